@@ -74,17 +74,24 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	return sc
 }
 
+// FirstSequence returns the sequence at which the stream of a new bucket begins, its FirstSeq: greater than all revisions of a
+// bucket that had its name before. Where that is not set, a condition on a revision of the former bucket can hold in the new
+// one: a holder whose renewal finds its own revision there takes the lock from the present holder.
+func FirstSequence() uint64 { return kv.FirstSequence() }
+
 // CreateBucket makes the bucket if it does not exist; an existing one is left as it is. Tests, demos and embedded
-// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips;
-// while a cluster is not ready it tries again, for up to jsretry.Wait.
+// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig, with a FirstSeq as [FirstSequence]
+// has it. One or two round trips; while a cluster is not ready it tries again, for up to jsretry.Wait.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
-	return kv.CreateStream(ctx, js, fmt.Sprintf("bucket %q", cfg.Bucket), StreamConfig(cfg))
+	sc := StreamConfig(cfg)
+	sc.FirstSeq = kv.FirstSequence()
+	return kv.CreateStream(ctx, js, fmt.Sprintf("bucket %q", cfg.Bucket), sc)
 }
 
 // MarkRestored makes the tokens of a bucket greater than all earlier ones after its stream was restored from a backup.
 // A restored stream has the creation time and the sequence of the backup: without the mark it gives tokens that it has
 // given before. Call MarkRestored before any process works on the bucket again; a process that ran all the time learns
-// of it with its next write. Two round trips, and the permission to update the stream.
+// of it with its next claim or lease, and loses those that it has. Two round trips, and the permission to update the stream.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	return kv.MarkRestored(ctx, js, bucket)
 }

@@ -10,6 +10,9 @@
 // token: [Guard] refuses a smaller one than it has seen, and its documentation has the same rule for a database and an
 // HTTP service.
 //
+// A [Semaphore] gives permits to several holders at once, and a [RateLimiter] spaces calls out, over all processes. There
+// are no read-write locks, latches and multi-locks: see README.md for the reasons, and for what to use instead.
+//
 // # What is guaranteed
 //
 //   - Of all callers that try to take a lock, one succeeds, until its lease ends or expires.
@@ -24,7 +27,9 @@
 //   - A write that was applied although the server refused it, or whose acknowledgement was lost, is detected by
 //     reading the entry back and comparing its unique owner, and confirmed by another conditional write.
 //   - Waiters are woken by a push. A lost push delays them by at most two seconds, by four when no server answers for
-//     the stream; a holder that died or is paused, by up to its TTL.
+//     the stream; a holder that died or is paused, by up to its TTL. Waiters whose processes were killed delay those
+//     behind them by one second, once, however many they are; by a tenth of a second each where probes do not find that
+//     out.
 //   - Every operation ends within OpTimeout, every wait with its context.
 //
 // # What is not guaranteed
@@ -40,8 +45,15 @@
 //   - A waiter of less than a quarter of a second has the lock with the push that hands it over, and confirms it in the
 //     background. When no server answers, its lease ends with ErrLost half a second to three quarters after it began,
 //     where a waiter of longer would go on waiting.
+//   - A lock whose holder was killed is not free before its TTL has passed, though its connection was closed: the holder
+//     may live and act on.
+//   - A waiter that has no connection when another takes the lock of a dead holder loses its place, and queues again when
+//     it has one.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can make waiters believe for three quarters of a
 //     second that they hold a lock. Permit that to no user.
-//   - A bucket that is deleted and made anew under a running process loses its leases. Tokens go on to grow from the first
-//     write on which the process learns of it.
+//   - A bucket that is deleted and made anew under a running process loses its leases: their holders learn of it when
+//     another holder takes the lock, or with their next renewal. Until then there are two. Make buckets with
+//     [CreateBucket], or give their streams a FirstSeq as [FirstSequence] does: where the revisions of two buckets with
+//     one name may coincide, a former holder can evict the present one until it learns of the new bucket, and in the
+//     second before it asks again a token can be smaller than one of the former bucket.
 package kvlock

@@ -83,3 +83,17 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error]
 		})
 	}
 }
+
+// Observe yields the state of a lock as it is, and again when another lease holds it, when a lease that was handed over is
+// confirmed, and when the lock is free: so that all members know a leader that the holders of a lock elect. The Metadata of
+// a holder, its address for instance, are known when Granted is false. Of changes that follow each other faster than the
+// loop's body, the latest is yielded.
+//
+// A state is a hint: it is pushed, or read within two seconds, and the lock may have changed since. A holder that died is
+// shown until another takes the lock, or for twice its TTL. An error, the cause of ctx for instance, is the last, with an
+// empty lock. All observers of a Locker share one subscription.
+func (l *Locker) Observe(ctx context.Context, name string) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
+		l.agents.Observe(ctx, name, func(s lock.State, err error) bool { return yield(l.show(s), err) })
+	}
+}

@@ -49,8 +49,8 @@ type AcquireOptions struct {
 	// TTL is for how long the lock stays held when this process dies. Defaults to LockerConfig.TTL.
 	TTL time.Duration
 
-	// Wait bounds how long Acquire waits, in addition to its context: Acquire then returns a [HeldError]. Defaults to
-	// no bound.
+	// Wait bounds how long Acquire waits, in addition to its context: Acquire then returns a [HeldError], or
+	// ErrUnavailable when no server has answered. Defaults to no bound.
 	Wait time.Duration
 }
 
@@ -59,6 +59,10 @@ type AcquireOptions struct {
 // concurrent use by any number of goroutines.
 //
 // A lock is not reentrant: a holder that acquires it again waits for itself.
+//
+// A name is any text of parts between dots, such as "db1:5432" or "2026-11-25T09:00", none of which is empty. The key of
+// its record is the name, if that may be a key, with at most [MaxKeyBytes]: letters, digits and -/_=. are. Each part that
+// has other bytes, or begins with '=', is '=' and its bytes in base64url there.
 type Locker struct {
 	agents *lock.Agents
 	ttl    time.Duration
@@ -66,7 +70,8 @@ type Locker struct {
 
 // NewLocker binds to the bucket and checks that its stream has the settings that locks are safe with. Close ends it. It
 // returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when no server answered within
-// OpTimeout. One round trip.
+// OpTimeout. Two round trips. Where "kvlock.alive.<bucket>.>" may not be published and subscribed to it takes a quarter of
+// a second, and others do not find out when this process dies while it waits.
 func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
 	base := kv.Config{
 		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout,
@@ -108,7 +113,8 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, opts AcquireOption
 // until its context ends, whose cause it then returns, or opts.Wait has passed. It returns ErrUnavailable when no
 // server answered within LockerConfig.OpTimeout; once it is in the queue, it waits through outages.
 //
-// One round trip for a free lock, and one to queue for a held lock. A push wakes the waiter when the lock is handed to
+// One round trip for a free lock, and one to queue for a held lock; one more when the Locker has asked nothing about its bucket
+// for a second, for the generation in the token. A push wakes the waiter when the lock is handed to
 // it. A waiter of less than a quarter of a second has the lock with that push: the Locker confirms it in the
 // background, sends the confirmation again after a quarter of a second, and the lease is lost if none is acknowledged
 // within half a second. A waiter of longer confirms first, with one more round trip.
@@ -134,20 +140,14 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 		return err
 	}
 	defer func() { err = errors.Join(err, lease.Release(context.WithoutCancel(ctx))) }()
-	held, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	leased := lease.Context()
-	defer context.AfterFunc(leased, func() { cancel(context.Cause(leased)) })()
-	return fn(kv.DeadlineContext(held, func() {
-		if leased.Err() != nil {
-			cancel(context.Cause(leased))
-		}
-	}), lease.Token())
+	held, stop := whileHeld(ctx, lease.Context())
+	defer stop()
+	return fn(held, lease.Token())
 }
 
 func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, r lock.Request) (*Lease, error) {
 	r.TTL, r.Wait, r.Metadata = cmp.Or(opts.TTL, l.ttl), opts.Wait, opts.Metadata
-	if err := errors.Join(kv.CheckKey(r.Name), kv.CheckTTL(r.TTL), lock.CheckMetadata(r.Metadata)); err != nil {
+	if err := errors.Join(lock.CheckName(r.Name), kv.CheckTTL(r.TTL), lock.CheckMetadata(r.Metadata)); err != nil {
 		return nil, fmt.Errorf("kvlock: acquire %q: %w", r.Name, err)
 	}
 	lease, err := l.agents.Acquire(ctx, r)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +19,9 @@ type call struct {
 	key         string
 	fingerprint string
 	cancel      context.CancelCauseFunc
-	callers     int  // guarded by Flight.mu
-	keep        bool // guarded by Flight.mu: it runs on when its callers have gone
+	callers     int           // guarded by Flight.mu
+	keep        bool          // guarded by Flight.mu: it runs on when its callers have gone
+	waits       map[*call]int // guarded by Flight.mu: for which others its function waits, each with how many calls
 	done        chan struct{}
 	result      Result
 	err         error
@@ -46,15 +49,60 @@ type nesting struct {
 	outer *nesting
 }
 
-// within reports whether ctx is of the computation c, or of one that it waits for.
-func within(ctx context.Context, c *call) bool {
+// nested returns the computations that ctx is of, innermost first.
+func nested(ctx context.Context) *nesting {
 	n, _ := ctx.Value(callKey{}).(*nesting)
+	return n
+}
+
+// each yields them.
+func (n *nesting) each(yield func(*call) bool) {
 	for ; n != nil; n = n.outer {
-		if n.call == c {
-			return true
+		if !yield(n.call) {
+			return
 		}
 	}
-	return false
+}
+
+// awaits records that the functions of these computations wait for c, or, with less than 0, that they no longer do. The
+// caller holds Flight.mu.
+func (n *nesting) awaits(c *call, calls int) {
+	for outer := range n.each {
+		if outer.waits == nil {
+			outer.waits = map[*call]int{}
+		}
+		if outer.waits[c] += calls; outer.waits[c] <= 0 {
+			delete(outer.waits, c)
+		}
+	}
+}
+
+// circle returns the keys by which c waits for one of these computations: that one's last, c's first. It returns nil if
+// c waits for none of them. The caller holds Flight.mu.
+func (n *nesting) circle(c *call) []string {
+	seen := map[*call]bool{}
+	var to func(c *call) []string
+	to = func(c *call) []string {
+		for outer := range n.each {
+			if outer == c {
+				return []string{strconv.Quote(c.key)}
+			}
+		}
+		seen[c] = true
+		for next := range c.waits {
+			if seen[next] {
+				continue
+			}
+			if keys := to(next); keys != nil {
+				return append([]string{strconv.Quote(c.key)}, keys...)
+			}
+		}
+		return nil
+	}
+	if n == nil {
+		return nil
+	}
+	return to(c)
 }
 
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
@@ -69,26 +117,29 @@ func (f *Flight) join(
 	if err := context.Cause(f.store.Closing); err != nil {
 		return nil, false, err
 	}
+	outer := nested(ctx)
 	if c := f.local[key]; c != nil {
+		circle := outer.circle(c)
 		switch {
 		case opts.NoWait:
 			busy := Slot{Key: key, State: Pending, Owner: f.store.Instance, Fingerprint: c.fingerprint}
 			return nil, false, taken(busy, opts.Fingerprint)
-		case within(ctx, c):
-			return nil, false, fmt.Errorf("%w: %q", ErrRecursive, key)
+		case circle != nil:
+			return nil, false, fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
 		case c.fingerprint != opts.Fingerprint:
 			return nil, false, fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
 				kvlock.ErrMismatch, key, c.fingerprint, opts.Fingerprint)
 		}
 		c.callers++
 		c.keep = c.keep || opts.KeepRunning
+		outer.awaits(c, 1)
 		return c, true, nil
 	}
 	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, keep: opts.KeepRunning, done: make(chan struct{})}
 	if opts.NoWait {
 		c.busy = make(chan struct{})
 	}
-	outer, _ := ctx.Value(callKey{}).(*nesting)
+	outer.awaits(c, 1)
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	own, c.cancel = context.WithCancelCause(own)
 	stop := context.AfterFunc(f.store.Closing, func() { c.cancel(context.Cause(f.store.Closing)) })
@@ -103,10 +154,12 @@ func (f *Flight) join(
 	return c, false, nil
 }
 
-// leave ends the computation when its last caller has left; a new caller starts another.
-func (f *Flight) leave(c *call) {
+// leave ends the computation when its last caller has left; a new caller starts another. ctx is the one that it was joined
+// with.
+func (f *Flight) leave(ctx context.Context, c *call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	nested(ctx).awaits(c, -1)
 	c.callers--
 	if c.callers > 0 || c.keep {
 		return

@@ -233,8 +233,8 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 	if parseState(next.State) == Pending {
 		c.old.load(ch, &next)
 	}
-	c.flight.alive.sign(&next)
-	ch.key, ch.expect, ch.record, ch.held = c.key, c.revision, next, c.deadline
+	c.flight.sign(&next)
+	ch.key, ch.expect, ch.record, ch.held, ch.generation = c.key, c.revision, next, c.deadline, c.token.Epoch
 	return next, nil
 }
 
@@ -320,7 +320,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 			next.Attempt = now.Attempt + 1
 		}
 		next.Job = now.Job
-		free := now.Handoff || now.Claim == id && (!opts.Yield || f.alive.isDead(ctx, now))
+		free := now.Handoff || now.Claim == id && (!opts.Yield || f.isDead(ctx, now))
 		ours := now.State == Pending && free && now.Fingerprint == opts.Fingerprint
 		return next, now.State == Absent || ours
 	})
@@ -359,8 +359,8 @@ func (f *Flight) take(
 	owner := nuid.Next()
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
-		f.alive.sign(&r)
-		ch := change{key: key, expect: expect, ttl: ttl}
+		f.sign(&r)
+		ch := change{key: key, expect: expect, ttl: ttl, token: true}
 		old.load(&ch, &r)
 		ch.record = r
 		revision, sent, err := f.write(bounded, &ch)

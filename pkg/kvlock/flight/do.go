@@ -57,8 +57,9 @@ type Result struct {
 
 // Do returns the value of key: from the bucket, or by running fn, or from a call that runs fn already, in this process
 // or another. Of any number of concurrent calls, one runs fn. When the process of that call dies, another takes over as
-// soon as probes find it gone: within 50 ms when both are on one server, after five seconds otherwise; see
-// Config.ProbeInterval. A process that is paused is given the claim's TTL.
+// soon as probes find it gone: within 50 ms when both are on one server, or a sixth of a second after a wait of some
+// seconds, and after five seconds otherwise; a process that waits for several others needs a quarter of a second for each
+// of them. See Config.ProbeInterval. A process that is paused is given the claim's TTL.
 //
 // fn runs on a context of its own, with the values of the first caller's: a caller that gives up leaves it running for
 // the others. That context ends when the last caller of this process has left, when the claim is lost (cause
@@ -71,8 +72,9 @@ type Result struct {
 // With DoOptions.Refresh and DoOptions.Stale the present value is returned while fn runs in the background, on a
 // context that ends with the claim and with the Flight, and not with its callers.
 //
-// fn may call Do for other keys, with the context that it is given. Two functions that wait for each other's key wait
-// until their callers give up; a function that asks for its own key gets ErrRecursive.
+// fn may call Do for other keys, with the context that it is given. A call for a key whose function waits for that of fn,
+// by calls with their contexts in this process, gets ErrRecursive, as does one for the key of fn itself. Functions in
+// several processes that wait for each other's keys wait until their callers give up.
 //
 // One round trip for a cached value; three when the value is computed: read, claim, complete.
 func (f *Flight) Do(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions) (Result, error) {
@@ -92,7 +94,7 @@ func (f *Flight) Do(ctx context.Context, key string, fn func(context.Context) ([
 	if err != nil {
 		return f.returned(ctx, start, Result{Key: key}, err)
 	}
-	defer f.leave(c)
+	defer f.leave(ctx, c)
 	result, err := f.outcome(ctx, c, joined)
 	return f.returned(ctx, start, result, err)
 }
@@ -349,7 +351,7 @@ func (d *decision) tellWaiting(ctx context.Context) {
 		d.task.waits()
 	}
 	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
-	if n, _ := ctx.Value(callKey{}).(*nesting); n != nil && n.call.busy != nil {
+	if n := nested(ctx); n != nil && n.call.busy != nil {
 		n.call.leaveIt(d.slot)
 	}
 	d.flight.emit(ctx, d.slot.event(EventWaiting))

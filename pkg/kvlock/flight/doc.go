@@ -21,7 +21,7 @@
 // [Flight.Do] takes a key through these states for a function, [Flight.DoMany] many keys at once, and [Cache] for a
 // function of typed inputs whose key is computed from them. [Flight.Begin], [Flight.Resume], [Claim.Renew],
 // [Claim.Complete], [Claim.Fail] and [Claim.Release] are the single transitions, for work that starts in one process
-// and ends in another. [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.
+// and ends in another. [Flight.Get], [Flight.Latest], [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.
 //
 // # What is guaranteed, beside what package kvlock does
 //
@@ -38,9 +38,11 @@
 //   - A function may run twice: when its process was cut off or paused until the claim expired, or did not answer a
 //     probe, another process takes over. Only one of the results is accepted. What the function does elsewhere has to
 //     be idempotent, or refuse the smaller of two fencing tokens ([Claim.Token]).
-//   - Reads may be old. [Flight.Get] and [Flight.GetMany] are answered by any replica, or from memory when
-//     [Config].Memory is set, which is at most three seconds behind what the leader has applied: an answer of the
-//     leader counts from when it last heard from a majority of the stream's servers.
+//   - Reads may be old. [Flight.Get] and [Flight.GetMany] are answered by any replica. One that was cut off answers as it
+//     last knew for as long as it is, and until it has caught up: keys that were done looked absent more than six
+//     seconds after a partition had healed. [Flight.Latest] is answered by the leader. With [Config].Memory they are
+//     answered from memory, which is at most three seconds behind what the leader has applied: an answer of the leader
+//     counts from when it last heard from a majority of the stream's servers.
 //   - An owner of a claim that has lost its connection for longer than 5 s counts as gone, though it works on.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.
 //     Permit that to no user.

@@ -178,7 +178,7 @@ func (b *batch) run() {
 	defer close(b.done)
 	slices.SortFunc(b.claimed, func(x, y claimed) int { return x.at - y.at })
 	keys := make([]string, len(b.claimed))
-	within, _ := b.base.Value(callKey{}).(*nesting)
+	within := nested(b.base)
 	for i, c := range b.claimed {
 		keys[i] = c.key
 		within = &nesting{call: c.call, outer: within}
@@ -264,7 +264,7 @@ func (b *batch) outcomes(ctx context.Context, keys []string, start time.Time) ([
 func (b *batch) leave() {
 	for _, m := range b.members {
 		if m.call != nil {
-			b.flight.leave(m.call)
+			b.flight.leave(b.base, m.call)
 		}
 	}
 }

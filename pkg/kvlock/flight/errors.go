@@ -30,7 +30,8 @@ var (
 	// in a [NotFoundError].
 	ErrNotFound = errors.New("kvlock: there is nothing")
 
-	// ErrRecursive is returned when the function of Do asks for the key that it computes: it would wait for itself.
+	// ErrRecursive is returned when the function of Do asks for the key that it computes, or for one whose function waits
+	// for that key: it would wait for itself. The error names the keys of the circle.
 	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
 
 	// ErrTaken is returned when a key cannot be claimed because it is pending, done or failed. It is always wrapped in

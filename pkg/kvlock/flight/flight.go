@@ -14,13 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
 const (
-	defaultClaimTTL      = time.Minute
-	defaultProbeInterval = 25 * time.Millisecond
-	defaultResultTTL     = 7 * 24 * time.Hour
+	defaultClaimTTL  = time.Minute
+	defaultResultTTL = 7 * 24 * time.Hour
 )
 
 // Config configures a [Flight]. Only Bucket is required.
@@ -69,9 +69,11 @@ type Config struct {
 	LargeValueAbove int
 
 	// ProbeInterval is how often the process of an owner is probed while a call of Do waits for it, so that another
-	// process takes over at once when it died, and not after ClaimTTL. Probes go to "kvlock.alive.<bucket>.>", which
-	// every process has to be permitted to publish and to subscribe to; without the permission, claims last until their
-	// TTL. A negative interval turns probing off. Defaults to 25 milliseconds.
+	// process takes over at once when it died, and not after ClaimTTL. After a wait of a second the interval grows, to
+	// five times as much. A process that waits for several others probes one of them in ten intervals, in turn: of
+	// processes that wait for each other none sends more than that, and each is probed by all. Probes go to
+	// "kvlock.alive.<bucket>.>", which every process has to be permitted to publish and to subscribe to; without the
+	// permission, claims last until their TTL. A negative interval turns probing off. Defaults to 25 milliseconds.
 	ProbeInterval time.Duration
 
 	// ResultTTL is how long a result is kept when the call names no TTL, in whole seconds, at least one. Defaults to 7
@@ -84,8 +86,8 @@ type Config struct {
 type Flight struct {
 	store   *kv.Store
 	cfg     Config
-	alive   *liveness // nil when there is none
-	memory  *memory   // nil when nothing is kept
+	alive   *alive.Members // nil when there is none
+	memory  *memory        // nil when nothing is kept
 	codec   compress.Codec
 	counts  counters
 	closing sync.Once
@@ -108,7 +110,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.MaxValue = defaultMaxValue
 	}
 	if cfg.ProbeInterval == 0 {
-		cfg.ProbeInterval = defaultProbeInterval
+		cfg.ProbeInterval = alive.Every
 	}
 	if cfg.ResultTTL == 0 {
 		cfg.ResultTTL = defaultResultTTL
@@ -163,7 +165,7 @@ func (f *Flight) open(ctx context.Context) (err error) {
 	if err := checkLargeValues(ctx, f.store, f.cfg.LargeValueBucket); err != nil {
 		return err
 	}
-	if f.alive, err = newLiveness(f.store, f.cfg.ProbeInterval); err != nil {
+	if f.alive, err = alive.New(f.store, f.cfg.ProbeInterval); err != nil {
 		return fmt.Errorf("kvlock: bind bucket %q: %w", f.cfg.Bucket, err)
 	}
 	f.memory, err = newMemory(ctx, f.store, f.cfg.Memory)
@@ -181,7 +183,7 @@ func (f *Flight) close() {
 	f.mu.Unlock()
 	f.work.Wait()
 	f.memory.close()
-	if err := f.alive.close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := f.alive.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		f.store.Log.Warn("kvlock: unsubscribe", "error", err)
 	}
 	f.store.Close()

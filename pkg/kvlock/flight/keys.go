@@ -16,8 +16,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
-// Get reads one key. The slot is a hint: the replica that answers may lag behind. One round trip, or none when the slot
-// is in memory.
+// Get reads one key. The slot is a hint: the replica that answers may lag behind, without a bound; see [Flight.Latest].
+// One round trip, or none when the slot is in memory.
 func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
 	if slot, ok := f.memory.recall(key); ok {
 		return slot, nil
@@ -26,12 +26,33 @@ func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
 	if err != nil {
 		return Slot{}, err
 	}
-	if err := found[0].in().err; err != nil {
+	slot, err := f.shown(ctx, found[0])
+	f.memory.remember(slot)
+	return slot, err
+}
+
+// Latest is Get for a caller that a value which is stored must not look absent to: the stream's leader answers, which has
+// every write that was acknowledged. A leader that was cut off from the other servers, which have elected another, can
+// answer for up to ten seconds more as it last knew; only a write, as that of [Flight.Begin], is proof against that. One
+// round trip.
+func (f *Flight) Latest(ctx context.Context, key string) (Slot, error) {
+	if err := kv.CheckKey(key); err != nil {
 		return Slot{}, err
 	}
-	slot, err := f.unseal(ctx, found[0].readable())
+	e, err := f.store.Ask(ctx, key)
+	if err != nil {
+		return Slot{}, err
+	}
+	return f.shown(ctx, f.slot(ctx, e))
+}
+
+// shown counts a slot that was read, and returns it as readers see it.
+func (f *Flight) shown(ctx context.Context, found Slot) (Slot, error) {
+	if err := found.in().err; err != nil {
+		return Slot{}, err
+	}
+	slot, err := f.unseal(ctx, found.readable())
 	f.counts.read(slot)
-	f.memory.remember(slot)
 	return slot, err
 }
 
@@ -61,13 +82,9 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
 		return nil, err
 	}
 	for i, slot := range found {
-		if err := slot.in().err; err != nil {
+		if slot, err = f.shown(ctx, slot); err != nil {
 			return nil, err
 		}
-		if slot, err = f.unseal(ctx, slot.readable()); err != nil {
-			return nil, err
-		}
-		f.counts.read(slot)
 		f.memory.remember(slot)
 		if at != nil {
 			i = at[i]

@@ -89,7 +89,7 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	claimTTL := time.Duration(cmp.Or(r.Kept.Holds, r.TTL)) * time.Second
 	r.Handoff, r.Kept, r.Value = false, staleValue{}, p
 	edit(&r)
-	f.alive.sign(&r)
+	f.sign(&r)
 	room, err := f.room(r)
 	if err != nil || len(data) <= room {
 		return p, data, err

@@ -308,6 +308,9 @@ type change struct {
 	ttl    time.Duration
 	purge  bool      // write a marker: the key is absent to readers
 	held   time.Time // until when expect, which was acknowledged to us, cannot have expired; zero when it was only read
+
+	generation uint64 // of the bucket in which expect was acknowledged to us; 0 when it was only read
+	token      bool   // the revision becomes a part of a token
 }
 
 // conflictError is returned for a change that was not made. It has what the key holds instead.
@@ -330,6 +333,7 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	w := &changeWriter{flight: f, record: &c.record}
 	revision, sent, err = f.store.Write(ctx, kv.Change{
 		Key: c.key, Expect: c.expect, Data: data, State: c.record.State, TTL: c.ttl, Purge: c.purge, Held: c.held, Writer: w,
+		Generation: c.generation, Token: c.token,
 	})
 	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
 		w.found.Revision = conflict.Revision

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -112,13 +113,13 @@ var errOwnerDead = errors.New("owner is gone")
 
 // next is Next that, with bounded, also ends when nothing was received from the bucket for long, and with errOwnerDead
 // when the owner of v is gone. The slot that it returns is shared.
-func (w *Watcher) next(ctx context.Context, bounded bool, v *ownerProbe) (*Slot, error) {
+func (w *Watcher) next(ctx context.Context, bounded bool, v *alive.Probe) (*Slot, error) {
 	if !bounded && v == nil {
 		return w.sleep(ctx)
 	}
 	var gone <-chan struct{}
 	if v != nil {
-		gone = v.dead
+		gone = v.Dead
 	}
 	var check <-chan time.Time
 	if bounded {
@@ -321,11 +322,11 @@ func (f *Flight) wait(ctx context.Context, key string, slot *Slot, bounded, prob
 
 // follow is wait with a watcher of the key.
 func (f *Flight) follow(ctx context.Context, w *Watcher, slot *Slot, bounded, probing bool) (*Slot, error) {
-	var v *ownerProbe
+	var v *alive.Probe
 	if probing {
-		v = f.alive.watch(slot)
+		v = f.probe(slot)
 	}
-	defer func() { f.alive.unwatch(v) }()
+	defer func() { f.alive.Unwatch(v) }()
 	for {
 		switch now, err := w.during(ctx, slot, bounded, v); {
 		case errors.Is(err, errOwnerDead) && ctx.Err() != nil:
@@ -337,9 +338,9 @@ func (f *Flight) follow(ctx context.Context, w *Watcher, slot *Slot, bounded, pr
 		default:
 			slot = now
 		}
-		if probing && (v == nil || slot.in().member != v.member || slot.in().server != v.server) {
-			f.alive.unwatch(v)
-			v = f.alive.watch(slot)
+		if probing && !v.IsOf(slot.in().member, slot.in().server) {
+			f.alive.Unwatch(v)
+			v = f.probe(slot)
 		}
 	}
 }
@@ -352,7 +353,7 @@ func (f *Flight) found(ctx context.Context, slot *Slot, claim string) (*Slot, er
 }
 
 // during is next that also returns errOwnerDead when the claim in slot is over although the server still shows it.
-func (w *Watcher) during(ctx context.Context, slot *Slot, bounded bool, v *ownerProbe) (*Slot, error) {
+func (w *Watcher) during(ctx context.Context, slot *Slot, bounded bool, v *alive.Probe) (*Slot, error) {
 	end := slot.claimEnd()
 	if end.IsZero() {
 		return w.next(ctx, bounded, v)

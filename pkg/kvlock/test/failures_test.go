@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -49,9 +52,7 @@ func TestOwnerPanics(t *testing.T) {
 		}()
 		pass(time.Second)
 		close(die)
-		if err := <-waits; !errors.Is(err, flight.ErrFailed) {
-			t.Errorf("who waited got %v", err)
-		}
+		check.Is(t, <-waits, flight.ErrFailed)
 		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
 		if took := time.Since(died); err != nil || r.Outcome != flight.Computed || took > soon {
 			t.Errorf("got %+v, %v after %s", r, err, took)
@@ -104,4 +105,42 @@ func TestIntegersAbove53Bits(t *testing.T) {
 			t.Errorf("%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
 		}
 	}
+}
+
+// A call that its caller interrupts while no server answers returns the caller's cause, and nothing of the requests that it
+// was about to repeat.
+func TestInterruptedCallsReportTheirCause(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		nc, js := connect(t, b.Srv, p.Through())
+		l, f := lockerOn(t, js, kvlock.LockerConfig{}), flightOn(t, js, flight.Config{})
+		p.Cut()
+		for nc.IsConnected() {
+			pass(time.Millisecond)
+		}
+		stop := errors.New("interrupted")
+		for name, call := range map[string]func(ctx context.Context) error{
+			"inspect": func(ctx context.Context) error { return check.Err(l.Inspect(ctx, "l")) },
+			"acquire": func(ctx context.Context) error { return check.Err(l.Acquire(ctx, "l", kvlock.AcquireOptions{})) },
+			"get":     func(ctx context.Context) error { return check.Err(f.Get(ctx, "k")) },
+			"begin":   func(ctx context.Context) error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+			"list": func(ctx context.Context) (err error) {
+				for _, one := range l.List(ctx, "") {
+					err = one
+				}
+				return err
+			},
+			"open": func(ctx context.Context) error {
+				return check.Err(kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: testbed.Bucket}))
+			},
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(500*time.Millisecond, func() { cancel(stop) })
+			err := call(ctx)
+			wantErr(t, err, stop)
+			if strings.Contains(err.Error(), "nats") {
+				t.Errorf("%s: got %q", name, err)
+			}
+		}
+	})
 }

@@ -96,9 +96,7 @@ func TestGuardOfSomethingElse(t *testing.T) {
 		if _, err := g.Get(t.Context(), name); err == nil {
 			t.Errorf("%s was read", name)
 		}
-		if now := b.Present(t, name).Sequence; now != revision {
-			t.Errorf("%s was written", name)
-		}
+		check.Same(t, name, b.Present(t, name).Sequence, revision)
 	}
 }
 
@@ -199,9 +197,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 				if got != c.want {
 					t.Errorf("got %s, %v; want %s", got, err, c.want)
 				}
-				if now := guarded(t, other, "k"); now != c.value {
-					t.Errorf("the value is %s, want %s", now, c.value)
-				}
+				check.Same(t, "the value", guarded(t, other, "k"), c.value)
 			})
 		}
 	}
@@ -231,9 +227,7 @@ func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
 					if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || !fenced.Unknown || fenced.Stored != token(7) {
 						t.Errorf("got %v, want a FencedError of unknown outcome", err)
 					}
-					if now := guarded(t, other, "k"); now != "old by 7-7" {
-						t.Errorf("the value is %s", now)
-					}
+					check.Same(t, "the value", guarded(t, other, "k"), "old by 7-7")
 				})
 			})
 		}

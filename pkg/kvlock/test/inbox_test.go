@@ -60,7 +60,5 @@ func TestCloseLeavesNoSubscription(t *testing.T) {
 		l.Close()
 		f.Close()
 	}
-	if after := nc.NumSubscriptions(); after != before {
-		t.Errorf("%d subscriptions, and %d before", after, before)
-	}
+	check.Same(t, "nc.NumSubscriptions()", nc.NumSubscriptions(), before)
 }

@@ -100,9 +100,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			_, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})
 			wantErr(t, err, kvlock.ErrHeld)
 			pass(10 * time.Second)
-			if n := places(inspect(t, l, "l")); n != 0 {
-				t.Errorf("%d places are left in the queue", n)
-			}
+			check.Same(t, "places left in the queue", places(inspect(t, l, "l")), 0)
 			release(t, lease)
 		},
 		"steal": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
@@ -346,7 +344,5 @@ func TestRestartsWithWaiters(t *testing.T) {
 		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
 	}
 	all.Wait()
-	if only.n != clients*rounds {
-		t.Errorf("%d acquisitions, want %d", only.n, clients*rounds)
-	}
+	check.Same(t, "only.n", only.n, clients*rounds)
 }

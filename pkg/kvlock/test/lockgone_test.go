@@ -72,6 +72,20 @@ func TestLockWithoutServer(t *testing.T) {
 	})
 }
 
+// A caller that waits for less than OpTimeout does not take a server that is away for a lock that is held.
+func TestShortWaitWithoutServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{OpTimeout: time.Minute}, p.Through())
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		short := kvlock.AcquireOptions{Wait: time.Second}
+		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrHeld)
+		p.Partition()
+		wantErr(t, check.Err(l.Acquire(t.Context(), "l", short)), kvlock.ErrUnavailable)
+		release(t, lease)
+	})
+}
+
 // A Locker that closes while no server answers does not hang.
 func TestLockerClosesWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

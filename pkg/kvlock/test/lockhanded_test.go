@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The push that hands a lock to a waiter may come late, by any time: the waiter never holds the lock when it has gone
@@ -66,11 +67,11 @@ func TestHandedAtOnce(t *testing.T) {
 		lease := acquire(t, one, "l")
 		opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
 		w := queue(t, two, "l", 1, opts)
-		before := b.Sequence(t)
+		before := b.Writes(t)
 		release(t, lease)
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
-		if n := b.Sequence(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
+		if n := b.Writes(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
 		if left := lease.Remaining(); left <= 0 || left > time.Second {
@@ -78,7 +79,7 @@ func TestHandedAtOnce(t *testing.T) {
 		}
 		pass(time.Second)
 		lock = inspect(t, one, "l")
-		if n := b.Sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
+		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
 			lock.Metadata["job"] != "7" || lock.TTL != opts.TTL {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
@@ -97,11 +98,11 @@ func TestHandedAfterLong(t *testing.T) {
 		lease := acquire(t, one, "l")
 		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
 		pass(time.Second)
-		before := b.Sequence(t)
+		before := b.Writes(t)
 		release(t, lease)
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
-		if n := b.Sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
+		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
 		release(t, lease)
@@ -125,9 +126,7 @@ func TestNoAnswerToTheSender(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			wantErr(t, op(ctx), context.DeadlineExceeded)
 			cancel()
-			if took := time.Since(start); took != patience {
-				t.Errorf("%s took %s, want %s", name, took, patience)
-			}
+			check.Same(t, name, time.Since(start), patience)
 		}
 		p.Filter(nil)
 		pass(time.Minute)

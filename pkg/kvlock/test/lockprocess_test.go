@@ -74,9 +74,7 @@ func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	lease := w.Got(t)
 	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
 	h.Continue()
-	if got := h.Line(); got != "ended lost: true, fenced: true, released lost: true" {
-		t.Errorf("the holder printed %q", got)
-	}
+	check.Same(t, "the holder printed", h.Line(), "ended lost: true, fenced: true, released lost: true")
 	if lease.Context().Err() != nil {
 		t.Errorf("lost: %v", context.Cause(lease.Context()))
 	}
@@ -141,9 +139,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 				release(t, lease)
 			}
 			all.Wait()
-			if n := served.Load(); n != int64(waiters) {
-				t.Errorf("%d were served", n)
-			}
+			check.Same(t, "served.Load()", served.Load(), int64(waiters))
 		})
 	}
 }

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -78,6 +81,52 @@ func TestDeadWaiter(t *testing.T) {
 			t.Errorf("took over after %s, want a second", took)
 		}
 	})
+}
+
+// Processes that were killed while they waited cost those behind them a second, however many they are, and cost it once.
+func TestManyDeadWaiters(t *testing.T) {
+	for _, kill := range []string{"waiters", "holder too"} {
+		runInBubble(t, kill, func(t *testing.T, b *bed) {
+			const dead, ttl = 100, 10 * time.Second
+			var conns []*nats.Conn
+			killable := func() *kvlock.Locker {
+				nc, js := connect(t, b.Srv)
+				conns = append(conns, nc)
+				return lockerOn(t, js, kvlock.LockerConfig{TTL: ttl})
+			}
+			most, holder := 1200*time.Millisecond, killable()
+			lease := acquire(t, holder, "l")
+			for i := range dead {
+				queue(t, killable(), "l", i+1, kvlock.AcquireOptions{})
+			}
+			var live []*testbed.Waiting
+			for i := range 3 {
+				live = append(live, queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", dead+1+i, kvlock.AcquireOptions{}))
+			}
+			for _, nc := range conns[1:] {
+				nc.Close()
+			}
+			start := time.Now()
+			if kill == "waiters" {
+				release(t, lease)
+			} else {
+				conns[0].Close()
+				most += ttl - time.Second
+			}
+			release(t, patiently(t, live[0]))
+			if took := time.Since(start); took > most {
+				t.Errorf("the first that lives has the lock after %s, want %s", took, most)
+			}
+			start = time.Now()
+			for _, w := range live[1:] {
+				release(t, patiently(t, w))
+			}
+			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
+			if took := time.Since(start); took > 100*time.Millisecond {
+				t.Errorf("those behind it have the lock after another %s", took)
+			}
+		})
+	}
 }
 
 // A waiter that gives up leaves the queue, and a lock that was handed to it goes to the next.

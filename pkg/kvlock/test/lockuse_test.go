@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,7 +191,7 @@ func TestLockArguments(t *testing.T) {
 
 	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
-		_, err = try(t.Context(), "a b", kvlock.AcquireOptions{})
+		_, err = try(t.Context(), "a..b", kvlock.AcquireOptions{})
 		wantErr(t, err, kvlock.ErrInvalidKey)
 		if _, err = try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond}); err == nil {
 			t.Error("a TTL of a millisecond was accepted")
@@ -209,9 +210,7 @@ func TestLockArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	release(t, lease)
-	if b.Sequence(t) != 2 {
-		t.Errorf("%d writes", b.Sequence(t))
-	}
+	check.Same(t, "b.Writes(t)", b.Writes(t), 2)
 }
 
 // A Locker that closes gives back its locks, and its waiters end.
@@ -231,9 +230,7 @@ func TestLockerCloses(t *testing.T) {
 	}
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
 	release(t, theirs.Got(t))
-	if n := places(inspect(t, other, "m")); n != 0 {
-		t.Errorf("%d places are left in the queue", n)
-	}
+	check.Same(t, "places left in the queue", places(inspect(t, other, "m")), 0)
 	release(t, blocked)
 	check.Is(t, lease.Release(t.Context()), nil)
 	_, err := closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
@@ -276,9 +273,7 @@ func TestUnreadableLocks(t *testing.T) {
 		wantErr(t, err, want)
 		_, err = l.Inspect(t.Context(), key)
 		wantErr(t, err, want)
-		if after := b.Present(t, key).Sequence; after != before {
-			t.Errorf("%s was written", key)
-		}
+		check.Same(t, key, b.Present(t, key).Sequence, before)
 	}
 	_, err = f.Get(t.Context(), "garbage") // a lock, now
 	wantErr(t, err, kvlock.ErrMismatch)
@@ -298,9 +293,7 @@ func TestUnreadableLocks(t *testing.T) {
 
 	l.Close() // nothing is read any more
 	for _, key := range append(corrupt, "turns") {
-		if n := log.Count("key=" + key + " "); n != 1 {
-			t.Errorf("%s was reported %d times", key, n)
-		}
+		check.Same(t, key, log.Count("key="+key+" "), 1)
 	}
 }
 
@@ -346,4 +339,25 @@ func TestLockEvents(t *testing.T) {
 			t.Errorf("got %q, and %d failed renewals", seen, renewals)
 		}
 	})
+}
+
+// Any text is a name, in all that shows it.
+func TestAnyName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var last atomic.Pointer[kvlock.Event]
+	l := b.Locker(t, kvlock.LockerConfig{Observe: func(_ context.Context, e kvlock.Event) { last.Store(&e) }})
+	for _, name := range []string{"db1:5432.init", "2026-11-25T09:00:00Z", "große Datei *", "=x", "_kv"} {
+		lease := acquire(t, l, name)
+		_, err := b.Locker(t, kvlock.LockerConfig{}).TryAcquire(t.Context(), name, kvlock.AcquireOptions{})
+		held, ok := errors.AsType[*kvlock.HeldError](err)
+		if lease.Name() != name || !ok || held.Lock.Name != name || inspect(t, l, name).Name != name || last.Load().Name != name {
+			t.Errorf("%q: got %q, %v, %+v, %+v", name, lease.Name(), err, inspect(t, l, name), last.Load())
+		}
+	}
+	for lock, err := range l.List(t.Context(), "db1:5432") {
+		if err != nil || lock.Name != "db1:5432.init" {
+			t.Errorf("got %+v, %v", lock, err)
+		}
+	}
 }

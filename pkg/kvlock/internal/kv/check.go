@@ -98,7 +98,7 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(SendTimeout, c.store.OpTimeout))
 	defer cancel()
 	hub := c.store.Hub
-	applied, sent := hub.pushedUpTo(), time.Now()
+	applied, sent, reconnects := hub.pushedUpTo(), time.Now(), c.store.Conn.Stats().Reconnects
 	stream, err := c.store.JS.Stream(ctx, c.store.Stream)
 	answered := time.Now()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -112,6 +112,7 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.Bucket, ErrUnavailable, err)
 	}
+	c.store.answered(generationOf(info), sent, reconnects)
 	if err := c.follow(ctx, info, applied); err != nil {
 		return err
 	}

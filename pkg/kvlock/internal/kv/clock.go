@@ -3,12 +3,8 @@ package kv
 import (
 	"context"
 	"fmt"
-	"maps"
-	"strconv"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Clock bounds the server's time from below and above, on this process's monotonic clock. So a wall clock that is wrong, or
@@ -70,6 +66,15 @@ func (c *Clock) Since(then, local time.Time) time.Duration {
 	return max(0, time.Duration(least-c.at(local, then)))
 }
 
+// Now returns the server's time, at least.
+func (c *Clock) Now() time.Time {
+	now := time.Now()
+	if least := c.least.Load(); least != 0 {
+		return time.Unix(0, least).Add(now.Sub(c.base))
+	}
+	return now
+}
+
 // Until returns how long it is, at least, until the server's time is then.
 func (c *Clock) Until(then time.Time) time.Duration {
 	now := time.Now()
@@ -78,72 +83,6 @@ func (c *Clock) Until(then time.Time) time.Duration {
 		return then.Sub(now)
 	}
 	return time.Duration(c.at(now, then) - most)
-}
-
-// generationMetadata is the metadata of a stream that was marked as restored: its generation, in nanoseconds since 1970.
-const generationMetadata = "kvlock-epoch"
-
-// generationOf returns the generation of a stream: when it was created, or marked as restored.
-func generationOf(info *jetstream.StreamInfo) uint64 {
-	created := uint64(max(0, info.Created.UnixNano()))
-	marked, err := strconv.ParseUint(info.Config.Metadata[generationMetadata], 10, 64)
-	if err != nil {
-		return created
-	}
-	return max(created, marked)
-}
-
-// Generation returns the generation of the bucket, in nanoseconds since 1970. It grows when the bucket is created again, or
-// marked as restored. A generation and a revision order all writes of a key.
-func (s *Store) Generation() uint64 { return s.generation.Load() }
-
-// MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
-func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	stream, err := js.Stream(ctx, StreamName(bucket))
-	if err != nil {
-		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
-	}
-	info := stream.CachedInfo()
-	cfg := info.Config
-	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if cfg.Metadata == nil {
-		cfg.Metadata = map[string]string{}
-	}
-	generation := max(generationOf(info)+1, uint64(max(0, time.Now().UnixNano())))
-	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
-	if _, err := js.UpdateStream(ctx, cfg); err != nil {
-		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
-	}
-	return nil
-}
-
-// acknowledged records the revision of an acknowledged write. before is the highest known revision when the write was sent.
-// A stream never acknowledges a lower one, unless the bucket was deleted and created again, or restored from a backup: then
-// it has another generation. One more round trip then, until by, none otherwise.
-func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by time.Time) {
-	for revision > before {
-		now := s.highest.Load()
-		if revision <= now || s.highest.CompareAndSwap(now, revision) {
-			return
-		}
-	}
-	ctx, cancel := s.boundBy(ctx, by)
-	defer cancel()
-	stream, err := s.JS.Stream(ctx, s.Stream)
-	if err != nil {
-		// The next write asks again. Until then tokens are smaller than they should be, and a guard refuses them.
-		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
-		return
-	}
-	generation := generationOf(stream.CachedInfo())
-	if generation == s.generation.Load() {
-		// Each write asks again, until the bucket is marked or the old sequence is reached.
-		s.Log.ErrorContext(ctx, "kvlock: bucket was restored from a backup and gives tokens again that it has given: call MarkRestored",
-			"revision", revision, "before", before)
-		return
-	}
-	s.generation.Store(generation)
-	s.highest.Store(revision)
 }
 
 // MaxTTL is the longest TTL: far below an overflow of seconds, far above the TTLs in use.

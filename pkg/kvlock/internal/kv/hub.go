@@ -285,6 +285,7 @@ func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeou
 // onPush applies a message that the bucket republished. When it cannot be decoded, the key is read from the bucket: anybody
 // could have published the message, so nothing is removed because of it.
 func (h *Hub) onPush(m *nats.Msg) {
+	h.store.suspect(m.Header)
 	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
 	if key == purgeKey {
 		h.onPurgeMark(m)
@@ -349,7 +350,8 @@ func (h *Hub) deliver(e *Entry, v View, read uint64) {
 	if k == nil {
 		return
 	}
-	if !k.known || Later(e.Revision, e.Created, k.revision, k.created) {
+	other := e.Revision == k.revision && e.Created.After(k.created) // of a bucket that was made anew
+	if !k.known || other || Later(e.Revision, e.Created, k.revision, k.created) {
 		k.known, k.revision, k.created, k.view = true, e.Revision, e.Created, v
 	}
 	early := read > 0 && read < k.since

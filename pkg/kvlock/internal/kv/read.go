@@ -111,6 +111,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 		asOf = max(asOf, m.AsOf)
 		i, asked := first[strings.TrimPrefix(m.Subject, s.prefix)]
 		if asked && m.Sequence > entries[i].Revision {
+			s.adopt(m.Header)
 			entries[i] = s.entry(keys[i], m)
 		}
 	}
@@ -146,6 +147,7 @@ func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
 	if !found {
 		return Entry{Key: key, Seen: time.Now()}, nil
 	}
+	s.adopt(m.Header)
 	return s.entry(key, m), nil
 }
 
@@ -158,8 +160,8 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if len(keys) == 1 {
 		what = fmt.Sprintf("%q", keys[0])
 	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return fmt.Errorf("kvlock: %s %s: %w: %w", op, what, context.Cause(ctx), err)
+	if errors.Is(ctx.Err(), context.Canceled) { // what the client reports of the request then says nothing more
+		return fmt.Errorf("kvlock: %s %s: %w", op, what, context.Cause(ctx))
 	}
 	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
 	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
@@ -207,12 +209,12 @@ func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.
 			}
 			yield(Entry{}, err)
 		}
-		messages, pending, err := s.messagesUnder(ctx, prefix, headersOnly)
+		messages, pending, end, err := s.messagesUnder(ctx, prefix, headersOnly)
 		if err != nil {
 			fail(err)
 			return
 		}
-		defer messages.Stop()
+		defer end()
 		for pending > 0 {
 			stalled.Reset(s.OpTimeout)
 			m, err := messages.Next(jetstream.NextContext(ctx))
@@ -242,8 +244,11 @@ func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.
 // errStalled is returned when a scan got no message for too long.
 var errStalled = errors.New("nothing came")
 
-// messagesUnder makes a consumer of all keys under prefix, and returns how many messages there are.
-func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bool) (jetstream.MessagesContext, uint64, error) {
+// messagesUnder makes a consumer of all keys under prefix, and returns how many messages there are. The caller calls end: a stream
+// has few consumers, and one that is left stays until it was inactive for long.
+func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bool) (
+	messages jetstream.MessagesContext, pending uint64, end func(), err error,
+) {
 	filter := s.prefix + ">"
 	if prefix != "" {
 		filter = s.prefix + prefix + ".>"
@@ -252,11 +257,17 @@ func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bo
 		FilterSubjects: []string{filter}, HeadersOnly: headersOnly, InactiveThreshold: 2 * s.OpTimeout,
 	})
 	if err != nil {
-		return nil, 0, err //nolint:wrapcheck // wrapped by Scan
+		return nil, 0, nil, err //nolint:wrapcheck // wrapped by Scan
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(scanAhead))
-	if err != nil {
-		return nil, 0, err //nolint:wrapcheck // as above
+	remove := func() {
+		// No answer is waited for: if the request is lost, the consumer goes when it was inactive for long.
+		if err := s.Conn.Publish(s.api.Prefix+"CONSUMER.DELETE."+s.Stream+"."+consumer.CachedInfo().Name, nil); err != nil {
+			s.Log.DebugContext(ctx, "kvlock: the consumer of a listing stays until it was inactive for long", "error", err)
+		}
 	}
-	return messages, consumer.CachedInfo().NumPending, nil
+	if messages, err = consumer.Messages(jetstream.PullMaxMessages(scanAhead)); err != nil {
+		remove()
+		return nil, 0, nil, err //nolint:wrapcheck // as above
+	}
+	return messages, consumer.CachedInfo().NumPending, func() { messages.Stop(); remove() }, nil
 }

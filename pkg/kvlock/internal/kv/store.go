@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,8 +46,10 @@ type Store struct {
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
-	generation   atomic.Uint64 // see Generation
-	highest      atomic.Uint64 // the highest revision that was acknowledged; a lower one is of a stream that was made anew
+	generation   generation
+	remade       func()
+	work         sync.WaitGroup // of goroutines that Close waits for
+	highest      atomic.Uint64  // the highest revision that was acknowledged; a lower one is of a stream that was made anew
 	beginClose   context.CancelCauseFunc
 	closed       context.Context //nolint:containedctx // ends with Close: nothing is sent any more
 	cancelClosed context.CancelCauseFunc
@@ -64,6 +67,9 @@ type Config struct {
 	// for an undecodable entry is delivered like any other. A store without watchers uses neither.
 	Pushed func(Entry) (View, error)
 	Read   func(context.Context, Entry) View
+
+	// Remade is called, in a goroutine of its own, when the generation of the bucket has grown. Defaults to none.
+	Remade func()
 }
 
 // MaxInstanceBytes bounds the name of a process.
@@ -124,10 +130,11 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		Log:       cfg.Logger.With("bucket", cfg.Bucket),
 		OpTimeout: cfg.OpTimeout, MaxMessage: int64(max(info.Config.MaxMsgSize, 0)), Clock: clock,
 		api: jsapi.Client{Prefix: jsapi.Prefix(js), Within: SendTimeout}, prefix: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
+		remade: cfg.Remade,
 	}
 	s.Closing, s.beginClose = context.WithCancelCause(context.Background())  //nolint:forbidigo // begins with the store
 	s.closed, s.cancelClosed = context.WithCancelCause(context.Background()) //nolint:forbidigo // as above
-	s.generation.Store(generationOf(info))
+	s.generation.known.Store(known(generationOf(info), sent, s.Conn.Stats().Reconnects))
 	s.put = s.api.Target(s.prefix)
 	if err := s.subscribe(); err != nil {
 		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
@@ -173,7 +180,10 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName),
 			errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
-		case !backoff.Pause(ctx, wait):
+		case backoff.Pause(ctx, wait):
+		case errors.Is(ctx.Err(), context.Canceled): // what the client reports of the request then says nothing more
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
+		default:
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
 		}
 	}
@@ -187,6 +197,7 @@ func (s *Store) BeginClose() { s.beginClose(ErrClosed) }
 func (s *Store) Close() {
 	s.cancelClosed(ErrClosed)
 	s.Hub.close()
+	s.work.Wait()
 	if err := s.unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		s.Log.Warn("kvlock: unsubscribe", "error", err)
 	}
@@ -217,6 +228,11 @@ func StreamName(bucket string) string { return "KV_" + bucket }
 
 // SubjectPrefix returns the prefix of the subjects of a bucket's keys.
 func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
+
+// FirstSequence returns the sequence with which a new bucket begins: the time, in microseconds since 1970. So its revisions are
+// greater than all of a bucket that had its name before, unless that took more than a million writes each second, and no
+// condition on a revision of the former bucket holds in it.
+func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
 // CreateStream makes a stream when there is none of its name; an existing one is left as it is. what names it in errors.
 // While a cluster is not ready it tries again, for up to jsretry.Wait.

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,15 @@ type Change struct {
 	Purge  bool          // write a marker: the key is absent to readers
 	Held   time.Time     // the entry at Expect, which this process wrote, exists until then; zero when it was only read
 	Within time.Duration // bounds each try and each read after it, if it is less than SendTimeout; 0 for none
+
+	// Generation is the generation of the bucket in which Expect is a revision: in another one the change is refused. 0 is
+	// any.
+	Generation uint64
+
+	// Token reports whether the revision becomes a part of a token: the write succeeds only when the generation in which it
+	// was stored is known.
+	Token bool
+
 	Writer Writer
 }
 
@@ -101,8 +111,45 @@ func (s *Store) Write(ctx context.Context, c Change) (revision uint64, sent time
 	return s.Settle(ctx, c, sent, sent, err)
 }
 
-// SendOnce is the first try of Write, and waits for no longer than bound.
+// errRemade is returned for a write when the bucket is, or may be, another one than that in which it was to be stored.
+var errRemade = errors.New("kvlock: the bucket was made anew, or marked as restored")
+
+// SendOnce is the first try of Write, and waits for no longer than bound. One more round trip when the connection was down, or
+// when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
+	began := time.Now()
+	if !s.isSteady() {
+		if err := s.confirmWithin(ctx, bound); err != nil {
+			return 0, err
+		}
+	}
+	generation := s.Generation()
+	if c.isOf(generation) {
+		revision, err = s.sendOnce(ctx, c, bound-time.Since(began))
+	} else {
+		err = errRemade
+	}
+	if err == nil && c.Token {
+		if err = s.confirmWithin(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
+			err = errRemade // before or after it was stored
+		}
+	}
+	return revision, err
+}
+
+// isOf reports whether the change may be made in a generation.
+func (c Change) isOf(generation uint64) bool { return c.Generation == 0 || c.Generation == generation }
+
+func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
+	if s.IsFresh() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	return s.confirm(ctx)
+}
+
+func (s *Store) sendOnce(ctx context.Context, c Change, bound time.Duration) (uint64, error) {
 	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
 	m.Header.Set(HeaderState, c.State)
 	return s.publish(ctx, m, min(c.timeout(), bound))
@@ -118,13 +165,13 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 			return 0, sent, s.final("write", c.Key, last)
 		}
 		now, err := s.found(ctx, c)
-		if err == nil && now.Err == nil && now.Revision == 0 && c.outdated(0) {
-			if now.Revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err == nil {
-				return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
-			}
+		if err == nil && now.Err == nil {
+			err = s.replaced(ctx, c, now.Revision)
 		}
 		applied := err == nil && now.Revision != c.Expect && !c.outdated(now.Revision)
 		switch {
+		case errors.As(err, new(*ConflictError)):
+			return 0, sent, err
 		case err == nil && now.Err != nil:
 			return 0, sent, now.Err
 		case applied && !now.Ours:
@@ -142,6 +189,23 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 			return revision, sent, nil
 		}
 	}
+}
+
+// replaced returns a [ConflictError] when the key is found at revision, and what the change was to replace is gone: the bucket is of
+// another generation, or the key is absent although its entry cannot have expired, which a marker decides.
+func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
+	outdated := c.outdated(revision)
+	switch {
+	case !c.isOf(s.Generation()), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
+	case outdated && revision == 0:
+		var err error
+		if revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	return &ConflictError{Key: c.Key, Revision: revision}
 }
 
 // found returns the entry of a change's key after the change was not acknowledged.
@@ -203,6 +267,7 @@ func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duratio
 	m := nats.NewMsg(s.put + key)
 	m.Data = data
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
+	m.Header[headerGeneration] = s.generation.known.Load().header
 	if ttl > 0 {
 		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(Seconds(ttl), 10)+"s")
 	}

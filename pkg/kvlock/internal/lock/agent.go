@@ -41,22 +41,24 @@ import (
 type agent struct {
 	agents *Agents
 	name   string
+	key    string // of its record
 
 	watch    kv.Watch      // of the worker, then of the goroutine that retires the agent
 	watching bool          // as the next
 	resting  bool          // as the hub knows it
 	idle     *list.Element // guarded by Agents.mu
 
-	mu       sync.Mutex // taken after Agents.mu and the hub's; nothing is sent or asked with it held
-	at       uint64     // the revision of the last known record; before the first one, the last revision of an earlier agent
-	created  time.Time  // when the server stored it; zero when that is unknown
-	rec      *Record
-	observed observedLease
-	held     time.Time // until when revision at, which was acknowledged to us, cannot have expired
-	pushed   State     // the last that the hub delivered
-	looked   time.Time // when the last answered read or write of the record began
-	stale    bool      // the record may be another one, older than the last known
-	failure  error     // why the last write failed, if not because another member wrote
+	mu         sync.Mutex // taken after Agents.mu and the hub's; nothing is sent or asked with it held
+	at         uint64     // the revision of the last known record; before the first one, the last revision of an earlier agent
+	generation uint64     // of the bucket in which that is a revision
+	created    time.Time  // when the server stored it; zero when that is unknown
+	rec        *Record
+	observed   observedLease
+	held       time.Time // until when revision at, which was acknowledged to us, cannot have expired
+	pushed     State     // the last that the hub delivered
+	looked     time.Time // when the last answered read or write of the record began
+	stale      bool      // the record may be another one, older than the last known
+	failure    error     // why the last write failed, if not because another member wrote
 
 	taker         *waiter   // the waiter for which the lock was last to be taken
 	pendingLease  string    // with which lease
@@ -96,6 +98,9 @@ type observedLease struct {
 	probedAt  time.Time // when this process first saw that the holder was asked for a renewal
 	firstSeen time.Time // when this process first saw the lease
 	expiresAt time.Time
+
+	probed bool     // the members that come before this one were, after that
+	gone   []string // those of them that are gone
 }
 
 // What an agent waits for, beside the TTLs of leases.
@@ -104,7 +109,7 @@ const (
 	grantTTL = time.Second
 
 	// takeOverStep is the delay by which each member of the queue takes a lock of a dead holder later than the one
-	// before it, so that only one does.
+	// before it, so that only one does. Those that are found to be gone do not count.
 	takeOverStep = 100 * time.Millisecond
 
 	// answerTime is the time that a holder gets to renew after it was asked to. No clock shortens it: clocks may have
@@ -199,7 +204,7 @@ func (a *agent) follow() bool {
 	if a.watching {
 		return true
 	}
-	a.watch = kv.Watch{Keys: []string{a.name}, To: a}
+	a.watch = kv.Watch{Keys: []string{a.key}, To: a}
 	if err := a.agents.store.Hub.AddNow(&a.watch); err != nil {
 		a.abandon(err)
 		return false
@@ -248,6 +253,10 @@ func (a *agent) act() {
 		at := a.at
 		a.mu.Unlock()
 		a.lookAt(at)
+	case probe:
+		lease, before := a.rec.Lease, a.before()
+		a.mu.Unlock()
+		a.probeAll(lease, before)
 	case take, renew, pass, queueUp, touch:
 		t := a.compose(do, w, now)
 		a.mu.Unlock()
@@ -373,25 +382,11 @@ func (a *agent) first() *transaction {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if do, w, _ := a.decide(now); len(a.notes) == 0 && do != nothing && do != look {
+	if do, w, _ := a.decide(now); len(a.notes) == 0 && do != nothing && do != look && do != probe {
 		if t := a.compose(do, w, now); t.err == nil {
 			return t
 		}
 	}
 	<-a.agents.turns
 	return nil
-}
-
-// lookAt reads the record, last known at revision at, from the stream's leader.
-func (a *agent) lookAt(at uint64) {
-	began := time.Now()
-	s, err := a.agents.ask(context.Background(), a.name) //nolint:forbidigo // bound by the store
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err != nil {
-		a.failed(err)
-		return
-	}
-	a.looked = began
-	a.found(s, at)
 }

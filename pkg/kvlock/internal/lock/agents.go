@@ -8,13 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
@@ -70,7 +73,10 @@ type Event struct {
 type Agents struct {
 	store  *kv.Store
 	cfg    Config
-	member string // the name of these Agents in records
+	alive  *alive.Members
+	member string // the name of these Agents in records; that in alive, if others can probe them
+
+	isFresh func() bool // of store
 
 	closing     sync.Once
 	work        sync.WaitGroup // workers of agents
@@ -84,16 +90,26 @@ type Agents struct {
 	known  map[string]uint64 // the last revisions of locks that have no agent
 }
 
-// Open binds to the bucket. Close ends it. One round trip.
+// Open binds to the bucket. Close ends it. Two round trips.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Agents, error) {
 	a := &Agents{
 		cfg: cfg, member: nuid.Next(), turns: make(chan struct{}, maxTurns), holderTurns: make(chan struct{}, maxTurns),
 		agents: map[string]*agent{}, known: map[string]uint64{},
 	}
-	cfg.Pushed, cfg.Read = a.viewPushed, a.viewRead
+	cfg.Pushed, cfg.Read, cfg.Remade = a.viewPushed, a.viewRead, a.remade
 	var err error
-	a.store, err = kv.Open(ctx, js, cfg.Config)
-	return a, err
+	if a.store, err = kv.Open(ctx, js, cfg.Config); err != nil {
+		return nil, err
+	}
+	if a.alive, err = alive.New(a.store, alive.Every); err != nil {
+		a.Close()
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
+	}
+	if self, _ := a.alive.Self(); self != "" {
+		a.member = self
+	}
+	a.isFresh = a.store.IsFresh
+	return a, nil
 }
 
 // Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is
@@ -104,10 +120,7 @@ func (a *Agents) close() {
 	a.store.BeginClose()
 	a.mu.Lock()
 	a.closed = kv.ErrClosed
-	agents := make([]*agent, 0, len(a.agents))
-	for _, one := range a.agents {
-		agents = append(agents, one)
-	}
+	agents := slices.Collect(maps.Values(a.agents))
 	a.mu.Unlock()
 
 	by := time.Now().Add(a.cfg.OpTimeout)
@@ -118,7 +131,21 @@ func (a *Agents) close() {
 		<-one.ended
 	}
 	a.work.Wait()
+	if err := a.alive.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		a.store.Log.Warn("kvlock: unsubscribe", "error", err)
+	}
 	a.store.Close()
+}
+
+// remade ends the leases that were taken in a former generation of the bucket.
+func (a *Agents) remade() {
+	a.mu.Lock()
+	agents := slices.Collect(maps.Values(a.agents))
+	clear(a.known)
+	a.mu.Unlock()
+	for _, one := range agents {
+		one.remade()
+	}
 }
 
 // Generation returns the generation of the bucket, which is a part of its tokens.
@@ -132,14 +159,14 @@ func (a *Agents) emit(ctx context.Context, e Event) {
 
 // Inspect returns the state of a lock, from the stream's leader. One round trip.
 func (a *Agents) Inspect(ctx context.Context, name string) (State, error) {
-	if err := kv.CheckKey(name); err != nil {
-		return State{}, err
+	if err := CheckName(name); err != nil {
+		return State{}, fmt.Errorf("kvlock: %w", err)
 	}
-	return a.ask(ctx, name)
+	return a.ask(ctx, keyOf(name))
 }
 
-func (a *Agents) ask(ctx context.Context, name string) (State, error) {
-	e, err := a.store.Ask(ctx, name)
+func (a *Agents) ask(ctx context.Context, key string) (State, error) {
+	e, err := a.store.Ask(ctx, key)
 	if err != nil {
 		return State{}, err
 	}
@@ -150,7 +177,7 @@ func (a *Agents) ask(ctx context.Context, name string) (State, error) {
 // List calls yield for each lock whose name begins with prefix and a dot, or for all locks if prefix is "", held or
 // free. A record that cannot be decoded comes with its name and the reason; an error with an empty state is the last.
 func (a *Agents) List(ctx context.Context, prefix string, yield func(State, error) bool) {
-	for e, err := range a.store.Scan(ctx, prefix, false) {
+	for e, err := range a.store.Scan(ctx, keyOf(prefix), false) {
 		if err != nil {
 			yield(State{}, err)
 			return
@@ -263,7 +290,7 @@ func (a *Agents) await(ctx context.Context, one *agent, w *waiter) (*Lease, erro
 		case <-ctx.Done():
 			why = context.Cause(ctx)
 		case <-over:
-			why = one.heldBy()
+			why = one.overdue(w)
 		case <-answer.C:
 			if why = one.unanswered(w); why == nil {
 				continue
@@ -286,7 +313,9 @@ func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
 	}
 	one = a.agents[w.Name]
 	if one == nil {
-		one = &agent{agents: a, name: w.Name, at: a.known[w.Name], ended: make(chan struct{})}
+		one = &agent{
+			agents: a, name: w.Name, key: keyOf(w.Name), at: a.known[w.Name], generation: a.store.Generation(), ended: make(chan struct{}),
+		}
 		a.agents[w.Name] = one
 	}
 	if one.idle != nil {

@@ -40,6 +40,30 @@ func (a *agent) apply(t *transaction, err error) {
 	}
 }
 
+// lookAt reads the record, last known at revision at, from the stream's leader.
+func (a *agent) lookAt(at uint64) {
+	began := time.Now()
+	s, err := a.agents.ask(context.Background(), a.key) //nolint:forbidigo // bound by the store
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.failed(err)
+		return
+	}
+	a.looked = began
+	a.found(s, at)
+}
+
+// probeAll finds out which members are gone that come before this one, for the lease in the record.
+func (a *agent) probeAll(lease string, before []string) {
+	gone := a.agents.alive.Gone(a.agents.store.Closing, before)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rec != nil && a.rec.Lease == lease {
+		a.observed.probed, a.observed.gone = true, gone
+	}
+}
+
 // noteWaiting notes, once for each, that a waiter has begun to wait, and for which lease.
 func (a *agent) noteWaiting() {
 	if a.agents.cfg.Observe == nil || a.rec == nil {
@@ -107,10 +131,13 @@ func (a *agent) learn(s State, force bool) {
 	}
 	a.stale = a.stale && !force
 	switch {
-	case s.Revision == a.at && s.Revision != 0:
+	case s.Revision == a.at && s.Revision != 0 && s.Record.sameLease(a.rec):
 		if a.created.IsZero() {
 			a.created = s.Created
 			a.observed.shorten(a.rec, s)
+		}
+		if force {
+			a.generation = a.agents.store.Generation()
 		}
 		return
 	case !force && a.older(s):
@@ -122,7 +149,7 @@ func (a *agent) learn(s State, force bool) {
 	case s.Record == nil, !s.Record.sameLease(a.rec):
 		a.observed = newObservedLease(s.Record, s.seen)
 	}
-	a.at, a.created, a.rec, a.held = s.Revision, s.Created, s.Record, time.Time{}
+	a.at, a.generation, a.created, a.rec, a.held = s.Revision, a.agents.store.Generation(), s.Created, s.Record, time.Time{}
 	a.observed.shorten(a.rec, s)
 	if l := a.lease; l != nil && (a.rec == nil || a.rec.Lease != l.id) {
 		if l.releasing {
@@ -135,14 +162,15 @@ func (a *agent) learn(s State, force bool) {
 }
 
 // accept gives a lock that was handed to this member to the first waiter without a write, if the lease holds for long
-// enough to be confirmed. The lease begins with a write of ours that is older than the hand-over: see rule 4.
+// enough to be confirmed. The lease begins with a write of ours that is older than the hand-over: see rule 4. The
+// generation in its token has to be known.
 func (a *agent) accept(now time.Time) {
 	if a.inLine || a.lease != nil || a.closing != nil || !a.isMine() || !a.rec.Granted || a.waiters.Len() == 0 ||
 		a.acceptedGrant == a.rec.Lease {
 		return
 	}
 	until := kv.Deadline(a.lastWrite.sent, grantTTL)
-	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.TakenAt(a.at) || until.Sub(now) < acceptFor {
+	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.TakenAt(a.at) || until.Sub(now) < acceptFor || !a.agents.isFresh() {
 		return
 	}
 	a.acceptedGrant = a.rec.Lease
@@ -159,16 +187,29 @@ func (a *agent) older(s State) bool {
 	switch {
 	case s.Revision > a.at:
 		return false
+	case s.Revision == a.at: // another record with the same revision
 	case s.Revision == 0 && a.lease == nil && !time.Now().Before(a.held):
 		return false
 	case s.Revision != 0 && (a.created.IsZero() || !s.Created.After(a.created)):
 		return true
-	case a.lease != nil:
+	}
+	if a.lease != nil {
 		a.lease.renewAt = time.Time{}
-	default:
+	} else {
 		a.stale = true
 	}
 	return true
+}
+
+// remade ends a lease that was taken in a former generation of the bucket.
+func (a *agent) remade() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l := a.lease; l != nil && !l.releasing && l.generation < a.agents.store.Generation() {
+		a.lose(l, fmt.Errorf("%w: the bucket of lock %q was made anew, or marked as restored", ErrLost, a.name))
+	}
+	a.stale = true
+	a.start()
 }
 
 func (a *agent) loss() error {
@@ -226,7 +267,7 @@ func (a *agent) deliver(t *transaction) {
 // hand gives a lease to a waiter.
 func (a *agent) hand(w *waiter, l *Lease) {
 	l.agent, l.metadata, l.taken, l.done = a, w.Metadata, time.Now(), make(chan struct{})
-	l.generation = a.agents.store.Generation()
+	l.generation = a.generation
 	l.ctx, l.cancel = context.WithCancelCause(w.values)
 	l.timer = time.AfterFunc(time.Until(l.deadline), l.expire)
 	a.lease = l
@@ -312,19 +353,30 @@ func (a *agent) unanswered(w *waiter) error {
 	if !w.Now && (a.lease != nil || placed || !a.looked.Before(w.came)) {
 		return nil
 	}
+	return a.silence(w)
+}
+
+// silence returns the error of a waiter that no server has answered. The caller holds mu.
+func (a *agent) silence(w *waiter) error {
 	if errors.Is(a.failure, kv.ErrUnavailable) {
 		return a.failure
 	}
-	return fmt.Errorf("%w: no answer within %s", kv.ErrUnavailable, a.agents.cfg.OpTimeout)
+	return fmt.Errorf("%w: no answer within %s", kv.ErrUnavailable, time.Since(w.came).Round(time.Millisecond))
 }
 
-// heldBy returns the error of a caller that wanted the lock while another holds it.
-func (a *agent) heldBy() error {
+// overdue returns the error of a waiter that waited for as long as it wanted: another holds the lock, or nothing was heard of the
+// bucket since the waiter came.
+func (a *agent) overdue(w *waiter) error {
+	heard := a.agents.store.Hub.Silence() < time.Since(w.came)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.heldError()
+	if heard || a.lease != nil || !a.looked.Before(w.came) {
+		return a.heldError()
+	}
+	return a.silence(w)
 }
 
+// heldError returns the error of a caller that wanted the lock while another holds it. The caller holds mu.
 func (a *agent) heldError() error {
 	return a.agents.cfg.Held(State{Name: a.name, Revision: a.at, Created: a.created, Record: a.rec})
 }

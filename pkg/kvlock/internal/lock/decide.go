@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -17,6 +18,7 @@ type action uint8
 const (
 	nothing action = iota
 	look           // at the record, for a caller that does not wait
+	probe          // the members that come before this one
 	take           // the lock, for a waiter
 	renew          // the lease in hand
 	pass           // the lock on: to the next in the queue, or release it
@@ -99,7 +101,11 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 	var when time.Time
 	if w := a.next(); w != nil {
 		if when = a.observed.expiresAt; !now.Before(when) { // and only then count the members that come before
-			when = when.Add(time.Duration(q.without(a.rec.Member).ahead(a.agents.member)) * takeOverStep)
+			before := len(a.before())
+			if before > 0 && !a.observed.probed {
+				return a.unlessResting(now, probe, nil)
+			}
+			when = when.Add(time.Duration(before-len(a.observed.gone)) * takeOverStep)
 		}
 		if !now.Before(when) {
 			return a.unlessResting(now, take, w)
@@ -120,6 +126,13 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 		return nothing, nil, when
 	}
 	return a.unlessResting(now, queueUp, nil)
+}
+
+// before returns the members that may take the lock before this one when its holder has died, the last first.
+func (a *agent) before() []string {
+	members := a.rec.queue.without(a.rec.Member).before(a.agents.member)
+	slices.Reverse(members)
+	return members
 }
 
 // doubter returns a caller that does not wait, if by this process's clock the lock was not renewed for longer than its
@@ -265,7 +278,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	case take:
 		if a.rec != nil && !t.mine {
 			if !w.Force {
-				q = q.without(a.rec.Member) // that member does not live
+				q = q.without(append(slices.Clip(a.observed.gone), a.rec.Member)...) // these members do not live
 				t.over = a.rec.Instance
 			}
 			if w.list == &a.waiters {
@@ -283,9 +296,12 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 			w.touched = true
 		}
 		t.next = a.sameHolder()
-	case nothing, look:
+	case nothing, look, probe:
 	}
-	t.change = kv.Change{Key: a.name, Expect: a.at, Held: a.held, Within: a.sendTimeout(t.next), Writer: t}
+	t.change = kv.Change{
+		Key: a.key, Expect: a.at, Held: a.held, Within: a.sendTimeout(t.next), Writer: t, Generation: a.generation,
+		Token: t.taker != nil || do == queueUp, // a place in the queue is followed by a lease, perhaps without another write
+	}
 	t.pushes = a.others.Len() == 0 // a caller is refused the lock for its present state, not for a pushed one
 	if t.next == nil {
 		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.cfg.TTL))

@@ -45,9 +45,8 @@ func (q queue) count(member string) int {
 	return n
 }
 
-// ahead returns how many other members have a place before the first one of member; all of them if it has none.
-func (q queue) ahead(member string) int {
-	var others []string
+// before returns the other members that have a place before the first one of member; all of them if it has none.
+func (q queue) before(member string) (others []string) {
 	for _, r := range q {
 		if r.member == member {
 			break
@@ -56,7 +55,7 @@ func (q queue) ahead(member string) int {
 			others = append(others, r.member)
 		}
 	}
-	return len(others)
+	return others
 }
 
 // fits reports whether fit would change nothing.
@@ -112,12 +111,13 @@ func (q queue) leave(member string) queue {
 	return next.compact()
 }
 
-// without returns the queue without any place of member.
-func (q queue) without(member string) queue {
-	if !slices.ContainsFunc(q, func(r run) bool { return r.member == member }) {
+// without returns the queue without any place of members.
+func (q queue) without(members ...string) queue {
+	isTheirs := func(r run) bool { return slices.Contains(members, r.member) }
+	if !slices.ContainsFunc(q, isTheirs) {
 		return q
 	}
-	return slices.DeleteFunc(slices.Clone(q), func(r run) bool { return r.member == member })
+	return slices.DeleteFunc(slices.Clone(q), isTheirs)
 }
 
 // compact removes empty runs, in place.

@@ -29,8 +29,8 @@ func TestQueue(t *testing.T) {
 	q = q.fit("b", "B", 1)
 	q = q.fit("a", "A", 3)
 	want("a", "a", "b", "a")
-	if q.ahead("a") != 0 || q.ahead("b") != 1 || q.ahead("c") != 2 {
-		t.Error("miscounted who is ahead")
+	if len(q.before("a")) != 0 || len(q.before("b")) != 1 || !slices.Equal(q.before("c"), []string{"a", "b"}) {
+		t.Error("miscounted the members that come before")
 	}
 	q = q.leave("a")
 	want("a", "b", "a")

@@ -170,7 +170,7 @@ func (s *State) follows(last *State) bool {
 
 // stateOf decodes an entry. After an error the lock is free, at the revision of the entry.
 func stateOf(e kv.Entry) (State, error) {
-	s := State{Name: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen}
+	s := State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen}
 	if e.Deleted() || e.Purged() {
 		return s, nil
 	}
@@ -187,9 +187,9 @@ func (a *Agents) state(ctx context.Context, e kv.Entry) State {
 	s, err := stateOf(e)
 	switch {
 	case record.IsForeign(err):
-		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", s.Name, a.store.Bucket, s.Revision, err)
+		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, a.store.Bucket, s.Revision, err)
 	case err != nil:
-		if a.store.RemoveCorrupt(ctx, s.Name, s.Revision, err) {
+		if a.store.RemoveCorrupt(ctx, e.Key, s.Revision, err) {
 			a.emit(ctx, Event{Kind: Corrupt, Name: s.Name, Err: err})
 		}
 	}

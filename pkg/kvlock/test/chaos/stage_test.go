@@ -224,3 +224,97 @@ func (s *stage) run(ctx context.Context, r *rand.Rand, rounds int, faults []faul
 		}
 	}
 }
+
+// event is one line that a worker writes down. Times are of the machine's monotonic clock: From before the operation was
+// begun, To after it had returned.
+type event struct {
+	Kind   kind         `json:"kind"`
+	By     string       `json:"by"`              // which worker and which of its tasks
+	Lease  string       `json:"lease,omitempty"` // which of its leases or claims
+	Name   string       `json:"name"`            // of the lock, or the key
+	Token  kvlock.Token `json:"token"`
+	Value  string       `json:"value,omitempty"`
+	Answer answer       `json:"answer,omitempty"`
+	Error  string       `json:"error,omitempty"`
+	From   int64        `json:"from"`
+	To     int64        `json:"to"`
+}
+
+type kind string
+
+const (
+	acquired  kind = "acquired"  // a lease was got
+	alive     kind = "alive"     // the lease's context had not ended at From
+	released  kind = "released"  // it was given back
+	gaveUp    kind = "gave up"   // the waiter for a lock gave up
+	writes    kind = "writes"    // the guarded value is about to be written under a lease
+	wrote     kind = "wrote"     // and was, or was not
+	completed kind = "completed" // a claim was ended with a result
+	got       kind = "got"       // Do returned a value
+	read      kind = "read"      // what is there when everything is over
+	failed    kind = "failed"    // what should not fail did
+)
+
+type answer string
+
+const (
+	accepted answer = "accepted"
+	refused  answer = "refused"
+	unknown  answer = "unknown"
+)
+
+// A process that holds a lock is stopped for longer than its TTL. It looks at its lease's context thousands of times a
+// second, and when it goes on, none of these looks shows a live lease, because another process has the lock by then.
+func TestStoppedHolder(t *testing.T) {
+	t.Parallel()
+	times := 3
+	if crash.Long() {
+		times = 40
+	}
+	srv := crash.StartServer(t)
+	r := crash.Random(t)(0)
+	s := newStage(t, srv.URL, 1, workerTask{TTL: time.Second, Tasks: 1, HoldUntilLost: true}, 2)
+	for range times {
+		c := s.holder()
+		sleep(t.Context(), time.Duration(r.Int64N(int64(100*time.Millisecond))))
+		c.Pause()
+		sleep(t.Context(), between(r, 1200*time.Millisecond))
+		c.Continue()
+	}
+	for _, c := range s.workers {
+		c.kill()
+	}
+	s.report()
+	if n := len(s.history.holds()[lockNames[0]]); n <= times {
+		t.Errorf("%d leases in %d stops", n, times)
+	}
+	for _, all := range s.history.holds() {
+		checkOverlap(t, all, s.start)
+	}
+}
+
+// holder waits until a lease has begun that was not there before, and returns whose it is.
+func (s *stage) holder() *child {
+	s.t.Helper()
+	for s.t.Context().Err() == nil {
+		s.mu.Lock()
+		var latest event
+		leases := 0
+		for _, e := range s.history.events {
+			if e.Kind == acquired {
+				latest = e
+				leases++
+			}
+		}
+		s.mu.Unlock()
+		for _, c := range s.workers {
+			if leases > s.leases && latest.By[:len(c.name)] == c.name {
+				s.leases = leases
+				return c
+			}
+		}
+		sleep(s.t.Context(), 5*time.Millisecond)
+	}
+	s.t.Fatal("nobody holds the lock")
+	return nil
+}

@@ -3,6 +3,7 @@ package flight_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -87,9 +88,7 @@ func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 		pass(time.Second)
 		die()
 		all.Wait()
-		if runs.Load() != 1 {
-			t.Errorf("ran %d times", runs.Load())
-		}
+		check.Same(t, "runs.Load()", runs.Load(), 1)
 	})
 }
 
@@ -168,9 +167,7 @@ func TestRestartIsNotADeath(t *testing.T) {
 				pass(3 * time.Second)
 			}
 			all.Wait()
-			if runs.Load() != 1 {
-				t.Errorf("computed %d times", runs.Load())
-			}
+			check.Same(t, "computed", runs.Load(), 1)
 		})
 	}
 }
@@ -250,9 +247,7 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 		begin(t, f, "k", flight.BeginOptions{})
 		begin(t, f, "l", flight.BeginOptions{})
 		pass(10 * time.Second)
-		if n := probes.Swap(0); n != 0 {
-			t.Errorf("%d probes though nobody waits", n)
-		}
+		check.Same(t, "probes.Swap(0)", probes.Swap(0), 0)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var all sync.WaitGroup
@@ -263,12 +258,64 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := probes.Swap(0); n < 390 || n > 410 {
-			t.Errorf("%d probes in 10 s, want one every 25 ms for all that wait", n)
+		if n := probes.Swap(0); n < 130 || n > 160 {
+			t.Errorf("%d probes in 10 s, want one every 25 ms at first and every 125 ms after five seconds, for all that wait", n)
 		}
 		pass(time.Minute)
 		if n := probes.Load(); n > 2 {
 			t.Errorf("%d probes after all have gone", n)
 		}
+	})
+}
+
+// Processes that compute a key each and wait for those of all others send few probes, and each is probed: when one dies
+// another takes over soon.
+func TestManyThatWaitForEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const n = 24
+		watcher, _ := connect(t, b.Srv)
+		var probes atomic.Int64
+		sub, err := watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) })
+		check.OK(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		var flights []*flight.Flight
+		first, die := b.killable(t, flight.Config{})
+		begin(t, first, "0", flight.BeginOptions{})
+		for len(flights) < n-1 {
+			flights = append(flights, b.Flight(t, flight.Config{}))
+			begin(t, flights[len(flights)-1], fmt.Sprint(len(flights)), flight.BeginOptions{})
+		}
+		taken := make(chan time.Time, n)
+		for i, f := range flights {
+			for key := range n {
+				if key == i+1 {
+					continue
+				}
+				all.Go(func() {
+					_, err := f.Do(ctx, fmt.Sprint(key), func(ctx context.Context) ([]byte, error) {
+						taken <- time.Now()
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}, flight.DoOptions{})
+					wantErr(t, err, context.Canceled)
+				})
+			}
+		}
+		pass(time.Second)
+		probes.Store(0)
+		pass(10 * time.Second)
+		if sent := probes.Load(); sent > 10*200 || sent < n {
+			t.Errorf("%d probes in 10 s, want at most 200 a second", sent)
+		}
+		check.OK(t, sub.Unsubscribe()) // it would receive the probes of a member that is gone
+		check.OK(t, watcher.Flush())
+		start := time.Now()
+		die()
+		if took := (<-taken).Sub(start); took > 500*time.Millisecond {
+			t.Errorf("taken over after %s", took)
+		}
+		cancel()
+		all.Wait()
 	})
 }

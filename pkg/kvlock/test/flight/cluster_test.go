@@ -163,9 +163,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	close(stop)
 	all.Wait()
 	t.Logf("%d operations on %d keys: %v", len(r.ops), generation.Load(), r.count)
-	if result := porcupine.CheckOperationsTimeout(claims, r.ops, time.Minute); result != porcupine.Ok {
-		t.Errorf("the history is %s", result)
-	}
+	check.Same(t, "the history", porcupine.CheckOperationsTimeout(claims, r.ops, time.Minute), porcupine.Ok)
 }
 
 // contend is one worker's turn with a key. It reports whether the key is still of use.

@@ -255,9 +255,7 @@ func TestDoOfAnotherInput(t *testing.T) {
 	if r, err := g.Do(ctx, "k", value(&runs, "two"), other); !errors.Is(err, kvlock.ErrMismatch) || r.Value != nil {
 		t.Errorf("got %+v, %v; the value answers another question", r, err)
 	}
-	if runs.Load() != 0 {
-		t.Errorf("ran %d times", runs.Load())
-	}
+	check.Same(t, "runs.Load()", runs.Load(), 0)
 }
 
 func TestDoIsInvalidatedInFlight(t *testing.T) {
@@ -344,5 +342,53 @@ func TestNestedDo(t *testing.T) {
 	}, flight.DoOptions{})
 	if err != nil || string(r.Value) != "menu of soup" {
 		t.Errorf("got %q, %v", r.Value, err)
+	}
+}
+
+// Functions of one process that wait for each other's keys do not wait for ever: one of them gets an error that names the
+// circle, and the others its consequence. A function that waits for a key which waits for another is no circle.
+func TestCircleOfKeys(t *testing.T) {
+	for name, many := range map[string]bool{"Do": false, "DoMany": true} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f := b.Flight(t, flight.Config{})
+			needs := map[string]string{"a": "b", "b": "c", "c": "a", "x": "y", "y": "z", "z": ""}
+			var do func(ctx context.Context, key string) error
+			do = func(ctx context.Context, key string) error {
+				fn := func(ctx context.Context) ([]byte, error) {
+					pass(time.Second) // until all have begun
+					if needs[key] == "" {
+						return nil, nil
+					}
+					return nil, do(ctx, needs[key])
+				}
+				if many {
+					return check.Err(f.DoMany(ctx, []string{key}, func(ctx context.Context, _ []string) (map[string][]byte, error) {
+						if _, err := fn(ctx); err != nil {
+							return nil, flight.KeysError{key: err}
+						}
+						return map[string][]byte{key: nil}, nil
+					}, flight.DoOptions{}))
+				}
+				return check.Err(f.Do(ctx, key, fn, flight.DoOptions{}))
+			}
+			var all sync.WaitGroup
+			var circles atomic.Int64
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for key := range needs {
+				all.Go(func() {
+					err := do(ctx, key)
+					if circular := key < "x"; circular != errors.Is(err, flight.ErrRecursive) {
+						t.Errorf("%s: got %v", key, err)
+					} else if circular && strings.Count(err.Error(), "which waits for") == 2 {
+						circles.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			if circles.Load() == 0 {
+				t.Error("no error names the circle")
+			}
+		})
 	}
 }

@@ -322,8 +322,6 @@ func TestDoManyOfRandomKeys(t *testing.T) {
 	}
 	callers.Wait()
 	for key, n := range computed {
-		if n != 1 {
-			t.Errorf("%s was computed %d times", key, n)
-		}
+		check.Same(t, key, n, 1)
 	}
 }

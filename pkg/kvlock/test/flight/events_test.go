@@ -106,9 +106,7 @@ func TestEventsOfAFunctionThatFails(t *testing.T) {
 
 		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
 		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
-		if !errors.Is(got[1].Err, err) {
-			t.Errorf("got %v, want %v", got[1].Err, err)
-		}
+		check.Is(t, got[1].Err, err)
 	})
 }
 

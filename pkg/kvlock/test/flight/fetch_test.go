@@ -110,9 +110,7 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 		_, err = f.Wait(t.Context(), "k")
 		wantErr(t, err, kvlock.ErrUnavailable)
 		p.Filter(nil)
-		if after := b.Present(t, "k").Sequence; after != before {
-			t.Errorf("revision %d became %d", before, after)
-		}
+		check.Same(t, "revision", b.Present(t, "k").Sequence, before)
 		readEveryWay(t, f, "k", value)
 	})
 }

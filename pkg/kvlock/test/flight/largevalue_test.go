@@ -121,9 +121,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	c := begin(t, none, "d", flight.BeginOptions{})
 	_, err := c.Complete(t.Context(), noise(room+200), 0) // the instances' names may differ by some bytes
 	wantErr(t, err, kvlock.ErrTooLarge)
-	if err == nil || !strings.Contains(err.Error(), "set Config.LargeValueBucket") {
-		t.Errorf("%v does not say what to do", err)
-	}
+	check.Contains(t, err, "set Config.LargeValueBucket")
 	completeBytes(t, c, noise(room-200)) // the claim is still held
 }
 

@@ -52,6 +52,22 @@ func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
 	}
 }
 
+// A stream has 256 consumers at most, and a listing leaves none.
+func TestManyListings(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) { // in which the consumers are never inactive for long
+		f, l := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
+		complete(t, begin(t, f, "k.1", flight.BeginOptions{}), "v")
+		for range 300 {
+			if all := list(t, f, "k"); len(all) != 1 {
+				t.Fatalf("listed %v", all)
+			}
+			for _, err := range l.List(t.Context(), "") {
+				check.OK(t, err)
+			}
+		}
+	})
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -139,9 +155,7 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for s, err := range f.List(ctx, "a") {
-		if s.Key != "" {
-			t.Errorf("got %s", s.Key)
-		}
+		check.Same(t, "s.Key", s.Key, "")
 		wantErr(t, err, context.Canceled)
 	}
 }
@@ -211,9 +225,7 @@ func TestWarm(t *testing.T) {
 		for i := range 600 {
 			wantSlot(t, f, fmt.Sprint("a.", i), flight.Done, fmt.Sprint(i))
 		}
-		if n := asked() - before; n != 0 {
-			t.Errorf("%d reads of what is in memory", n)
-		}
+		check.Same(t, "asked() - before", asked()-before, 0)
 		if n, err := g.Warm(t.Context(), "a"); err == nil || n != 0 {
 			t.Errorf("without a memory: got %d, %v", n, err)
 		}

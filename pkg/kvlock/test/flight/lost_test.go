@@ -246,9 +246,7 @@ func TestCancelledOperation(t *testing.T) {
 		}
 	}
 	get(t, f, "k") // all earlier requests have arrived before it
-	if n := len(requests); n != 1 {
-		t.Errorf("%d requests were sent, want that of the last read only", n)
-	}
+	check.Same(t, "len(requests)", len(requests), 1)
 }
 
 // The outcome of a write is unknown, and the leader that is asked about it was deposed long ago. Its answer is not

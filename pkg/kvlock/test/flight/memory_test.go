@@ -62,16 +62,12 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 				t.Errorf("got %+v, %v", r, err)
 			}
 		}
-		if n := asked(); n != 1 {
-			t.Errorf("%d requests for one key", n)
-		}
+		check.Same(t, "asked()", asked(), 1)
 		slots, err := f.GetMany(t.Context(), []string{"b", "a", "absent", "b"})
 		if err != nil || string(slots[0].Value) != "2" || string(slots[1].Value) != "1" || slots[2].State != flight.Absent || string(slots[3].Value) != "2" {
 			t.Errorf("got %+v, %v", slots, err)
 		}
-		if n := asked(); n != 2 {
-			t.Errorf("%d requests, want one for all that was missing", n)
-		}
+		check.Same(t, "asked()", asked(), 2)
 		_, err = f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})
 		wantErr(t, err, kvlock.ErrMismatch)
 	})
@@ -106,9 +102,7 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			replace(t, f, "k", v)
 			before := asked()
 			wantSlot(t, f, "k", flight.Done, v)
-			if asked() != before {
-				t.Error("what was just stored is read")
-			}
+			check.Same(t, "reads after a store", asked(), before)
 			check.OK(t, f.Invalidate(t.Context(), "k"))
 			wantSlot(t, f, "k", flight.Absent, "")
 			c := begin(t, f, "k", flight.BeginOptions{})

@@ -38,12 +38,8 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 			t.Error("the object went as soon as the record")
 		}
 		pass(gone)
-		if n := b.largeValueMessages(t); n != 0 {
-			t.Errorf("%d messages are left", n)
-		}
-		if log.String() != "" {
-			t.Errorf("logged %s", log.String())
-		}
+		check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
+		check.Same(t, "logged", log.String(), "")
 	})
 }
 
@@ -116,9 +112,7 @@ func TestOrphansGo(t *testing.T) {
 				t.Fatal("there is no orphan")
 			}
 			pass(ttl + gone)
-			if n := b.largeValueMessages(t); n != 0 {
-				t.Errorf("%d messages are left", n)
-			}
+			check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
 		})
 	}
 }

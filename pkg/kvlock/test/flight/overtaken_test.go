@@ -18,7 +18,7 @@ var lastSequence = regexp.MustCompile(`"last_seq":\d+`)
 // tell of them. It returns how often values are asked for, and whether that was so.
 func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done func() bool) {
 	t.Helper()
-	last := b.Sequence(t)
+	last := b.Writes(t)
 	var pushed, answered atomic.Bool
 	p.Slow(time.Millisecond) // one after the other
 	p.Change(func(f natstest.Frame) []byte {

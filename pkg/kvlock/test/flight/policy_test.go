@@ -48,9 +48,7 @@ func TestNegativeEntry(t *testing.T) {
 		}
 		pass(30 * time.Second)
 		wantNothing(g)
-		if runs.Load() != 1 {
-			t.Errorf("ran %d times", runs.Load())
-		}
+		check.Same(t, "runs.Load()", runs.Load(), 1)
 		pass(31 * time.Second)
 		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)
 	})
@@ -198,8 +196,6 @@ func TestNoWait(t *testing.T) {
 		}
 		all.Wait()
 		wantDo(t, g, fn, flight.DoOptions{NoWait: true}, "1", flight.Cached)
-		if runs.Load() != 1 {
-			t.Errorf("ran %d times", runs.Load())
-		}
+		check.Same(t, "runs.Load()", runs.Load(), 1)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // holder is a process that holds a claim. It prints "holds", and after the end of its claim how that ended and the answer
@@ -92,9 +93,7 @@ func TestHolderIsKilled(t *testing.T) {
 	start := time.Now()
 	h.Kill()
 	all.Wait()
-	if n := runs.Load(); n != 1 {
-		t.Errorf("computed %d times", n)
-	}
+	check.Same(t, "computed", runs.Load(), 1)
 	t.Logf("taken over %s after kill -9", took.Sub(start))
 }
 
@@ -108,8 +107,6 @@ func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	h.Pause()
 	f := takeOver(t, b)
 	h.Continue()
-	if got := h.Line(); got != "ended lost: true, completed lost: true" {
-		t.Errorf("the holder printed %q", got)
-	}
+	check.Same(t, "the holder printed", h.Line(), "ended lost: true, completed lost: true")
 	wantSlot(t, f, "k", flight.Done, "ours")
 }

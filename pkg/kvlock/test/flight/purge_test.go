@@ -79,9 +79,7 @@ func TestPurgeReachesEverybody(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		if n := purge(t, f, "a"); n != 2 {
-			t.Errorf("%d removed", n)
-		}
+		check.Same(t, "removed", purge(t, f, "a"), 2)
 		pass(time.Millisecond)
 		wantSlot(t, g, "a.done", flight.Absent, "")
 		waiter.Wait()
@@ -118,9 +116,7 @@ func TestPurgeLeavesWhatIsWrittenAfterIt(t *testing.T) {
 			wantSlot(t, h, "a.old", flight.Absent, "")
 			wantSlot(t, h, "a.new", flight.Done, "2")
 		}
-		if tries != 2 {
-			t.Errorf("%d tries", tries)
-		}
+		check.Same(t, "tries", tries, 2)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -216,9 +217,7 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	complete(t, begin(t, f, "read", flight.BeginOptions{}), "v")
 	complete(t, begin(t, f, "claimed", flight.BeginOptions{}), "v")
 	check.OK(t, f.Invalidate(ctx, "invalidated"))
-	if n := log.Count("corrupt record is removed"); n != 3 {
-		t.Errorf("reported %d times, want once for each key", n)
-	}
+	check.Same(t, "reported", log.Count("corrupt record is removed"), 3)
 	for _, key := range []string{"read", "claimed"} {
 		wantSlot(t, f, key, flight.Done, "v")
 	}
@@ -270,4 +269,23 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 		s := wantSlot(t, f, name, flight.Absent, "")
 		begin(t, f, name, flight.BeginOptions{Seen: s})
 	}
+}
+
+// A replica lags behind, and shows a key absent that is done. The leader has what was acknowledged.
+func TestLatestDoesNotLag(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{}, p.Through())
+		complete(t, begin(t, f, "k", flight.BeginOptions{}), "v")
+		testbed.Lag(p)
+		wantSlot(t, f, "k", flight.Absent, "")
+		if s, err := f.Latest(t.Context(), "k"); err != nil || s.State != flight.Done || string(s.Value) != "v" {
+			t.Errorf("got %+v, %v; want the value", s, err)
+		}
+		if s, err := f.Latest(t.Context(), "none"); err != nil || s.State != flight.Absent {
+			t.Errorf("got %+v, %v of no key", s, err)
+		}
+		_, err := f.Latest(t.Context(), "*")
+		wantErr(t, err, kvlock.ErrInvalidKey)
+	})
 }

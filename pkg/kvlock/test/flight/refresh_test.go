@@ -148,9 +148,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 				}
 			}
 		}
-		if released != 2 {
-			t.Errorf("%d failures were emitted, want two", released)
-		}
+		check.Same(t, "released", released, 2)
 		pass(25 * time.Second) // it is over as if nothing had been tried
 		_, err := g.Do(t.Context(), "k", fn, opts)
 		wantErr(t, err, errOven)
@@ -226,9 +224,7 @@ func TestStaleWhileItIsComputedAnew(t *testing.T) {
 			t.Helper()
 			start := time.Now()
 			do()
-			if got := time.Since(start).Round(10 * time.Millisecond); got != want {
-				t.Errorf("%s: took %s, want %s", what, got, want)
-			}
+			check.Same(t, what, time.Since(start).Round(10*time.Millisecond), want)
 		}
 		patient, hasty := opts, opts
 		patient.StaleWait, hasty.StaleWait = time.Minute, time.Second
@@ -243,9 +239,7 @@ func TestStaleWhileItIsComputedAnew(t *testing.T) {
 			took("the new one, elsewhere", 7*time.Second, func() { wantDo(t, g, fn, patient, "2", flight.Coalesced) })
 		})
 		all.Wait()
-		if runs.Load() != 2 {
-			t.Errorf("computed %d times", runs.Load())
-		}
+		check.Same(t, "computed", runs.Load(), 2)
 	})
 }
 
@@ -268,9 +262,7 @@ func TestCallerThatTakesNoStaleValue(t *testing.T) {
 		pass(time.Second)
 		_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
 		wantErr(t, err, flight.ErrFailed)
-		if runs.Load() != 3 {
-			t.Errorf("computed %d times", runs.Load())
-		}
+		check.Same(t, "computed", runs.Load(), 3)
 	})
 }
 

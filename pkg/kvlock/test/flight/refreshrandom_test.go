@@ -40,9 +40,7 @@ func TestManyKeysAreComputedAnew(t *testing.T) {
 			got := ""
 			for _, r := range results {
 				got += string(r.Value)
-				if r.Outcome != outcome {
-					t.Errorf("%s is %s, want %s", r.Key, r.Outcome, outcome)
-				}
+				check.Same(t, r.Key, r.Outcome, outcome)
 			}
 			if got != values || time.Since(start) != took {
 				t.Errorf("got %s after %s, want %s after %s", got, time.Since(start), values, took)

@@ -157,9 +157,7 @@ func TestEveryArrow(t *testing.T) {
 				after := get(t, f, "k")
 				if w.err != nil {
 					wantErr(t, err, w.err)
-					if after.Revision != before.Revision {
-						t.Errorf("was refused, but wrote: revision %d became %d", before.Revision, after.Revision)
-					}
+					check.Same(t, "revision after a refusal", after.Revision, before.Revision)
 					var taken *flight.TakenError
 					if errors.As(err, &taken) && (taken.Slot.Revision != before.Revision || taken.Slot.State != before.State) {
 						t.Errorf("refused with %+v, want %+v", taken.Slot, before)

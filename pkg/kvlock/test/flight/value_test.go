@@ -290,9 +290,7 @@ func TestUnknownCodecIsLeftAlone(t *testing.T) {
 	wantErr(t, err, kvlock.ErrVersion)
 	_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
 	wantErr(t, err, kvlock.ErrVersion)
-	if after := b.Present(t, "k").Sequence; after != before {
-		t.Errorf("revision %d became %d", before, after)
-	}
+	check.Same(t, "revision", b.Present(t, "k").Sequence, before)
 }
 
 // A value above the limit is neither stored nor read, and its record is left to processes that have a greater limit.

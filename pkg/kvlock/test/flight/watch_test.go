@@ -225,9 +225,7 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 	w, err := f.Watch("other")
 	check.OK(t, err)
 	defer w.Close()
-	if n := consumers(t, b); n != 1 {
-		t.Errorf("%d consumers, want the one that all waiters share", n)
-	}
+	check.Same(t, "consumers(t, b)", consumers(t, b), 1)
 	pass(10 * time.Second)
 	start := time.Now()
 	complete(t, c, "v")

@@ -80,14 +80,16 @@ func (b *Bed) DeleteBucket(t testing.TB) {
 	check.OK(t, err)
 }
 
-// MakeBucketAnew is DeleteBucket, and makes the bucket again, after a while in which there is none.
+// MakeBucketAnew is DeleteBucket, and makes the bucket again, after a while in which there is none. Its revisions begin at 1, as
+// where an administrator makes it from a file.
 func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
 	t.Helper()
 	b.DeleteBucket(t)
 	if after > 0 {
 		Pass(after)
 	}
-	check.OK(t, kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: Bucket}))
+	_, err := b.JS.CreateStream(t.Context(), kvlock.StreamConfig(kvlock.BucketConfig{Bucket: Bucket}))
+	check.OK(t, err)
 }
 
 // Flight is a Flight with a connection of its own, as another process has it.
@@ -219,12 +221,13 @@ func (l *Logged) Count(text string) int {
 // Logger returns a logger that writes to l.
 func (l *Logged) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// Sequence is the last of the stream: how many writes there were.
-func (b *Bed) Sequence(t testing.TB) uint64 {
+// Writes is how many writes there were since the bucket was made.
+func (b *Bed) Writes(t testing.TB) uint64 {
 	t.Helper()
 	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
 	check.OK(t, err)
-	return stream.CachedInfo().State.LastSeq
+	info := stream.CachedInfo()
+	return info.State.LastSeq + 1 - max(1, info.Config.FirstSeq)
 }
 
 // Serve runs a server with a bucket, for an example.

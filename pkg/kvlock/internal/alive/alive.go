@@ -1,0 +1,400 @@
+// Package alive lets the processes that share a bucket find out that one of them has died.
+package alive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// reconnectTime is for how long a process that lives may be without a connection: its client tries again after two
+// seconds, and others that were disconnected by the same event may be back before it.
+const reconnectTime = 5 * time.Second
+
+// Members lets other processes see that this one is alive, and finds out which others are not. Each subscribes to a
+// subject of its own and sends no answers: the server answers a probe when there is no subscriber, as soon as the
+// connection of a process that died is closed. Such an answer comes back to the prober's own subject, so one
+// subscription serves for both.
+//
+// The result is a hint, as a TTL is: a process that is not reached may also have lost its connection only. Another
+// process takes over from it by a conditional write, after which none of its writes is accepted.
+//
+// A nil *Members probes nobody, and is nobody's.
+type Members struct {
+	nc     *nats.Conn
+	every  time.Duration
+	prefix string // of the subjects of all members, with its final dot
+	self   string // this member
+	sub    *nats.Subscription
+	heard  chan struct{} // closed when a message to this member has arrived: until then others must not conclude anything from silence
+	once   sync.Once
+	wake   chan struct{} // has an element when run is to look again
+	work   sync.WaitGroup
+
+	mu         sync.Mutex
+	closed     bool
+	running    bool
+	next       time.Time // when the next member is probed that seems to be alive
+	reconnects uint64
+	trusted    time.Time // since when "no subscriber" is trusted at once
+	suspects   map[string]*suspect
+}
+
+// suspect is a member that a caller waits for.
+type suspect struct {
+	came    time.Time // when the first of the callers did
+	probed  time.Time // when the last probe was sent; zero when none was
+	sent    uint64    // probes
+	refused uint64    // the last probe that reached no subscriber
+	inRow   int       // how many in a row before it did not either
+	since   time.Time
+	probes  map[*Probe]struct{}
+}
+
+// Probe is the wait of one caller for a member.
+type Probe struct {
+	Dead   chan struct{} // closed when the member is found dead; of a nil Probe never
+	member string
+	server string // to which the member was connected
+}
+
+// Every is how often the member that a caller waits for is probed, unless the caller's configuration says otherwise.
+const Every = 25 * time.Millisecond
+
+// How much more rarely than that probes are sent, so that processes which wait for each other send few: by a process that
+// waits for one member, once it has waited for a while, and by one that waits for several, for all of them together.
+const (
+	patient = 5
+	shared  = 10
+)
+
+// IsOf reports whether the wait is for a member that is connected to server.
+func (v *Probe) IsOf(member, server string) bool {
+	return v != nil && v.member == member && v.server == server
+}
+
+// New makes a member. every is how often others are probed, if it is positive; otherwise New returns nil, and TTLs alone
+// count.
+func New(s *kv.Store, every time.Duration) (*Members, error) {
+	if every <= 0 {
+		return nil, nil //nolint:nilnil // the methods take it for what it is
+	}
+	l := &Members{
+		nc: s.Conn, every: every, prefix: "kvlock.alive." + s.Bucket + ".", self: namePrefix + nuid.Next(), heard: make(chan struct{}),
+		wake: make(chan struct{}, 1), reconnects: s.Conn.Stats().Reconnects, suspects: map[string]*suspect{},
+	}
+	var err error
+	if l.sub, err = s.Conn.Subscribe(l.prefix+l.self+".>", l.receive); err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", l.prefix+l.self, err)
+	}
+	// Where this is not permitted nothing arrives, and the member is not named in records: it would look dead.
+	if err := s.Conn.Publish(l.prefix+l.self+".probe", nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("publish to %s: %w", l.prefix+l.self, err), l.sub.Unsubscribe())
+	}
+	select {
+	case <-l.heard:
+	case <-time.After(hearTime):
+		s.Log.Warn("kvlock: others will not find out when this process dies: nothing that is sent to it arrives", "subject", l.sub.Subject)
+	}
+	return l, nil
+}
+
+// namePrefix is how the names of members begin that can be probed.
+const namePrefix = "alive"
+
+// Self returns the name of this member, and the server that it is connected to; "" when others cannot probe it.
+func (l *Members) Self() (member, server string) {
+	if l == nil {
+		return "", ""
+	}
+	select {
+	case <-l.heard:
+		return l.self, l.nc.ConnectedServerId()
+	default:
+		return "", ""
+	}
+}
+
+// hearTime is for how long a member waits for its probe of itself before it goes on without liveness.
+const hearTime = 250 * time.Millisecond
+
+// Close ends the probing.
+func (l *Members) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.look()
+	l.work.Wait()
+	if err := l.sub.Unsubscribe(); err != nil {
+		return fmt.Errorf("unsubscribe from %s: %w", l.prefix+l.self, err)
+	}
+	return nil
+}
+
+// receive takes a probe by another member, or the server's answer to a probe that reached no subscriber.
+func (l *Members) receive(m *nats.Msg) {
+	l.once.Do(func() { close(l.heard) })
+	if m.Header.Get("Status") != "503" {
+		return
+	}
+	member, probe, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.prefix+l.self+"."), ".")
+	if n, err := strconv.ParseUint(probe, 10, 64); err == nil {
+		l.refused(member, n)
+	}
+}
+
+// Watch starts to probe a member, which was connected to server, until Unwatch. It returns nil when there is none, and for
+// this member. urgent is for a caller that does not wait until others were probed.
+func (l *Members) Watch(member, server string, urgent bool) *Probe {
+	if l == nil || member == "" || member == l.self {
+		return nil
+	}
+	v := &Probe{member: member, server: server, Dead: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.checkConnection(now)
+	s := l.suspects[member]
+	if s == nil {
+		s = &suspect{came: now, probes: map[*Probe]struct{}{}}
+		l.suspects[member] = s
+		if urgent || len(l.suspects) == 1 {
+			l.probe(member, s, now)
+		}
+		if !l.running && !l.closed {
+			l.running = true
+			l.work.Go(l.run)
+		}
+	}
+	s.probes[v] = struct{}{}
+	return v
+}
+
+// Unwatch ends what Watch began.
+func (l *Members) Unwatch(v *Probe) {
+	if v == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.suspects[v.member]
+	if s == nil {
+		return
+	}
+	delete(s.probes, v)
+	if len(s.probes) == 0 {
+		delete(l.suspects, v.member)
+	}
+}
+
+// look makes run look again.
+func (l *Members) look() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run probes for as long as a caller waits.
+func (l *Members) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-l.wake:
+		}
+		wait, more := l.probeDue(time.Now())
+		if !more {
+			return
+		}
+		timer.Reset(wait)
+	}
+}
+
+// probeDue probes the members that seem to be gone, and of the others the one that was probed least recently. It returns
+// after what time to do that again, and whether there are any.
+func (l *Members) probeDue(now time.Time) (wait time.Duration, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = len(l.suspects) > 0 && !l.closed
+	l.checkConnection(now)
+	if !l.running || !l.nc.IsConnected() { // the client would keep the probes
+		return l.every, l.running
+	}
+	var first *suspect
+	var of string
+	until := now.Add(shared * l.every)
+	for member, s := range l.suspects {
+		switch due := s.probed.Add(l.doubting(s)); {
+		case s.inRow == 0 && (first == nil || s.probed.Before(first.probed)):
+			first, of = s, member
+		case s.inRow == 0:
+		case !due.After(now):
+			l.probe(member, s, now)
+			until = earlier(until, now.Add(l.doubting(s)))
+		default:
+			until = earlier(until, due)
+		}
+	}
+	if first != nil {
+		if !l.next.After(now) {
+			l.probe(of, first, now)
+		}
+		until = earlier(until, l.next)
+	}
+	return max(until.Sub(now), time.Millisecond), true
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// doubting returns how often a member is probed that seems to be gone.
+func (l *Members) doubting(s *suspect) time.Duration {
+	if s.inRow < 2 {
+		return l.every / 2
+	}
+	return shared * l.every // that it is gone now is known; for how long is not
+}
+
+// pace returns how often one of the members is probed that seem to be alive. Where many processes wait for many, each
+// member is probed by all of them in turn, and any one is enough: it takes over, which the others see.
+func (l *Members) pace(s *suspect, now time.Time) time.Duration {
+	if len(l.suspects) > 1 {
+		return shared * l.every
+	}
+	return min(max(now.Sub(s.came)/(8*patient), l.every), patient*l.every)
+}
+
+// probe probes a member. The only answer is the server's, that there is no subscriber.
+func (l *Members) probe(member string, s *suspect, now time.Time) {
+	if s.inRow == 0 {
+		l.next = now.Add(l.pace(s, now))
+	} else if s.sent >= s.refused+shared {
+		s.inRow = 0 // it is back
+	}
+	s.sent++
+	s.probed = now
+	reply := l.prefix + l.self + "." + member + "." + strconv.FormatUint(s.sent, 10)
+	if err := l.nc.PublishRequest(l.prefix+member+".probe", reply, nil); err != nil {
+		s.inRow = 0 // the next tick tries again
+	}
+}
+
+// checkConnection begins anew after a reconnect: others that were disconnected too may not be back yet.
+func (l *Members) checkConnection(now time.Time) {
+	reconnects := l.nc.Stats().Reconnects
+	if reconnects == l.reconnects && l.nc.IsConnected() {
+		return
+	}
+	l.reconnects, l.trusted = reconnects, now.Add(reconnectTime)
+	for _, s := range l.suspects {
+		s.inRow = 0
+	}
+}
+
+// refused records a probe that reached no subscriber.
+func (l *Members) refused(member string, probe uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.checkConnection(now)
+	s := l.suspects[member]
+	if s == nil || probe > s.sent {
+		return
+	}
+	if s.inRow == 0 || probe != s.refused+1 {
+		s.inRow, s.since = 0, now
+	}
+	s.inRow++
+	s.refused = probe
+	if s.inRow < 2 {
+		l.look()
+		return
+	}
+	for v := range s.probes {
+		if l.believes(v, now) || now.Sub(s.since) >= reconnectTime {
+			close(v.Dead)
+			delete(s.probes, v)
+		}
+	}
+}
+
+// believes reports whether a probe without a subscriber shows at once that its member is dead, and did not just lose
+// its server: this member is connected to the same server, and was all the time.
+func (l *Members) believes(v *Probe, now time.Time) bool {
+	return v.server != "" && v.server == l.nc.ConnectedServerId() && !now.Before(l.trusted)
+}
+
+// IsGone reports whether a member, which was connected to server, is gone. It waits for two probes at most, and returns
+// false when those do not decide.
+func (l *Members) IsGone(ctx context.Context, member, server string) bool {
+	return l.gone(ctx, []string{member}, server) == 1
+}
+
+// Gone returns those of members that are gone and before which there is none that is not. Where many processes call it
+// with the members that come before them, the nearest first, each sends few probes.
+func (l *Members) Gone(ctx context.Context, members []string) []string {
+	if l == nil {
+		return nil
+	}
+	if other := slices.IndexFunc(members, func(m string) bool { return !strings.HasPrefix(m, namePrefix) }); other >= 0 {
+		members = members[:other]
+	}
+	const more = 8 // times as many are probed when all before them are gone
+	n := 0
+	for probe := 1; n < len(members); probe *= more {
+		some := members[n:min(n+probe, len(members))]
+		gone := l.gone(ctx, some, l.nc.ConnectedServerId())
+		if n += gone; gone < len(some) {
+			break
+		}
+	}
+	return members[:n]
+}
+
+// gone returns how many of the first of the members are gone, and waits for two probes of each at most.
+func (l *Members) gone(ctx context.Context, members []string, server string) int {
+	if l == nil {
+		return 0
+	}
+	probes := make([]*Probe, len(members))
+	for i, member := range members {
+		probes[i] = l.Watch(member, server, true)
+	}
+	defer func() {
+		for _, probe := range probes {
+			l.Unwatch(probe)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, 2*l.every)
+	defer cancel()
+	for i, v := range probes {
+		if v == nil {
+			return i
+		}
+		select {
+		case <-v.Dead:
+		case <-ctx.Done():
+			return i
+		}
+	}
+	return len(probes)
+}
