@@ -31,6 +31,9 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	if w.limited {
 		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.LimitBucket, true))
 	}
+	if w.ordered {
+		err = errors.Join(err, w.prepareOrder(ctx))
+	}
 	return errors.Join(err, w.prepareDead(ctx))
 }
 
@@ -59,8 +62,8 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 		if len(diff) == 0 {
 			return nil
 		}
-		if !w.cfg.AutoCreate {
-			return driftError(asset, diff)
+		if !w.cfg.AutoCreate || w.cfg.KeepConsumers {
+			return w.driftError(asset, diff)
 		}
 		found, err = consumer.Change(ctx, w.js, w.cfg.Stream, have, consumer.Adapt(have, want))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -80,8 +83,8 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 }
 
 // driftError reports the settings of a consumer with which the worker cannot work.
-func driftError(asset string, differences []consumer.Difference) error {
-	e := &DriftError{Asset: asset, mends: true}
+func (w *Worker) driftError(asset string, differences []consumer.Difference) error {
+	e := &DriftError{Asset: asset, mends: !w.cfg.KeepConsumers}
 	for _, d := range differences {
 		e.Differences = append(e.Differences, d.String())
 	}
@@ -93,6 +96,8 @@ func driftError(asset string, differences []consumer.Difference) error {
 func (w *Worker) noteConsumer(c *class, found jetstream.Consumer) {
 	created := found.CachedInfo().Created.UnixNano()
 	if before := c.created.Swap(created); before != 0 && before != created {
+		w.contact.lose()
+		w.contact.begin()(found.CachedInfo().TimeStamp)
 		w.deliveries.orphan(c.consumer)
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
-	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
@@ -37,15 +37,26 @@ func (w *Worker) deliver(msg *nats.Msg) uint64 {
 	}
 	count := int(meta.NumDelivered) //nolint:gosec // small
 	d := &delivery{
-		beating: true, latest: count, first: count, msg: msg, reply: msg.Reply,
+		beating: true, count: meta.Sequence.Consumer, known: time.Now(), latest: count, first: count, msg: msg, reply: msg.Reply,
 		info: Info{
 			Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
 			ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
 			Stream: meta.Stream, Subject: msg.Subject,
 		},
 	}
-	switch w.deliveries.add(d, time.Now()) {
+	back := w.deliveries.follow(d)
+	if back {
+		w.renewContact()
+	}
+	if w.ordered {
+		w.order.follow(d, back)
+	}
+	d.created = w.classOf(meta.Consumer).created.Load()
+	switch w.deliveries.add(d, d.known) {
 	case fresh:
+		if r := w.routeOf(msg.Subject); r != nil && r.policy.Ordered {
+			w.order.add(d)
+		}
 		w.running.Add(1)
 		go w.process(d)
 	case acked:
@@ -61,6 +72,7 @@ func (w *Worker) deliver(msg *nats.Msg) uint64 {
 func (w *Worker) process(d *delivery) {
 	defer func() {
 		abandoned := w.deliveries.remove(d, time.Now())
+		w.order.end(d, d.acked)
 		w.puller.Freed()
 		if !abandoned {
 			w.running.Done()
@@ -84,7 +96,7 @@ func (w *Worker) process(d *delivery) {
 // then no request for this job's priority is left.
 func (w *Worker) acquireSlot(d *delivery) bool {
 	var longest time.Duration
-	if len(w.classes) > 1 || w.limited {
+	if len(w.classes) > 1 || w.limited || w.ordered {
 		longest = heldFor
 	}
 	if w.stopping.Err() == nil && w.slots.Acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), longest) {
@@ -116,6 +128,11 @@ func (w *Worker) attempt(d *delivery) error {
 
 	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
+	if d.turn != nil {
+		if err := w.awaitOrder(d); err != nil {
+			return err
+		}
+	}
 	permit, err := w.admit(d, cancel)
 	defer permit.Leave()
 	if err != nil {
@@ -123,6 +140,10 @@ func (w *Worker) attempt(d *delivery) error {
 	}
 	if _, unique := keepOf(d.msg.Header); unique {
 		d.cancel = cancel
+	}
+	w.deliveries.losable(d, cancel)
+	if w.mayBeOthers(d) {
+		return errDoubted
 	}
 	return w.begin(ctx, cancel, route, d)
 }
@@ -154,7 +175,8 @@ func (w *Worker) openJournal(d *delivery, lost context.CancelCauseFunc) *journal
 		resume = ""
 	}
 	return w.journals.Open(w.settling, journal.Attempt{
-		Consumer: d.info.Consumer, Created: w.classOf(d.info.Consumer).created.Load(), Deliveries: d.first, Job: d.info.ID,
+		Check:    func(ctx context.Context) (bool, error) { return w.checkStep(ctx, d) },
+		Consumer: d.info.Consumer, Created: d.created, Deliveries: d.first, Job: d.info.ID,
 		Lost: lost, Resume: resume,
 		Sequence: d.info.Sequence, Stored: d.info.EnqueuedAt, Stream: d.info.Stream, Unsure: !w.isFirst(d),
 	})
@@ -166,6 +188,9 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 		if permit, err = w.acquirePermits(d, cancel); err != nil {
 			return nil, err
 		}
+	}
+	if err := w.checkHeld(d); err != nil {
+		return permit, err
 	}
 	if err := w.checkEnded(d); err != nil {
 		return permit, err

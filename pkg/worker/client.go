@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +18,11 @@ import (
 
 // ClientConfig configures a [Client]. Stream is required, every other field has a default.
 type ClientConfig struct {
+	// AllowUntaken stores jobs that no consumer of the stream takes, for workers that are still to come. Defaults to false: they
+	// are an [*UntakenError], unless the stream has no consumer at all, or the client may not list them. Of workers that are
+	// starting it is returned 5 seconds after the last of their consumers was made.
+	AllowUntaken bool
+
 	// Bucket is the Config.Bucket of the workers, where Progress looks. Defaults to "jobs".
 	Bucket string
 
@@ -76,6 +80,7 @@ type Client struct {
 	js     jetstream.JetStream
 	nc     *nats.Conn
 	stream atomic.Pointer[jetstream.StreamConfig] // as last seen
+	takers atomic.Pointer[takers]                 // as last seen
 }
 
 // NewClient returns a client that publishes through js. It makes no request. Every invalid field of cfg is reported at once.
@@ -129,7 +134,8 @@ type Receipt struct {
 	Subject string
 }
 
-// Insert stores one job and returns when the server has confirmed it: one round trip, as a rule. That the key of a unique
+// Insert stores one job and returns when the server has confirmed it: one round trip, as a rule, and another for the first
+// of the client. A job that no consumer takes is not stored, see ClientConfig.AllowUntaken. That the key of a unique
 // job is taken is no error, see Receipt. It costs another round trip, unless the job is Unique.Unrecorded.
 //
 // An insert whose answer is lost is repeated, until the context or ClientConfig.SettleTimeout ends, without storing the job
@@ -335,66 +341,4 @@ func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
 		plans[i] = p
 	}
 	return plans, errors.Join(errs...)
-}
-
-// insertion is the work of one InsertMany.
-type insertion struct {
-	client   *Client
-	errs     []error
-	plans    []*plan
-	receipts []Receipt
-}
-
-// publish publishes every job once, at most InFlight ahead of the answers.
-func (m *insertion) publish(ctx context.Context) {
-	futures, next := make([]jetstream.PubAckFuture, len(m.plans)), 0 // next is to be answered
-	timer := time.NewTimer(m.client.cfg.RequestTimeout)
-	defer timer.Stop()
-	for i, p := range m.plans {
-		if i-next >= m.client.cfg.InFlight {
-			m.await(ctx, timer, next, futures[next])
-			next++
-		}
-		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
-			continue
-		}
-		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(p.message(m.client.stream.Load()))
-	}
-	for ; next < len(m.plans); next++ {
-		m.await(ctx, timer, next, futures[next])
-	}
-}
-
-// await waits for the answer to one job.
-func (m *insertion) await(ctx context.Context, timer *time.Timer, i int, future jetstream.PubAckFuture) {
-	if future == nil {
-		return
-	}
-	timer.Reset(m.client.cfg.RequestTimeout)
-	select {
-	case ack := <-future.Ok():
-		m.receipts[i] = m.plans[i].receipt(ack)
-	case m.errs[i] = <-future.Err():
-	case <-timer.C:
-		m.errs[i] = nats.ErrTimeout
-	case <-ctx.Done():
-		m.errs[i] = ctx.Err()
-	}
-}
-
-// settle finds out the outcomes of the jobs that were not confirmed, InFlight at a time.
-func (m *insertion) settle(ctx context.Context) {
-	var group sync.WaitGroup
-	free := make(chan struct{}, m.client.cfg.InFlight)
-	for i, err := range m.errs {
-		if err == nil {
-			continue
-		}
-		free <- struct{}{}
-		group.Go(func() {
-			m.receipts[i], m.errs[i] = m.client.settle(ctx, m.plans[i], err)
-			<-free
-		})
-	}
-	group.Wait()
 }

@@ -52,6 +52,10 @@ type Config struct {
 	// ID names this worker in logs and dead letters. Defaults to host name, process id and a random part.
 	ID string
 
+	// KeepConsumers has AutoCreate leave consumers that are there as they are: one with other settings is a *DriftError. Defaults
+	// to false.
+	KeepConsumers bool
+
 	// LimitBucket is the key-value bucket that holds the permits of limits, see Policy.Limits. All workers that share limits
 	// have the same. Its stream must allow per-message TTLs and keep one message per subject. It may be in memory, or have
 	// fewer replicas, if it is acceptable that more jobs run for a while after a crash of the server. Defaults to Bucket.
@@ -60,9 +64,9 @@ type Config struct {
 	// Logger receives the events, see [EventReady] and the other names. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxWaiting is how many jobs may wait in this worker for a limit, beside those that run. The worker gives further jobs
-	// back to the server, with a delay. One key has at most half of MaxWaiting, and less when jobs of other keys wait as
-	// well. Each waiting job costs its memory and its heartbeats. Defaults to ten times Concurrency.
+	// MaxWaiting is how many jobs may wait in this worker for a limit, or for the ordered jobs before them, beside those that
+	// run. The worker gives further jobs back to the server, with a delay. One key of a limit has at most half of MaxWaiting,
+	// and less when jobs of other keys wait as well. Each waiting job costs its memory and its heartbeats. Defaults to ten times Concurrency.
 	MaxWaiting int
 
 	// Middleware runs around every handler, the first one outermost. Defaults to none.

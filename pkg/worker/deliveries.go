@@ -24,27 +24,36 @@ const (
 // delivery is one message held by this worker, from its arrival to its settlement. The second group of fields may change
 // while the handler runs, and is guarded by deliveries.mu.
 type delivery struct {
+	back        time.Duration           // of an ordered job that has to go back, guarded by order.mu
 	cancel      context.CancelCauseFunc // of a unique job
+	chain       int                     // number of the chain in which it came
+	created     int64                   // when its consumer was made, as far as known, in Unix nanoseconds
 	deadline    time.Time               // of the handler, zero for none
 	first       int                     // delivery count on arrival
 	hasSlot     bool
 	info        Info
-	journal     *journal.Journal // of the job's steps; nil before the handler starts
-	label       stacks.Label     // of the handler's goroutines
-	missed      time.Time        // when the stream's leader first did not know the job
+	journal     *journal.Journal        // of the job's steps; nil before the handler starts
+	label       stacks.Label            // of the handler's goroutines
+	lost        context.CancelCauseFunc // of an ordered job
+	missed      time.Time               // when the stream's leader first did not know the job
 	msg         *nats.Msg
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
-	requests    *span.Span  // of the goroutine that settles it
-	runningMark uint64      // sequence of the mark that the job runs, 0 for none
-	shown       atomic.Bool // recorded as running
-	started     time.Time   // of the handler
-	waited      bool        // for a limit
+	requests    *span.Span    // of the goroutine that settles it
+	runningMark uint64        // sequence of the mark that the job runs, 0 for none
+	shown       atomic.Bool   // recorded as running
+	started     time.Time     // of the handler
+	turn        chan struct{} // of an ordered job: it may be the first of its subject now
+	waited      bool          // for a limit, or for its turn
 
 	abandoned bool      // handed back while its handler still ran
 	acked     bool      // the server has confirmed its acknowledgement
 	beating   bool      // heartbeats are sent for it
+	count     uint64    // consumer sequence of the latest arrival
 	ctxEnded  time.Time // when the handler's context was seen to have ended
+	doubted   bool      // another worker may have been given the job
+	epoch     int       // of the consumer, at the latest arrival
+	known     time.Time // when the delivery was last known to be this worker's
 	latest    int       // delivery count of the latest arrival
 	orphan    bool      // its consumer is gone: an answer could settle another job
 	released  bool      // given back to the server, which may deliver it here again at once
@@ -80,11 +89,39 @@ type deliveries struct {
 	acked  ackedSet
 	bySeq  map[uint64]*delivery
 	closed bool // no more handlers start
-	parked int  // deliveries that wait for a limit, without a slot
+	counts map[string]counts
+	parked int // deliveries that wait for a limit, without a slot
 }
 
 func newDeliveries() deliveries {
-	return deliveries{acked: make(ackedSet, ackedKept), bySeq: make(map[uint64]*delivery)}
+	return deliveries{acked: make(ackedSet, ackedKept), bySeq: make(map[uint64]*delivery), counts: make(map[string]counts)}
+}
+
+// counts are where a consumer has come to, by what it delivers to this worker. Both sequences rise from one delivery to the
+// next, unless the consumer was made again, or has a leader that does not know of its last deliveries.
+type counts struct {
+	delivery uint64 // consumer sequence of the latest one
+	epoch    int    // rises when a sequence has not risen
+	first    uint64 // stream sequence of the latest message that came for the first time
+	noted    int    // epoch when the consumer was last seen to be another
+}
+
+// follow notes that d has arrived. It reports whether the consumer has gone back: then each delivery from before is in doubt.
+func (t *deliveries) follow(d *delivery) (back bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts[d.info.Consumer]
+	if back = d.count <= c.delivery || d.first <= 1 && d.info.Sequence <= c.first; back {
+		c.epoch++
+		for _, held := range t.bySeq {
+			held.doubted = held.doubted || held.info.Consumer == d.info.Consumer
+		}
+	}
+	if c.delivery = d.count; d.first <= 1 {
+		c.first = d.info.Sequence
+	}
+	t.counts[d.info.Consumer], d.epoch = c, c.epoch
+	return back
 }
 
 // arrival classifies a delivery on arrival.
@@ -110,8 +147,10 @@ func (t *deliveries) add(d *delivery, now time.Time) arrival {
 		old.orphan, old.beating = true, false // the stream was deleted and made again
 	case old.orphan:
 		old.latest, old.reply, old.orphan, old.beating = max(d.latest, old.first), d.reply, false, true
+		old.doubted, old.epoch, old.known = true, d.epoch, now
 		return duplicate
 	default:
+		old.doubted, old.epoch, old.known = true, d.epoch, now
 		if d.latest > old.latest {
 			old.latest, old.reply = d.latest, d.reply
 		}
@@ -133,6 +172,15 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 		d.deadline = now.Add(d.policy.Timeout)
 	}
 	return true
+}
+
+// losable has the context of an ordered job end when another worker may have been given it.
+func (t *deliveries) losable(d *delivery, lost context.CancelCauseFunc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d.turn != nil {
+		d.lost = lost
+	}
 }
 
 // claim reports whether the goroutine of d may decide the job's outcome: not when the job was handed back meanwhile.
@@ -167,8 +215,14 @@ func (t *deliveries) orphan(consumer string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.acked)
+	c := t.counts[consumer]
+	if c.epoch == c.noted {
+		c.epoch++
+	}
+	c.noted = c.epoch
+	t.counts[consumer] = c
 	for _, d := range t.bySeq {
-		if d.info.Consumer == consumer {
+		if d.info.Consumer == consumer && d.epoch < c.epoch {
 			d.orphan, d.beating = true, false
 		}
 	}
@@ -217,7 +271,14 @@ func (t *deliveries) size() int {
 	return len(t.bySeq) - t.parked
 }
 
-// park adds n to the number of deliveries that wait for a limit.
+// waiting returns how many deliveries wait for a limit, or for their turn.
+func (t *deliveries) waiting() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.parked
+}
+
+// park adds n to the number of deliveries that wait for a limit, or for their turn.
 func (t *deliveries) park(n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -97,3 +97,43 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 		t.Errorf("from a consumer that was made again: %d, want %d", got, fresh)
 	}
 }
+
+// What a consumer delivers shows that it was made again, or has lost count. What is held of it is in doubt then, and orphaned
+// when it turns out to be another consumer.
+func TestConsumerThatGoesBack(t *testing.T) {
+	t.Parallel()
+	type arrival struct {
+		consumer string
+		count    uint64
+		first    int
+		sequence uint64
+		back     bool
+	}
+	held := newDeliveries()
+	of := func(a arrival) *delivery {
+		return &delivery{beating: true, count: a.count, first: a.first, info: Info{Consumer: a.consumer, Sequence: a.sequence}}
+	}
+	for i, a := range []arrival{
+		{"a", 1, 1, 5, false},
+		{"b", 1, 1, 4, false},
+		{"a", 7, 2, 3, false},
+		{"a", 8, 1, 6, false},
+		{"a", 8, 1, 7, true},
+		{"a", 9, 1, 8, false},
+		{"a", 10, 1, 8, true},
+		{"a", 2, 3, 9, true},
+		{"b", 2, 1, 5, false},
+	} {
+		d := of(a)
+		if back := held.follow(d); back != a.back {
+			t.Errorf("arrival %d: gone back is %v", i, back)
+		}
+		held.bySeq[uint64(i)] = d
+	}
+	held.orphan("a")
+	for i, d := range held.bySeq {
+		if old := d.info.Consumer == "a" && i < 7; d.doubted != old || d.orphan != old {
+			t.Errorf("arrival %d: in doubt is %v, orphaned %v; want %v", i, d.doubted, d.orphan, old)
+		}
+	}
+}

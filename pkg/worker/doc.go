@@ -17,7 +17,8 @@
 //	})
 //	fmt.Println(receipt.Duplicate, receipt.State)
 //
-// [Policy.Priority] divides the slots of a worker, [Policy.Limits] bound the jobs over all workers.
+// [Policy.Priority] divides the slots of a worker, [Policy.Limits] bound the jobs over all workers, [Policy.Ordered] runs those of
+// one subject one after the other.
 //
 // Beside it are the packages step (results within a job that survive a crash), deadletter (jobs that were given up, listed and
 // run again), workertest (one job in a test, and a conformance suite for services) and token (ids in subjects).

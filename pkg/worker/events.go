@@ -68,8 +68,8 @@ const (
 	// OutcomeDead is a job that is in the dead letters.
 	OutcomeDead Outcome = "dead"
 
-	// OutcomeFenced is an attempt whose job and steps another attempt has taken over. It was neither acknowledged nor given
-	// back, see package step.
+	// OutcomeFenced is an attempt whose job and steps another attempt has taken over (see package step), or whose job was gone
+	// from its stream. It was neither acknowledged nor given back.
 	OutcomeFenced Outcome = "fenced"
 
 	// OutcomeHandedBack is an attempt that does not count: a shutdown interrupted it, its permit was lost (see
@@ -111,7 +111,8 @@ const (
 	// EventJobDead (error): a job went to the dead letters. Fields "error", "reason".
 	EventJobDead = "worker.job_dead"
 
-	// EventJobFenced (warn): another attempt has taken over the job's steps, so this one was left. Field "error".
+	// EventJobFenced (warn): another attempt has taken over the job's steps, or the job is gone from its stream, so this one was
+	// left. Field "error".
 	EventJobFenced = "worker.job_fenced"
 
 	// EventJobHandedBack (info): a shutdown, or the loss of a permit, gave the job back.
@@ -120,7 +121,7 @@ const (
 	// EventJobLate (warn): a handler returned after its job had been handed back. Field "error".
 	EventJobLate = "worker.job_late"
 
-	// EventJobRetried (warn): an attempt failed. Fields "error", "delay".
+	// EventJobRetried (debug; warn before the last attempt): an attempt failed, and another will follow. Fields "error", "delay".
 	EventJobRetried = "worker.job_retried"
 
 	// EventJobStuck (error): a handler ignores its ended context. Fields "ran" and "stacks", those of its goroutines, at most

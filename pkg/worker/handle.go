@@ -109,18 +109,16 @@ func (w *Worker) register(err error, added *route) error {
 	c.patterns = append(c.patterns, added.pattern)
 	added.labels = []string{"worker_consumer", c.consumer, "worker_pattern", added.pattern}
 	w.limited = w.limited || len(added.policy.Limits) > 0
+	w.ordered = w.ordered || added.policy.Ordered
 	w.routes = append(w.routes, added)
+	w.routing.Add(added.pattern, added)
 	return nil
 }
 
 // routeOf returns the route of a subject, nil when there is none.
 func (w *Worker) routeOf(to string) *route {
-	for _, r := range w.routes {
-		if subject.Matches(r.pattern, to) {
-			return r
-		}
-	}
-	return nil
+	r, _ := w.routing.Find(to)
+	return r
 }
 
 // class holds the handlers of one priority, and the consumer that they share.

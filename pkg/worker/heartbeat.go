@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -15,6 +16,26 @@ import (
 // beatsPerAckWait leaves room for two heartbeats to be lost.
 const beatsPerAckWait = 3
 
+// startBeats begins with heartbeats and their confirmations, until end.
+func (w *Worker) startBeats(ctx context.Context) (end func(), err error) {
+	w.beats.inbox = w.nc.NewInbox() + "."
+	confirmations, err := w.nc.Subscribe(w.beats.inbox+"*.*", w.confirmed)
+	if err != nil {
+		return nil, fmt.Errorf("worker: subscribe: %w", err)
+	}
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(ended)
+		w.heartbeat(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+		_ = confirmations.Unsubscribe() //nolint:errcheck // the connection is closed then
+	}, nil
+}
+
 // heartbeat sends the server a heartbeat for every running job. One goroutine and one ticker serve all jobs. It also finds
 // handlers that ignore the end of their context, and starts the search for cancelled jobs.
 func (w *Worker) heartbeat(ctx context.Context) {
@@ -24,6 +45,7 @@ func (w *Worker) heartbeat(ctx context.Context) {
 	go func() {
 		defer close(looked)
 		for now := range looks {
+			w.lookAtConsumers(ctx)
 			w.checkRunning(now)
 		}
 	}()
@@ -33,7 +55,8 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			w.beat()
+			w.interruptDoubted(now)
+			w.beat(now)
 			w.reportStuck(now)
 			select {
 			case looks <- now:
@@ -41,18 +64,6 @@ func (w *Worker) heartbeat(ctx context.Context) {
 			}
 		}
 	}
-}
-
-func (w *Worker) beat() {
-	if !w.nc.IsConnected() {
-		return // from the client's buffer they would arrive too late to be true
-	}
-	// Under the lock, so that none can follow the NAK of its job.
-	w.deliveries.each(func(d *delivery) {
-		if d.beating {
-			_ = w.nc.Publish(d.reply, []byte(ackProgress)) //nolint:errcheck // the next one is near
-		}
-	})
 }
 
 // checkRunning records jobs that have run since the former heartbeat as running, and ends the contexts of those that have
@@ -156,6 +167,18 @@ func (w *Worker) isFirst(d *delivery) bool {
 	return d.first <= 1 && w.contact.covers(d.info.EnqueuedAt)
 }
 
+// beginContact gets into contact with the server, and repeats acknowledgements.
+func (w *Worker) beginContact(acks map[string][]confirmedAck) {
+	begin := w.contact.begin()
+	w.contacting.Go(func() { w.getContact(begin, acks) })
+}
+
+// renewContact is called when a consumer has gone back.
+func (w *Worker) renewContact() {
+	w.contact.lose()
+	w.beginContact(nil)
+}
+
 // getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no
 // first delivery is certain, which costs unique jobs and jobs with steps a read and is right in any case.
 func (w *Worker) getContact(begin func(now time.Time), acks map[string][]confirmedAck) {
@@ -167,21 +190,22 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]confirm
 		if consumer == nil {
 			return
 		}
+		w.noteConsumer(c, consumer)
 		if i == 0 {
-			begin(consumer.TimeStamp)
+			begin(consumer.CachedInfo().TimeStamp)
 		}
-		w.repeatAcks(consumer, acks[c.consumer])
+		w.repeatAcks(consumer.CachedInfo(), acks[c.consumer])
 	}
 }
 
 // consumerInfo asks the server about the consumer of a class until it answers. It returns nil when the worker stops first.
-func (w *Worker) consumerInfo(c *class) *jetstream.ConsumerInfo {
+func (w *Worker) consumerInfo(c *class) jetstream.Consumer {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		once, cancel := context.WithTimeout(w.stopping, w.cfg.RequestTimeout)
 		consumer, err := w.js.Consumer(once, w.cfg.Stream, c.consumer)
 		cancel()
 		if err == nil {
-			return consumer.CachedInfo()
+			return consumer
 		}
 		if !backoff.Sleep(w.stopping, wait) {
 			return nil
@@ -250,7 +274,7 @@ func (l *lastAcks) byConsumer() map[string][]confirmedAck {
 
 // maxDeliveries is how many deliveries the worker can acknowledge at once.
 func (w *Worker) maxDeliveries() int {
-	if w.limited {
+	if w.limited || w.ordered {
 		return w.cfg.Concurrency + w.cfg.MaxWaiting
 	}
 	return w.cfg.Concurrency

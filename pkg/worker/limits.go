@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 )
 
 const (
@@ -42,6 +42,9 @@ var errLimitUnreadable = errors.New("worker: a limit cannot be read")
 // stopped or the server is away, the contexts of its handlers end with a [*LimitLostError], before another worker takes the
 // permits: there are never more than Concurrency handlers with a live context. A handler that ignores the end of its context
 // can go on beside them. The permits of a killed worker are free within two AckWaits, those of one that stops at once.
+//
+// A job that another worker may have been given while it waited is read at the leader of its stream before it starts, and left
+// when it is gone: one round trip, see README.md.
 //
 // A job with several limits waits for one at a time and holds no permit of another meanwhile, except in the last second
 // before its start is due. A start that another limit then does not allow is lost.

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
+	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
@@ -48,13 +48,15 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		return outcome{kind: OutcomeCancelled, settled: true}
 	case errors.As(err, &ended):
 		return outcome{kind: ended.outcome, settled: true}
+	case errors.Is(err, errGone):
+		return outcome{kind: OutcomeFenced}
 	case errors.Is(err, errReplaced):
 		return outcome{kind: OutcomeReplaced, settled: true}
 	case errors.As(err, &full):
 		return outcome{kind: OutcomeLimited, delay: full.Delay, uncounted: true}
 	case errors.Is(err, errLimitUnreadable):
 		return outcome{kind: OutcomeLimited, delay: unhandledDelay, uncounted: true}
-	case errors.Is(err, errRecordUnknown):
+	case errors.Is(err, errRecordUnknown), errors.Is(err, errUnhandled):
 		return outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}
 	case errors.As(err, &decode):
 		return outcome{kind: OutcomeDead, reason: ReasonUndecodable}
@@ -62,8 +64,6 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		return outcome{kind: OutcomeDead, reason: ReasonCancelled}
 	case errors.As(err, &snooze):
 		return outcome{kind: OutcomeSnoozed, delay: snooze.Delay, uncounted: true}
-	case errors.Is(err, errUnhandled):
-		return outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}
 	case errors.Is(err, errNotStarted):
 		return outcome{kind: OutcomeHandedBack, uncounted: true}
 	case interrupted && !errors.As(err, &fatal) && !errors.Is(err, ErrGoexit) && !errors.As(err, &retry):
@@ -91,6 +91,9 @@ func (w *Worker) finish(d *delivery, err error) {
 	}
 	if fenced := d.fenced(); fenced != nil { // whatever the handler returned
 		o, err = outcome{kind: OutcomeFenced}, fenced
+	}
+	if w.mayBeOthers(d) { // an answer could settle, or start once more, the other worker's delivery
+		o, err = outcome{kind: OutcomeFenced}, errors.Join(errDoubted, err)
 	}
 	o.kind = w.settle(d, o, err)
 	w.report(d, o, err, ended)
@@ -169,7 +172,7 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 			w.acks.add(confirmedAck{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
 			return true
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) {
+		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) || w.mayBeOthers(d) {
 			w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", kind, "error", w.denial(err))...)
 			return false
 		}
@@ -193,6 +196,9 @@ func (w *Worker) release(d *delivery, o outcome) Outcome {
 	if uncounted > 0 {
 		w.recordUncounted(d, uncounted, extra, o.delay)
 	}
+	if w.mayBeOthers(d) { // by now
+		return OutcomeFenced
+	}
 	answer := ackLater
 	if o.delay > 0 {
 		answer = fmt.Sprintf("%s {\"delay\": %d}", ackLater, o.delay.Nanoseconds())
@@ -208,7 +214,7 @@ func (w *Worker) release(d *delivery, o outcome) Outcome {
 // Only when its newest delivery came to this worker after all, so that no other worker holds it, the job is given back.
 func (w *Worker) leave(d *delivery, o outcome) Outcome {
 	d.runningMark = 0 // it is the successor's
-	if w.deliveries.redelivered(d) {
+	if w.deliveries.redelivered(d) && !w.mayBeOthers(d) {
 		return w.release(d, o)
 	}
 	w.deliveries.release(d)
@@ -220,6 +226,9 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 	// Not Conn.Request: its timers come from a pool of the process, which cannot be used under fake time.
 	if reply == "" {
 		return errOrphan
+	}
+	if d.turn != nil && !w.nc.IsConnected() {
+		return nats.ErrDisconnected // from the client's buffer it could arrive when another worker has the job
 	}
 	requests := w.requestsOf(d)
 	defer requests.Pause()
@@ -301,6 +310,8 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 		w.log.Error(EventJobDead, append(d.attrs(), "error", err, "reason", o.reason)...)
 	case o.kind == OutcomeFenced:
 		w.log.Warn(EventJobFenced, append(d.attrs(), "error", err)...)
+	case o.kind == OutcomeRetried && d.info.Attempt+1 < d.info.MaxAttempts:
+		w.log.Debug(EventJobRetried, append(d.attrs(), "error", err, "delay", o.delay)...)
 	case o.kind == OutcomeRetried:
 		w.log.Warn(EventJobRetried, append(d.attrs(), "error", err, "delay", o.delay)...)
 	case o.kind == OutcomeHandedBack:

@@ -43,6 +43,22 @@ type Policy struct {
 	// idempotent. Each call has Config.SettleTimeout, and must not change the letter. Defaults to nothing.
 	OnDeadLetter func(ctx context.Context, letter DeadLetter) error
 
+	// Ordered runs the jobs of one subject one after the other, in the order of the stream, over all workers: a job starts when
+	// those before it have ended, done or dead, also when they wait for a retry, or their worker has died. Jobs of other subjects
+	// run beside them. Jobs that wait use neither a slot nor an attempt; beyond Config.MaxWaiting they are given back with a
+	// delay. The stream must be a work queue, and all workers of a subject must set it.
+	//
+	// A handler's context ends with a [*LimitLostError] when its heartbeats were not confirmed for two thirds of AckWait, before
+	// the server gives the job to another worker; the job is left to that one then. Three cases are not excluded: a handler that goes
+	// on all the same, or whose process was stopped, runs beside another for as long as it does; for up to AckWait/3 two workers
+	// can run a job whose consumer was deleted and made again; and an acknowledgement that is held up in the network for longer
+	// than AckWait lets the next job start beside the repetition of a job that was done. A server without replicas that crashes
+	// may forget acknowledgements, so that jobs run once more. A job that is replayed, or was delayed, has the place in which it
+	// came into the stream. In a worker that alone works the consumer a job costs no request more, as a rule; with several
+	// workers, one read for each job, and a job that waits for one of another worker starts up to 2 seconds after its end.
+	// Defaults to false.
+	Ordered bool
+
 	// Priority decides which jobs start first when the worker has fewer free slots than waiting jobs. The handlers of one
 	// priority share a consumer of the server, named by [ConsumerOf], so a worker with several priorities pulls from several
 	// consumers. A job's attempts are counted on the consumer that delivered it: they start over when the priority of its

@@ -33,8 +33,8 @@ type Periodic struct {
 	// Args is the payload of every run, encoded by ClientConfig.Encode.
 	Args any
 
-	// Cron is when runs are due, in six fields (second, minute, hour, day, month, weekday), or as @hourly, @daily, @weekly,
-	// @monthly or @yearly.
+	// Cron is when runs are due, in five fields (minute, hour, day, month, weekday), in six with the second before them, or as
+	// @hourly, @daily, @weekly, @monthly or @yearly.
 	Cron string
 
 	// Every is the time from one run to the next, in whole seconds. The first is due after that time.
@@ -52,7 +52,8 @@ type Periodic struct {
 	// A run that is being worked goes on beside the next in both cases. Defaults to false.
 	PileUp bool
 
-	// Subject is the subject of the runs, with the name behind it.
+	// Subject is the subject of the runs, with the name behind it as one more token: a handler of "jobs.report.>" takes the runs of
+	// "jobs.report", one of "jobs.report" does not.
 	Subject string
 
 	// TimeZone is that of Cron, by its name in the IANA database as the server has it. Defaults to UTC.
@@ -61,10 +62,13 @@ type Periodic struct {
 
 // Schedule makes the server insert a job periodically, and reports whether that changed the stored schedule. It replaces
 // another schedule of the same subject and name. It leaves an equal one as it is, so every instance may call Schedule when
-// it starts without restarting the interval. One round trip for an equal schedule, two otherwise.
+// it starts without restarting the interval. One round trip for an equal schedule, two otherwise. When the stream has consumers
+// and none takes the runs, Schedule returns an [*UntakenError].
 //
-// Runs are at most about 250 ms late. Of the runs that were due while the server was down, it inserts one. A run has no
-// Nats-Msg-Id; its Job.ID is "<stream>:<sequence>".
+// Runs are at most about 250 ms late while the stream has a leader. Of the runs that were due while it had none, the server inserts
+// one: when a leader dies that lasts 5 to 12 seconds, so a schedule of every second then lacks as many runs. Workers cannot make up
+// for them. The server takes the Nats-Msg-Id from a run, so it would not recognise a run that a worker published as well. Let a
+// handler that must not miss a time work all that has become due since its last run. A run's Job.ID is "<stream>:<sequence>".
 func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err error) {
 	plan, err := c.planPeriodic(p)
 	if err != nil {
@@ -72,6 +76,9 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
+	if err = c.checkTaken(ctx, plan.key.Job()); err != nil {
+		return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
+	}
 	for pause := firstPause; ; pause = min(2*pause, lastWait) {
 		changed, err = c.putPeriodic(ctx, plan)
 		if err == nil {
@@ -84,10 +91,32 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 		}
 		// Reading again shows the outcome of a write without an answer.
 		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
-			return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
+			return false, fmt.Errorf("worker: schedule %q: %w", plan.to, explainRefusal(p, err))
 		}
 	}
 }
+
+// Error codes of the server.
+const (
+	codeScheduleInvalid = 10189
+	codeZoneInvalid     = 10223
+)
+
+// explainRefusal names the field for which the server refused a schedule.
+func explainRefusal(p Periodic, err error) error {
+	refused, _ := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case refused == nil:
+	case refused.ErrorCode == codeScheduleInvalid:
+		return fmt.Errorf("the server cannot read Periodic.Cron %q: %s: %w", clip(p.Cron, 64), cronForms, err)
+	case refused.ErrorCode == codeZoneInvalid:
+		return fmt.Errorf("the server does not know Periodic.TimeZone %q: use a name of the IANA database: %w", clip(p.TimeZone, 64), err)
+	}
+	return err
+}
+
+// cronForms are the forms of Periodic.Cron.
+const cronForms = "use five fields, six with the second before them, or @hourly, @daily, @weekly, @monthly or @yearly"
 
 // putPeriodic stores a schedule unless it is there.
 func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err error) {
@@ -129,7 +158,7 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 
 // Scheduled is a schedule that the server has stored.
 type Scheduled struct {
-	// Cron, Every and TimeZone are those of the Periodic.
+	// Cron, Every and TimeZone are those of the Periodic. A Cron of five fields has the second 0 before them.
 	Cron     string
 	Every    time.Duration
 	TimeZone string
@@ -220,7 +249,9 @@ func specOf(p Periodic) (string, error) {
 	case p.Every != 0:
 		return scheduleEvery + p.Every.String(), nil
 	case len(p.Cron) > maxCron, strings.HasPrefix(p.Cron, "@at"), strings.HasPrefix(p.Cron, "@every"), checkID(p.Cron) != nil:
-		return "", fmt.Errorf("%q: use six fields, or @hourly, @daily, @weekly, @monthly or @yearly", clip(p.Cron, 64))
+		return "", fmt.Errorf("%q: %s", clip(p.Cron, 64), cronForms)
+	case len(strings.Fields(p.Cron)) == 5: // the server wants the second, too
+		return "0 " + p.Cron, nil
 	default:
 		return p.Cron, nil
 	}

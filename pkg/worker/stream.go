@@ -26,8 +26,11 @@ func StreamConfig(name, jobs string) jetstream.StreamConfig {
 	}
 }
 
-// ensureStream makes sure, once, that the stream takes what a job needs beside itself.
+// ensureStream makes sure, once, that the stream takes what a job needs beside itself, and that a consumer takes the job.
 func (c *Client) ensureStream(ctx context.Context, p *plan) error {
+	if err := c.checkTaken(ctx, p.key.Job()); err != nil {
+		return err
+	}
 	if p.due.IsZero() && p.keep == 0 && !p.replace && !p.unrecorded {
 		return nil
 	}

@@ -14,9 +14,10 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
-	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 	"github.com/expediter-io/expediter/pkg/worker/internal/semaphore"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
@@ -39,11 +40,14 @@ type Worker struct {
 	limited  bool // a handler has limits
 	log      *slog.Logger
 	nc       *nats.Conn
+	ordered  bool // a handler has Policy.Ordered
 	routes   []*route
+	routing  subject.Tree[*route] // of them
 	started  atomic.Bool
 
 	// Of a run.
 	acks       *lastAcks
+	beats      beats // guarded by deliveries.mu
 	contact    contact
 	contacting sync.WaitGroup
 	deliveries deliveries
@@ -53,6 +57,7 @@ type Worker struct {
 	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	limits     *limit.Set      // nil without limits
 	losses     atomic.Int32    // since the last sign of life of the server
+	order      order
 	puller     *pull.Puller
 	running    sync.WaitGroup  // deliveries that are not abandoned
 	settling   context.Context //nolint:containedctx // ends when outcomes are no longer recorded
@@ -81,7 +86,8 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 			Request: cfg.RequestTimeout, Settle: cfg.SettleTimeout, TTL: cfg.StepTTL,
 		}),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
-		deliveries: newDeliveries(), drained: make(chan struct{}), slots: semaphore.New(cfg.Concurrency),
+		deliveries: newDeliveries(), drained: make(chan struct{}), order: order{chains: make(map[string]*chain)},
+		slots: semaphore.New(cfg.Concurrency),
 	}, nil
 }
 
@@ -139,13 +145,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.acks = newLastAcks(w.maxDeliveries())
 	w.openLimits(records)
 
-	beating := make(chan struct{})
-	beats, endBeats := context.WithCancel(root)
-	go func() {
-		defer close(beating)
-		w.heartbeat(beats)
-	}()
-
+	endBeats, err := w.startBeats(root)
+	if err != nil {
+		return err
+	}
 	err = w.puller.Run(ctx)
 	if err != nil {
 		err = fmt.Errorf("worker: %w", err)
@@ -156,7 +159,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	err = errors.Join(err, w.stop(cancelJobs, endSettle))
 	w.limits.Close()
 	endBeats()
-	<-beating
 	w.log.InfoContext(ctx, EventStopped)
 	return err
 }
@@ -263,6 +265,7 @@ func (w *Worker) isDown(reason error) {
 	final := isFinal(reason)
 	switch {
 	case w.down.CompareAndSwap(false, true):
+		w.contact.lose()
 		w.final.Store(final)
 	case !final || !w.final.CompareAndSwap(false, true):
 		return
@@ -280,8 +283,7 @@ func (w *Worker) isUp() {
 	if !w.down.CompareAndSwap(true, false) {
 		return
 	}
-	begin, acks := w.contact.begin(), w.acks.byConsumer()
-	w.contacting.Go(func() { w.getContact(begin, acks) })
+	w.beginContact(w.acks.byConsumer())
 	w.log.Info(EventReady)
 	if w.cfg.Hooks.Ready != nil {
 		w.cfg.Hooks.Ready(true, nil)

@@ -50,7 +50,12 @@
 //	$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>
 //	$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>
 //
-// They are entries of [KindStranded], with the message itself while its stream has it. The server may publish more than one
+// They are entries of [KindStranded], with the message itself while its stream has it. One kind is none: the server also
+// publishes that a message left its stream while the leader of a consumer waited for the acknowledgement, which after a change of
+// leader it may not know of. In a work queue without MaxAge, that refuses new messages when it is full, such a message was
+// acknowledged, deleted on purpose, or its own TTL ended. In other streams it may also have been dropped unworked. The advisory
+// does not say which, and the message is gone, so there it remains an entry, with [ErrGone]. Each advisory of that kind costs two
+// round trips where letters are listed or grouped. The server may publish more than one
 // advisory about a message. A replay of a message from a work queue first makes a dead letter of it: the letter is stored,
 // then the message is removed from its stream. So nothing is lost, and a stream that takes each subject once takes the
 // message again. Do not replay a message that its consumer may still deliver because its MaxDeliver was raised. Messages of

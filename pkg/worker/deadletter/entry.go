@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ const (
 	// no more.
 	ReasonMaxDeliveries worker.Reason = "max_deliveries"
 
-	// ReasonTerminated is a message that a client terminated.
+	// ReasonTerminated is a message that a client terminated, or that its stream may have dropped before it was acknowledged.
 	ReasonTerminated worker.Reason = "terminated"
 )
 
@@ -47,6 +48,10 @@ const (
 	advisoryMaxDeliveries = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 	advisoryTerminated    = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED."
 )
+
+// removedReasons are why the server itself terminates a message: it left the stream while the consumer's leader waited for its
+// acknowledgement. That leader may be a new one, which did not know of the acknowledgement.
+var removedReasons = []string{"Message deleted by stream limits", "Unacknowledged message was deleted"}
 
 // Entry is one message of the dead letter stream.
 type Entry struct {
@@ -86,7 +91,7 @@ func (s *Store) isInternal(subject string) bool {
 	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
 }
 
-// classify reads from subject and headers what filters and groups need. It returns false when only the body has that.
+// classify reads from subject and headers what filters and groups need. It returns false when the body is needed, too.
 func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e := &Entry{Kind: KindUnreadable, Sequence: m.Sequence, Size: len(m.Data), StoredAt: m.Time, Subject: m.Subject}
 
@@ -95,7 +100,7 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		e.Letter = worker.DeadLetter{
 			Consumer: consumer, DeadAt: m.Time, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
 		}
-		return e, true
+		return e, reason != ReasonTerminated // of these, some are no entries
 	}
 
 	rest, ok := strings.CutPrefix(m.Subject, s.cfg.DeadSubject+".")
@@ -132,13 +137,14 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 }
 
 // open returns the entry of a message: what a filter needs, and the content of its body when there is one. It asks the
-// server about stranded messages and about letters in parts.
+// server about stranded messages and about letters in parts. It returns nil for an advisory about a message that was not given
+// up.
 func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 
 	switch {
 	case e.Kind == KindStranded:
-		return e, s.openStranded(ctx, e, m.Data)
+		return s.openStranded(ctx, e, m.Data)
 	case e.Kind == KindUnreadable && sure:
 		e.Problem = fmt.Errorf("%w: its subject is not one of %s.<stream>.>", ErrUnreadable, s.cfg.DeadSubject)
 		return e, nil
@@ -196,14 +202,14 @@ type advisory struct {
 }
 
 // openStranded completes an entry from its advisory and from the message that it is about.
-func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
+func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry, error) {
 	var about advisory
 
 	_ = json.Unmarshal(body, &about) //nolint:errcheck // what is none has no sequence
 
 	if about.Sequence == 0 {
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
-		return nil
+		return e, nil
 	}
 
 	l := &e.Letter
@@ -214,13 +220,21 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 		l.Error = fmt.Sprintf("a client of consumer %s terminated the message: %s", l.Consumer, about.Reason)
 	}
 
+	if l.Reason == ReasonTerminated && slices.Contains(removedReasons, about.Reason) {
+		if info, err := s.info(ctx, l.Stream); err == nil && dropsNothing(info.Config) {
+			return nil, nil //nolint:nilnil // it was acknowledged, or deleted on purpose
+		}
+
+		l.Error = fmt.Sprintf("the message left its stream before consumer %s knew of an acknowledgement: %s", l.Consumer, about.Reason)
+	}
+
 	found, err := s.get(ctx, l.Stream, jsapi.Query{Sequence: about.Sequence})
 
 	switch {
 	case jsapi.IsNoStream(err):
 		e.Problem = fmt.Errorf("%w: stream %s does not exist", ErrGone, l.Stream)
 	case err != nil:
-		return err
+		return nil, err
 	case found == nil || found.Time.After(e.StoredAt):
 		// A younger message belongs to a stream that was deleted and made again.
 		e.Problem = fmt.Errorf("%w: message %d is not in stream %s: acknowledged late, removed or dropped", ErrGone, about.Sequence, l.Stream)
@@ -228,7 +242,15 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.Time, found.Header, found.Data, found.Subject
 		l.ID = jobID(found.Header, l.Stream, about.Sequence)
 	}
-	return nil
+	return e, nil
+}
+
+// dropsNothing reports whether messages leave a stream only by an acknowledgement, by their own TTL, or because somebody deletes
+// them.
+func dropsNothing(cfg jetstream.StreamConfig) bool {
+	full := cfg.Discard == jetstream.DiscardOld && (cfg.MaxBytes > 0 || cfg.MaxMsgs > 0)
+	crowded := cfg.MaxMsgsPerSubject > 0 && !cfg.DiscardNewPerSubject
+	return cfg.Retention != jetstream.LimitsPolicy && cfg.MaxAge == 0 && !full && !crowded
 }
 
 // jobID returns the ID under which a worker would work a message.

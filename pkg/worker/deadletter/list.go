@@ -79,7 +79,7 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 				return
 			}
 
-			if f.selects(e) && !yield(e, nil) {
+			if e != nil && f.selects(e) && !yield(e, nil) {
 				return
 			}
 		}

@@ -23,8 +23,11 @@
 //
 // # Guarantees
 //
-// A result that [Run] has returned is stored by the server: no process runs the step again, even if this one is killed the
-// moment after.
+// A result that [Run] has returned is stored by the server: no process begins the step again, even if this one is killed the
+// moment after. A worker whose job may have been given to another, since it was stopped or cut off, a leader was away or the
+// consumer was made again, looks before each further step: it reads the job at the leader of its stream, and the record. It
+// notices a consumer that was made again within AckWait/3; a step that it begins earlier, or between that look and its
+// effect, can repeat what another worker records in the meantime, as can one that a deposed leader answers.
 //
 // A step has one result. Once a result is recorded, every attempt gets it and no attempt replaces it.
 //
@@ -54,12 +57,12 @@
 // Beside those of package worker, steps need the permissions to publish to
 //
 //	$KV.<step bucket>.steps.>                   record
-//	$JS.API.STREAM.MSG.GET.KV_<step bucket>     attempts after the first; lost answers
+//	$JS.API.STREAM.MSG.GET.KV_<step bucket>     attempts after the first; lost answers; jobs in doubt
 //	$JS.API.STREAM.INFO.KV_<step bucket>        check, when Config.StepBucket is set
 //
 // # Costs
 //
 // A step costs one write. A later attempt reads the record and writes it once, at its first
-// step. A completed job costs one write more, for which the job does not wait. A job without steps
-// costs nothing.
+// step. A step of a job that may be another worker's costs two reads more. A completed job
+// costs one write more, for which the job does not wait. A job without steps costs nothing.
 package step

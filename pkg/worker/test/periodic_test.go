@@ -140,7 +140,7 @@ func TestCronHasATimeZone(t *testing.T) {
 			return nil
 		})
 
-		p := worker.Periodic{Cron: "0 30 3 * * 6", Name: "morning", Subject: "jobs.mail", TimeZone: "Asia/Jerusalem"}
+		p := worker.Periodic{Cron: "30 3 * * 6", Name: "morning", Subject: "jobs.mail", TimeZone: "Asia/Jerusalem"}
 		schedule(t, c, p) // the bubble begins on Saturday, 1 January 2000, at midnight in UTC
 
 		want := time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC)
@@ -149,7 +149,7 @@ func TestCronHasATimeZone(t *testing.T) {
 		}
 
 		got, err := c.Schedules(t.Context())
-		listed := []worker.Scheduled{{Cron: p.Cron, Subject: "jobs.mail.morning", TimeZone: p.TimeZone}}
+		listed := []worker.Scheduled{{Cron: "0 " + p.Cron, Subject: "jobs.mail.morning", TimeZone: p.TimeZone}}
 
 		if diff := cmp.Diff(listed, got, cmpopts.IgnoreFields(worker.Scheduled{}, "Since")); diff != "" || err != nil {
 			t.Errorf("%v, -want +got\n%s", err, diff)
@@ -236,15 +236,15 @@ func TestBadSchedules(t *testing.T) {
 	c := client(t, b.js)
 
 	for want, p := range map[string]worker.Periodic{
-		"either Cron or Every":    {Name: "a", Subject: "jobs.mail"},
-		"goes with Cron only":     {Every: time.Minute, Name: "a", Subject: "jobs.mail", TimeZone: "UTC"},
-		"whole seconds":           {Every: 1500 * time.Millisecond, Name: "a", Subject: "jobs.mail"},
-		"use six fields":          {Cron: "@at 2000-01-01T00:00:00Z", Name: "a", Subject: "jobs.mail"},
-		"empty id":                {Cron: "@daily", Subject: "jobs.mail"},
-		"no subject for a job":    {Cron: "@daily", Name: "a", Subject: "jobs.*"},
-		"schedules pattern":       {Cron: "now and then", Name: "a", Subject: "jobs.mail"},
-		"schedules time zone":     {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Nowhere/At/All"},
-		"Nats- or Job- are taken": {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
+		"either Cron or Every":            {Name: "a", Subject: "jobs.mail"},
+		"goes with Cron only":             {Every: time.Minute, Name: "a", Subject: "jobs.mail", TimeZone: "UTC"},
+		"whole seconds":                   {Every: 1500 * time.Millisecond, Name: "a", Subject: "jobs.mail"},
+		"use five fields":                 {Cron: "@at 2000-01-01T00:00:00Z", Name: "a", Subject: "jobs.mail"},
+		"empty id":                        {Cron: "@daily", Subject: "jobs.mail"},
+		"no subject for a job":            {Cron: "@daily", Name: "a", Subject: "jobs.*"},
+		"cannot read Periodic.Cron":       {Cron: "now and then", Name: "a", Subject: "jobs.mail"},
+		"does not know Periodic.TimeZone": {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Nowhere/At/All"},
+		"Nats- or Job- are taken":         {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
 	} {
 		if _, err := c.Schedule(t.Context(), p); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%+v: %v, want %q in it", p, err, want)

@@ -9,6 +9,9 @@ var (
 	// ErrFenced is the error that every FencedError matches.
 	ErrFenced = errors.New("step: another attempt has taken over")
 
+	// ErrGone is returned by Attempt.Check when the job has ended.
+	ErrGone = errors.New("step: the job is gone")
+
 	// ErrMisuse is returned when the code of a handler uses steps in a way that cannot work.
 	ErrMisuse = errors.New("step: misuse")
 
@@ -19,9 +22,9 @@ var (
 	ErrTooLarge = errors.New("step: result is too large")
 )
 
-// FencedError is returned when a later attempt has taken over the job's journal.
+// FencedError is returned when a later attempt has taken over the job's journal, or has ended the job.
 type FencedError struct {
-	// Deliveries is how often the job had been delivered when that attempt began.
+	// Deliveries is how often the job had been delivered when that attempt began, 0 when the job has ended.
 	Deliveries int
 
 	// Job is the ID of the job.
@@ -30,6 +33,9 @@ type FencedError struct {
 
 // Error names the job.
 func (e *FencedError) Error() string {
+	if e.Deliveries == 0 {
+		return fmt.Sprintf("step: job %s is gone from its stream: it ended elsewhere, or was deleted", e.Job)
+	}
 	return fmt.Sprintf("step: another attempt (delivery %d) has taken over job %s", e.Deliveries, e.Job)
 }
 

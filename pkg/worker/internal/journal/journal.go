@@ -25,6 +25,10 @@ const MaxSteps = 256
 
 // Attempt is one attempt at one job.
 type Attempt struct {
+	// Check is called before each step that runs. It reports whether another attempt may be at work on the job since this one
+	// began, and returns ErrGone when the job has ended, or why that is not known. Nil checks nothing.
+	Check func(context.Context) (doubted bool, err error)
+
 	// Consumer is the durable name of the consumer.
 	Consumer string
 
@@ -202,7 +206,7 @@ func (j *Journal) begin(ctx context.Context, name string) (data []byte, done boo
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, j.broken)
 	}
 
-	if err := j.open(ctx); err != nil {
+	if err := j.check(ctx); err != nil {
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
 	}
 
@@ -325,7 +329,7 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 
 	err = j.write(ctx, until, append(j.steps, added))
 	if errors.Is(err, errOutrun) {
-		err = j.takeOver(ctx, until)
+		err = j.takeOver(ctx, until, false)
 		if err == nil {
 			if earlier, found, rerr := j.recall(ctx, name); found || rerr != nil {
 				return earlier, rerr

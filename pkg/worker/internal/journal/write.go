@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -19,15 +21,38 @@ const (
 	maxWait = 250 * time.Millisecond
 )
 
+// errBehind is returned when the server does not know of a write that it has confirmed.
+var errBehind = errors.New("a server that is no leader any more has answered, or the journal's time is over")
+
 // errOutrun is returned when the stored journal is one that this attempt did not know of.
 var errOutrun = errors.New("the journal has changed")
 
-// open takes the journal over for this attempt. The first attempt at a job need not read it.
-func (j *Journal) open(ctx context.Context) error {
-	if j.opened {
-		return nil
+// check makes sure, before a step, that this attempt is the latest: at its first step, and whenever that is in doubt.
+func (j *Journal) check(ctx context.Context) error {
+	doubted := false
+
+	if j.attempt.Check != nil {
+		var err error
+
+		if doubted, err = j.attempt.Check(ctx); errors.Is(err, ErrGone) {
+			return j.fenced(record{})
+		} else if err != nil {
+			return fmt.Errorf("look for the job in its stream: %w", err)
+		}
 	}
 
+	if !j.opened {
+		return j.open(ctx, doubted)
+	}
+
+	if !doubted {
+		return nil
+	}
+	return j.takeOver(ctx, j.until(), true)
+}
+
+// open takes the journal over for this attempt. The first attempt at a job need not read it.
+func (j *Journal) open(ctx context.Context, doubted bool) error {
 	j.used, j.writer = make(map[string]bool), nuid.Next()
 
 	head, err := record{
@@ -43,8 +68,8 @@ func (j *Journal) open(ctx context.Context) error {
 		j.store = j.server.journal(j.attempt)
 	}
 
-	if !j.attempt.fresh() || j.attempt.Unsure {
-		if err := j.takeOver(ctx, j.until()); err != nil {
+	if !j.attempt.fresh() || j.attempt.Unsure || doubted {
+		if err := j.takeOver(ctx, j.until(), doubted); err != nil {
 			return err
 		}
 	}
@@ -54,15 +79,23 @@ func (j *Journal) open(ctx context.Context) error {
 }
 
 // takeOver reads the journal and writes it again under this attempt's name. The server accepts the write only at the
-// revision that was read, so no step was missed, and no earlier attempt can write any more.
-func (j *Journal) takeOver(ctx context.Context, until time.Time) error {
+// revision that was read, so no step was missed, and no earlier attempt can write any more. With doubted, a record of which it
+// is not known that it is an earlier attempt's counts as a later one's.
+func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) error {
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		now, revision, err := j.load(ctx)
 		if err == nil {
-			if now.Origin == j.attempt.origin() && now.Deliveries > j.attempt.Deliveries {
-				return j.fenced(now) // a later attempt is at work
+			switch {
+			case revision > j.revision && j.isLater(now, doubted):
+				return j.fenced(now)
+			case j.opened && doubted && revision == j.revision:
+				return nil // it is still this attempt's
+			case j.opened && doubted && revision < j.revision:
+				err = errBehind
 			}
+		}
 
+		if err == nil {
 			if j.attempt.fresh() && revision == 0 {
 				return nil // nothing was forgotten
 			}
@@ -78,6 +111,17 @@ func (j *Journal) takeOver(ctx context.Context, until time.Time) error {
 			return fmt.Errorf("read the journal of job %s: %w", j.attempt.Job, err)
 		}
 	}
+}
+
+// isLater reports whether a record that this attempt has not written is a later attempt's. Once this attempt has written, every
+// one is: earlier attempts can write no more.
+func (j *Journal) isLater(now record, doubted bool) bool {
+	if now.Origin == j.attempt.origin() {
+		return now.Deliveries > j.attempt.Deliveries || doubted && (j.acked || now.Deliveries == j.attempt.Deliveries)
+	}
+	created, _, _ := strings.Cut(now.Origin, "-")
+	at, err := strconv.ParseInt(created, 36, 64)
+	return doubted && (j.acked || err != nil || at > j.attempt.Created)
 }
 
 // load reads the record as the stream's leader has it.

@@ -19,6 +19,7 @@ var rules = []struct {
 	{regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|` + "`[^`]*`"), `"…"`},
 	{regexp.MustCompile(`(?i)\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b`), "<id>"},
 	{regexp.MustCompile(`(?i)\b(?:0x)?[0-9a-f]{12,}\b`), "<id>"},
+	{regexp.MustCompile(`(?i)\b(?:0x)?(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]+\b`), "<id>"},
 	{regexp.MustCompile(`\b[A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]{19,}\b`), "<id>"},
 	{regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`), "#"},
 	{regexp.MustCompile(`\s+`), " "},

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,10 +26,11 @@ func TestMain(m *testing.M) { crash.Main(m, 4, workers) }
 
 // TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one
 // server, on one that is killed as well, and on three whose leader is killed. Half of the jobs
-// have steps and are unique, and are inserted twice. A recorder that none of it touches is
-// told what happens. Every job must have one effect (which the recorder takes once only), no
-// step may run again once it was kept, and no job once its completion was recorded or, as
-// long as its server lives, acknowledged.
+// have steps and are unique, and are inserted twice; the others share few subjects, and are
+// ordered. A recorder that none of it touches is told what happens. Every job must have one
+// effect (which the recorder takes once only), no step may run again once it was kept, and
+// no job once its completion was recorded or, as long as its server lives, acknowledged,
+// nor before the one before it has its effect, or after the next one has started.
 //
 //	go test ./crash                      some hundred jobs
 //	go test ./crash -args -long          30,000
@@ -100,6 +102,7 @@ type count struct {
 	acked   []string // started after they had been acknowledged
 	again   []string // what ran although it had been recorded
 	effects map[string]int
+	late    []string // started after a later one of their subject, or before the former had its effect
 	runs    int
 }
 
@@ -141,9 +144,20 @@ func (r *recorder) count(t *testing.T, stream string) count {
 		case what == "run":
 			c.runs++
 		}
+
+		n, err := strconv.Atoi(job)
+		check.OK(t, err)
+
+		former, next := strconv.Itoa(n-ordered), strconv.Itoa(n+ordered)
+		if what == "run" && n%2 == 0 && (seen["run"+next] || n >= ordered && !seen["effect"+former]) {
+			c.late = append(c.late, fmt.Sprintf("%s in delivery %s", job, msg.Data()))
+		}
 	}
 	return c
 }
+
+// ordered is how far apart the jobs of one subject are that are not unique.
+const ordered = 8
 
 // cell is some jobs on some servers, whose workers are killed at some points.
 type cell struct {
@@ -217,6 +231,7 @@ func (c *cell) insert(ctx context.Context, jobs int) error {
 	for end := c.inserted + jobs; c.inserted < end; c.inserted++ {
 		job := worker.NewJob{Args: c.inserted, ID: fmt.Sprint(c.inserted), Subject: fmt.Sprintf("%s.%d", c.stream, c.inserted)}
 		if c.inserted%2 == 0 {
+			job.Subject = fmt.Sprintf("%s.%d", c.stream, c.inserted%ordered)
 			if _, err := client.Insert(ctx, job); err != nil {
 				return err
 			}
@@ -302,11 +317,15 @@ func (c *cell) judge(t *testing.T) {
 		t.Errorf("jobs %v started again after they were acknowledged", got.acked)
 	}
 
+	if len(got.late) > 0 && (c.servers.Disturb == nil || c.servers.Replicas > 1) {
+		t.Errorf("jobs %v ran out of order", got.late)
+	}
+
 	deaths, repeats := len(c.at), got.runs-c.jobs
 	if most := deaths * concurrency; repeats > most && c.servers.Disturb == nil {
 		t.Errorf("%d repeats, want at most those that were in hand at %d deaths: %d", repeats, deaths, most)
 	}
 
-	t.Logf("%d jobs, %d kills: %d effects, %d repeated runs, %d of them after the acknowledgement",
-		c.jobs, deaths, len(got.effects), repeats+len(got.acked), len(got.acked))
+	t.Logf("%d jobs, %d kills: %d effects, %d repeated runs, %d of them after the acknowledgement, %d out of order",
+		c.jobs, deaths, len(got.effects), repeats+len(got.acked), len(got.acked), len(got.late))
 }

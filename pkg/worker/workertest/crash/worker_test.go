@@ -95,7 +95,7 @@ func work(ctx context.Context, d duty) error {
 		return err
 	}
 
-	if err := worker.Handle(w, d.Stream+".>", worker.Policy{MaxAttempts: 1000}, p.handle); err != nil {
+	if err := worker.Handle(w, d.Stream+".>", worker.Policy{MaxAttempts: 1000, Ordered: true}, p.handle); err != nil {
 		return err
 	}
 	return w.Run(ctx)

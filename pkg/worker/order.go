@@ -1,0 +1,325 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/limit"
+)
+
+const (
+	// firstLook and lastLook bound the wait between two looks for the end of a job that another worker has, or that waits for its
+	// retry.
+	firstLook = 10 * time.Millisecond
+	lastLook  = 2 * time.Second
+
+	// soonest and latest bound the delay of a job that is given back since no more may wait.
+	soonest = 100 * time.Millisecond
+	latest  = time.Minute
+
+	// maxStrays is how many keys with jobs that were given back are remembered.
+	maxStrays = 100_000
+)
+
+// errDoubted is why an ordered job may not run.
+var errDoubted = errors.New("worker: heartbeats were not confirmed, so another worker may have been given the job")
+
+// order lets a job start when no job of its subject lies before it in the stream: then all of them have ended, in whatever worker,
+// since a work queue keeps a job until then. That is certain when the first message of the subject is the job itself, as any
+// replica has it: one that has the job has had all before it.
+//
+// To read that for each job would cost half of the throughput. So a worker follows what its consumer delivers. While no consumer
+// sequence is missing, every job since the first of this chain came here, so it is known which jobs of a subject have not ended.
+// Once everything before the chain is acknowledged, no job of it is read.
+type order struct {
+	mu     sync.Mutex
+	chains map[string]*chain // by consumer
+}
+
+// chain is a row of deliveries without a gap.
+type chain struct {
+	base   uint64 // stream sequence of its first message
+	clean  bool   // nothing is left before base
+	floor  uint64 // up to here nothing is left
+	keys   map[string]*keyed
+	next   uint64 // consumer sequence of the next delivery
+	number int    // rises with each gap
+	strays int    // keys with a stray
+}
+
+// keyed are the jobs of a subject that this worker holds, or gave back.
+type keyed struct {
+	away  time.Time     // when the latest job that was given back for want of room comes back
+	ended time.Time     // when a job last ended here
+	every time.Duration // from one end to the next, lately
+	held  []*delivery   // by their sequences
+	since uint64        // a sequence below which none was given back, of those that are left
+	stray uint64        // the last one that was given back, 0 for none
+}
+
+// chain returns the chain of a consumer. The caller holds mu.
+func (o *order) chain(consumer string) *chain {
+	c := o.chains[consumer]
+	if c == nil {
+		c = &chain{keys: make(map[string]*keyed)}
+		o.chains[consumer] = c
+	}
+	return c
+}
+
+// follow notes that a delivery has arrived, and whether its consumer has gone back. Every one must be noted, in the order of arrival.
+func (o *order) follow(d *delivery, back bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.chain(d.info.Consumer)
+	if back || d.count != c.next || c.strays > maxStrays {
+		c.base, c.clean, c.strays = 0, false, 0
+		c.number++
+		for name, k := range c.keys {
+			if k.stray = 0; len(k.held) == 0 {
+				delete(c.keys, name)
+			}
+		}
+	}
+	c.next = d.count + 1
+	if c.base == 0 && d.first <= 1 {
+		c.base = d.info.Sequence
+	}
+	d.chain = c.number
+}
+
+// add puts an ordered delivery into the line of its subject.
+func (o *order) add(d *delivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.chain(d.info.Consumer)
+	k := c.keys[d.info.Subject]
+	if k == nil {
+		k = &keyed{ended: time.Now()}
+		c.keys[d.info.Subject] = k
+	}
+	d.turn = make(chan struct{}, 1)
+	at, _ := slices.BinarySearchFunc(k.held, d.info.Sequence, func(d *delivery, sequence uint64) int {
+		return cmp.Compare(d.info.Sequence, sequence)
+	})
+	k.held = slices.Insert(k.held, at, d)
+}
+
+// end takes a delivery out of its line. gone is true when the job has certainly left the stream.
+func (o *order) end(d *delivery, gone bool) {
+	if d.turn == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.chain(d.info.Consumer)
+	k := c.keys[d.info.Subject]
+	k.held = slices.DeleteFunc(k.held, func(other *delivery) bool { return other == d })
+	switch {
+	case gone:
+		now := time.Now()
+		k.every, k.ended = (k.every+now.Sub(k.ended))/2, now
+		c.settle(k, d.info.Sequence)
+	case k.stray == 0:
+		c.strays++
+		k.since, k.stray = d.info.Sequence, d.info.Sequence
+	default:
+		k.since, k.stray = min(k.since, d.info.Sequence), max(k.stray, d.info.Sequence)
+	}
+	if len(k.held) > 0 {
+		k.held[0].signal()
+	} else if k.stray == 0 {
+		delete(c.keys, d.info.Subject)
+	}
+}
+
+// signal has an ordered job look whether it may run, or has to go back.
+func (d *delivery) signal() {
+	select {
+	case d.turn <- struct{}{}:
+	default:
+	}
+}
+
+// crowd chooses a job of d's subject that goes back to the server since no more may wait: the last, so that those stay whose turn
+// comes first. It comes back about when all before it have ended, by the pace of late.
+func (o *order) crowd(d *delivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := o.chain(d.info.Consumer).keys[d.info.Subject]
+	last := d
+	for _, other := range k.held {
+		if other.back == 0 && other.info.Sequence > last.info.Sequence {
+			last = other
+		}
+	}
+	now := time.Now()
+	gap := max(k.every, now.Sub(k.ended))
+	if ahead := now.Add(gap * time.Duration(len(k.held))); k.away.Before(ahead) {
+		k.away = ahead
+	}
+	last.back = min(max(k.away.Sub(now), soonest), latest)
+	k.away = now.Add(last.back + gap)
+	last.signal()
+}
+
+// sentBack returns after how long a job that has to go back is to come again, 0 for one that stays.
+func (o *order) sentBack(d *delivery) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return d.back
+}
+
+// settle notes that no job of a key up to a sequence is left.
+func (c *chain) settle(k *keyed, sequence uint64) {
+	if k.since = max(k.since, sequence+1); k.stray != 0 && k.stray <= sequence {
+		k.stray = 0
+		c.strays--
+	}
+}
+
+// look reports whether a delivery is the first of its subject that this worker holds, whether it is certain that there is no other
+// before it, and from where in the stream to look otherwise.
+func (o *order) look(d *delivery) (first, sure bool, from uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.chain(d.info.Consumer)
+	k := c.keys[d.info.Subject]
+	stray := k.stray != 0 && k.since < d.info.Sequence
+	if from = c.floor + 1; from > d.info.Sequence { // of a stream that was deleted and made again
+		from = 1
+	}
+	return k.held[0] == d, c.clean && d.first <= 1 && d.chain == c.number && !stray, from
+}
+
+// isFirst notes that nothing lies before a delivery.
+func (o *order) isFirst(d *delivery) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.chain(d.info.Consumer)
+	c.settle(c.keys[d.info.Subject], d.info.Sequence)
+}
+
+// acknowledged notes up to where a consumer has acknowledged everything.
+func (o *order) acknowledged(info *jetstream.ConsumerInfo) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.chain(info.Name)
+	c.floor = info.AckFloor.Stream // it falls when the consumer was made again
+	c.clean = c.clean || c.base != 0 && c.floor >= c.base-1
+}
+
+// awaitOrder waits until all jobs of the subject before d have ended. A job that waits leaves its slot. It costs no request in a
+// worker that alone has worked the consumer for a while, and one for each look otherwise.
+func (w *Worker) awaitOrder(d *delivery) error {
+	s := &slot{delivery: d, worker: w}
+	defer s.show(false)
+	defer func() {
+		if s.parked {
+			w.deliveries.park(-1)
+		}
+	}()
+	for wait := firstLook; ; {
+		first, sure, from := w.order.look(d)
+		done := first && sure
+		if first && !sure {
+			var err error
+			if done, err = w.isNext(d, from); err != nil {
+				return err
+			}
+		}
+		if done {
+			return w.retake(s)
+		}
+		if !s.parked && w.deliveries.waiting() >= w.cfg.MaxWaiting {
+			w.order.crowd(d)
+		}
+		if back := w.order.sentBack(d); back > 0 {
+			w.releaseSlot(d)
+			return &limit.FullError{Delay: back}
+		}
+		s.Give()
+		var again <-chan time.Time // another worker's job ends without a sign
+		if first {
+			again, wait = time.After(wait), min(2*wait, lastLook)
+		}
+		select {
+		case <-d.turn:
+			wait = firstLook
+		case <-again:
+		case <-w.stopping.Done():
+			<-w.drained // as in acquireSlot
+			return errNotStarted
+		}
+	}
+}
+
+// retake takes a slot for a job whose turn has come.
+func (w *Worker) retake(s *slot) error {
+	d := s.delivery
+	if !d.hasSlot {
+		if !w.slots.Acquire(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), 0) {
+			<-w.drained
+			return errNotStarted
+		}
+		s.parked, d.hasSlot = false, true
+		w.deliveries.park(-1)
+	}
+	return nil
+}
+
+// isNext reports whether the first message of a job's subject is the job. One round trip, to the stream's leader.
+func (w *Worker) isNext(d *delivery, from uint64) (bool, error) {
+	msg, found, err := w.api.Get(w.settling, d.info.Stream, jsapi.Query{NextBySubject: d.info.Subject, Sequence: from})
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", errRecordUnknown, w.denial(err))
+	case !found || msg.Sequence > d.info.Sequence:
+		return false, errGone
+	case msg.Sequence < d.info.Sequence:
+		return false, nil
+	}
+	w.order.isFirst(d)
+	return true, nil
+}
+
+// interruptDoubted ends the contexts of ordered jobs that another worker may soon be given: before AckWait is over, so that no
+// worker runs the job, or the next one, beside a handler whose context is live.
+func (w *Worker) interruptDoubted(now time.Time) {
+	const margins = 30 // in an AckWait: the next heartbeat would be too late by one
+	after := w.doubtedAfter() - w.cfg.AckWait/margins
+	w.deliveries.each(func(d *delivery) {
+		if d.lost != nil && (d.doubted || d.orphan || apart(d.known, now) > after) && !d.permitLost.Swap(true) {
+			d.doubted = true
+			d.lost(&LimitLostError{Cause: errDoubted})
+		}
+	})
+}
+
+// mayBeOthers reports whether another worker may have been given an ordered job.
+func (w *Worker) mayBeOthers(d *delivery) bool {
+	return d.turn != nil && w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter())
+}
+
+// prepareOrder makes sure that the stream is one in which the end of a job shows.
+func (w *Worker) prepareOrder(ctx context.Context) error {
+	asset := "stream " + w.cfg.Stream
+	stream, err := w.js.Stream(ctx, w.cfg.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return &MissingError{Asset: asset, Cause: err}
+	case err != nil:
+		return fmt.Errorf("worker: look up %s: %w", asset, err)
+	case stream.CachedInfo().Config.Retention != jetstream.WorkQueuePolicy:
+		return &DriftError{Asset: asset, Differences: []string{"retention must be workqueue for Policy.Ordered: there a job goes when it ends"}}
+	}
+	return nil
+}

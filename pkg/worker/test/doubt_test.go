@@ -1,0 +1,145 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+// isHeartbeat reports whether a message is a sign of life of a job.
+func isHeartbeat(f natstest.Frame) bool { return f.FromClient && string(f.Payload()) == "+WPI" }
+
+// settled returns a configuration that reports the settlements of a worker's attempts, and the channel of them.
+func (b *bundle) settled(t *testing.T, mutate ...func(*worker.Config)) (worker.Config, <-chan worker.Settlement) {
+	t.Helper()
+	all := make(chan worker.Settlement, 100)
+	cfg := b.config(t, mutate...)
+	cfg.Hooks.Settled = func(s worker.Settlement) { all <- s }
+	return cfg, all
+}
+
+// TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart loses the heartbeats of a worker, for longer than AckWait, while a job
+// waits there for a limit. Another worker completes the job meanwhile.
+func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		begun, release := make(chan uint64, 10), make(chan struct{})
+		waiting := make(chan bool, 10)
+		cfg, here := b.settled(t, func(c *worker.Config) {
+			c.Concurrency, c.Hooks.Waiting = 2, func(_ worker.Info, waits bool) { waiting <- waits }
+		})
+		run(t, js, cfg, worker.Policy{Limits: []worker.Limit{{Name: "one", Concurrency: 1}}}, func(_ context.Context, job *worker.Job[order]) error {
+			begun <- job.Sequence
+			if job.Sequence == 1 {
+				<-release
+			}
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-begun
+		b.publish(t, "jobs.2", `{}`)
+		<-waiting
+		p.Filter(natstest.Losing(isHeartbeat))
+
+		cfg, elsewhere := b.settled(t)
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, func(context.Context, *worker.Job[order]) error { return nil })
+		<-elsewhere
+		<-elsewhere
+		p.Filter(nil)
+		close(release)
+		ends := map[uint64]worker.Outcome{}
+		for range 2 {
+			s := <-here
+			ends[s.Sequence] = s.Outcome
+		}
+		check.Equal(t, map[uint64]worker.Outcome{1: worker.OutcomeCompleted, 2: worker.OutcomeFenced}, ends)
+		if len(begun) > 0 {
+			t.Error("the job that waited started")
+		}
+	})
+}
+
+// TestRecordedStepsDoNotRunAgain gives a job with steps to two workers at once. The job returns "a" and "b" to handlers; each must run once.
+func TestRecordedStepsDoNotRunAgain(t *testing.T) {
+	for name, lose := range map[string]func(natstest.Frame) bool{
+		"heartbeats": isHeartbeat,
+		"all":        func(natstest.Frame) bool { return true },
+	} {
+		natstest.RunBubble(t, "by a worker that lost "+name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			p := natstest.NewProxy(t, srv)
+			_, js := natstest.Connect(t, srv, p.Through())
+			reached, release, ran := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
+			work := func(wait bool) worker.Handler[order] {
+				return func(ctx context.Context, job *worker.Job[order]) error {
+					first := step.Do(ctx, job, "a", func(context.Context) error { ran <- "a"; return nil })
+					if wait {
+						reached <- struct{}{}
+						<-release
+					}
+					return errors.Join(first, step.Do(ctx, job, "b", func(context.Context) error { ran <- "b"; return nil }))
+				}
+			}
+			cfg, here := b.settled(t)
+			run(t, js, cfg, worker.Policy{}, work(true))
+			b.publish(t, "jobs.1", `{}`)
+			<-reached
+			p.Filter(natstest.Losing(lose))
+			cfg, elsewhere := b.settled(t)
+			run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, work(false))
+			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted {
+				t.Errorf("the second worker: %s, %v", s.Outcome, s.Err)
+			}
+			p.Filter(nil)
+			close(release)
+			if s := <-here; s.Outcome != worker.OutcomeFenced || len(ran) != 2 {
+				t.Errorf("the first worker: %s, %v; steps ran %d times, want 2", s.Outcome, s.Err, len(ran))
+			}
+		})
+	}
+}
+
+// TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew deletes the consumer while one of two workers runs a job. The other
+// makes it anew, gets the job as if for the first time, and no answer about the new consumer.
+func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		reached, release, ran := make(chan error, 10), make(chan struct{}), make(chan string, 10)
+		for range 2 {
+			cfg, _ := b.settled(t, func(c *worker.Config) { c.Concurrency = 1 })
+			_, js := natstest.Connect(t, srv, p.Through())
+			run(t, js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+				reached <- step.Do(ctx, job, "a", func(context.Context) error { ran <- "a"; return nil })
+				<-release
+				return nil
+			})
+		}
+		pass(2 * time.Second) // they are in contact
+		b.publish(t, "jobs.1", `{}`)
+		check.OK(t, <-reached)
+		lookUps := 0
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+			if f.Subject == "$JS.API.CONSUMER.INFO.JOBS.cook" {
+				lookUps++
+			}
+			return f.Subject == "$JS.API.CONSUMER.INFO.JOBS.cook" && lookUps > 1 // all but that which finds no consumer
+		}))
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+		check.OK(t, <-reached)
+		if len(ran) != 1 {
+			t.Errorf("the step ran %d times, want once", len(ran))
+		}
+		p.Filter(nil)
+		close(release)
+	})
+}

@@ -1,0 +1,276 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// diary is the independent recorder of ordered jobs: of each subject it wants handlers with live contexts one at a time, and
+// their jobs in the order of the stream.
+type diary struct {
+	mu   sync.Mutex
+	last map[string]uint64          // the latest job that started
+	live map[string]context.Context // of its handler
+	t    *testing.T
+	ends int
+}
+
+func newDiary(t *testing.T) *diary {
+	t.Helper()
+	return &diary{last: make(map[string]uint64), live: make(map[string]context.Context), t: t}
+}
+
+func (d *diary) start(ctx context.Context, job *worker.Job[order]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if other := d.live[job.Subject]; other != nil && other.Err() == nil {
+		d.t.Errorf("job %d of %s started beside job %d", job.Sequence, job.Subject, d.last[job.Subject])
+	}
+	if job.Sequence < d.last[job.Subject] {
+		d.t.Errorf("job %d of %s started after job %d", job.Sequence, job.Subject, d.last[job.Subject])
+	}
+	d.last[job.Subject], d.live[job.Subject] = job.Sequence, ctx
+}
+
+func (d *diary) end(job *worker.Job[order]) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.live, job.Subject)
+	d.ends++
+}
+
+func (d *diary) ended() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ends
+}
+
+// TestJobsOfOneSubjectRunInOrder has the first job of a subject fail: the others wait for its retry, and those of other subjects
+// do not.
+func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		cfg, done := b.settled(t)
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Args.N == 1 && job.Attempt < 3 {
+				return worker.Retry(time.Second, errors.New("not yet"))
+			}
+			return nil
+		})
+		for i, subject := range []string{"jobs.a", "jobs.a", "jobs.a", "jobs.b", "jobs.a", "jobs.c"} {
+			b.publish(t, subject, fmt.Sprintf(`{"n":%d}`, i+1))
+		}
+		var completed []uint64
+		for len(completed) < 6 {
+			if s := <-done; s.Outcome == worker.OutcomeCompleted {
+				completed = append(completed, s.Sequence)
+			}
+		}
+		slices.Sort(completed[:2]) // two subjects
+		check.Equal(t, []uint64{4, 6, 1, 2, 3, 5}, completed)
+	})
+}
+
+// TestLaterJobGivenBackHidesNoEarlierOne has the third job of a subject go back for want of room while the first waits for its retry.
+func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		cfg, done := b.settled(t)
+		cfg.Concurrency, cfg.MaxWaiting = 2, 1
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			pass(time.Duration(job.Args.N) * time.Second)
+			if job.Subject == "jobs.a" && job.Sequence == 2 && job.Attempt == 1 {
+				return worker.Retry(time.Minute, errors.New("not yet"))
+			}
+			return nil
+		})
+		b.publish(t, "jobs.b", `{"n":15}`) // beyond a look at the consumer
+		<-done
+		for range 3 {
+			b.publish(t, "jobs.a", `{"n":0}`)
+		}
+		for next := uint64(2); next <= 4; {
+			if s := <-done; s.Outcome == worker.OutcomeCompleted {
+				check.Equal(t, next, s.Sequence)
+				next++
+			}
+		}
+	})
+}
+
+// TestDeadJobFreesItsSubject gives up the first job.
+func TestDeadJobFreesItsSubject(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		cfg, done := b.settled(t)
+		b.publish(t, "jobs.a", `{"n":1}`)
+		b.publish(t, "jobs.a", `{"n":2}`)
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Args.N == 1 {
+				return worker.Cancel(nil)
+			}
+			return nil
+		})
+		if first, second := <-done, <-done; first.Outcome != worker.OutcomeDead || second.Outcome != worker.OutcomeCompleted {
+			t.Errorf("%s, %s", first.Outcome, second.Outcome)
+		}
+	})
+}
+
+// TestOrderNeedsAWorkQueue refuses a stream in which jobs stay.
+func TestOrderNeedsAWorkQueue(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	_, js := natstest.Connect(t, srv)
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})))
+	w, err := worker.New(js, (&bundle{js: js}).config(t))
+	check.OK(t, err)
+	check.OK(t, worker.Handle(w, pattern, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error { return nil }))
+	if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "retention must be workqueue") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestOrderSurvivesFaults has several workers work many jobs of few subjects while heartbeats and answers are lost, workers are
+// cut off for longer than AckWait, and handlers fail.
+func TestOrderSurvivesFaults(t *testing.T) {
+	const jobs, subjects, workers = 200, 8, 3
+	of := crash.Random(t)
+	runs := uint64(2)
+	if crash.Long() {
+		runs = 100
+	}
+	for i := range runs {
+		natstest.RunBubble(t, fmt.Sprint("run ", i), func(t *testing.T, srv *natsrun.Server) {
+			random := of(i)
+			b := setup(t, srv)
+			d := newDiary(t)
+			var mu sync.Mutex
+			draw := func(n int) int { // the handlers do, too
+				mu.Lock()
+				defer mu.Unlock()
+				return random.IntN(n)
+			}
+			work := func(ctx context.Context, job *worker.Job[order]) error {
+				d.start(ctx, job)
+				takes := draw(400)
+				if takes < 40 {
+					takes *= 200 // longer than AckWait
+				}
+				select {
+				case <-time.After(time.Duration(takes) * time.Millisecond):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				d.end(job)
+				if draw(10) == 0 {
+					return worker.Retry(time.Duration(draw(3000))*time.Millisecond, errors.New("again"))
+				}
+				return nil
+			}
+			proxies := make([]*natstest.Proxy, workers)
+			for n := range proxies {
+				proxies[n] = natstest.NewProxy(t, srv)
+				_, js := natstest.Connect(t, srv, proxies[n].Through())
+				run(t, js, b.config(t, func(c *worker.Config) { c.Concurrency, c.MaxWaiting = 4, 20 }),
+					worker.Policy{MaxAttempts: 1000, Ordered: true, Jitter: -1}, work)
+			}
+			for n := range jobs {
+				b.publish(t, fmt.Sprintf("jobs.%d", draw(subjects)), fmt.Sprintf(`{"n":%d}`, n))
+			}
+			for b.left(t) > 0 {
+				p := proxies[draw(workers)]
+				switch draw(5) {
+				case 0:
+					p.Filter(natstest.Losing(isHeartbeat))
+				case 1:
+					p.Partition()
+				case 2:
+					p.Cut()
+				case 3:
+					p.Hit(requests("$JS.ACK."), natstest.ReplyLost, 1+draw(3))
+				case 4:
+					p.Hit(requests("$JS.API.STREAM.MSG.GET"), natstest.ReplyLost, 1+draw(3))
+				}
+				pass(time.Duration(draw(9000)) * time.Millisecond)
+				p.Cut() // a connection that was broken loses a tail of what was sent, not parts of it
+				p.Heal()
+				p.Filter(nil)
+				pass(time.Duration(draw(3000)) * time.Millisecond)
+			}
+			if d.ended() < jobs {
+				t.Errorf("%d jobs ended, want %d", d.ended(), jobs)
+			}
+		})
+	}
+}
+
+// TestLongLinesDoNotStall has far more jobs of one subject than may wait: those that are given back must not hold up the rest.
+func TestLongLinesDoNotStall(t *testing.T) {
+	const jobs = 300
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		cfg, done := b.settled(t)
+		cfg.Concurrency, cfg.MaxWaiting = 2, 4
+		for i := range jobs {
+			b.publish(t, "jobs.a", fmt.Sprintf(`{"n":%d}`, i))
+		}
+		began := time.Now()
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
+			pass(10 * time.Millisecond)
+			return nil
+		})
+		back := 0
+		for next := 0; next < jobs; {
+			if s := <-done; s.Outcome == worker.OutcomeCompleted {
+				next++
+			} else {
+				back++
+			}
+		}
+		if took := time.Since(began); took > time.Minute || back > 4*jobs {
+			t.Errorf("took %v, %d given back", took, back)
+		}
+	})
+}
+
+// TestOrderInAStreamThatIsMadeAnew has a worker know up to where a stream was worked, and then another stream of that name.
+func TestOrderInAStreamThatIsMadeAnew(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		cfg, done := b.settled(t)
+		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
+			pass(time.Duration(job.Args.N) * time.Second)
+			return nil
+		})
+		for _, n := range []string{`{"n":0}`, `{"n":0}`, `{"n":15}`} { // the last beyond a look at the consumer
+			b.publish(t, "jobs.a", n)
+			<-done
+		}
+		old, err := b.js.Stream(t.Context(), stream)
+		check.OK(t, err)
+		check.OK(t, b.js.DeleteStream(t.Context(), stream))
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
+		b.publish(t, "jobs.b", `{"n":0}`)
+		if s := <-done; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("%s: %v", s.Outcome, s.Err)
+		}
+	})
+}
