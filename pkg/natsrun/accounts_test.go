@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // site is a server with the deployed accounts. Each stream holds a message with the name of its account, each consumer
@@ -44,7 +46,7 @@ var samples = map[string][]string{
 		"$KV.deliveries.x", "$KV.directory.x.x", "$KV.inbox.x", "$KV.jobs.excused.EVENTS.x", "dead.EVENTS.x", "events.order.x",
 		"notify.plan.x", "notify.send.x",
 	},
-	"OPERATOR": {"$KV.locks.x", "audit.cli.x"},
+	"OPERATOR": {"$KV.locks.x", "audit.cli.x", "audit.notifier.x"},
 }
 
 func newSite(t *testing.T) *site {
@@ -172,9 +174,7 @@ func (s *site) idle() {
 func (s *site) must(err error) {
 	s.Helper()
 
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 }
 
 // quietly keeps expected refusals from standard error.
@@ -197,5 +197,41 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 
 		nc.Close()
+	}
+}
+
+// Neither 1,100 connections that say no user, nor a source system with as many as it gets, keep others out.
+func TestConnectionsKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
+
+	for range 1100 {
+		silent, err := net.Dial("tcp", strings.TrimPrefix(srv.URL(), "nats://"))
+		check.OK(t, err)
+		t.Cleanup(func() { silent.Close() })
+	}
+
+	connect := func(user string) error {
+		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), quietly())
+		if err == nil {
+			t.Cleanup(nc.Close)
+		}
+		return err
+	}
+
+	most := 0
+	for ; ; most++ {
+		if err := connect("publisher"); err != nil {
+			check.Is(t, err, nats.ErrMaxAccountConnectionsExceeded)
+			break
+		}
+	}
+
+	check.Same(t, "a source system has connections", most, 512)
+
+	for _, user := range []string{"admin", "enricher", "importer", "notifier", "sys"} {
+		check.OK(t, connect(user))
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // declared are the declarations of each account's streams, beside the configurations.
@@ -70,9 +71,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			}
 
 			dead, err := js.Stream(t.Context(), "DEAD")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			larger := dead.CachedInfo().Config
 			larger.MaxBytes = 32 << 30
@@ -86,13 +85,9 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 		// this would delete all streams of the notifier.
 		for _, n := range c.Nodes {
 			sys, _ := natstest.ConnectURL(t, n.URL, users.As("sys"))
-			if err := errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()))
 
-			if _, err := sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)), nil)
 		}
 
 		settle(t, c)
@@ -130,9 +125,7 @@ func accountOf(t *testing.T, nc *nats.Conn, account string) jetstream.JetStream 
 	}
 
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return js
 }
 
@@ -145,9 +138,7 @@ func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
 
 		for _, name := range names {
 			text, err := os.ReadFile(filepath.Join(deployed, name+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			var sc jetstream.StreamConfig
 			if err := json.Unmarshal(text, &sc); err != nil {

@@ -18,6 +18,7 @@ import (
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // brief bounds the wait for an answer that may be missing because its import is.
@@ -63,8 +64,19 @@ func (s *site) publish() error {
 	}
 	return errors.Join(
 		many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
-		answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"),
+		answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.get", "notifier.v1.list", "notifier.v1.publish"),
+		s.operates(nc),
 	)
+}
+
+// operates returns an error when a user reaches what is for operators.
+func (s *site) operates(nc *nats.Conn) error {
+	for _, subject := range []string{"cancel", "endpoints.enable", "endpoints.list", "replay"} {
+		if _, err := nc.Request("notifier.v1."+subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
+			return fmt.Errorf("request notifier.v1.%s: %w, want no responders", subject, err)
+		}
+	}
+	return nil
 }
 
 // audit does what the notifier does in another account.
@@ -286,9 +298,7 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 	t.Parallel()
 
 	text, err := deploy.Text("accounts.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	lines := strings.SplitAfter(text, "\n")
 
@@ -334,18 +344,14 @@ func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
 	t.Helper()
 
 	text, err := deploy.Text("single.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	for name, key := range v.users.Public {
 		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)
 	}
 
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600))
 
 	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Dir: v.dir})
 	if err != nil {

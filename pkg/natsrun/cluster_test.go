@@ -203,9 +203,7 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 	c.Stop()
 	c.Stop()
 
-	if err := c.Nodes[0].Pause(); !errors.Is(err, natsrun.ErrStopped) {
-		t.Errorf("pause after stop: got %v, want ErrStopped", err)
-	}
+	check.Is(t, c.Nodes[0].Pause(), natsrun.ErrStopped)
 }
 
 // settle lets replicas be made that were asked for: a server that is shut down while

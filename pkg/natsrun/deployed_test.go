@@ -28,21 +28,15 @@ func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, deploy.Files); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.CopyFS(dir, deploy.Files))
 
 	path := filepath.Join(dir, "single.conf")
 
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	opened := strings.Replace(string(text), "# include", "include", 1)
-	if err := os.WriteFile(path, []byte(opened), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(opened), 0o600))
 
 	opts, err := server.ProcessConfigFile(path)
 	check.OK(t, err)
@@ -64,7 +58,7 @@ func TestServerStartsFromTheDeployedFile(t *testing.T) {
 	_, js := natstest.Connect(t, srv)
 	put(t, bucket(t, js, "b", 1), "k", "v")
 
-	if opts.SyncInterval != time.Second || opts.MaxPayload != 1<<20 || opts.MaxConn != 1024 {
+	if opts.SyncInterval != time.Second || opts.MaxPayload != 1<<20 || opts.MaxConn != 4096 {
 		t.Errorf("settings of the file: got sync %s, payload %d, connections %d",
 			opts.SyncInterval, opts.MaxPayload, opts.MaxConn)
 	}

@@ -1,7 +1,6 @@
 package natsrun
 
 import (
-	"errors"
 	"net"
 	"testing"
 
@@ -33,9 +32,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 		}
 	}
 
-	if len(seen) != 20*n {
-		t.Errorf("%d ports, want %d", len(seen), 20*n)
-	}
+	check.Same(t, "ports", len(seen), 20*n)
 }
 
 func TestPortsAreGivenBack(t *testing.T) {
@@ -51,9 +48,7 @@ func TestPortsAreGivenBack(t *testing.T) {
 
 	check.OK(t, b.close())
 
-	if err := b.close(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("second close: got %v, want net.ErrClosed: it was open", err)
-	}
+	check.Is(t, b.close(), net.ErrClosed)
 
 	if err := (*portBlock)(nil).close(); err != nil {
 		t.Errorf("ports that were never taken: %v", err)

@@ -1,7 +1,11 @@
 package natstest_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,5 +103,46 @@ func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 	for range 3 {
 		natstest.Bubble(t, ask)
 		ask(t, natstest.Server(t))
+	}
+}
+
+// noted keeps what fails a test.
+type noted struct {
+	testing.TB
+
+	texts []string
+}
+
+func (n *noted) Errorf(format string, args ...any) {
+	n.texts = append(n.texts, fmt.Sprintf(format, args...))
+}
+
+func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
+	ended := 0
+	f := func(ctx context.Context) error {
+		<-ctx.Done()
+
+		ended++
+		return io.EOF
+	}
+	n := &noted{}
+
+	t.Run("stopped", func(t *testing.T) {
+		n.TB = t
+		stop := natstest.Background(n, f)
+
+		stop()
+
+		check.Same(t, "work that ended before Stop returned", ended, 1)
+
+		stop()
+	})
+	t.Run("not stopped", func(t *testing.T) {
+		n.TB = t
+		natstest.Background(n, f)
+	})
+
+	if want := []string{"in the background: EOF", "in the background: EOF"}; ended != 2 || !slices.Equal(n.texts, want) {
+		t.Errorf("ended %d times, reported %q, want %q", ended, n.texts, want)
 	}
 }

@@ -54,7 +54,5 @@ func TestServerAppliesEveryMutation(t *testing.T) {
 	)
 	nc, _ := natstest.Connect(t, srv)
 
-	if got := nc.ConnectedServerName(); got != "first-second" {
-		t.Errorf("server name: got %q, want both mutations in order", got)
-	}
+	check.Same(t, "server name", nc.ConnectedServerName(), "first-second")
 }

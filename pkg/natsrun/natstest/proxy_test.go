@@ -54,9 +54,7 @@ func TestProxyFaults(t *testing.T) {
 				t.Errorf("got %v, %v; want %q", m, err, want.answer)
 			}
 
-			if got := asked.Load(); got != want.asked {
-				t.Errorf("asked %d times, want %d", got, want.asked)
-			}
+			check.Same(t, "asked, times", asked.Load(), want.asked)
 
 			if _, err = nc.Request("ask", nil, time.Second); err != nil {
 				t.Errorf("the next is lost as well: %v", err)

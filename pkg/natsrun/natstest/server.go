@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 )
 
@@ -112,4 +114,17 @@ func urlOptions() []nats.Option {
 		nats.ReconnectWait(reconnectWait),
 		nats.Timeout(patience),
 	}
+}
+
+// UntilAnswered calls ask until the cluster answers, and returns the answer: nil or a refusal. While the nodes elect a
+// leader, which can happen at any time on a busy machine, requests are lost or refused (jsretry.Transient). ask must be
+// safe to repeat: a request without an answer may have been carried out. The test fails after two minutes.
+func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
+	t.Helper()
+
+	err := jsretry.Do(t.Context(), patience, ask)
+	if jsretry.Transient(err) {
+		t.Fatalf("no answer within %s: %v", patience, err)
+	}
+	return err
 }

@@ -91,9 +91,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 				stored -= requests
 			}
 
-			if got := int(info.State.Msgs); got != stored {
-				t.Errorf("%d messages are stored, want %d", got, stored)
-			}
+			check.Same(t, "messages are stored", int(info.State.Msgs), stored)
 		})
 	}
 }

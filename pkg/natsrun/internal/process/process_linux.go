@@ -13,7 +13,11 @@ func OwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: t
 // bind makes cmd begin in a process group of its own, and makes the kernel kill it when its parent dies, also when it
 // is paused and would not notice the end of its standard input.
 func bind(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, true
 }
 
 func pause(p *os.Process, on bool) error {

@@ -3,6 +3,7 @@ package check
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -32,6 +33,22 @@ func Equal(t testing.TB, want, got any, opts ...cmp.Option) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// Same fails the test, which goes on, unless got is want. The message begins with the words, which name the value.
+func Same[T comparable](t testing.TB, words string, got, want T) { //nolint:thelper // as OK
+	if got == want {
+		return
+	}
+
+	t.Helper()
+
+	verb := "%+v"
+	if reflect.ValueOf(got).Kind() == reflect.String {
+		verb = "%q"
+	}
+
+	t.Errorf("%s: got "+verb+", want "+verb, words, got, want)
 }
 
 // Contains fails the test, which goes on, for each of the texts that err does not contain; for all of them when err is nil.

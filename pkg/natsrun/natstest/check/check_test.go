@@ -51,6 +51,8 @@ func TestDifferencesAreReported(t *testing.T) {
 		"Contains of nil":  {func(t *failures) { check.Contains(t, nil, "EOF") }, []string{`got error <nil>, want "EOF" in it`}},
 		"Equal":            {func(t *failures) { check.Equal(t, []int{1}, []int{1}); check.Equal(t, 1, 2, cmpopts.IgnoreTypes(0)) }, nil},
 		"Equal of another": {func(t *failures) { check.Equal(t, 1, 2) }, []string{"(-want +got):\n  int(\n- \t1,\n+ \t2,\n  )\n"}},
+		"Same":             {func(t *failures) { check.Same(t, "sum", 2, 2) }, nil},
+		"Same of another":  {func(t *failures) { check.Same(t, "sum", 1, 2); check.Same(t, "text", "", "a") }, []string{"sum: got 1, want 2", `text: got "", want "a"`}},
 		"Err":              {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
 	} {
 		got := &failures{}

@@ -148,6 +148,9 @@ func (p *Process) Output() string {
 // Said returns the end of the child's standard error.
 func (p *Process) Said() string { return p.said.String() }
 
+// Input returns the child's standard input, behind the task.
+func (p *Process) Input() io.Writer { return p.run.In }
+
 // Kill ends the child like a crash (SIGKILL), and returns when it is gone.
 func (p *Process) Kill() error {
 	err := p.run.Kill()

@@ -120,9 +120,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 		t.Error("the shell has ended by itself")
 	}
 
-	if state := stateOf(t, pid); state != "T" {
-		t.Errorf("the child is in state %q after the end of the shell, want T: stopped", state)
-	}
+	check.Same(t, "the child is in state after the end of the shell", stateOf(t, pid), "T")
 
 	check.OK(t, lifeline.Close())
 

@@ -70,9 +70,7 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 
 	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
-	if line := p.Line(); line != "one" {
-		t.Errorf("the first line is %q", line)
-	}
+	check.Same(t, "the first line", p.Line(), "one")
 
 	if match := p.Await(`^three (\d)`); match[1] != "3" {
 		t.Errorf("awaited %q", match)
