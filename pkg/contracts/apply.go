@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
 // Action is what Apply does to a stream or a consumer.
@@ -133,10 +135,19 @@ func applyStream(
 		change.Action = ActionCreate
 		change.Differences = []Difference{{Stream: want.Name, Missing: true, Fixed: true}}
 		if !options.DryRun {
-			_, err = js.CreateStream(ctx, want)
+			create := want
+			if strings.HasPrefix(want.Name, "KV_") {
+				create.FirstSeq = kvlock.FirstSequence()
+			}
+			_, err = js.CreateStream(ctx, create)
 			change.Err = explain(ctx, js, want, err)
 		}
-		return change
+		if !errors.Is(change.Err, jetstream.ErrStreamNameAlreadyInUse) {
+			return change
+		}
+		// A try without an answer, or another Apply, has made it meanwhile, with a FirstSeq of its own.
+		change = Change{Stream: want.Name, Action: ActionNone}
+		stream, err = js.Stream(ctx, want.Name)
 	}
 	if err != nil {
 		change.Err = err

@@ -18,7 +18,7 @@
 // [EncodeToken], which is injective, so that no id can name another's data, be a wildcard, or add a token. Ids that
 // are safe tokens already stay readable. Names that programs choose (providers, channels) must be safe as they are.
 //
-//	jobs.enrich.<provider>.<place>                      EnrichJobSubject    stream ENRICH_JOBS
+//	jobs.enrich.<provider>.<place>[.<variant>]          EnrichJobSubject    stream ENRICH_JOBS
 //	jobs.import.<priority>.<job>                        ImportJobSubject    stream IMPORT_JOBS
 //	events.<aggregate>.<type>                           EventSubject        stream EVENTS
 //	notify.plan.<event>                                 NotifyPlanSubject   stream NOTIFICATIONS
@@ -26,7 +26,7 @@
 //	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
 //	audit.<source>.<action>                             AuditSubject        stream AUDIT
 //	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
-//	<provider>.<place>                                  EnrichSlotKey       bucket enrich
+//	<provider>.<place>[.<variant>]                      EnrichSlotKey       bucket enrich
 //	<request>                                           RequestKey          bucket requests
 //	<job>                                               ImportJobKey        bucket import-jobs
 //	<scope>.<step>                                      ImportStepKey       bucket import-steps
@@ -37,6 +37,9 @@
 //	/cancelled.<event>.one.<type>.<user>                CancelledUserKey    bucket deliveries
 //	<type>.<user>.<event>                               InboxKey            bucket inbox
 //	<type>.<user>                                       DirectoryKey        bucket directory
+//	addresses.<type>.<user>                             DirectoryAddressesKey   bucket directory
+//	preferences.<type>.<user>                           DirectoryPreferencesKey bucket directory
+//	member.<aggregate type>.<aggregate>.<type>.<user>   DirectoryMemberKey      bucket directory
 //
 // # Envelopes
 //

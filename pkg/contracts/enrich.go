@@ -12,6 +12,8 @@ const (
 	MaxResults = 100
 	// MaxProviders is how many providers one request may ask for.
 	MaxProviders = 16
+	// EnrichVariants is how many descriptions of one place are kept apart at a provider, beside the first.
+	EnrichVariants = 15
 	// MaxWait is the longest time a request may ask to wait for results.
 	MaxWait = time.Minute
 )
@@ -66,14 +68,18 @@ type EnrichResponse struct {
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
 	Pending int `json:"pending" jsonschema:"minimum=0" wire:"present"`
-	// Skipped is why no place of the request was looked up: "flag_disabled", "no_results", or [SkippedStoreDown]. Empty
-	// otherwise.
+	// Skipped is why no place of the request was looked up: "flag_disabled", "no_results", or [SkippedStoreDown], or
+	// [SkippedStoreFull]. Empty otherwise.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 }
 
 // SkippedStoreDown is EnrichResponse.Skipped when the store did not answer in time: the request is not stored, so
 // nobody can subscribe to its patches. Ask again.
 const SkippedStoreDown = "store_down"
+
+// SkippedStoreFull is EnrichResponse.Skipped when the store of requests is full: the places are looked up, but nobody can
+// subscribe to the patches. Ask again.
+const SkippedStoreFull = "store_full"
 
 // Validate checks the answer like a request.
 func (r EnrichResponse) Validate() error {
@@ -117,6 +123,8 @@ type EnrichJob struct {
 	Phone string `json:"phone,omitempty" jsonschema:"maxLength=1024"`
 	// RequestedAt is when the job was made.
 	RequestedAt time.Time `json:"requestedAt,omitzero"`
+	// Variant is the slot that the claim is on, see [EnrichVariant]. Defaults to 0.
+	Variant int `json:"variant,omitempty" jsonschema:"minimum=0,maximum=15"`
 }
 
 // Validate checks all fields.
@@ -134,6 +142,9 @@ func (j EnrichJob) Validate() error {
 	}
 	c.text("/phone", j.Phone)
 	c.timestamp("/requestedAt", j.RequestedAt)
+	if j.Variant < 0 || j.Variant > EnrichVariants {
+		c.add("/variant", "must be between 0 and "+strconv.Itoa(EnrichVariants))
+	}
 	return c.err("EnrichJob")
 }
 

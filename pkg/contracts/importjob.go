@@ -42,6 +42,9 @@ type ImportJob struct {
 	// Language chooses among the languages of a source, and is assumed for a source that names none: a BCP 47 tag, such
 	// as "pt-BR". Defaults to the spoken language.
 	Language string `json:"language,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Encoding is that of a file or page that is not UTF-8: a label of the Encoding Standard, such as "windows-1251".
+	// Defaults to what the source declares, or looks like.
+	Encoding string `json:"encoding,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Priority is high, normal or low. Defaults to normal.
 	Priority ImportPriority `json:"priority,omitempty" jsonschema:"enum=high,enum=normal,enum=low"`
 	// RequestedAt is when the job was requested; optional.
@@ -60,6 +63,7 @@ func (j ImportJob) Validate() error {
 		c.source("/url", j.URL)
 	}
 	c.optionalName("/language", j.Language)
+	c.optionalName("/encoding", j.Encoding)
 	if j.Priority != "" {
 		c.oneOf("/priority", string(j.Priority), string(PriorityHigh), string(PriorityNormal), string(PriorityLow))
 	}

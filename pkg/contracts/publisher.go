@@ -162,6 +162,9 @@ func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Publis
 // same reads the stream's message under the id, and returns ErrEventMismatch when it is of another event.
 func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) error {
 	stream, err := p.bind(ctx)
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("the stream has an event under the id, at %d, and this account may not read whether it is the same: %w", sequence, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -196,7 +199,7 @@ func (p *Publisher) bind(ctx context.Context) (jetstream.Stream, error) {
 // final reports whether trying again after an error changes nothing.
 func final(err error) bool {
 	return errors.Is(err, ErrEventMismatch) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrInvalidMsg) ||
-		jsapi.IsTooLarge(err) || jsapi.IsOtherStream(err)
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || jsapi.IsTooLarge(err) || jsapi.IsOtherStream(err)
 }
 
 // unsure reports whether the event may be in the stream in spite of an error: there was no answer, or a refusal by a
@@ -207,9 +210,15 @@ func unsure(err error) bool {
 }
 
 // Fingerprint returns a hash that distinguishes events under the same id: the SHA-256, in hexadecimal digits, of the
-// event in canonical form. Order, white space and the time zone of occurred_at do not count. It fails for a payload
-// that has no canonical form, such as one with a name twice.
+// event in canonical form. All fields count but occurred_at, which libraries of senders set at each publish. Order and white
+// space do not count. It fails for a payload that has no canonical form, such as one with a name twice.
 func (e Event) Fingerprint() (string, error) {
+	e.OccurredAt = time.Time{}
+	return e.ExactFingerprint()
+}
+
+// ExactFingerprint returns the fingerprint with which occurred_at counts, but not its time zone.
+func (e Event) ExactFingerprint() (string, error) {
 	e.OccurredAt = e.OccurredAt.UTC()
 	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()
 	if err != nil {

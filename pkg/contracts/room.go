@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -73,6 +74,9 @@ func explain(ctx context.Context, js jetstream.StreamManager, want jetstream.Str
 	return room
 }
 
+// limitsWait is how long to wait for the limits of an account, whatever the try that failed has left.
+const limitsWait = 5 * time.Second
+
 // limits returns those of the account, zeros where the server does not say.
 func limits(ctx context.Context, js jetstream.StreamManager) jetstream.AccountLimits {
 	all, ok := js.(interface {
@@ -81,6 +85,8 @@ func limits(ctx context.Context, js jetstream.StreamManager) jetstream.AccountLi
 	if !ok {
 		return jetstream.AccountLimits{}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitsWait)
+	defer cancel()
 	info, err := all.AccountInfo(ctx)
 	if err != nil {
 		return jetstream.AccountLimits{}

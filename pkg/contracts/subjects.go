@@ -1,9 +1,13 @@
 package contracts
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // Filters that select every message of a stream.
@@ -31,8 +35,8 @@ func AuditSubject(source, action string) (string, error) {
 	return join("audit", name("source", source), name("action", action))
 }
 
-// EnrichJobSubject is the subject of the job that looks a place up at a provider. There is one per place and provider,
-// so that the stream holds each place once.
+// EnrichJobSubject is the subject of the job that looks a place up at a provider. There is one per place, provider and
+// variant, so that the stream holds each once. It ends in the key of the slot.
 func EnrichJobSubject(provider, placeID string) (string, error) {
 	return join("jobs.enrich", name("provider", provider), id("placeId", placeID))
 }
@@ -78,6 +82,15 @@ func NotifyReplaySubject(channel string, recipient RecipientType, userID, eventI
 // EnrichSlotKey is the key, in bucket enrich, of the slot in which the claim on a place becomes its result.
 func EnrichSlotKey(provider, placeID string) (string, error) {
 	return join("", name("provider", provider), id("placeId", placeID))
+}
+
+// EnrichVariant returns the key or subject of the n-th variant of a place: a description of it that differs from the one that
+// its first slot answers. 0 is the first slot itself.
+func EnrichVariant(key string, n int) string {
+	if n == 0 {
+		return key
+	}
+	return key + "." + strconv.Itoa(n)
 }
 
 // RequestKey is the key, in bucket requests, of the record of one enrichment request.
@@ -138,6 +151,14 @@ func CancelledUserKeys(eventID string) (string, error) {
 	return key + ".one.>", err
 }
 
+// UnpublishedKeys selects the keys, in bucket deliveries, of the events that were cancelled before they were published.
+const UnpublishedKeys = "/unpublished.*"
+
+// UnpublishedKey is the key, in bucket deliveries, that counts an event that was cancelled before it was published.
+func UnpublishedKey(eventID string) (string, error) {
+	return join("/unpublished", id("event_id", eventID))
+}
+
 // DigestKey is the key, in bucket deliveries, of the content of a digest of one user on one channel. digestID is the
 // event id of the digest's row.
 func DigestKey(digestID, channel string, recipient RecipientType, userID string) (string, error) {
@@ -163,9 +184,20 @@ func InboxKeys(recipient RecipientType, userID string) (string, error) {
 	return prefix + ".*", err
 }
 
-// DirectoryKey is the key, in bucket directory, of one recipient.
+// DirectoryKey is the key, in bucket directory, of the profile of one recipient, which other programs write.
 func DirectoryKey(recipient RecipientType, userID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
+// DirectoryAddressesKey is the key, in bucket directory, of the addresses of one recipient: a Recipient whose Addresses count.
+func DirectoryAddressesKey(recipient RecipientType, userID string) (string, error) {
+	return join("addresses", name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
+// DirectoryPreferencesKey is the key, in bucket directory, of the preferences of one recipient: a Recipient whose OptOut and
+// QuietHours count.
+func DirectoryPreferencesKey(recipient RecipientType, userID string) (string, error) {
+	return join("preferences", name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
 // DirectoryMemberKey is the key, in bucket directory, of the entry that makes a recipient a member of an aggregate: the
@@ -206,8 +238,8 @@ func join(prefix string, parts ...part) (string, error) {
 	var b strings.Builder
 	b.WriteString(prefix)
 	for _, p := range parts {
-		token, err := EncodeToken(p.value)
-		if err == nil && p.isName && (token != p.value || len(token) > MaxName) {
+		text, err := EncodeToken(p.value)
+		if err == nil && p.isName && (text != p.value || len(text) > MaxName) {
 			err = fmt.Errorf("%w: want 1 to %d of A-Z, a-z, 0-9, '_' and '-'", ErrTokenMalformed, MaxName)
 		}
 		if err != nil {
@@ -216,7 +248,63 @@ func join(prefix string, parts ...part) (string, error) {
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
-		b.WriteString(token)
+		b.WriteString(text)
 	}
 	return b.String(), nil
+}
+
+// MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form has at most
+// 428 bytes: a key of two ids and two names stays below the 1,024 bytes that kvlock allows, and every
+// subject far below the server's control line of 4,096.
+const MaxID = token.MaxID
+
+// EncodeToken turns any id into one NATS subject token that is also a valid part of a KV key.
+//
+// An id made only of A-Z, a-z, 0-9, '_' and '-' is returned as it is; everything else becomes '=' followed by
+// its bytes in base64url without padding (RFC 4648 §5). The mapping is injective and case-preserving, and
+// DecodeToken undoes it. A result never holds a dot, a wildcard, a slash or a space and is never empty.
+//
+// It returns ErrEmptyToken for "" and ErrTokenTooLong for more than MaxID bytes; the error says the length
+// and never repeats the id.
+func EncodeToken(id string) (string, error) {
+	return token.Encode(id)
+}
+
+// DecodeToken returns the id that EncodeToken made the token from. A token that EncodeToken would never have
+// made (padding, another alphabet, the encoded form of an id that needs no encoding) is ErrTokenMalformed.
+func DecodeToken(encoded string) (string, error) {
+	return token.Decode(encoded)
+}
+
+// maxMsgID bounds a message id. The server keeps every id of its window in memory.
+const maxMsgID = 256
+
+// EventMsgID is the Nats-Msg-Id of an event: "<source>|<id>", which together identify an event by the CloudEvents
+// specification. A '|' or '\' in the source is escaped by '\', so that two different pairs never share an id.
+func EventMsgID(source, id string) string {
+	return bounded(strings.NewReplacer(`\`, `\\`, `|`, `\|`).Replace(source) + "|" + id)
+}
+
+// DomainEventMsgID is the Nats-Msg-Id of an Event: its id. A relay and a publisher use the same one, so that the stream
+// stores an event once that both publish.
+func DomainEventMsgID(eventID string) string { return bounded(eventID) }
+
+// EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim. A job that is published again after an unclear
+// answer has the same id, and a job for a later claim another.
+func EnrichJobMsgID(claim string) string { return bounded(claim) }
+
+// ImportJobMsgID is the Nats-Msg-Id of an import job: the id of the job.
+func ImportJobMsgID(jobID string) string { return bounded(jobID) }
+
+// bounded keeps ids that are short and printable and hashes the others: a header cannot have line breaks.
+func bounded(id string) string {
+	plain := len(id) <= maxMsgID && id != ""
+	for i := 0; plain && i < len(id); i++ {
+		plain = id[i] > ' ' && id[i] < 0x7f
+	}
+	if plain && !strings.HasPrefix(id, "sha256=") {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "sha256=" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

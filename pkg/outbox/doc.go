@@ -26,6 +26,8 @@
 //     holds another event under its id), and when the server has refused it Config.MaxAttempts times. The rows after it go
 //     on. [Requeue] makes it pending again.
 //
+// An event with a not_before is published at once like any other, in the order of its key; its readers wait.
+//
 // # Keys
 //
 // The ordering key is the column ordering_key, or where that is NULL the aggregate, "<aggregate_type>/<aggregate_id>", if the row

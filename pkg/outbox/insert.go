@@ -37,9 +37,14 @@ type Batcher interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-const insertSQL = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id,
-	user_id, occurred_at, payload, recipients, headers, ordering_key)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+// insertSQL inserts an event without a not_before, also into a table of an older version, and insertLaterSQL one with it.
+const (
+	insertColumns = `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, recipient_type, restaurant_id,
+	user_id, occurred_at, payload, recipients, headers, ordering_key`
+	insertValues   = `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12`
+	insertSQL      = insertColumns + insertValues + `)`
+	insertLaterSQL = insertColumns + `, not_before` + insertValues + `, $13)`
+)
 
 // Insert writes events into the outbox, in one round trip. They are published once the transaction is committed.
 //
@@ -108,8 +113,14 @@ func (e Event) queue(batch *pgx.Batch) error {
 	if size := len(e.Payload) + len(recipients) + len(headers); size > maxBytes {
 		return fmt.Errorf("%d bytes are too many, at most %d", size, maxBytes)
 	}
-	batch.Queue(insertSQL, e.EventID, e.EventType, e.AggregateType, e.AggregateID, string(e.RecipientType), orNull(e.RestaurantID),
-		e.UserID, timeOrNull(e.OccurredAt), orNull(e.Payload), orNull(recipients), orNull(headers), e.key())
+	sql, values := insertSQL, []any{
+		e.EventID, e.EventType, e.AggregateType, e.AggregateID, string(e.RecipientType), orNull(e.RestaurantID),
+		e.UserID, timeOrNull(e.OccurredAt), orNull(e.Payload), orNull(recipients), orNull(headers), e.key(),
+	}
+	if !e.NotBefore.IsZero() {
+		sql, values = insertLaterSQL, append(values, e.NotBefore)
+	}
+	batch.Queue(sql, values...)
 	return nil
 }
 

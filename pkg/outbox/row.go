@@ -27,6 +27,7 @@ type row struct {
 	RestaurantID  []byte
 	UserID        string
 	OccurredAt    *time.Time
+	NotBefore     *time.Time
 	Payload       []byte
 	Recipients    []byte
 	Headers       []byte
@@ -37,8 +38,8 @@ type row struct {
 const (
 	smallColumns = `id, lane, bytes, attempts, created_at, ordering_key, event_id, event_type, aggregate_type, aggregate_id,
 	recipient_type, `
-	rowColumns = smallColumns + `restaurant_id, user_id, occurred_at, payload, recipients, headers`
-	rowValues  = smallColumns + `convert_to(restaurant_id::text, 'UTF8'), user_id, occurred_at,
+	rowColumns = smallColumns + `restaurant_id, user_id, occurred_at, not_before, payload, recipients, headers`
+	rowValues  = smallColumns + `convert_to(restaurant_id::text, 'UTF8'), user_id, occurred_at, not_before,
 	CASE WHEN bytes <= $4 THEN convert_to(payload::text, 'UTF8') END,
 	CASE WHEN bytes <= $4 THEN convert_to(recipients::text, 'UTF8') END,
 	CASE WHEN bytes <= $4 THEN convert_to(headers::text, 'UTF8') END`
@@ -82,6 +83,9 @@ func (r *row) event() (contracts.Event, error) {
 	}
 	if r.OccurredAt != nil {
 		event.OccurredAt = r.OccurredAt.UTC()
+	}
+	if r.NotBefore != nil {
+		event.NotBefore = r.NotBefore.UTC()
 	}
 	if len(r.Recipients) > 0 {
 		if err := json.Unmarshal(r.Recipients, &event.Recipients); err != nil {

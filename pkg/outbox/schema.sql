@@ -1,6 +1,7 @@
 -- The outbox: events that were committed with the data that they are about. Applying this again changes nothing.
 --
 -- An application inserts into the first group of columns, and into no other.
+-- To change a table of an older version by hand, SET lock_timeout = '100ms' first, and try again: writers wait behind the change.
 CREATE TABLE IF NOT EXISTS event_outbox (
     id             bigint GENERATED ALWAYS AS IDENTITY,
     event_id       text NOT NULL UNIQUE,
@@ -15,6 +16,7 @@ CREATE TABLE IF NOT EXISTS event_outbox (
     recipients     json,
     headers        json,                      -- an object of strings, such as {"traceparent": "..."}
     ordering_key   text NOT NULL,             -- NULL means the aggregate, '' means that the order does not matter
+    not_before     timestamptz,               -- recipients are notified no earlier; the event is published at once
 
     -- What follows is the relay's.
     created_at     timestamptz NOT NULL DEFAULT now(),
@@ -31,6 +33,9 @@ CREATE TABLE IF NOT EXISTS event_outbox (
     -- rows are in the lane.
     PRIMARY KEY (lane, id)
 );
+
+-- A table of an older version. The strongest lock is taken first: to wait for it while a weaker one is held would stop writers.
+ALTER TABLE event_outbox ADD COLUMN IF NOT EXISTS not_before timestamptz;
 
 CREATE INDEX IF NOT EXISTS event_outbox_pending ON event_outbox (lane, id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS event_outbox_retry ON event_outbox (lane, retry_at) WHERE state = 'pending' AND retry_at IS NOT NULL;
@@ -85,4 +90,4 @@ CREATE OR REPLACE TRIGGER event_outbox_arrange BEFORE INSERT ON event_outbox
 CREATE OR REPLACE TRIGGER event_outbox_wake AFTER INSERT ON event_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION event_outbox_wake();
 
-COMMENT ON TABLE event_outbox IS 'expediter outbox 1';
+COMMENT ON TABLE event_outbox IS 'expediter outbox 2';

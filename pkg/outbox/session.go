@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or
@@ -33,7 +34,7 @@ func (r *Relay) connect(ctx context.Context) (*session, error) {
 		nats.ClosedHandler(func(*nats.Conn) { once.Do(func() { close(s.closed) }) }))
 	var err error
 	if s.NC, err = nats.Connect(r.cfg.NATSURL, opts...); err != nil {
-		return nil, fmt.Errorf("outbox: connect to NATS: %w", err)
+		return nil, fmt.Errorf("outbox: connect to NATS at %s: %w", redact.URL(r.cfg.NATSURL), redact.Error(err))
 	}
 	s.JS, err = jetstream.New(s.NC, jetstream.WithPublishAsyncTimeout(s.Timeout), jetstream.WithDefaultTimeout(s.Timeout))
 	if err == nil {

@@ -45,15 +45,14 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	want := []jetstream.StreamConfig{contracts.Streams(options)[0], contracts.Buckets(options)[0], contracts.Objects(options)[0]}
 
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+	for errors.Is(err, context.DeadlineExceeded) { // a busy server, and not an answer
+		changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+	}
 	if !errors.Is(err, jsretry.ErrNotReady) || len(changes) != len(want) {
 		t.Fatalf("without the node: got %v, %v, want ErrNotReady", changes, err)
 	}
 	for i, change := range changes {
-		for _, part := range []string{want[i].Name, "no suitable peers for placement", "see that its nodes are up"} {
-			if change.Err == nil || !strings.Contains(change.Err.Error(), part) {
-				t.Errorf("without the node: got %v, want one that says %q", change.Err, part)
-			}
-		}
+		check.Contains(t, change.Err, want[i].Name, "no suitable peers for placement", "see that its nodes are up")
 	}
 
 	var once sync.Once

@@ -111,9 +111,7 @@ func sameEvent(t *testing.T, want event.Event, got contracts.CloudEvent) {
 		"time":            {want.Time().UTC().String(), got.Time.String()},
 		"data":            {string(want.Data()), string(got.Data)},
 	} {
-		if pair[0] != pair[1] {
-			t.Errorf("%s: want %q, got %q", name, pair[0], pair[1])
-		}
+		check.Same(t, name, pair[0], pair[1])
 	}
 	for name, value := range want.Extensions() {
 		text, err := json.Marshal(value)

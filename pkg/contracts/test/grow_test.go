@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // former are the sizes that the notifier's streams once had.
@@ -28,13 +29,9 @@ func small(t *testing.T, js jetstream.JetStream) []jetstream.StreamConfig {
 		if size, ok := former[config.Name]; ok {
 			config.MaxBytes = size
 		}
-		if _, err := js.CreateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.CreateStream(t.Context(), config)))
 	}
-	if _, err := js.Publish(t.Context(), "notify.plan.x", nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.Publish(t.Context(), "notify.plan.x", nil)))
 	return want
 }
 
@@ -57,14 +54,10 @@ func TestApplyGrowsTheStreamsOfAnOlderDeployment(t *testing.T) {
 	want := small(t, js)
 	const larger = 2 << 30
 	events, err := js.Stream(t.Context(), contracts.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	config := events.CachedInfo().Config
 	config.MaxBytes = larger
-	if _, err := js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
 	for _, dry := range []bool{true, false} {
 		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{DryRun: dry})
 		if got := actions(changes); err != nil || got[contracts.ActionUpdate] != len(former) || got[contracts.ActionKeep] != 1 {
@@ -104,9 +97,7 @@ func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "server.conf")
 			text := "jetstream { max_file_store: " + test.server + " }\naccounts { A { jetstream { " + test.account +
 				" }, users: [ { user: u, password: p } ] } }\n"
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 			_, js := natstest.Connect(t, natstest.Server(t, func(c *natsrun.Config) { c.ConfigFile = file }), nats.UserInfo("u", "p"))
 			want := small(t, js)
 			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})

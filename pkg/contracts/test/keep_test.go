@@ -160,9 +160,7 @@ func TestAssetsOfServices(t *testing.T) {
 		if config.Name == contracts.StreamDead || config.Name == "KV_"+contracts.BucketJobs {
 			want = 3
 		}
-		if seen[config.Name] != want {
-			t.Errorf("%s is of %d services, want %d", config.Name, seen[config.Name], want)
-		}
+		check.Same(t, config.Name+" is services", seen[config.Name], want)
 	}
 	if all := len(contracts.Consumers(contracts.AssetOptions{})); consumers != all || all == 0 {
 		t.Errorf("the services have %d consumers, want %d", consumers, all)

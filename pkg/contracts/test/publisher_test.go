@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -221,11 +222,80 @@ func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if n := len(events(t, js)); n != 0 {
-		t.Errorf("%d stored", n)
-	}
+	check.Same(t, "stored", len(events(t, js)), 0)
 	_, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "not a\x00URI", Timeout: time.Hour})
 	if err == nil || !strings.Contains(err.Error(), "Source") || !strings.Contains(err.Error(), "Timeout") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The leader of three nodes is killed while events are published. Every publish succeeds, by trying again where it has to, and
+// the stream has every event once.
+func TestPublishThroughTheDeathOfALeader(t *testing.T) {
+	t.Parallel()
+	const publishers, before, after = 8, 10, 20
+	c := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	assets := slices.DeleteFunc(contracts.Assets(contracts.AssetOptions{Replicas: 3, MaxBytes: 1 << 30}), func(c jetstream.StreamConfig) bool {
+		return c.Name != contracts.StreamEvents
+	})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	var all, begun sync.WaitGroup
+	var published atomic.Int64
+	killed := make(chan struct{})
+	begun.Add(publishers)
+	for n := range publishers {
+		p := publisher(t, js, contracts.PublisherConfig{})
+		all.Go(func() {
+			left := after
+			for i := 0; left > 0; i++ {
+				if i == before {
+					begun.Done()
+				}
+				if _, err := p.Publish(t.Context(), reserved(fmt.Sprintf("evt-%d-%d", n, i))); err != nil {
+					t.Errorf("%d of publisher %d: %v", i, n, err)
+				}
+				published.Add(1)
+				select {
+				case <-killed:
+					left--
+				default:
+				}
+			}
+		})
+	}
+	begun.Wait()
+	leader, err := c.StreamLeader(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		close(killed)
+		t.Fatal(err)
+	}
+	err = leader.Kill()
+	close(killed)
+	all.Wait()
+	check.OK(t, err)
+	stored := map[string]int{}
+	var stream jetstream.Stream
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		stream, err = js.Stream(ctx, contracts.StreamEvents)
+		return err
+	}))
+	for n := range stream.CachedInfo().State.LastSeq {
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+			msg, err := stream.GetMsg(ctx, n+1)
+			switch {
+			case err == nil:
+				stored[msg.Header.Get(nats.MsgIdHdr)]++
+			case errors.Is(err, jetstream.ErrMsgNotFound): // a replica that is behind
+				return nats.ErrTimeout
+			}
+			return err
+		}))
+	}
+	for id, times := range stored {
+		check.Same(t, id+" is there, times", times, 1)
+	}
+	if want := int(published.Load()); len(stored) != want {
+		t.Errorf("%d events, want %d", len(stored), want)
 	}
 }

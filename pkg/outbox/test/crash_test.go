@@ -103,9 +103,7 @@ func TestWhatTheServerLostIsPublishedAgain(t *testing.T) {
 			checkOrder(t, ours, all)
 			once, copies := inEffect(append(seen, ours[50:]...))
 			checkOrder(t, once, all)
-			if copies != 50 {
-				t.Errorf("the quick reader got %d copies, want the 50 that were lost", copies)
-			}
+			check.Same(t, "the quick reader copies", copies, 50)
 		})
 	}
 }

@@ -86,9 +86,7 @@ func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
 	r, _ := p.relay(func(c *outbox.Config) { c.Poll = 100 * time.Millisecond })
 	await(t, "the others are published", func() bool { return r.Stats().Published == 128 })
 	await(t, "it was refused", func() bool { return query[int](p, "SELECT attempts FROM event_outbox WHERE event_id = 'bad'") > 0 })
-	if n := p.count("pending"); n != 2 {
-		t.Errorf("%d rows wait, want 2", n)
-	}
+	check.Same(t, "rows wait", p.count("pending"), 2)
 	p.exec("UPDATE event_outbox SET attempts = 9, retry_at = now() WHERE event_id = 'bad'") // as if some minutes had passed
 	await(t, "it is set aside, and what was behind it is published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
 	if reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'"); reason == "" {
@@ -123,9 +121,7 @@ func TestNothingOvertakesAMessageThatWasLost(t *testing.T) {
 			if n := r.Stats().Duplicates; (n == 1) != (how == natstest.ReplyLost) {
 				t.Errorf("%d were in the stream", n)
 			}
-			if had := <-again; had != (how == natstest.ReplyLost) {
-				t.Errorf("it was in the stream: %t", had)
-			}
+			check.Same(t, "it was in the stream", <-again, (how == natstest.ReplyLost))
 		})
 	}
 }

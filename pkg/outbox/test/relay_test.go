@@ -31,6 +31,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	full := event("evt-1", "5")
 	full.RecipientType, full.UserID, full.RestaurantID = "CUSTOMER", "u1", json.RawMessage("5")
 	full.OccurredAt = time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC)
+	full.NotBefore = time.Date(2026, 3, 2, 12, 0, 0, 1000, time.UTC)
 	full.Recipients = []contracts.Recipient{{UserID: "u1", RecipientType: "CUSTOMER"}}
 	full.Headers = map[string]string{"traceparent": "00-1-2-03"}
 	p.insert(full)
@@ -38,11 +39,10 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	check.OK(t, err)
 	check.OK(t, outbox.Insert(t.Context(), tx, event("rolled-back", "5")))
 	check.OK(t, tx.Rollback(t.Context()))
-	p.exec(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, payload) VALUES ('evt 2', 'X', 'Y', '{"b": 1.0, "a": 2}')`)
+	p.exec(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, not_before, payload)
+		VALUES ('evt 2', 'X', 'Y', '2026-03-02T13:00:00+01:00', '{"b": 1.0, "a": 2}')`)
 	await(t, "two rows are deleted", func() bool { return r.Stats().Deleted == 2 })
-	if n := query[int](p, "SELECT count(*) FROM event_outbox"); n != 0 {
-		t.Errorf("%d rows are left", n)
-	}
+	check.Same(t, "rows are left", query[int](p, "SELECT count(*) FROM event_outbox"), 0)
 	all := p.messages()
 	if len(all) != 2 {
 		t.Fatalf("%d messages, want 2", len(all))
@@ -57,7 +57,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 				t.Errorf("headers are %v", msg.Headers())
 			}
 		case "events.Y.X":
-			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","payload":{"b":1.0,"a":2}}`; string(msg.Data()) != want {
+			if want := `{"event_id":"evt 2","event_type":"X","aggregate_type":"Y","not_before":"2026-03-02T12:00:00Z","payload":{"b":1.0,"a":2}}`; string(msg.Data()) != want {
 				t.Errorf("the message is %s, want %s", msg.Data(), want)
 			}
 		default:
@@ -257,13 +257,9 @@ func TestUnsuitableStreamIsRefused(t *testing.T) {
 			}
 		}
 	})
-	if err := <-reason; !errors.Is(err, outbox.ErrUnsuitableStream) {
-		t.Errorf("the reason is %v", err)
-	}
+	check.Is(t, <-reason, outbox.ErrUnsuitableStream)
 	stop()
-	if r.Stats().Published != 0 {
-		t.Error("it published all the same")
-	}
+	check.Same(t, "published", r.Stats().Published, 0)
 }
 
 // Rows stay in the table for Config.Keep.
@@ -274,9 +270,7 @@ func TestRowsAreKept(t *testing.T) {
 	r, stop := p.relay(func(c *outbox.Config) { c.SyncInterval, c.Keep = time.Second, time.Hour })
 	await(t, "all are kept", func() bool { return p.count("kept") == 9 })
 	stop()
-	if r.Stats().Deleted != 0 {
-		t.Error("some are deleted")
-	}
+	check.Same(t, "deleted", r.Stats().Deleted, 0)
 	r, _ = p.relay(func(c *outbox.Config) { c.Keep = time.Millisecond })
 	await(t, "all are deleted", func() bool { return r.Stats().Deleted == 9 })
 	r, _ = p.relay(func(c *outbox.Config) { c.SyncInterval = -1 })
@@ -302,6 +296,35 @@ func TestSchemaIsAskedFor(t *testing.T) {
 	}
 }
 
+// Applications go on while a table of the former version is changed, also while the change waits for a transaction of one of them.
+// Rows that were there are published.
+func TestMigrationStopsNoWriter(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.exec("ALTER TABLE event_outbox DROP COLUMN not_before; COMMENT ON TABLE event_outbox IS 'expediter outbox 1'")
+	p.insert(event("former", "1"))
+	check.Is(t, check.Err(outbox.New(t.Context(), p.config())), outbox.ErrNoSchema)
+	tx, err := p.pool.Begin(t.Context())
+	check.OK(t, err)
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it was committed, as a rule
+	check.OK(t, outbox.Insert(t.Context(), tx, event("long", "2")))
+	migrated := make(chan error, 1)
+	go func() { migrated <- outbox.Migrate(t.Context(), p.pool) }()
+	await(t, "the migration waits", func() bool {
+		return query[bool](p, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'event_outbox'::regclass)")
+	})
+	writing, cancel := context.WithTimeout(t.Context(), patience/4)
+	defer cancel()
+	check.OK(t, outbox.Insert(writing, p.pool, event("meanwhile", "3")))
+	check.OK(t, tx.Commit(t.Context()))
+	check.OK(t, <-migrated)
+	later := event("later", "4")
+	later.NotBefore = time.Now().Add(time.Hour)
+	p.insert(later)
+	r, _ := p.relay(nil)
+	await(t, "all are published", func() bool { return r.Stats().Published == 4 })
+}
+
 func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -317,9 +340,7 @@ func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 			t.Errorf("the key of %s is %q, want %q", id, key, want)
 		}
 	}
-	if n := query[int](p, "SELECT count(DISTINCT lane) FROM event_outbox WHERE ordering_key = 'RESTAURANT/5'"); n != 1 {
-		t.Errorf("one key is in %d lanes", n)
-	}
+	check.Same(t, "one key is in lanes", query[int](p, "SELECT count(DISTINCT lane) FROM event_outbox WHERE ordering_key = 'RESTAURANT/5'"), 1)
 }
 
 // Without a handler of its own, nats.go writes errors of a connection to the standard error.

@@ -284,9 +284,7 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 		}
 		last[e.AggregateID] = at
 	}
-	if len(ids) != len(want) {
-		t.Errorf("%d events, want %d", len(ids), len(want))
-	}
+	check.Same(t, "events", len(ids), len(want))
 }
 
 // disk is a server whose machine can lose its power, and with it all messages since the last sync.

@@ -162,7 +162,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 	}
 }
 
-// together says that the status has a value exactly when a member is there.
+// together requires that the status has a value exactly when a member is there.
 func together(status, member string) *jsonschema.Schema {
 	return &jsonschema.Schema{
 		If:   constant("status", status),
