@@ -33,6 +33,5 @@
 //
 // Each attempt is a span named "process <pattern>", of the kind consumer, that links to the span of the job's
 // publisher, as the semantic conventions for messaging have it: a job may run long after its publisher has ended.
-// [Config.Continue] makes that span its parent instead. Events of locks and claims are added to the spans of their
-// callers.
+// Events of locks and claims are added to the spans of their callers.
 package natsotel

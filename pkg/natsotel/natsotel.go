@@ -16,10 +16,6 @@ const scope = "github.com/expediter-io/expediter/pkg/natsotel"
 
 // Config configures [Telemetry]. The zero value is ready to use.
 type Config struct {
-	// Continue makes the span of a job's publisher the parent of the job's spans, so that both are one trace. Otherwise
-	// the job's spans link to it. Defaults to false.
-	Continue bool
-
 	// MeterProvider takes the metrics. Defaults to the global one.
 	MeterProvider metric.MeterProvider
 
@@ -32,7 +28,6 @@ type Config struct {
 
 // Telemetry is the adapter. One serves any number of workers, locks and flights; it is safe for concurrent use.
 type Telemetry struct {
-	follow     bool
 	propagator propagation.TextMapPropagator
 	tracer     trace.Tracer
 	jobs       jobMetrics
@@ -52,7 +47,7 @@ func New(cfg Config) (*Telemetry, error) {
 	}
 	m := &maker{meter: cfg.MeterProvider.Meter(scope)}
 	t := &Telemetry{
-		follow: cfg.Continue, propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope),
+		propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope),
 		jobs: newJobMetrics(m), locks: newLockMetrics(m),
 	}
 	return t, errors.Join(m.errs...)

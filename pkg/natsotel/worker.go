@@ -132,8 +132,7 @@ func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nat
 	t.jobs.running.Add(ctx, 1, all)
 	defer t.jobs.running.Add(ctx, -1, all)
 
-	ctx, options := t.about(ctx, info, header)
-	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, options...)
+	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, t.about(ctx, info, header)...)
 	defer span.End() // records a panic and lets it pass
 	err := next(ctx)
 	if snooze, ok := errors.AsType[*worker.SnoozeError](err); ok {
@@ -145,8 +144,8 @@ func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nat
 	return err
 }
 
-// about returns the context in which the span of an attempt starts, and the options of the span.
-func (t *Telemetry) about(ctx context.Context, info worker.Info, header nats.Header) (context.Context, []trace.SpanStartOption) {
+// about returns the options of the span of an attempt.
+func (t *Telemetry) about(ctx context.Context, info worker.Info, header nats.Header) []trace.SpanStartOption {
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
@@ -162,14 +161,10 @@ func (t *Telemetry) about(ctx context.Context, info worker.Info, header nats.Hea
 		),
 	}
 	if header != nil {
-		published := t.propagator.Extract(ctx, Carrier(header))
-		creator := trace.SpanContextFromContext(published)
-		switch {
-		case t.follow:
-			ctx = published
-		case creator.IsValid():
+		creator := trace.SpanContextFromContext(t.propagator.Extract(ctx, Carrier(header)))
+		if creator.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: creator}))
 		}
 	}
-	return ctx, options
+	return options
 }

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -66,19 +65,6 @@ func TestSpanLinksToPublisher(t *testing.T) {
 	}
 	if got := b.value(t, "worker.jobs.running", kind...); got != 0 {
 		t.Errorf("%d jobs run, want 0", got)
-	}
-}
-
-// With Continue the publisher and the job are one trace.
-func TestSpanContinuesPublisher(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *natsotel.Config) { c.Continue = true })
-	header, creator := published(t, b)
-	if err := b.Middleware(t.Context(), mail, header, func(context.Context) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if job := b.spans.Ended()[1]; job.Parent().SpanID() != creator.SpanID() || len(job.Links()) > 0 {
-		t.Errorf("parent is %s, links are %v", job.Parent().SpanID(), job.Links())
 	}
 }
 

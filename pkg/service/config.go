@@ -19,6 +19,7 @@ import (
 
 // BaseConfig is the part of the configuration that all services share. A service embeds it in its own Config. The tags
 // name the environment variables that [Read] reads; SERVICE stands for the service's name, as in ENRICHER_LISTEN.
+// With _FILE behind its name a variable names a file that has the value.
 type BaseConfig struct {
 	// LimitConfig bounds what the callers of the HTTP API use.
 	LimitConfig
@@ -36,9 +37,8 @@ type BaseConfig struct {
 	// Concurrency is how many jobs a worker handles at a time. Each service has a default of its own.
 	Concurrency int `env:"SERVICE_CONCURRENCY"`
 
-	// CreateAssets makes missing streams, buckets and consumers, for development. Streams and buckets that are there stay as
-	// they are; consumers are brought to the settings that the service needs. In production an administrator makes all of
-	// them, and the service only checks them. Defaults to false.
+	// CreateAssets makes missing streams, buckets and consumers, for development, and changes none that is there. In production an
+	// administrator makes all of them, and the service only checks them. Defaults to false.
 	CreateAssets bool `env:"SERVICE_CREATE_ASSETS"`
 
 	// Exports take metrics, which /metrics shows, and traces. A caller that sets them also stops them. Defaults to the
@@ -102,8 +102,15 @@ type BaseConfig struct {
 	TLSCert string `env:"SERVICE_TLS_CERT"`
 	TLSKey  string `env:"SERVICE_TLS_KEY"`
 
+	// UpdateConsumers has CreateAssets also bring consumers that are there to the settings that the service needs, on a server that
+	// is the program's own. Defaults to false.
+	UpdateConsumers bool `env:"-"`
+
 	// Version is the semantic version that /version and `nats micro info` show. Defaults to "0.0.0-dev".
 	Version string `env:"-"`
+
+	started func() // is called when the service serves, nil for nothing
+	values  values // the files with values of variables, nil for none
 }
 
 // base is the part of a Config that all services share.

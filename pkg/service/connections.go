@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// errBusy is returned for a request beyond those that a listener answers at a time.
-var errBusy = errors.New("the service answers as many requests as it can: ask again")
+// ErrBusy is returned for a request beyond those that the service answers at a time. It becomes 503.
+var ErrBusy = errors.New("the service answers as many requests as it can: ask again")
 
 // connections is a listener with a bound of its connections. A new one beyond the bound takes the place of the one that has
 // waited longest for a request as a whole, be it idle or slow. An eighth of the bound is left for connections that only wait.
@@ -145,7 +145,7 @@ func (c *connections) handler(next http.Handler) http.Handler {
 				w.Header().Set("Connection", "close")
 			}
 			w.Header().Set("Retry-After", retryAfter)
-			write(w, http.StatusServiceUnavailable, "application/problem+json", ErrorMapper(nil).Of(errBusy))
+			write(w, http.StatusServiceUnavailable, "application/problem+json", ErrorMapper(nil).Of(ErrBusy))
 			return
 		}
 		defer c.end(conn)

@@ -26,28 +26,44 @@ func FromEnvironment(name string, cfg Config) error {
 }
 
 // Read fills in the fields of a configuration whose tags name environment variables, and sets its Logger, which writes
-// to stderr. It reports at once every value that cannot be read, and every variable that begins with the service's name
-// in capitals and is unknown.
+// to stderr. The variable with _FILE behind its name names a file that has the value. It reports at once every value that cannot be
+// read, and every variable that begins with the service's name in capitals and is unknown.
 func Read(name string, environment map[string]string, stderr io.Writer, cfg Config) error {
 	prefix := strings.ToUpper(name) + "_"
-	known, values := map[string]string{}, map[string]string{} // variables by the names of fields; values by those in tags
+	known, set := map[string]string{}, map[string]string{} // variables by the names of fields; values by those in tags
+	files := values{}
+	var errs []error
 	for _, field := range reflect.VisibleFields(reflect.TypeOf(cfg).Elem()) {
 		tag := field.Tag.Get("env")
 		if tag == "" || tag == "-" {
 			continue
 		}
-		known[field.Name] = strings.Replace(tag, placeholder, prefix, 1)
-		if value, ok := environment[known[field.Name]]; ok {
-			values[tag] = value
+		variable := strings.Replace(tag, placeholder, prefix, 1)
+		known[field.Name] = variable
+		value, ok := environment[variable]
+		if path, named := environment[variable+fileSuffix]; named {
+			var err error
+			if value, err = files.read(path, field.Type.Kind() == reflect.Slice); ok {
+				err = fmt.Errorf("%s is set, too", variable)
+			}
+			if ok = err == nil; !ok {
+				errs = append(errs, fmt.Errorf("%s: %s: %w", name, variable+fileSuffix, err))
+			}
+		}
+		if ok {
+			set[tag] = value
 		}
 	}
-	errs := unreadable(name, env.ParseWithOptions(cfg, env.Options{Environment: values}), known, environment)
+	errs = append(errs, unreadable(name, env.ParseWithOptions(cfg, env.Options{Environment: set}), known, environment)...)
 	for _, variable := range slices.Sorted(maps.Keys(environment)) {
-		if strings.HasPrefix(variable, prefix) && !slices.Contains(slices.Collect(maps.Values(known)), variable) {
+		if strings.HasPrefix(variable, prefix) && !slices.Contains(slices.Collect(maps.Values(known)), strings.TrimSuffix(variable, fileSuffix)) {
 			errs = append(errs, fmt.Errorf("%s: unknown environment variable %s: is it misspelt?", name, variable))
 		}
 	}
 	base := cfg.base()
+	if len(files) > 0 {
+		base.values = files
+	}
 	base.Logger = NewLogger(stderr, base.LogLevel)
 	return errors.Join(errs...)
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (
@@ -30,7 +33,7 @@ func (cfg BaseConfig) connect(name string) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(cfg.NATSURL, options...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: connect to %s: %w (is the server running? set NATS_URL)", name, cfg.NATSURL, err)
+		return nil, fmt.Errorf("%s: connect to %s: %w (is the server running? set NATS_URL)", name, redact.URL(cfg.NATSURL), redact.Error(err))
 	}
 	return nc, nil
 }
@@ -50,7 +53,7 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 }
 
 // NATSConfig names a NATS server, and the files with which a client and the server know each other. The files are read anew for
-// each connection, so that they may be replaced.
+// each connection, so that they may be replaced, but for that of NATSNkey.
 type NATSConfig struct {
 	// NATSCA is a file with the certificates of the authorities that the server's certificate is checked against.
 	// Defaults to those of the system.
@@ -65,7 +68,7 @@ type NATSConfig struct {
 	// NATSKey is a file with the key of NATSCert. Defaults to none.
 	NATSKey string `env:"NATS_KEY"`
 
-	// NATSNkey is a file with an nkey seed. Defaults to none.
+	// NATSNkey is a file with an nkey seed, which is read once. Defaults to none.
 	NATSNkey string `env:"NATS_NKEY"`
 
 	// NATSURL is the address of the server. Defaults to nats://127.0.0.1:4222.
@@ -96,13 +99,28 @@ func (cfg NATSConfig) Options() ([]nats.Option, error) {
 		errs = append(errs, fmt.Errorf("NATS_CERT is %q and NATS_KEY %q: want two files, or neither", cfg.NATSCert, cfg.NATSKey))
 	}
 	if cfg.NATSNkey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(cfg.NATSNkey)
+		nkey, err := nkeyOption(cfg.NATSNkey)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("NATS_NKEY: %w", err))
 		}
 		options = append(options, nkey)
 	}
 	return options, errors.Join(errs...)
+}
+
+// nkeyOption signs with the seed that a file has now. [nats.NkeyOptionFromSeed] would read the file again to sign, and name the former
+// public key.
+func nkeyOption(path string) (nats.Option, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the file
+	}
+	pair, err := nkeys.ParseDecoratedNKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	public, err := pair.PublicKey()
+	return nats.Nkey(public, pair.Sign), err
 }
 
 // prepare makes those of the named streams and buckets that are missing, with CreateAssets, and checks the others: a missing one

@@ -88,7 +88,7 @@ func common(err error) Problem {
 	switch {
 	case over:
 		return Problem{Status: http.StatusTooManyRequests, Code: quota.code}
-	case errors.Is(err, errBusy):
+	case errors.Is(err, ErrBusy):
 		return Problem{Status: http.StatusServiceUnavailable}
 	case errors.Is(err, ErrBodyTooLarge), errors.Is(err, contracts.ErrTooLarge):
 		return Problem{Status: http.StatusRequestEntityTooLarge}

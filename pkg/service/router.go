@@ -236,7 +236,8 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.routes.ServeHTTP(w, r)
 }
 
-// ready answers GET /readyz, with a line for each check when the query has verbose or one has failed, and the caller may read.
+// ready answers GET /readyz, with a line for each check when the query has verbose or one has failed, and the caller may read and is
+// not bound to a user: the lines name streams and addresses.
 func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 	checks := a.cfg.Ready()
 	status := http.StatusOK
@@ -255,8 +256,9 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 		text.WriteString("[+]" + name + " ok\n")
 	}
 	w.WriteHeader(status)
+	caller := access.From(r.Context())
 	switch {
-	case (r.URL.Query().Has("verbose") || status != http.StatusOK) && access.From(r.Context()).May(access.Read):
+	case (r.URL.Query().Has("verbose") || status != http.StatusOK) && caller.May(access.Read) && caller.User == "":
 		_, _ = w.Write([]byte(text.String()))
 	case status != http.StatusOK:
 		_, _ = w.Write([]byte("not ready\n"))

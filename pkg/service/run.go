@@ -102,14 +102,12 @@ type Service struct {
 	workers map[string]error
 }
 
-// Main reads the configuration, and runs a service until the process is interrupted or terminated. It logs the error of a
+// Main reads the configuration, and runs a service until the process is interrupted or terminated. The service stops and begins
+// again, in the same process, when a file changes that a variable with _FILE behind its name has named. Main logs the error of a
 // service that failed, and returns the exit code of the process.
 func Main[C any](name string, fromEnvironment func() (C, error), run func(context.Context, C) error) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // begins here
-	cfg, err := fromEnvironment()
-	if err == nil {
-		err = run(ctx, cfg)
-	}
+	err := reloading(ctx, fromEnvironment, run)
 	stop()
 	if err != nil {
 		NewLogger(os.Stderr, 0).Error(name+": stopped", "error", err) //nolint:sloglint // begins with the service's name
@@ -139,6 +137,9 @@ func Run(ctx context.Context, spec Spec) (err error) {
 	}
 	cfg.Logger.InfoContext(ctx, spec.Name+": ready", //nolint:sloglint // begins with the service's name
 		"http", s.URL(), "admin", s.PartURL(adminPart), "nats", nc.ConnectedUrlRedacted())
+	if cfg.started != nil {
+		cfg.started()
+	}
 	select {
 	case <-ctx.Done():
 	case <-s.group.Ended():
@@ -204,6 +205,7 @@ func (s *Service) Go(run func(context.Context) error) { s.runs = append(s.runs, 
 func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error) {
 	s.workers[check] = errNotStarted
 	cfg.AckWait, cfg.AutoCreate, cfg.Logger = s.Config.AckWait, s.Config.CreateAssets, s.Config.Logger
+	cfg.KeepConsumers = !s.Config.UpdateConsumers
 	cfg.Bucket, cfg.Middleware = contracts.BucketJobs, []worker.Middleware{s.Telemetry.Middleware}
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = s.Config.Concurrency

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,11 +69,14 @@ type reply struct {
 	Header     http.Header
 }
 
-func (s *shop) call(t *testing.T, method, path, body string) (reply, string) {
+func (s *shop) call(t *testing.T, method, path, body string, secret ...string) (reply, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.server.URL()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, key := range secret {
+		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := s.client.Do(r)
 	if err != nil {
@@ -158,6 +162,33 @@ func TestProbes(t *testing.T) {
 	} {
 		if resp, text := c.shop.call(t, http.MethodGet, c.path, ""); resp.StatusCode != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("%s is %d %s", c.path, resp.StatusCode, text)
+		}
+	}
+}
+
+// The checks of readiness name streams and addresses: they are for callers that read, and are not bound to a user.
+func TestDetailsOfReadinessAreForOperators(t *testing.T) {
+	t.Parallel()
+	path, secrets := filepath.Join(t.TempDir(), "keys.json"), map[string]string{"": ""}
+	for name, key := range map[string]access.Key{
+		"reader": {Scopes: []access.Scope{access.Read}}, "user": {Scopes: access.Scopes(), User: "7"}, "marker": {Scopes: []access.Scope{access.Mark}},
+	} {
+		key.Name = name
+		secret, err := access.Add(path, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[name] = secret
+	}
+	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, service.RouterConfig{Access: access.NewGuard(keys, nil), Ready: func() map[string]error { return map[string]error{"a": errSold} }}, nil)
+	for caller, secret := range secrets {
+		resp, text := s.call(t, http.MethodGet, "/readyz?verbose", "", secret)
+		if resp.StatusCode != http.StatusServiceUnavailable || strings.Contains(text, "sold") != (caller == "reader") {
+			t.Errorf("%q is answered %d %s", caller, resp.StatusCode, text)
 		}
 	}
 }

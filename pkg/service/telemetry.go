@@ -47,7 +47,7 @@ func observed(name string, exports *export.Exports, handler http.Handler) http.H
 	}
 	return otelhttp.NewHandler(handler, name,
 		otelhttp.WithMeterProvider(exports.Meters), otelhttp.WithPropagators(exports.Propagator),
-		otelhttp.WithServerName(name), // else a label holds whatever a client writes as the host
+		otelhttp.WithServerName(name+":0"), // else labels have the host and the port that a client names
 		otelhttp.WithTracerProvider(exports.Tracers), otelhttp.WithFilter(func(r *http.Request) bool { return !quiet[r.URL.Path] }),
 	)
 }

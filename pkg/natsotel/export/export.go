@@ -23,6 +23,9 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
+// maxAttribute bounds the values of attributes in bytes, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does.
+const maxAttribute = 1 << 10
+
 // Config configures the exporters. Service is required.
 type Config struct {
 	// Registry is the registry of the metrics. Defaults to a new one, with metrics of the process and of Go's runtime.
@@ -90,7 +93,11 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export: traces: %w (see the OTEL_EXPORTER_OTLP_ variables)", err)
 	}
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	limits := sdktrace.NewSpanLimits()
+	if limits.AttributeValueLengthLimit < 0 { // clients choose some values, such as their name and the path
+		limits.AttributeValueLengthLimit = maxAttribute
+	}
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits))
 	e.Tracers, e.stops = tracers, append(e.stops, tracers.Shutdown)
 	return e, nil
 }

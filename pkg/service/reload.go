@@ -1,0 +1,143 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+const (
+	// fileSuffix ends the name of a variable that names a file with the value of another variable.
+	fileSuffix = "_FILE"
+
+	// maxValue bounds such a file, in bytes.
+	maxValue = 64 << 10
+
+	// valuesEvery is how often the files are read again.
+	valuesEvery = 2 * time.Second
+)
+
+// values are the files with values of variables, and what they held when they were read.
+type values map[string]string
+
+// read returns the value that a file has, without its last line break. The lines of a list become its elements.
+func (v values) read(path string, list bool) (string, error) {
+	value, err := readValue(path)
+	v[path] = held(value, err)
+	if list {
+		return strings.ReplaceAll(value, "\n", ","), err
+	}
+	return value, err
+}
+
+func readValue(path string) (string, error) {
+	f, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return "", err //nolint:wrapcheck // names the file
+	}
+	defer f.Close() //nolint:errcheck // it is only read
+	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
+	value := strings.TrimRight(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	switch {
+	case err != nil:
+		return "", err //nolint:wrapcheck // as above
+	case value == "":
+		return "", fmt.Errorf("%s is empty", path)
+	case len(data) > maxValue:
+		return "", fmt.Errorf("%s is over the limit of %d KiB", path, maxValue>>10)
+	}
+	return value, nil
+}
+
+// held is what is compared of a file: what cannot be read is content, too.
+func held(value string, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return value
+}
+
+// changed waits for a change of the files, and reports whether there was one before ctx ended.
+func (v values) changed(ctx context.Context) bool {
+	ticks := time.NewTicker(valuesEvery)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticks.C:
+		}
+		found := false
+		for path, before := range v {
+			v[path] = held(readValue(path))
+			found = found || v[path] != before
+		}
+		if found {
+			return true
+		}
+	}
+}
+
+// reloading runs a service until ctx ends or it fails. When a file with a value changes, the service stops as it does at its end, and
+// begins again with what the files have. Values that cannot be read leave it alone; one that does not start with them begins again
+// with the former.
+func reloading[C any](ctx context.Context, fromEnvironment func() (C, error), run func(context.Context, C) error) error {
+	cfg, err := fromEnvironment()
+	if err != nil {
+		return err
+	}
+	var former *C
+	for {
+		base, started := baseOf(&cfg), false
+		base.started = func() { started = true }
+		next, err := untilChanged(ctx, cfg, fromEnvironment, run)
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case next != nil:
+			if err != nil {
+				base.Logger.ErrorContext(ctx, "the service did not stop well to begin again with other values", "error", err)
+			}
+			last := cfg
+			former, cfg = &last, *next
+		case former != nil && !started:
+			base.Logger.ErrorContext(ctx, "the service begins again with its former values", "error", err)
+			baseOf(former).values = base.values // until they change once more
+			cfg, former = *former, nil
+		default:
+			return err
+		}
+	}
+}
+
+func baseOf[C any](cfg *C) *BaseConfig {
+	return any(cfg).(Config).base() //nolint:forcetypeassert // each configuration embeds a BaseConfig
+}
+
+// untilChanged runs a service. It returns the next configuration when the service was stopped for it, and the error of the service.
+func untilChanged[C any](
+	ctx context.Context, cfg C, fromEnvironment func() (C, error), run func(context.Context, C) error,
+) (next *C, err error) {
+	base := baseOf(&cfg)
+	running, stop := context.WithCancel(ctx)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		for base.values.changed(running) {
+			found, err := fromEnvironment()
+			if err == nil {
+				next = &found
+				stop()
+				return
+			}
+			base.Logger.ErrorContext(running, "the former values stay in force", "error", err)
+		}
+	}()
+	err = run(running, cfg)
+	stop()
+	<-looked
+	return next, err
+}
