@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -27,7 +29,7 @@ func TestFromEnvironment(t *testing.T) {
 		},
 		Catalog: "venues.csv", Enabled: true,
 	}
-	check.Equal(t, want, cfg)
+	check.Equal(t, want, cfg, cmpopts.IgnoreUnexported(service.BaseConfig{}))
 }
 
 // TestFromEnvironmentReportsEverything at once, by the names of the variables.
@@ -63,7 +65,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{BaseConfig: service.BaseConfig{
 		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSConfig: service.NATSConfig{NATSURL: "nats://127.0.0.1:4222"}, Replicas: 1, Version: "0.0.0-dev",
 	}}
-	check.Equal(t, want, cfg)
+	check.Equal(t, want, cfg, cmpopts.IgnoreUnexported(service.BaseConfig{}))
 }
 
 func TestValidateReportsEverything(t *testing.T) {

@@ -124,10 +124,12 @@ func (e *Enricher) Enrich(ctx context.Context, req contracts.EnrichRequest) (con
 	return e.service.Enrich(ctx, req)
 }
 
-// Results returns the results of look-ups at a provider, with score and evidence, by place id. Places without a result are
-// left out. One round trip for each 512 places.
-func (e *Enricher) Results(ctx context.Context, providerName string, placeIDs []string) (map[string]contracts.EnrichResult, error) {
-	return e.service.Results(ctx, providerName, placeIDs)
+// Results returns the results of the look-ups of a request at a provider, with score and evidence, by place id. Places without a
+// result are left out. One round trip for each 512 places, and as many for those that were described otherwise before.
+func (e *Enricher) Results(
+	ctx context.Context, providerName string, req contracts.EnrichRequest,
+) (map[string]contracts.EnrichResult, error) {
+	return e.service.Results(ctx, providerName, req)
 }
 
 // Stats returns the counts since the enricher started.

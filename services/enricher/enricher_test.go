@@ -238,17 +238,16 @@ func TestInProcess(t *testing.T) {
 	cfg := config()
 	cfg.Listen, cfg.NoDeprecatedField = "-", true
 	e := begin(t, nc, cfg)
-	if e.URL() != "" {
-		t.Errorf("URL is %q without HTTP", e.URL())
-	}
+	check.Same(t, "URL without HTTP", e.URL(), "")
 	if _, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{{}}}); !errors.Is(err, contracts.ErrInvalid) {
 		t.Errorf("an invalid request is %v", err)
 	}
-	resp, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: 30_000})
+	req := contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: 30_000}
+	resp, err := e.Enrich(t.Context(), req)
 	if err != nil || resp.Pending != 0 || resp.Results[0].Field("wolt") != nil {
 		t.Errorf("answer is %+v, %v", resp, err)
 	}
-	results, err := e.Results(t.Context(), "wolt", []string{"id-A", "id-Nowhere"})
+	results, err := e.Results(t.Context(), "wolt", req)
 	if err != nil || results["id-A"].Outcome != contracts.OutcomeFound || results["id-Nowhere"].Outcome != contracts.OutcomeNotFound {
 		t.Errorf("results are %+v, %v", results, err)
 	}

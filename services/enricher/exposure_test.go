@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -20,9 +21,7 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	nc, err := srv.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(nc.Close)
 	cfg := config()
 	cfg.Listen = ":0"
@@ -37,9 +36,7 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 		t.Errorf("insecure: %d %s", status, text)
 	}
 	cfg.Keys = filepath.Join(t.TempDir(), "keys.json")
-	if _, err := access.Add(cfg.Keys, access.Key{Name: "a", Scopes: []access.Scope{access.Read}}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(access.Add(cfg.Keys, access.Key{Name: "a", Scopes: []access.Scope{access.Read}})))
 	if _, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), "ENRICHER_INSECURE") {
 		t.Errorf("it starts with keys that nobody needs: %v", err)
 	}
@@ -55,14 +52,10 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	issuer, token := issuer(t)
 	cfg.OIDCIssuer, cfg.OIDCScopeClaim = issuer, "roles"
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusNotFound {
 		t.Errorf("with a token: %s %s", resp.Status, resp.Header.Get("WWW-Authenticate"))
@@ -77,9 +70,7 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 func issuer(t *testing.T) (address, token string) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	encode := base64.RawURLEncoding.EncodeToString
 	mux := http.NewServeMux()
 	server := httptest.NewServer(mux)

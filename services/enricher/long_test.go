@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 )
@@ -22,9 +23,7 @@ func TestLongAnswers(t *testing.T) {
 		cfg := config()
 		cfg.Listener = listener
 		e, err := prepare(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		spec := e.spec()
 		spec.Open = e.answer // without a worker: the place stays pending
 		if e.running, err = service.Start(t.Context(), nc, spec); err != nil {
@@ -32,22 +31,16 @@ func TestLongAnswers(t *testing.T) {
 		}
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 		defer client.CloseIdleConnections()
-		if e.URL() != "http://127.0.0.1:80" {
-			t.Errorf("URL is %q", e.URL())
-		}
+		check.Same(t, "URL", e.URL(), "http://127.0.0.1:80")
 		began := time.Now()
 		answer, err := client.Post("http://localhost/v1/enrich?wait=55s", "application/json", strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer answer.Body.Close()
 		if took := time.Since(began); took < 55*time.Second || took > 56*time.Second {
 			t.Errorf("answered after %s, want 55 s", took)
 		}
 		resp, err := client.Get("http://localhost/v1/requests/r/events") //nolint:bodyclose // closed below
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer resp.Body.Close()
 		ended := make(chan error, 1)
 		go func() {
@@ -61,9 +54,7 @@ func TestLongAnswers(t *testing.T) {
 		default:
 		}
 		began = time.Now()
-		if err := e.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, e.Stop(), nil)
 		<-ended
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the stop took %s, want no wait for open streams", took)

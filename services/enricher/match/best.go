@@ -25,7 +25,7 @@ func (p *Prepared) Best(candidates []*Prepared) Decision {
 		d.rival(candidates, odds)
 	}
 	switch {
-	case d.Score < NotFoundScore:
+	case d.Score < NotFoundScore && !winner.reached():
 		d.Outcome = NotFound
 	case d.Score < FoundScore || d.Margin < FoundMargin:
 		d.Outcome = Ambiguous
@@ -33,6 +33,13 @@ func (p *Prepared) Best(candidates []*Prepared) Decision {
 		d.Outcome = Found
 	}
 	return d
+}
+
+// reached reports whether a telephone number leads to both places while their names, in different scripts, cannot be told to be
+// others': one may translate the other, or be a brand that is said otherwise.
+func (v *vector) reached() bool {
+	return v[phoneSame] == 1 && v[nameCross]+v[nameUnknown] > 0 && v[nameKindsDiffer] == 0 && v[nameNumbersDiffer] == 0 &&
+		v[cityDiffers] == 0 && v[geoFar] == 0 && v[geoQuarter] == 0 && v[addressOther] < 0.9
 }
 
 // rival finds the likeliest other venue and the margin to it. Only candidates near enough to matter are compared with

@@ -5,9 +5,10 @@
 // # Overview
 //
 // Prepare takes a place apart once: it folds the text, splits the name into words that tell something and words that do
-// not, reads street and house number out of the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic
-// or Greek name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each in [0,1],
-// and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or AMBIGUOUS.
+// not, reads street and house number out of the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic,
+// Greek, Georgian or Armenian name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each
+// in [0,1], and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or
+// AMBIGUOUS.
 //
 //	Place -> Prepared --+
 //	                    +-> features -> weights -> score -> Outcome
@@ -42,7 +43,9 @@
 // Names that sound unlike in two scripts may be translations. Those whose words are in the tables are compared by meaning
 // ("House of Pancakes"), and found as any other. Of the rest nothing is known: when the telephone and the address or the
 // position agree and no word contradicts, the outcome is AMBIGUOUS. It is never FOUND, because the venues of a hotel
-// share all these with names as different, and a wrong link is worse than none. Without the telephone it is NOT_FOUND.
+// share all these with names as different, and a wrong link is worse than none. Names in two scripts whose telephone agrees are
+// AMBIGUOUS at least, as long as no kind of place, number, city, street or position contradicts. Without the telephone they are
+// NOT_FOUND.
 //
 // # What it does not do
 //

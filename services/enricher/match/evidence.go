@@ -7,7 +7,7 @@ import (
 )
 
 // ModelVersion names the features and weights that made a score. A result that another version made should be matched again.
-const ModelVersion = "places-2"
+const ModelVersion = "places-4"
 
 // Evidence reports how a score came about. It is small as JSON and one line as a string.
 type Evidence struct {

@@ -15,8 +15,7 @@
 //
 // # Errors
 //
-// Every error of a provider is an [*Error]. Its Kind has a sentinel
-// ([ErrRateLimited], [ErrBlocked], ...), Temporary says whether the job is worth
-// repeating, and RetryAfter when at the earliest. Use [Temporary] where an error
-// of another type may come along.
+// Every error of a provider is an [*Error]. Its Kind sorts it, Temporary says whether
+// the job is worth repeating, and RetryAfter when at the earliest. Use [KindOf] and
+// [Temporary] where an error of another type may come along.
 package provider

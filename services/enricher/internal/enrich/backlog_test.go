@@ -45,9 +45,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		for n := range 3 {
 			wantStatus(t, i.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 		}
-		if n := p.total(); n != 1 {
-			t.Errorf("the provider was asked %d times, want once", n)
-		}
+		check.Same(t, "the provider was asked, times", p.total(), 1)
 		elapse(time.Second) // the job is confirmed after the result
 		if ever, now := i.jobs(t); ever != 1 || now != 0 {
 			t.Errorf("%d jobs were queued and %d are, want one that is done", ever, now)
@@ -96,8 +94,6 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 			}
 			sub.Close()
 		}
-		if n := p.count("Pizza House"); n != 1 {
-			t.Errorf("the place was searched for %d times, want once", n)
-		}
+		check.Same(t, "the place was searched for, times", p.count("Pizza House"), 1)
 	})
 }

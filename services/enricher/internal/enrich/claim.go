@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -27,7 +28,7 @@ type claimCall struct {
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
 
-// claims are the calls under way, by the keys of their slots.
+// claims are the calls under way, by [target.claim].
 type claims struct {
 	mu    sync.Mutex
 	calls map[string]*claimCall
@@ -70,14 +71,26 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 }
 
 // claim claims the slot of a place for whichever worker gets its job, and queues that. Of all who do it at the same
-// time one has the claim; the others find it held. It reports whether somebody has the place now, or had. Two round
-// trips, in the background: they are finished although ctx ends.
+// time one has the claim; the others find it held. A slot that was claimed for another description leaves the other slot of the
+// place. claim reports whether somebody has the place now, or had. Two round trips for each slot, in the background: they are
+// finished although ctx ends.
 func (s *Service) claim(ctx context.Context, t *target) bool {
-	call, first := s.claims.join(t.key)
+	for range 2 * len(t.keys) {
+		if held, again := s.claimSlot(ctx, t); !again {
+			return held
+		}
+	}
+	return false
+}
+
+// claimSlot claims the slot that answers the target, and reports whether another slot is to be tried.
+func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
+	id := t.claim()
+	call, first := s.claims.join(id)
 	if first {
 		own := *t // the request may be answered meanwhile
 		s.background.Go(func() {
-			defer s.claims.end(t.key, call)
+			defer s.claims.end(id, call)
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 			defer cancel()
 			call.taken, call.reason = s.take(ctx, &own)
@@ -89,23 +102,38 @@ func (s *Service) claim(ctx context.Context, t *target) bool {
 		if !first {
 			s.held(ctx, t)
 		}
-		return false
+		return false, false
 	}
 	switch {
 	case call.taken != nil:
-		return !s.observe(ctx, t, *call.taken)
+		return true, s.observe(ctx, t, *call.taken)
 	case first:
 	case call.reason == "":
 		s.held(ctx, t)
 	default:
 		s.skip(ctx, t, call.reason)
 	}
-	return call.reason == "" || call.reason == SkipLockHeld
+	return call.reason == "" || call.reason == SkipLockHeld, false
 }
 
-// take claims the slot and queues the job.
+// take claims the slot and queues the job. An answer to another description makes room.
 func (s *Service) take(ctx context.Context, t *target) (holds *flight.Slot, reason SkipReason) {
-	claim, err := s.flight.Begin(ctx, t.key, flight.BeginOptions{Handoff: true, Seen: t.seen})
+	seen := t.seen()
+	var err error
+	if t.foreign() && seen.State == flight.Done {
+		err = s.flight.Invalidate(ctx, t.key())
+		seen = flight.Slot{}
+	}
+	var claim *flight.Claim
+	if err == nil {
+		claim, err = s.flight.Begin(ctx, t.key(), flight.BeginOptions{Fingerprint: t.fingerprint, Handoff: true, Seen: seen})
+	}
+	if errors.Is(err, kvlock.ErrMismatch) { // another description was faster, or the same one in other words
+		var slot flight.Slot
+		if slot, err = s.flight.Get(ctx, t.key()); err == nil {
+			return &slot, ""
+		}
+	}
 	var taken *flight.TakenError
 	switch {
 	case errors.As(err, &taken):

@@ -9,6 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestSharedClaims: a request that wants a place which another one of this process claims just now waits for what that
@@ -23,13 +24,15 @@ func TestSharedClaims(t *testing.T) {
 		"queued":   {func(*claimCall) {}, "lock_held", contracts.StatusPending},
 		"no queue": {func(call *claimCall) { call.reason = SkipQueueUnavailable }, "queue_unavailable", contracts.StatusPending},
 		"found": {func(call *claimCall) {
-			call.taken = &flight.Slot{State: flight.Done, Value: []byte(`{"status":"FOUND","url":"` + link + `"}`)}
+			call.taken = &flight.Slot{Key: pizzaKey, State: flight.Done, Value: []byte(`{"status":"FOUND","url":"` + link + `"}`)}
 		}, "already_cached", contracts.StatusFound},
 		"late": {nil, "lock_held", contracts.StatusPending},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv, &far{})
-			call, first := i.claims.join(pizzaKey)
+			all, err := targets(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
+			check.OK(t, err)
+			call, first := i.claims.join(all[0].claim())
 			if !first {
 				t.Fatal("somebody claims already")
 			}
@@ -45,7 +48,7 @@ func TestSharedClaims(t *testing.T) {
 			}
 			if c.come != nil {
 				c.come(call)
-				i.claims.end(pizzaKey, call)
+				i.claims.end(all[0].claim(), call)
 			}
 			wantStatus(t, state(t, <-answer, 0), c.status)
 			if took := time.Since(began); took > answerTime {
@@ -54,9 +57,7 @@ func TestSharedClaims(t *testing.T) {
 			if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != c.reason {
 				t.Errorf("skipped for %q, want %s", reasons, c.reason)
 			}
-			if n := len(i.log.events("wolt_lock_acquired")); n != 0 {
-				t.Errorf("%d claims were taken", n)
-			}
+			check.Same(t, "claims were taken", len(i.log.events("wolt_lock_acquired")), 0)
 		})
 	}
 }

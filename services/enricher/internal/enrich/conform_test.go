@@ -87,11 +87,13 @@ func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int
 		return nil, err
 	}
 	defer s.Close()
-	var ids []string
+	req := contracts.EnrichRequest{CityText: "Haifa"}
 	for n := range 2 * conformJobs {
-		ids = append(ids, conformPlace(n))
+		req.Results = append(req.Results, contracts.Restaurant{
+			PlaceID: conformPlace(n), Name: conformPlace(n), Address: fmt.Sprintf("Harbour Road %d", n+1),
+		})
 	}
-	results, err := s.Results(ctx, contracts.ProviderWolt, ids)
+	results, err := s.Results(ctx, contracts.ProviderWolt, req)
 	effects := map[string]int{}
 	for id, r := range results {
 		if r.Outcome == contracts.OutcomeFound && r.URL != nil && strings.HasSuffix(*r.URL, id) {

@@ -3,6 +3,7 @@ package enrich
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,22 +14,27 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // Enrich answers a request that [contracts.Decode] or Validate has accepted. It waits for a provider only if req.WaitMS asks
 // for that: a place without a result is PENDING, Enrich queues a job for it, and [Service.Subscribe] delivers the result.
-// When the store is down every place is PENDING. When the request could not be recorded, Skipped reports that, because
-// Subscribe does not find the request then. The errors are [ErrUnknownProvider], and that of [service.Backlog.Admit] when a
-// place is neither known nor queued.
+// When the store is down, or does not answer within StoreTimeout, every place is PENDING. When the request could not be recorded,
+// Skipped reports that, because Subscribe does not find the request then. The errors are [ErrUnknownProvider], that of
+// [service.Backlog.Admit] when a place is neither known nor queued, and [ErrRequestTaken] and [ErrRequestFull] when one is pending.
 //
 // When a place has waited for the worker of its job for some seconds, the process that claimed it may have died before it
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
 // if it is queued.
 //
+// What is known of a place answers a request that describes it in the same way, as far as both say something. One that describes
+// it otherwise has a slot of its own: a place has one slot for the description that came first, and contracts.EnrichVariants for others,
+// which make room for each other.
+//
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
 // when all are known. Otherwise three: read, claim, queue; the claims go out
-// together, and so do the jobs. They are finished although ctx ends meanwhile: a claim without a job would keep its
-// place from everybody until it expires.
+// together, and so do the jobs. One or two more for a place that was described otherwise before. They are finished although ctx
+// ends meanwhile: a claim without a job would keep its place from everybody until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	s.counters.requests.Add(1)
 	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}
@@ -47,19 +53,51 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 		return resp, err
 	}
 	s.counters.places.Add(int64(len(all)))
-	recorded, err := s.resolve(ctx, all)
+	skipped, err := s.resolveInTime(ctx, all)
+	late := errors.Is(err, errLate)
+	if late { // resolve is still at work with them
+		all, err = targets(req, resp.RequestID, names)
+	}
 	if err != nil {
 		return resp, err
 	}
-	if req.WaitMS > 0 {
+	if req.WaitMS > 0 && !late {
 		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
 	}
 	resp.Results = slices.Clone(req.Results)
 	resp.Pending = s.apply(resp.Results, all)
-	if resp.Pending > 0 && !recorded {
-		resp.Skipped = string(SkipStoreDown)
+	if resp.Pending > 0 {
+		resp.Skipped = string(skipped)
 	}
 	return resp, nil
+}
+
+// lateness is how much longer than StoreTimeout an answer waits for resolve, which ends by itself unless the store, the connection or
+// the machine holds it up.
+const lateness = 100 * time.Millisecond
+
+// errLate is returned when the store, the connection or the machine holds a request up.
+var errLate = errors.New("enricher: the store does not answer in time")
+
+// resolveInTime is resolve within StoreTimeout by the clock of the caller, whatever the store does. Then the error is errLate, and
+// resolve goes on in the background, with the targets.
+func (s *Service) resolveInTime(ctx context.Context, all []*target) (skipped SkipReason, err error) {
+	done := make(chan struct{})
+	timer := time.NewTimer(s.cfg.StoreTimeout + lateness)
+	defer timer.Stop()
+	var reason SkipReason
+	var failed error
+	s.background.Go(func() {
+		defer close(done)
+		reason, failed = s.resolve(ctx, all)
+	})
+	select {
+	case <-done:
+		return reason, failed
+	case <-timer.C:
+		s.logger.WarnContext(ctx, "enricher: store holds the request up, all stays pending", "places", len(all))
+		return SkipStoreDown, errLate
+	}
 }
 
 func (s *Service) unenriched(
@@ -100,26 +138,21 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 	return pending
 }
 
-// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It reports
-// whether what is pending can be subscribed to. The error is that of [service.Backlog.Admit].
-func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool, err error) {
+// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It returns why
+// what is pending cannot be subscribed to, "" when it can. The error is that of [service.Backlog.Admit], or of save.
+func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReason, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
-	keys := make([]string, len(all))
-	for i, t := range all {
-		keys[i] = t.key
-	}
-	slots, err := s.flight.GetMany(ctx, keys)
-	if err != nil {
+	if err := s.read(ctx, all); err != nil {
 		s.logger.WarnContext(ctx, "enricher: slots cannot be read, all stays pending", "places", len(all), "error", err)
 		for _, t := range all {
 			s.skip(ctx, t, SkipStoreDown)
 		}
-		return false, nil
+		return SkipStoreDown, nil
 	}
 	var unsettled, missing []*target
-	for i, t := range all {
-		if s.observe(ctx, t, slots[i]) {
+	for _, t := range all {
+		if s.observe(ctx, t, t.seen()) {
 			missing = append(missing, t)
 		}
 		if !t.settled {
@@ -127,25 +160,58 @@ func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool, er
 		}
 	}
 	if len(unsettled) == 0 {
-		return true, nil
+		return "", nil
 	}
 	if len(missing) > 0 {
 		release, err := s.cfg.Backlog.Admit(ctx, len(missing))
 		if err != nil {
-			return false, err
+			return "", err
 		}
 		defer release()
 	}
 	var saving sync.WaitGroup
 	saving.Go(func() {
-		err := s.save(ctx, all[0].job.RequestID, unsettled)
-		if recorded = err == nil; !recorded {
-			s.logger.WarnContext(ctx, "enricher: request not recorded, no client can subscribe", "requestId", all[0].job.RequestID, "error", err)
+		unsaved := s.save(ctx, all[0].job.RequestID, unsettled)
+		switch {
+		case unsaved == nil:
+			return
+		case errors.Is(unsaved, ErrRequestTaken), errors.Is(unsaved, ErrRequestFull):
+			err = unsaved
+		case errors.Is(unsaved, kvrecord.ErrFull):
+			skipped = SkipStoreFull
+		default:
+			skipped = SkipStoreDown
 		}
+		s.logger.WarnContext(ctx, "enricher: request not recorded, no client can subscribe", "requestId", all[0].job.RequestID, "error", unsaved)
 	})
 	s.claimAll(ctx, missing)
 	saving.Wait()
-	return recorded, nil
+	return skipped, err
+}
+
+// read learns the slots of all targets. One round trip for each 512 that are not in memory, and as many for those whose first
+// slot is about another description.
+func (s *Service) read(ctx context.Context, all []*target) error {
+	for of := range 2 {
+		var list []*target
+		var keys []string
+		for _, t := range all {
+			if t.at == of {
+				list, keys = append(list, t), append(keys, t.key())
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		slots, err := s.flight.GetMany(ctx, keys)
+		if err != nil {
+			return fmt.Errorf("read slots: %w", err)
+		}
+		for i, t := range list {
+			_ = t.learn(slots[i]) //nolint:errcheck // observe reports it
+		}
+	}
+	return nil
 }
 
 // detached bounds what is to be finished although its caller has gone.
@@ -159,6 +225,10 @@ func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (mis
 		s.discard(ctx, t, err)
 		return true
 	}
+	slot = t.seen()
+	if t.foreign() && slot.State == flight.Done {
+		slot.State = flight.Absent // it makes room
+	}
 	switch slot.State {
 	case flight.Done:
 		s.counters.hits.Add(1)
@@ -168,7 +238,7 @@ func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (mis
 	case flight.Pending, flight.Failed:
 		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
 		s.skip(ctx, t, SkipLockHeld)
-		if isHandedOff(slot) && slot.Age() >= orphanAge {
+		if isHandedOff(slot) && slot.Age() >= orphanAge && !t.foreign() {
 			s.requeue(ctx, t, slot)
 		}
 		return false
@@ -193,13 +263,15 @@ func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	for left := len(open); left > 0; {
-		t, err := f.next(ctx)
+		news, err := f.next(ctx)
 		if err != nil {
 			return
 		}
-		if t.settled && !t.told {
-			t.told = true
-			left--
+		for _, t := range news {
+			if t.settled && !t.told {
+				t.told = true
+				left--
+			}
 		}
 	}
 }
@@ -207,8 +279,8 @@ func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
 // discard removes a result that cannot be read, so that the place is looked up again.
 func (s *Service) discard(ctx context.Context, t *target, cause error) {
 	s.logger.ErrorContext(ctx, "enricher: unreadable result is looked up again", "error", cause)
-	if err := s.flight.Invalidate(ctx, t.key); err != nil {
-		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key, "error", err)
+	if err := s.flight.Invalidate(ctx, t.key()); err != nil {
+		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key(), "error", err)
 	}
-	t.seen = flight.Slot{}
+	t.slots[t.at] = flight.Slot{}
 }

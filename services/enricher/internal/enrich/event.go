@@ -37,6 +37,7 @@ const (
 	SkipFlagDisabled     SkipReason = "flag_disabled"            // enrichment is switched off
 	SkipNoResults        SkipReason = "no_results"               // the request has no restaurants
 	SkipStoreDown        SkipReason = contracts.SkippedStoreDown // the slots cannot be read
+	SkipStoreFull        SkipReason = contracts.SkippedStoreFull // the request cannot be recorded
 	SkipAlreadyCached    SkipReason = "already_cached"           // the slot holds an answer
 	SkipLockHeld         SkipReason = "lock_held"                // another process has the claim, or the job is queued already
 	SkipLockError        SkipReason = "lock_error"               // the claim could not be taken

@@ -38,7 +38,7 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 		return s.putBack(ctx, claim, cause)
 	}
 	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
-		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key, "error", err)
+		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key(), "error", err)
 	}
 	return worker.Cancel(cause)
 }
@@ -86,12 +86,12 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	switch {
 	case err != nil:
 	case slot.State == flight.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID):
-		claim, err = s.flight.Resume(ctx, key, slot.Ref(), flight.ResumeOptions{TTL: s.cfg.LeaseTTL})
+		claim, err = s.flight.Resume(ctx, key, slot.Ref(), flight.ResumeOptions{Fingerprint: slot.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
 		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{TTL: s.cfg.LeaseTTL})
 	}
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)
 	}
-	return s.complete(ctx, &target{key: key}, claim, errorResult())
+	return s.complete(ctx, &target{fingerprint: slot.Fingerprint, keys: [2]string{key}}, claim, errorResult())
 }

@@ -3,7 +3,9 @@ package enrich
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -28,25 +30,28 @@ var errDue = errors.New("places are due to be claimed or queued")
 // again whose claim has waited for long. So no subscriber waits for ever.
 type follower struct {
 	service *Service
-	byKey   map[string]*target
+	byKey   map[string][]*target
 	watcher *flight.Watcher
 
-	free  map[string]*target // places that nobody works on
-	due   time.Time          // when to claim them
-	pause time.Duration      // until the next try when that fails
+	free  map[*target]bool // places that nobody works on
+	due   time.Time        // when to claim them
+	pause time.Duration    // until the next try when that fails
 
-	handed map[string]handedOff // places that wait for the worker of a job
+	handed map[*target]handedOff // places that wait for the worker of a job
 }
 
-// follow starts to follow targets with different keys. Close ends it.
+// follow starts to follow the slots of targets. Close ends it.
 func (s *Service) follow(targets []*target) (*follower, error) {
 	f := &follower{
-		service: s, byKey: make(map[string]*target, len(targets)), free: map[string]*target{}, handed: map[string]handedOff{}, pause: minReclaim,
+		service: s, byKey: make(map[string][]*target, 2*len(targets)), free: map[*target]bool{}, handed: map[*target]handedOff{},
+		pause: minReclaim,
 	}
-	keys := make([]string, len(targets))
-	for i, t := range targets {
-		keys[i], f.byKey[t.key] = t.key, t
+	for _, t := range targets {
+		for _, key := range t.keys {
+			f.byKey[key] = append(f.byKey[key], t)
+		}
 	}
+	keys := slices.Collect(maps.Keys(f.byKey))
 	var err error
 	f.watcher, err = s.flight.Watch(keys...)
 	return f, err
@@ -54,7 +59,7 @@ func (s *Service) follow(targets []*target) (*follower, error) {
 
 func (f *follower) close() { f.watcher.Close() }
 
-// first learns the state of every place, and claims those that are free. One round trip for each 512 places; two more
+// first learns the state of every place, and claims those that are free. One round trip for each 256 places; two more
 // when places are free.
 func (f *follower) first(ctx context.Context) error {
 	known := make(map[string]bool, len(f.byKey))
@@ -63,15 +68,26 @@ func (f *follower) first(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.learn(ctx, slot)
+		for _, t := range f.byKey[slot.Key] {
+			_ = t.learn(slot) //nolint:errcheck // observed below, with both slots
+		}
 		known[slot.Key] = true
+	}
+	seen := map[*target]bool{}
+	for _, list := range f.byKey {
+		for _, t := range list {
+			if !seen[t] {
+				seen[t] = true
+				f.learn(ctx, t, t.seen())
+			}
+		}
 	}
 	f.reclaim(ctx)
 	return nil
 }
 
 // next waits until there is news of a place.
-func (f *follower) next(ctx context.Context) (*target, error) {
+func (f *follower) next(ctx context.Context) (news []*target, err error) {
 	for {
 		slot, err := f.await(ctx)
 		switch {
@@ -83,8 +99,13 @@ func (f *follower) next(ctx context.Context) (*target, error) {
 		case err != nil:
 			return nil, err
 		default:
-			if t := f.learn(ctx, slot); t != nil {
-				return t, nil
+			for _, t := range f.byKey[slot.Key] {
+				if f.learn(ctx, t, slot) {
+					news = append(news, t)
+				}
+			}
+			if len(news) > 0 {
+				return news, nil
 			}
 		}
 	}
@@ -108,31 +129,31 @@ func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 	return f.watcher.Next(ctx)
 }
 
-// learn applies a slot, and returns the place if the slot is news to its subscriber.
-func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
-	t := f.byKey[slot.Key]
+// learn applies a slot of a place, and reports whether that is news to its subscriber.
+func (f *follower) learn(ctx context.Context, t *target, slot flight.Slot) bool {
 	if t.told && slot.State != flight.Done {
-		return nil // the last notification is still valid
+		return false // the last notification is still valid
 	}
-	delete(f.handed, t.key)
+	delete(f.handed, t)
 	err := t.learn(slot)
+	slot = t.seen()
 	switch {
 	case err != nil:
 		ctx, cancel := f.service.detached(ctx)
 		defer cancel()
 		f.service.discard(ctx, t, err)
 		f.release(t, chance(gather))
-	case slot.State == flight.Absent:
+	case slot.State == flight.Absent, slot.State == flight.Done && !t.settled: // free, or about another description
 		f.release(t, chance(gather))
 	case slot.State == flight.Failed: // the process that claimed it could not queue it
 		f.release(t, f.pause)
-	case isHandedOff(slot):
-		f.suspect(slot)
-		delete(f.free, t.key)
+	case isHandedOff(slot) && !t.foreign():
+		f.suspect(t, slot)
+		delete(f.free, t)
 	default:
-		delete(f.free, t.key)
+		delete(f.free, t)
 	}
-	return t
+	return true
 }
 
 // release records that no process works on a place, and that it is to be claimed after a while.
@@ -141,7 +162,7 @@ func (f *follower) release(t *target, after time.Duration) {
 	if len(f.free) == 0 || due.Before(f.due) {
 		f.due = due
 	}
-	f.free[t.key] = t
+	f.free[t] = true
 }
 
 // reclaim claims and queues all places that no process works on. Those with which that fails are left for a while.
@@ -149,10 +170,7 @@ func (f *follower) reclaim(ctx context.Context) {
 	if len(f.free) == 0 {
 		return
 	}
-	list := make([]*target, 0, len(f.free))
-	for _, t := range f.free {
-		list = append(list, t)
-	}
+	list := slices.Collect(maps.Keys(f.free))
 	ctx, cancel := f.service.detached(ctx)
 	defer cancel()
 	f.service.claimAll(ctx, list)

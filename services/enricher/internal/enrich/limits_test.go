@@ -110,13 +110,9 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 				t.Errorf("%d calls were under way, want at most %d, and as many as it can be", far.most, limit)
 			}
 			for _, i := range all {
-				if n := len(i.log.events("wolt_provider_fail")); n != 0 {
-					t.Errorf("%d failures logged: nobody failed", n)
-				}
+				check.Same(t, "failures logged: nobody failed", len(i.log.events("wolt_provider_fail")), 0)
 			}
-			if n := all[0].letters(t); n != 0 {
-				t.Errorf("%d dead letters", n)
-			}
+			check.Same(t, "dead letters", all[0].letters(t), 0)
 		})
 	}
 }

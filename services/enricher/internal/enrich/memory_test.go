@@ -48,9 +48,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 				}
 			}
 		}
-		if n := count() - before; n != 0 {
-			t.Errorf("%d reads of known places", n)
-		}
+		check.Same(t, "reads of known places", count()-before, 0)
 		key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, places(1)[0].PlaceID)
 		check.OK(t, err)
 		check.OK(t, i.flight.Invalidate(t.Context(), key))
@@ -72,8 +70,6 @@ func TestWithoutAMemoryEveryRequestReads(t *testing.T) {
 		count := reads(t, srv)
 		before := count()
 		i.ask(t, "req-1", places(10))
-		if n := count() - before; n != 1 {
-			t.Errorf("%d reads, want 1", n)
-		}
+		check.Same(t, "reads", count()-before, 1)
 	})
 }

@@ -114,19 +114,19 @@ type handedOff struct {
 }
 
 // suspect notes a claim that waits for its job.
-func (f *follower) suspect(slot flight.Slot) {
+func (f *follower) suspect(t *target, slot flight.Slot) {
 	due := time.Now().Add(max(0, orphanAge-slot.Age()) + chance(orphanSpread))
-	f.handed[slot.Key] = handedOff{slot, due}
+	f.handed[t] = handedOff{slot, due}
 }
 
 // requeue queues the jobs of the claims that have waited for long. They stay suspect until they change: the queue may
 // not have answered.
 func (f *follower) requeue(ctx context.Context) {
 	now := time.Now()
-	for key, h := range f.handed {
+	for t, h := range f.handed {
 		if !now.Before(h.due) {
-			f.service.requeue(ctx, f.byKey[key], h.slot)
-			f.handed[key] = handedOff{h.slot, now.Add(orphanAge + chance(orphanSpread))}
+			f.service.requeue(ctx, t, h.slot)
+			f.handed[t] = handedOff{h.slot, now.Add(orphanAge + chance(orphanSpread))}
 		}
 	}
 }

@@ -166,9 +166,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 		elapse(time.Second)
 		i.work(t)
 		check.Is(t, <-told, nil)
-		if n := sent(); n != 1 {
-			t.Errorf("%d messages were sent to the queue, want the job only", n)
-		}
+		check.Same(t, "messages were sent to the queue", sent(), 1)
 	})
 }
 
@@ -199,9 +197,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 		if ever, now := instances[0].jobs(t); ever != 1 || now != 1 {
 			t.Errorf("%d jobs were queued and %d are, want one and the same", ever, now)
 		}
-		if n := sent(); n != 1+len(instances) {
-			t.Errorf("%d messages were sent to the queue, want the job and one more of each process", n)
-		}
+		check.Same(t, "messages were sent to the queue", sent(), 1+len(instances))
 		instances[0].work(t)
 		for range listeners {
 			wantStatus(t, <-told, contracts.StatusFound)
@@ -272,9 +268,7 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 		if took := time.Since(began); took > orphanTime {
 			t.Errorf("told %s after the queue was back", took)
 		}
-		if n := p.total(); n != 1 {
-			t.Errorf("the provider was asked %d times, want once", n)
-		}
+		check.Same(t, "the provider was asked, times", p.total(), 1)
 	})
 }
 

@@ -16,6 +16,8 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusBadRequest}
 	case errors.Is(err, ErrUnknownRequest):
 		return service.Problem{Status: http.StatusNotFound}
+	case errors.Is(err, ErrRequestTaken), errors.Is(err, ErrRequestFull):
+		return service.Problem{Status: http.StatusConflict}
 	case errors.Is(err, ErrTooManySubscriptions):
 		return service.Problem{Status: http.StatusServiceUnavailable}
 	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable):

@@ -151,7 +151,7 @@ func TestJitter(t *testing.T) {
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	req := contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{
-		{PlaceID: "a", Name: "A"}, {PlaceID: "b/..*>", Name: "B", CityText: "Akko"}, {PlaceID: "a", Name: "A again"},
+		{PlaceID: "a", Name: "A"}, {PlaceID: "b/..*>", Name: "B", CityText: "Akko"}, {PlaceID: "a", Name: " a"}, {PlaceID: "a", Name: "Another"},
 	}}
 	list, err := targets(req, "req-1", []string{"wolt", "yelp"})
 	check.OK(t, err)
@@ -161,13 +161,15 @@ func TestTargets(t *testing.T) {
 	}
 	var got []row
 	for _, x := range list {
-		got = append(got, row{x.key, x.job.Name, x.job.CityText, x.job.RequestID, x.results})
+		got = append(got, row{x.key(), x.job.Name, x.job.CityText, x.job.RequestID, x.results})
 	}
 	want := []row{
 		{"wolt.a", "A", "Haifa", "req-1", []int{0, 2}},
 		{"yelp.a", "A", "Haifa", "req-1", []int{0, 2}},
 		{"wolt.=Yi8uLio-", "B", "Akko", "req-1", []int{1}},
 		{"yelp.=Yi8uLio-", "B", "Akko", "req-1", []int{1}},
+		{"wolt.a", "Another", "Haifa", "req-1", []int{3}},
+		{"yelp.a", "Another", "Haifa", "req-1", []int{3}},
 	}
 	check.Equal(t, want, got)
 	if _, err := targets(req, "req-1", []string{"not a name"}); err == nil {

@@ -27,8 +27,9 @@ func newClient(js jetstream.JetStream) (*worker.Client, error) {
 	return client, nil
 }
 
-// queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim expired
-// while its job waits is not queued twice; the worker of that job then holds the claim. If the queue cannot be reached the
+// queue queues the job of a claim. The stream takes one job for each slot at a time, so that a place whose claim expired
+// while its job waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description
+// of the place is dropped when its turn comes, and that of the claim is queued again after orphanAge. If the queue cannot be reached the
 // claim is given back, so that the next request may try. It returns why the job was not queued.
 func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
 	sequence, err := s.insert(ctx, t, claim.ID(), claim.Ref())
@@ -54,11 +55,12 @@ func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (re
 // round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
 func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (sequence uint64, err error) {
 	job := t.job
-	job.Claim, job.RequestedAt = ref, time.Now().UTC()
+	job.Claim, job.RequestedAt, job.Variant = ref, time.Now().UTC(), t.variant()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
 		return 0, err
 	}
+	subject = contracts.EnrichVariant(subject, job.Variant)
 	header, body, err := jobMessage(job, claimID)
 	if err != nil {
 		return 0, err

@@ -17,18 +17,14 @@ func TestScenario1SingleRequest(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), p)
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
-	if resp.Pending != 1 {
-		t.Errorf("pending is %d, want 1", resp.Pending)
-	}
+	check.Same(t, "pending", resp.Pending, 1)
 	if ever, _ := i.jobs(t); ever != 1 {
 		t.Errorf("%d jobs were queued, want 1", ever)
 	}
 	i.work(t)
 	want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
 	check.Equal(t, want, i.told(t, "req-1"))
-	if n := p.total(); n != 1 {
-		t.Errorf("the provider was asked %d times, want once", n)
-	}
+	check.Same(t, "the provider was asked, times", p.total(), 1)
 }
 
 // TestScenario2ConcurrentRequests: of three requests for one place at the same moment, one queues the job.
@@ -55,9 +51,7 @@ func TestScenario2ConcurrentRequests(t *testing.T) {
 	for n := range 3 {
 		wantStatus(t, i.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 	}
-	if n := p.total(); n != 1 {
-		t.Errorf("the provider was asked %d times, want once", n)
-	}
+	check.Same(t, "the provider was asked, times", p.total(), 1)
 }
 
 // TestScenario3CacheHit: what was found, and what was not, is answered at once, and nothing is claimed or queued.
@@ -75,15 +69,11 @@ func TestScenario3CacheHit(t *testing.T) {
 	wantStatus(t, i.told(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
 	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
-	if resp.Pending != 0 {
-		t.Errorf("pending is %d, want 0", resp.Pending)
-	}
+	check.Same(t, "pending", resp.Pending, 0)
 	if ever, _ := i.jobs(t); ever != 2 {
 		t.Errorf("%d jobs were queued, want 2", ever)
 	}
-	if n := len(i.log.events("wolt_lock_acquired")); n != 2 {
-		t.Errorf("%d locks were taken, want 2", n)
-	}
+	check.Same(t, "locks were taken", len(i.log.events("wolt_lock_acquired")), 2)
 }
 
 // TestScenario4MultiInstance: the same as two, with an instance for each request.
@@ -104,17 +94,13 @@ func TestScenario4MultiInstance(t *testing.T) {
 	for _, i := range instances {
 		held += i.Stats().Skipped[SkipLockHeld]
 	}
-	if held != 2 {
-		t.Errorf("%d requests found the lock held, want 2", held)
-	}
+	check.Same(t, "requests found the lock held", held, 2)
 	instances[2].work(t)
 	for n := range instances {
 		other := instances[(n+1)%3] // who asked one instance may listen to another
 		wantStatus(t, other.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 	}
-	if n := p.total(); n != 1 {
-		t.Errorf("the provider was asked %d times, want once", n)
-	}
+	check.Same(t, "the provider was asked, times", p.total(), 1)
 }
 
 // TestManyRequests asks three instances 200 times each, at the same moment, for the same 50 new places.
@@ -157,8 +143,6 @@ func TestManyRequests(t *testing.T) {
 		t.Errorf("%d jobs were queued, want %d", ever, nPlaces)
 	}
 	for _, r := range places(nPlaces) {
-		if n := p.count(r.Name); n != 1 {
-			t.Errorf("%s was searched for %d times, want once", r.Name, n)
-		}
+		check.Same(t, r.Name+" was searched for, times", p.count(r.Name), 1)
 	}
 }

@@ -67,9 +67,7 @@ func TestEventsOfAHit(t *testing.T) {
 		"requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House", "status": "FOUND",
 	})
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "already_cached"})
-	if n := i.Stats().Skipped[SkipAlreadyCached]; n != 1 {
-		t.Errorf("counted %d, want 1", n)
-	}
+	check.Same(t, "counted", i.Stats().Skipped[SkipAlreadyCached], 1)
 }
 
 func TestEventsOfAHeldLock(t *testing.T) {
@@ -181,9 +179,7 @@ func TestPlaceTwice(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), wolt, func(c *Config) { c.Providers = append(c.Providers, yelp) })
 	i.work(t)
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
-	if resp.Pending != 2 {
-		t.Errorf("pending is %d, want one for each provider", resp.Pending)
-	}
+	check.Same(t, "pending", resp.Pending, 2)
 	i.told(t, "req-1")
 	resp = i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
 	for n := range resp.Results {

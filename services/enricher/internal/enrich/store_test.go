@@ -39,9 +39,7 @@ func TestStoreDown(t *testing.T) {
 		if took := time.Since(began); took > answerTime {
 			t.Errorf("answered after %s, want at most %s", took, answerTime)
 		}
-		if resp.Skipped != contracts.SkippedStoreDown {
-			t.Errorf("skipped for %q: nobody can follow the request, and the answer does not say so", resp.Skipped)
-		}
+		check.Same(t, "skipped for : nobody can follow the request, and the answer does", resp.Skipped, contracts.SkippedStoreDown)
 		if resp.Pending != 100 || i.Stats().Skipped[SkipStoreDown] != 100 {
 			t.Errorf("%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
 		}
@@ -146,9 +144,7 @@ func TestFollowersQueueAgain(t *testing.T) {
 		for _, r := range places(10) {
 			wantStatus(t, states[r.PlaceID], contracts.StatusFound)
 		}
-		if n := p.total(); n != 10 {
-			t.Errorf("the provider was asked %d times, want 10", n)
-		}
+		check.Same(t, "the provider was asked, times", p.total(), 10)
 	})
 }
 

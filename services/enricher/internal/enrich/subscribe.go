@@ -115,11 +115,10 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 		progress: progress{nonce: record.Nonce, told: make([]told, len(record.Jobs))},
 	}
 	for i, job := range record.Jobs {
-		key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
+		t, err := newTarget(job)
 		if err != nil {
 			return nil, fmt.Errorf("enricher: record of request %q: %w", requestID, err)
 		}
-		t := newTarget(job, key)
 		sub.targets, sub.places[t] = append(sub.targets, t), i
 	}
 	if sub.follower, err = s.follow(sub.targets); err != nil {
@@ -181,11 +180,13 @@ func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err 
 		if sub.Over() {
 			return Update{}, false, nil
 		}
-		t, err := sub.follower.next(ctx)
+		news, err := sub.follower.next(ctx)
 		if err != nil {
 			return Update{}, false, err
 		}
-		sub.patch(sub.places[t])
+		for _, t := range news {
+			sub.patch(sub.places[t])
+		}
 		sub.finish()
 	}
 	update = sub.queue[0]

@@ -113,9 +113,7 @@ func TestSubscription(t *testing.T) {
 		got := take(t, sub, 10)
 		sub.Close()
 		wantTypes(t, got, TypeReset, TypeSnapshot, TypeComplete)
-		if got[0].ID != "" {
-			t.Errorf("the id of a reset is %q: who comes back with it would miss the snapshot", got[0].ID)
-		}
+		check.Same(t, "the id of a reset : who comes back with it would miss the snapshot", got[0].ID, "")
 		if s := body[Snapshot](t, got[1]); s.Pending != 0 || len(s.Patches()) != 2 {
 			t.Errorf("snapshot is %+v, want two that are found", s)
 		}
@@ -206,9 +204,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 		if _, _, err := sub.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("told something: %v", err)
 		}
-		if n := p.count("Pizza House"); n != 3 {
-			t.Errorf("searched for %d times, want no more than the 3 of the first job", n)
-		}
+		check.Same(t, "searched for, times", p.count("Pizza House"), 3)
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		got = take(t, sub, 1)
 		wantStatus(t, body[contracts.ResultPatch](t, got[0]).Patch.Providers["wolt"], contracts.StatusFound)
@@ -310,9 +306,7 @@ func TestWait(t *testing.T) {
 		wantStatus(t, state(t, resp, 0), contracts.StatusFound)
 		wantStatus(t, state(t, resp, 1), contracts.StatusPending)
 		wantStatus(t, state(t, resp, 2), contracts.StatusNotFound)
-		if resp.Pending != 1 {
-			t.Errorf("%d pending, want 1", resp.Pending)
-		}
+		check.Same(t, "pending", resp.Pending, 1)
 		resp = i.ask(t, "req-2", []contracts.Restaurant{place("Slow Kitchen")}, func(r *contracts.EnrichRequest) { r.WaitMS = 60_000 })
 		if took := time.Since(began); took < 21*time.Second || took > 22*time.Second {
 			t.Errorf("answered after %s, want when the place is found, after 21 s", took)
@@ -352,12 +346,8 @@ func TestHitCostsOneRoundTrip(t *testing.T) {
 	fresh := newInstance(t, srv, &far{}) // which watches nothing
 	before := fresh.js.Conn().Stats().OutMsgs
 	resp := fresh.ask(t, "req-2", places(10))
-	if sent := fresh.js.Conn().Stats().OutMsgs - before; sent != 1 {
-		t.Errorf("%d messages were sent, want 1", sent)
-	}
-	if resp.Pending != 0 {
-		t.Errorf("%d pending: nothing was cached", resp.Pending)
-	}
+	check.Same(t, "messages were sent", fresh.js.Conn().Stats().OutMsgs-before, 1)
+	check.Same(t, "pending: nothing was cached", resp.Pending, 0)
 }
 
 // drain listens to a request until it is over.

@@ -4,18 +4,25 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
 // target is one place at one provider, as a request asks for it. A place that stands in a request more than once is one
 // target.
 type target struct {
-	job     contracts.EnrichJob // without its claim
-	key     string              // of its slot
-	results []int               // the restaurants of the request that it is about
-	seen    flight.Slot         // its slot, as it was last
+	job         contracts.EnrichJob // without its claim
+	fingerprint string              // of job
+	prepared    *match.Prepared     // of job, nil until it is needed
+	results     []int               // the restaurants of the request that it is about
+
+	keys  [2]string      // of the first slot of its place, and of the one for a description that this does not fit
+	slots [2]flight.Slot // as they were last
+	fit   [2]bool        // whether they fit, see [target.fits]
+	at    int            // which of them answers the target
 
 	state contracts.ProviderState
 	// settled: the state is what the look-up came to, whether it is an answer or not.
@@ -30,37 +37,68 @@ type target struct {
 // targets lists what a request asks for, in its order.
 func targets(req contracts.EnrichRequest, requestID string, providers []string) ([]*target, error) {
 	list := make([]*target, 0, len(req.Results)*len(providers))
-	byKey := make(map[string]*target, cap(list))
+	known := make(map[[2]string]*target, cap(list)) // by the key of the first slot and the description
 	for i, r := range req.Results {
 		for _, name := range providers {
-			key, err := contracts.EnrichSlotKey(name, r.PlaceID)
+			t, err := newTarget(contracts.EnrichJob{
+				Provider: name, PlaceID: r.PlaceID, RequestID: requestID, Name: r.Name, Address: r.Address,
+				CityText: cmp.Or(r.CityText, req.CityText), Location: r.Location, Phone: r.Phone,
+			})
 			if err != nil {
 				return nil, fmt.Errorf("enricher: results/%d: %w", i, err)
 			}
-			t := byKey[key]
-			if t == nil {
-				t = newTarget(contracts.EnrichJob{
-					Provider: name, PlaceID: r.PlaceID, RequestID: requestID, Name: r.Name, Address: r.Address,
-					CityText: cmp.Or(r.CityText, req.CityText), Location: r.Location, Phone: r.Phone,
-				}, key)
-				byKey[key] = t
+			id := [2]string{t.keys[0], t.fingerprint}
+			if known[id] == nil {
+				known[id] = t
 				list = append(list, t)
 			}
-			t.results = append(t.results, i)
+			known[id].results = append(known[id].results, i)
 		}
 	}
 	return list, nil
 }
 
-func newTarget(job contracts.EnrichJob, key string) *target {
-	return &target{job: job, key: key, state: contracts.PendingState()}
+func newTarget(job contracts.EnrichJob) (*target, error) {
+	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{job: job, fingerprint: fingerprint(job), keys: [2]string{key, contracts.EnrichVariant(key, variantOf(job.Name))}}
+	t.state = contracts.PendingState()
+	return t, nil
 }
 
-// learn takes over what a slot says. It reports an error for a result that cannot be read, and knows nothing then.
+// key is that of the slot that answers the target.
+func (t *target) key() string { return t.keys[t.at] }
+
+// claim distinguishes the claims of its slot by their descriptions.
+func (t *target) claim() string { return t.key() + "\n" + t.fingerprint }
+
+// seen is the slot that answers the target, as it was last.
+func (t *target) seen() flight.Slot { return t.slots[t.at] }
+
+// variant is the number of the slot that answers the target.
+func (t *target) variant() int {
+	if t.at == 0 {
+		return 0
+	}
+	return variantOf(t.job.Name)
+}
+
+// foreign reports whether the slot that is to answer the target is about another description.
+func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
+
+// learn takes over what one of the slots says. The first one answers the target when it fits; otherwise the other does when it fits,
+// or when the first is not free. learn reports an error for a result that cannot be read, and knows nothing then.
 func (t *target) learn(slot flight.Slot) error {
-	t.seen = slot
+	of := slices.Index(t.keys[:], slot.Key)
+	t.slots[of], t.fit[of] = slot, t.fits(slot)
+	t.at = 0
+	if !t.fit[0] && (t.fit[1] || t.slots[0].State != flight.Absent) {
+		t.at = 1
+	}
 	t.state, t.settled = contracts.PendingState(), false
-	if slot.State != flight.Done {
+	if slot = t.seen(); slot.State != flight.Done || !t.fit[t.at] {
 		return nil
 	}
 	state, err := readState(slot.Value)

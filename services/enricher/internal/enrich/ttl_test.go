@@ -37,7 +37,7 @@ func TestTTL(t *testing.T) {
 			stop()
 			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
 			check.OK(t, err)
-			results, err := i.Results(t.Context(), "wolt", []string{"id-Pizza-House", "id-unknown"})
+			results, err := i.Results(t.Context(), "wolt", contracts.EnrichRequest{Results: []contracts.Restaurant{somewhere, place("unknown")}})
 			if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
 				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
 			}

@@ -91,9 +91,7 @@ func TestWoltsBadMoment(t *testing.T) {
 			server.Fail(fault)
 			i.ask(t, "req-1", pizzaHouse())
 			wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
-			if n := i.letters(t); n != 0 {
-				t.Errorf("%d dead letters", n)
-			}
+			check.Same(t, "dead letters", i.letters(t), 0)
 		})
 	}
 }
@@ -108,9 +106,7 @@ func TestWoltRetryAfter(t *testing.T) {
 		began := time.Now()
 		i.ask(t, "req-1", pizzaHouse())
 		elapse(89 * time.Second)
-		if n := len(server.Calls()); n != 1 {
-			t.Errorf("%d calls within the pause, want the one that was refused", n)
-		}
+		check.Same(t, "calls within the pause", len(server.Calls()), 1)
 		wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
 		if took := time.Since(began); took < 90*time.Second || took > 95*time.Second {
 			t.Errorf("found after %s, want right after 90 s", took)
@@ -144,9 +140,7 @@ func TestWoltBacklog(t *testing.T) {
 			t.Fatalf("took %s: there was no backlog", took)
 		}
 		stop() // who listens may be told before the worker has counted
-		if n := i.letters(t); n != 0 {
-			t.Errorf("%d dead letters: nobody failed", n)
-		}
+		check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
 		if stats := i.Stats(); stats.NotFound != int64(total) || stats.ProviderCalls != int64(total) || stats.Jobs != int64(total) {
 			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
 		}

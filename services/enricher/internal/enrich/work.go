@@ -45,6 +45,9 @@ const (
 	minHeldSnooze = 500 * time.Millisecond
 	maxHeldSnooze = 5 * time.Second
 
+	// reasonReplaced is why a job is skipped whose place is looked up by another description meanwhile.
+	reasonReplaced = "replaced"
+
 	// expiryLate is by how much the server may be late to remove a lease.
 	expiryLate = 350 * time.Millisecond
 )
@@ -89,7 +92,9 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	claim, err := s.flight.Resume(ctx, t.key, job.Args.Claim, flight.ResumeOptions{Attempt: job.Attempt, TTL: s.cfg.LeaseTTL, Yield: true})
+	claim, err := s.flight.Resume(ctx, t.key(), job.Args.Claim, flight.ResumeOptions{
+		Attempt: job.Attempt, Fingerprint: t.fingerprint, TTL: s.cfg.LeaseTTL, Yield: true,
+	})
 	var taken *flight.TakenError
 	switch {
 	case errors.As(err, &taken) && taken.Slot.State == flight.Pending:
@@ -98,10 +103,13 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	case errors.As(err, &taken):
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Slot.State.String()))
 		return nil
+	case errors.Is(err, kvlock.ErrMismatch):
+		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", reasonReplaced))
+		return nil
 	case unusable(err):
 		return worker.Cancel(err)
 	case err != nil:
-		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err))
+		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key(), err))
 	}
 
 	_, stop := claim.AutoRenew(ctx, s.cfg.LeaseTTL)
@@ -144,11 +152,11 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	if s.providers[job.Provider] == nil {
 		return nil, fmt.Errorf("%w %q in a job: have %q", ErrUnknownProvider, job.Provider, s.names)
 	}
-	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
-	if err != nil {
-		return nil, err
+	t, err := newTarget(job)
+	if err == nil && job.Variant > 0 { // also that of a version that numbers them otherwise
+		t.at, t.keys[1] = 1, contracts.EnrichVariant(t.keys[0], job.Variant)
 	}
-	return newTarget(job, key), nil
+	return t, err
 }
 
 // lookUp asks the provider and decides. A panic of either is an error: the claim is put back after it, as after others.
@@ -159,10 +167,7 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 		}
 		s.counters.providerCalls.Add(1)
 	}()
-	place := match.Place{Name: t.job.Name, Address: t.job.Address, City: t.job.CityText, Phone: t.job.Phone}
-	if l := t.job.Location; l != nil {
-		place.Location = &match.Point{Lat: l.Lat, Lng: l.Lng}
-	}
+	place := placeOf(t.job)
 	venues, err := s.providers[t.job.Provider].Search(ctx, place)
 	if err != nil {
 		return contracts.EnrichResult{}, err
@@ -206,21 +211,22 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {
-		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key, err))
+		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key(), err))
 	}
 	ttl := s.ttl(result.Outcome)
 	_, err = claim.Complete(ctx, value, ttl)
 	if errors.Is(err, kvlock.ErrLost) {
-		claim, err = s.flight.Resume(ctx, t.key, claim.Ref(), flight.ResumeOptions{TTL: s.cfg.LeaseTTL, Yield: true})
+		options := flight.ResumeOptions{Fingerprint: t.fingerprint, TTL: s.cfg.LeaseTTL, Yield: true}
+		claim, err = s.flight.Resume(ctx, t.key(), claim.Ref(), options)
 		if err == nil {
 			_, err = claim.Complete(ctx, value, ttl)
 		}
-		if errors.Is(err, flight.ErrTaken) {
+		if errors.Is(err, flight.ErrTaken) || errors.Is(err, kvlock.ErrMismatch) {
 			return nil
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("enricher: store the result of %s: %w", t.key, err)
+		return fmt.Errorf("enricher: store the result of %s: %w", t.key(), err)
 	}
 	s.counters.outcome(result.Outcome)
 	return nil

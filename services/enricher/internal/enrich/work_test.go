@@ -64,9 +64,7 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			if p.total() != 3 || i.letters(t) != 0 {
 				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
 			}
-			if n := len(i.log.events("wolt_provider_fail")); n != 2 {
-				t.Errorf("%d failures were logged, want 2", n)
-			}
+			check.Same(t, "failures were logged", len(i.log.events("wolt_provider_fail")), 2)
 		})
 	}
 }
@@ -101,9 +99,7 @@ func TestProviderFailsForGood(t *testing.T) {
 			if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
 				t.Errorf("told %+v, want PENDING because of the provider", got)
 			}
-			if p.total() != c.calls {
-				t.Errorf("asked %d times, want %d", p.total(), c.calls)
-			}
+			check.Same(t, "asked, times", p.total(), c.calls)
 			elapse(time.Second) // the dead letter comes after the result
 			letter := deadLetter(t, i)
 			if letter.Reason != c.reason || letter.Attempts != c.calls || (letter.Stack != "") != c.stack {
@@ -131,9 +127,7 @@ func TestAmbiguous(t *testing.T) {
 	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonAmbiguous {
 		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
 	}
-	if n := i.letters(t); n != 0 {
-		t.Errorf("%d dead letters: nobody failed", n)
-	}
+	check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
 }
 
 // TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt.
@@ -218,9 +212,7 @@ func TestClaimLostInMidSearch(t *testing.T) {
 		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
 		elapse(time.Minute)
-		if p.total() != 1 {
-			t.Errorf("asked %d times, want once", p.total())
-		}
+		check.Same(t, "asked, times", p.total(), 1)
 	})
 }
 
@@ -241,9 +233,7 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
 		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		elapse(time.Minute)
-		if p.total() != 1 {
-			t.Errorf("asked %d times, want once", p.total())
-		}
+		check.Same(t, "asked, times", p.total(), 1)
 	})
 }
 
@@ -281,9 +271,7 @@ func TestRedelivery(t *testing.T) {
 			t.Errorf("a delivery after the result came to %v, want nothing to do", err)
 		}
 		wantStatus(t, first.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		if p.total() != 1 {
-			t.Errorf("asked %d times, want once", p.total())
-		}
+		check.Same(t, "asked, times", p.total(), 1)
 	})
 }
 
@@ -342,11 +330,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the second instance took %s, want no wait", took)
 		}
-		if attempt != 1 {
-			t.Errorf("it was attempt %d, want the first still", attempt)
-		}
-		if n := len(first.log.events("wolt_provider_fail")); n != 0 {
-			t.Errorf("%d failures were logged: the provider did nothing wrong", n)
-		}
+		check.Same(t, "it was attempt", attempt, 1)
+		check.Same(t, "failures were logged: the provider did nothing wrong", len(first.log.events("wolt_provider_fail")), 0)
 	})
 }

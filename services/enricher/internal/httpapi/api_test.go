@@ -77,9 +77,7 @@ func TestBadInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, _ := i.problem(t, http.MethodPost, "/v1/enrich", c.body)
-			if p.Status != c.status {
-				t.Errorf("status is %d, want %d", p.Status, c.status)
-			}
+			check.Same(t, "status", p.Status, c.status)
 			var fields []string
 			for _, e := range p.Errors {
 				fields = append(fields, e.Path)
@@ -98,9 +96,7 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		if n := i.service.Stats().Requests; n != 0 {
-			t.Errorf("%d bad requests got through", n)
-		}
+		check.Same(t, "bad requests got through", i.service.Stats().Requests, 0)
 	})
 	p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait=soon", `{"results":[]}`)
 	if p.Status != 400 || len(p.Errors) != 1 || p.Errors[0].Path != "?wait" {

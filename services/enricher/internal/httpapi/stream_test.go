@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -50,16 +51,12 @@ func open(t *testing.T, i *instance, last string) stream {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/requests/r/events", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if last != "" {
 		req.Header.Set("Last-Event-ID", last)
 	}
 	resp, err := i.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { resp.Body.Close() })
 	return stream{resp.Body, resp.StatusCode, resp.Header}
 }
@@ -94,9 +91,7 @@ func TestEventStream(t *testing.T) {
 	var raw strings.Builder
 	for !strings.Contains(raw.String(), ": heartbeat\n\n: heartbeat\n\n") {
 		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		raw.WriteString(line)
 	}
 	if !strings.HasPrefix(raw.String(), "retry: 2000\n\nid: ") {
@@ -134,9 +129,7 @@ func TestEventStream(t *testing.T) {
 	if diff := cmp.Diff([]string{"reset", "snapshot", "complete"}, kinds(list)); diff != "" {
 		t.Errorf("stale (-want +got):\n%s", diff)
 	}
-	if list[0].id != "" {
-		t.Errorf("the id of the reset is %q, want none", list[0].id)
-	}
+	check.Same(t, "the id of the reset", list[0].id, "")
 }
 
 // TestSnapshotByRequest: those who poll get it as JSON.
@@ -176,16 +169,12 @@ func TestPlainWebSocket(t *testing.T) {
 		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
 	for _, when := range []string{"while it changes", "when it is known"} {
 		conn, _, err := dial(t, i, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if when == "while it changes" {
 			let()
 		}
 		kind, data, err := conn.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if diff := cmp.Diff(frame, string(data)); diff != "" || kind != websocket.MessageText {
 			t.Errorf("%s, %v (-want +got):\n%s", when, kind, diff)
 		}
@@ -210,9 +199,7 @@ func TestResumableWebSocket(t *testing.T) {
 	} {
 		i.ask(t, contracts.EnrichRequest{Results: []contracts.Restaurant{one}, WaitMS: 30_000})
 		conn, _, err := dial(t, i, c.query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var got []string
 		for {
 			_, data, err := conn.Read(t.Context())
@@ -238,9 +225,7 @@ func TestResumableWebSocket(t *testing.T) {
 		}
 	}
 	conn, _, err := dial(t, i, "?last_event_id="+snapshot, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, data, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 		t.Errorf("after the end it is %s, %v, want a normal end", data, err)
 	}
@@ -272,13 +257,9 @@ func TestTalkingClient(t *testing.T) {
 	t.Parallel()
 	i, _ := begin(t, options{})
 	conn, _, err := dial(t, i, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer conn.CloseNow()
-	if err := conn.Write(t.Context(), websocket.MessageText, []byte("hello")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, conn.Write(t.Context(), websocket.MessageText, []byte("hello")))
 	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
 		t.Errorf("it ends with %v, want a policy violation", err)
 	}
@@ -299,22 +280,16 @@ func TestShutdownEndsStreams(t *testing.T) {
 	shut := &instance{Server: server}
 	resp := open(t, shut, "")
 	polite, _, err := dial(t, shut, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	deaf, _, err := dial(t, shut, "", nil) // does not answer
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer deaf.CloseNow()
 	farewell := make(chan error, 1)
 	go func() {
 		_, _, err := polite.Read(t.Context())
 		farewell <- err
 	}()
-	if err := server.Config.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, server.Config.Shutdown(t.Context()), nil)
 	if list := read(t, resp); len(list) != 1 {
 		t.Errorf("the stream had %q", kinds(list))
 	}
@@ -337,19 +312,13 @@ func TestSlowReader(t *testing.T) {
 		<-served
 	})
 	slow, err := listener.DialContext(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer slow.Close()
-	if _, err := io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n")))
 	client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://localhost/v1/requests/r/events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	let()
 	if diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body))); diff != "" {

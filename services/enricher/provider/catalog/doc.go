@@ -19,7 +19,7 @@
 //
 // In JSON, latitude and longitude may also stand in an object "location". A file with
 // rows that cannot be used is refused, and the [LoadError] names every such row with
-// its line; with OnBadRow set, they are left out instead.
+// its line.
 //
 // # Search
 //

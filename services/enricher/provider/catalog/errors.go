@@ -18,8 +18,7 @@ const maxRowErrors = 1000
 
 // RowError is the error of one row.
 type RowError struct {
-	// Line is the line of the file that the row starts on, from 1; in a list of
-	// venues, the place in the list.
+	// Line is the line of the file that the row starts on, from 1.
 	Line int
 
 	// Problems are what is wrong.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
-	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
 
@@ -37,20 +36,4 @@ func ExampleLoadError() {
 	// 2 of the rows cannot be used:
 	//   line 2: one of lat and lng is missing
 	//   line 3: the id is missing
-}
-
-func ExampleFromVenues() {
-	c, err := catalog.FromVenues([]provider.Venue{
-		{ID: "giraffe", Place: match.Place{Name: "Giraffe"}},
-	}, catalog.Config{URLTemplate: "https://example.com/order/{id}"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-
-	venues, err := c.Search(context.Background(), match.Place{Name: "Giraffe Noodle Bar"})
-	fmt.Println(venues[0].URL, err)
-
-	// Output:
-	// https://example.com/order/giraffe <nil>
 }

@@ -31,9 +31,6 @@ func Open(path string, config Config) (*Catalog, error) {
 // Read loads what [Open] loads, from a reader.
 func Read(r io.Reader, config Config) (*Catalog, error) {
 	config = config.withDefaults()
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
 
 	data, err := io.ReadAll(io.LimitReader(r, config.MaxBytes+1))
 	if err != nil {
@@ -56,30 +53,8 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 			return nil, err
 		}
 
-		v := r.venue(config)
+		v := r.venue()
 		if err := b.add(v, r.line, r.problems); err != nil {
-			return nil, err
-		}
-	}
-	return b.build()
-}
-
-// FromVenues makes a catalogue of venues that are at hand, which must not be changed
-// afterwards. The bounds and rules of a file hold; a URL that is empty is filled in.
-func FromVenues(venues []provider.Venue, config Config) (*Catalog, error) {
-	config = config.withDefaults()
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
-
-	b := newBuilder(config)
-
-	for i, v := range venues {
-		if v.URL == "" {
-			v.URL = config.fillURL(v.ID, v.Name, v.City)
-		}
-
-		if err := b.add(v, i+1, problems(v)); err != nil {
 			return nil, err
 		}
 	}
@@ -138,15 +113,11 @@ func (b *builder) add(v provider.Venue, line int, problems []string) error {
 		b.lines[v.ID] = line
 	}
 
-	bad := RowError{Line: line, Problems: problems}
-
 	switch {
 	case len(problems) == 0:
 		b.venues = append(b.venues, v)
-	case b.config.OnBadRow != nil:
-		b.config.OnBadRow(bad)
 	case len(b.bad.Rows) < maxRowErrors:
-		b.bad.Rows = append(b.bad.Rows, bad)
+		b.bad.Rows = append(b.bad.Rows, RowError{Line: line, Problems: problems})
 	default:
 		b.bad.More++
 	}

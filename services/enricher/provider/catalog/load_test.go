@@ -65,17 +65,8 @@ func TestReadFormats(t *testing.T) {
 func TestURLOfAVenueThatHasNone(t *testing.T) {
 	t.Parallel()
 
-	tests := map[string]string{
-		"": "https://catalog.invalid/venues/a%2Fb",
-		"https://example.com/{city}/{name}?id={id}": "https://example.com/Tel%20Aviv/Caf%C3%A9%20Nord?id=a%2Fb",
-	}
-
-	for template, want := range tests {
-		c := read(t, "id,name,city\na/b,Café Nord,Tel Aviv\n", catalog.Config{URLTemplate: template})
-		if got := find(t, c, match.Place{Name: "Nord"})[0].URL; got != want {
-			t.Errorf("template %q makes %s, want %s", template, got, want)
-		}
-	}
+	c := read(t, "id,name,city\na/b,Café Nord,Tel Aviv\n", catalog.Config{})
+	check.Equal(t, "https://catalog.invalid/venues/a%2Fb", find(t, c, match.Place{Name: "Nord"})[0].URL)
 }
 
 func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
@@ -152,14 +143,6 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 					t.Errorf("the error does not hold %q:\n%v", row.Error(), err)
 				}
 			}
-
-			// The same file can be loaded without them.
-			var left []catalog.RowError
-
-			_, err = catalog.Read(strings.NewReader(test.file), catalog.Config{OnBadRow: func(e catalog.RowError) { left = append(left, e) }})
-			check.OK(t, err)
-
-			check.Equal(t, test.want, left)
 		})
 	}
 }
@@ -216,7 +199,7 @@ func TestOpen(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600))
 
 	c, err := catalog.Open(path, catalog.Config{})
-	if err != nil || c.Len() != 1 || c.Name() != "catalog" {
+	if err != nil || c.Name() != "catalog" {
 		t.Errorf("Open = %v, %v", c, err)
 	}
 
@@ -226,41 +209,6 @@ func TestOpen(t *testing.T) {
 
 	if _, err := catalog.Open(path, catalog.Config{MaxBytes: 3}); !strings.Contains(fmt.Sprint(err), "venues.csv") {
 		t.Errorf("error %v does not name the file", err)
-	}
-}
-
-func TestFromVenues(t *testing.T) {
-	t.Parallel()
-
-	c, err := catalog.FromVenues([]provider.Venue{
-		giraffe(), {ID: "8", Place: match.Place{Name: "Giraffe Two"}},
-	}, catalog.Config{Name: "shelf", URLTemplate: "https://example.com/{id}"})
-	if err != nil || c.Name() != "shelf" {
-		t.Fatalf("FromVenues = %v, %v", c, err)
-	}
-
-	if got := find(t, c, match.Place{Name: "Giraffe"}); got[0].URL != giraffe().URL || got[1].URL != "https://example.com/8" {
-		t.Errorf("venues = %+v", got)
-	}
-
-	_, err = catalog.FromVenues([]provider.Venue{giraffe(), giraffe(), {}}, catalog.Config{})
-	check.Equal(t, []catalog.RowError{
-		{Line: 2, Problems: []string{`the id "7" is that of line 1 as well`}},
-		{Line: 3, Problems: []string{"the id is missing", "the name is missing"}},
-	}, rowErrors(t, err))
-}
-
-func TestConfigurationsThatAreRefused(t *testing.T) {
-	t.Parallel()
-
-	_, err := catalog.FromVenues(nil, catalog.Config{
-		MaxBytes: -1, MaxCandidates: -1, MaxVenues: -1, Name: "My Catalogue", URLTemplate: "ftp://example.com/{slug}",
-	})
-
-	for _, says := range []string{"MaxBytes", "MaxCandidates", "MaxVenues", "My Catalogue", "{slug}", "ftp://"} {
-		if !strings.Contains(fmt.Sprint(err), says) {
-			t.Errorf("error does not speak of %s:\n%v", says, err)
-		}
 	}
 }
 
@@ -275,11 +223,14 @@ func FuzzRead(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, file []byte) {
-		c, err := catalog.Read(bytes.NewReader(file), catalog.Config{OnBadRow: func(e catalog.RowError) {
-			if e.Line < 1 || len(e.Problems) == 0 || strings.Count(string(file), "\n")+1 < e.Line {
-				t.Errorf("bad row %+v of %q", e, file)
+		c, err := catalog.Read(bytes.NewReader(file), catalog.Config{})
+		if bad, ok := errors.AsType[*catalog.LoadError](err); ok {
+			for _, e := range bad.Rows {
+				if e.Line < 1 || len(e.Problems) == 0 || strings.Count(string(file), "\n")+1 < e.Line {
+					t.Errorf("bad row %+v of %q", e, file)
+				}
 			}
-		}})
+		}
 		if err != nil {
 			return
 		}

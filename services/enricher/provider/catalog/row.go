@@ -3,8 +3,10 @@ package catalog
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -66,8 +68,11 @@ func clean(value string) string {
 	})
 }
 
+// noURL begins the URL of a venue that has none: an address that leads nowhere by definition (RFC 2606).
+const noURL = "https://catalog.invalid/venues/"
+
 // venue checks a row. It is only usable when the row has no problems afterwards.
-func (r *row) venue(config Config) provider.Venue {
+func (r *row) venue() provider.Venue {
 	f := r.fields
 	sum := sha256.Sum256(r.raw)
 
@@ -81,7 +86,7 @@ func (r *row) venue(config Config) provider.Venue {
 		URL: f[colURL],
 	}
 	if v.URL == "" {
-		v.URL = config.fillURL(v.ID, v.Name, v.City)
+		v.URL = noURL + url.PathEscape(v.ID)
 	}
 
 	if !r.unreadable {
@@ -115,6 +120,23 @@ func problems(v provider.Venue) []string {
 		list = append(list, fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng))
 	}
 	return list
+}
+
+// checkURL accepts what a customer may be sent to.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+
+	switch {
+	case err != nil:
+		return errors.New("it does not parse as a URL")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("it does not start with https:// or http://")
+	case u.Hostname() == "":
+		return errors.New("it has no host")
+	case u.User != nil:
+		return errors.New("it holds a user name")
+	}
+	return nil
 }
 
 // location reads latitude and longitude. 0,0 says that they were not filled in.

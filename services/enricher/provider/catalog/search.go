@@ -16,6 +16,9 @@ import (
 // keys come first, and the first one is looked at whatever its length.
 const maxScan = 150_000
 
+// maxCandidates bounds the venues that a search returns.
+const maxCandidates = 50
+
 // What each agreement is worth beside the names, which are worth namesWorth when they
 // agree in all. It only orders candidates; the matcher judges them.
 const (
@@ -58,7 +61,7 @@ func (t *tally) reset() {
 	t.hits = t.hits[:0]
 }
 
-// Search returns the venues likeliest to be the place, the best first, at most MaxCandidates. They share a word or sound of
+// Search returns the venues likeliest to be the place, the best first, at most maxCandidates. They share a word or sound of
 // the name, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no
 // venue shares any. It makes no request and takes a few milliseconds at most.
 //
@@ -194,18 +197,17 @@ func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
 	}
 
 	better := func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at)) }
-	most := c.config.MaxCandidates
-	list := make([]scored, 0, most+1)
+	list := make([]scored, 0, maxCandidates+1)
 
 	for _, h := range hits {
 		s := scored{h.at, score(h)}
-		if len(list) == most && better(list[most-1], s) < 0 {
+		if len(list) == maxCandidates && better(list[maxCandidates-1], s) < 0 {
 			continue
 		}
 
 		at, _ := slices.BinarySearchFunc(list, s, better)
 		list = slices.Insert(list, at, s)
-		list = list[:min(len(list), most)]
+		list = list[:min(len(list), maxCandidates)]
 	}
 
 	venues := make([]provider.Venue, len(list))

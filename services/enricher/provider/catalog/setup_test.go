@@ -1,6 +1,8 @@
 package catalog_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -20,6 +22,29 @@ func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
 	t.Helper()
 
 	c, err := catalog.Read(strings.NewReader(file), config)
+	check.OK(t, err)
+	return c
+}
+
+// stocked loads a file of the venues.
+func stocked(t testing.TB, venues []provider.Venue) *catalog.Catalog {
+	t.Helper()
+
+	var file bytes.Buffer
+
+	rows := json.NewEncoder(&file)
+	for _, v := range venues {
+		row := map[string]any{
+			"id": v.ID, "name": v.Name, "address": v.Address, "aliases": v.Aliases, "city": v.City, "phone": v.Phone,
+		}
+		if v.Location != nil {
+			row["location"] = map[string]float64{"lat": v.Location.Lat, "lng": v.Location.Lng}
+		}
+
+		check.OK(t, rows.Encode(row))
+	}
+
+	c, err := catalog.Read(&file, catalog.Config{})
 	check.OK(t, err)
 	return c
 }

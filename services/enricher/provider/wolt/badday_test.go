@@ -257,9 +257,7 @@ func TestDeadlines(t *testing.T) {
 				_, err := client.Search(ctx, pizzaHouse)
 				wantFailure(t, err, provider.KindTimeout)
 
-				if took := time.Since(began); took != test.want {
-					t.Errorf("took %s of fake time, want %s", took, test.want)
-				}
+				check.Same(t, "took of fake time", time.Since(began), test.want)
 			}, func(c *wolt.Config) { c.CallTimeout, c.Timeout = test.call, test.search })
 		})
 	}

@@ -178,7 +178,5 @@ func wantCityCalls(t *testing.T, server *wolttest.Server, want int) {
 		}
 	}
 
-	if got != want {
-		t.Errorf("the cities were asked for %d times, want %d", got, want)
-	}
+	check.Same(t, "the cities were asked for, times", got, want)
 }

@@ -66,7 +66,7 @@ func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 func (c *Client) fetchCities(ctx context.Context) (*cityList, error) {
 	var list *cityList
 
-	r := request{language: c.config.LinkLanguage, method: http.MethodGet, path: "/v1/cities"}
+	r := request{language: languages[0], method: http.MethodGet, path: "/v1/cities"}
 	err := c.call(ctx, r, func(body []byte) error {
 		decoded, err := decodeCities(body, c.config.MaxCities)
 		if err != nil {

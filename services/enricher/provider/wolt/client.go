@@ -2,12 +2,13 @@ package wolt
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"math"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -22,6 +23,7 @@ var _ provider.Limited = (*Client)(nil)
 // enough for a process: the pauses and the breaker are the Client's.
 type Client struct {
 	base   string
+	id     string // of this installation, as Wolt wants one
 	cities *cityStore
 	config Config
 	guard  *guard
@@ -47,6 +49,7 @@ func New(config Config) (*Client, error) {
 		base:   strings.TrimRight(config.BaseURL, "/"),
 		cities: newCityStore(),
 		config: config,
+		id:     uuid.NewString(),
 		guard:  newGuard(config),
 		http: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -97,7 +100,7 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 		return nil, c.ended(ctx)
 	}
 
-	queries := plan(place, c.config.Languages, c.config.MaxCalls)
+	queries := plan(place, languages, c.config.MaxCalls)
 	if len(queries) == 0 {
 		return nil, c.fail(provider.KindUnsupported, "the place has no name to search for", nil)
 	}
@@ -131,16 +134,10 @@ func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city,
 		return *place.Location, near, nil
 	}
 
-	name := place.City
-	if slug, ok := c.config.CityAliases[name]; ok {
-		name = slug
-	}
-
-	near, ok := cities.named(name)
+	near, ok := cities.named(place.City)
 	if !ok {
 		return match.Point{}, city{}, c.fail(provider.KindUnsupported, fmt.Sprintf(
-			"the place has no location, and %q is not one city of the provider's: give a location, or the city in CityAliases",
-			place.City), nil)
+			"the place has no location, and %q is not one city of the provider's: give a location", place.City), nil)
 	}
 	return near.location, near, nil
 }
@@ -167,13 +164,4 @@ func (c *Client) follow(
 			"%d venues of the answers cannot be read, and the place may be among them", g.broken), nil)
 	}
 	return g.venues, nil
-}
-
-// newUUID makes a random UUID (RFC 9562, version 4).
-func newUUID() string {
-	var b [16]byte
-
-	_, _ = rand.Read(b[:]) // Never fails.
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

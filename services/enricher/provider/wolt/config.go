@@ -18,28 +18,35 @@ const (
 	defaultBurst           = 2
 	defaultCallTimeout     = 8 * time.Second
 	defaultCitiesTTL       = 24 * time.Hour
-	defaultClientVersion   = "1.16.125"
-	defaultLinkBase        = "https://wolt.com"
 	defaultMaxBodyBytes    = 8 << 20
 	defaultMaxCalls        = 4
 	defaultMaxCities       = 5000
-	defaultMaxRetryAfter   = 5 * time.Minute
 	defaultRate            = 2
-	defaultRateLimitPause  = 30 * time.Second
 	defaultTimeout         = 20 * time.Second
-	defaultUserAgent       = "expediter-enricher/1"
 )
+
+const (
+	// clientVersion is the version of Wolt's own client. Versions that are too old are refused (HTTP 430 or 410).
+	clientVersion = "1.16.125"
+	// linkBase is what the links start with: pages in English.
+	linkBase = "https://wolt.com/en/"
+	// maxRetryAfter bounds how long an answer may make us wait.
+	maxRetryAfter = 5 * time.Minute
+	// rateLimitPause is how long no call is made after an answer 429 without a Retry-After.
+	rateLimitPause = 30 * time.Second
+	userAgent      = "expediter-enricher/1"
+)
+
+// languages are the languages in which venues are asked for. A place whose name is written in the script of one of them is
+// asked for in that one first.
+var languages = []string{"en", "he"}
 
 // Config sets up a [Client]. Only BaseURL has no default.
 type Config struct {
-	// AllowHTTP permits a plain http BaseURL that is not on this machine, such as a
-	// proxy inside a cluster. Defaults to false: https, or http to loopback.
-	AllowHTTP bool
-
 	// BaseURL is where the API is: scheme, host and optionally a path, to which
 	// /v1/pages/search and /v1/cities are added. Wolt's terms forbid systematic
 	// automated retrieval, so this must be an address that its operator allows you
-	// to use this way. Defaults to nothing: there is no host to hit by accident.
+	// to use this way; plain http is only for this machine. Defaults to nothing: there is no host to hit by accident.
 	BaseURL string
 
 	// BreakerFailures is the number of failed calls in a row after which no call is
@@ -62,32 +69,9 @@ type Config struct {
 	// lives. Defaults to 24 h.
 	CitiesTTL time.Duration
 
-	// CityAliases maps names of cities, as callers write them, to the slugs of Wolt: "Tel Aviv-Yafo" to tel-aviv. It is used
-	// for places without a location. Defaults to none.
-	CityAliases map[string]string
-
-	// ClientID is sent as x-wolt-web-clientid, a UUID for each installation.
-	// Defaults to a random one for each Client.
-	ClientID string
-
-	// ClientVersion is sent as client-version. Wolt refuses versions that are too old (HTTP 430 or 410). Defaults to
-	// 1.16.125.
-	ClientVersion string
-
 	// Confident reports whether the venues found so far decide the search, so that the remaining queries of the plan are
 	// left out. Defaults to the matcher deciding FOUND.
 	Confident func(place match.Place, venues []provider.Venue) bool
-
-	// Languages are the languages in which venues are asked for, as app-language.
-	// A place whose name is written in the script of one of them is asked for in
-	// that one first. Defaults to en and he.
-	Languages []string
-
-	// LinkBase is what the links start with. Defaults to https://wolt.com.
-	LinkBase string
-
-	// LinkLanguage is the language of the pages that are linked to. Defaults to en.
-	LinkLanguage string
 
 	// Logger gets what is not an error of the search: a list of cities that could
 	// not be refreshed, a breaker that opened. Defaults to none.
@@ -102,15 +86,9 @@ type Config struct {
 	// MaxCities bounds the list of cities. Defaults to 5000.
 	MaxCities int
 
-	// MaxRetryAfter bounds how long an answer may make us wait. Defaults to 5 min.
-	MaxRetryAfter time.Duration
-
 	// Rate is how many calls may be made per second, by the Clients of all processes
 	// together: see Limits and Turn. Defaults to 2.
 	Rate float64
-
-	// RateLimitPause is how long no call is made after an answer 429 without a Retry-After. Defaults to 30 s.
-	RateLimitPause time.Duration
 
 	// Timeout bounds a whole search: waiting for turns, the list of cities, all calls.
 	// No more than Rate x Timeout / (2 x MaxCalls) searches are to be under way, five by
@@ -124,9 +102,6 @@ type Config struct {
 	// Turn waits before each call until Rate and Burst allow one, or ctx ends. Defaults
 	// to no wait: the caller of Search sees to the rate.
 	Turn func(ctx context.Context) error
-
-	// UserAgent identifies this service to Wolt. Defaults to expediter-enricher/1.
-	UserAgent string
 }
 
 // withDefaults returns the configuration with every zero field filled in.
@@ -136,22 +111,12 @@ func (c Config) withDefaults() Config {
 	c.Burst = orDefault(c.Burst, defaultBurst)
 	c.CallTimeout = orDefault(c.CallTimeout, defaultCallTimeout)
 	c.CitiesTTL = orDefault(c.CitiesTTL, defaultCitiesTTL)
-	c.ClientVersion = orDefault(c.ClientVersion, defaultClientVersion)
-	c.LinkBase = orDefault(c.LinkBase, defaultLinkBase)
-	c.LinkLanguage = orDefault(c.LinkLanguage, "en")
 	c.Logger = orDefault(c.Logger, slog.New(slog.DiscardHandler))
 	c.MaxBodyBytes = orDefault(c.MaxBodyBytes, defaultMaxBodyBytes)
 	c.MaxCalls = orDefault(c.MaxCalls, defaultMaxCalls)
 	c.MaxCities = orDefault(c.MaxCities, defaultMaxCities)
-	c.MaxRetryAfter = orDefault(c.MaxRetryAfter, defaultMaxRetryAfter)
 	c.Rate = orDefault(c.Rate, defaultRate)
-	c.RateLimitPause = orDefault(c.RateLimitPause, defaultRateLimitPause)
 	c.Timeout = orDefault(c.Timeout, defaultTimeout)
-	c.UserAgent = orDefault(c.UserAgent, defaultUserAgent)
-
-	if c.ClientID == "" {
-		c.ClientID = newUUID()
-	}
 
 	if c.Turn == nil {
 		c.Turn = func(context.Context) error { return nil }
@@ -159,10 +124,6 @@ func (c Config) withDefaults() Config {
 
 	if c.Confident == nil {
 		c.Confident = matched
-	}
-
-	if len(c.Languages) == 0 {
-		c.Languages = []string{"en", "he"}
 	}
 	return c
 }

@@ -15,30 +15,28 @@ func TestNewNeedsABaseURL(t *testing.T) {
 	t.Parallel()
 
 	tests := map[string]struct {
-		url   string
-		allow bool
-		ok    bool
+		url string
+		ok  bool
 	}{
-		"missing":             {"", false, false},
-		"https":               {"https://wolt.example.com/api", false, true},
-		"loopback name":       {"http://localhost:8080", false, true},
-		"loopback address":    {"http://127.0.0.1:8080/", false, true},
-		"loopback of IPv6":    {"http://[::1]:8080", false, true},
-		"plain http":          {"http://wolt.example.com", false, false},
-		"plain http, allowed": {"http://wolt.example.com", true, true},
-		"another scheme":      {"file:///etc/passwd", true, false},
-		"no scheme":           {"wolt.example.com", true, false},
-		"no host":             {"https:///v1", true, false},
-		"password":            {"https://me:secret@wolt.example.com", true, false},
-		"query":               {"https://wolt.example.com/?a=b", true, false},
-		"nonsense":            {"https://wolt example.com:secret/", true, false},
+		"missing":          {"", false},
+		"https":            {"https://wolt.example.com/api", true},
+		"loopback name":    {"http://localhost:8080", true},
+		"loopback address": {"http://127.0.0.1:8080/", true},
+		"loopback of IPv6": {"http://[::1]:8080", true},
+		"plain http":       {"http://wolt.example.com", false},
+		"another scheme":   {"file:///etc/passwd", false},
+		"no scheme":        {"wolt.example.com", false},
+		"no host":          {"https:///v1", false},
+		"password":         {"https://me:secret@wolt.example.com", false},
+		"query":            {"https://wolt.example.com/?a=b", false},
+		"nonsense":         {"https://wolt example.com:secret/", false},
 	}
 
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
-			client, err := wolt.New(wolt.Config{AllowHTTP: test.allow, BaseURL: test.url})
+			client, err := wolt.New(wolt.Config{BaseURL: test.url})
 			if test.ok {
 				check.OK(t, err)
 
@@ -60,16 +58,13 @@ func TestNewReportsEverythingAtOnce(t *testing.T) {
 
 	_, err := wolt.New(wolt.Config{
 		BaseURL: "ftp://x", BreakerFailures: -1, BreakerPause: -1, Burst: -1, CallTimeout: -time.Second, CitiesTTL: -1,
-		ClientID: "a\r\nb", ClientVersion: "é", Languages: []string{"en", "e n"}, LinkBase: "wolt", LinkLanguage: "..",
-		MaxBodyBytes: -1, MaxCalls: -1, MaxCities: -1, MaxRetryAfter: -1, Rate: math.NaN(), RateLimitPause: -1, Timeout: -1,
-		UserAgent: "\x00",
+		MaxBodyBytes: -1, MaxCalls: -1, MaxCities: -1, Rate: math.NaN(), Timeout: -1,
 	})
 	wantFailure(t, err, provider.KindMisconfigured)
 
 	for _, name := range []string{
-		"BaseURL", "BreakerFailures", "BreakerPause", "Burst", "CallTimeout", "CitiesTTL", "ClientID", "ClientVersion",
-		`"e n"`, "LinkBase", `".."`, "MaxBodyBytes", "MaxCalls", "MaxCities", "MaxRetryAfter", "Rate is", "RateLimitPause",
-		"Timeout", "UserAgent",
+		"BaseURL", "BreakerFailures", "BreakerPause", "Burst", "CallTimeout", "CitiesTTL",
+		"MaxBodyBytes", "MaxCalls", "MaxCities", "Rate is", "Timeout",
 	} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("error does not name %s:\n%v", name, err)

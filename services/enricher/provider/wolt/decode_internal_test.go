@@ -120,23 +120,8 @@ func TestPoint(t *testing.T) {
 func TestLink(t *testing.T) {
 	t.Parallel()
 
-	tests := map[string]struct {
-		base, language, country, city, slug string
-		want                                string
-	}{
-		"plain":          {"https://wolt.com", "en", "ISR", "tel-aviv", "giraffe", "https://wolt.com/en/isr/tel-aviv/restaurant/giraffe"},
-		"trailing slash": {"https://wolt.com/", "he", "ISR", "haifa", "x", "https://wolt.com/he/isr/haifa/restaurant/x"},
-		"escaped":        {"https://wolt.com", "en", "FIN", "å", "a/../b?c#d", "https://wolt.com/en/fin/%C3%A5/restaurant/a%2F..%2Fb%3Fc%23d"},
-	}
-
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-
-			got := link(test.base, test.language, city{country: test.country, slug: test.city}, test.slug)
-			check.Equal(t, test.want, got)
-		})
-	}
+	check.Equal(t, "https://wolt.com/en/isr/tel-aviv/restaurant/giraffe", link(city{country: "ISR", slug: "tel-aviv"}, "giraffe"))
+	check.Equal(t, "https://wolt.com/en/fin/%C3%A5/restaurant/a%2F..%2Fb%3Fc%23d", link(city{country: "FIN", slug: "å"}, "a/../b?c#d"))
 }
 
 // FuzzDecodeSearch checks that no answer makes the decoder fall over, say "none"
@@ -161,7 +146,7 @@ func FuzzDecodeSearch(f *testing.F) {
 		}
 
 		for _, h := range got.hits {
-			page, err := url.Parse(link("https://wolt.com", "en", city{country: "ISR", slug: "x"}, h.slug))
+			page, err := url.Parse(link(city{country: "ISR", slug: "x"}, h.slug))
 			if err != nil {
 				t.Fatalf("link of %q: %v", h.slug, err)
 			}

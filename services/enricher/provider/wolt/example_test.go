@@ -2,7 +2,6 @@ package wolt_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -36,11 +35,11 @@ func ExampleClient_Search() {
 	server.FailAlways(wolttest.NoContent())
 
 	_, err = client.Search(context.Background(), place)
-	fmt.Println(errors.Is(err, provider.ErrBlocked))
+	fmt.Println(provider.KindOf(err))
 
 	// Output:
 	// Giraffe https://wolt.com/en/isr/tel-aviv/restaurant/giraffe <nil>
-	// true
+	// blocked
 }
 
 func ExampleNew() {

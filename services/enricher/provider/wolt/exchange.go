@@ -59,7 +59,7 @@ func (c *Client) readBody(ctx, callCtx context.Context, resp *http.Response) ([]
 			fmt.Sprintf("the answer is larger than the %d bytes of MaxBodyBytes", c.config.MaxBodyBytes), nil)
 	case len(bytes.TrimSpace(body)) == 0:
 		return nil, c.answered(provider.KindBlocked, resp,
-			"the answer is empty, as it is for clients that are not trusted: check ClientVersion and the rate", nil)
+			"the answer is empty, as it is for clients that are not trusted: check the rate and whether Wolt expects a newer client", nil)
 	}
 	return body, nil
 }
@@ -68,12 +68,12 @@ func (c *Client) setHeaders(req *http.Request, language string) {
 	h := req.Header
 	h.Set("Accept", "application/json")
 	h.Set("App-Language", language)
-	h.Set("Client-Version", c.config.ClientVersion)
-	h.Set("Clientversionnumber", c.config.ClientVersion)
+	h.Set("Client-Version", clientVersion)
+	h.Set("Clientversionnumber", clientVersion)
 	h.Set("Platform", "Web") // Without it some answers are a no-content page.
-	h.Set("User-Agent", c.config.UserAgent)
+	h.Set("User-Agent", userAgent)
 	h.Set("W-Wolt-Session-Id", "no-analytics-consent")
-	h.Set("X-Wolt-Web-Clientid", c.config.ClientID)
+	h.Set("X-Wolt-Web-Clientid", c.id)
 
 	if req.Method == http.MethodPost {
 		h.Set("Content-Type", "application/json")
@@ -114,12 +114,12 @@ func (c *Client) statusError(resp *http.Response) *provider.Error {
 
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
-		failure.RetryAfter = retryAfter(resp.Header, c.config.MaxRetryAfter)
+		failure.RetryAfter = retryAfter(resp.Header)
 		if failure.RetryAfter == 0 {
-			failure.RetryAfter = min(c.config.RateLimitPause, c.config.MaxRetryAfter)
+			failure.RetryAfter = rateLimitPause
 		}
 	case http.StatusServiceUnavailable:
-		failure.RetryAfter = retryAfter(resp.Header, c.config.MaxRetryAfter)
+		failure.RetryAfter = retryAfter(resp.Header)
 	}
 
 	if failure.RetryAfter > 0 {
@@ -136,7 +136,7 @@ func sortStatus(status int) (provider.Kind, string) {
 	case status == http.StatusTooManyRequests:
 		return provider.KindRateLimited, "too many calls"
 	case status == statusClientTooOld, status == http.StatusGone:
-		return provider.KindBlocked, "this client is asked to update: raise ClientVersion"
+		return provider.KindBlocked, "this client is asked to update: a newer enricher is needed"
 	case status == http.StatusForbidden, status == http.StatusUnavailableForLegalReasons:
 		return provider.KindBlocked, "this client is refused"
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:

@@ -46,7 +46,7 @@ func (g *gathered) linked(h hit) provider.Venue {
 		}
 	}
 
-	h.venue.URL = link(g.config.LinkBase, g.config.LinkLanguage, in, h.slug)
+	h.venue.URL = link(in, h.slug)
 
 	if h.venue.City == "" { // Often left empty by the search.
 		h.venue.City = in.name

@@ -56,7 +56,7 @@ func (e sparedError) Unwrap() error { return e.error }
 // pause is kept, and that is enough.
 func spared(err error) bool {
 	_, ok := errors.AsType[sparedError](err)
-	return ok || errors.Is(err, provider.ErrRateLimited)
+	return ok || provider.KindOf(err) == provider.KindRateLimited
 }
 
 // call makes a call if the guard lets it through, and has its body read. An answer that cannot be read counts as a failure,
@@ -121,7 +121,7 @@ func (c *Client) paused() error {
 	}
 
 	failure := c.fail(provider.KindRateLimited, "the pause that was asked for is not over", nil)
-	failure.RetryAfter = bound(left, c.config.MaxRetryAfter)
+	failure.RetryAfter = bound(left, maxRetryAfter)
 	return failure
 }
 

@@ -60,9 +60,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 			}
 		}
 
-		if got := len(server.Calls()) - calls; got != 4 {
-			t.Errorf("%d calls since the breaker opened, want 4", got)
-		}
+		check.Same(t, "calls since the breaker opened", len(server.Calls())-calls, 4)
 	}, func(c *wolt.Config) { c.BreakerFailures, c.BreakerPause, c.MaxCalls = 3, 10*time.Second, 1 })
 }
 
@@ -144,9 +142,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 				_, err = client.Search(t.Context(), pizzaHouse)
 				wantFailure(t, err, provider.KindRateLimited)
 
-				if got := len(server.Calls()); got != 2 {
-					t.Errorf("%d calls, want none in the pause", got)
-				}
+				check.Same(t, "calls", len(server.Calls()), 2)
 
 				elapse(time.Nanosecond)
 
@@ -180,13 +176,9 @@ func TestEachCallTakesATurn(t *testing.T) {
 		group.Wait()
 
 		// Ten calls, one of them for the cities: one at once, nine half a second apart.
-		if took := time.Since(began); took != 4500*time.Millisecond {
-			t.Errorf("took %s of fake time, want 4.5s", took)
-		}
+		check.Same(t, "took of fake time", time.Since(began), 4500*time.Millisecond)
 
-		if got := len(server.Calls()); got != 10 {
-			t.Errorf("%d calls, want 10", got)
-		}
+		check.Same(t, "calls", len(server.Calls()), 10)
 	}, func(c *wolt.Config) { c.Turn, c.MaxCalls = paced(2), 1 })
 }
 
@@ -214,9 +206,7 @@ func TestTurnThatDoesNotComeIsNoCall(t *testing.T) {
 					t.Errorf("error = %v, want why, and when to come back", err)
 				}
 
-				if got := len(server.Calls()); got != 0 {
-					t.Errorf("%d calls were made", got)
-				}
+				check.Same(t, "calls were made", len(server.Calls()), 0)
 			}, func(c *wolt.Config) { c.Turn = test.turn })
 		})
 	}
@@ -242,9 +232,7 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 
 		group.Wait()
 
-		if got := len(server.Calls()); got != 3 {
-			t.Errorf("%d calls, want the one that was refused to be the last", got)
-		}
+		check.Same(t, "calls", len(server.Calls()), 3)
 	}, func(c *wolt.Config) { c.Turn = paced(1) })
 }
 
@@ -269,9 +257,7 @@ func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
 
 		group.Wait()
 
-		if got := len(server.Calls()); got != 4 {
-			t.Errorf("%d calls, want none after the second failure", got)
-		}
+		check.Same(t, "calls", len(server.Calls()), 4)
 	}, func(c *wolt.Config) { c.Turn, c.BreakerFailures = paced(1), 2 })
 }
 
@@ -306,8 +292,6 @@ func TestLimitsLetEverySearchEndInTime(t *testing.T) {
 		client, err := wolt.New(test.config)
 		check.OK(t, err)
 
-		if got := client.Limits(); got != test.want {
-			t.Errorf("%s: %+v, want %+v", name, got, test.want)
-		}
+		check.Same(t, name, client.Limits(), test.want)
 	}
 }

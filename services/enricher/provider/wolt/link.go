@@ -9,10 +9,9 @@ import (
 const maxSegment = 200
 
 // link is the public page of a venue:
-// {base}/{language}/{country}/{city}/restaurant/{slug}.
-func link(base, language string, in city, slug string) string {
-	return strings.TrimRight(base, "/") + "/" + strings.Join([]string{
-		url.PathEscape(language),
+// https://wolt.com/{language}/{country}/{city}/restaurant/{slug}.
+func link(in city, slug string) string {
+	return linkBase + strings.Join([]string{
 		url.PathEscape(strings.ToLower(in.country)),
 		url.PathEscape(in.slug),
 		"restaurant",

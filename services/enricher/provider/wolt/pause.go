@@ -32,9 +32,9 @@ func (p *pause) left() time.Duration {
 }
 
 // retryAfter reads the Retry-After header (RFC 9110, section 10.2.3: seconds, or a
-// date), which it bounds to between one second and most. It is 0 when the header
+// date), which it bounds to between one second and maxRetryAfter. It is 0 when the header
 // is absent or unreadable.
-func retryAfter(header http.Header, most time.Duration) time.Duration {
+func retryAfter(header http.Header) time.Duration {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if value == "" {
 		return 0
@@ -42,17 +42,17 @@ func retryAfter(header http.Header, most time.Duration) time.Duration {
 
 	if strings.Trim(value, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || seconds > int64(most/time.Second) { // err: out of range
-			return most
+		if err != nil || seconds > int64(maxRetryAfter/time.Second) { // err: out of range
+			return maxRetryAfter
 		}
-		return bound(time.Duration(seconds)*time.Second, most)
+		return bound(time.Duration(seconds)*time.Second, maxRetryAfter)
 	}
 
 	at, err := http.ParseTime(value)
 	if err != nil {
 		return 0
 	}
-	return bound(time.Until(at), most)
+	return bound(time.Until(at), maxRetryAfter)
 }
 
 func bound(d, most time.Duration) time.Duration {

@@ -33,7 +33,7 @@ func (c *Client) ask(ctx context.Context, q query, at match.Point) (found, error
 
 		switch {
 		case errors.Is(err, errNoContent):
-			return c.fail(provider.KindBlocked, "check ClientVersion and the rate, and whether the place is served at all", err)
+			return c.fail(provider.KindBlocked, "check the rate, whether Wolt expects a newer client, and whether the place is served at all", err)
 		case err != nil:
 			return c.fail(provider.KindMalformed, "the answer to the search cannot be read", err)
 		}

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"time"
 )
 
-var languageTag = regexp.MustCompile(`^[a-zA-Z]{2,8}(-[a-zA-Z0-9]{1,8})*$`)
-
 // validate reports everything that is wrong with the configuration.
 func (c Config) validate() error {
-	errs := []error{
+	return errors.Join(
 		c.validateBaseURL(),
 		positive("BreakerFailures", c.BreakerFailures),
 		positive("BreakerPause", c.BreakerPause),
@@ -23,25 +20,9 @@ func (c Config) validate() error {
 		positive("MaxBodyBytes", c.MaxBodyBytes),
 		positive("MaxCalls", c.MaxCalls),
 		positive("MaxCities", c.MaxCities),
-		positive("MaxRetryAfter", c.MaxRetryAfter),
 		positive("Rate", c.Rate),
-		positive("RateLimitPause", c.RateLimitPause),
 		positive("Timeout", c.Timeout),
-		headerValue("ClientID", c.ClientID),
-		headerValue("ClientVersion", c.ClientVersion),
-		headerValue("UserAgent", c.UserAgent),
-	}
-
-	for _, language := range append([]string{c.LinkLanguage}, c.Languages...) {
-		if !languageTag.MatchString(language) {
-			errs = append(errs, fmt.Errorf("language %q is no language tag such as en", language))
-		}
-	}
-
-	if _, err := absoluteURL(c.LinkBase); err != nil {
-		errs = append(errs, fmt.Errorf("LinkBase %q: %w", c.LinkBase, err))
-	}
-	return errors.Join(errs...)
+	)
 }
 
 func (c Config) validateBaseURL() error {
@@ -54,8 +35,8 @@ func (c Config) validateBaseURL() error {
 		return fmt.Errorf("BaseURL: %w", err) // The text may hold a password: it is not repeated.
 	}
 
-	if u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()) {
-		return fmt.Errorf("BaseURL asks %s over plain http: use https, or set AllowHTTP", u.Host)
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		return fmt.Errorf("BaseURL asks %s over plain http: use https", u.Host)
 	}
 	return nil
 }
@@ -93,14 +74,4 @@ func positive[T int | int64 | float64 | time.Duration](field string, value T) er
 		return nil
 	}
 	return fmt.Errorf("%s is %v: it must be above zero", field, value)
-}
-
-// headerValue refuses what could not be sent as a header, or would break out of it.
-func headerValue(field, value string) error {
-	for _, r := range value {
-		if r < ' ' || r > '~' {
-			return fmt.Errorf("%s %q holds characters that no header may hold", field, value)
-		}
-	}
-	return nil
 }

@@ -61,7 +61,7 @@ func Compare(a, b *Address) Agreement {
 // letter may have been read wrongly or a part of the name translated.
 const (
 	soundsSame  = 0.82
-	soundsOther = 0.62
+	soundsOther = 0.59
 	leastHeard  = 3 // consonants that make a likeness in sound, or the lack of it, no accident
 )
 

@@ -29,7 +29,7 @@ func (f *field) word() (text.Word, bool) {
 // fieldsOf cuts a segment at spaces and tells numbers from words.
 func fieldsOf(s string) []field {
 	var out []field
-	for f := range strings.FieldsSeq(text.Spread(s)) {
+	for f := range strings.FieldsSeq(unglue(text.Spread(s))) {
 		if len(out) == maxFields {
 			break
 		}
@@ -43,6 +43,39 @@ func fieldsOf(s string) []field {
 		}
 	}
 	return out
+}
+
+// unglue separates the words that lost their space in a folded segment: "hwyste 375", "ste375", "northpoint".
+func unglue(s string) string {
+	var b strings.Builder
+	for f := range strings.FieldsSeq(s) {
+		if cut := seam(f); cut > 0 {
+			b.WriteString(f[:cut] + " ")
+			f = f[cut:]
+		}
+		b.WriteString(f + " ")
+	}
+	return b.String()
+}
+
+// seam returns where two words meet in one, 0 for nowhere: a word for street and one for a suite, that and a number, or a quarter of
+// the compass and a word of the tables. A word that is in the tables as a whole is one word.
+func seam(word string) int {
+	if _, known := lexicon.Address(word); known || word[0] < 'a' || word[0] > 'z' {
+		return 0
+	}
+	for cut := 2; cut < len(word)-1; cut++ {
+		head, known := lexicon.Address(word[:cut])
+		tail, _ := lexicon.Address(word[cut:])
+		switch {
+		case !known:
+		case head.Part == lexicon.Unit && word[cut] >= '0' && word[cut] <= '9',
+			head.Part == lexicon.Type && tail.Part == lexicon.Unit,
+			head.Part == lexicon.Direction && cut > 3 && (tail.Part == lexicon.Building || lexicon.StreetName(word[cut:]) != ""):
+			return cut
+		}
+	}
+	return 0
 }
 
 // wordsOf returns the words of a field. A word for street that is abbreviated around a dash is one: "пр-т", "б-р".

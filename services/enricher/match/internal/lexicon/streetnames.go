@@ -34,6 +34,8 @@ func concepts(table string) map[string]string {
 
 // Words that streets are named after all over the world, with the cases in which they stand there.
 var streetNames = concepts(`
+point pt pointe punta
+jaffa yafo yaffo yafa יפו يافا яффо яффа
 king king roi rey re koenig konig מלך مלك ملك король короля βασιλεωσ
 queen reine reina regina konigin מלכה מלכת ملكه королева королевы βασιλισσησ
 prince prinz principe נסיך امير принца

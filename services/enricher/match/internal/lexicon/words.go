@@ -15,7 +15,7 @@ s
 // venueWords are words for kinds of places.
 const venueWords = `
 restaurant restaurants rest restaraunt restaurante restaurantes ristorante ristoranti restoran restauracja resto restó restauracia restaurang restaurace gasthaus gaststatte gasthof wirtshaus ravintola etterem מסעדה מסעדת ресторан рестораны εστιατοριο εστιατορια مطعم مطاعم رستوران lokanta lokantasi
-cafe caffe kafe kafee kaffee coffee coffees coffeehouse coffeehouses coffeeshop espresso אספרסו cafeteria kaffeehaus kawiarnia kahve kahvila kahvehane kavarna koffie cafes קפה בית-קפה קפיטריה بيت-القهوة مقهى قهوة كافيه кафе кофейня кофе καφε καφετερια καφενειο
+cafe caffe kafe kafee kaffee coffee coffees coffeehouse coffeehouses coffeeshop espresso אספרסו cafeteria kaffeehaus kawiarnia kahve kahvila kahvehane kavarna koffie cafes קפה בית-קפה קפיטריה بيت-القهوة مقهى قهوة كافيه кафе кофейня кофе кофехауз кофехаус кавярня καφε καφετερια καφενειο
 bar bars barra בר بار бар μπαρ
 grill grille griglia grillbar grillhouse grillade גריל جريل مشويات гриль ψησταρια
 bistro bistrot bistrò ביסטרו بيسترو бистро μπιστρο
@@ -28,7 +28,8 @@ pub pubs publichouse alehouse פאב паб παμπ
 inn lodge guesthouse auberge pousada albergue
 diner diners דיינר дайнер
 kitchen kitchens cocina cucina cuisine cuisines cozinha kuche keuken kuchnia mutfak מטבח кухня κουζινα مطبخ
-house maison casa haus huis dom dum בית дом σπιτι بيت دار
+bank banco banque banca banka בנק банк банка بنك مصرف τραπεζα ბანკი
+house maison casa haus huis dom dum האוס хаус هاوس בית дом σπιτι بيت دار
 room rooms salon salle sala saal חדר зал
 club lounge klub מועדון לאונג клуб
 hotel hotels hotell otel albergo hostal hostel מלון отель гостиница ξενοδοχειο فندق
@@ -50,7 +51,7 @@ original originale
 hall halle
 garden gardens garten jardin jardim giardino גן сад κηπος حديقة
 mall plaza shopping קניון молл مول
-market mercado mercato marche markt rynek שוק рынок αγορα سوق
+market mercado mercato marche markt rynek маркет ماركت שוק рынок αγορα سوق
 street ave avenue
 city town
 catering קייטרינג кейтеринг

@@ -102,6 +102,7 @@ const (
 	joinedSound    = 0.88
 	joinedLetters  = 6
 	heard          = 4 // consonants that make a likeness in sound no accident
+	misheard       = 8 // consonants that agree make up for one that does not
 )
 
 // join compares the names as if written in one word. NothingLeft reports that all distinctive words found a partner.
@@ -115,7 +116,10 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 		if g.Overlap > 0.9 { // common words that agree say something too
 			weight = (weight + heardOf(&a.Whole, &b.Whole, unwritten)) / 2
 		}
-		g.Short = max(0, 1-weight/heard)
+		if alike := max(g.Joined, g.Containment); alike > 0.6 { // else nothing was heard, wrongly or not
+			weight *= 1 - misheard*max(0, 1-slack-alike)
+		}
+		g.Short = clamp(1 - weight/heard)
 		rescued = g.Joined >= joinedSound && weight >= 3
 	} else {
 		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
@@ -134,7 +138,7 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 		g.Common = 0
 	}
 	if g.Cross > 0 && g.Common == 0 {
-		g.Exact = clamp((min(g.Overlap, g.Joined)-0.8)/0.15) * clamp((heard*(1-g.Short)-1.5)/2)
+		g.Exact = clamp((min(g.Overlap, g.Joined)-0.86)/0.12) * clamp((heard*(1-g.Short)-1.5)/2)
 	}
 }
 
@@ -148,6 +152,12 @@ func heardOf(a, b *phonetic.Row, unwritten bool) float64 {
 }
 
 func clamp(x float64) float64 { return max(0, min(1, x)) }
+
+// stretch is how much more a difference in sound says of a name than of a street, which has a number and a town beside it.
+const stretch = 0.8
+
+// slack is the difference in sound of two spellings that says nothing.
+const slack = 0.02
 
 // sums is what one side of an alignment adds up to.
 type sums struct {
@@ -163,7 +173,11 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 	var s sums
 	for i := range v.Words {
 		if partner[i] >= 0 {
-			s.agrees(&v.Words[i], &other.Words[partner[i]], like[i])
+			alike := like[i]
+			if v.Tokens[i].Script != other.Tokens[partner[i]].Script {
+				alike -= stretch * max(0, 1-slack-alike)
+			}
+			s.agrees(&v.Words[i], &other.Words[partner[i]], alike)
 		} else {
 			s.lacks(&v.Words[i], slices.Contains(otherLocal, v.Tokens[i].Text), v.telling)
 		}

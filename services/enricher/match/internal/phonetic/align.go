@@ -4,14 +4,19 @@ import "math/bits"
 
 // The costs of an alignment. A consonant that has no partner costs one.
 const (
-	costConsonant = 1.0
-	costGlide     = 0.35 // y, w: half vowels
-	costNear      = 0.35 // p for f, s for z
-	costSilent    = 0.1
-	costVowel     = 0.25 // between scripts that write vowels
-	costUnwritten = 0.03 // a vowel beside a script that does not
-	costVowels    = 0.15 // one vowel for another
-	costInitial   = 0.25 // more when the first sound differs
+	costConsonant  = 1.0
+	costGlide      = 0.35 // y, w: half vowels
+	costNear       = 0.35 // p for f, s for z
+	costSilent     = 0.1
+	costVowel      = 0.25 // between scripts that write vowels
+	costUnwritten  = 0.03 // a vowel beside a script that does not
+	costVowels     = 0.15 // one vowel for one that sounds much like it
+	costOther      = 0.4  // one vowel for any other
+	costMater      = 0.2  // a vowel sign of a script that leaves most vowels out
+	costRound      = 0.35 // that of o and u, which is seldom written where it is not said
+	costWrongMater = 0.25 // such a sign for a vowel that it does not stand for
+	costEdge       = 0.2  // more for a vowel at either end of a word, which every script writes
+	costInitial    = 0.25 // more when the first sound differs
 )
 
 // near lists the phonemes that are heard or written for one another.
@@ -55,6 +60,19 @@ var near = func() (table [32]Sound) {
 	}
 	return table
 }()
+
+// mater reports whether a sound is that of a vowel sign that stands for some vowels, and not for others.
+func (s Sound) mater() bool { return s&silent != 0 && s&vowels != 0 && s&vowels != vowels }
+
+// nearVowel returns the vowels that are heard or written for those of a sound.
+func nearVowel(s Sound) (out Sound) {
+	for _, p := range [][2]Sound{{pA, pO | pU}, {pE, pI}, {pI, pE}, {pO, pU | pA}, {pU, pO | pA}} {
+		if s&p[0] != 0 {
+			out |= p[1]
+		}
+	}
+	return out
+}
 
 func around(s Sound) Sound {
 	var out Sound
@@ -147,22 +165,18 @@ func Compound(a, b, c Row, unwritten bool, least float64) float64 {
 }
 
 func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
-	vowel := costVowel
-	if unwritten {
-		vowel = costUnwritten
-	}
 	var rows [2][MaxSounds + 1]float64
 	var gaps [MaxSounds]float64
 	last, row := &rows[0], &rows[1]
 	for j, s := range b {
-		gaps[j] = alone(s, vowel)
+		gaps[j] = alone(s, unwritten, j == 0, j == len(b)-1)
 		last[j+1] = last[j] + gaps[j]
 	}
 	for i, s := range a.Sounds {
-		gap := alone(s, vowel)
+		gap := alone(s, unwritten, i == 0, i == len(a.Sounds)-1)
 		row[0] = last[0] + gap
 		for j, t := range b {
-			together := last[j] + pair(s, t, a.near[i], vowel)
+			together := last[j] + pair(s, t, a.near[i], unwritten)
 			if i == 0 && j == 0 && together > costVowels {
 				together += costInitial
 			}
@@ -175,10 +189,31 @@ func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
 	return max(0, 1-last[len(b)]/weight)
 }
 
+func vowelCost(unwritten bool) float64 {
+	if unwritten {
+		return costUnwritten
+	}
+	return costVowel
+}
+
 // alone is the cost of a sound without a partner.
-func alone(s Sound, vowel float64) float64 {
+func alone(s Sound, unwritten, first, last bool) float64 {
+	vowel := vowelCost(unwritten)
 	switch {
+	case unwritten && s.mater():
+		cost := costMater
+		if s&(pO|pU) != 0 {
+			cost = costRound
+		}
+		if last {
+			cost += costEdge
+		}
+		return cost
 	case s&silent != 0:
+		return min(costSilent, vowel)
+	case s&vowels != 0 && (first || last && s&pE == 0):
+		return vowel + costEdge
+	case s&vowels != 0 && last: // an e that is often not said
 		return min(costSilent, vowel)
 	case s&vowels != 0:
 		return vowel
@@ -189,12 +224,19 @@ func alone(s Sound, vowel float64) float64 {
 }
 
 // pair is the cost of two sounds side by side.
-func pair(s, t, nearS Sound, vowel float64) float64 {
+func pair(s, t, nearS Sound, unwritten bool) float64 {
 	switch {
 	case s&t&phonemes != 0:
 		return 0
+	case unwritten && s&vowels != 0 && t&vowels != 0 && (s.mater() || t.mater()):
+		if (s|t)&silent != 0 && (s.mater() && s&(pO|pU) != 0 || t.mater() && t&(pO|pU) != 0) {
+			return costRound
+		}
+		return costWrongMater
+	case s&vowels != 0 && t&vowels != 0 && nearVowel(s)&t != 0:
+		return min(costVowels, vowelCost(unwritten))
 	case s&vowels != 0 && t&vowels != 0:
-		return min(costVowels, vowel)
+		return costOther
 	case nearS&t != 0:
 		return costNear
 	}

@@ -56,6 +56,20 @@ func TestSimilarity(t *testing.T) {
 		{"אדגר", "edgar", 0.9, 1},
 		{"באדג'ט", "budget", 0.85, 1},
 		{"عبدالله", "abdullah", 0.9, 1},
+		{"лайм", "lime", 0.95, 1}, // a last e, and the vowel before it
+		{"сабвей", "subway", 0.95, 1},
+		{"хаус", "house", 0.95, 1},
+		{"вьет", "viet", 0.95, 1},
+		{"кфс", "kfc", 0.95, 1}, // without vowels, c is a letter that looks so
+		{"жан", "jean", 0.95, 1},
+		{"жак", "jacques", 0.95, 1},
+		{"райффайзен", "raiffeisen", 0.95, 1},
+		{"فايف", "five", 0.95, 1},
+		{"сезар", "caesar", 0.95, 1},
+		{"стейшн", "station", 0.8, 1},
+		{"רולינג", "reeling", 0, 0.93}, // an o or u is written where it is said
+		{"мома", "mama", 0, 0.94},
+		{"пиканто", "piccante", 0, 0.92},
 		{"פפה'ס", "pizza", 0, 0.75},
 		{"קפה", "sushi", 0, 0.3},
 		{"מוזס", "benedict", 0, 0.4},

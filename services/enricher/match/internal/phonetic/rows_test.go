@@ -13,10 +13,11 @@ import (
 var alphabets = map[text.Script][]rune{
 	text.Latin: []rune("abcdefghijklmnopqrstuvwxyz'"), text.Cyrillic: []rune("абвгдежзийклмнопрстуфхцчшщъыьэюя"),
 	text.Greek: []rune("αβγδεζηθικλμνξοπρστυφχψω"), text.Hebrew: []rune("אבגדהוזחטיכלמנסעפצקרשת'"), text.Arabic: []rune("ابتثجحخدذرزسشصضطظعغفقكلمنهوي"),
+	text.Georgian: []rune("აბგდევზთიკლმნოპჟრსტუფქღყშჩცძწჭხჯჰ"), text.Armenian: []rune("աբգդեզէըթժիլխծկհձղճմյնշոչպջռսվտրցւփքօֆ"),
 }
 
 func randomRow(r *rand.Rand) (phonetic.Row, string, text.Script) {
-	script := text.Latin + text.Script(r.IntN(5))
+	script := text.Latin + text.Script(r.IntN(len(alphabets)))
 	letters := alphabets[script]
 	word := make([]rune, 1+r.IntN(9))
 	for i := range word {

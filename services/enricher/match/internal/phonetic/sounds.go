@@ -1,4 +1,4 @@
-// Package phonetic compares words by sound across the Latin, Cyrillic, Greek, Hebrew and Arabic scripts.
+// Package phonetic compares words by sound across the Latin, Cyrillic, Greek, Hebrew, Arabic, Georgian and Armenian scripts.
 //
 // A word becomes a row of sounds. A sound is a set of phonemes, because most letters stand for several (Hebrew bet is b
 // or v, Latin ch is tsh, kh, sh or k), with a mark when the letter is often silent or a mere vowel sign. Two rows are
@@ -7,6 +7,7 @@
 package phonetic
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -83,6 +84,20 @@ func Of(raw string, script text.Script) []Sound {
 	return out[:min(len(out), MaxSounds)]
 }
 
+// letterNames are the English names of the letters from a to z as they are written by sound.
+var letterNames = strings.Fields("ei bi si di i ef dji eich ai djei kei el em en o pi kiu ar es ti iu vi dabliu eks uai zed")
+
+// Spelled returns the sounds of a folded word that is said letter by letter. It is empty where a letter is not Latin.
+func Spelled(word string) (out []Sound) {
+	for _, r := range word {
+		if r < 'a' || r > 'z' {
+			return nil
+		}
+		out = append(out, Of(letterNames[r-'a'], text.Latin)...)
+	}
+	return out
+}
+
 // read returns the sounds at position i and how many runes they took.
 func read(in []rune, i int) ([2]Sound, int) {
 	for n := min(longest(in[i]), len(in)-i); n > 1; n-- {
@@ -96,12 +111,10 @@ func read(in []rune, i int) ([2]Sound, int) {
 	if !last {
 		next = in[i+1]
 	}
+	if s := english(in, i, next); s[0] != 0 {
+		return s, 1
+	}
 	switch {
-	case (r == 'c' || r == 'g') && (next == 'e' || next == 'i' || next == 'y'):
-		if r == 'c' {
-			return [2]Sound{pS | pCh | pK | pTs}, 1
-		}
-		return [2]Sound{pG | pJ | pZh}, 1
 	case first:
 		if s, ok := initial[r]; ok {
 			return s, 1
@@ -114,6 +127,36 @@ func read(in []rune, i int) ([2]Sound, int) {
 	return letters[r], 1
 }
 
+// english returns the sounds of a Latin letter that English and its neighbours read by what stands around it.
+func english(in []rune, i int, next rune) [2]Sound {
+	soft := next == 'e' || next == 'i' || next == 'y'
+	switch r := in[i]; {
+	case r == 'c' && soft:
+		return [2]Sound{pS | pCh | pK | pTs}
+	case r == 'c' && !slices.ContainsFunc(in, vowel): // KFC is КФС
+		return [2]Sound{pK | pTs | pS}
+	case r == 'g' && soft:
+		return [2]Sound{pG | pJ | pZh}
+	case r == 'u' && closed(in, i+1): // pub, subway
+		return [2]Sound{pU | pA}
+	case (r == 'i' || r == 'y') && open(in, i+1): // five, lime
+		return [2]Sound{pI | pA, pY | pI | silent}
+	}
+	return [2]Sound{}
+}
+
+// closed reports whether a consonant stands at i, and another one or the end behind it. Before some, English keeps the u.
+func closed(in []rune, i int) bool {
+	return i < len(in) && !strings.ContainsRune("aeiouyrlz", in[i]) && (i+1 == len(in) || !vowel(in[i+1]))
+}
+
+// open reports whether a consonant stands at i, and a last e behind it, which English does not say.
+func open(in []rune, i int) bool {
+	return i+1 < len(in) && !vowel(in[i]) && in[i+1] == 'e' && (i+2 == len(in) || i+3 == len(in) && in[i+2] == 's')
+}
+
+func vowel(r rune) bool { return strings.ContainsRune("aeiouy", r) }
+
 // longest is the length of the longest digraph that starts with r.
 func longest(r rune) int {
 	if r < utf8.RuneSelf {
@@ -122,7 +165,7 @@ func longest(r rune) int {
 	return maxDigraph
 }
 
-const maxDigraph = 4
+const maxDigraph = 5
 
 // starts is longest for ASCII letters.
 var starts = func() (table [utf8.RuneSelf]uint8) {

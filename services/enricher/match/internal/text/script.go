@@ -19,6 +19,10 @@ const (
 	Hebrew
 	// Arabic is the Arabic abjad with its Persian and Urdu letters.
 	Arabic
+	// Georgian is the Mkhedruli alphabet.
+	Georgian
+	// Armenian is the Armenian alphabet.
+	Armenian
 	// Other is any other script: its words are compared with words of Other only.
 	Other
 )
@@ -27,28 +31,43 @@ const (
 func (s Script) Abjad() bool { return s == Hebrew || s == Arabic }
 
 // Sounded reports whether words of the script can be compared by sound with another script.
-func (s Script) Sounded() bool { return s >= Latin && s <= Arabic }
+func (s Script) Sounded() bool { return s >= Latin && s < Other }
+
+// blocks are the letters of the scripts, by where they begin.
+var blocks = []struct {
+	from, to rune
+	script   Script
+}{
+	{0x80, 0x250, Latin},
+	{0x370, 0x400, Greek},
+	{0x400, 0x530, Cyrillic},
+	{0x530, 0x590, Armenian},
+	{0x590, 0x600, Hebrew},
+	{0x600, 0x780, Arabic},
+	{0x10A0, 0x1100, Georgian},
+	{0x1C90, 0x1CC0, Georgian},
+	{0x1E00, 0x1F00, Latin},
+	{0x1F00, 0x2000, Greek},
+	{0x2D00, 0x2D30, Georgian},
+	{0xFB13, 0xFB18, Armenian},
+	{0xFB50, 0xFF00, Arabic},
+}
 
 // ScriptOf returns the script of a folded rune.
 func ScriptOf(r rune) Script {
-	switch {
-	case r < 0x80:
+	if r < 0x80 {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return Latin
 		}
 		return None
-	case !unicode.IsLetter(r):
+	}
+	if !unicode.IsLetter(r) {
 		return None
-	case r < 0x250, r >= 0x1E00 && r < 0x1F00:
-		return Latin
-	case r >= 0x370 && r < 0x400, r >= 0x1F00 && r < 0x2000:
-		return Greek
-	case r >= 0x400 && r < 0x530:
-		return Cyrillic
-	case r >= 0x590 && r < 0x600:
-		return Hebrew
-	case r >= 0x600 && r < 0x780, r >= 0xFB50 && r < 0xFF00:
-		return Arabic
+	}
+	for _, b := range blocks {
+		if r >= b.from && r < b.to {
+			return b.script
+		}
 	}
 	return Other
 }

@@ -18,6 +18,8 @@ type Token struct {
 	Runes   []rune
 	Script  text.Script
 	Row     phonetic.Row
+	// Spelled is the row of the names of the letters, of a short Latin word: "TBC" is said "tee bee cee".
+	Spelled phonetic.Row
 	digits  bool
 }
 
@@ -31,6 +33,9 @@ func New(w text.Word, concept string) Token {
 	}
 	if w.Script.Sounded() {
 		t.Row = phonetic.NewRow(phonetic.Of(w.Raw, w.Script))
+	}
+	if n := len(t.Runes); w.Script == text.Latin && n >= 2 && n <= 4 {
+		t.Spelled = phonetic.NewRow(phonetic.Spelled(t.Text))
 	}
 	return t
 }
@@ -115,7 +120,11 @@ func sound(a, b *Token, unwritten bool) float64 {
 	if min(a.Row.Weight, b.Row.Weight) < 2 {
 		least = leastShort
 	}
-	return phonetic.AtLeast(a.Row, b.Row, unwritten, least)
+	alike := phonetic.AtLeast(a.Row, b.Row, unwritten, least)
+	if a.Script == b.Script {
+		return alike
+	}
+	return max(alike, phonetic.AtLeast(a.Spelled, b.Row, unwritten, leastShort), phonetic.AtLeast(a.Row, b.Spelled, unwritten, leastShort))
 }
 
 // Comparable reports whether words of two scripts can be compared at all.

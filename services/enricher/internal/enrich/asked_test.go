@@ -1,0 +1,177 @@
+package enrich
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func described(change func(*contracts.Restaurant)) contracts.Restaurant {
+	r := contracts.Restaurant{
+		PlaceID: "p-real", Name: "Café Alma Levana", Address: "Rothschild Blvd 71", CityText: "Tel Aviv", Phone: "03-123-4567",
+		Location: &contracts.Location{Lat: 32.0640, Lng: 34.7730},
+	}
+	change(&r)
+	return r
+}
+
+func noCity(req *contracts.EnrichRequest) { req.CityText = "" }
+func waits(req *contracts.EnrichRequest)  { req.WaitMS = 60_000 }
+
+// TestDescriptionsOfAPlace: a request shares the answer to another one about the place if neither contradicts the other, and has its
+// own otherwise, in whatever order the two come, and also while the first is looked up.
+func TestDescriptionsOfAPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*contracts.Restaurant)
+		shared bool
+	}{
+		"spelling":       {func(r *contracts.Restaurant) { r.Name, r.Address = "CAFE  Alma-Levana", "71 Rothschild Boulevard" }, true},
+		"no telephone":   {func(r *contracts.Restaurant) { r.Phone = "" }, true},
+		"name and city":  {func(r *contracts.Restaurant) { r.Address, r.Phone, r.Location = "", "", nil }, true},
+		"ten metres off": {func(r *contracts.Restaurant) { r.Location = &contracts.Location{Lat: 32.0641, Lng: 34.7731} }, true},
+		"name":           {func(r *contracts.Restaurant) { r.Name = "Burger Saloon" }, false},
+		"renamed":        {func(r *contracts.Restaurant) { r.Name = "Bistro Tamar" }, false},
+		"address":        {func(r *contracts.Restaurant) { r.Address = "Harbour Road 3" }, false},
+		"house":          {func(r *contracts.Restaurant) { r.Address = "Rothschild Blvd 12" }, false},
+		"telephone":      {func(r *contracts.Restaurant) { r.Phone = "03-765-4321" }, false},
+		"location":       {func(r *contracts.Restaurant) { r.Location = &contracts.Location{Lat: 32.8, Lng: 35} }, false},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			all := []contracts.Restaurant{described(func(*contracts.Restaurant) {}), described(c.change)}
+			for order := range 2 {
+				p := &far{}
+				i := newInstance(t, srv, p)
+				for _, r := range all {
+					r.PlaceID += fmt.Sprint(order)
+					i.ask(t, fmt.Sprint("req-", order), []contracts.Restaurant{r}, noCity) // both before any is looked up
+				}
+				stop := i.work(t)
+				for range 2 {
+					for _, r := range all {
+						r.PlaceID += fmt.Sprint(order)
+						got := state(t, i.ask(t, "", []contracts.Restaurant{r}, noCity, waits), 0)
+						if got.Status != contracts.StatusFound || !c.shared && *got.URL != linkOf(r.Name) {
+							t.Errorf("%s is %+v", r.Name, got)
+						}
+					}
+				}
+				stop()
+				if n := p.total(); (n == 1) != c.shared || n > 2 {
+					t.Errorf("looked up %d times", n)
+				}
+				all[0], all[1] = all[1], all[0]
+			}
+		})
+	}
+}
+
+// TestNothingFoundIsNotShared: what was not found by one description is looked up by a richer or poorer one.
+func TestNothingFoundIsNotShared(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{search: noVenue}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		poor := described(func(r *contracts.Restaurant) { r.Phone, r.Location = "", nil })
+		i.ask(t, "req-1", []contracts.Restaurant{poor}) // and the other one waits for its outcome
+		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
+		for _, id := range []string{"req-1", "req-2"} {
+			wantStatus(t, i.told(t, id)["p-real"], contracts.StatusNotFound)
+		}
+		check.Same(t, "looked up, times", p.total(), 2)
+	})
+}
+
+// TestDescriptionsAreBounded: however many descriptions there are of a place, its slots are as many as declared, and each
+// gets its own answer.
+func TestDescriptionsAreBounded(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.work(t)
+		words := [2][]string{
+			strings.Fields("Amber Birch Cobalt Dragon Falcon Garnet Hazel"), strings.Fields("Lantern Meadow Orchard Pelican Quarry Spindle Thunder"),
+		}
+		for n := range 3 * contracts.EnrichVariants {
+			name := words[0][n%7] + " " + words[1][n/7]
+			r := described(func(r *contracts.Restaurant) { r.Name = name })
+			got := state(t, i.ask(t, "", []contracts.Restaurant{r}, waits), 0)
+			if got.URL == nil || *got.URL != linkOf(name) {
+				t.Errorf("%s is %+v", name, got)
+			}
+		}
+		keys := map[string]bool{}
+		for slot, err := range i.flight.List(t.Context(), "") {
+			check.OK(t, err)
+			keys[slot.Key] = true
+		}
+		if len(keys) < 2 || len(keys) > 1+contracts.EnrichVariants {
+			t.Errorf("%d slots", len(keys))
+		}
+	})
+}
+
+// TestJobOfAnotherDescription: the job of a claim that has expired does not answer the claim of another description.
+func TestJobOfAnotherDescription(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		i := newInstance(t, srv, p)
+		i.ask(t, "req-1", []contracts.Restaurant{described(func(r *contracts.Restaurant) { r.Name = "Burger Saloon" })})
+		elapse(61 * time.Second) // its claim has expired, its job waits
+		i.ask(t, "req-2", []contracts.Restaurant{described(func(*contracts.Restaurant) {})})
+		i.work(t)
+		got := i.told(t, "req-2")["p-real"]
+		if got.URL == nil || *got.URL != linkOf("Café Alma Levana") || p.count("Burger Saloon") != 0 {
+			t.Errorf("got %+v, asked %d times for another place", got, p.count("Burger Saloon"))
+		}
+	})
+}
+
+// TestSlotOfAnEarlierVersion: it has no description, and answers what its venue does not contradict.
+func TestSlotOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	slot := flight.Slot{
+		Key: "wolt.p-real", State: flight.Done,
+		Value: []byte(`{"status":"FOUND","url":"https://wolt.test/a","venue":{"name":"Cafe Alma Levana","city":"Tel Aviv"}}`),
+	}
+	for name, want := range map[string]bool{"Café Alma Levana": true, "Burger Saloon": false} {
+		r := described(func(r *contracts.Restaurant) { r.Name = name })
+		all, err := targets(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"})
+		check.OK(t, err)
+		check.OK(t, all[0].learn(slot))
+		check.Same(t, name+" is settled", all[0].settled, want)
+	}
+}
+
+func FuzzFingerprint(f *testing.F) {
+	f.Add("Café\nAlma", "Rothschild 71", "Tel Aviv", "03", 32.064, 34.773, true)
+	f.Add(strings.Repeat("x", 2000), "", "", "", 0.0, 0.0, false)
+	f.Fuzz(func(t *testing.T, name, address, city, phone string, lat, lng float64, located bool) {
+		job := contracts.EnrichJob{Name: name, Address: address, CityText: city, Phone: phone}
+		if located {
+			job.Location = &contracts.Location{Lat: lat, Lng: lng}
+		}
+		first := fingerprint(job)
+		place, ok := describedBy(first)
+		if len(first) > maxFingerprint || strings.HasPrefix(first, "sha256:") == ok {
+			t.Fatalf("%q is read: %t", first, ok)
+		}
+		if !ok {
+			return
+		}
+		job = contracts.EnrichJob{Name: place.Name, Address: place.Address, CityText: place.City, Phone: place.Phone}
+		if l := place.Location; l != nil {
+			job.Location = &contracts.Location{Lat: l.Lat, Lng: l.Lng}
+		}
+		if again := fingerprint(job); !cmp.Equal(again, first) {
+			t.Errorf("%q becomes %q", first, again)
+		}
+	})
+}
