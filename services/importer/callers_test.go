@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer"
 )
@@ -17,9 +18,7 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 	authorization := map[string]string{}
 	for _, user := range []string{"ann", "bob"} {
 		secret, err := access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		authorization[user] = "Bearer " + secret
 	}
 	v := newVideos(t)

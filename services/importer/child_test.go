@@ -2,9 +2,13 @@ package importer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 4, workers) }
+func TestMain(m *testing.M) { crash.Main(m, 4, workers, bounded) }
 
 // workers are the processes that are killed.
 var workers = crash.Role[duty]{Name: "worker", Run: func(ctx context.Context, d duty) error { return d.work(ctx) }}
@@ -26,8 +30,9 @@ var workers = crash.Role[duty]{Name: "worker", Run: func(ctx context.Context, d 
 type duty struct {
 	After   int    `json:"after"` // it dies at the how manieth time
 	CAFile  string `json:"ca_file"`
-	Point   string `json:"point"` // at which point; none when it is not to die by itself
-	Proxy   string `json:"proxy"` // to the videos, when there are any
+	Killer  string `json:"killer"` // a source that kills it
+	Point   string `json:"point"`  // at which point; none when it is not to die by itself
+	Proxy   string `json:"proxy"`  // to the videos, when there are any
 	Recipes string `json:"recipes"`
 	TempDir string `json:"temp_dir"`
 	URL     string `json:"url"`
@@ -68,12 +73,35 @@ func (d duty) config() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	ackWait := 500 * time.Millisecond
+	if d.Killer != "" {
+		ackWait = 3 * time.Second // a heartbeat that is late would use an attempt, which are counted
+	}
 	return Config{
 		BaseConfig: service.BaseConfig{
-			AckWait: 500 * time.Millisecond, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30,
+			AckWait: ackWait, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
-		Fetcher: fetcher, Store: recipes,
+		Fetcher: &deadly{Sources: fetcher, duty: d}, Store: recipes, OutagePatience: 20 * time.Second,
 		passed: child.DieAt(d.Point, d.After),
 	}, nil
+}
+
+// deadly fetches sources, of which one kills its process.
+type deadly struct {
+	*source.Sources
+
+	duty    duty
+	fetches atomic.Int64
+}
+
+func (d *deadly) Fetch(ctx context.Context, request source.Request, progress func(string, float64)) (*source.Material, error) {
+	d.fetches.Add(1)
+	defer d.fetches.Add(-1)
+	if d.duty.Killer == "" || !strings.HasSuffix(request.URL, d.duty.Killer) {
+		return d.Sources.Fetch(ctx, request, progress)
+	}
+	_, _ = fmt.Fprintln(os.Stdout, "killed beside", d.fetches.Load()-1) //nolint:errcheck // the test misses it
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
 }

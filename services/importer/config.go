@@ -2,7 +2,6 @@ package importer
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
@@ -31,6 +31,10 @@ const scope = "github.com/expediter-io/expediter/services/importer"
 
 // Extractor is an extractor and the version of its results.
 type Extractor = imports.Extractor
+
+// RetryPolicy is how often a call is made within one attempt at a job. Its text is "3,500ms": 3 repetitions, the first after half
+// a second.
+type RetryPolicy = retry.Policy
 
 // Config is the configuration of the importer. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {
@@ -49,6 +53,10 @@ type Config struct {
 
 	// Fetcher fetches the sources instead of one made from this configuration. Defaults to none.
 	Fetcher source.Fetcher `env:"-"`
+
+	// Memory is about how much sources, and what is made of them, may take at once, in bytes: jobs wait for it. A process that only
+	// imports takes at most as much again, and its programs what they take. Defaults to 256 MiB, the least is 160 MiB.
+	Memory int64 `env:"IMPORTER_MEMORY"`
 
 	// OpenAIKey is sent to OpenAIURL as a bearer token. Defaults to none.
 	OpenAIKey string `env:"IMPORTER_OPENAI_KEY" json:"-"`
@@ -70,6 +78,13 @@ type Config struct {
 	// OrchestratorToken is sent to it in the header x-service-token. Defaults to none.
 	OrchestratorToken string `env:"IMPORTER_ORCHESTRATOR_TOKEN" json:"-"`
 
+	// OutagePatience is for how long a job waits for a far side that does not work, before it fails. Defaults to 24 hours.
+	OutagePatience time.Duration `env:"IMPORTER_OUTAGE_PATIENCE"`
+
+	// OCRLanguages are the languages that photos are read in, as tesseract names them, such as eng+deu: the importer does not start
+	// without tesseract and their data then. Defaults to eng, where tesseract is installed.
+	OCRLanguages string `env:"IMPORTER_OCR_LANGUAGES"`
+
 	// RecipeServiceURL is the base URL of the Recipe Service, which keeps recipes and gets the states of jobs. Defaults to
 	// none: a bucket keeps the recipes.
 	RecipeServiceURL string `env:"IMPORTER_RECIPE_SERVICE_URL"`
@@ -77,8 +92,15 @@ type Config struct {
 	// RecipeServiceToken is sent to it in the header x-service-token. Required with RecipeServiceURL.
 	RecipeServiceToken string `env:"IMPORTER_RECIPE_SERVICE_TOKEN" json:"-"`
 
-	// SourceAttempts is the number of attempts after which a temporary failure of the source, such as a rate limit, is final.
-	// Defaults to 5.
+	// RetryCreate, RetryExtract and RetryStatus are how often one attempt at a job calls the recipe store for the recipe, the
+	// extractor, and the recipe store for states and transcripts: repetitions and the first pause, which doubles. Default to
+	// "3,1s", "2,2s" and "3,500ms".
+	RetryCreate  RetryPolicy `env:"IMPORTER_RETRY_CREATE"`
+	RetryExtract RetryPolicy `env:"IMPORTER_RETRY_EXTRACT"`
+	RetryStatus  RetryPolicy `env:"IMPORTER_RETRY_STATUS"`
+
+	// SourceAttempts is the number of attempts after which a temporary failure of one source, such as a host without an
+	// address, is final. Defaults to 5.
 	SourceAttempts int `env:"IMPORTER_SOURCE_ATTEMPTS"`
 
 	// StateTTL is how long the state of a job is kept after its last change. Defaults to 30 days.
@@ -153,8 +175,10 @@ func (cfg Config) recipeService() recipeservice.Config {
 // settings returns the configuration of the jobs.
 func (cfg Config) settings() imports.Config {
 	return imports.Config{
-		ExtractTTL: cfg.TranscriptTTL, Logger: cfg.Logger, Meter: cfg.meter(), Passed: cfg.passed, SourceAttempts: cfg.SourceAttempts,
-		StateTTL: cfg.StateTTL, Store: cfg.Store, TranscriptTTL: cfg.TranscriptTTL, Unique: cfg.Unique,
+		ExtractTTL: cfg.TranscriptTTL, Logger: cfg.Logger, Memory: cfg.Memory, Meter: cfg.meter(),
+		OutagePatience: cfg.OutagePatience, Passed: cfg.passed,
+		RetryCreate: cfg.RetryCreate, RetryExtract: cfg.RetryExtract, RetryStatus: cfg.RetryStatus,
+		SourceAttempts: cfg.SourceAttempts, StateTTL: cfg.StateTTL, Store: cfg.Store, TranscriptTTL: cfg.TranscriptTTL, Unique: cfg.Unique,
 	}
 }
 
@@ -163,7 +187,10 @@ func (cfg Config) jobs(kept source.Files) (imports.Config, error) {
 	settings := cfg.settings()
 	settings.Fetcher, settings.Extractor = cfg.Fetcher, cfg.Extractor
 	if settings.Fetcher == nil {
-		from := source.Config{AllowNetworks: cfg.AllowNetworks, Files: kept, Logger: cfg.Logger, TempDir: cfg.TempDir}
+		from := source.Config{
+			AllowNetworks: cfg.AllowNetworks, Files: kept, Logger: cfg.Logger, Photo: source.Photo{Languages: cfg.OCRLanguages},
+			TempDir: cfg.TempDir,
+		}
 		if cfg.YouTube {
 			from.YouTube = &source.YouTube{Program: cfg.YtDlp, Proxy: cfg.YouTubeProxy}
 		}
@@ -206,7 +233,7 @@ func (cfg Config) extractor() (Extractor, error) {
 }
 
 // rulesVersion changes with the rules, so that a result of older rules is not taken for one of the new rules.
-const rulesVersion = "1"
+const rulesVersion = "2"
 
 // meter returns the meter of the importer's own instruments, nil without exports.
 func (cfg Config) meter() metric.Meter {
@@ -231,9 +258,9 @@ func (cfg Config) streams() []string {
 }
 
 // store returns the store that the configuration names.
-func (cfg Config) store(ctx context.Context, js jetstream.JetStream) (store.Store, error) {
+func (cfg Config) store(js jetstream.JetStream) (store.Store, error) {
 	if cfg.RecipeServiceURL == "" {
-		return kvstore.Open(ctx, js)
+		return kvstore.New(js, cfg.Logger)
 	}
 	return recipeservice.New(cfg.recipeService())
 }

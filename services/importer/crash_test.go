@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +67,40 @@ func TestKilledWorkers(t *testing.T) {
 		t.Parallel()
 		newRun(t, seed, true).play(4, []string{inPage, inCaptions})
 	})
+}
+
+// A job that has killed two workers is worked alone, and is a dead letter when it kills two more: no other job is lost with it.
+func TestAJobThatKillsItsWorkers(t *testing.T) {
+	t.Parallel()
+	c := newRun(t, crash.Seed(t), false)
+	c.insert(8, sourcetest.Video{}) // of four videos, in jobs that the Recipe Service may fail
+	killer := contracts.ImportJob{JobID: "killer", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: c.site.URL + "/killer"}
+	body, err := contracts.Encode(killer)
+	check.OK(t, err)
+	check.OK(t, check.Err(c.js.Publish(t.Context(), "jobs.import.normal.killer", body)))
+	for death := range 4 {
+		w := c.spawn(duty{Killer: killer.URL})
+		w.Died()
+		if death >= 2 && !strings.Contains(w.Output(), "killed beside 0\n") {
+			t.Errorf("death %d: want it killed beside no other: %s", death, w.Output())
+		}
+	}
+	last := c.spawn(duty{Killer: killer.URL})
+	c.await("all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
+	last.Stop()
+	if job, _ := c.job(killer.JobID); job.Status != contracts.ImportFailed || job.Code != contracts.CodeCrashed || job.Attempt != 5 {
+		t.Errorf("%+v", job)
+	}
+	for _, job := range c.inserted {
+		if got, _ := c.job(job.JobID); got.Code == contracts.CodeCrashed || !got.Status.Final() {
+			t.Errorf("%+v", got)
+		}
+	}
+	dead, err := c.js.Stream(t.Context(), contracts.StreamDead)
+	check.OK(t, err)
+	if dead.CachedInfo().State.Msgs == 0 {
+		t.Error("there is no dead letter")
+	}
 }
 
 // run is some imports whose workers are killed.

@@ -30,7 +30,7 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	}))
 	t.Cleanup(site.Close)
 	srv := natstest.Server(t)
-	i, _ := start(t, srv, func(c *importer.Config) { c.SourceAttempts = 1 })
+	i, _ := start(t, srv, func(c *importer.Config) { c.OutagePatience = time.Nanosecond })
 	job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt"}
 	if _, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job}); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	settle := func(c *importer.Config) {
-		c.Extractor, c.SourceAttempts = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, 1
+		c.Extractor, c.OutagePatience = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, time.Nanosecond
 	}
 	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
 	admin := natstest.InAccount(t, adminConn, "IMPORTER")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer"
 )
 
@@ -19,20 +20,14 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 			t.Parallel()
 			i, nc := start(t, natstest.Server(t))
 			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			full, err := js.Stream(t.Context(), stream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
 			submit := func(bytes int64) (reply, string) {
 				config := full.CachedInfo().Config
 				config.MaxBytes = bytes
-				if _, err := js.UpdateStream(t.Context(), config); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
 				return call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
 			}
 			answer, text := submit(1)

@@ -71,7 +71,7 @@ func newHostile(t *testing.T) *hostile {
 	_, h.js = natstest.Connect(t, srv)
 	h.importer, h.nc = start(t, srv, func(c *importer.Config) {
 		c.AllowNetworks, c.TempDir = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, h.temp
-		c.YouTube, c.YtDlp, c.SourceAttempts = true, filepath.Join(programs, "yt-dlp"), 1
+		c.YouTube, c.YtDlp, c.OutagePatience = true, filepath.Join(programs, "yt-dlp"), time.Nanosecond
 	})
 	return h
 }

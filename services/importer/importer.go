@@ -1,7 +1,10 @@
 package importer
 
 import (
+	"cmp"
 	"context"
+	"os"
+	"runtime/debug"
 
 	"github.com/nats-io/nats.go"
 
@@ -48,6 +51,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv("GOMEMLIMIT") == "" { // garbage is collected before it doubles what jobs take
+		debug.SetMemoryLimit(cmp.Or(cfg.Memory, imports.DefaultMemory) + 128<<20)
+	}
 	return service.Run(ctx, i.spec())
 }
 
@@ -72,6 +78,7 @@ func prepare(cfg Config) (*Importer, error) {
 
 func (i *Importer) spec() service.Spec {
 	return service.Spec{
+		Checks:      func() map[string]error { return map[string]error{"outages": i.service.Check()} },
 		Close:       i.close,
 		Config:      i.cfg.BaseConfig,
 		Description: "Turns recipe videos and pages into recipes",
@@ -123,7 +130,7 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 		return err
 	}
 	if settings.Store == nil {
-		if settings.Store, err = i.cfg.store(ctx, s.JetStream); err != nil {
+		if settings.Store, err = i.cfg.store(s.JetStream); err != nil {
 			return err
 		}
 	}

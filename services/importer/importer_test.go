@@ -172,9 +172,7 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	if list := decode[struct{ Recipes []kvstore.Summary }](t, text); len(list.Recipes) != 1 || list.Recipes[0].ID != last.job.RecipeID {
 		t.Errorf("%s", text)
 	}
-	if n := site.requests.Load(); n != 1 {
-		t.Errorf("the file was fetched %d times", n)
-	}
+	check.Same(t, "the file was fetched, times", site.requests.Load(), 1)
 }
 
 type event struct {
@@ -333,9 +331,7 @@ func TestMicroService(t *testing.T) {
 			t.Errorf("%s %s: %v %s", c[0], c[1], reply.Header, reply.Data)
 		}
 	}
-	if i.URL() != "" {
-		t.Errorf("it listens at %s", i.URL())
-	}
+	check.Same(t, "it listens at", i.URL(), "")
 }
 
 func TestMissingStreamsAreNamed(t *testing.T) {

@@ -1,12 +1,18 @@
 package importer_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"mime/multipart"
+	"net"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,9 +21,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -86,11 +94,30 @@ func TestAFileIsHandedIn(t *testing.T) {
 		t.Errorf("%+v, %v", stored.Recipe, err)
 	}
 	// Another language, and another file, is another job's business.
-	for _, other := range [][]string{{"language", "de", "@fluffy-pancakes.en.vtt", captions}, {"language", "en-GB", "@b.vtt", captions}} {
+	for _, other := range [][]string{{"encoding", "koi8-r", "language", "en-GB", "@fluffy-pancakes.en.vtt", captions}, {"language", "de", "@fluffy-pancakes.en.vtt", captions}, {"language", "en-GB", "@b.vtt", captions}} {
 		body, contentType = form(t, append([]string{"owner_id", "ada", "priority", "high"}, other...)...)
 		resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
 		if resp.StatusCode != http.StatusConflict {
 			t.Errorf("%q: %d: %s", other[:3], resp.StatusCode, text)
+		}
+	}
+}
+
+// The encoding of a file is named with the job, or guessed, which the job reports.
+func TestAnEncodingIsNamed(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t))
+	file := captions + "\n\n59:00.000 --> 59:05.000\nServe the pancakes with cr\xe8me br\xfbl\xe9e.\n"
+	for encoding, want := range map[string]bool{"windows-1252": false, "": true} {
+		body, contentType := form(t, "owner_id", "ada", "encoding", encoding, "@pancakes.vtt", file)
+		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+		if resp.StatusCode != http.StatusAccepted {
+			t.Fatalf("%d: %s", resp.StatusCode, text)
+		}
+		last := followed(t, i, decode[importer.Job](t, text).JobID)
+		guessed := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool { return w.Code == source.WarnEncoding })
+		if last.Status != contracts.ImportReady || last.Encoding != encoding || guessed != want {
+			t.Errorf("%q ended as %+v", encoding, last)
 		}
 	}
 }
@@ -111,6 +138,52 @@ func TestAFileIsKept(t *testing.T) {
 	check.OK(t, err)
 	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable || !strings.Contains(last.Error, "hand it in again") || last.Attempt != 1 {
 		t.Errorf("it ended as %+v", last)
+	}
+}
+
+// Files that arrive slowly keep no other caller out. A further one of the same caller waits until one of them has left.
+func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	secrets := map[string]string{}
+	for _, name := range []string{"ada", "eve"} {
+		var err error
+		secrets[name], err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
+		check.OK(t, err)
+	}
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Keys = keys })
+	slow := func() *bufio.ReadWriter {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(i.URL(), "http://"))
+		check.OK(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = fmt.Fprintf(conn, "POST /v1/imports HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\n"+
+			"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 5\r\n\r\n", secrets["eve"])
+		check.OK(t, err)
+		return bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
+	}
+	arriving := func(c *bufio.ReadWriter) {
+		t.Helper()
+		if line, err := c.ReadString('\n'); !strings.Contains(line, "100 Continue") {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	var files []*bufio.ReadWriter
+	for range 8 {
+		files = append(files, slow())
+		if len(files) <= 4 {
+			arriving(files[len(files)-1])
+		}
+	}
+	body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Authorization", "Bearer "+secrets["ada"])
+	if resp.StatusCode != http.StatusAccepted {
+		t.Errorf("%d: %s", resp.StatusCode, text)
+	}
+	for _, c := range files[:4] { // each makes room for one of the others
+		check.OK(t, errors.Join(check.Err(c.WriteString("--b--")), c.Flush()))
+	}
+	for _, c := range files[4:] {
+		arriving(c)
 	}
 }
 
@@ -146,9 +219,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %d: %s", contentType, resp.StatusCode, text)
 		}
 	}
-	if n := i.Stats().Submitted; n != 0 {
-		t.Errorf("%d jobs of what was refused", n)
-	}
+	check.Same(t, "jobs of what was refused", i.Stats().Submitted, 0)
 	// Nor is the file kept of what is refused for something else.
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})

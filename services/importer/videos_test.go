@@ -141,7 +141,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 	}
 	srv := natstest.Server(t)
 	i, _ := start(t, srv, func(c *importer.Config) {
-		c.Extractor, c.SourceAttempts = importer.Extractor{Extractor: echo{}, Name: "echo"}, 1
+		c.Extractor, c.OutagePatience = importer.Extractor{Extractor: echo{}, Name: "echo"}, time.Nanosecond
 		c.Fetcher = tube{Sources: sources(time.Minute), hasty: sources(500 * time.Millisecond), stall: stall}
 	})
 	letters := uint64(0)
@@ -156,9 +156,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 	}
 	for n, c := range cases {
 		c.check(t, i, followed(t, i, c.name))
-		if got := y.Fetches(videoID(n)); got != c.fetches {
-			t.Errorf("%s: %d requests for captions: want %d", c.name, got, c.fetches)
-		}
+		check.Same(t, c.name+": requests for captions", y.Fetches(videoID(n)), c.fetches)
 	}
 	_, js := natstest.Connect(t, srv)
 	eventually(t, "what may go better another time is a dead letter", func() bool {

@@ -73,15 +73,6 @@ func BenchmarkTranscript(b *testing.B) {
 	}
 }
 
-func BenchmarkMarkup(b *testing.B) {
-	const text = "<v.loud Fred><c.a>one<00:00:01.000></c> two</v> &lt;and&gt; <b>three</b>"
-	b.ReportAllocs()
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		Markup(text)
-	}
-}
-
 func BenchmarkWrite(b *testing.B) {
 	track := parse(b, long(10_000, false), Options{})
 	transcript := track.Transcript(TranscriptOptions{})

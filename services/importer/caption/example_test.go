@@ -75,20 +75,3 @@ func ExampleFormatError() {
 	// Output:
 	// not captions: found an HTML page; give the caption file itself, as UTF-8
 }
-
-func ExampleMarkup() {
-	for depth, n := range caption.Markup("<v Fred>Hi, <i.loud>I am &lt;Fred&gt;</i>").All() {
-		switch indent := strings.Repeat("  ", depth); n.Kind {
-		case caption.ElementNode:
-			fmt.Printf("%s%s %v %q\n", indent, n.Tag, n.Classes, n.Annotation)
-		case caption.TextNode:
-			fmt.Printf("%s%q\n", indent, n.Text)
-		default:
-		}
-	}
-	// Output:
-	// v [] "Fred"
-	//   "Hi, "
-	//   i [loud] ""
-	//     "I am <Fred>"
-}

@@ -188,9 +188,7 @@ func TestBigButWhole(t *testing.T) {
 	if err != nil || len(track.Cues) != cues || track.Truncated {
 		t.Errorf("%d cues, want %d; cuts %v, error %v", len(track.Cues), cues, track.Cuts, err)
 	}
-	if got := len(track.Transcript(TranscriptOptions{}).Segments); got != cues {
-		t.Errorf("%d segments, want %d", got, cues)
-	}
+	check.Same(t, "segments", len(track.Transcript(TranscriptOptions{}).Segments), cues)
 }
 
 // TestPieces reads the same text in pieces of every size around the buffer's.

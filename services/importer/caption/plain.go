@@ -1,6 +1,7 @@
 package caption
 
 import (
+	"iter"
 	"strings"
 	"unicode"
 )
@@ -24,11 +25,31 @@ func textOf(text string) string {
 		return unescape(text)
 	}
 	var b strings.Builder
-	x := lexer{rest: text}
-	for t, ok := x.next(); ok; t, ok = x.next() {
-		b.WriteString(t.text) // empty in what is no text
+	for said := range pieces(text) {
+		b.WriteString(said)
 	}
 	return b.String()
+}
+
+// pieces takes the text of a WebVTT cue apart (section 6.4 of the rules, the "cue text tokenizer"): text, with character
+// references replaced, and the tag after it. A tag goes from "<" to the next ">" whatever is between, or to the end.
+func pieces(text string) iter.Seq2[string, string] {
+	return func(yield func(said, tag string) bool) {
+		for rest := text; rest != ""; {
+			said, after, _ := strings.Cut(rest, "<")
+			var tag string
+			if tag, rest, _ = strings.Cut(after, ">"); !yield(unescape(said), tag) {
+				return
+			}
+		}
+	}
+}
+
+// isStamp reports whether a tag is a timestamp: what follows is said from then on.
+func isStamp(tag string) bool {
+	s := scanner{text: []byte(tag)}
+	_, ok := s.stamp()
+	return ok && s.pos == len(tag)
 }
 
 // untagged removes what players take for markup in SRT: the tags of HTML that they know and the overrides of SubStation

@@ -2,7 +2,6 @@ package caption
 
 import (
 	"html"
-	"slices"
 	"strings"
 	"time"
 )
@@ -209,155 +208,21 @@ func referenceInt(text string) int64 {
 	return n
 }
 
-// referenceTree is "WebVTT cue text parsing rules", with the tree written as dump does.
-func referenceTree(text string) string {
-	p := &referenceParser{input: []rune(text)}
-	root := &Node{}
-	parents := map[*Node]*Node{}
-	current := root
-	attach := func(n *Node) {
-		current.Children = append(current.Children, n)
-		parents[n] = current
-	}
-	for !p.atEnd() {
-		t := p.token()
-		switch t.kind {
-		case textToken:
-			if t.text != "" {
-				attach(&Node{Kind: TextNode, Text: t.text})
-			}
-		case startToken:
-			n := &Node{Kind: ElementNode, Tag: t.name}
-			for class := range strings.SplitSeq(t.classes, ".") {
-				if class != "" {
-					n.Classes = append(n.Classes, class)
-				}
-			}
-			known := slices.Contains([]string{"c", "i", "b", "u", "ruby", "v", "lang"}, t.name)
-			if t.name == "v" || t.name == "lang" {
-				n.Annotation = t.annotation
-			}
-			if known || t.name == "rt" && current.Tag == "ruby" {
-				attach(n)
-				current = n
-			}
-		case endToken:
-			switch {
-			case current != root && t.name == current.Tag:
-				current = parents[current]
-			case t.name == "ruby" && current.Tag == "rt":
-				current = parents[parents[current]]
-			}
-		case timeToken:
-			stamp := &referenceParser{input: []rune(t.text)}
-			if at, ok := stamp.timestamp(); ok && stamp.atEnd() {
-				attach(&Node{Kind: TimeNode, At: at})
-			}
+// referenceText is the text that the "WebVTT cue text tokenizer" finds. What it does in the states "start tag", "class",
+// "annotation", "end tag" and "timestamp tag" differs in what it makes of the tag; all leave it at ">" and at the end.
+func referenceText(text string) string {
+	all, result, state := "", "", "data"
+	for _, c := range text {
+		switch {
+		case state == "data" && c == '<':
+			all, result, state = all+unescape(result), "", "tag"
+		case state == "data":
+			result += string(c)
+		case c == '>':
+			state = "data"
 		}
 	}
-	return dump(root)
-}
-
-// token is the "WebVTT cue text tokenizer". For character references it asks the standard library, whose errors in numbers
-// are avoided by what it is asked.
-func (p *referenceParser) token() token {
-	result, buffer := "", ""
-	var classes []string
-	state := "data"
-	for ; ; p.pos++ {
-		c := rune(-1)
-		if !p.atEnd() {
-			c = p.char()
-		}
-		switch state {
-		case "data":
-			switch c {
-			case '<':
-				if result != "" {
-					return token{kind: textToken, text: unescape(result)}
-				}
-				state = "tag"
-			case -1:
-				return token{kind: textToken, text: unescape(result)}
-			default:
-				result += string(c)
-			}
-		case "tag":
-			switch {
-			case c == '\n':
-				buffer, state = "\n", "annotation"
-			case c == '\t' || c == '\f' || c == ' ':
-				state = "annotation"
-			case c == '.':
-				state = "class"
-			case c == '/':
-				state = "end"
-			case isDigit(c):
-				result, state = string(c), "timestamp"
-			case c == '>' || c == -1:
-				p.pos++
-				return token{kind: startToken}
-			default:
-				result, state = string(c), "start"
-			}
-		case "start":
-			switch c {
-			case '\t', '\f', ' ':
-				state = "annotation"
-			case '\n':
-				buffer, state = "\n", "annotation"
-			case '.':
-				state = "class"
-			case '>', -1:
-				p.pos++
-				return token{kind: startToken, name: result}
-			default:
-				result += string(c)
-			}
-		case "class":
-			switch c {
-			case '\t', '\f', ' ':
-				classes = append(classes, buffer)
-				buffer, state = "", "annotation"
-			case '\n':
-				classes = append(classes, buffer)
-				buffer, state = "\n", "annotation"
-			case '.':
-				classes = append(classes, buffer)
-				buffer = ""
-			case '>', -1:
-				p.pos++
-				return token{kind: startToken, name: result, classes: strings.Join(append(classes, buffer), ".")}
-			default:
-				buffer += string(c)
-			}
-		case "annotation":
-			switch c {
-			case '>', -1:
-				p.pos++
-				annotation := strings.Join(strings.FieldsFunc(unescape(buffer), isWhite), " ")
-				return token{kind: startToken, name: result, classes: strings.Join(classes, "."), annotation: annotation}
-			default:
-				buffer += string(c)
-			}
-		case "end":
-			switch c {
-			case '>', -1:
-				p.pos++
-				return token{kind: endToken, name: result}
-			default:
-				result += string(c)
-			}
-		case "timestamp":
-			switch c {
-			case '>', -1:
-				p.pos++
-				return token{kind: timeToken, text: result}
-			default:
-				result += string(c)
-			}
-		}
-	}
+	return all + unescape(result)
 }
 
 // referenceUnescape is the standard library's reader of character references. It is asked only where it is right: numbers

@@ -53,10 +53,9 @@ func (v *view) look(c Cue) {
 		}
 	}
 	if c.Format == FormatWebVTT {
-		x := lexer{rest: c.Text}
-		for t, ok := x.next(); ok; t, ok = x.next() {
-			stamped = stamped || t.kind == timeToken
-			write(t.text)
+		for said, tag := range pieces(c.Text) {
+			write(said)
+			stamped = stamped || isStamp(tag)
 		}
 	} else {
 		write(unescape(untagged(c.Text)))

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	defaultMaxSentence = 15 * time.Second
+	maxSentence = 15 * time.Second
 	// maxSentenceBytes ends a sentence in text without times.
 	maxSentenceBytes = 1000
 	// pauseTime ends a sentence: people breathe in less.
@@ -16,10 +16,7 @@ const (
 
 // sentences joins segments until one ends like a sentence, there is a pause, or it becomes too long. The times stay those of
 // the cues: a segment is never split, because nobody knows when its second half is said.
-func sentences(segments []Segment, timed bool, longest time.Duration) []Segment {
-	if longest <= 0 {
-		longest = defaultMaxSentence
-	}
+func sentences(segments []Segment, timed bool) []Segment {
 	joined := segments[:0]
 	var parts []string
 	size := 0
@@ -34,7 +31,7 @@ func sentences(segments []Segment, timed bool, longest time.Duration) []Segment 
 			last := &joined[len(joined)-1]
 			end := last.Start + last.Dur
 			full := size+len(next.Text) > maxSentenceBytes ||
-				timed && (next.Start-end > pauseTime || next.Start+next.Dur-last.Start > longest)
+				timed && (next.Start-end > pauseTime || next.Start+next.Dur-last.Start > maxSentence)
 			if !full && !endsSentence(parts[len(parts)-1]) {
 				last.Dur = max(end, next.Start+next.Dur) - last.Start
 				parts = append(parts, next.Text)

@@ -43,11 +43,8 @@ type TranscriptOptions struct {
 	KeepSounds bool
 
 	// Sentences joins segments until one ends like a sentence, a pause follows, or the next would make it longer than
-	// MaxSentence. Defaults to false.
+	// 15 seconds. Defaults to false.
 	Sentences bool
-
-	// MaxSentence is the longest time that Sentences joins. Defaults to 15 seconds.
-	MaxSentence time.Duration
 }
 
 // Transcript makes a transcript of the cues. Cues without text give no segment.
@@ -72,7 +69,7 @@ func (t Track) Transcript(opts TranscriptOptions) Transcript {
 		slices.SortStableFunc(segments, func(a, b Segment) int { return cmp.Compare(a.Start, b.Start) })
 	}
 	if opts.Sentences {
-		segments = sentences(segments, t.Timed, opts.MaxSentence)
+		segments = sentences(segments, t.Timed)
 	}
 	return Transcript{Language: t.Language, Timed: t.Timed, Truncated: t.Truncated, Segments: segments}
 }

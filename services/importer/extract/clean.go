@@ -1,12 +1,16 @@
 package extract
 
 import (
+	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
+	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -19,6 +23,10 @@ const (
 	WarnSourceCut = "source_cut"
 	// WarnUnverified says that fields are marked because the source does not bear them out.
 	WarnUnverified = "unverified"
+	// WarnField says that an optional field is not of its form, and was left out.
+	WarnField = "field_dropped"
+	// WarnDescription says that sentences were left out of the description because the source does not bear them out.
+	WarnDescription = "description_cut"
 	// WarnInstructions says that the source speaks to a model; those sentences were not read.
 	WarnInstructions = "instructions_ignored"
 )
@@ -29,41 +37,61 @@ const Untitled = "Untitled recipe"
 var addresses = regexp.MustCompile(`(?i)\b(?:https?|ftp|file|javascript|data):[^\s<>"]*|\bwww\.[^\s<>"]+|` +
 	`\b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:com|net|org|io|tv|ly|gl|be|co|me|app|shop|store)\b(?:/[^\s<>"]*)?`)
 
-// Clean takes HTML, addresses and invisible characters out of every text of a recipe, cuts texts and lists to their bounds,
-// drops entries that are then empty, and counts the steps anew. It adds a warning when it had to cut.
+// Clean takes HTML, addresses and invisible characters out of every text of a recipe, makes several steps of one that is too
+// long, cuts texts and lists to their bounds, drops entries that are then empty, and counts the steps anew. It adds a warning
+// when it had to cut, and when a field that may be empty could not be read.
 func Clean(r *recipe.Recipe) {
 	c := cleaner{}
 	r.Title = c.line(r.Title, recipe.MaxTitle)
 	r.Description = c.prose(r.Description, recipe.MaxDescription)
 	r.Servings = c.line(r.Servings, recipe.MaxItem)
 	r.Ingredients = keep(&c, r.Ingredients, recipe.MaxIngredients, c.ingredient)
-	r.Steps = keep(&c, r.Steps, recipe.MaxSteps, c.step)
+	r.Steps = keep(&c, c.split(r.Steps), recipe.MaxSteps, c.step)
 	for i := range r.Steps {
 		r.Steps[i].Index = i + 1
 	}
-	r.Times.PrepSec, r.Times.CookSec, r.Times.TotalSec = seconds(r.Times.PrepSec), seconds(r.Times.CookSec), seconds(r.Times.TotalSec)
+	for _, seconds := range []*int{&r.Times.PrepSec, &r.Times.CookSec, &r.Times.TotalSec} {
+		if !c.holds(0 <= *seconds && *seconds <= recipe.MaxSeconds, "a time of the recipe") {
+			*seconds = 0
+		}
+	}
+	if _, err := language.Parse(r.Language); !c.holds(r.Language == "" || err == nil && len(r.Language) <= recipe.MaxWord,
+		fmt.Sprintf("the language %.40q, which is no tag such as en or pt-BR", r.Language)) {
+		r.Language = ""
+	}
 	r.Unverified = c.names(r.Unverified)
 	r.Source.Type, r.Source.Extractor = c.line(r.Source.Type, recipe.MaxWord), c.line(r.Source.Extractor, recipe.MaxWord)
-	r.Warnings = keep(&c, r.Warnings, recipe.MaxWarnings-3, func(w *recipe.Warning) bool {
+	r.Warnings = keep(&c, r.Warnings, recipe.MaxWarnings-10, func(w *recipe.Warning) bool {
 		w.Code, w.Text = c.line(w.Code, recipe.MaxWord), c.line(w.Text, recipe.MaxNote)
 		return w.Code != "" && w.Text != ""
 	})
+	if len(c.dropped) > 0 {
+		warn(r, WarnField, "What is not of its form was left out: "+strings.Join(c.dropped, ", ")+".")
+	}
 	if c.cut {
 		warn(r, WarnCut, "The recipe was longer than may be; something was left out.")
 	}
 }
 
-// warn adds a warning, once for each code.
+// warn adds a warning, once.
 func warn(r *recipe.Recipe, code, text string) {
-	for _, w := range r.Warnings {
-		if w.Code == code {
-			return
-		}
+	if w := (recipe.Warning{Code: code, Text: text}); !slices.Contains(r.Warnings, w) {
+		r.Warnings = append(r.Warnings, w)
 	}
-	r.Warnings = append(r.Warnings, recipe.Warning{Code: code, Text: text})
 }
 
-type cleaner struct{ cut bool }
+type cleaner struct {
+	cut     bool
+	dropped []string
+}
+
+// holds reports whether a field is of its form. It notes the name of one that is not.
+func (c *cleaner) holds(ok bool, name string) bool {
+	if !ok && !slices.Contains(c.dropped, name) {
+		c.dropped = append(c.dropped, name)
+	}
+	return ok
+}
 
 // keep cleans every entry, drops those that do not hold, and cuts the list.
 func keep[T any](c *cleaner, list []T, most int, clean func(*T) bool) []T {
@@ -88,27 +116,68 @@ func (c *cleaner) ingredient(i *recipe.Ingredient) bool {
 	return i.Item != ""
 }
 
+// split makes several steps of each one that is longer than a step may be. The first keeps the time in the video.
+func (c *cleaner) split(steps []recipe.Step) []recipe.Step {
+	var out []recipe.Step
+	for _, s := range steps {
+		if len(s.Text) <= recipe.MaxStep || len(out) > recipe.MaxSteps {
+			out = append(out, s)
+			continue
+		}
+		for i, text := range pieces(c.line(s.Text, recipe.MaxSteps*recipe.MaxStep), recipe.MaxStep) {
+			if len(out) > recipe.MaxSteps {
+				break
+			}
+			piece := recipe.Step{Text: text, Unverified: s.Unverified}
+			if i == 0 {
+				piece.Timestamp, piece.End = s.Timestamp, s.End
+			}
+			marks.Read(&piece)
+			out = append(out, piece)
+		}
+	}
+	return out
+}
+
+var sentenceEnd = regexp.MustCompile(`[.!?…]["')\]]*\s|[。！？]`)
+
+// pieces divides a text into pieces of at most so many bytes: behind the last sentence that fits, else the last word.
+func pieces(text string, most int) []string {
+	var out []string
+	for len(text) > most {
+		head := words.Cut(text, most)
+		if ends := sentenceEnd.FindAllStringIndex(head, -1); len(ends) > 0 {
+			head = head[:ends[len(ends)-1][1]]
+		} else if i := strings.LastIndexByte(head, ' '); i > 0 {
+			head = head[:i]
+		}
+		out = append(out, strings.TrimSpace(head))
+		text = strings.TrimSpace(text[len(head):])
+	}
+	return append(out, text)
+}
+
 func (c *cleaner) step(s *recipe.Step) bool {
 	s.Text = c.line(s.Text, recipe.MaxStep)
-	if s.Timestamp != nil && !isTime(*s.Timestamp) {
+	if s.Timestamp != nil && !c.holds(isTime(*s.Timestamp), "the timestamp of a step") {
 		s.Timestamp = nil
 	}
-	if s.End != nil && (s.Timestamp == nil || !isTime(*s.End) || *s.End < *s.Timestamp) {
+	if s.End != nil && !c.holds(s.Timestamp != nil && isTime(*s.End) && *s.End >= *s.Timestamp, "the end of a step") {
 		s.End = nil
 	}
 	s.Times = keep(c, s.Times, recipe.MaxMarks, func(d *recipe.Duration) bool {
-		d.MinSec, d.MaxSec = seconds(d.MinSec), seconds(d.MaxSec)
 		d.MaxSec = max(d.MinSec, d.MaxSec)
 		d.Until, d.Raw = c.line(d.Until, recipe.MaxNote), c.line(d.Raw, recipe.MaxNote)
-		return d.Raw != ""
+		return d.Raw != "" && c.holds(0 <= d.MinSec && d.MaxSec <= recipe.MaxSeconds, "the duration of a step")
 	})
 	s.Temperatures = keep(c, s.Temperatures, recipe.MaxMarks, func(t *recipe.Temperature) bool {
 		t.Level, t.Raw = c.line(t.Level, recipe.MaxWord), c.line(t.Raw, recipe.MaxNote)
 		t.MaxDegrees = max(t.Degrees, t.MaxDegrees)
-		if t.Scale != "F" && t.Scale != "C" && t.Scale != "gas" {
+		if !c.holds(slices.Contains([]string{"", "F", "C", "gas"}, t.Scale), "the scale of a temperature") {
 			t.Scale = ""
 		}
-		return t.Raw != "" && math.Abs(t.Degrees) <= recipe.MaxDegrees && math.Abs(t.MaxDegrees) <= recipe.MaxDegrees
+		return t.Raw != "" && c.holds(math.Abs(t.Degrees) <= recipe.MaxDegrees && math.Abs(t.MaxDegrees) <= recipe.MaxDegrees,
+			"the temperature of a step")
 	})
 	s.Unverified = c.names(s.Unverified)
 	return s.Text != ""
@@ -122,8 +191,6 @@ func (c *cleaner) names(list []string) []string {
 }
 
 func isTime(s float64) bool { return s >= 0 && s <= recipe.MaxSeconds }
-
-func seconds(s int) int { return min(max(s, 0), recipe.MaxSeconds) }
 
 // line returns a text of one line within a bound.
 func (c *cleaner) line(text string, most int) string {
@@ -156,6 +223,9 @@ func PlainText(text string) string {
 
 // plain takes out HTML and addresses. What is far over the bound is cut before, so that nobody makes it work for long.
 func (c *cleaner) plain(text string, most int) string {
+	if text == "" {
+		return ""
+	}
 	if len(text) > 4*most+1000 {
 		c.cut = true
 		text = words.Cut(text, 4*most+1000)

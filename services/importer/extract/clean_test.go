@@ -102,8 +102,70 @@ func TestCleanMakesAnythingValid(t *testing.T) {
 	}
 	extract.Clean(&r)
 	check.Is(t, r.Validate(), nil)
-	if !warned(&r, extract.WarnCut) {
+	if !warned(&r, extract.WarnCut) || !warned(&r, extract.WarnField) {
 		t.Error("nobody says that it was cut")
+	}
+}
+
+// A long step is divided at sentences, else at words, and loses nothing; what is over all bounds is reported.
+func TestCleanDividesLongSteps(t *testing.T) {
+	t.Parallel()
+	at := 5.0
+	for _, sentence := range []string{"Stir it for 5 minutes until golden. ", "一分間炒めます。", "word "} {
+		text := strings.TrimSpace(strings.Repeat(sentence, 9*recipe.MaxStep/len(sentence)))
+		r := recipe.Recipe{Title: "x", Ingredients: []recipe.Ingredient{{Item: "salt"}}, Steps: []recipe.Step{{Text: "First."}, {Text: text, Timestamp: &at}}}
+		extract.Clean(&r)
+		check.OK(t, r.Validate())
+		got := ""
+		for i, s := range r.Steps[1:] {
+			got += s.Text
+			if strings.HasPrefix(text, "Stir") && (!strings.HasSuffix(s.Text, "golden.") || len(s.Times) == 0) || (s.Timestamp != nil) != (i == 0) {
+				t.Errorf("step %+v", s)
+			}
+		}
+		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(text, " ", "") || len(r.Warnings) > 0 {
+			t.Errorf("%d bytes of %d are left, warnings %v", len(got), len(text), r.Warnings)
+		}
+	}
+	r := recipe.Recipe{Steps: []recipe.Step{{Text: strings.Repeat("Stir. ", recipe.MaxSteps*recipe.MaxStep/5)}}}
+	extract.Clean(&r)
+	if !warned(&r, extract.WarnCut) {
+		t.Errorf("warnings %v: want the cut reported", r.Warnings)
+	}
+}
+
+// What is not of its form is left out, not bent into it, and named.
+func TestCleanNamesWhatItDrops(t *testing.T) {
+	t.Parallel()
+	at, before := 5.0, 3.0
+	for name, spoil := range map[string]func(r *recipe.Recipe){
+		"a time of the recipe":    func(r *recipe.Recipe) { r.Times.CookSec = recipe.MaxSeconds + 1 },
+		"the timestamp of a step": func(r *recipe.Recipe) { inf := math.Inf(1); r.Steps[0].Timestamp = &inf },
+		"the end of a step":       func(r *recipe.Recipe) { r.Steps[0].Timestamp, r.Steps[0].End = &at, &before },
+		"the duration of a step":  func(r *recipe.Recipe) { r.Steps[0].Times = []recipe.Duration{{MinSec: -1, Raw: "x"}} },
+		"the scale of a temperature": func(r *recipe.Recipe) {
+			r.Steps[0].Temperatures = []recipe.Temperature{{Degrees: 9, Scale: "K", Raw: "x"}}
+		},
+		"the temperature of a step": func(r *recipe.Recipe) { r.Steps[0].Temperatures = []recipe.Temperature{{Degrees: 1e9, Raw: "x"}} },
+	} {
+		r := recipe.Recipe{Title: "x", Ingredients: []recipe.Ingredient{{Item: "salt"}}, Steps: []recipe.Step{{Text: "Stir."}}}
+		spoil(&r)
+		extract.Clean(&r)
+		if len(r.Warnings) != 1 || r.Warnings[0].Code != extract.WarnField || !strings.HasSuffix(r.Warnings[0].Text, ": "+name+".") || r.Times.CookSec != 0 {
+			t.Errorf("%s: times %+v, warnings %v", name, r.Times, r.Warnings)
+		}
+		check.OK(t, r.Validate())
+	}
+}
+
+func TestCleanDropsWhatIsNoLanguage(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]string{"en_US": "en_US", "pt-BR": "pt-BR", "English": "", "https://schema.org/en": "", "": ""} {
+		r := recipe.Recipe{Title: "x", Language: tag, Ingredients: []recipe.Ingredient{{Item: "salt"}}, Steps: []recipe.Step{{Text: "Stir."}}}
+		extract.Clean(&r)
+		if r.Language != want || warned(&r, extract.WarnField) != (want != tag) || r.Validate() != nil {
+			t.Errorf("%q: language %q, warnings %v", tag, r.Language, r.Warnings)
+		}
 	}
 }
 

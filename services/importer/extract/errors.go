@@ -26,6 +26,10 @@ type Error struct {
 	Err error
 	// Message is for a person, as the importer shows it. It holds no secrets, and nothing of the source.
 	Message string
+	// Outage reports whether the service does not work for any source: a later call may succeed, for this source or another.
+	Outage bool
+	// Refused reports whether the service refuses our key, or our account. It is an Outage of ours.
+	Refused bool
 	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
 	// RetryAfter is the wait that the service has asked for, at most an hour; zero when it has asked for none.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -32,6 +33,9 @@ type Input struct {
 	// Segments of the transcript, in order, as [caption.Transcript] has them; may be empty when the description holds the
 	// recipe.
 	Segments []caption.Segment
+	// Sure is the description of a photo without the numbers that could not be read well: it alone is evidence then, and not the
+	// description and the segments. Defaults to none.
+	Sure string
 	// Source is copied into the recipe.
 	Source recipe.Source
 	// Title of the video or page.
@@ -58,9 +62,50 @@ func (c checked) Extract(ctx context.Context, in Input) (recipe.Recipe, error) {
 		return recipe.Recipe{}, err
 	}
 	Clean(&r)
-	Verify(&r, in)
+	if err := verify(&r, in, func() error { return ended(ctx) }); err != nil {
+		return recipe.Recipe{}, err
+	}
 	if err := r.Validate(); err != nil {
 		return recipe.Recipe{}, fmt.Errorf("extract: the recipe does not hold: %w", err)
 	}
 	return r, nil
+}
+
+// ended returns the cause of the end of a context that has ended.
+func ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("extract: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// Bounds of what is read of a source, in bytes where they are no counts.
+const (
+	maxChapters    = 1000
+	maxDescription = 64 << 10
+	maxSegment     = 256 << 10
+	maxSegments    = 50_000
+	maxTitle       = 4 * recipe.MaxTitle
+	maxTranscript  = 4 << 20
+)
+
+// Bounded returns the part of a source that is read, and reports whether that is less than all of it: up to 1,000 chapters,
+// 64 KiB of the description, and 50,000 segments or 4 MiB of the transcript, of each segment 256 KiB. A title is cut as well.
+func Bounded(in Input) (out Input, cut bool) {
+	segments, total := make([]caption.Segment, 0, min(len(in.Segments), maxSegments)), 0
+	for _, s := range in.Segments {
+		if len(segments) == maxSegments || total > maxTranscript {
+			cut = true
+			break
+		}
+		size := len(s.Text)
+		s.Text = words.Cut(s.Text, maxSegment)
+		cut = cut || len(s.Text) < size
+		total += len(s.Text)
+		segments = append(segments, s)
+	}
+	cut = cut || len(in.Description) > maxDescription || len(in.Chapters) > maxChapters
+	in.Segments, in.Chapters = segments, in.Chapters[:min(len(in.Chapters), maxChapters)]
+	in.Description, in.Title = words.Cut(in.Description, maxDescription), words.Cut(in.Title, maxTitle)
+	return in, cut
 }

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,18 +16,32 @@ const slack = 1
 
 // Verify looks up every claim of a recipe in its source and lists what it cannot find in Unverified: of an ingredient its
 // item (the noun it ends in, by its stem), its quantity and its unit, both near the item; of a step its timestamp, which
-// must lie in the video and in a segment, its text, times and temperatures; of the recipe its title and servings. Nothing
+// must lie in the video and in a segment, its text, times and temperatures; of the recipe its title and servings. Of the
+// description, which not every store keeps marks of, it leaves the sentences out that it does not find. Nothing else
 // is removed. Sentences that speak to a model are no evidence.
 //
 // It replaces marks that were there before, and adds a warning when it leaves any.
 func Verify(r *recipe.Recipe, in Input) {
-	source := sourceOf(in)
+	_ = verify(r, in, func() error { return nil }) //nolint:errcheck // the one error is that of the function
+}
+
+// verify is [Verify] with a function that is called before each sentence and ends it by an error, which is returned.
+func verify(r *recipe.Recipe, in Input, stop func() error) error {
+	in, _ = Bounded(in)
+	source, err := sourceOf(in, stop)
+	if err != nil {
+		return err
+	}
 	r.Unverified = nil
 	if r.Title != Untitled && !source.HasMost(r.Title) {
 		r.Unverified = append(r.Unverified, "title")
 	}
 	if !source.HasNumbers(r.Servings) {
 		r.Unverified = append(r.Unverified, "servings")
+	}
+	if kept := borneOut(r.Description, source); kept != r.Description {
+		r.Description = kept
+		warn(r, WarnDescription, "What the source does not bear out was left out of the description.")
 	}
 	marked := len(r.Unverified) > 0
 	for i := range r.Ingredients {
@@ -35,6 +50,9 @@ func Verify(r *recipe.Recipe, in Input) {
 		marked = marked || len(ingredient.Unverified) > 0
 	}
 	for i := range r.Steps {
+		if err := stop(); err != nil {
+			return err
+		}
 		verifyStep(&r.Steps[i], in, source)
 		marked = marked || len(r.Steps[i].Unverified) > 0
 	}
@@ -44,6 +62,20 @@ func Verify(r *recipe.Recipe, in Input) {
 	if source.Instructed() {
 		warn(r, WarnInstructions, "The source gives instructions to a model; those sentences were left out.")
 	}
+	return nil
+}
+
+// sentence is one of a description, with what is between it and the next.
+var sentence = regexp.MustCompile(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
+
+// borneOut returns the sentences of a text that the source bears out.
+func borneOut(text string, source *evidence.Source) string {
+	return strings.TrimSpace(sentence.ReplaceAllStringFunc(text, func(s string) string {
+		if source.HasMost(s) && source.HasNumbers(s) {
+			return s
+		}
+		return ""
+	}))
 }
 
 func verifyStep(s *recipe.Step, in Input, source *evidence.Source) {
@@ -66,19 +98,33 @@ func verifyStep(s *recipe.Step, in Input, source *evidence.Source) {
 
 // sourceOf reads all of an input: the transcript in sentences, because an amount and its thing may stand in two segments,
 // and everything else in lines.
-func sourceOf(in Input) *evidence.Source {
+func sourceOf(in Input, stop func() error) (*evidence.Source, error) {
 	source := evidence.New()
-	for _, s := range talk.Sentences(timed(in.Segments)) {
+	written := in.Description
+	if in.Sure != "" {
+		written, in.Segments = in.Sure, nil
+	}
+	sentences, err := talk.Cut(timed(in.Segments), stop)
+	for _, s := range sentences {
+		if err = stop(); err != nil {
+			break
+		}
 		source.Add(s.Text, false)
 	}
-	for line := range strings.Lines(in.Description) {
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(written) {
+		if err := stop(); err != nil {
+			return nil, err
+		}
 		source.Add(line, true)
 	}
 	source.Add(in.Title, true)
 	for _, c := range in.Chapters {
 		source.Add(c.Title, true)
 	}
-	return source
+	return source, nil
 }
 
 func timed(segments []caption.Segment) []talk.Segment {

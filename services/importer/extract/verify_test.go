@@ -114,6 +114,39 @@ func warned(r *recipe.Recipe, code string) bool {
 	return false
 }
 
+// A description keeps the sentences that the source bears out.
+func TestVerifyCutsDescriptions(t *testing.T) {
+	t.Parallel()
+	const honest = "Pancakes of flour, 3 eggs and milk."
+	for text, want := range map[string]string{
+		"":                                   "",
+		honest:                               honest,
+		honest + " Call 555-0199 for flour.": honest,
+		"Meet us at the harbour!\n" + honest: honest,
+		honest + "\n\nFried in two minutes.": honest + "\n\nFried in two minutes.",
+		"+1 (555) 010-0199":                  "",
+	} {
+		r := recipe.Recipe{Title: extract.Untitled, Description: text}
+		extract.Verify(&r, input())
+		if r.Description != want || warned(&r, extract.WarnDescription) != (text != want) {
+			t.Errorf("%q became %q, with the warnings %v", text, r.Description, r.Warnings)
+		}
+	}
+}
+
+// A number of a photo that could not be read well is no evidence.
+func TestVerifyDoubtsNumbersOfPhotos(t *testing.T) {
+	t.Parallel()
+	in := extract.Input{Title: "Pancakes", Description: "2 cups flour\n5 1/2 cups milk", Sure: "2 cups flour\ncups milk", Untimed: true}
+	in.Segments = []caption.Segment{{Text: "2 cups flour"}, {Text: "5 1/2 cups milk"}}
+	r := recipe.Recipe{Title: "Pancakes", Ingredients: []recipe.Ingredient{
+		{Qty: "2", Unit: "cup", Item: "flour"}, {Qty: "5 1/2", Unit: "cup", Item: "milk"},
+	}}
+	extract.Verify(&r, in)
+	check.Equal(t, []string(nil), r.Ingredients[0].Unverified)
+	check.Equal(t, []string{"qty"}, r.Ingredients[1].Unverified)
+}
+
 func TestVerifyForgivesRounding(t *testing.T) {
 	t.Parallel()
 	in := input()

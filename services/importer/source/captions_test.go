@@ -161,8 +161,8 @@ func TestCaptionFileErrors(t *testing.T) {
 			t.Parallel()
 			server := site(t, map[string]http.HandlerFunc{"/file.vtt": test.serve})
 			_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/file.vtt"}, nil)
-			if e := wantError(t, err, test.code, test.again, test.message); e.RetryAfter != test.after {
-				t.Errorf("retry after %s: want %s", e.RetryAfter, test.after)
+			if e := wantError(t, err, test.code, test.again, test.message); e.RetryAfter != test.after || e.Outage != test.again {
+				t.Errorf("retry after %s, outage %t: want %s, %t", e.RetryAfter, e.Outage, test.after, test.again)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 // What a Config falls back to.
 const (
 	defaultMaxBytes      = 8 << 20
-	defaultMaxTranscript = 4 << 20
+	defaultMaxTranscript = 1 << 20
 	defaultMinTranscript = 50
 	defaultPhotoTimeout  = 60 * time.Second
 	defaultSocketTimeout = 20 * time.Second
@@ -46,7 +46,7 @@ type Config struct {
 	MaxBytes int64
 
 	// MaxTranscriptBytes is how much text is kept of a caption file; the rest is left out, which Material.Truncated reports.
-	// Defaults to 4 MiB.
+	// Defaults to 1 MiB, which is some 20 hours of speech.
 	MaxTranscriptBytes int64
 
 	// MinTranscript is the number of characters below which a transcript, and the description that comes with it, are too
@@ -81,7 +81,8 @@ var ErrNoFile = errors.New("source: there is no such file")
 
 // Photo configures how the text of photos is read. Each photo is passed on as well, for extractors that can see.
 type Photo struct {
-	// Languages are those to look for, as tesseract names them, such as eng+deu. Defaults to eng.
+	// Languages are those to look for, as tesseract names them, such as eng+deu. It then has to be there, with their data.
+	// Defaults to eng.
 	Languages string
 
 	// Program is the name or path of tesseract, which then has to be there. Defaults to tesseract where that is installed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -26,6 +27,9 @@ var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")
 type Error struct {
 	// Code is the class of the error.
 	Code contracts.ImportCode
+	// Outage reports whether the site does not work, or limits us, whatever the source: a later attempt may succeed, for this
+	// source or another.
+	Outage bool
 	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
 	// RetryAfter is the wait that the server has asked for; zero when it has asked for none.
@@ -74,16 +78,25 @@ func fetchError(ctx context.Context, what string, err error) error {
 	var status *fetch.StatusError
 	var blocked *guardeddial.BlockedError
 	var timeout *fetch.TimeoutError
+	var name *net.DNSError
 	switch {
 	case errors.As(err, &status):
 		return statusError(what, status)
 	case errors.As(err, &blocked):
 		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", what, blocked.Reason)
 	case errors.As(err, &timeout):
-		return failed(contracts.CodeTimeout, err, "%s did not arrive within %s", what, timeout.After)
+		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", what, timeout.After))
+	case errors.As(err, &name) && name.IsNotFound:
+		return failed(contracts.CodeNetwork, err, "%s could not be fetched: its host has no address", what)
 	default:
-		return failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", what)
+		return outage(failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", what))
 	}
+}
+
+// outage marks the error of a site that does not work, unless no later attempt can succeed.
+func outage(err *Error) *Error {
+	err.Outage = err.Retryable
+	return err
 }
 
 func statusError(what string, err *fetch.StatusError) *Error {
@@ -101,5 +114,5 @@ func statusError(what string, err *fetch.StatusError) *Error {
 	if out.Retryable {
 		out.RetryAfter = err.RetryAfter
 	}
-	return out
+	return outage(out)
 }

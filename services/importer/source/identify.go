@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
 // maxURL is what contracts.ImportJob accepts.
@@ -42,8 +43,18 @@ func (s *Sources) identify(request Request) (target, error) {
 // identify tells what a request asks for. Its error is an *Error.
 func identify(request Request) (target, error) {
 	t, err := locate(request)
-	if err != nil || request.Language == "" {
+	if err != nil {
 		return t, err
+	}
+	name, err := charset.Canonical(request.Encoding)
+	if err != nil {
+		return target{}, failed(contracts.CodeUnavailable, err, "%s", err)
+	}
+	if name != "" {
+		t.id += ":as-" + name
+	}
+	if request.Language == "" {
+		return t, nil
 	}
 	tag, err := language.Parse(request.Language)
 	if _, certain := tag.Base(); err != nil || tag == language.Und || certain == language.No {

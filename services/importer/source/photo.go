@@ -2,34 +2,40 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"image"
-	_ "image/gif"  // its sizes are looked at
-	_ "image/jpeg" // its sizes are looked at
-	_ "image/png"  // its sizes are looked at
+	"image/color"
 	"net/http"
 	"os/exec"
 	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source/internal/ocr"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
-// maxPixels bounds photos that are read here: unpacked, they are much larger than their files.
-const maxPixels = 64_000_000
+// maxPixels bounds photos that are read here: unpacked, they are much larger than their files. With so many, the program that reads
+// them takes what all jobs together may.
+const maxPixels = 20_000_000
 
-// setPhoto finds the program that reads photos. Without one that was asked for by name, photos are only passed on.
+// setPhoto finds the program that reads photos. Without one, photos are only passed on, unless byName asks for it.
 func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
 	c := s.config.Photo
-	reader, err := ocr.New(ocr.Config{Folders: folders, Languages: c.Languages, Log: s.log, Path: c.Program, Timeout: c.Timeout})
-	if errors.Is(err, exec.ErrNotFound) && !byName {
-		return nil
+	ctx := context.Background() //nolint:forbidigo // asking for the languages is bounded, and nobody has a context when setting up
+	reader, err := ocr.New(ctx, ocr.Config{Folders: folders, Languages: c.Languages, Log: s.log, Path: c.Program, Timeout: c.Timeout})
+	switch {
+	case err == nil:
+		s.photos = reader
+	case byName:
+		return err
+	case !errors.Is(err, exec.ErrNotFound):
+		s.log.WarnContext(ctx, "photos are not read here", "error", err)
 	}
-	s.photos = reader
-	return err
+	return nil
 }
 
 // photo fetches a photo, and reads it where that can be done.
@@ -54,15 +60,22 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 	m.Image, m.ImageType = photo, kind
 	m.Title = titleOf(m.URL)
 	size, known := sizeOf(photo)
-	if known && (size.Width <= 0 || size.Height <= 0 || size.Width > maxPixels/size.Height) {
+	most, takes := maxPixels, 1
+	if size.ColorModel == color.CMYKModel {
+		most, takes = maxPixels/2, 2 // it is kept in two forms while it is decoded
+	}
+	if known && (size.Width <= 0 || size.Height <= 0 || size.Width > most/size.Height) {
 		return failed(contracts.CodeExtractionFailed, nil, "The photo has %d x %d pixels: more than %d are not read",
-			size.Width, size.Height, maxPixels)
+			size.Width, size.Height, most)
 	}
 	if s.photos == nil || !known {
 		return nil // an extractor that can see may know what to make of it
 	}
 	progress("text", 0.4)
-	text, err := s.photos.Read(ctx, jobID, photo)
+	if err := memory.Hold(ctx, ocr.Memory(takes*size.Width*size.Height)); err != nil {
+		return fmt.Errorf("source: %w", context.Cause(ctx))
+	}
+	lines, err := s.photos.Read(ctx, jobID, photo)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -73,11 +86,18 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 		s.log.WarnContext(ctx, "cannot read a photo", "source_id", m.ID, "error", err)
 		return nil
 	}
-	if strings.TrimSpace(text) == "" {
+	m.Title = cmp.Or(dish(line(ocr.Title(lines))), m.Title)
+	var text, sure strings.Builder
+	for _, l := range lines {
+		text.WriteString(l.Text + "\n")
+		sure.WriteString(l.Sure + "\n")
+	}
+	if strings.TrimSpace(text.String()) == "" {
 		return nil
 	}
-	m.Description, m.Truncated = paragraphs(text)
-	return s.parse(m, strings.NewReader(text), false)
+	m.Description, m.Truncated = paragraphs(text.String())
+	m.Sure, _ = paragraphs(sure.String())
+	return s.parse(m, strings.NewReader(text.String()), false)
 }
 
 // sizeOf reads the size of an image, of the kinds that can be read here.

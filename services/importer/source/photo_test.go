@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,7 +22,12 @@ import (
 
 func photo(t *testing.T) []byte {
 	t.Helper()
-	data, err := os.ReadFile("testdata/recipe.png")
+	return photoAs(t, "png")
+}
+
+func photoAs(t *testing.T, ending string) []byte {
+	t.Helper()
+	data, err := os.ReadFile("testdata/recipe." + ending)
 	check.OK(t, err)
 	return data
 }
@@ -32,16 +38,27 @@ func TestPhotoIsRead(t *testing.T) {
 	installed.Tesseract.Find(t)
 	server := site(t, map[string]http.HandlerFunc{
 		"/recipe.jpg": text("application/octet-stream", string(photo(t))), "/recipe": text("image/png", string(photo(t))),
+		"/recipe.webp": text("image/webp", string(photoAs(t, "webp"))),
 	})
 	dir := t.TempDir()
 	s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: "tesseract"}})
 	for _, request := range []source.Request{
-		{JobID: "job-1", URL: server.URL + "/recipe.jpg"}, {Type: contracts.SourcePhoto, URL: server.URL + "/recipe"}, {URL: server.URL + "/recipe"},
+		{JobID: "job-1", URL: server.URL + "/recipe.jpg"},
+		{Type: contracts.SourcePhoto, URL: server.URL + "/recipe"},
+		{URL: server.URL + "/recipe"},
+		{URL: server.URL + "/recipe.webp"},
 	} {
+		ending := strings.TrimPrefix(path.Ext(request.URL), ".")
+		if ending != "webp" {
+			ending = "png"
+		}
 		m, err := s.Fetch(t.Context(), request, nil)
 		check.OK(t, err)
-		if !bytes.Equal(m.Image, photo(t)) || m.ImageType != "image/png" || m.Type != contracts.SourcePhoto || m.Transcript.Timed {
+		if !bytes.Equal(m.Image, photoAs(t, ending)) || m.ImageType != "image/"+ending || m.Type != contracts.SourcePhoto || m.Transcript.Timed {
 			t.Errorf("type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
+		}
+		if m.Title != "Lemon cake" {
+			t.Errorf("title %q: want that of the photo", m.Title)
 		}
 		var said strings.Builder
 		if err := m.Transcript.WriteText(&said); err != nil || !strings.Contains(said.String(), "2 cups flour") {
@@ -91,12 +108,13 @@ func TestPhotoErrors(t *testing.T) {
 	t.Parallel()
 	server := site(t, map[string]http.HandlerFunc{
 		"/page.jpg": text("image/jpeg", "<!DOCTYPE html><html>"), "/empty.jpg": text("image/jpeg", ""), "/bomb.png": text("image/png", string(bomb())),
+		"/cmyk.jpg":   text("image/jpeg", "\xff\xd8\xff\xc0\x00\x14\x08\x0f\xa0\x0f\xa0\x04\x01\x11\x00\x02\x11\x00\x03\x11\x00\x04\x11\x00\xff\xda\x00\x0e"),
 		"/movie.heic": text("image/heic", "\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00"), "/large.jpg": text("image/jpeg", "\xff\xd8\xff"+strings.Repeat("x", 2000)),
 		"/slow.png": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	})
 	s := sources(t, source.Config{MaxBytes: 1000})
 	for path, message := range map[string]string{
-		"/page.jpg": "found text/html", "/empty.jpg": "found text/plain", "/bomb.png": "100000 x 100000 pixels", "/movie.heic": "no photo", "/large.jpg": "larger than 1000 bytes",
+		"/page.jpg": "found text/html", "/empty.jpg": "found text/plain", "/bomb.png": "100000 x 100000 pixels", "/cmyk.jpg": "4000 x 4000 pixels: more than 10000000", "/movie.heic": "no photo", "/large.jpg": "larger than 1000 bytes",
 	} {
 		_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
 		wantError(t, err, contracts.CodeExtractionFailed, false, message)
@@ -113,7 +131,7 @@ func TestPhotoReaderThatFails(t *testing.T) {
 	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
 	fetch := func(script string, timeout time.Duration) (*source.Material, error) {
 		path := filepath.Join(t.TempDir(), "tesseract")
-		check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+		check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n[ $1 = --list-langs ] && echo 'List (1):\neng' && exit\n"+script+"\n"), 0o700))
 		dir := t.TempDir()
 		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: timeout}})
 		defer wantEmpty(t, dir)

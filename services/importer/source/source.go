@@ -18,6 +18,9 @@ const (
 
 // Request names a source.
 type Request struct {
+	// Encoding is a label of the Encoding Standard, such as windows-1251: that of a file or page that is not UTF-8. Defaults to
+	// what the source declares, or looks like.
+	Encoding string
 	// JobID is the job that wants it. Temporary files are kept apart by it; it is never part of a path.
 	JobID string
 	// Language is a BCP 47 tag: the language that is wanted where there are several, and that of what does not say. Defaults
@@ -72,8 +75,12 @@ type Material struct {
 	// Image is a photo, and ImageType its media type as the bytes show it: "image/jpeg".
 	Image     []byte `json:"image,omitempty"`
 	ImageType string `json:"image_type,omitempty"`
+	// Sure is the text of a photo without the numbers that could not be read well. Description has all of it.
+	Sure string `json:"sure,omitempty"`
 	// Truncated reports that a limit cut something.
 	Truncated bool `json:"truncated,omitempty"`
+	// Warnings say what a reader of the recipe should know of how the source was read; may be empty.
+	Warnings []recipe.Warning `json:"warnings,omitempty"`
 	// Version names what read the source, so that a cache can tell what an older one has read.
 	Version string `json:"version"`
 }

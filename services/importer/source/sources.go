@@ -24,7 +24,7 @@ const (
 )
 
 // version is raised when the same source would give other material than before.
-const version = "expediter/2"
+const version = "expediter/3"
 
 // Sources fetches from the network. It is safe for concurrent use and owns no goroutines between calls.
 type Sources struct {
@@ -40,7 +40,7 @@ var _ Fetcher = (*Sources)(nil)
 // New returns sources that are set up by a configuration, or an error that names everything that is wrong with it. Where
 // YouTube is turned on, it asks yt-dlp for its version, which takes about half a second.
 func New(config Config) (*Sources, error) {
-	named := config.Photo.Program != ""
+	named := config.Photo.Program != "" || config.Photo.Languages != ""
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 	case contracts.SourceYouTube:
 		err = s.youTube(ctx, request.JobID, t, m, progress)
 	case contracts.SourceCaptions:
-		err = s.captions(ctx, m, progress)
+		err = s.captions(ctx, request, m, progress)
 	case contracts.SourcePhoto:
 		err = s.photo(ctx, request.JobID, m, progress)
 	case contracts.SourceWeb:
@@ -108,6 +108,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 	if t.kind == contracts.SourceCaptions || t.kind == contracts.SourcePhoto || m.Language == "" {
 		m.Language = cmp.Or(t.language, m.Language) // who asks knows better than a file, and not better than a page
 	}
+	m.compareLanguage(t.language)
 	if err := s.enough(m); err != nil {
 		return nil, err
 	}

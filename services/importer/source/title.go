@@ -18,9 +18,11 @@ var (
 	trailing = regexp.MustCompile(`[\s._-]*(?:\(\d+\)|\[[\w-]{11}\])\s*$`)
 
 	// nothing are words that say what kind of file it is, and not what is in it.
-	nothing = strings.Fields("auto caption captions cc clip copy default dl download dsc file image img index input mov new orig output " +
-		"photo picture pxl recipe scan screen screenshot shot srt sub subs subtitle subtitles test text timedtext tmp " +
-		"track transcript transcription txt untitled upload vid video vtt whatsapp")
+	nothing = strings.Fields("auto caption captions cc clip copy default dl download dsc file image img index " +
+		"ingredientes ingredienti " + //nolint:misspell // Spanish
+		"ingredients ingrédients input mov new orig output photo picture pxl recipe scan screen screenshot shot srt sub subs " +
+		"subtitle subtitles test text timedtext tmp track transcript transcription txt untitled upload vid video vtt " +
+		"whatsapp zutaten")
 )
 
 // titleOf makes a title of the last segment of an address, for files that say nothing of themselves: "tomato-soup.en.vtt"
@@ -37,10 +39,14 @@ func titleOf(address string) string {
 	if !strings.Contains(name, " ") {
 		name = strings.NewReplacer("-", " ", "_", " ", "+", " ", ".", " ").Replace(name)
 	}
-	name = line(name)
-	for word := range strings.FieldsSeq(strings.ToLower(name)) {
-		if tells(word) && !slices.Contains(nothing, word) {
-			return name
+	return dish(line(name))
+}
+
+// dish returns a title, or "" when no word of it may name a dish.
+func dish(title string) string {
+	for word := range strings.FieldsSeq(strings.ToLower(title)) {
+		if word = strings.TrimRight(word, ":"); tells(word) && !slices.Contains(nothing, word) {
+			return title
 		}
 	}
 	return ""

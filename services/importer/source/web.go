@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strings"
 
+	"golang.org/x/text/language"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -27,18 +29,21 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 	m.Truncated = response.Truncated
 	progress("parse", 0.5)
 	if request.Type == "" { // it was a guess
-		if done, err := s.guessed(ctx, request.JobID, m, response, progress); done {
+		if done, err := s.guessed(ctx, request, m, response, progress); done {
 			return err
 		}
 	}
-	p, err := page.Parse(response.Body, response.ContentType, response.URL)
+	text, err := m.decode(response, request)
 	if err != nil {
-		return failed(contracts.CodeExtractionFailed, err, "The page cannot be read")
+		return err
 	}
+	p := page.Parse(bytes.ToValidUTF8(text, []byte(replacement)), response.URL)
 	m.Title, m.Author, m.Language = cmp.Or(line(p.Title), titleOf(m.URL)), line(p.Author), line(p.Language)
-	m.Description, _ = paragraphs(p.Description)
+	var cut bool
+	m.Description, cut = paragraphs(p.Description)
+	m.Truncated = m.Truncated || p.Truncated || cut
 	found, ok := p.Recipe()
-	track, hasTrack := p.Choose()
+	track, hasTrack := p.Choose(request.Language)
 	switch {
 	case ok && len(found.Ingredients) > 0 && len(found.Steps) > 0:
 		return s.pageRecipe(m, found, p)
@@ -46,7 +51,7 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 		if ok {
 			m.Description = listed(m.Description, found)
 		}
-		return s.pageTrack(ctx, m, track, progress)
+		return s.pageTrack(ctx, request, m, track, progress)
 	case ok:
 		return failed(contracts.CodeInvalidRecipe, nil, "The recipe of the page is not whole: it has %d ingredients and %d steps",
 			len(found.Ingredients), len(found.Steps))
@@ -59,8 +64,13 @@ func (s *Sources) web(ctx context.Context, request Request, m *Material, progres
 // pageRecipe checks a recipe as one that an extractor made. Its evidence is the page's data itself.
 func (s *Sources) pageRecipe(m *Material, found *recipe.Recipe, p *page.Page) error {
 	found.Source = recipe.Source{Type: contracts.SourceWeb, Ref: m.URL, Extractor: SchemaOrg}
+	found.Title = cmp.Or(found.Title, m.Title, extract.Untitled)
 	in := extract.Input{Title: found.Title, Description: listed(found.Description+"\n"+found.Servings, found)}
+	m.lost(strings.Count(in.Title+in.Description, replacement))
 	extract.Clean(found)
+	if tag, err := language.Parse(p.Language); found.Language == "" && err == nil {
+		found.Language = tag.String()
+	}
 	extract.Verify(found, in)
 	if err := found.Validate(); err != nil {
 		return failed(contracts.CodeInvalidRecipe, err, "The recipe of the page is not valid")
@@ -95,7 +105,7 @@ func listed(description string, r *recipe.Recipe) string {
 }
 
 // pageTrack fetches the captions of the video on a page.
-func (s *Sources) pageTrack(ctx context.Context, m *Material, track page.Track, progress func(string, float64)) error {
+func (s *Sources) pageTrack(ctx context.Context, request Request, m *Material, track page.Track, progress func(string, float64)) error {
 	progress("captions", 0.6)
 	response, err := s.client.Get(ctx, track.URL, acceptCaptions, s.config.MaxBytes)
 	if err != nil {
@@ -105,7 +115,7 @@ func (s *Sources) pageTrack(ctx context.Context, m *Material, track page.Track, 
 	m.Truncated = m.Truncated || response.Truncated
 	m.Track = Track{Kind: TrackManual, Language: line(track.Language)}
 	m.Language = m.Track.Language
-	return s.parse(m, bytes.NewReader(response.Body), true)
+	return s.parseFile(m, response, request, true)
 }
 
 // trackError says of captions that a page names and its site does not hand out that they are blocked: the page is there.
@@ -119,17 +129,17 @@ func trackError(err error) error {
 
 // guessed reads an answer that is no page, where the address looked like one.
 func (s *Sources) guessed(
-	ctx context.Context, jobID string, m *Material, response *fetch.Response, progress func(string, float64),
+	ctx context.Context, request Request, m *Material, response *fetch.Response, progress func(string, float64),
 ) (done bool, err error) {
 	kind, _, _ := strings.Cut(response.ContentType, ";")
-	signed := bytes.HasPrefix(bytes.TrimPrefix(response.Body, []byte("\ufeff")), []byte("WEBVTT"))
+	signed := bytes.HasPrefix(begin(response.Body), []byte("WEBVTT"))
 	switch kind = strings.ToLower(strings.TrimSpace(kind)); {
 	case signed, kind == "text/vtt", kind == "application/x-subrip":
 		m.Type, m.Title = contracts.SourceCaptions, titleOf(m.URL)
-		return true, s.parse(m, bytes.NewReader(response.Body), true)
+		return true, s.parseFile(m, response, request, true)
 	case imageType(response.Body) != "" && !response.Truncated:
 		m.Type = contracts.SourcePhoto
-		return true, s.seePhoto(ctx, jobID, m, response.Body, progress)
+		return true, s.seePhoto(ctx, request.JobID, m, response.Body, progress)
 	default:
 		return false, nil
 	}

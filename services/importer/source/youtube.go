@@ -51,7 +51,7 @@ func videoError(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	out := failed(e.Code, err, "%s", e.Detail)
+	out := outage(failed(e.Code, err, "%s", e.Detail))
 	out.Retryable = out.Retryable || e.Local
 	return out
 }

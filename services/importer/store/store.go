@@ -50,7 +50,11 @@ type Error struct {
 	// Status is the HTTP status that it answered with, 0 when it did not.
 	Status int
 
-	// Retryable reports whether a later call may succeed: the store failed, was too slow, or could not be reached.
+	// Refused reports whether the store refuses our token.
+	Refused bool
+
+	// Retryable reports whether a later call may succeed: the store failed, was too slow, could not be reached, or refuses our
+	// token.
 	Retryable bool
 
 	// RetryAfter is how long the store wants to be left alone, 0 when it did not say.

@@ -55,14 +55,42 @@ func (c call) content(answer []byte) (string, error) {
 	return *first.Message.Content, nil
 }
 
-// decode reads a recipe. What stands around the object, such as a code fence, is left out.
-func decode(content string) (recipe.Recipe, error) {
-	begin, end := strings.IndexByte(content, '{'), strings.LastIndexByte(content, '}')
-	if begin < 0 || end < begin {
-		return recipe.Recipe{}, extract.Failed(true, nil, "the answer is not the JSON of a recipe")
+// maxBraces bounds where the object of a recipe is looked for in an answer.
+const maxBraces = 20
+
+// objectOf returns the one object in an answer that has the members of a recipe, without the prose or the code fence around
+// it; nil when there is none, or more than one.
+func objectOf(content string) (found []byte) {
+	for range maxBraces {
+		begin := strings.IndexByte(content, '{')
+		if begin < 0 {
+			break
+		}
+		content = content[begin:]
+		var members struct {
+			Ingredients json.RawMessage `json:"ingredients"`
+			Steps       json.RawMessage `json:"steps"`
+		}
+		d := json.NewDecoder(strings.NewReader(content))
+		if d.Decode(&members) != nil {
+			content = content[1:]
+			continue
+		}
+		if members.Ingredients != nil || members.Steps != nil {
+			if found != nil {
+				return nil
+			}
+			found = []byte(content[:d.InputOffset()])
+		}
+		content = content[d.InputOffset():]
 	}
+	return found
+}
+
+// decode reads a recipe. What stands around the object is left out.
+func decode(content string) (recipe.Recipe, error) {
 	var r recipe.Recipe
-	if err := json.Unmarshal([]byte(content[begin:end+1]), &r); err != nil {
+	if err := json.Unmarshal(objectOf(content), &r); err != nil {
 		return recipe.Recipe{}, extract.Failed(true, fmt.Errorf("openai: decode %d bytes: %w", len(content), err),
 			"the answer is not the JSON of a recipe")
 	}
@@ -119,7 +147,7 @@ func (c call) explain(err error, p problem) error {
 		failed.Message = extract.Failed(false, nil, "the source is too long for the model").Message
 	case "insufficient_quota":
 		failed.Message = extract.Failed(false, nil, "the account has no quota left").Message
-		failed.Retryable, failed.RetryAfter = false, 0
+		failed.Refused, failed.RetryAfter = true, 0
 	}
 	var known []string
 	for _, word := range []string{p.kind, p.code, p.param} {

@@ -44,6 +44,8 @@ func TestErrors(t *testing.T) {
 		{"half", remotetest.Says(completion(honest, "stop")[:100]), failed, true, 0, "the answer is not a chat completion"},
 		{"prose", completes("I could not find a recipe."), failed, true, 0, notJSON},
 		{"half an object", completes(honest[:200]), failed, true, 0, notJSON},
+		{"two recipes", completes(honest + "\nor\n" + honest), failed, true, 0, notJSON},
+		{"nothing but braces", completes(strings.Repeat("{", 1<<19)), failed, true, 0, notJSON},
 		{"brackets", completes("} and {"), failed, true, 0, notJSON},
 		{"wrong types", completes(`{"title":7,"steps":"none"}`), failed, true, 0, notJSON},
 		{"a list", completes("[" + honest + "," + honest + "]"), failed, true, 0, notJSON},
@@ -52,11 +54,11 @@ func TestErrors(t *testing.T) {
 		{"no title", completes(strings.Replace(honest, "Pancakes", " ", 1)), invalid, false, 0, ""},
 		{"400", refuses(400, `{"error":{"message":"no such model as sk-s3cr3tKey","type":"invalid_request_error","param":"model","code":null}}`), failed, false, 0, "it does not take such a call (HTTP 400)"},
 		{"400 too long", refuses(400, `{"error":{"code":"context_length_exceeded"}}`), failed, false, 0, "the source is too long for the model"},
-		{"401", refuses(401, `{"error":{"code":"invalid_api_key"}}`), failed, false, 0, "it refuses the token (HTTP 401)"},
+		{"401", refuses(401, `{"error":{"code":"invalid_api_key"}}`), failed, true, 0, "it refuses the token (HTTP 401)"},
 		{"404", refuses(404, ``), failed, false, 0, "it does not take such a call (HTTP 404)"},
 		{"429", refuses(429, `{"error":{"code":"rate_limit_exceeded"}}`, "Retry-After", "20"), failed, true, 20 * time.Second, "too many calls (HTTP 429)"},
 		{"429 in milliseconds", refuses(429, ``, "Retry-After-Ms", "250", "Retry-After", "1"), failed, true, 250 * time.Millisecond, "too many calls (HTTP 429)"},
-		{"429 for good", refuses(429, `{"error":{"code":"insufficient_quota"}}`, "Retry-After", "20"), failed, false, 0, "the account has no quota left"},
+		{"429 for good", refuses(429, `{"error":{"code":"insufficient_quota"}}`, "Retry-After", "20"), failed, true, 0, "the account has no quota left"},
 		{"500", refuses(500, `{"error":{"type":"server_error"}}`), failed, true, 0, "it is out of order (HTTP 500)"},
 		{"503", refuses(503, ``, "Retry-After", "3"), failed, true, 3 * time.Second, "it is out of order (HTTP 503)"},
 		{"500 that speaks of formats", refuses(500, `response_format`), failed, true, 0, "it is out of order (HTTP 500)"},
@@ -131,6 +133,7 @@ func TestConfigErrorsAreNamedTogether(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	f.Add(honest)
 	f.Add("```json\n{}\n```")
+	f.Add("{a} " + honest + " {b: {}}")
 	f.Add(`{"title":"x","ingredients":[{"qty":1e400,"item":"\u0000"}],"steps":[{"text":"a","timestamp_sec":-1e300}]}`)
 	var content string
 	e, err := openai.New(openai.Config{

@@ -13,7 +13,7 @@ import (
 
 // What a Config falls back to.
 const (
-	defaultMaxAnswerBytes     = 4 << 20
+	defaultMaxAnswerBytes     = 1 << 20
 	defaultMaxImageBytes      = 8 << 20
 	defaultMaxTranscriptBytes = 200_000
 	defaultTimeout            = 2 * time.Minute
@@ -58,7 +58,7 @@ type Config struct {
 	// Key is sent as a bearer token. Defaults to none.
 	Key string
 
-	// MaxAnswerBytes bounds an answer, unpacked; a longer one is an error. Defaults to 4 MiB.
+	// MaxAnswerBytes bounds an answer, unpacked; a longer one is an error. Defaults to 1 MiB.
 	MaxAnswerBytes int64
 
 	// MaxImageBytes bounds a photo; a larger one is not sent, and is an error when there is no text. Defaults to 8 MiB.

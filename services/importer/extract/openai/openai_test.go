@@ -152,10 +152,11 @@ func TestInventionsAreMarked(t *testing.T) {
 func TestTextAroundTheObject(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
-		"fence":      "```json\n" + honest + "\n```",
-		"bare fence": "```\n" + honest + "```\n",
-		"prose":      "Here is your recipe:\n\n" + honest + "\nEnjoy!",
-		"blank":      "\n \t" + honest + " ",
+		"fence":            "```json\n" + honest + "\n```",
+		"prose and braces": "For {you}: {\"note\": 1} and\n" + honest + "\nEnjoy {it}! }",
+		"bare fence":       "```\n" + honest + "```\n",
+		"prose":            "Here is your recipe:\n\n" + honest + "\nEnjoy!",
+		"blank":            "\n \t" + honest + " ",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

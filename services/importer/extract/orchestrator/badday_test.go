@@ -40,8 +40,8 @@ func TestErrors(t *testing.T) {
 		message   string
 	}{
 		{"400", status(400), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 400)"},
-		{"401", status(401), failed, false, 0, "AI extraction failed: it refuses the token (HTTP 401)"},
-		{"403", status(403), failed, false, 0, "AI extraction failed: it refuses the token (HTTP 403)"},
+		{"401", status(401), failed, true, 0, "AI extraction failed: it refuses the token (HTTP 401)"},
+		{"403", status(403), failed, true, 0, "AI extraction failed: it refuses the token (HTTP 403)"},
 		{"404", status(404), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 404)"},
 		{"408", status(408), failed, true, 0, "AI extraction failed: it ran out of time (HTTP 408)"},
 		{"409", status(409), failed, true, 0, "AI extraction failed: the same call is still under way (HTTP 409)"},

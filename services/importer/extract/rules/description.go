@@ -54,7 +54,7 @@ func heading(line string) string {
 	if letters == 0 || letters > 7 {
 		return noHeading
 	}
-	colon := strings.HasSuffix(strings.TrimSpace(line), ":")
+	colon := strings.HasSuffix(strings.TrimSpace(words.Plain(line)), ":")
 	for i, w := range ws {
 		kind := headings[w.Lower]
 		if kind != noHeading && (letters <= 3 || colon || i == 0 && kind != methodHeading) {
@@ -78,17 +78,20 @@ var (
 )
 
 // readDescription finds the list of ingredients, the method, the servings and the times in the description.
-func (r *reader) readDescription() {
+func (r *reader) readDescription() error {
 	r.facts()
 	d := description{}
 	for _, line := range r.lines {
+		if err := r.stop(); err != nil {
+			return err
+		}
 		d.line(line)
 	}
-	if len(d.listed) < 2 && len(d.loose) >= 3 {
+	if len(d.listed) < 2 && len(d.loose) >= 3 && (r.english() || inKitchenUnits(d.loose)) {
 		d.listed = d.loose
 	}
-	r.listed = d.listed[:min(len(d.listed), recipe.MaxIngredients)]
-	r.instructions = d.method[:min(len(d.method), recipe.MaxSteps)]
+	r.listed, r.instructions = d.listed, d.method
+	return nil
 }
 
 // description is what is known after some of its lines.
@@ -133,11 +136,14 @@ func (d *description) line(line string) {
 	case ingredientsHeading:
 		d.ingredient(line)
 	case noHeading:
-		if i, ok := ingredientLine(line); ok && i.Qty != "" && (i.Unit != "" || isFood(i.Item)) {
+		if i, ok := ingredientLine(line); ok && len(line) <= maxLine && i.Qty != "" && (i.Unit != "" || isFood(i.Item)) {
 			d.loose = append(d.loose, i)
 		}
 	}
 }
+
+// maxLine is how long, in bytes, an ingredient can be where it might be something else.
+const maxLine = 200
 
 // ingredient reads a line of the list. A line that is long and no ingredient ends the list.
 func (d *description) ingredient(line string) {
@@ -147,7 +153,7 @@ func (d *description) ingredient(line string) {
 	}
 	i, ok := ingredientLine(line)
 	switch {
-	case ok:
+	case ok && len(line) <= maxLine:
 		i.Section = d.section
 		d.listed = append(d.listed, i)
 	case len(strings.Fields(line)) > 12:
@@ -170,12 +176,12 @@ func withoutOffer(line string) string {
 func subHeading(line string) (string, bool) {
 	plain := strings.TrimSpace(bullets.ReplaceAllString(words.Plain(line), ""))
 	if strings.HasSuffix(plain, ":") && len(strings.Fields(plain)) <= 6 {
-		return words.Cut(strings.TrimSpace(strings.TrimSuffix(plain, ":")), recipe.MaxItem), true
+		return strings.TrimSpace(strings.TrimSuffix(plain, ":")), true
 	}
 	lower := strings.ToLower(plain)
 	for _, prefix := range []string{"for the ", "für ", "para ", "pour "} {
 		if strings.HasPrefix(lower, prefix) && len(strings.Fields(plain)) <= 5 {
-			return words.Cut(plain, recipe.MaxItem), true
+			return plain, true
 		}
 	}
 	return "", false
@@ -213,21 +219,23 @@ func (r *reader) facts() {
 }
 
 // notes are what may be said of an ingredient after its name.
-var notes = regexp.MustCompile(`(?i)\s*[,;]?\s*\(?\b(to taste|optional|as needed|for (?:serving|garnish|frying|dusting|greasing|the pan)|` +
-	`plus (?:more|extra)[^,;)]*|at room temperature|nach geschmack|al gusto|au goût|q\.?b\.?|по вкусу|לפי הטעם)\b\)?`)
+var notes = regexp.MustCompile(`(?i)\s*[,;]?\s*(?:\((?:` + noteWords + `)\)|\b(?:` + noteWords + `)\b)`)
+
+const noteWords = `to taste|optional|as needed|for (?:serving|garnish|frying|dusting|greasing|the pan)|` +
+	`plus (?:more|extra)[^,;)]*|at room temperature|nach geschmack|al gusto|au goût|q\.?b\.?|по вкусу|לפי הטעם`
 
 // ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
 func ingredientLine(line string) (recipe.Ingredient, bool) {
 	plain := strings.TrimSpace(bullets.ReplaceAllString(words.Plain(line), ""))
-	out := recipe.Ingredient{Raw: words.Cut(plain, recipe.MaxNote)}
-	if plain == "" || len(plain) > 200 || strings.HasSuffix(plain, "?") {
+	out := recipe.Ingredient{Raw: plain}
+	if plain == "" || strings.HasSuffix(plain, "?") {
 		return out, false
 	}
-	if m := notes.FindStringSubmatchIndex(plain); m != nil {
-		out.Note = plain[m[2]:m[3]]
+	if m := notes.FindStringIndex(plain); m != nil {
+		out.Note = strings.Trim(plain[m[0]:m[1]], " ,;()")
 		plain = strings.TrimSpace(plain[:m[0]] + plain[m[1]:])
 	}
-	ws := words.Split(plain)
+	ws := measure.Split(plain)
 	rest := plain
 	if a, used := measure.ReadAmount(ws, 0); used > 0 && used < len(ws) {
 		setAmount(&out, a)
@@ -236,13 +244,9 @@ func ingredientLine(line string) (recipe.Ingredient, bool) {
 		setAmount(&out, a)
 		rest = name
 	}
-	if i := strings.IndexByte(rest, '('); i >= 0 {
-		end := strings.IndexByte(rest[i:], ')')
-		if end < 0 {
-			end = len(rest) - i - 1
-		}
-		addNote(&out, strings.Trim(rest[i:i+end+1], "() "))
-		rest = rest[:i] + " " + rest[i+end+1:]
+	rest, remarks := withoutBrackets(rest)
+	for _, remark := range remarks {
+		addNote(&out, remark)
 	}
 	item, note, _ := strings.Cut(rest, ",")
 	if strings.TrimSpace(item) == "" {
@@ -254,6 +258,42 @@ func ingredientLine(line string) (recipe.Ingredient, bool) {
 		return out, false
 	}
 	return out, true
+}
+
+// withoutBrackets returns a text without what stands in brackets, and the outermost brackets' contents without the marks. A
+// bracket that does not close ends with the text; one that does not open is dropped.
+func withoutBrackets(text string) (outside string, inside []string) {
+	var out, in strings.Builder
+	depth := 0
+	flush := func() {
+		if remark := strings.Join(strings.Fields(in.String()), " "); remark != "" {
+			inside = append(inside, remark)
+		}
+		in.Reset()
+	}
+	for _, r := range text {
+		switch {
+		case r == '(':
+			depth++
+			if depth == 1 {
+				out.WriteByte(' ')
+			} else if in.Len() > 0 {
+				in.WriteByte(' ')
+			}
+		case r == ')' && depth > 0:
+			depth--
+			if depth == 0 {
+				flush()
+			}
+		case r == ')':
+		case depth > 0:
+			in.WriteRune(r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	flush()
+	return out.String(), inside
 }
 
 func addNote(i *recipe.Ingredient, note string) {
@@ -272,13 +312,18 @@ func setAmount(i *recipe.Ingredient, a measure.Amount) {
 	addNote(i, a.Note)
 }
 
-// amountAtEnd reads "Flour - 2 cups" and "Salt: a pinch".
+// amountAtEnd reads "Flour - 2 cups", "Salt: a pinch", and, where the name is in letters that are not Latin, "面粉250克".
 func amountAtEnd(ws []words.Word, text string) (name string, a measure.Amount, ok bool) {
-	for i := 1; i+1 < len(ws); i++ {
-		if ws[i].Lower != "-" && ws[i].Lower != ":" && ws[i].Lower != "=" {
+	for i := 1; i < len(ws); i++ {
+		from := i
+		switch {
+		case ws[i].Lower == "-" || ws[i].Lower == ":" || ws[i].Lower == "=":
+			from++
+		case strings.ContainsFunc(ws[i-1].Text, func(r rune) bool { return !unicode.In(r, unicode.Latin, unicode.Common) }):
+		default:
 			continue
 		}
-		if a, used := measure.ReadAmount(ws, i+1); used > 0 && i+1+used == len(ws) {
+		if a, used := measure.ReadAmount(ws, from); used > 0 && from+used == len(ws) {
 			return text[:ws[i].Start], a, true
 		}
 	}

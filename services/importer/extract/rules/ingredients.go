@@ -12,16 +12,19 @@ import (
 )
 
 // readIngredients takes the list of the description, and without one gathers what is spoken of.
-func (r *reader) readIngredients() {
+func (r *reader) readIngredients() error {
 	if len(r.listed) > 0 {
 		r.recipe.Ingredients = r.listed
-		return
+		return nil
 	}
 	if !r.english() {
-		return
+		return nil
 	}
 	g := gatherer{}
 	for i := range r.sentences {
+		if err := r.stop(); err != nil {
+			return err
+		}
 		s := &r.sentences[i]
 		if !r.outside(s.Start) {
 			g.sentence(s, r.scores[i] >= talk.Threshold)
@@ -31,6 +34,7 @@ func (r *reader) readIngredients() {
 	if len(r.recipe.Ingredients) > 0 {
 		r.warn(WarnSpoken, "The source has no list of ingredients; they were gathered from what is said.")
 	}
+	return nil
 }
 
 // gatherer collects the foods that are spoken of.
@@ -182,7 +186,7 @@ func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted 
 		return
 	}
 	m := mention{acted: acted}
-	m.ingredient.Item = words.Cut(tidy(strings.Join(item, " ")), recipe.MaxItem)
+	m.ingredient.Item = tidy(strings.Join(item, " "))
 	m.ingredient.Note = strings.Join(note, " ")
 	if a.Unit.Name != "" || a.Number != (measure.Number{}) {
 		setAmount(&m.ingredient, a)
@@ -238,7 +242,7 @@ func (g *gatherer) ingredients(title []string) []recipe.Ingredient {
 	} {
 		var out []recipe.Ingredient
 		for i := range g.found {
-			if fits(&g.found[i]) && len(out) < recipe.MaxIngredients {
+			if fits(&g.found[i]) {
 				out = append(out, g.found[i].ingredient)
 			}
 		}

@@ -5,8 +5,10 @@ import (
 	"unicode"
 
 	"golang.org/x/text/language"
+	"golang.org/x/text/language/display"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -42,10 +44,24 @@ var scripts = []struct {
 // sampleWords is how much text is looked at to tell its language.
 const sampleWords = 2000
 
+// headingLanguages are those of the headings that are known.
+const headingLanguages = "English, German, Spanish, French, Italian, Portuguese, Dutch, Russian, " +
+	"Hebrew, Arabic, Chinese, Japanese, Korean or Thai"
+
+// languageName returns the English name of a language.
+func languageName(tag string) string {
+	if name := display.English.Tags().Name(language.Make(tag)); tag != "" && name != "" {
+		return name
+	}
+	return "a language that is not known"
+}
+
 // languageOf returns the tag that the input names, or that of the language that the words look like; "" when neither tells.
-func languageOf(in extract.Input, sentences []talk.Sentence) string {
+// It reports whether the language is another one than English, which may be so when it has no name.
+func languageOf(in extract.Input, sentences []talk.Sentence) (tag string, foreign bool) {
 	if tag, err := language.Parse(strings.TrimSuffix(in.Language, "-orig")); err == nil && tag != language.Und {
-		return tag.String()
+		base, _ := tag.Base()
+		return tag.String(), base.String() != "en"
 	}
 	var ws []words.Word
 	for i := range sentences {
@@ -57,16 +73,27 @@ func languageOf(in extract.Input, sentences []talk.Sentence) string {
 	if len(ws) < 20 {
 		ws = append(ws, words.Split(words.Plain(in.Title+" "+words.Cut(in.Description, 8000)))...)
 	}
-	return guess(ws)
+	tag, english, total := guess(ws)
+	return tag, tag != "en" && (tag != "" || total >= surely && english*rarely < total)
 }
 
-func guess(ws []words.Word) string {
-	votes, total := map[string]int{}, 0
+// A text of so many words in which not one of so many is a common English word, or one of the kitchen, is not English, or says nothing.
+const (
+	surely = 30
+	rarely = 30
+)
+
+// guess returns the language that words look like, and how many of them are English, of how many.
+func guess(ws []words.Word) (tag string, english, total int) {
+	votes := map[string]int{}
 	for _, w := range ws {
 		if w.Kind != words.Letters {
 			continue
 		}
 		total++
+		if stem := []string{words.Stem(w.Lower)}; common["en"][w.Lower] || lexicon.Verb(stem[0]) > lexicon.None || isFoodWord(stem) {
+			english++
+		}
 		for _, s := range scripts {
 			if strings.ContainsFunc(w.Lower, func(r rune) bool { return unicode.Is(s.table, r) }) {
 				votes[s.tag] += 3
@@ -85,8 +112,13 @@ func guess(ws []words.Word) string {
 			best = tag
 		}
 	}
-	if votes[best]*12 < total {
-		return ""
+	if votes[best]*10 < total {
+		best = ""
 	}
-	return best
+	return best, english, total
+}
+
+func isFoodWord(stems []string) bool {
+	used, _ := lexicon.Food(stems, 0)
+	return used > 0
 }

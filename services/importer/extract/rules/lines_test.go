@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,12 +15,21 @@ import (
 
 func TestIngredientLine(t *testing.T) {
 	t.Parallel()
+	cut := strings.Repeat("very ", 60) + "good flour"
 	const long = "Enough of whatever you have in the house that goes well with fish and is not too sweet"
 	for line, want := range map[string]recipe.Ingredient{
-		"2 ½ cups  flour, sifted": {Qty: "2 1/2", Unit: "cup", Item: "flour", Note: "sifted", Raw: "2 ½ cups flour, sifted"},
-		"Salt to taste":           {Item: "Salt", Note: "to taste", Raw: "Salt to taste"},
-		long:                      {Item: long, Raw: long},
-		"  ":                      {},
+		"2 ½ cups  flour, sifted":           {Qty: "2 1/2", Unit: "cup", Item: "flour", Note: "sifted", Raw: "2 ½ cups flour, sifted"},
+		"Salt to taste":                     {Item: "Salt", Note: "to taste", Raw: "Salt to taste"},
+		long:                                {Item: long, Raw: long},
+		"  ":                                {},
+		"1 onion ((3/4 cup, packed))":       {Qty: "1", Item: "onion", Note: "3/4 cup, packed", Raw: "1 onion ((3/4 cup, packed))"},
+		"2 eggs (large (or 3 small)), cold": {Qty: "2", Item: "eggs", Note: "large or 3 small, cold", Raw: "2 eggs (large (or 3 small)), cold"},
+		"Salt (optional, see the notes)":    {Item: "Salt", Note: "optional, see the notes", Raw: "Salt (optional, see the notes)"},
+		"Butter ((to taste))":               {Item: "Butter", Note: "to taste", Raw: "Butter ((to taste))"},
+		"Oil (for frying":                   {Item: "Oil", Note: "for frying", Raw: "Oil (for frying"},
+		"Rice) rinsed":                      {Item: "Rice rinsed", Raw: "Rice) rinsed"},
+		"Thyme ( ), fresh":                  {Item: "Thyme", Note: "fresh", Raw: "Thyme ( ), fresh"},
+		cut:                                 {Item: cut, Raw: cut},
 	} {
 		if diff := cmp.Diff(want, rules.Ingredient(line)); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", line, diff)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/extract/rules/rulestest"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -183,4 +185,95 @@ func ExampleNew() {
 	//   2 cup water
 	//   1. [4s] Boil two cups of water.
 	//   2. [9s] Pour the water over the mint and wait for five minutes.
+}
+
+// Texts that no weight was fitted to: those in which somebody cooks become recipes, and next to none of the others, all of
+// which have the words of kitchens in other meanings.
+func TestOnlyCookingBecomesARecipe(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/talks/heldout.txt")
+	check.OK(t, err)
+	var refused, cooking, taken, other int
+	for _, text := range rulestest.Read("", string(data)) {
+		_, err := rules.New().Extract(t.Context(), text.Input)
+		switch {
+		case err != nil && !errors.Is(err, extract.ErrNoRecipe):
+			t.Fatal(err)
+		case text.Cooking && err != nil:
+			refused++
+			t.Logf("refused: %s: %v", text.Input.Title, err)
+		case !text.Cooking && err == nil:
+			taken++
+			t.Logf("taken: %s", text.Input.Title)
+		}
+		if text.Cooking {
+			cooking++
+		} else {
+			other++
+		}
+	}
+	if cooking < 46 || other < 86 || refused > 1 || taken > 11 {
+		t.Errorf("of %d with cooking %d are refused, of %d others %d are taken", cooking, refused, other, taken)
+	}
+}
+
+// countdown is a context that ends when it has been looked at a number of times.
+type countdown struct {
+	context.Context //nolint:containedctx // it is a context
+
+	left *int
+}
+
+func (c countdown) Err() error {
+	*c.left--
+	if *c.left < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func TestExtractLooksAtItsContextAtEverySentence(t *testing.T) {
+	t.Parallel()
+	in := sample(t, "tomato-soup")
+	for _, s := range in.Segments {
+		in.Segments = append(in.Segments, s, s, s)
+	}
+	const plenty = 1 << 20
+	left := plenty
+	_, err := rules.New().Extract(countdown{t.Context(), &left}, in)
+	check.OK(t, err)
+	looks := plenty - left
+	if looks < 5*len(in.Segments) {
+		t.Errorf("%d looks at the context in %d segments: want one for each in every pass", looks, len(in.Segments))
+	}
+	for n := range looks {
+		left := n
+		if _, err := rules.New().Extract(countdown{t.Context(), &left}, in); !errors.Is(err, context.DeadlineExceeded) || left < -2 {
+			t.Fatalf("ended at look %d of %d: error %v, %d looks after that", n, looks, err, -1-left)
+		}
+	}
+}
+
+func TestUnsupportedLanguagesAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ language, said, want string }{
+		{"ja", "玉ねぎを切って フライパンで炒めます", "Japanese"},
+		{"", "玉ねぎを切って フライパンで炒めます", "Japanese"},
+		{"pl", "kroimy cebulę i smażymy ją na patelni", "Polish"},
+		{"", strings.Repeat("soğanı doğrayıp yağda kavuruyoruz sonra domatesleri ekliyoruz ", 5), "not known"},
+	} {
+		_, err := rules.New().Extract(t.Context(), extract.Input{Language: c.language, Segments: []caption.Segment{{Dur: time.Second, Text: c.said}}})
+		failed := extract.Failure(err)
+		if !errors.Is(err, extract.ErrNoRecipe) || failed.Retryable || !strings.Contains(failed.Message, c.want) || !strings.Contains(failed.Message, "English") {
+			t.Errorf("%q: %v", c.said, err)
+		}
+	}
+}
+
+func TestAPhotoWithoutText(t *testing.T) {
+	t.Parallel()
+	_, err := rules.New().Extract(t.Context(), extract.Input{Title: "x", Image: []byte("x"), ImageType: "image/heic"})
+	if !errors.Is(err, extract.ErrNoRecipe) || !strings.Contains(err.Error(), "no text was read from the photo (image/heic)") {
+		t.Error(err)
+	}
 }

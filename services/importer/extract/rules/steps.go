@@ -15,48 +15,56 @@ import (
 )
 
 // readSteps takes the steps from what is said, and otherwise from chapters or the description.
-func (r *reader) readSteps() {
-	if r.english() {
-		r.scores = talk.Score(r.sentences)
-	}
+func (r *reader) readSteps() error {
 	if r.in.Untimed && len(r.instructions) > 0 { // there are no times to be had: what is written as a method is one
-		r.writtenSteps()
-		return
+		return r.writtenSteps()
 	}
 	if r.english() {
-		r.spokenSteps(talk.Threshold)
+		if err := r.spokenSteps(talk.Threshold); err != nil {
+			return err
+		}
 	} else {
 		r.warn(WarnLanguage, "Speech in this language cannot be followed: the steps are chapters, or come from the description, "+
 			"or are sentences with a time or a temperature.")
 		r.chapterSteps()
 	}
-	if len(r.recipe.Steps) == 0 && len(r.instructions) > 0 {
-		r.writtenSteps()
-	}
 	switch {
 	case len(r.recipe.Steps) > 0:
+		return nil
+	case len(r.instructions) > 0:
+		return r.writtenSteps()
 	case r.english():
-		r.spokenSteps(talk.Threshold / 2) // little is better than nothing
-	default:
-		for i := range r.sentences {
-			if s := &r.sentences[i]; measured(s) {
-				r.addStep(s.Text, &s.Start, &s.End)
-			}
+		return r.spokenSteps(talk.Threshold / 2) // little is better than nothing
+	}
+	return r.measuredSteps()
+}
+
+// measuredSteps takes the sentences with a time or a temperature, by which a step is known in any language.
+func (r *reader) measuredSteps() error {
+	for i := range r.sentences {
+		if err := r.stop(); err != nil {
+			return err
+		}
+		if s := &r.sentences[i]; measured(s) {
+			r.addStep(s.Text, &s.Start, &s.End)
 		}
 	}
+	return nil
 }
 
 // writtenSteps takes the steps from the method in the description.
-func (r *reader) writtenSteps() {
+func (r *reader) writtenSteps() error {
 	for _, text := range r.instructions {
+		if err := r.stop(); err != nil {
+			return err
+		}
 		r.addStep(text, nil, nil)
 	}
 	r.warn(WarnNoTimes, "The steps come from the description and have no timestamps.")
+	return nil
 }
 
-func (r *reader) english() bool {
-	return r.language == "" || r.language == "en" || strings.HasPrefix(r.language, "en-")
-}
+func (r *reader) english() bool { return !r.foreign }
 
 // measured reports whether a sentence names a time or a temperature.
 func measured(s *talk.Sentence) bool {
@@ -71,7 +79,11 @@ func measured(s *talk.Sentence) bool {
 	return false
 }
 
+// addStep adds a step, up to one more than a recipe may have: that one shows that something was left out.
 func (r *reader) addStep(text string, start, end *float64) {
+	if len(r.recipe.Steps) > recipe.MaxSteps {
+		return
+	}
 	step := recipe.Step{Index: len(r.recipe.Steps) + 1, Text: sentenceCase(text)}
 	if start != nil && !r.in.Untimed {
 		from, to := millis(*start), millis(max(*start, *end))
@@ -86,9 +98,12 @@ func millis(s float64) float64 { return math.Round(s*1000) / 1000 }
 
 // spokenSteps makes a step of every sentence in which something is done. A sentence that only goes on belongs to the step
 // before it.
-func (r *reader) spokenSteps(threshold float64) {
+func (r *reader) spokenSteps(threshold float64) error {
 	last := -2 // the sentence that the last step ends with
 	for i := range r.sentences {
+		if err := r.stop(); err != nil {
+			return err
+		}
 		s := &r.sentences[i]
 		if r.outside(s.Start) {
 			continue
@@ -96,8 +111,10 @@ func (r *reader) spokenSteps(threshold float64) {
 		text := imperative(s)
 		switch {
 		case last == i-1 && last >= 0 && goesOn(s) && text != "":
+			last = i
 			step := &r.recipe.Steps[len(r.recipe.Steps)-1]
 			if len(step.Text)+len(text) > recipe.MaxStep/2 {
+				r.addStep(text, &s.Start, &s.End)
 				continue
 			}
 			step.Text += " " + sentenceCase(text)
@@ -106,12 +123,12 @@ func (r *reader) spokenSteps(threshold float64) {
 			}
 			step.Times, step.Temperatures = nil, nil
 			marks.Read(step)
-			last = i
 		case r.scores[i] >= threshold && text != "":
 			r.addStep(text, &s.Start, &s.End)
 			last = i
 		}
 	}
+	return nil
 }
 
 // goesOn reports whether a sentence names a time, a temperature or a sign, and no action of its own, such as "for about five

@@ -51,7 +51,7 @@ func title(text string) string {
 		r := recipe.Recipe{Title: calm(candidate)}
 		extract.Clean(&r)
 		if r.Title != "" {
-			return r.Title
+			return calm(candidate) // not cut yet: what is cut is reported where the recipe is cleaned
 		}
 	}
 	return extract.Untitled

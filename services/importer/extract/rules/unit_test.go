@@ -87,6 +87,26 @@ func TestIngredientLine(t *testing.T) {
 		{"2 cucharadas de aceite de oliva", "2", "tablespoon", "aceite de oliva", ""},
 		{"200 г муки", "200", "gram", "муки", ""},
 		{"2 כוסות קמח", "2", "cup", "קמח", ""},
+		{"250克奶油奶酪", "250", "gram", "奶油奶酪", ""},
+		{"奶油奶酪250克", "250", "gram", "奶油奶酪", ""},
+		{"面粉 200 克", "200", "gram", "面粉", ""},
+		{"两个鸡蛋", "2", "piece", "鸡蛋", ""},
+		{"半杯牛奶", "1/2", "cup", "牛奶", ""},
+		{"盐 少许", "", "", "盐 少许", ""},
+		{"薄力粉２００ｇ", "200", "gram", "薄力粉", ""},
+		{"玉ねぎ 1個", "1", "piece", "玉ねぎ", ""},
+		{"醤油 大さじ2", "2", "tablespoon", "醤油", ""},
+		{"小さじ1の塩", "1", "teaspoon", "塩", ""},
+		{"간장 2큰술", "2", "tablespoon", "간장", ""},
+		{"밀가루 200그램", "200", "gram", "밀가루", ""},
+		{"น้ำตาล 2 ช้อนโต๊ะ", "2", "tablespoon", "น้ำตาล", ""},
+		{"แป้ง200กรัม", "200", "gram", "แป้ง", ""},
+		{"٢٥٠ غرام دقيق", "250", "gram", "دقيق", ""},
+		{"2 ملعقة كبيرة سكر", "2", "tablespoon", "سكر", ""},
+		{"200г муки", "200", "gram", "муки", ""},
+		{"Мука 200г", "200", "gram", "Мука", ""},
+		{"200גרם קמח", "200", "gram", "קמח", ""},
+		{"百合 三片", "3", "slice", "百合", ""},
 	} {
 		i, ok := ingredientLine(c.line)
 		want := recipe.Ingredient{Qty: recipe.Quantity(c.qty), Unit: c.unit, Item: c.item, Note: c.note, Raw: i.Raw}
@@ -178,7 +198,7 @@ func TestSpokenIngredients(t *testing.T) {
 		{[]string{"Cook the rice for ten minutes.", "Add two cans of tomatoes."}, []string{"rice", "2 can tomatoes"}},
 		{[]string{"Stir the sauce and add the cheese."}, []string{"cheese"}}, // a sauce alone is no ingredient
 	} {
-		r := spoken(t, extract.Input{Title: "Dinner"}, append(append([]string{"Hello and welcome."}, c.said...), "Bye, see you soon.")...)
+		r := spoken(t, extract.Input{Title: "Dinner recipe"}, append(append([]string{"Hello and welcome."}, c.said...), "Bye, see you soon.")...)
 		if diff := cmp.Diff(c.want, items(r)); diff != "" {
 			t.Errorf("%q: %s", c.said, diff)
 		}
@@ -279,7 +299,7 @@ func TestLanguage(t *testing.T) {
 		{"", "lorem ipsum dolor sit amet", ""},
 	} {
 		s := talk.Sentences([]talk.Segment{{End: 9, Text: c.said}})
-		if got := languageOf(extract.Input{Language: c.named}, s); got != c.want {
+		if got, _ := languageOf(extract.Input{Language: c.named}, s); got != c.want {
 			t.Errorf("%q %q is %q, want %q", c.named, c.said, got, c.want)
 		}
 	}

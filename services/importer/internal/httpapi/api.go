@@ -34,13 +34,13 @@ type Config struct {
 type API struct {
 	Config
 
-	uploads chan struct{} // a place for each file that is in memory
+	uploads *room
 }
 
 // Add adds the routes to the router.
 func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
-	a := &API{Config: cfg, uploads: make(chan struct{}, uploadsAtOnce)}
+	a := &API{Config: cfg, uploads: newRoom()}
 	router := cfg.Router
 	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
 	router.Handle("GET /v1/imports/{job}", access.Own(access.Read), a.get)

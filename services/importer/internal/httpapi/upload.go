@@ -28,9 +28,6 @@ const (
 	// maxFile bounds a file; what is larger is not read to its end.
 	maxFile = 8 << 20
 
-	// uploadsAtOnce bounds the files that are in memory at a time.
-	uploadsAtOnce = 8
-
 	formType = "multipart/form-data"
 )
 
@@ -46,12 +43,11 @@ func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission
 	if a.Files == nil {
 		return imports.Submission{}, invalidField("file", "is not taken here: submit the URL of the source")
 	}
-	select {
-	case a.uploads <- struct{}{}:
-		defer func() { <-a.uploads }()
-	case <-r.Context().Done():
-		return imports.Submission{}, fmt.Errorf("importer: wait for room for a file: %w", context.Cause(r.Context()))
+	leave, err := a.uploads.enter(r.Context())
+	if err != nil {
+		return imports.Submission{}, err
 	}
+	defer leave()
 	r.Body = http.MaxBytesReader(w, r.Body, maxFile+maxRequest)
 	form, err := r.MultipartReader()
 	if err != nil {
@@ -120,6 +116,8 @@ func (f *submissionForm) set(field, value string) {
 	switch field {
 	case "job_id":
 		f.sub.JobID = value
+	case "encoding":
+		f.sub.Encoding = value
 	case "language":
 		f.sub.Language = value
 	case "owner_id":

@@ -20,12 +20,11 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// Retries of the operations of an attempt, as they were asked for.
-var (
-	retryExtract = retry.Policy{Retries: 2, Base: 2 * time.Second}
-	retryStatus  = retry.Policy{Retries: 3, Base: 500 * time.Millisecond}
-	retryCreate  = retry.Policy{Retries: 3, Base: time.Second}
-)
+// DefaultMemory is the default of Config.Memory.
+const DefaultMemory = 256 << 20
+
+// minMemory is what the largest page takes to be read, in bytes.
+const minMemory = 160 << 20
 
 // Config configures a [Service].
 type Config struct {
@@ -52,16 +51,27 @@ type Config struct {
 	// Logger gets the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
+	// Memory is about how much sources, and what is made of them, may take at once, in bytes: jobs wait for it. Defaults to 256 MiB.
+	Memory int64
+
 	// Meter makes the instruments. Defaults to one that measures nothing.
 	Meter metric.Meter
 
 	// Observe is called with each event of a shared step. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
+	// OutagePatience is for how long a job waits for a far side that does not work: then it fails. A far side that refuses our
+	// key is waited for without an end. Defaults to 24 hours.
+	OutagePatience time.Duration
+
 	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
 	Passed func(point string)
 
-	// SourceAttempts is after how many attempts a failure that may pass is final. Defaults to 5.
+	// RetryCreate, RetryExtract and RetryStatus are how often an attempt makes each call. Default to 3 repetitions after 1
+	// second, 2 after 2 seconds and 3 after 500 milliseconds.
+	RetryCreate, RetryExtract, RetryStatus retry.Policy
+
+	// SourceAttempts is after how many attempts a failure of one source that may pass is final. Defaults to 5.
 	SourceAttempts int
 
 	// StateTTL is how long the state of a job is kept after its last change, in whole seconds. Defaults to 30 days.
@@ -92,9 +102,14 @@ type Extractor struct {
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
 	cfg.ExtractTTL = cmp.Or(cfg.ExtractTTL, 7*24*time.Hour)
+	cfg.OutagePatience = cmp.Or(cfg.OutagePatience, 24*time.Hour)
+	cfg.RetryCreate = cmp.Or(cfg.RetryCreate, retry.Policy{Retries: 3, Base: time.Second})
+	cfg.RetryExtract = cmp.Or(cfg.RetryExtract, retry.Policy{Retries: 2, Base: 2 * time.Second})
+	cfg.RetryStatus = cmp.Or(cfg.RetryStatus, retry.Policy{Retries: 3, Base: 500 * time.Millisecond})
 	cfg.SourceAttempts = cmp.Or(cfg.SourceAttempts, 5)
 	cfg.StateTTL = cmp.Or(cfg.StateTTL, 30*24*time.Hour)
 	cfg.TranscriptTTL = cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour)
+	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
 	if cfg.Inject == nil {
 		cfg.Inject = func(context.Context, nats.Header) {}
 	}
@@ -120,6 +135,19 @@ func (cfg Config) Validate() error {
 	} {
 		if d.value < time.Second || d.value%time.Second != 0 {
 			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
+		}
+	}
+	if cfg.Memory < minMemory {
+		bad("Memory is %d: want at least %d bytes", cfg.Memory, minMemory)
+	}
+	if cfg.OutagePatience < 0 {
+		bad("OutagePatience is %s: want more than 0", cfg.OutagePatience)
+	}
+	for name, policy := range map[string]retry.Policy{
+		"RetryCreate": cfg.RetryCreate, "RetryExtract": cfg.RetryExtract, "RetryStatus": cfg.RetryStatus,
+	} {
+		if err := policy.Validate(); err != nil {
+			bad("%s: %w", name, err)
 		}
 	}
 	if cfg.SourceAttempts < 1 || cfg.SourceAttempts > jobAttempts {

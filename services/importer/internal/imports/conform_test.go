@@ -3,6 +3,7 @@ package imports
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ func conformJob(n int) *nats.Msg {
 }
 
 func conformService(ctx context.Context, env workertest.Env, hold func(*instance, func(context.Context, string) error)) error {
-	recipes, err := kvstore.Open(ctx, env.JS)
+	recipes, err := kvstore.New(env.JS, env.Logger)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func conformService(ctx context.Context, env workertest.Env, hold func(*instance
 
 // conformEffects counts the recipes of each job in the list of their owner, and those that a ready job has none of.
 func conformEffects(ctx context.Context, js jetstream.JetStream) (map[string]int, error) {
-	recipes, err := kvstore.Open(ctx, js)
+	recipes, err := kvstore.New(js, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

@@ -18,9 +18,11 @@ const (
 	EventReady       Event = "import_ready"       // recipe_id, elapsed
 	EventFailed      Event = "import_failed"      // code, step, attempt, error
 	EventRetry       Event = "operation_retried"  // operation, attempt, pause, error
-	EventPutOff      Event = "import_put_off"     // code, step, attempt, error: another attempt follows
+	EventPutOff      Event = "import_put_off"     // code, step, attempt, error, and waiting_for: another attempt follows
 	EventNoProgress  Event = "progress_unread"    // error: the progress of a job that runs is left out
 	EventInterrupted Event = "import_interrupted" // the worker stops, or lost the job
+	EventOutage      Event = "outage_began"       // side, refused, error, without a job_id: all jobs wait for it
+	EventBack        Event = "outage_ended"       // side, without a job_id
 	EventUntold      Event = "status_untold"      // status, error: the store has not received the status, and gets it later
 )
 

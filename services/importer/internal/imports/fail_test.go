@@ -56,11 +56,11 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			sabotage: func(*instance) {},
 			code:     contracts.CodeUnavailable, message: "This address is not supported", attempts: 1,
 		},
-		"rate limited": {
+		"the source fails": {
 			sabotage: func(i *instance) {
-				i.far.fetch = fetchFails(&source.Error{Code: contracts.CodeRateLimited, Retryable: true, RetryAfter: time.Minute, Message: "slow down"})
+				i.far.fetch = fetchFails(&source.Error{Code: contracts.CodeNetwork, Retryable: true, RetryAfter: time.Minute, Message: "no address"})
 			},
-			code: contracts.CodeRateLimited, message: "slow down", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
+			code: contracts.CodeNetwork, message: "no address", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
 		},
 		"extraction fails": {
 			sabotage: func(i *instance) { i.chef.extract = extractFails(errFar) },
@@ -110,7 +110,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 		},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
-			i := newInstance(t, srv)
+			i := newInstance(t, srv, func(_ *instance, c *Config) { c.OutagePatience = time.Minute })
 			c.sabotage(i)
 			i.work(t)
 			url := "v1"
@@ -163,9 +163,7 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
-		if letters := i.settled(t); letters != 0 {
-			t.Errorf("%d dead letters", letters)
-		}
+		check.Same(t, "dead letters", i.settled(t), 0)
 		if got := i.Stats(); got.TranscriptFetches != 3 || got.Extractions != 3 || got.Ready != 1 || got.Failed != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -260,9 +258,7 @@ func TestAnotherJobUnderTheSameIDIsRefused(t *testing.T) {
 	if stored := i.ready(t, "j1"); !strings.HasSuffix(stored.Recipe.Source.Ref, "v1") {
 		t.Errorf("recipe of %s", stored.Recipe.Source.Ref)
 	}
-	if letters := i.settled(t); letters != 1 {
-		t.Errorf("%d dead letters", letters)
-	}
+	check.Same(t, "dead letters", i.settled(t), 1)
 }
 
 // A message that nobody can read blocks nobody.
@@ -279,9 +275,7 @@ func TestUnreadableMessagesAreDeadLettered(t *testing.T) {
 	i.work(t)
 	i.submit(t, job("j1", "v1"))
 	i.ready(t, "j1")
-	if letters := i.settled(t); letters != uint64(len(bad)) {
-		t.Errorf("%d dead letters", letters)
-	}
+	check.Same(t, "dead letters", i.settled(t), uint64(len(bad)))
 }
 
 func TestCancelBeforeAndDuring(t *testing.T) {
@@ -301,9 +295,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	i.submit(t, job("running", "v2"))
 	<-begun
 	check.OK(t, check.Err(i.Cancel(t.Context(), "running")))
-	if letters := i.settled(t); letters != 0 {
-		t.Errorf("%d dead letters", letters)
-	}
+	check.Same(t, "dead letters", i.settled(t), 0)
 	for _, id := range []string{"queued", "running"} {
 		if j := i.until(t, id); j.Status != contracts.ImportFailed || j.Code != contracts.CodeCancelled {
 			t.Errorf("%+v", j)
@@ -312,9 +304,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 			t.Errorf("the store was told %v of %s", told, id)
 		}
 	}
-	if i.far.total() != 1 {
-		t.Errorf("%d fetches", i.far.total())
-	}
+	check.Same(t, "fetches", i.far.total(), 1)
 	if _, err := i.Cancel(t.Context(), "nobody"); !errors.Is(err, ErrUnknownJob) {
 		t.Errorf("cancelled: %v", err)
 	}
@@ -340,16 +330,12 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		i.publish(t, "jobs.import.normal.j1", "again", bodyOf(req)) // is no retry
 		i.submit(t, req)                                            // nor is this
 		i.settled(t)
-		if n := i.chef.total(); n != 1 {
-			t.Errorf("%d extractions", n)
-		}
+		check.Same(t, "extractions", i.chef.total(), 1)
 		if j, err := i.Retry(t.Context(), "j1"); err != nil || j.Status != contracts.ImportQueued || j.Run != 2 {
 			t.Errorf("%+v, %v", j, err)
 		}
 		i.ready(t, "j1")
-		if i.far.total() != 1 {
-			t.Errorf("the transcript was fetched %d times", i.far.total())
-		}
+		check.Same(t, "the transcript was fetched, times", i.far.total(), 1)
 		if _, err := i.Retry(t.Context(), "j1"); !errors.Is(err, ErrNotFailed) {
 			t.Errorf("retried: %v", err)
 		}

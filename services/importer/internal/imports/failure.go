@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -26,6 +27,11 @@ type FailedError struct {
 
 	// Exhausted reports whether no attempts are left: the job fails now.
 	Exhausted bool
+
+	// Outage names the far side that does not work, for any job; empty when that is not so. Refused reports whether it
+	// refuses our key.
+	Outage  string
+	Refused bool
 
 	Err error
 }
@@ -45,9 +51,13 @@ func failureOf(err error) *FailedError {
 		return f
 	}
 	if e, ok := errors.AsType[*source.Error](err); ok {
-		return &FailedError{
+		f := &FailedError{
 			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
 		}
+		if e.Outage {
+			f.Outage = sidePrefix
+		}
+		return f
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
@@ -55,9 +65,16 @@ func failureOf(err error) *FailedError {
 	return &FailedError{Code: contracts.CodeCrashed, Message: limit("The import failed: " + err.Error()), Retryable: true, Err: err}
 }
 
-func storeFailure(prefix string, err error) *FailedError {
-	return &FailedError{
-		Code: contracts.CodeStoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
+// storeFailure makes the failure of an error of the store.
+func storeFailure(prefix string) func(error) *FailedError {
+	return func(err error) *FailedError {
+		f := &FailedError{
+			Code: contracts.CodeStoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
+		}
+		if failed, ok := asStoreError(err); ok && f.Retryable && !errors.Is(err, kvrecord.ErrUnavailable) {
+			f.Outage, f.Refused, f.RetryAfter = sideRecipes, failed.Refused, failed.RetryAfter
+		}
+		return f
 	}
 }
 
@@ -82,13 +99,18 @@ type carried struct {
 	Retryable  bool                 `json:"retryable,omitempty"`
 	RetryAfter time.Duration        `json:"retry_after,omitempty"`
 	Exhausted  bool                 `json:"exhausted,omitempty"`
+	Outage     string               `json:"outage,omitempty"`
+	Refused    bool                 `json:"refused,omitempty"`
 
 	err error
 }
 
 func carry(err error) error {
 	f := failureOf(err)
-	return &carried{Code: f.Code, Message: f.Message, Retryable: f.Retryable, RetryAfter: f.RetryAfter, Exhausted: f.Exhausted, err: err}
+	return &carried{
+		Code: f.Code, Message: f.Message, Retryable: f.Retryable, RetryAfter: f.RetryAfter, Exhausted: f.Exhausted,
+		Outage: f.Outage, Refused: f.Refused, err: err,
+	}
 }
 
 // Error implements error.
@@ -118,7 +140,10 @@ func arrived(err error) error {
 }
 
 func (c *carried) failure(err error) *FailedError {
-	return &FailedError{Code: c.Code, Message: c.Message, Retryable: c.Retryable, RetryAfter: c.RetryAfter, Exhausted: c.Exhausted, Err: err}
+	return &FailedError{
+		Code: c.Code, Message: c.Message, Retryable: c.Retryable, RetryAfter: c.RetryAfter, Exhausted: c.Exhausted,
+		Outage: c.Outage, Refused: c.Refused, Err: err,
+	}
 }
 
 // finalTTL is for how long a permanent failure is kept for other jobs of the same source.

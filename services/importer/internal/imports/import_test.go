@@ -26,9 +26,7 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	if stored.JobID != "j1" || stored.OwnerID != "ada" || stored.ID != kvstore.RecipeID("j1") || stored.Recipe.Source.Extractor != "chef" {
 		t.Errorf("stored: %+v", stored)
 	}
-	if letters := i.settled(t); letters != 0 {
-		t.Errorf("%d dead letters", letters)
-	}
+	check.Same(t, "dead letters", i.settled(t), 0)
 	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.toldOf("j1"))
 }
 
@@ -56,9 +54,7 @@ func TestDuplicatesAreOneImport(t *testing.T) {
 	b.work(t)
 	a.ready(t, "j1")
 	a.settled(t)
-	if n := a.far.total() + b.far.total(); n != 1 {
-		t.Errorf("fetched %d times", n)
-	}
+	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
 	list, _, err := a.recipes.List(t.Context(), kvstore.Query{OwnerID: "ada"})
 	if err != nil || len(list) != 1 {
 		t.Errorf("recipes: %+v, %v", list, err)
@@ -88,12 +84,8 @@ func TestOneVideoIsFetchedOnce(t *testing.T) {
 	if len(ids) != jobs {
 		t.Errorf("%d recipes for %d jobs", len(ids), jobs)
 	}
-	if n := a.far.total() + b.far.total(); n != 1 {
-		t.Errorf("fetched %d times", n)
-	}
-	if n := a.chef.total() + b.chef.total(); n != 1 {
-		t.Errorf("extracted %d times", n)
-	}
+	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
+	check.Same(t, "extracted, times", a.chef.total()+b.chef.total(), 1)
 }
 
 // A page that has its recipe as data needs no extractor.

@@ -12,6 +12,9 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
+// WarnPhoto is the code of the warning that the recipe was read from a photo.
+const WarnPhoto = "read_from_photo"
+
 // WarnTruncated is the code of the warning that a limit cut the source.
 const WarnTruncated = "source_truncated"
 
@@ -22,7 +25,7 @@ const PublishedBy = "page"
 func inputOf(m *source.Material, sourceType string) extract.Input {
 	in := extract.Input{
 		Description: m.Description, Duration: m.Duration, Language: m.Language, Segments: m.Transcript.Segments, Title: m.Title,
-		Image: m.Image, ImageType: m.ImageType,
+		Image: m.Image, ImageType: m.ImageType, Sure: m.Sure,
 		Source: recipe.Source{Type: sourceType, Ref: m.URL}, Untimed: !m.Transcript.Timed,
 	}
 	for i, c := range m.Chapters {
@@ -55,7 +58,7 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 // judgeExtract classifies the error of an extractor: whether it may pass.
 func judgeExtract(err error) retry.Verdict {
 	if failed := extract.Failure(err); failed != nil {
-		return retry.Verdict{Again: failed.Retryable, After: failed.RetryAfter}
+		return retry.Verdict{Again: failed.Retryable && !failed.Refused, After: failed.RetryAfter}
 	}
 	return retry.Verdict{Again: true} // it took too long
 }
@@ -66,7 +69,14 @@ func extractFailure(err error) *FailedError {
 	if failed == nil {
 		failed = extract.Failed(true, err, "it took too long")
 	}
-	return &FailedError{Code: failed.Code, Message: limit(failed.Message), Retryable: failed.Retryable, Exhausted: failed.Retryable, Err: err}
+	f := &FailedError{
+		Code: failed.Code, Message: limit(failed.Message), Retryable: failed.Retryable, RetryAfter: failed.RetryAfter,
+		Exhausted: failed.Retryable, Refused: failed.Refused, Err: err,
+	}
+	if failed.Outage {
+		f.Outage = sideExtractor
+	}
+	return f
 }
 
 func asStoreError(err error) (*store.Error, bool) { return errors.AsType[*store.Error](err) }

@@ -24,9 +24,7 @@ func TestJobIsQueuedOnceHoweverLongItWaits(t *testing.T) {
 		i := newInstance(t, srv)
 		for range 3 {
 			i.submit(t, job("j", "v"))
-			if n := i.queued(t); n != 1 {
-				t.Errorf("%d messages are queued, want 1", n)
-			}
+			check.Same(t, "messages are queued", i.queued(t), 1)
 			elapse(10 * time.Minute)
 		}
 	})
@@ -39,9 +37,7 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 		i.submit(t, job("j", "v"))
 		check.OK(t, check.Err(i.Cancel(t.Context(), "j")))
 		check.OK(t, check.Err(i.Retry(t.Context(), "j")))
-		if n := i.queued(t); n != 2 {
-			t.Errorf("%d messages are queued, want that of each run", n)
-		}
+		check.Same(t, "messages are queued", i.queued(t), 2)
 		i.work(t)
 		i.ready(t, "j")
 	})

@@ -19,7 +19,7 @@ var (
 	// ErrUnknownJob is returned when there is no state of a job.
 	ErrUnknownJob = errors.New("importer: there is no such job")
 
-	// ErrMismatch is returned for a job whose id is that of another one: with another owner, source, type or language.
+	// ErrMismatch is returned for a job whose id is that of another one: with another owner, source, type, language or encoding.
 	ErrMismatch = errors.New("importer: another job has this id")
 
 	// ErrFinal is returned when a job that has ended is cancelled.
@@ -37,6 +37,7 @@ type Job struct {
 	SourceType  string                   `json:"source_type,omitempty"`
 	URL         string                   `json:"url"`
 	Language    string                   `json:"language,omitempty"`
+	Encoding    string                   `json:"encoding,omitempty"`
 	Priority    contracts.ImportPriority `json:"priority,omitempty"`
 	RequestedAt time.Time                `json:"requested_at,omitzero"`
 
@@ -45,6 +46,11 @@ type Job struct {
 
 	// Retryable reports whether a retry of a failed job may succeed.
 	Retryable bool `json:"retryable,omitempty"`
+
+	// WaitingFor is the far side that a job that runs waits for, because that does not work: Error says why. Empty when there is
+	// none. WaitingSince is when the first call failed.
+	WaitingFor   string    `json:"waiting_for,omitempty"`
+	WaitingSince time.Time `json:"waiting_since,omitzero"`
 
 	// Run counts how often a client or a replay has started the job, from 1.
 	Run int `json:"run"`
@@ -60,25 +66,33 @@ type Job struct {
 
 func (j *Job) request() contracts.ImportJob {
 	return contracts.ImportJob{
-		JobID: j.JobID, OwnerID: j.OwnerID, SourceType: j.SourceType, URL: j.URL, Language: j.Language, Priority: j.Priority,
-		RequestedAt: j.RequestedAt,
+		JobID: j.JobID, OwnerID: j.OwnerID, SourceType: j.SourceType, URL: j.URL, Language: j.Language, Encoding: j.Encoding,
+		Priority: j.Priority, RequestedAt: j.RequestedAt,
 	}
 }
 
 // same reports whether the job was made from an equal request.
 func (j *Job) same(req contracts.ImportJob) bool {
-	return j.OwnerID == req.OwnerID && j.URL == req.URL && j.SourceType == req.SourceType && j.Language == req.Language
+	return j.OwnerID == req.OwnerID && j.URL == req.URL && j.SourceType == req.SourceType && j.Language == req.Language &&
+		j.Encoding == req.Encoding
 }
 
 // record is the state of a job as it is kept.
 type record struct {
 	Job
 
+	// Crashes counts the attempts of this run that died while they read the source.
+	Crashes int `json:"crashes,omitempty"`
+
 	// Told reports whether the store has received the final state.
 	Told bool `json:"told,omitempty"`
 
 	// Exhausted reports whether a failed job belongs into the dead letters.
 	Exhausted bool `json:"exhausted,omitempty"`
+
+	// Outage is the far side that the job was put off for last, and OutageSince when that began.
+	Outage      string    `json:"outage,omitempty"`
+	OutageSince time.Time `json:"outage_since,omitzero"`
 
 	// Message is the position in the stream of the message that is handled while the job runs, or whose handling ended it.
 	Message uint64 `json:"message,omitempty"`
@@ -93,16 +107,35 @@ type record struct {
 func newRecord(req contracts.ImportJob, sourceID string, now time.Time) record {
 	return record{Job: Job{
 		ImportStatus: contracts.ImportStatus{JobID: req.JobID, Status: contracts.ImportQueued, UpdatedAt: now},
-		OwnerID:      req.OwnerID, SourceType: req.SourceType, URL: req.URL, Language: req.Language, Priority: req.Priority,
-		RequestedAt: req.RequestedAt,
-		SourceID:    sourceID, Run: 1, CreatedAt: now,
+		OwnerID:      req.OwnerID, SourceType: req.SourceType, URL: req.URL, Language: req.Language, Encoding: req.Encoding,
+		Priority: req.Priority, RequestedAt: req.RequestedAt,
+		SourceID: sourceID, Run: 1, CreatedAt: now,
 	}}
 }
 
 // enter sets the status and clears what belonged to the one before.
 func (r *record) enter(status contracts.ImportState, attempt int) {
 	r.ImportStatus = contracts.ImportStatus{JobID: r.JobID, Status: status, Attempt: attempt}
+	r.Crashes = 0
 	r.Retryable, r.Told, r.Exhausted, r.Message = false, false, false, 0
+	r.WaitingFor, r.WaitingSince = "", time.Time{}
+	if status != contracts.ImportRunning {
+		r.Outage, r.OutageSince = "", time.Time{}
+	}
+}
+
+// begin enters the first step of an attempt. An attempt before it that has left no outcome has died, by what its source holds if
+// that was being read.
+func (r *record) begin(attempt int) {
+	crashes := 0
+	if r.Status == contracts.ImportRunning {
+		crashes = r.Crashes
+		if reading := r.Step == stepTranscript || r.Step == stepExtract; reading && r.Attempt < attempt && r.Error == "" {
+			crashes++
+		}
+	}
+	r.enter(contracts.ImportRunning, attempt)
+	r.Crashes = crashes
 }
 
 // errKeep ends an update without a write.

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
 const (
@@ -23,6 +25,7 @@ const (
 
 // Service takes jobs in and works them. It is safe for concurrent use. Close ends it.
 type Service struct {
+	breaker  breaker
 	cfg      Config
 	flight   *flight.Flight
 	hub      *hub
@@ -32,7 +35,9 @@ type Service struct {
 	counters counters
 	meters   meters
 
-	progresses *kvrecord.Stream // of all jobs, by their workers
+	memory     *memory.Room
+	turns      *semaphore.Weighted // one of them for each job that is worked
+	progresses *kvrecord.Stream    // of all jobs, by their workers
 
 	background sync.WaitGroup
 }
@@ -46,7 +51,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
 		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
 	}
-	s := &Service{cfg: cfg, logger: cfg.Logger}
+	s := &Service{cfg: cfg, logger: cfg.Logger, memory: memory.New(cfg.Memory), turns: semaphore.NewWeighted(allTurns)}
 	var err error
 	if s.client, err = worker.NewClient(js, worker.ClientConfig{Stream: contracts.StreamImportJobs}); err != nil {
 		return nil, fmt.Errorf("importer: %w", err)

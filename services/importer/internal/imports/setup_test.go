@@ -195,7 +195,7 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mut
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	recipes, err := kvstore.Open(t.Context(), js)
+	recipes, err := kvstore.New(js, slog.New(slog.DiscardHandler))
 	check.OK(t, err)
 	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}, js: js, recipes: recipes}
 	cfg := Config{Logger: slog.New(slog.DiscardHandler), Store: i.keeper}

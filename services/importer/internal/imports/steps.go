@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -76,9 +77,19 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		if err != nil {
 			return nil, arrived(err)
 		}
+		if err := a.memory.Hold(ctx, memory.ToKeep(len(found.Value))); err != nil {
+			return nil, err
+		}
 		material := &source.Material{}
 		if err := json.Unmarshal(found.Value, material); err != nil {
 			return nil, fmt.Errorf("importer: the transcript of %s cannot be read: %w", a.record.SourceID, err)
+		}
+		said := len(material.Description)
+		for _, segment := range material.Transcript.Segments {
+			said += len(segment.Text)
+		}
+		if err := a.memory.Hold(ctx, memory.ToKeep(len(found.Value))+memory.ToExtract(said)); err != nil {
+			return nil, err
 		}
 		a.log(ctx, slog.LevelInfo, EventTranscript, a.id, slog.String("source_id", a.record.SourceID),
 			slog.Int("segments", len(material.Transcript.Segments)), slog.Duration("elapsed", time.Since(started)),
@@ -95,7 +106,9 @@ func (a *attempt) share(
 ) (flight.Result, error) {
 	var own atomic.Pointer[[]byte]
 	found, err := a.flight.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
-		data, err := compute(ctx)
+		a.memory.Enter() // this may go on for other jobs when this one has ended
+		defer a.memory.Leave()
+		data, err := compute(memory.With(ctx, a.memory))
 		if err == nil {
 			own.Store(&data)
 		}
@@ -108,21 +121,29 @@ func (a *attempt) share(
 	return found, err
 }
 
+// sourceOf is what a job requests of its source.
+func sourceOf(job contracts.ImportJob) source.Request {
+	return source.Request{JobID: job.JobID, Encoding: job.Encoding, Language: job.Language, Type: job.SourceType, URL: job.URL}
+}
+
 // fetch asks the source itself.
 func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	a.passed(PointFetching)
-	a.counters.fetches.Add(1)
-	started := time.Now()
-	request := source.Request{JobID: a.id, Language: a.record.Language, Type: a.record.SourceType, URL: a.record.URL}
-	material, err := a.cfg.Fetcher.Fetch(ctx, request, a.progress(ctx, stepTranscript))
-	a.timed(ctx, stepTranscript, started, err)
-	a.passed(PointFetched)
-	if err == nil && material == nil {
-		err = errors.New("importer: the source gave nothing")
-	}
+	var material *source.Material
+	err := a.reach(ctx, sideOf(&a.record), failureOf, func() (err error) {
+		a.counters.fetches.Add(1)
+		started := time.Now()
+		material, err = a.cfg.Fetcher.Fetch(ctx, sourceOf(a.record.request()), a.progress(ctx, stepTranscript))
+		a.timed(ctx, stepTranscript, started, err)
+		a.passed(PointFetched)
+		if err == nil && material == nil {
+			err = errors.New("importer: the source gave nothing")
+		}
+		return err
+	})
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx) // the caller's end is not a failure of the source
+			return nil, context.Cause(ctx)
 		}
 		return nil, carry(err)
 	}
@@ -139,7 +160,7 @@ func (a *attempt) saveTranscript(ctx context.Context, m *source.Material) {
 	if len(m.Transcript.Segments) == 0 {
 		return
 	}
-	err := retryStatus.Do(ctx, func(ctx context.Context) error {
+	err := a.cfg.RetryStatus.Do(ctx, func(ctx context.Context) error {
 		return a.cfg.Store.SaveTranscript(ctx, a.id, m.Transcript.Segments)
 	}, judge, a.onRetry(ctx, "store_transcript", a.id))
 	if err != nil && ctx.Err() == nil {
@@ -179,8 +200,14 @@ func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recip
 	})
 }
 
-// warned says in the recipe that the source was cut.
+// warned says in the recipe what is to be known of the reading of the source.
 func warned(made recipe.Recipe, m *source.Material) recipe.Recipe {
+	made.Warnings = append(made.Warnings, m.Warnings...)
+	if len(m.Image) > 0 {
+		made.Warnings = append(made.Warnings, recipe.Warning{
+			Code: WarnPhoto, Text: "The recipe was read from a photo: compare its numbers with the photo.",
+		})
+	}
 	if m.Truncated {
 		made.Warnings = append(made.Warnings, recipe.Warning{
 			Code: WarnTruncated, Text: "The source was longer than is read; the recipe may lack its end.",
@@ -208,20 +235,22 @@ func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
 	a.passed(PointExtracting)
 	var made recipe.Recipe
 	extractor := extract.Checked(a.cfg.Extractor)
-	err := retryExtract.Do(ctx, func(ctx context.Context) error {
-		a.counters.extractions.Add(1)
-		started := time.Now()
-		var err error
-		made, err = extractor.Extract(ctx, in)
-		a.timed(ctx, stepExtract, started, err)
-		return err
-	}, judgeExtract, a.onRetry(ctx, "extraction", a.id))
+	err := a.reach(ctx, sideExtractor, extractFailure, func() error {
+		return a.cfg.RetryExtract.Do(ctx, func(ctx context.Context) error {
+			a.counters.extractions.Add(1)
+			started := time.Now()
+			var err error
+			made, err = extractor.Extract(ctx, in)
+			a.timed(ctx, stepExtract, started, err)
+			return err
+		}, judgeExtract, a.onRetry(ctx, "extraction", a.id))
+	})
 	a.passed(PointExtracted)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, carry(extractFailure(err))
+		return nil, carry(err)
 	}
 	if made.Source.Extractor == "" {
 		made.Source.Extractor = a.cfg.Extractor.Name
@@ -242,17 +271,19 @@ func (a *attempt) create(ctx context.Context, m *source.Material, made recipe.Re
 		draft := store.Draft{JobID: a.id, OwnerID: a.record.OwnerID, Recipe: made, Transcript: text(m)}
 		started := time.Now()
 		var id string
-		err := retryCreate.Do(ctx, func(ctx context.Context) error {
-			var err error
-			id, err = a.cfg.Store.Create(ctx, draft)
-			return err
-		}, judge, a.onRetry(ctx, "recipe_creation", a.id))
+		err := a.reach(ctx, sideRecipes, storeFailure("Failed to create recipe: "), func() error {
+			return a.cfg.RetryCreate.Do(ctx, func(ctx context.Context) error {
+				var err error
+				id, err = a.cfg.Store.Create(ctx, draft)
+				return err
+			}, judge, a.onRetry(ctx, "recipe_creation", a.id))
+		})
 		a.timed(ctx, stepCreate, started, err)
 		if err != nil {
 			if ctx.Err() != nil {
 				return "", context.Cause(ctx)
 			}
-			return "", storeFailure("Failed to create recipe: ", err)
+			return "", err
 		}
 		a.log(ctx, slog.LevelInfo, EventCreated, a.id, slog.String("recipe_id", id), slog.Duration("elapsed", time.Since(started)))
 		a.passed(PointCreated)

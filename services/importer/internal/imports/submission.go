@@ -48,6 +48,7 @@ type body struct {
 	SourceType  string                   `json:"source_type"`
 	URL         string                   `json:"url"`
 	Language    string                   `json:"language"`
+	Encoding    string                   `json:"encoding"`
 	Priority    contracts.ImportPriority `json:"priority"`
 	RequestedAt time.Time                `json:"requested_at"`
 	Unique      bool                     `json:"unique"`
@@ -55,8 +56,8 @@ type body struct {
 
 func (b body) submission() Submission {
 	return Submission{Unique: b.Unique, ImportJob: contracts.ImportJob{
-		JobID: b.JobID, OwnerID: b.OwnerID, SourceType: b.SourceType, URL: b.URL, Language: b.Language, Priority: b.Priority,
-		RequestedAt: b.RequestedAt,
+		JobID: b.JobID, OwnerID: b.OwnerID, SourceType: b.SourceType, URL: b.URL, Language: b.Language, Encoding: b.Encoding,
+		Priority: b.Priority, RequestedAt: b.RequestedAt,
 	}}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/importer/source"
 )
 
 // HeaderRun is the header of a job's message that says which run of the job it is for. Defaults to 1.
@@ -35,9 +34,7 @@ func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created 
 	}
 	defer release()
 	sub.identify()
-	sourceID, err := s.cfg.Fetcher.Identify(ctx, source.Request{
-		JobID: sub.JobID, Language: sub.Language, Type: sub.SourceType, URL: sub.URL,
-	})
+	sourceID, err := s.cfg.Fetcher.Identify(ctx, sourceOf(sub.ImportJob))
 	if err != nil {
 		return Job{}, false, err
 	}

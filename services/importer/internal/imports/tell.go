@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -33,10 +34,8 @@ func (a *attempt) checkStore(ctx context.Context) (bool, error) {
 			return false, a.adopt(ctx, *status)
 		}
 	}
-	if err := a.retryStatus(ctx, a.record.ImportStatus); err != nil {
-		return false, storeFailure("Status update failed: ", err)
-	}
-	return true, nil
+	err := a.reach(ctx, sideStatus, storeFailure("Status update failed: "), func() error { return a.retryStatus(ctx, a.record.ImportStatus) })
+	return err == nil, err
 }
 
 // adopt takes over the end that the store knows.
@@ -58,7 +57,7 @@ func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) erro
 
 // retryStatus sends the store a status, several times if need be.
 func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus) error {
-	return retryStatus.Do(ctx, func(ctx context.Context) error {
+	return s.cfg.RetryStatus.Do(ctx, func(ctx context.Context) error {
 		return s.cfg.Store.SetStatus(ctx, status.JobID, status)
 	}, judge, s.onRetry(ctx, "status_update", status.JobID))
 }
@@ -67,7 +66,7 @@ func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus
 func judge(err error) retry.Verdict {
 	v := retry.Verdict{Again: store.Retryable(err)}
 	if failed, ok := asStoreError(err); ok {
-		v.After = failed.RetryAfter
+		v.Again, v.After = v.Again && !failed.Refused, failed.RetryAfter
 	}
 	return v
 }
@@ -134,4 +133,42 @@ func (a *attempt) tellEnd(ctx context.Context, r *record) error {
 		return worker.Cancel(fmt.Errorf("importer: the store has not received that job %q is %s: %w", a.id, r.Status, err))
 	}
 	return worker.Snooze(untoldPause)
+}
+
+// Settled is the worker's hook. A job that was dead-lettered without having been worked to an end, because its workers died,
+// has failed.
+func (s *Service) Settled(settled worker.Settlement) {
+	s.passed(PointSettled)
+	if settled.Outcome != worker.OutcomeDead {
+		return
+	}
+	token := settled.Subject[strings.LastIndexByte(settled.Subject, '.')+1:]
+	id, err := contracts.DecodeToken(token)
+	if err != nil {
+		return // nobody asked for it by an id of ours
+	}
+	s.background.Go(func() {
+		ctx := context.Background() //nolint:forbidigo // bounded by the bucket, waited for by Close
+		failed := false
+		r, err := s.update(ctx, id, func(r *record) (*record, error) {
+			failed = r != nil && r.Status == contracts.ImportRunning && settled.Attempt >= settled.MaxAttempts
+			if !failed {
+				return nil, errKeep
+			}
+			step := r.Step
+			r.enter(contracts.ImportFailed, settled.Attempt)
+			r.Code, r.Error = contracts.CodeCrashed, "The import's workers ended in the middle of it"
+			r.Step, r.Retryable, r.Message = step, true, settled.Sequence
+			return r, nil
+		})
+		if err != nil {
+			s.logger.Warn("importer: the state of a dead-lettered job stays as it is", "job_id", id, "error", err)
+		}
+		if failed && err == nil {
+			s.ended(ctx, &r, time.Now())
+			if refused, err := s.tell(ctx, &r); err != nil || refused != nil {
+				s.logger.Warn("importer: the store does not know of a dead-lettered job", "job_id", id, "error", errors.Join(refused, err))
+			}
+		}
+	})
 }

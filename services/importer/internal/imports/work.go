@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
-	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
 const (
@@ -26,9 +25,6 @@ const (
 	// jobAttempts is how often a job is tried whatever happens: more than Config.SourceAttempts, because the death of a
 	// worker uses one too.
 	jobAttempts = 10
-
-	// maxRetryAfter bounds how long a source can have itself left alone.
-	maxRetryAfter = 10 * time.Minute
 
 	// storeSnooze is when to try again after NATS did not answer. That is not the job's fault: no attempt is used.
 	storeSnooze = time.Second
@@ -70,12 +66,16 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 type attempt struct {
 	*Service
 
-	job     *worker.Job[contracts.ImportJob]
-	id      string
-	run     int
-	replay  bool
-	cancel  context.CancelCauseFunc
-	record  record // as it was when the attempt began
+	job    *worker.Job[contracts.ImportJob]
+	id     string
+	run    int
+	replay bool
+	cancel context.CancelCauseFunc
+	memory *memory.Share
+	record record // as it was when the attempt began
+
+	admitted string // the far side that the attempt may call, although others wait for it
+
 	started time.Time
 }
 
@@ -85,7 +85,9 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]
 	defer cancel(nil)
 	a := &attempt{
 		Service: s, job: job, id: job.Args.JobID, run: 1, replay: job.Header.Get(worker.HeaderReplay) != "", cancel: cancel, started: time.Now(),
+		memory: s.memory.Share(),
 	}
+	defer a.memory.Leave()
 	if n, err := strconv.Atoi(job.Header.Get(HeaderRun)); err == nil {
 		a.run = n
 	}
@@ -95,7 +97,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]
 	}
 	a.passed(PointBegun)
 	stop := a.watch(ctx)
-	err = a.steps(ctx)
+	err = a.inTurn(ctx)
 	stop()
 	return a.outcome(ctx, err)
 }
@@ -103,13 +105,18 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]
 // begin sets the job RUNNING. It reports false when there is nothing to be done: the job has ended, here or in the
 // store, or was started anew under another message.
 func (a *attempt) begin(ctx context.Context) (bool, error) {
-	sourceID, err := a.cfg.Fetcher.Identify(ctx, source.Request{
-		JobID: a.id, Language: a.job.Args.Language, Type: a.job.Args.SourceType, URL: a.job.Args.URL,
-	})
+	sourceID, err := a.cfg.Fetcher.Identify(ctx, sourceOf(a.job.Args))
 	identified := err
 	ended := false
+	var held *FailedError
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		ended = false
+		if r != nil && r.WaitingFor != "" && r.WaitingFor != a.admitted {
+			if held = a.breaker.enter(r.WaitingFor); held != nil {
+				return nil, errKeep
+			}
+			a.admitted = r.WaitingFor
+		}
 		switch {
 		case r == nil:
 			fresh := newRecord(a.job.Args, sourceID, time.Now().UTC())
@@ -121,7 +128,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			ended = true
 			return nil, errKeep
 		}
-		r.enter(contracts.ImportRunning, a.job.Attempt)
+		r.begin(a.job.Attempt)
 		r.Message = a.job.Sequence
 		return r, nil
 	})
@@ -129,11 +136,20 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	a.record, a.run = r, r.Run
+	if held != nil {
+		return false, worker.Snooze(held.snooze(time.Since(r.OutageSince)))
+	}
 	if ended {
 		return false, a.again(ctx)
 	}
 	if identified != nil {
 		return false, identified
+	}
+	if r.Crashes >= maxCrashes+maxAlone {
+		return false, &FailedError{
+			Code: contracts.CodeCrashed, Message: "The import's workers ended in the middle of it, the last two while they did nothing else",
+			Retryable: true, Exhausted: true,
+		}
 	}
 	a.log(ctx, slog.LevelInfo, EventStarted, a.id, slog.String("url", r.URL), slog.Int("attempt", a.job.Attempt), slog.Int("run", r.Run))
 	a.passed(PointRunning)
@@ -211,6 +227,7 @@ func (a *attempt) enterStep(ctx context.Context, name string) error {
 			return nil, errKeep
 		}
 		r.Step, r.Progress, r.Attempt, r.Error = name, 0, a.job.Attempt, ""
+		r.WaitingFor, r.WaitingSince = "", time.Time{}
 		return r, nil
 	})
 	return err
@@ -289,12 +306,17 @@ func (a *attempt) finalError(r *record) error {
 func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 	last := !f.Retryable || f.Exhausted || a.job.Attempt >= a.cfg.SourceAttempts
 	changed := false
+	var waited time.Duration
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		changed = false
 		if a.takenBack(r) || r.Status.Final() {
 			return nil, errKeep
 		}
 		changed = true
+		if f.Outage != "" {
+			waited = r.waits(f.Outage)
+			last = waited+firstPause > a.cfg.OutagePatience && !f.Refused && !errors.Is(f, errHeld)
+		}
 		if !last {
 			r.Error, r.Progress = f.Message, 0
 			if r.Step == stepCreate {
@@ -319,7 +341,10 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 	case !changed:
 		return a.leave(ctx)
 	case !last:
-		a.log(ctx, slog.LevelWarn, EventPutOff, a.id, attrs...)
+		a.log(ctx, slog.LevelWarn, EventPutOff, a.id, append(attrs, slog.String("waiting_for", r.WaitingFor))...)
+		if f.Outage != "" {
+			return worker.Snooze(f.snooze(waited))
+		}
 		if f.RetryAfter > 0 {
 			return worker.Retry(min(f.RetryAfter, maxRetryAfter), f)
 		}
@@ -338,42 +363,4 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 		return worker.Cancel(f)
 	}
 	return nil
-}
-
-// Settled is the worker's hook. A job that was dead-lettered without having been worked to an end, because its workers died,
-// has failed.
-func (s *Service) Settled(settled worker.Settlement) {
-	s.passed(PointSettled)
-	if settled.Outcome != worker.OutcomeDead {
-		return
-	}
-	token := settled.Subject[strings.LastIndexByte(settled.Subject, '.')+1:]
-	id, err := contracts.DecodeToken(token)
-	if err != nil {
-		return // nobody asked for it by an id of ours
-	}
-	s.background.Go(func() {
-		ctx := context.Background() //nolint:forbidigo // bounded by the bucket, waited for by Close
-		failed := false
-		r, err := s.update(ctx, id, func(r *record) (*record, error) {
-			failed = r != nil && r.Status == contracts.ImportRunning && settled.Attempt >= settled.MaxAttempts
-			if !failed {
-				return nil, errKeep
-			}
-			step := r.Step
-			r.enter(contracts.ImportFailed, settled.Attempt)
-			r.Code, r.Error = contracts.CodeCrashed, "The import's workers ended in the middle of it"
-			r.Step, r.Retryable, r.Message = step, true, settled.Sequence
-			return r, nil
-		})
-		if err != nil {
-			s.logger.Warn("importer: the state of a dead-lettered job stays as it is", "job_id", id, "error", err)
-		}
-		if failed && err == nil {
-			s.ended(ctx, &r, time.Now())
-			if refused, err := s.tell(ctx, &r); err != nil || refused != nil {
-				s.logger.Warn("importer: the store does not know of a dead-lettered job", "job_id", id, "error", errors.Join(refused, err))
-			}
-		}
-	})
 }

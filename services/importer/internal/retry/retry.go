@@ -3,7 +3,10 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -14,8 +17,11 @@ const (
 	// minPause is the shortest pause.
 	minPause = 100 * time.Millisecond
 
-	// MaxAfter bounds the pause that a service can ask for.
+	// MaxAfter is the longest pause within an attempt: a service that wants a longer one is not called again.
 	MaxAfter = time.Minute
+
+	// maxRetries bounds the repetitions, and maxBase the first pause.
+	maxRetries, maxBase = 20, time.Minute
 )
 
 // Policy is how often a call is made, and after which pauses.
@@ -25,6 +31,32 @@ type Policy struct {
 
 	// Retries is how many repetitions there are at most.
 	Retries int
+}
+
+// UnmarshalText reads the repetitions and the first pause, as in "3,500ms".
+func (p *Policy) UnmarshalText(text []byte) error {
+	retries, base, found := strings.Cut(string(text), ",")
+	n, err := strconv.Atoi(strings.TrimSpace(retries))
+	if err != nil || !found {
+		return fmt.Errorf("%.64q is no policy: want repetitions and the first pause, such as 3,500ms", text)
+	}
+	pause, err := time.ParseDuration(strings.TrimSpace(base))
+	if err != nil {
+		return fmt.Errorf("%.64q is no policy: %w", text, err)
+	}
+	*p = Policy{Base: pause, Retries: n}
+	return p.Validate()
+}
+
+// Validate reports the first field that is out of its bounds.
+func (p Policy) Validate() error {
+	if p.Retries < 0 || p.Retries > maxRetries {
+		return fmt.Errorf("%d repetitions: want 0 to %d", p.Retries, maxRetries)
+	}
+	if p.Base < minPause || p.Base > maxBase {
+		return fmt.Errorf("the first pause is %s: want %s to %s", p.Base, minPause, maxBase)
+	}
+	return nil
 }
 
 // Pause is the pause after a failed attempt, counted from 0.
@@ -43,8 +75,8 @@ type Verdict struct {
 	After time.Duration
 }
 
-// Do calls f until it succeeds, judge has no hope, or the repetitions are used up, and returns the last error. When ctx ends
-// in a pause, its cause is returned. onRetry is called before each pause.
+// Do calls f until it succeeds, judge has no hope or a pause of more than MaxAfter, or the repetitions are used up, and returns the
+// last error. When ctx ends in a pause, its cause is returned. onRetry is called before each pause.
 func (p Policy) Do(
 	ctx context.Context, f func(context.Context) error, judge func(error) Verdict, onRetry func(attempt int, pause time.Duration, err error),
 ) error {
@@ -57,10 +89,10 @@ func (p Policy) Do(
 			return context.Cause(ctx)
 		}
 		verdict := judge(err)
-		if !verdict.Again || attempt == p.Retries {
+		if !verdict.Again || attempt == p.Retries || verdict.After > MaxAfter {
 			return err
 		}
-		pause := max(p.Pause(attempt), min(verdict.After, MaxAfter))
+		pause := max(p.Pause(attempt), verdict.After)
 		onRetry(attempt+1, pause, err)
 		timer := time.NewTimer(pause)
 		select {

@@ -59,9 +59,10 @@ func TestRepetitionsAreCounted(t *testing.T) {
 	}
 }
 
+// A pause that is too long for an attempt ends the attempt; it is not made shorter.
 func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
 	t.Parallel()
-	for asked, want := range map[time.Duration]time.Duration{30 * time.Second: 30 * time.Second, time.Hour: retry.MaxAfter} {
+	for asked, want := range map[time.Duration]time.Duration{30 * time.Second: 30 * time.Second, 5 * time.Minute: 0, time.Hour: 0} {
 		var paused time.Duration
 		synctest.Test(t, func(t *testing.T) {
 			err := retry.Policy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errFar },
@@ -73,6 +74,20 @@ func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
 		})
 		if paused != want {
 			t.Errorf("%s for %s", paused, asked)
+		}
+	}
+}
+
+func TestPolicyText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]retry.Policy{
+		"3,500ms": {Base: 500 * time.Millisecond, Retries: 3}, "0, 1s": {Base: time.Second}, "20,1m": {Base: time.Minute, Retries: 20},
+		"": {}, "3": {}, "x,1s": {}, "3,x": {}, "-1,1s": {}, "21,1s": {}, "3,2m": {}, "3,1ms": {},
+	} {
+		var got retry.Policy
+		err := got.UnmarshalText([]byte(text))
+		if (err == nil) != (want.Base > 0) || err == nil && got != want {
+			t.Errorf("%q is %+v, %v", text, got, err)
 		}
 	}
 }

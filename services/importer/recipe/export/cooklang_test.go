@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/recipe/export"
 )
@@ -45,9 +46,7 @@ func TestTheParserOfTheseTests(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, c, err)
 			continue
 		}
-		if diff := cmp.Diff(want, c.steps[0], cmp.AllowUnexported(step{}, component{})); diff != "" {
-			t.Errorf("%s: %s", text, diff)
-		}
+		check.Same(t, text, cmp.Diff(want, c.steps[0], cmp.AllowUnexported(step{}, component{})), "")
 	}
 }
 
@@ -65,9 +64,7 @@ func roundTrip(t *testing.T, r *recipe.Recipe, file string) {
 		if !ok && want == "" {
 			continue
 		}
-		if text := fmt.Sprint(got); text != want {
-			t.Errorf("%s is %q, want %q", key, text, want)
-		}
+		check.Same(t, key, fmt.Sprint(got), want)
 	}
 	if c.sections != 0 || c.cookware != 0 {
 		t.Errorf("%d sections and %d cookware in\n%s", c.sections, c.cookware, file)

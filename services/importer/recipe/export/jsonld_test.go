@@ -78,9 +78,7 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 		}
 	}
 	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
-	if times != r.Times {
-		t.Errorf("times are %+v, want %+v", times, r.Times)
-	}
+	check.Same(t, "times", times, r.Times)
 	if len(got.Ingredients) != len(r.Ingredients) || len(got.Instructions) != len(r.Steps) {
 		t.Fatalf("%d ingredients and %d steps", len(got.Ingredients), len(got.Instructions))
 	}
@@ -120,9 +118,7 @@ func inPage(t *testing.T, document []byte) string {
 			scripts = append(scripts, node.FirstChild.Data)
 		}
 	}
-	if len(scripts) != 1 {
-		t.Errorf("%d scripts", len(scripts))
-	}
+	check.Same(t, "scripts", len(scripts), 1)
 	return scripts[0]
 }
 
@@ -160,9 +156,7 @@ func TestDurations(t *testing.T) {
 		if err != nil || !strings.Contains(string(got), fmt.Sprintf(`"totalTime": %q`, want)) {
 			t.Errorf("%d gives %s, %v", s, got, err)
 		}
-		if seconds(t, want) != s {
-			t.Errorf("%s is %d", want, seconds(t, want))
-		}
+		check.Same(t, want, seconds(t, want), s)
 	}
 }
 
@@ -189,9 +183,7 @@ func TestAddresses(t *testing.T) {
 		check.OK(t, err)
 		var got schemaOrg
 		check.OK(t, json.Unmarshal(data, &got))
-		if diff := cmp.Diff(want, got.Instructions[0].URL); diff != "" {
-			t.Errorf("%s: %s", ref, diff)
-		}
+		check.Same(t, ref, cmp.Diff(want, got.Instructions[0].URL), "")
 		if (got.Video != nil) != (want != "") || strings.Contains(string(data), "secret") || strings.Contains(string(data), "</script>") {
 			t.Errorf("%s gives %s", ref, data)
 		}

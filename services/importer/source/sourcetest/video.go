@@ -22,6 +22,8 @@ type Video struct {
 	Title, Author, Description string
 	// Duration defaults to five minutes.
 	Duration time.Duration
+	// Live says that it is being broadcast.
+	Live bool
 	// Reason is why it cannot be seen; empty when it can.
 	Reason string
 	// Status is the HTTP status of the page and of what belongs to it. Defaults to 200.
@@ -63,7 +65,7 @@ func (v Video) player(id string) object {
 		"playabilityStatus": object{"status": "OK", "playableInEmbed": true},
 		"videoDetails": object{
 			"videoId": id, "title": v.Title, "lengthSeconds": length, "channelId": "UCxxxxxxxxxxxxxxxxxxxxxx", "author": v.Author,
-			"shortDescription": v.Description, "isLiveContent": false, "viewCount": "10",
+			"shortDescription": v.Description, "isLiveContent": v.Live, "isLive": v.Live, "viewCount": "10",
 		},
 		"streamingData": object{"formats": []any{object{
 			"itag": 18, "url": "https://rr1.googlevideo.com/videoplayback?id=1&itag=18", "bitrate": 100000, "width": 640, "height": 360,

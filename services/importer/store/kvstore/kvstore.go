@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -34,20 +35,16 @@ type Stored struct {
 // Store keeps recipes in bucket contracts.BucketRecipes. It is a [store.Store].
 type Store struct {
 	records *kvrecord.Stream
-	kv      jetstream.KeyValue
+	log     *slog.Logger
 }
 
-// Open binds to the bucket. Close ends it. One round trip.
-func Open(ctx context.Context, js jetstream.JetStream) (*Store, error) {
-	kv, err := js.KeyValue(ctx, contracts.BucketRecipes)
-	if err != nil {
-		return nil, fmt.Errorf("importer: bind bucket %q: %w", contracts.BucketRecipes, err)
-	}
+// New returns a store on the bucket. The logger gets records that cannot be read. Close ends the store. No round trip.
+func New(js jetstream.JetStream, logger *slog.Logger) (*Store, error) {
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
 	if err != nil {
 		return nil, fmt.Errorf("importer: %w", err)
 	}
-	return &Store{records: records.Bucket(contracts.BucketRecipes), kv: kv}, nil
+	return &Store{records: records.Bucket(contracts.BucketRecipes), log: logger}, nil
 }
 
 // Close ends what is under way.

@@ -1,8 +1,11 @@
 package kvstore_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 
@@ -23,9 +26,43 @@ func open(t *testing.T) *kvstore.Store {
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	s, err := kvstore.Open(t.Context(), js)
+	s, err := kvstore.New(js, slog.New(slog.DiscardHandler))
 	check.OK(t, err)
 	return s
+}
+
+// Many lists at a time all succeed, and a record that cannot be read is left out of them, logged and counted.
+func TestManyListsAndABadRecord(t *testing.T) {
+	t.Parallel()
+	const lists, recipes = 50, 30
+	_, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	var log bytes.Buffer
+	s, err := kvstore.New(js, slog.New(slog.NewTextHandler(&log, nil)))
+	check.OK(t, err)
+	for n := range recipes {
+		check.OK(t, check.Err(s.Create(t.Context(), draft(fmt.Sprint(n), "ada", "Soup", "leek"))))
+	}
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.recipes.owner.ada.bad", []byte("{"))))
+	var wg sync.WaitGroup
+	for range lists {
+		wg.Go(func() {
+			if list, _, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != recipes {
+				t.Errorf("%d recipes, %v", len(list), err)
+			}
+		})
+	}
+	wg.Wait()
+	for n := range 1100 { // more than the server sends at once
+		check.OK(t, check.Err(js.PublishAsync("$KV.recipes.owner.eve."+fmt.Sprint(n), []byte("{}"))))
+	}
+	<-js.PublishAsyncComplete()
+	if list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "eve"}); err != nil || len(list) != kvstore.MaxList || !more {
+		t.Errorf("%d recipes, %t, %v", len(list), more, err)
+	}
+	if !strings.Contains(log.String(), "owner_id=ada records=1") {
+		t.Errorf("log: %s", log.String())
+	}
 }
 
 func draft(jobID, owner, title, item string) store.Draft {

@@ -97,7 +97,13 @@ func (s *Store) SaveTranscript(ctx context.Context, jobID string, segments []cap
 	return s.call(ctx, "store transcript", http.MethodPost, s.job(jobID, "/transcript"), body, nil, "")
 }
 
-// Create implements [store.Store].
+// created is the answer to the creation of a recipe.
+type created struct {
+	RecipeID string `json:"recipe_id"`
+	ID       string `json:"id"`
+}
+
+// Create implements [store.Store]. An answer 409 with a recipe_id names the recipe that the job has already.
 func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	const op = "create recipe"
 	body := struct {
@@ -113,10 +119,7 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 		JobID: d.JobID, OwnerID: d.OwnerID, SourceRef: d.Recipe.Source.Ref, Title: d.Recipe.Title, Description: d.Recipe.Description,
 		Ingredients: d.Recipe.Ingredients, Steps: d.Recipe.Steps, Transcript: d.Transcript,
 	}
-	var answer struct {
-		RecipeID string `json:"recipe_id"`
-		ID       string `json:"id"`
-	}
+	var answer created
 	if err := s.call(ctx, op, http.MethodPost, "/internal/recipes/from-import-job", body, &answer, d.JobID); err != nil {
 		return "", err
 	}
@@ -165,6 +168,11 @@ func (s *Store) call(ctx context.Context, op, method, path string, body, answer 
 	if err != nil {
 		return &store.Error{Op: op, Status: resp.StatusCode, Retryable: true, Err: fmt.Errorf("read the answer: %w", withoutAddress(err))}
 	}
+	if made, ok := answer.(*created); ok && resp.StatusCode == http.StatusConflict {
+		if json.Unmarshal(data, made) == nil && made.RecipeID != "" {
+			return nil // an earlier call has made it
+		}
+	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		return refusal(op, resp, data)
 	}
@@ -192,6 +200,8 @@ func withoutAddress(err error) error {
 func refusal(op string, resp *http.Response, data []byte) error {
 	failed := &store.Error{Op: op, Status: resp.StatusCode}
 	switch code := resp.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		failed.Refused, failed.Retryable = true, true
 	case code >= http.StatusInternalServerError && code != http.StatusNotImplemented, code == http.StatusTooManyRequests,
 		code == http.StatusRequestTimeout, code == http.StatusTooEarly:
 		failed.Retryable = true

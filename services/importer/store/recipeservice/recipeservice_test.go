@@ -117,8 +117,9 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 	}{
 		"failed":         {says(500, `{"error":"database"}`), true, 0, "create recipe: the store answered 500: database"},
 		"unavailable":    {says(503, `<html>`), true, 0, "create recipe: the store answered 503: Service Unavailable"},
+		"in conflict":    {says(409, `{"error":"busy"}`), false, 0, "create recipe: the store answered 409: busy"},
 		"refused":        {says(400, `{"message":"owner_id is unknown"}`), false, 0, "create recipe: the store answered 400: owner_id is unknown"},
-		"not permitted":  {says(403, ``), false, 0, "create recipe: the store answered 403: Forbidden"},
+		"not permitted":  {says(403, ``), true, 0, "create recipe: the store answered 403: Forbidden"},
 		"redirected":     {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }, false, 0, "302"},
 		"without an id":  {says(200, `{}`), false, 0, "create recipe: the answer has no recipe_id"},
 		"not JSON":       {says(200, `ok`), false, 0, "not the JSON"},
@@ -131,13 +132,22 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 			s, _ := open(t, c.answer)
 			_, err := s.Create(t.Context(), store.Draft{JobID: "j"})
 			failed, ok := errors.AsType[*store.Error](err)
-			if !ok || failed.Retryable != c.retryable || failed.RetryAfter != c.after || !strings.Contains(err.Error(), c.text) {
+			if !ok || failed.Retryable != c.retryable || failed.Refused != (failed.Status == http.StatusForbidden) || failed.RetryAfter != c.after || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%+v: %v", failed, err)
 			}
 			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "127.0.0.1")) {
 				t.Errorf("the error tells too much: %v", err)
 			}
 		})
+	}
+}
+
+// The answer to an earlier call was lost: the recipe is there.
+func TestARecipeThatExistsIsTheJobs(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t, says(http.StatusConflict, `{"error":"the job has a recipe","recipe_id":"r-1"}`))
+	if id, err := s.Create(t.Context(), store.Draft{JobID: "j"}); id != "r-1" || err != nil {
+		t.Errorf("%q, %v", id, err)
 	}
 }
 

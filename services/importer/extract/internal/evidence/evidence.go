@@ -54,7 +54,7 @@ func (s *Source) Add(text string, alone bool) {
 		s.instructed = true
 		return
 	}
-	ws := words.Split(text)
+	ws := measure.Split(text)
 	stems := words.Stems(ws)
 	for i := range ws {
 		at := s.next + i
@@ -120,7 +120,7 @@ func (s *Source) Ingredient(item, qty, unit string) []string {
 // head returns the places of the noun of an item: the last word of "extra virgin olive oil", and of "flour, sifted" the
 // one before the comma. Where words stand the other way round, as in "aceite de oliva", the first one counts as well.
 func (s *Source) head(item string) []int {
-	ws := words.Split(words.Plain(item))
+	ws := measure.Split(words.Plain(item))
 	from, end := 0, len(ws)
 	for i, w := range ws {
 		if i > 0 && (w.Kind == words.Mark && w.Lower != "-" && w.Lower != "%" || breaks[w.Lower]) {
@@ -170,7 +170,7 @@ cooked raw whole finely roughly thinly beaten sifted packed drained rinsed piece
 
 // hasAmount reports whether every number of a quantity stands near one of the places, or anywhere when there is none.
 func (s *Source) hasAmount(qty string, places []int) bool {
-	ws := words.Split(words.Plain(qty))
+	ws := measure.Split(words.Plain(qty))
 	found := false
 	for i := 0; i < len(ws); {
 		n, used := measure.ReadNumber(ws, i)
@@ -197,7 +197,7 @@ func (s *Source) numberNear(x float64, places []int) bool {
 }
 
 func (s *Source) hasUnit(unit string, places []int) bool {
-	ws := words.Split(words.Plain(unit))
+	ws := measure.Split(words.Plain(unit))
 	u, used := measure.ReadUnit(ws, 0)
 	if used == 0 {
 		return s.HasMost(unit)
@@ -228,7 +228,7 @@ func around(places []int, found func(at int) bool) bool {
 // HasMost reports whether at least half of the words that carry meaning occur in the source.
 func (s *Source) HasMost(text string) bool {
 	total, found := 0, 0
-	for _, w := range words.Split(words.Plain(text)) {
+	for _, w := range measure.Split(words.Plain(text)) {
 		if w.Kind != words.Letters || english.IsStopWord(w.Lower) || strings.HasPrefix(w.Lower, "'") {
 			continue
 		}
@@ -242,7 +242,7 @@ func (s *Source) HasMost(text string) bool {
 
 // HasNumbers reports whether all numbers in a text occur in the source.
 func (s *Source) HasNumbers(text string) bool {
-	ws := words.Split(words.Plain(text))
+	ws := measure.Split(words.Plain(text))
 	for i := 0; i < len(ws); {
 		n, used := measure.ReadNumber(ws, i)
 		if used == 1 && ws[i].Kind == words.Letters || n.Vague {

@@ -3,6 +3,7 @@ package instruct
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -26,11 +27,18 @@ var patterns = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`התעלם.{0,40}הוראות`,
 }, "|"))
 
+// hints are parts of words of which every pattern needs one. Looking for them takes a tenth of the time that the patterns take.
+// A letter that folds to an s is one as well.
+var hints = strings.Fields(`ignor disregard forget override bypass system developer hidden ai a.i. assistant chatbot model llm gpt
+claude gemini bot extractor title name description json output prompt respond im_ endoftext inst vergiss игнорируй забудь התעלם ſ`)
+
 // longest bounds what is looked at; a sentence is far shorter.
 const longest = 4000
 
 // Speaks reports whether a sentence or a line gives instructions to a model. It is a list of ways to say so, so it finds
 // what is usual and no more; nothing may depend on it alone.
 func Speaks(text string) bool {
-	return patterns.MatchString(text[:min(len(text), longest)])
+	text = text[:min(len(text), longest)]
+	lower := strings.ToLower(text)
+	return slices.ContainsFunc(hints, func(hint string) bool { return strings.Contains(lower, hint) }) && patterns.MatchString(text)
 }

@@ -4,6 +4,7 @@ package lexicon
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
@@ -17,6 +18,9 @@ var verbsText string
 
 //go:embed things.txt
 var thingsText string
+
+//go:embed domains.txt
+var domainsText string
 
 // Force is how surely a verb speaks of cooking.
 type Force uint8
@@ -37,6 +41,8 @@ var (
 	verbs  = parseVerbs(verbsText)
 	foods  = parsePhrases(foodsText)
 	things = parsePhrases(thingsText)
+
+	domains, doubtful = parseDomains(domainsText)
 )
 
 // phrases maps the stem of the first word to the phrases that begin with it.
@@ -93,6 +99,18 @@ func parsePhrases(text string) phrases {
 	return out
 }
 
+// parseDomains returns the phrases of the subjects, and the stems of the foods that mean something else elsewhere.
+func parseDomains(text string) (subjects phrases, doubtful map[string]bool) {
+	subjects, doubtful = parsePhrases(text), map[string]bool{}
+	for stem, list := range subjects {
+		subjects[stem] = slices.DeleteFunc(list, func(p phrase) bool {
+			doubtful[stem] = doubtful[stem] || p.kind == "doubtful"
+			return p.kind == "doubtful"
+		})
+	}
+	return subjects, doubtful
+}
+
 // Verb returns how surely a stem is a verb of the kitchen.
 func Verb(stem string) Force { return verbs[stem] }
 
@@ -104,6 +122,12 @@ func Food(stems []string, i int) (used int, dependent bool) {
 
 // Thing returns what a word or a phrase at i tells about its sentence: "vessel", "greet", ...; "" when nothing.
 func Thing(stems []string, i int) (kind string, used int) { return things.at(stems, i) }
+
+// Domain returns the subject that a word or a phrase at i belongs to: "kitchen", "computing", ...; "" when none.
+func Domain(stems []string, i int) (subject string, used int) { return domains.at(stems, i) }
+
+// Doubtful reports whether a food is a word that is said of other things as well, such as "port" and "chip".
+func Doubtful(food []string) bool { return len(food) == 1 && doubtful[food[0]] }
 
 func (p phrases) at(stems []string, i int) (kind string, used int) {
 	if i < 0 || i >= len(stems) {

@@ -11,7 +11,7 @@ import (
 
 // Read adds to a step the times and temperatures that its text names, in their order.
 func Read(step *recipe.Step) {
-	ws := words.Split(words.Plain(step.Text))
+	ws := measure.Split(words.Plain(step.Text))
 	for i := 0; i < len(ws); {
 		used := mark(step, ws, i)
 		i += max(1, used)

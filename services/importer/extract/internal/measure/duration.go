@@ -19,12 +19,17 @@ var timeUnits = map[string]float64{
 	"минут": 60, "минуты": 60, "минуту": 60, "мин": 60, "דקות": 60, "דקה": 60,
 	"hour": 3600, "hours": 3600, "hr": 3600, "hrs": 3600, "h": 3600, "stunde": 3600, "stunden": 3600, "std": 3600, "hora": 3600, "horas": 3600,
 	"heure": 3600, "heures": 3600, "ora": 3600, "ore": 3600, "час": 3600, "часа": 3600, "часов": 3600, "שעה": 3600, "שעות": 3600,
+	"秒": 1, "秒钟": 1, "분": 60, "초": 1, "분간": 60, "시간": 3600, "นาที": 60, "วินาที": 1, "ชั่วโมง": 3600, "دقيقة": 60, "دقائق": 60, "ساعة": 3600,
+	"分": 60, "分钟": 60, "分鐘": 60, "分間": 60, "小时": 3600, "小時": 3600, "時間": 3600,
 	"day": 86400, "days": 86400, "tag": 86400, "tage": 86400, "tagen": 86400,
 }
 
 // ReadDuration reads "5 minutes", "an hour and a half", "1 h 30 min", "half an hour", "2 or 3 hours", "a few minutes",
 // "overnight".
-func ReadDuration(ws []words.Word, i int) (d Duration, used int) {
+func ReadDuration(ws []words.Word, i int) (d Duration, used int) { return duration(ws, i, true) }
+
+// duration reads one that may be the lower bound of a range; the upper one is none, so a chain of them takes no longer.
+func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	if at(ws, i) == "overnight" || at(ws, i) == "über" && at(ws, i+1) == "nacht" {
 		return Duration{}, map[bool]int{true: 1, false: 2}[at(ws, i) == "overnight"]
 	}
@@ -43,7 +48,7 @@ func ReadDuration(ws []words.Word, i int) (d Duration, used int) {
 	if n.Vague {
 		return Duration{}, used
 	}
-	low, high, used := bounds(ws, i, used, n, unit)
+	low, high, used := bounds(ws, i, used, n, unit, ranges)
 	if high > longest {
 		return Duration{}, 0
 	}
@@ -51,7 +56,7 @@ func ReadDuration(ws []words.Word, i int) (d Duration, used int) {
 }
 
 // bounds reads what may follow a number and its unit, and returns the bounds in seconds.
-func bounds(ws []words.Word, i, used int, n Number, unit float64) (low, high float64, all int) {
+func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (low, high float64, all int) {
 	low, high = n.Min*unit, n.Max*unit
 	if at(ws, i+used) == "." && isShort(at(ws, i+used-1)) && i+used+1 < len(ws) && ws[i+used+1].Kind == words.Digits {
 		used++
@@ -60,8 +65,8 @@ func bounds(ws []words.Word, i, used int, n Number, unit float64) (low, high flo
 		return low + extra, high + extra, used + more
 	}
 	// "one minute to two minutes", "45 seconds to a minute"
-	if w := at(ws, i+used); high == low && (w == "to" || w == "or" || w == "-") {
-		if next, more := ReadDuration(ws, i+used+1); more > 0 && float64(next.Max) > high {
+	if w := at(ws, i+used); ranges && high == low && (w == "to" || w == "or" || w == "-") {
+		if next, more := duration(ws, i+used+1, false); more > 0 && float64(next.Max) > high {
 			return low, float64(next.Max), used + 1 + more
 		}
 	}

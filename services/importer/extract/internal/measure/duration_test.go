@@ -64,6 +64,7 @@ func TestReadDuration(t *testing.T) {
 		{"20 minutos", 1200, 1200, ""},
 		{"5 минут", 300, 300, ""},
 		{"10 דקות", 600, 600, ""},
+		{"1 minute to 2 minutes to 3 minutes", 60, 120, "to 3 minutes"}, // a chain is not read to its end
 	} {
 		ws := split(c.text)
 		d, used := ReadDuration(ws, 0)

@@ -308,12 +308,15 @@ func of(ws []words.Word, i int) int {
 	return 0
 }
 
-// ParseDigits reads "2", "2.5", "2,5", "1,000", "1/2" and "½".
+// ParseDigits reads "2", "2.5", "2,5", "1,000", "1/2", "½" and "两".
 func ParseDigits(text string) (float64, bool) {
 	if r, size := utf8.DecodeRuneInString(text); size == len(text) {
 		if x, ok := words.Fraction(r); ok {
 			return x, true
 		}
+	}
+	if x, ok := parseNumeral(text); ok {
+		return x, true
 	}
 	if over, under, ok := strings.Cut(text, "/"); ok {
 		a, errA := strconv.ParseFloat(over, 64)

@@ -72,7 +72,7 @@ func isOven(ws []words.Word, i, used int, n Number) bool {
 
 func degreeSign(ws []words.Word, i int) (scale string, used int) {
 	switch at(ws, i) {
-	case "°", "º", "degrees", "degree", "grad", "grados", "degrés", "gradi", "graus", "градусов", "מעלות":
+	case "°", "º", "degrees", "degree", "grad", "grados", "degrés", "gradi", "graus", "градусов", "מעלות", "度", "도", "องศา":
 		if s, ok := scales[at(ws, i+1)]; ok {
 			return s, 2
 		}

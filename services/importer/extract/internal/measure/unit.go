@@ -132,6 +132,9 @@ type Amount struct {
 // ReadAmount reads "2 cups", "a pinch of", "two 400 gram cans of", "1 (14 oz) can", "1 cup plus 2 tablespoons". The word "of"
 // belongs to it. A number without a unit is an amount as well; a lone article is not.
 func ReadAmount(ws []words.Word, i int) (a Amount, used int) {
+	if unitsFirst[at(ws, i)] {
+		return unitFirst(ws, i)
+	}
 	article := isArticle(at(ws, i))
 	a.Number, used = ReadNumber(ws, i)
 	if used == 0 {
@@ -163,9 +166,20 @@ func ReadAmount(ws []words.Word, i int) (a Amount, used int) {
 	return a, used
 }
 
+// unitFirst reads "大さじ2".
+func unitFirst(ws []words.Word, i int) (a Amount, used int) {
+	u, used := unitAt(ws, i)
+	n, more := ReadNumber(ws, i+used)
+	if more == 0 {
+		return Amount{}, 0
+	}
+	used += more
+	return Amount{Number: n, Unit: u}, used + ofAny(ws, i+used)
+}
+
 func ofAny(ws []words.Word, i int) int {
 	switch at(ws, i) {
-	case "of", "de", "di", "d'":
+	case "of", "de", "di", "d'", "的", "の":
 		return 1
 	}
 	return 0

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
 const (
@@ -21,6 +22,9 @@ const (
 	maxHeader     = 64 << 10
 	maxErrorBody  = 16 << 10
 	maxRetryAfter = time.Hour
+
+	// costOfByte is how many bytes one of an answer may take as a recipe: lists can be of empty ingredients.
+	costOfByte = 100
 )
 
 // Client asks one service. It is safe for concurrent use.
@@ -87,9 +91,9 @@ func (c *Client) Post(ctx context.Context, path string, body []byte, key string)
 	}
 	var network net.Error
 	if ctx.Err() != nil || errors.As(err, &network) && network.Timeout() {
-		return nil, extract.Failed(true, err, "no complete answer within %s", c.config.Timeout)
+		return nil, outage(extract.Failed(true, err, "no complete answer within %s", c.config.Timeout))
 	}
-	return nil, extract.Failed(true, err, "the connection failed")
+	return nil, outage(extract.Failed(true, err, "the connection failed"))
 }
 
 func (c *Client) exchange(request *http.Request) ([]byte, error) {
@@ -113,6 +117,9 @@ func (c *Client) exchange(request *http.Request) ([]byte, error) {
 		failed := extract.Failed(false, nil, "the answer is longer than %d bytes", c.config.MaxAnswerBytes)
 		failed.Status = response.StatusCode
 		return nil, failed
+	}
+	if err := memory.More(request.Context(), costOfByte*int64(len(body))); err != nil {
+		return nil, err
 	}
 	return body, nil
 }

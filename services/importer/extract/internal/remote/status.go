@@ -25,17 +25,17 @@ func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d", e.Status) }
 
 // statusError says what a status means.
 func statusError(cause *StatusError) *extract.Error {
-	retryable, reason := true, "it is out of order"
+	retryable, out, reason := true, true, "it is out of order"
 	switch status := cause.Status; {
 	case status == http.StatusTooManyRequests:
 		reason = "too many calls"
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
 		reason = "it ran out of time"
 	case status == http.StatusConflict, status == http.StatusTooEarly:
-		reason = "the same call is still under way"
+		out, reason = false, "the same call is still under way"
 	case status >= http.StatusInternalServerError:
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		retryable, reason = false, "it refuses the token"
+		reason = "it refuses the token"
 	case status == http.StatusRequestEntityTooLarge:
 		retryable, reason = false, "the source is too long for it"
 	case status >= http.StatusBadRequest:
@@ -43,13 +43,20 @@ func statusError(cause *StatusError) *extract.Error {
 	case status >= http.StatusMultipleChoices:
 		retryable, reason = false, "it redirects, which is not followed"
 	default:
-		reason = "only 200 carries an answer"
+		out, reason = false, "only 200 carries an answer"
 	}
 	failed := extract.Failed(retryable, cause, "%s (HTTP %d)", reason, cause.Status)
+	failed.Outage = retryable && out
+	failed.Refused = cause.Status == http.StatusUnauthorized || cause.Status == http.StatusForbidden
 	failed.Status = cause.Status
 	if retryable {
 		failed.RetryAfter = cause.RetryAfter
 	}
+	return failed
+}
+
+func outage(failed *extract.Error) *extract.Error {
+	failed.Outage = true
 	return failed
 }
 

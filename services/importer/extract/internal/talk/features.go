@@ -126,14 +126,18 @@ var Names = [Count]string{
 	TheyDo:      "TheyDo",
 }
 
-// Observe returns the features of every sentence.
-func Observe(sentences []Sentence) []Features {
+// Observe returns the features of every sentence. The function is called before each, and ends it by an error, which is
+// returned.
+func Observe(sentences []Sentence, stop func() error) ([]Features, error) {
 	out := make([]Features, len(sentences))
 	total := 1.0
 	if len(sentences) > 0 {
 		total = max(1, sentences[len(sentences)-1].End)
 	}
 	for i := range sentences {
+		if err := stop(); err != nil {
+			return nil, err
+		}
 		f := &out[i]
 		observe(f, &sentences[i])
 		// The place is that of the middle: sentences may be long.
@@ -146,7 +150,7 @@ func Observe(sentences []Sentence) []Features {
 			f[Ending] = 1
 		}
 	}
-	return out
+	return out, nil
 }
 
 func observe(f *Features, s *Sentence) {
@@ -259,11 +263,8 @@ func (f *Features) action(s *Sentence, a Action) {
 		if n, _ := lexicon.Food(s.Stems, j); n > 0 {
 			f[[...]int{lexicon.Strong: StrongFood, lexicon.Motion: MotionFood, lexicon.Light: LightFood}[a.Force]] = 1
 		}
-		switch s.Words[j].Lower {
-		case "it", "them", "this", "these", "those", "everything", "that", "all", "'em":
-			if a.Force >= lexicon.Motion && j <= a.At+2 {
-				f[VerbPronoun] = 1
-			}
+		if pronouns[s.Words[j].Lower] && a.Force >= lexicon.Motion && j <= a.At+2 {
+			f[VerbPronoun] = 1
 		}
 	}
 }
@@ -288,11 +289,10 @@ func (f *Features) grammar(s *Sentence, i int) {
 		f[Plan] = 1
 	case "let":
 		f[Plan] = max(f[Plan], one(next == "'s"))
-	case "was", "were", "had", "did", "used":
-		f[PastTalk] = 1
 	case "you":
 		f[YouCan] = max(f[YouCan], one(mays[next]))
 	}
+	f[PastTalk] = max(f[PastTalk], one(past[w]))
 	if w == "goes" || w == "go" || w == "going" || w == "went" {
 		into := next == "in" || next == "into" || next == "on" || next == "right" && lower(s, i+2) == "in"
 		f[GoesIn] = max(f[GoesIn], one(into))
@@ -311,6 +311,11 @@ func (f *Features) grammar(s *Sentence, i int) {
 }
 
 var mays = wordSet("can could may might would")
+
+var (
+	pronouns = wordSet("it them this these those everything that all 'em")
+	past     = wordSet("was were had did used")
+)
 
 var isCopula = wordSet("is 's are 're was will 'll")
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -35,12 +36,21 @@ const (
 // Sentences joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation,
 // as speech recognition writes it, is cut at pauses and before the words with which speakers begin anew.
 func Sentences(segments []Segment) []Sentence {
+	out, _ := Cut(segments, func() error { return nil }) //nolint:errcheck // the one error is that of the function
+	return out
+}
+
+// Cut is [Sentences] with a function that is called before each segment, and ends it by an error, which is returned.
+func Cut(segments []Segment, stop func() error) ([]Sentence, error) {
 	c := cutter{plain: !punctuated(segments)}
 	for _, s := range segments {
+		if err := stop(); err != nil {
+			return nil, err
+		}
 		c.segment(s)
 	}
 	c.flush()
-	return c.out
+	return c.out, nil
 }
 
 // punctuated reports whether the segments end in marks about as often as sentences do.
@@ -192,6 +202,6 @@ func (c *cutter) flush() {
 	if text == "" {
 		return
 	}
-	ws := words.Split(text)
+	ws := measure.Split(text)
 	c.out = append(c.out, Sentence{Start: c.start, End: max(c.start, c.end), Text: text, Words: ws, Stems: words.Stems(ws)})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 )
@@ -29,6 +30,13 @@ func texts(sentences []talk.Sentence) []string {
 		out = append(out, s.Text)
 	}
 	return out
+}
+
+func observe(t *testing.T, sentences []talk.Sentence) []talk.Features {
+	t.Helper()
+	features, err := talk.Observe(sentences, func() error { return nil })
+	check.OK(t, err)
+	return features
 }
 
 func TestSentences(t *testing.T) {
@@ -169,7 +177,7 @@ func TestFeatures(t *testing.T) {
 		{talk.Tip, "Make sure it is.", "Make it."},
 		{talk.TheyDo, "People do it.", "I do it."},
 	} {
-		for i, f := range talk.Observe(talk.Sentences(segments(c.has, c.not))) {
+		for i, f := range observe(t, talk.Sentences(segments(c.has, c.not))) {
 			if got := f[c.feature]; (got > 0) != (i == 0) {
 				t.Errorf("%s of %q is %v", talk.Names[c.feature], []string{c.has, c.not}[i], got)
 			}
@@ -189,7 +197,7 @@ func TestScore(t *testing.T) {
 		filler := strings.Split(strings.Repeat("Hm, well, you know how that is with this.|", 12), "|")
 		all := append(append(append([]string(nil), filler...), text), filler...)
 		sentences := talk.Sentences(segments(all...))
-		scores := talk.Score(sentences)
+		scores := talk.Score(observe(t, sentences))
 		for i := range sentences {
 			if sentences[i].Text == text {
 				return scores[i]
@@ -221,7 +229,7 @@ func FuzzSentences(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string, start float64) {
 		in := []talk.Segment{{Start: start, End: start + 2, Text: first}, {Start: start + 2, End: start + 5, Text: second}}
 		sentences := talk.Sentences(in)
-		for i, p := range talk.Score(sentences) {
+		for i, p := range talk.Score(observe(t, sentences)) {
 			if p < 0 || p > 1 || math.IsNaN(p) {
 				t.Errorf("%q scores %v", sentences[i].Text, p)
 			}

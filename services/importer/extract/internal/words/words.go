@@ -91,11 +91,35 @@ func Plain(text string) string {
 		case '\u00a0', '\u202f':
 			return ' '
 		}
+		if r >= '٠' {
+			r = plainForm(r)
+		}
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
 			return -1
 		}
 		return r
 	}, text))
+}
+
+// zeros are the digits 0 of the scripts whose numbers are written in ASCII.
+var zeros = []rune{'٠', '۰', '०', '০', '๐'}
+
+// plainForm returns the ASCII form of a character of full width and of a digit of another script.
+func plainForm(r rune) rune {
+	switch {
+	case r >= '！' && r <= '～':
+		return r - '！' + '!'
+	case r == '　':
+		return ' '
+	case r == '٫':
+		return '.'
+	}
+	for _, zero := range zeros {
+		if r >= zero && r <= zero+9 {
+			return r - zero + '0'
+		}
+	}
+	return r
 }
 
 func isFraction(r rune) bool { _, ok := Fraction(r); return ok }

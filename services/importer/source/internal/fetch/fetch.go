@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,16 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
 const (
 	maxRedirects  = 5
 	maxHeader     = 256 << 10
 	maxRetryAfter = 24 * time.Hour
+
+	// unreserved is how much of an answer is read before memory is reserved for the rest.
+	unreserved = 256 << 10
 )
 
 // Config sets up a [Client].
@@ -89,8 +94,15 @@ func check(u *url.URL) error {
 // or says how the connection failed.
 func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64) (*Response, error) {
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	timer := time.AfterFunc(c.config.Timeout, cancel)
+	defer timer.Stop()
+	reserve := func(size int64) error { // which is not the site's time
+		timer.Stop()
+		defer timer.Reset(c.config.Timeout)
+		return memory.Hold(parent, size)
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
@@ -100,7 +112,7 @@ func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64
 	}
 	request.Header.Set("Accept", accept)
 	request.Header.Set("User-Agent", c.config.UserAgent)
-	out, err := c.do(request, maxBytes)
+	out, err := c.do(request, maxBytes, reserve)
 	var network net.Error
 	if err != nil && parent.Err() == nil && (ctx.Err() != nil || errors.As(err, &network) && network.Timeout()) {
 		return nil, fmt.Errorf("%w: %w", &TimeoutError{After: c.config.Timeout}, err)
@@ -108,7 +120,7 @@ func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64
 	return out, err
 }
 
-func (c *Client) do(request *http.Request, maxBytes int64) (*Response, error) {
+func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) error) (*Response, error) {
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: %w", err)
@@ -117,7 +129,7 @@ func (c *Client) do(request *http.Request, maxBytes int64) (*Response, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, &StatusError{Status: response.StatusCode, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxBytes+1))
+	body, err := read(response.Body, maxBytes, reserve)
 	if err != nil {
 		return nil, fmt.Errorf("fetch: read the answer: %w", err)
 	}
@@ -126,6 +138,24 @@ func (c *Client) do(request *http.Request, maxBytes int64) (*Response, error) {
 		out.Body, out.Truncated = body[:maxBytes], true
 	}
 	return out, nil
+}
+
+// read reads an answer up to one byte more than maxBytes. Memory for more than a small part of that is reserved.
+func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, error) {
+	var out bytes.Buffer
+	if _, err := out.ReadFrom(io.LimitReader(body, min(unreserved, maxBytes+1))); err != nil {
+		return nil, err //nolint:wrapcheck // by the caller
+	}
+	if out.Len() >= unreserved {
+		if err := reserve(2 * maxBytes); err != nil {
+			return nil, err
+		}
+		out.Grow(int(maxBytes) + bytes.MinRead - out.Len())
+		if _, err := out.ReadFrom(io.LimitReader(body, maxBytes+1-int64(out.Len()))); err != nil {
+			return nil, err //nolint:wrapcheck // by the caller
+		}
+	}
+	return out.Bytes(), reserve(memory.ToRead(out.Len()))
 }
 
 // retryAfter reads the header of RFC 9110, section 10.2.3: seconds, or a date.

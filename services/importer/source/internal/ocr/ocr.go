@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,8 +40,8 @@ type Reader struct{ config Config }
 
 var languages = regexp.MustCompile(`^[A-Za-z][A-Za-z_/]{0,30}(\+[A-Za-z][A-Za-z_/]{0,30})*$`)
 
-// New returns a reader, or an error that wraps exec.ErrNotFound when the program is missing.
-func New(config Config) (*Reader, error) {
+// New returns a reader, or an error that wraps exec.ErrNotFound when the program is missing. It runs the program for its languages.
+func New(ctx context.Context, config Config) (*Reader, error) {
 	if !languages.MatchString(config.Languages) || strings.Contains(config.Languages, "..") {
 		return nil, fmt.Errorf("source: Config.Photo.Languages is %q: want names such as eng or eng+deu", config.Languages)
 	}
@@ -51,12 +52,51 @@ func New(config Config) (*Reader, error) {
 	if config.Path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("source: the path of tesseract: %w", err)
 	}
-	return &Reader{config: config}, nil
+	r := &Reader{config: config}
+	if err := r.check(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
-// Read returns the text of an image, in lines. The error is program.ErrTimeout or program.ErrOutput, the cause of ctx, or says
-// what the program says.
-func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (text string, err error) {
+// maxMemory bounds what the program takes, in bytes.
+const maxMemory = 344 << 20
+
+// Memory is how much reading a photo takes, here and in the program.
+func Memory(pixels int) int64 { return 64<<20 + 22*int64(pixels) }
+
+// Read returns the lines of an image, upright and level. The error is program.ErrTimeout or program.ErrOutput, the cause of ctx, or
+// says what the program says.
+func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (lines []Line, err error) {
+	page, err := upright(image)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.run(ctx, jobID, page, "photo", "stdout", "-l", r.config.Languages, "tsv")
+	if err != nil {
+		return nil, err
+	}
+	return readTable(out), nil
+}
+
+// check reports whether the program has all languages.
+func (r *Reader) check(ctx context.Context) error {
+	out, err := r.run(ctx, "languages", nil, "--list-langs")
+	if err != nil {
+		return err
+	}
+	_, list, _ := strings.Cut(out, "\n")
+	for language := range strings.SplitSeq(r.config.Languages, "+") {
+		if !slices.Contains(strings.Fields(list), language) {
+			return fmt.Errorf("source: tesseract has no language %q, only %s: install its data, such as the package tesseract-ocr-%s",
+				language, strings.Join(strings.Fields(list), ", "), language)
+		}
+	}
+	return nil
+}
+
+// run runs the program in a folder with a photo, and returns what it prints.
+func (r *Reader) run(ctx context.Context, jobID string, photo []byte, args ...string) (text string, err error) {
 	folder, err := r.config.Folders.New(jobID)
 	if err != nil {
 		return "", err
@@ -66,7 +106,7 @@ func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (text str
 			r.config.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
 		}
 	}()
-	if err := os.WriteFile(filepath.Join(folder.Path, "photo"), image, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder.Path, "photo"), photo, 0o600); err != nil {
 		return "", fmt.Errorf("source: write the photo: %w", err)
 	}
 	env := []string{
@@ -77,8 +117,8 @@ func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (text str
 		env = append(env, "TESSDATA_PREFIX="+data)
 	}
 	result, err := program.Run(ctx, program.Command{
-		Path: r.config.Path, Args: []string{"photo", "stdout", "-l", r.config.Languages}, Dir: folder.Path, Env: env,
-		Timeout: r.config.Timeout, MaxStdout: maxText, MaxFile: maxText,
+		Path: r.config.Path, Args: args, Dir: folder.Path, Env: env,
+		Timeout: r.config.Timeout, MaxStdout: maxText, MaxFile: maxText, MaxMemory: maxMemory,
 	})
 	switch {
 	case err != nil:

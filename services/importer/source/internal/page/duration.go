@@ -1,45 +1,98 @@
 package page
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// seconds reads a duration of ISO 8601, such as PT1H30M, in the forms that pages have: any case, fractions, and days or weeks
-// before the T. It is 0 when the text is none, or longer than a recipe may take.
-func seconds(text string) int {
-	text = strings.ToUpper(strings.TrimSpace(text))
-	text, ok := strings.CutPrefix(text, "P")
-	if !ok {
-		return 0
-	}
-	date, clock, _ := strings.Cut(text, "T")
-	days, ok := sum(date, map[byte]float64{'W': 7 * 24 * 3600, 'D': 24 * 3600, 'M': 0, 'Y': 0})
-	time, ok2 := sum(clock, map[byte]float64{'H': 3600, 'M': 60, 'S': 1})
-	total := days + time
-	if !ok || !ok2 || total > recipe.MaxSeconds {
-		return 0
-	}
-	return int(total + 0.5)
+// units are how the names of the units of time begin in the languages of many pages, by their seconds; 0 for those that have
+// no fixed length.
+var units = map[float64]string{
+	7 * 24 * 3600: "W", 24 * 3600: "D TAG JOUR GIORN", 3600: "H ST U O GOD Ч ГОД שע", 60: "M М ХВ דק", 1: "S С", 0: "MO Y",
 }
 
-// sum adds numbers, each with a letter for its unit.
-func sum(text string, units map[byte]float64) (float64, bool) {
-	total := 0.0
-	for text != "" {
+// maxDuration is how long, in bytes, a duration can be.
+const maxDuration = 200
+
+var clock = regexp.MustCompile(`^(\d{1,3}):([0-5]\d)(?::([0-5]\d))?$`)
+
+// seconds reads a duration of ISO 8601, such as PT1H30M, in the forms that pages have: any case, spaces, words for units,
+// fractions, days behind the T; also 1:30 and what is written for people, such as 20 minutes. It reports false for a text that
+// is none, and for one that is longer than a recipe may take.
+func seconds(text string) (int, bool) {
+	if len(text) > maxDuration {
+		return 0, false
+	}
+	text = strings.TrimSpace(strings.ToUpper(text))
+	if m := clock.FindStringSubmatch(text); m != nil {
+		text = "PT" + m[1] + "H" + m[2] + "M0" + m[3] + "S"
+	}
+	iso, isISO := strings.CutPrefix(text, "P")
+	if total, ok := sum(iso, isISO); ok {
+		return int(total + 0.5), true
+	}
+	if isISO {
+		return 0, false
+	}
+	times := rules.Step(strings.ToLower(text)).Times
+	if len(times) != 1 || times[0].MaxSec == 0 || times[0].MaxSec > recipe.MaxSeconds || countNumbers(times[0].Raw) != countNumbers(text) {
+		return 0, false
+	}
+	return times[0].MaxSec, true
+}
+
+func countNumbers(text string) int {
+	return len(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsDigit(r) }))
+}
+
+// sum adds numbers that have a unit each. In ISO 8601 an M before the T is a month.
+func sum(text string, isISO bool) (total float64, ok bool) {
+	months := isISO
+	for {
+		text = strings.TrimLeft(text, " .")
+		if isISO && strings.HasPrefix(text, "T") {
+			text, months = text[1:], false
+			continue
+		}
+		if text == "" {
+			return total, total <= recipe.MaxSeconds
+		}
 		end := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != ',' })
 		if end <= 0 || end > 12 {
 			return 0, false
 		}
 		value, err := strconv.ParseFloat(strings.ReplaceAll(text[:end], ",", "."), 64)
-		unit, ok := units[text[end]]
-		if err != nil || !ok || unit == 0 && value != 0 {
+		name := strings.TrimLeft(text[end:], " ")
+		text = strings.TrimLeftFunc(name, unicode.IsLetter)
+		name = name[:len(name)-len(text)]
+		if short, ok := strings.CutSuffix(name, "T"); ok && isISO && short != "" { // 0DT1H
+			name, text = short, "T"+text
+		}
+		size, known := unit(name)
+		if months && name == "M" {
+			size = 0
+		}
+		if err != nil || !known || size == 0 && value != 0 {
 			return 0, false
 		}
-		total += value * unit
-		text = text[end+1:]
+		total += value * size
 	}
-	return total, true
+}
+
+// unit returns the seconds of the unit whose beginning fits best.
+func unit(name string) (seconds float64, known bool) {
+	longest := ""
+	for size, begins := range units {
+		for begin := range strings.FieldsSeq(begins) {
+			if strings.HasPrefix(name, begin) && len(begin) > len(longest) {
+				longest, seconds = begin, size
+			}
+		}
+	}
+	return seconds, longest != ""
 }

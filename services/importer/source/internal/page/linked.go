@@ -1,32 +1,43 @@
 package page
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
+
+	"golang.org/x/net/html"
 )
 
 // thing is an item of schema.org: the values of each property, in order. A value is a string or a thing; "@type" holds types.
 type thing map[string][]any
 
-// maxDepth is how deep things are looked into.
+// maxDepth is how deep things can be within each other: what is deeper is not read, and the page is reported as truncated.
 const maxDepth = 24
 
-// is reports whether the thing is of a type, however that is written: Recipe, schema:Recipe, http://schema.org/Recipe.
+// is reports whether the thing is of a type, however that is written: Recipe, recipe, schema:Recipe, http://schema.org/Recipe.
 func (t thing) is(name string) bool {
 	for _, value := range t["@type"] {
 		text, ok := value.(string)
-		if i := strings.LastIndexAny(text, "/:#"); ok && text[i+1:] == name {
+		if i := strings.LastIndexAny(text, "/:#"); ok && strings.EqualFold(strings.TrimSpace(text[i+1:]), name) {
 			return true
 		}
 	}
 	return false
 }
 
-// text returns the first value of the properties that is a text, or the name of a thing.
-func (t thing) text(properties ...string) string {
+// text returns the first value of the properties that is a text, or the name of a thing, in one line.
+func (t thing) text(properties ...string) string { return oneLine(t.lines(properties...)) }
+
+// lines is text with the lines that the value has.
+func (t thing) lines(properties ...string) string {
 	for _, property := range properties {
 		for _, value := range t[property] {
-			if text := oneLine(name(value)); text != "" {
+			if text := name(value); strings.TrimSpace(text) != "" {
 				return text
 			}
 		}
@@ -46,37 +57,44 @@ func name(value any) string {
 	}
 }
 
-// linked reads the things of a script of JSON-LD. What cannot be read is nothing.
-func linked(script string) []thing {
-	script = strings.TrimSpace(script)
-	for _, mark := range []string{"<!--", "//<![CDATA[", "<![CDATA["} {
-		script = strings.TrimSpace(strings.TrimPrefix(script, mark))
+// wrapping is what stands before and behind the data of a script so that old browsers did not read it.
+var wrapping = regexp.MustCompile(`^[\s\x{feff}]*(?:(?://|/\*)?\s*(?:<!--|<!\[CDATA\[)\s*(?:\*/)?\s*)*|` +
+	`[\s;]*(?:(?://|/\*)?\s*(?:-->|\]\]>)\s*(?:\*/)?[\s;]*)*$`)
+
+// linked reads the things of a script of JSON-LD. What cannot be read, even when it is repaired, is nothing.
+func linked(script string) (things []thing, deep bool) {
+	script = wrapping.ReplaceAllString(script, "")
+	if !strings.Contains(script, `"`) {
+		script = html.UnescapeString(script)
 	}
-	for _, mark := range []string{"-->", "//]]>", "]]>", ";"} {
-		script = strings.TrimSpace(strings.TrimSuffix(script, mark))
+	values, whole := decode(script)
+	if !whole {
+		read := len(values)
+		if values, _ = decode(repair(script)); len(values) < read {
+			values, _ = decode(script)
+		}
 	}
-	decoder := json.NewDecoder(strings.NewReader(strings.Map(withoutControl, script)))
+	gather(fromJSON(values, 0, &deep), &things)
+	return things, deep
+}
+
+// decode reads the values that stand one behind the other, and reports whether they are all there is.
+func decode(script string) (values []any, whole bool) {
+	decoder := json.NewDecoder(strings.NewReader(script))
 	decoder.UseNumber()
-	var value any
-	if decoder.Decode(&value) != nil {
-		return nil
+	for {
+		var value any
+		if err := decoder.Decode(&value); err != nil {
+			return values, errors.Is(err, io.EOF)
+		}
+		values = append(values, value)
 	}
-	var out []thing
-	gather(fromJSON(value, 0), 0, &out)
-	return out
 }
 
-// withoutControl makes spaces of the line breaks that writers of JSON-LD leave in strings, where JSON has none.
-func withoutControl(r rune) rune {
-	if r < ' ' {
-		return ' '
-	}
-	return r
-}
-
-// fromJSON turns a value of JSON into a string, a thing, or a list of them.
-func fromJSON(value any, depth int) any {
+// fromJSON turns a value of JSON into a string, a thing, or a list of them. It sets deep where it leaves a value out.
+func fromJSON(value any, depth int, deep *bool) any {
 	if depth > maxDepth {
+		*deep = true
 		return nil
 	}
 	switch value := value.(type) {
@@ -87,25 +105,22 @@ func fromJSON(value any, depth int) any {
 	case []any:
 		var out []any
 		for _, item := range value {
-			switch item := fromJSON(item, depth+1).(type) {
-			case nil:
-			case []any:
-				out = append(out, item...)
-			default:
-				out = append(out, item)
-			}
+			out = with(out, fromJSON(item, depth+1, deep))
 		}
 		return out
 	case map[string]any:
-		out := thing{}
-		for property, item := range value {
-			switch item := fromJSON(item, depth+1).(type) {
-			case nil:
-			case []any:
-				out[property] = item
-			default:
-				out[property] = []any{item}
+		keys := slices.SortedFunc(maps.Keys(value), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+		out, list := thing{}, []any(nil)
+		for _, key := range keys {
+			item, property := fromJSON(value[key], depth+1, deep), canonical(key)
+			if strings.Trim(key, "0123456789") == "" { // a list, as PHP writes one that has gaps
+				list = with(list, item)
+			} else if values := with(out[property], item); len(values) > 0 {
+				out[property] = values
 			}
+		}
+		if len(out) == 0 {
+			return list
 		}
 		return out
 	default:
@@ -113,21 +128,50 @@ func fromJSON(value any, depth int) any {
 	}
 }
 
+// with adds a value, or the values of a list, to a list.
+func with(values []any, value any) []any {
+	switch value := value.(type) {
+	case nil:
+		return values
+	case []any:
+		return append(values, value...)
+	default:
+		return append(values, value)
+	}
+}
+
+// spellings are the names of properties that are read, by the names in lower case. The context of schema.org lets id and type pass without
+// the sign.
+var spellings = func() map[string]string {
+	out := map[string]string{"id": "@id", "type": "@type"}
+	for name := range strings.FieldsSeq(`cookTime hasPart inLanguage itemListElement mainEntity mainEntityOfPage maxValue minValue performTime
+		prepTime recipeIngredient recipeInstructions recipeYield requiredQuantity totalTime unitText`) {
+		out[strings.ToLower(name)] = name
+	}
+	return out
+}()
+
+// canonical is the name of a property, however it is written: recipeYield, RecipeYield, schema:recipeYield.
+func canonical(name string) string {
+	name = strings.ToLower(name[strings.LastIndexAny(name, "/:#")+1:])
+	return cmp.Or(spellings[name], name)
+}
+
 // gather collects the things that are recipes, or may be referred to, in the order of a walk: lists in their order, and the
 // parts of a thing after it.
-func gather(value any, depth int, out *[]thing) {
+func gather(value any, out *[]thing) {
 	switch value := value.(type) {
 	case []any:
 		for _, item := range value {
-			gather(item, depth+1, out)
+			gather(item, out)
 		}
 	case thing:
 		if len(value["@type"]) > 0 {
 			*out = append(*out, value)
 		}
-		for _, property := range []string{"@graph", "mainEntity", "mainEntityOfPage", "itemListElement", "item", "hasPart"} {
+		for _, property := range []string{"@graph", "about", "mainEntity", "mainEntityOfPage", "itemListElement", "item", "hasPart"} {
 			for _, item := range value[property] {
-				gather(item, depth+1, out)
+				gather(item, out)
 			}
 		}
 	default:

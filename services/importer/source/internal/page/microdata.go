@@ -1,77 +1,100 @@
 package page
 
 import (
-	"net/url"
+	"slices"
 	"strings"
-
-	"golang.org/x/net/html"
-	"golang.org/x/net/html/atom"
 )
 
-func isScope(node *html.Node) bool { return hasAttribute(node, "itemscope") }
-
-// microdata reads an item as HTML says (https://html.spec.whatwg.org/multipage/microdata.html), without itemref.
-func microdata(node *html.Node, address *url.URL) thing {
-	out := thing{}
-	for kind := range strings.FieldsSeq(attribute(node, "itemtype")) {
-		out["@type"] = append(out["@type"], kind)
+// data reads the attributes of microdata of an element that begins, as HTML says
+// (https://html.spec.whatwg.org/multipage/microdata.html), without itemref.
+func (r *reader) data(e *element, attrs attributes) {
+	of := r.item()
+	isProperty := attrs.has("itemprop")
+	if attrs.has("itemscope") && (of != nil || !isProperty) {
+		if r.depth() > maxDepth {
+			r.page.Truncated = true
+			return
+		}
+		e.item = thing{}
+		for kind := range strings.FieldsSeq(attrs.get("itemtype")) {
+			if !r.take(costOfValue + len(kind)) {
+				return
+			}
+			e.item["@type"] = append(e.item["@type"], kind)
+		}
+		if !isProperty {
+			r.page.things = append(r.page.things, e.item)
+		}
 	}
-	properties(node, out, address, 0)
-	return out
-}
-
-// properties adds the properties of the children of a node to an item.
-func properties(node *html.Node, out thing, address *url.URL, depth int) {
-	if depth > maxDepth*4 { // pages nest deeper than data
+	if of == nil || !isProperty {
 		return
 	}
-	for child := range node.ChildNodes() {
-		if child.Type != html.ElementNode {
-			continue
+	value, known := r.property(e, attrs)
+	for name := range strings.FieldsSeq(attrs.get("itemprop")) {
+		if !r.take(costOfValue + len(name)) {
+			return
 		}
-		names := strings.Fields(attribute(child, "itemprop"))
-		if len(names) > 0 {
-			value := property(child, address)
-			for _, name := range names {
-				out[name] = append(out[name], value)
+		of[name] = append(of[name], value)
+		if at, next := len(of[name])-1, e.fill; !known {
+			e.fill = func(text string) {
+				of[name][at] = text
+				if next != nil {
+					next(text)
+				}
 			}
-		}
-		if !isScope(child) {
-			properties(child, out, address, depth+1)
 		}
 	}
 }
 
-// property is the value of a property.
-func property(node *html.Node, address *url.URL) any {
-	if isScope(node) {
-		return microdata(node, address)
-	}
-	link := func(name string) string {
-		if u, err := address.Parse(strings.TrimSpace(attribute(node, name))); err == nil {
-			return u.String()
+// item is the innermost item that is open, nil outside of all.
+func (r *reader) item() thing {
+	for _, e := range slices.Backward(r.open) {
+		if e.item != nil {
+			return e.item
 		}
-		return ""
 	}
-	switch node.DataAtom {
-	case atom.Meta:
-		return attribute(node, "content")
-	case atom.A, atom.Area, atom.Link:
+	return nil
+}
+
+// depth is how many items are open.
+func (r *reader) depth() int {
+	depth := 0
+	for i := range r.open {
+		if r.open[i].item != nil {
+			depth++
+		}
+	}
+	return depth
+}
+
+// property is the value of a property, unless that is the text of its element, which is not known yet.
+func (r *reader) property(e *element, attrs attributes) (value any, known bool) {
+	if e.item != nil {
+		return e.item, true
+	}
+	link := func(name string) (any, bool) {
+		if u, err := r.page.address.Parse(strings.TrimSpace(attrs.get(name))); err == nil && r.take(len(u.Path)+len(u.RawQuery)) {
+			return u.String(), true
+		}
+		return "", true
+	}
+	var name string
+	switch e.name {
+	case "a", "area", "link":
 		return link("href")
-	case atom.Audio, atom.Embed, atom.Iframe, atom.Img, atom.Source, atom.Track, atom.Video:
+	case "audio", "embed", "iframe", "img", "source", "track", "video":
 		return link("src")
-	case atom.Object:
+	case "object":
 		return link("data")
-	case atom.Data, atom.Meter:
-		return attribute(node, "value")
-	case atom.Time:
-		if hasAttribute(node, "datetime") {
-			return attribute(node, "datetime")
-		}
-	default:
-		if hasAttribute(node, "content") { // not in the rules, and on many pages
-			return attribute(node, "content")
-		}
+	case "data", "meter":
+		name = "value"
+	case "time":
+		name = "datetime"
+	default: // which is not in the rules for all but meta, and on many pages
+		name = "content"
 	}
-	return plain(node)
+	if text := attrs.get(name); attrs.has(name) && r.take(len(text)) {
+		return text, true
+	}
+	return "", e.name == "meta" || name == "value"
 }

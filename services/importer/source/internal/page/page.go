@@ -1,15 +1,9 @@
 package page
 
 import (
-	"bytes"
-	"fmt"
-	"io"
+	"cmp"
 	"net/url"
 	"strings"
-
-	"golang.org/x/net/html"
-	"golang.org/x/net/html/atom"
-	"golang.org/x/net/html/charset"
 )
 
 // Page is what there is on a page.
@@ -20,6 +14,8 @@ type Page struct {
 	Language string
 	// Tracks are the caption tracks of its videos, in order.
 	Tracks []Track
+	// Truncated reports that the page has more than is read.
+	Truncated bool
 
 	address *url.URL
 	things  []thing
@@ -37,61 +33,55 @@ type Track struct {
 
 const maxTracks = 100
 
-// Parse reads a page. The content type is the header, which may name the encoding; the page itself may as well.
-func Parse(body []byte, contentType string, address *url.URL) (*Page, error) {
-	decoded, err := charset.NewReader(bytes.NewReader(body), contentType)
-	if err != nil {
-		return nil, fmt.Errorf("page: find the encoding: %w", err)
-	}
-	text, err := io.ReadAll(decoded)
-	if err != nil {
-		return nil, fmt.Errorf("page: decode: %w", err)
-	}
-	root, err := html.Parse(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("page: %w", err)
-	}
+// Parse reads a page in UTF-8.
+func Parse(text []byte, address *url.URL) *Page {
 	p := &Page{address: address}
-	for node := range root.Descendants() {
-		if node.Type == html.ElementNode {
-			p.element(node)
-		}
-	}
+	r := reader{page: p, room: maxRoom}
+	r.read(text)
 	p.Title, p.Description = oneLine(p.Title), strings.TrimSpace(p.Description)
-	return p, nil
+	return p
 }
 
-func (p *Page) element(node *html.Node) {
-	switch node.DataAtom {
-	case atom.Html:
-		p.Language = attribute(node, "lang")
-	case atom.Base:
-		if base, err := p.address.Parse(attribute(node, "href")); err == nil {
-			p.address = base
+// linkedData is the type of the scripts that hold JSON-LD.
+const linkedData = "application/ld+json"
+
+// facts notes what an element that begins says of the page.
+func (r *reader) facts(e *element, attrs attributes) {
+	p := r.page
+	switch e.name {
+	case "html":
+		p.Language = cmp.Or(p.Language, attrs.get("lang"))
+	case "base":
+		if base, err := p.address.Parse(attrs.get("href")); err == nil && attrs.has("href") && len(attrs.get("href")) <= maxBase && !r.based {
+			p.address, r.based = base, true
 		}
-	case atom.Title:
-		if p.Title == "" && node.Namespace == "" {
-			p.Title = plain(node)
+	case "title":
+		if p.Title == "" && !r.within("svg") {
+			e.fill = func(text string) { p.Title = text }
 		}
-	case atom.Meta:
-		p.meta(node)
-	case atom.Script:
-		kind, _, _ := strings.Cut(attribute(node, "type"), ";")
-		if strings.EqualFold(strings.TrimSpace(kind), "application/ld+json") {
-			p.things = append(p.things, linked(rawText(node))...)
-		}
-	case atom.Track:
-		p.track(node)
+	case "meta":
+		p.meta(attrs)
+	case "script":
+		kind, _, _ := strings.Cut(attrs.get("type"), ";")
+		e.kind = strings.ToLower(strings.TrimSpace(kind))
+	case "track":
+		p.track(attrs)
 	default:
 	}
-	if isScope(node) && !hasAttribute(node, "itemprop") {
-		p.things = append(p.things, microdata(node, p.address))
+}
+
+// linked adds the things of a script of JSON-LD, unless they are more than there is room for.
+func (r *reader) linked(script string) {
+	values := strings.Count(script, ",") + strings.Count(script, "[") + strings.Count(script, "{")
+	if r.take(2*len(script) + costOfValue*values) {
+		things, deep := linked(script)
+		r.page.things, r.page.Truncated = append(r.page.things, things...), r.page.Truncated || deep
 	}
 }
 
-func (p *Page) meta(node *html.Node) {
-	content := attribute(node, "content")
-	switch strings.ToLower(attribute(node, "property") + attribute(node, "name")) {
+func (p *Page) meta(attrs attributes) {
+	content := attrs.get("content")
+	switch strings.ToLower(attrs.get("property") + attrs.get("name")) {
 	case "description":
 		p.Description = content
 	case "og:description":
@@ -106,22 +96,25 @@ func (p *Page) meta(node *html.Node) {
 	}
 }
 
-func (p *Page) track(node *html.Node) {
-	kind := strings.ToLower(attribute(node, "kind"))
-	address, err := p.address.Parse(strings.TrimSpace(attribute(node, "src")))
-	if kind != "" && kind != "subtitles" && kind != "captions" || err != nil || attribute(node, "src") == "" || len(p.Tracks) == maxTracks {
+func (p *Page) track(attrs attributes) {
+	kind := strings.ToLower(attrs.get("kind"))
+	address, err := p.address.Parse(strings.TrimSpace(attrs.get("src")))
+	if kind != "" && kind != "subtitles" && kind != "captions" || err != nil || attrs.get("src") == "" || len(p.Tracks) == maxTracks {
 		return
 	}
 	p.Tracks = append(p.Tracks, Track{
-		URL: address.String(), Language: attribute(node, "srclang"), Label: oneLine(attribute(node, "label")),
-		Default: hasAttribute(node, "default"),
+		URL: address.String(), Language: attrs.get("srclang"), Label: oneLine(attrs.get("label")),
+		Default: attrs.has("default"),
 	})
 }
 
-// Choose returns the track to read: the page's own language, then what the page would show, then English, then the first.
-func (p *Page) Choose() (Track, bool) {
+// Choose returns the track to read: that in the language that is wanted, which may be empty, then the page's own language,
+// then what the page would show, then English, then the first.
+func (p *Page) Choose(wanted string) (Track, bool) {
+	wanted = base(wanted)
 	own := base(p.Language)
 	for _, fits := range []func(Track) bool{
+		func(t Track) bool { return wanted != "" && base(t.Language) == wanted },
 		func(t Track) bool { return own != "" && base(t.Language) == own },
 		func(t Track) bool { return t.Default },
 		func(t Track) bool { return base(t.Language) == "en" },
@@ -139,73 +132,6 @@ func (p *Page) Choose() (Track, bool) {
 func base(language string) string {
 	language, _, _ = strings.Cut(strings.ToLower(language), "-")
 	return language
-}
-
-func attribute(node *html.Node, name string) string {
-	for _, a := range node.Attr {
-		if a.Namespace == "" && a.Key == name {
-			return a.Val
-		}
-	}
-	return ""
-}
-
-func hasAttribute(node *html.Node, name string) bool {
-	for _, a := range node.Attr {
-		if a.Namespace == "" && a.Key == name {
-			return true
-		}
-	}
-	return false
-}
-
-// rawText is the text of an element that holds nothing else.
-func rawText(node *html.Node) string {
-	var b strings.Builder
-	for child := range node.ChildNodes() {
-		if child.Type == html.TextNode {
-			b.WriteString(child.Data)
-		}
-	}
-	return b.String()
-}
-
-// plain is the text of an element as a reader sees it: what begins on a line of its own does so here.
-func plain(node *html.Node) string {
-	var b strings.Builder
-	writePlain(&b, node)
-	var lines []string
-	for line := range strings.Lines(b.String()) {
-		if line = oneLine(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-func writePlain(b *strings.Builder, node *html.Node) {
-	for child := range node.ChildNodes() {
-		switch {
-		case child.Type == html.TextNode:
-			for word := range strings.FieldsSeq(child.Data) {
-				b.WriteByte(' ')
-				b.WriteString(word)
-			}
-		case child.Type != html.ElementNode:
-		case child.DataAtom == atom.Script, child.DataAtom == atom.Style, child.DataAtom == atom.Template:
-		case breaks[child.DataAtom]:
-			b.WriteByte('\n')
-			writePlain(b, child)
-			b.WriteByte('\n')
-		default:
-			writePlain(b, child)
-		}
-	}
-}
-
-var breaks = map[atom.Atom]bool{
-	atom.Br: true, atom.Dd: true, atom.Div: true, atom.Dt: true, atom.H1: true, atom.H2: true, atom.H3: true, atom.H4: true, atom.H5: true,
-	atom.Li: true, atom.Ol: true, atom.P: true, atom.Section: true, atom.Td: true, atom.Tr: true, atom.Ul: true,
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,7 +1,9 @@
 package page
 
 import (
+	"encoding/json"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +25,7 @@ func address(t testing.TB) *url.URL {
 
 func parse(t testing.TB, body string) *Page {
 	t.Helper()
-	p, err := Parse([]byte(body), "text/html; charset=utf-8", address(t))
-	check.OK(t, err)
-	return p
+	return Parse([]byte(body), address(t))
 }
 
 func script(data string) string {
@@ -62,8 +62,8 @@ func TestRecipeOfPage(t *testing.T) {
 		"named by the page": {script(`{"@type":"Recipe",` + whole + `}`), strings.Replace(cake, "Cake", "A page", 1)},
 		"with markup":       {script(`{"@type":"Recipe","name":"Mac &amp;amp; <b>cheese</b>","recipeIngredient":["2 cups <i>flour</i>"],"recipeInstructions":"<ol><li>Mix.</li><li>Bake &amp; eat.</li></ol>"}`), "Mac & cheese\n2|cup|flour\nMix.\nBake & eat."},
 		"with numbers":      {script(`{"@type":"Recipe","name":"Cake","ingredients":"2 cups flour\n1 egg","recipeInstructions":["1. Mix.","Step 2: Bake."]}`), cake},
-		"with steps":        {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToStep","name":"Mixing","text":"Mix."},{"@type":"HowToStep","itemListElement":[{"@type":"HowToDirection","text":"Bake."}]}]}`), cake},
-		"with sections":     {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToSection","name":"Batter","itemListElement":[{"@type":"HowToStep","text":"Mix."}]},{"@type":"HowToSection","itemListElement":{"@type":"HowToStep","text":"Bake."}}]}`), cake},
+		"with steps":        {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToStep","name":"Mixing","text":"Mix."},{"@type":"HowToStep","itemListElement":[{"@type":"HowToDirection","text":"Bake."}]}]}`), strings.Replace(cake, "Mix", "Mixing: Mix", 1)},
+		"with sections":     {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":[{"@type":"HowToSection","name":"Batter","itemListElement":[{"@type":"HowToStep","text":"Mix."}]},{"@type":"HowToSection","itemListElement":{"@type":"HowToStep","text":"Bake."}}]}`), strings.Replace(cake, "Mix", "Batter: Mix", 1)},
 		"with a list":       {script(`{"@type":"Recipe","name":"Cake","recipeIngredient":["2 cups flour","1 egg"],"recipeInstructions":{"@type":"ItemList","itemListElement":[{"@type":"ListItem","position":1,"name":"Mix."},"Bake."]}}`), cake},
 		"microdata": {`<div itemscope itemtype="https://schema.org/Recipe"><h1 itemprop="name">Cake</h1><ul><li itemprop="recipeIngredient">2 cups flour<li itemprop="recipeIngredient">1 egg</ul>
 			<div itemprop="author" itemscope itemtype="https://schema.org/Person"><b itemprop="name">Cook</b></div>
@@ -111,40 +111,67 @@ func TestDurations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"PT1H30M": 5400, "PT90M": 5400, "pt45m": 2700, "P1D": 86400, "P1DT12H": 129600, "PT0.5H": 1800, "PT1,5H": 5400, "P0Y0M0DT0H35M0.000S": 2100,
-		"PT30S": 30, "P1W": 604800, " PT5M ": 300,
-		"": 0, "P": 0, "PT": 0, "30 minutes": 0, "PT-5M": 0, "PT5": 0, "P1M": 0, "PT1H30": 0, "P2W": 0, "PT999999999999999999H": 0, "PTM": 0, "PT1e9H": 0,
+		"PT30S": 30, "P1W": 604800, " PT5M ": 300, "PT0D0H30M": 1800, "P0DT1H": 3600, "PT32 M": 1920, "PT20 Mins": 1200, "PT 1 hour 5 minutes": 3900, "P T15M": 900,
+		"20 minutes": 1200, "1 hr 20 mins": 4800, "1h30m": 5400, "20 Minuten": 1200, "2 Std. 10 Min.": 7800, "1 heure 30": -1, "40 мин": 2400, "20-30 minutes": 1800, "1 1/2 hours": 5400,
+		"an hour": 3600, "1:30": 5400, "00:45:30": 2730,
+		"": 0, "P": 0, "PT": 0, "PT0M": 0,
+		"PT-5M": -1, "PT5": -1, "P1M": -1, "PT1H30": -1, "P2W": -1, "P010D": -1, "PT999999999999999999H": -1, "PTM": -1, "PT1e9H": -1, "ages": -1, "45": -1, "1:75": -1, "P1Y": -1,
 	} {
-		if got := seconds(text); got != want {
+		got, ok := seconds(text)
+		if !ok && got == 0 {
+			got = -1
+		}
+		if got != want {
 			t.Errorf("%q is %d seconds: want %d", text, got, want)
 		}
 	}
 }
 
-func TestEncodings(t *testing.T) {
+// What is not read is reported, and what is read is whole.
+func TestNothingIsDroppedInSilence(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ contentType, body string }{
-		"header":     {"text/html; charset=iso-8859-1", "<title>Cr\xe8me</title>"},
-		"meta":       {"text/html", "<meta charset=\"windows-1252\"><title>Cr\xe8me</title>"},
-		"byte order": {"text/html", "\xef\xbb\xbf<title>Crème</title>"},
-		"UTF-8":      {"text/html; charset=UTF-8", "<title>Crème</title>"},
-		"nonsense":   {"text/html; charset=nonsense", "<meta charset=utf-8><title>Crème</title>"},
+	long := strings.TrimSpace(strings.Repeat("Whisk until smooth. ", 150))
+	deep := strings.Repeat(`{"@type":"HowToSection","itemListElement":[`, 30) + `"Bake."` + strings.Repeat("]}", 30)
+	item := `<div itemscope itemtype="https://schema.org/Recipe"><b itemprop="recipeIngredient">1 egg</b>` +
+		strings.Repeat(`<div itemprop="recipeInstructions" itemscope itemtype="https://schema.org/HowToSection">`, 30) + `Bake.`
+	for name, test := range map[string]struct {
+		page, has string
+		truncated bool
+	}{
+		"the long name of a step": {script(`{"@type":"Recipe","recipeInstructions":[{"@type":"HowToStep","name":"` + long + `","text":"Bake."}]}`), long[:len(long)-1] + ": Bake.", false},
+		"deep data":               {script(`{"@type":"Recipe","recipeInstructions":["Mix.",` + deep + `]}`), "Mix.", true},
+		"deep microdata":          {item, "", true},
 	} {
-		p, err := Parse([]byte(test.body), test.contentType, address(t))
-		if err != nil || p.Title != "Crème" {
-			t.Errorf("%s: title %q, error %v", name, p.Title, err)
+		p := parse(t, test.page)
+		r, ok := p.Recipe()
+		if !ok || p.Truncated != test.truncated || !strings.Contains(brief(r), test.has) {
+			t.Errorf("%s: truncated %t, recipe %.200s", name, p.Truncated, brief(r))
 		}
+	}
+}
+
+// A script that is nearly JSON is read as its author meant it, and one that is JSON as it is.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		"[\"a\nb\tc\"]": `["a\nb c"]`, `["a 9" pan", "b"]`: `["a 9\" pan", "b"]`, `["it\'s \x41 \u00e9 \u9"]`: `["it's x41 \u00e9 u9"]`,
+		`{"a":[1,2,],}`: `{"a":[1,2]}`, `{"a":1,,}`: `{"a":1}`, "{/* c */\"a\": // d\n1}": `{"a": 1}`, `{"u":"http://x/*y*/"}`: `{"u":"http://x/*y*/"}`,
+		`["a \"b\", c"]`: `["a \"b\", c"]`, `[1/2]`: `[1/2]`, "/*": "", `["a`: `["a`, `["\`: `["`,
+	} {
+		check.Equal(t, want, repair(script))
 	}
 }
 
 func TestTracks(t *testing.T) {
 	t.Parallel()
 	choose := func(body string) string {
-		track, _ := parse(t, body).Choose()
+		body, wanted, _ := strings.Cut(body, "?want=")
+		track, _ := parse(t, body).Choose(wanted)
 		return strings.TrimPrefix(track.URL, "https://example.com/")
 	}
 	const video = `<video><track kind=captions srclang=de src=de.vtt><track srclang=en src="/en.vtt"><track kind=descriptions srclang=fr src=no.vtt><track kind=subtitles srclang=fr src=fr.vtt default></video>`
 	for body, want := range map[string]string{
-		video: "fr.vtt", `<html lang="de-AT">` + video: "de.vtt", `<html lang="it">` + video: "fr.vtt",
+		video: "fr.vtt", video + "?want=en-GB": "en.vtt", video + "?want=he": "fr.vtt", `<html lang="de-AT">` + video: "de.vtt", `<html lang="it">` + video: "fr.vtt",
 		strings.Replace(video, " default", "", 1): "en.vtt", `<video><track src=x.vtt></video>`: "x.vtt",
 		`<base href="https://cdn.example.com/a/">` + `<video><track src=x.vtt></video>`: "https://cdn.example.com/a/x.vtt",
 		`<video src=a.mp4></video>`: "", `<video><track></video>`: "",
@@ -168,10 +195,7 @@ func TestHostilePages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, err := Parse([]byte(body), "text/html", address(t))
-			if err != nil {
-				return
-			}
+			p := parse(t, body)
 			if r, ok := p.Recipe(); ok && len(r.Steps) > recipe.MaxSteps+1 || len(p.Tracks) > maxTracks {
 				t.Errorf("%d steps and %d tracks: want them bounded", len(r.Steps), len(p.Tracks))
 			}
@@ -180,20 +204,43 @@ func TestHostilePages(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(script(`{"@type":"Recipe","name":"Cake","totalTime":"PT1H",`+whole+`}`)), "text/html")
-	f.Add([]byte(`<div itemscope itemtype="https://schema.org/Recipe"><i itemprop="recipeInstructions">x</i></div><track src=%zz>`), "text/html; charset=gbk")
-	f.Fuzz(func(t *testing.T, body []byte, contentType string) {
+	f.Add([]byte(script(`{"@type":"Recipe","name":"Cake","totalTime":"PT1H",` + whole + `}`)))
+	f.Add([]byte(`<div itemscope itemtype="https://schema.org/Recipe"><i itemprop="recipeInstructions">x</i></div><track src=%zz>`))
+	f.Add([]byte(script(`{"@type":"recipe","recipeYield":{"value":4},"prepTime":"PT20 Mins","recipeIngredient":[{"name":"a","amount":"1"},],"recipeInstructions":"1. a 2. b"}`)))
+	f.Fuzz(func(t *testing.T, body []byte) {
 		began := time.Now()
-		p, err := Parse(body, contentType, address(t))
-		if err != nil {
-			return
-		}
-		p.Choose()
+		p := Parse(body, address(t))
+		p.Choose("")
 		if r, ok := p.Recipe(); ok && r.Times.TotalSec < 0 {
 			t.Errorf("total %d", r.Times.TotalSec)
 		}
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("%d bytes took %s", len(body), took)
+		}
+	})
+}
+
+// A script that is repaired is no less than it was: what is JSON stays the same.
+func FuzzRepair(f *testing.F) {
+	f.Add("{\"a\": [\"x\ny \\\" 9\\\" \\u00e9 \\'\", 1, /* c */ {}, ],} // e")
+	f.Fuzz(func(t *testing.T, script string) {
+		repaired := repair(script)
+		if len(repaired) > 2*len(script) {
+			t.Errorf("%d bytes of %d", len(repaired), len(script))
+		}
+		var before, after any
+		if json.Unmarshal([]byte(script), &before) == nil && (json.Unmarshal([]byte(repaired), &after) != nil || !reflect.DeepEqual(before, after)) {
+			t.Errorf("%q is %q", script, repaired)
+		}
+	})
+}
+
+func FuzzSeconds(f *testing.F) {
+	f.Add("P1DT2H3M4.5S")
+	f.Add("1 hr 20 mins")
+	f.Fuzz(func(t *testing.T, text string) {
+		if got, _ := seconds(text); got < 0 || got > recipe.MaxSeconds {
+			t.Errorf("%q is %d seconds", text, got)
 		}
 	})
 }

@@ -1,12 +1,18 @@
 package page
 
 import (
+	"cmp"
+	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/net/html"
 
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -63,31 +69,59 @@ func (p *Page) isOwn(t thing) bool {
 	return false
 }
 
-// convert makes a recipe of a thing.
+// convert makes a recipe of a thing. A field that may be empty and cannot be read is left out, with a warning.
 func (p *Page) convert(t thing) *recipe.Recipe {
 	out := &recipe.Recipe{
-		Title: t.text("name", "headline"), Description: markup(t.text("description")), Servings: servings(t),
+		Title: markup(t.text("name", "headline")), Description: markup(t.text("description")), Servings: servings(t),
 		Language: t.text("inLanguage"), Ingredients: ingredients(t), Steps: instructions(t),
-		Times: recipe.Times{
-			PrepSec: seconds(t.text("prepTime")), CookSec: seconds(t.text("cookTime", "performTime")), TotalSec: seconds(t.text("totalTime")),
-		},
 	}
-	if out.Title = markup(out.Title); out.Title == "" {
-		out.Title = p.Title
+	var unread []string
+	duration := func(to *int, names ...string) {
+		text := durationOf(t, names...)
+		var ok bool
+		if *to, ok = seconds(text); !ok && text != "" {
+			unread = append(unread, fmt.Sprintf("%s %.40q", names[0], text))
+		}
 	}
-	if out.Language == "" {
-		out.Language = p.Language
+	duration(&out.Times.PrepSec, "prepTime")
+	duration(&out.Times.CookSec, "cookTime", "performTime")
+	duration(&out.Times.TotalSec, "totalTime")
+	if out.Servings == "" && len(t["recipeYield"]) > 0 {
+		unread = append(unread, "recipeYield")
 	}
-	if p.Author == "" {
-		p.Author = p.resolve(t, "author", "creator", "publisher")
+	if len(unread) > 0 {
+		out.Warnings = append(out.Warnings, recipe.Warning{
+			Code: extract.WarnField, Text: "The page has fields that cannot be read, and were left out: " + strings.Join(unread, ", ") + ".",
+		})
 	}
+	out.Title = cmp.Or(out.Title, p.Title)
+	out.Language = cmp.Or(out.Language, p.Language)
+	p.Author = cmp.Or(p.Author, p.resolve(t, "author", "creator", "publisher"))
 	return out
+}
+
+// maxReferences is how many references to other parts of the page are followed for one property.
+const maxReferences = 20
+
+// durationOf is a duration as text. Of a range it is the longer end.
+func durationOf(t thing, names ...string) string {
+	for _, name := range names {
+		for _, value := range t[name] {
+			if of, ok := value.(thing); ok {
+				value = of.text("maxValue", "@value", "value", "minValue", "text", "name", "duration")
+			}
+			if text, ok := value.(string); ok && strings.TrimSpace(text) != "" {
+				return oneLine(text)
+			}
+		}
+	}
+	return ""
 }
 
 // resolve is the text of a property whose value may stand elsewhere on the page and be referred to.
 func (p *Page) resolve(t thing, names ...string) string {
 	for _, property := range names {
-		for _, value := range t[property] {
+		for _, value := range t[property][:min(len(t[property]), maxReferences)] {
 			reference, ok := value.(thing)
 			if ok && len(reference["name"]) == 0 && len(reference["@id"]) > 0 {
 				for _, other := range p.things {
@@ -114,7 +148,11 @@ func servings(t thing) string {
 	out := ""
 	for _, property := range []string{"recipeYield", "yield"} {
 		for _, value := range t[property] {
-			text := markup(oneLine(name(value)))
+			text := name(value)
+			if of, ok := value.(thing); ok {
+				text = cmp.Or(quantity(of), text)
+			}
+			text = markup(oneLine(text))
 			if out == "" || !strings.ContainsFunc(out, unicode.IsLetter) && strings.ContainsFunc(text, unicode.IsLetter) {
 				out = text
 			}
@@ -123,15 +161,26 @@ func servings(t thing) string {
 	return out
 }
 
+// quantity is a QuantitativeValue as text: "4 servings", "4-6 pieces". It is empty for a thing that has none.
+func quantity(t thing) string {
+	amount := t.text("value", "amount", "quantity")
+	if low, high := t.text("minValue"), t.text("maxValue"); amount == "" && low != high && low != "" && high != "" {
+		amount = low + "-" + high
+	} else if amount == "" {
+		amount = cmp.Or(low, high)
+	}
+	if amount == "" {
+		return ""
+	}
+	return strings.TrimSpace(amount + " " + t.text("unitText", "unit"))
+}
+
 func ingredients(t thing) []recipe.Ingredient {
 	var out []recipe.Ingredient
 	for _, property := range []string{"recipeIngredient", "ingredients"} {
+		section := ""
 		for _, value := range t[property] {
-			for line := range strings.Lines(markup(name(value))) {
-				if i := rules.Ingredient(line); i.Item != "" && len(out) <= recipe.MaxIngredients {
-					out = append(out, i)
-				}
-			}
+			supplies(value, &section, &out)
 		}
 		if len(out) > 0 {
 			break
@@ -140,51 +189,127 @@ func ingredients(t thing) []recipe.Ingredient {
 	return out
 }
 
+// supplies adds the ingredients of a value: lines of text, a thing with a quantity, or a list with a name, which is a section.
+func supplies(value any, section *string, out *[]recipe.Ingredient) {
+	text := name(value)
+	if t, ok := value.(thing); ok {
+		list := slices.Concat(t["itemListElement"], t["recipeIngredient"], t["ingredients"], t["item"])
+		if len(list) > 0 {
+			if heading := t.text("name"); heading != "" {
+				*section = markup(heading)
+			}
+			for _, item := range list {
+				supplies(item, section, out)
+			}
+			return
+		}
+		text = t.lines("name", "text", "food", "ingredient", "@value", "description")
+		amount := quantity(t)
+		for _, needed := range t["requiredQuantity"] {
+			if of, ok := needed.(thing); ok {
+				amount = cmp.Or(amount, quantity(of))
+			}
+			amount = cmp.Or(amount, oneLine(name(needed)))
+		}
+		if !strings.HasPrefix(text, amount) {
+			text = amount + " " + text
+		}
+	}
+	for line := range strings.Lines(markup(text)) {
+		if len(*out) > recipe.MaxIngredients {
+			return
+		}
+		if heading, ok := strings.CutSuffix(strings.TrimSpace(line), ":"); ok && !strings.ContainsFunc(heading, unicode.IsDigit) {
+			*section = heading
+		} else if i := rules.Ingredient(line); i.Item != "" {
+			i.Section = *section
+			*out = append(*out, i)
+		}
+	}
+}
+
 func instructions(t thing) []recipe.Step {
 	var out []recipe.Step
 	for _, value := range t["recipeInstructions"] {
-		steps(value, 0, &out)
+		steps(value, &out)
 	}
 	return out
 }
 
-var number = regexp.MustCompile(`^(?:(?i:step)\s*)?\d{1,2}\s*[.):]\s+`)
+var (
+	number = regexp.MustCompile(`^(?:(?i:step)\s*)?\d{1,2}\s*[.):]\s+`)
 
-// steps adds the steps of a value: a text, a HowToStep, or a list or a HowToSection of them.
-func steps(value any, depth int, out *[]recipe.Step) {
+	// numbers are the marks inside of a text that may begin a step.
+	numbers = regexp.MustCompile(`(?i)(?:^|[\s.!?])(?:step\s*)?(\d{1,2})\s*[.):]\s*`)
+
+	// label is a name of a step or section that tells nothing: "Step 1", "Schritt 2:", "Method".
+	label = regexp.MustCompile(`(?i)^(?:\pL*\s*\d+|instructions?|directions?|method|preparation|steps?)\s*[.:)]*$`)
+)
+
+// steps adds the steps of a value: a text, a HowToStep, or a list or a HowToSection of them. The name of a step or section
+// begins its text.
+func steps(value any, out *[]recipe.Step) {
 	switch value := value.(type) {
 	case string:
 		for line := range strings.Lines(markup(value)) {
-			step := rules.Step(number.ReplaceAllString(strings.TrimSpace(line), ""))
-			if step.Text != "" && len(*out) <= recipe.MaxSteps {
-				step.Index = len(*out) + 1
-				*out = append(*out, step)
-			}
-		}
-	case thing:
-		if depth > maxDepth {
-			return
-		}
-		inner := value["itemListElement"]
-		if len(inner) == 0 {
-			inner = value["steps"]
-		}
-		if value.is("HowToStep") && len(value["text"]) > 0 {
-			inner = nil // directions and tips say it once more
-		}
-		for _, item := range inner {
-			steps(item, depth+1, out)
-		}
-		if len(inner) == 0 {
-			for _, property := range []string{"text", "description", "name", "@value"} {
-				if len(value[property]) > 0 {
-					steps(name(value[property][0]), depth+1, out)
-					break
+			for _, text := range numbered(strings.TrimSpace(line)) {
+				if len(*out) > recipe.MaxSteps {
+					return
+				}
+				if step := rules.Step(number.ReplaceAllString(text, "")); step.Text != "" {
+					step.Index = len(*out) + 1
+					*out = append(*out, step)
 				}
 			}
 		}
+	case thing:
+		first := len(*out)
+		text := value.lines("text", "description", "@value")
+		inner := slices.Concat(value["itemListElement"], value["steps"], value["step"], value["item"])
+		if len(inner) == 0 || text != "" && value.is("HowToStep") { // directions and tips say it once more
+			steps(cmp.Or(text, value.lines("name")), out)
+		} else {
+			for _, item := range inner {
+				steps(item, out)
+			}
+		}
+		if first < len(*out) && !value.is("ItemList") {
+			titled(&(*out)[first], markup(value.text("name")))
+		}
 	default:
 	}
+}
+
+// titled begins the text of a step with a name, unless it does so already, or the name tells nothing.
+func titled(step *recipe.Step, title string) {
+	title = strings.TrimRight(title, " .…:")
+	begins := len(step.Text) >= len(title) && strings.EqualFold(step.Text[:len(title)], title)
+	if title == "" || label.MatchString(title) || begins {
+		return
+	}
+	index := step.Index
+	*step = rules.Step(title + ": " + step.Text)
+	step.Index = index
+}
+
+// numbered divides a text before each of the numbers 1, 2, 3 and so on that mark its steps.
+func numbered(text string) []string {
+	var out []string
+	begin, next := 0, 1
+	for _, m := range numbers.FindAllStringSubmatchIndex(text, -1) {
+		if after, _ := utf8.DecodeRuneInString(text[m[1]:]); text[m[2]:m[3]] != strconv.Itoa(next) || unicode.IsDigit(after) {
+			continue
+		}
+		next++
+		if m[0] > begin {
+			cut := m[0] + len(strings.TrimRight(text[m[0]:m[0]+1], " \t")) // the mark that ends a sentence stays there
+			out, begin = append(out, strings.TrimSpace(text[begin:cut])), cut
+		}
+	}
+	if next == 2 {
+		return []string{text}
+	}
+	return append(out, strings.TrimSpace(text[begin:]))
 }
 
 // markup is text without tags and entities, which writers of data put into it, often twice.
@@ -194,11 +319,7 @@ func markup(text string) string {
 			text = html.UnescapeString(text)
 			continue
 		}
-		root, err := html.Parse(strings.NewReader(strings.ReplaceAll(text, "\n", "<br>")))
-		if err != nil {
-			break
-		}
-		text = plain(root)
+		text = plain(strings.ReplaceAll(text, "\n", "<br>"))
 	}
 	return text
 }

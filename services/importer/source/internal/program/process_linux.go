@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,16 +16,19 @@ const guardShell = "/bin/sh"
 
 // guard is a script that runs a program and, when the process that runs it ends, kills the program with all that it has
 // started: the kernel tells a process of the end of its parent, but not of that of its grandparent. It takes the bound of
-// files in units of 512 bytes, and the program with its arguments.
-const guard = `trap 'kill -KILL 0' USR1; ulimit -c 0; ulimit -f "$1"; shift; "$@" & wait $!`
+// files in units of 512 bytes, that of memory in units of 1024 bytes, that of the processor's time in seconds, and the program with
+// its arguments. Memory is what is allocated: some programs reserve far more address space than they use.
+const guard = `trap 'kill -KILL 0' USR1; ulimit -c 0; ulimit -f "$1"; ulimit -d "$2"; ulimit -t "$3"; shift 3; "$@" & wait $!`
 
-const unit = 512
+// units returns a size in units, as shells take it.
+func units(size, unit int64) string { return strconv.FormatInt((size+unit-1)/unit, 10) }
 
 // command makes the process of a program, in a process group of its own, that dies with us. Where there is no shell, what
 // the program has started stays when we are killed.
 func command(c Command) *exec.Cmd {
-	size := strconv.FormatInt((c.MaxFile+unit-1)/unit, 10)
-	args := append([]string{"-c", guard, "guard", size, c.Path}, c.Args...)
+	args := append([]string{
+		"-c", guard, "guard", units(c.MaxFile, 512), units(c.MaxMemory, 1024), units(int64(c.Timeout), int64(time.Second)), c.Path,
+	}, c.Args...)
 	cmd := exec.Command(guardShell, args...) //nolint:gosec,noctx // callers build the arguments; ctx kills the group
 	death := syscall.SIGUSR1
 	if _, err := os.Stat(guardShell); err != nil {
@@ -34,16 +38,18 @@ func command(c Command) *exec.Cmd {
 	return cmd
 }
 
-// limit bounds the files that a program writes which has no guard. One that has ended needs no limit.
-func limit(cmd *exec.Cmd, size int64) {
+// limit bounds a program that has no guard. One that has ended needs no limit.
+func limit(cmd *exec.Cmd, c Command) {
 	if cmd.Path == guardShell {
 		return
 	}
-	pid := cmd.Process.Pid
-	bound := unix.Rlimit{Cur: uint64(size), Max: uint64(size)} //nolint:gosec // sizes are not negative
-	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &bound, nil)      //nolint:errcheck // see above
-	none := unix.Rlimit{}
-	_ = unix.Prlimit(pid, unix.RLIMIT_CORE, &none, nil) //nolint:errcheck // see above
+	for resource, most := range map[int]int64{
+		unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: int64((c.Timeout + time.Second - 1) / time.Second), unix.RLIMIT_DATA: c.MaxMemory,
+		unix.RLIMIT_FSIZE: c.MaxFile,
+	} {
+		bound := unix.Rlimit{Cur: uint64(most), Max: uint64(most)} //nolint:gosec // they are not negative
+		_ = unix.Prlimit(cmd.Process.Pid, resource, &bound, nil)   //nolint:errcheck // see above
+	}
 }
 
 // waitForExit waits until a child has ended, and leaves it to be reaped.

@@ -13,7 +13,7 @@ import (
 
 func command(c Command) *exec.Cmd { return exec.Command(c.Path, c.Args...) } //nolint:gosec,noctx // callers build the arguments; ctx kills it
 
-func limit(*exec.Cmd, int64) {}
+func limit(*exec.Cmd, Command) {}
 
 // waitForExit cannot look without reaping, so it asks from time to time.
 func waitForExit(pid int) {

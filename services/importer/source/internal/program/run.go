@@ -33,8 +33,9 @@ type Command struct {
 	Timeout time.Duration
 	// MaxStdout is how much it may print. Of its errors the last 64 KiB are kept.
 	MaxStdout int
-	// MaxFile bounds each file that it writes, on Linux, where it counts in units of 512 bytes.
-	MaxFile int64
+	// MaxFile bounds each file that it writes, and MaxMemory what each of its processes allocates, in bytes, on Linux, where they
+	// count in units of 512 and 1024 bytes. Each process may use the processor for Timeout as well.
+	MaxFile, MaxMemory int64
 }
 
 // Result is what a program leaves behind.
@@ -69,7 +70,7 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	if err := cmd.Start(); err != nil {
 		return &Result{ExitCode: -1}, fmt.Errorf("program: start %s: %w", c.Path, err)
 	}
-	limit(cmd, c.MaxFile)
+	limit(cmd, c)
 	err := watch(ctx, cmd.Process.Pid, stdout.over)
 	waitErr := cmd.Wait()
 	if err == nil && (cmd.ProcessState == nil || errors.Is(waitErr, exec.ErrWaitDelay)) { // there may be more in the pipes

@@ -26,7 +26,7 @@ func shell(t *testing.T, script string) Command {
 	}
 	return Command{
 		Path: path, Args: []string{"-c", script}, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
-		Timeout: time.Minute, MaxStdout: 1 << 20, MaxFile: 1 << 20,
+		Timeout: time.Minute, MaxStdout: 1 << 20, MaxFile: 1 << 20, MaxMemory: 64 << 20,
 	}
 }
 
@@ -193,6 +193,22 @@ func TestFilesAreBounded(t *testing.T) {
 	check.OK(t, check.Err(Run(t.Context(), c)))
 	if info, err := os.Stat(filepath.Join(c.Dir, "large")); err != nil || info.Size() > c.MaxFile {
 		t.Errorf("file %v, error %v: want %d bytes at most", info, err, c.MaxFile)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("memory is bounded on Linux only")
+	}
+	c := shell(t, `x=0123456789abcdef; while [ ${#x} -lt 1000000000 ]; do x=$x$x; done; exit 0`)
+	result, err := Run(t.Context(), c)
+	if err != nil || result.ExitCode == 0 {
+		t.Errorf("exit code %d, error %v: want a shell without memory", result.ExitCode, err)
+	}
+	c.Args[1] = "ulimit -d; ulimit -t"
+	if result, err = Run(t.Context(), c); err != nil || string(result.Stdout) != "65536\n60\n" {
+		t.Errorf("limits %q, error %v", result.Stdout, err)
 	}
 }
 

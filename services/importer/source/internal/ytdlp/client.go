@@ -15,13 +15,19 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/internal/memory"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
 // MinVersion is the oldest version that knows all options that are used.
 const MinVersion = "2023.03.04"
 
-const maxInfo = 16 << 20 // a video with all its translations has one or two megabytes
+const (
+	maxInfo = 16 << 20 // a video with all its translations has one or two megabytes
+
+	// maxMemory is several times what the program takes.
+	maxMemory = 512 << 20
+)
 
 // Config sets up a [Client]. All fields but CAFile and Proxy are required.
 type Config struct {
@@ -109,20 +115,27 @@ func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progres
 		}
 	}()
 	parent := ctx
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, program.ErrTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(c.config.Timeout, func() { cancel(program.ErrTimeout) })
+	defer timer.Stop()
 	progress("metadata", 0)
 	result, err := c.run(ctx, folder, "--skip-download", "--ignore-no-formats-error", "-J", "--", address)
 	if err != nil {
 		return nil, c.stopped(parent, err)
 	}
+	timer.Stop() // the wait for memory is not the site's time
+	if err := memory.Hold(parent, memory.ToRead(len(result.Stdout))); err != nil {
+		return nil, c.stopped(parent, err)
+	}
+	timer.Reset(c.config.Timeout)
 	video := &Video{}
 	if video.Info, err = decide(result); err != nil {
 		return nil, err
 	}
 	track, ok := video.choose(want)
 	if !ok {
-		return nil, withoutCaptions(string(result.Stderr), len(video.Formats) > 0)
+		return nil, withoutCaptions(string(result.Stderr), bool(video.Formats), video.LiveStatus)
 	}
 	progress("captions", 0.5)
 	video.Track = track
@@ -215,6 +228,7 @@ func (c *Client) command(dir string, timeout time.Duration, args ...string) prog
 	}
 	return program.Command{
 		Path: c.config.Path, Args: args, Dir: dir, Env: env, Timeout: timeout, MaxStdout: maxInfo, MaxFile: c.config.MaxFile + 1,
+		MaxMemory: maxMemory,
 	}
 }
 

@@ -65,7 +65,9 @@ func TestChooseTrack(t *testing.T) {
 		{"", "fr it", "", "fr"},
 		{"fr", "en fr", "", "fr"},
 		{"", "en de", "de-orig en<", "de"},
-		{"", "en", "de-orig", "en"},
+		{"", "en", "de-orig", "auto de-orig"},
+		{"de", "en fr", "de en<", "auto de"},
+		{"ja", "en fr", "en<", "en"},
 		{"pt-BR", "en pt", "", "pt"},
 		{"pt", "en pt-BR pt", "", "pt"},
 		{"iw", "en he", "", "he"},
@@ -144,11 +146,23 @@ func TestWhatItSays(t *testing.T) {
 		}
 	}
 	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
-	if err := withoutCaptions(blocked, true); err.Code != contracts.CodeCaptionsBlocked {
+	if err := withoutCaptions(blocked, true, "is_live"); err.Code != contracts.CodeCaptionsBlocked {
 		t.Errorf("%s\nis %s: want captions_blocked", blocked, err.Code)
 	}
-	if err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true); err.Code != contracts.CodeNoCaptions {
+	if err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live"); err.Code != contracts.CodeNoCaptions {
 		t.Errorf("a video that can be played and has no captions is %s: want no_captions", err.Code)
+	}
+	for words, want := range map[string]string{
+		"Sign in to confirm your age. This video may be inappropriate for some users.": aged, "Join this channel to get access to members-only content": members,
+		"Video unavailable. The uploader has not made this video available in your country": foreign, "This live event will begin in 3 hours.": upcoming,
+		"Premieres in 5 minutes": upcoming, "Video unavailable. This video has been removed by the uploader": gone, "Video unavailable": unavailable,
+		"This video is no longer available because the YouTube account associated with this video has been terminated.": gone,
+		"This live stream recording is not available.":                                                                  live, "Private video. Sign in if you've been granted access to this video": unavailable,
+	} {
+		check.Equal(t, want, infoError("ERROR: [youtube] dQw4w9WgXcQ: "+words).Detail)
+	}
+	for status, want := range map[text]string{"is_live": live, "post_live": live, "is_upcoming": upcoming, "was_live": noCaptions} {
+		check.Equal(t, want, withoutCaptions("", true, status).Detail)
 	}
 	odd := unknown("ERROR: [youtube] dQw4w9WgXcQ: Cannot parse /tmp/x/job-1 of http://me:secret@proxy/; please report this issue on https://github.com/yt-dlp")
 	check.Equal(t, "yt-dlp failed: Cannot parse ... of ...", odd.Detail)
@@ -185,7 +199,7 @@ func FuzzWhatItSays(f *testing.F) {
 	f.Add("ERROR: [youtube] dQw4w9WgXcQ: Private video")
 	f.Add("WARNING: \xff\nERROR: ’")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, err := range []*Error{infoError(text), withoutCaptions(text, false), withoutCaptions(text, true), trackError(text), unknown(text)} {
+		for _, err := range []*Error{infoError(text), withoutCaptions(text, false, "is_upcoming"), withoutCaptions(text, true, ""), trackError(text), unknown(text)} {
 			if err == nil || err.Code == "" || err.Detail == "" || !utf8.ValidString(err.Error()) || strings.ContainsRune(err.Detail, '\n') {
 				t.Errorf("%q gives %v", text, err)
 			}

@@ -9,6 +9,12 @@ import (
 
 const (
 	unavailable     = "Video unavailable or private"
+	aged            = unavailable + ": it is restricted by age"
+	foreign         = unavailable + ": it is not shown in the importer's country"
+	gone            = unavailable + ": it was removed"
+	live            = unavailable + ": it is live; import it again some time after its end, when it has captions"
+	members         = unavailable + ": it is for members or subscribers, or has to be paid for"
+	upcoming        = unavailable + ": it has not begun yet; import it again after its end"
 	noCaptions      = "No transcript available - this video may not have captions enabled"
 	captionsBlocked = "The video has captions, but its site does not hand them out"
 	botCheck        = "The site wants us to prove that we are not a bot"
@@ -61,10 +67,14 @@ var classes = []class{
 	{contracts.CodeRateLimited, rateLimited, regexp.MustCompile(`http error 429|too many requests|rate[- ]limited`)},
 	{contracts.CodeNetwork, noNetwork, regexp.MustCompile(`http error 5[0-9]{2}`)},
 	{contracts.CodeBotCheck, botCheck, regexp.MustCompile(`not a bot|captcha|http error 403`)},
-	{contracts.CodePrivate, unavailable, regexp.MustCompile(`private video|video is private|members[- ]only|join this channel|` +
-		`sign in|log ?in required|requires payment|age[- ]restricted|premium members|use --cookies`)},
-	{contracts.CodeUnavailable, unavailable, regexp.MustCompile(`unavailable|removed|terminated|does not exist|no longer available|` +
-		`not available|isn't available|geo.?restrict|your country|live event|premieres? (in|will)|http error (404|410)|no video`)},
+	{contracts.CodePrivate, aged, regexp.MustCompile(`confirm your age|age[- ]restricted|inappropriate for some users`)},
+	{contracts.CodePrivate, members, regexp.MustCompile(`members[- ]only|join this channel|requires payment|premium members`)},
+	{contracts.CodePrivate, unavailable, regexp.MustCompile(`private video|video is private|sign in|log ?in required|use --cookies`)},
+	{contracts.CodeUnavailable, foreign, regexp.MustCompile(`geo.?restrict|your (country|location|region)`)},
+	{contracts.CodeUnavailable, upcoming, regexp.MustCompile(`(event|stream) will begin|premieres? (in|will)|will premiere`)},
+	{contracts.CodeUnavailable, live, regexp.MustCompile(`is live|live ?stream|live event`)},
+	{contracts.CodeUnavailable, gone, regexp.MustCompile(`removed|deleted|terminated|does not exist|no longer available`)},
+	{contracts.CodeUnavailable, unavailable, regexp.MustCompile(`unavailable|not available|isn't available|http error (404|410)|no video`)},
 	{contracts.CodeTimeout, slowNetwork, regexp.MustCompile(`timed out|timeout`)},
 	{contracts.CodeNetwork, noNetwork, regexp.MustCompile(`errno|not known|connection|reset by peer|unreachable|` +
 		`proxy|ssl|certificate|remote end|incomplete ?read|bytes read|tunnel|temporary failure|eof occurred|getaddrinfo`)},
@@ -92,13 +102,20 @@ func infoError(stderr string) *Error {
 	return unknown(stderr)
 }
 
-// withoutCaptions says why there is no track. A video that could be played has none; of one that could not, the warnings say
-// why.
-func withoutCaptions(stderr string, playable bool) *Error {
+// withoutCaptions says why there is no track. A video that could be played has none, unless it is live; of one that could not,
+// the warnings say why.
+func withoutCaptions(stderr string, playable bool, status text) *Error {
 	lines := append(saidAs(stderr, "ERROR:"), saidAs(stderr, "WARNING:")...)
-	text := strings.ToLower(strings.Join(lines, "\n"))
-	if strings.Contains(text, "missing subtitles") || strings.Contains(text, "po token") && strings.Contains(text, "subtitles") {
+	warnings := strings.ToLower(strings.Join(lines, "\n"))
+	if strings.Contains(warnings, "missing subtitles") || strings.Contains(warnings, "po token") && strings.Contains(warnings, "subtitles") {
 		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: said(bounded(lines))}
+	}
+	switch status {
+	case "is_live", "post_live":
+		return &Error{Code: contracts.CodeUnavailable, Detail: live, Err: said(bounded(lines))}
+	case "is_upcoming":
+		return &Error{Code: contracts.CodeUnavailable, Detail: upcoming, Err: said(bounded(lines))}
+	default:
 	}
 	if !playable {
 		if err := explain(lines); err != nil {

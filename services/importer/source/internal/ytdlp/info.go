@@ -26,8 +26,7 @@ type Info struct {
 	Chapters    chapters `json:"chapters"`
 	Subtitles   tracks   `json:"subtitles"`
 	Automatic   tracks   `json:"automatic_captions"`
-	Formats     list     `json:"formats"`
-	Entries     []*Info  `json:"entries"`
+	Formats     some     `json:"formats"`
 }
 
 // Duration is how long the video is; zero when that is not known.
@@ -62,19 +61,47 @@ func decode(data []byte) (Info, error) {
 	if len(data) == 0 || string(data) == "null" {
 		return Info{}, errNothing
 	}
-	var info Info
-	if err := json.Unmarshal(data, &info); err != nil {
+	var page struct {
+		Info
+
+		Entries entries `json:"entries"`
+	}
+	if err := json.Unmarshal(data, &page); err != nil {
 		return Info{}, fmt.Errorf("ytdlp: %w", err)
 	}
-	if info.Type == "playlist" {
-		for _, entry := range info.Entries {
-			if entry != nil && entry.Type != "playlist" {
-				return *entry, nil
-			}
-		}
+	switch {
+	case page.Type != "playlist":
+		return page.Info, nil
+	case page.Entries.first == nil:
 		return Info{}, errNothing
+	default:
+		return *page.Entries.first, nil
 	}
-	return info, nil
+}
+
+// each calls a function with each item of a list. The item is overwritten by the next: a list of millions takes no memory.
+func each(list []byte, f func(item json.RawMessage)) {
+	decoder := json.NewDecoder(bytes.NewReader(list))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('[') {
+		return
+	}
+	for item := json.RawMessage(nil); decoder.More() && decoder.Decode(&item) == nil; {
+		f(item)
+	}
+}
+
+// entries are the videos of a page, of which only the first is kept.
+type entries struct{ first *Info }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *entries) UnmarshalJSON(data []byte) error {
+	each(data, func(item json.RawMessage) {
+		var info Info
+		if e.first == nil && item[0] == '{' && json.Unmarshal(item, &info) == nil && info.Type != "playlist" {
+			e.first = &info
+		}
+	})
+	return nil
 }
 
 // The types below take whatever JSON holds: a field of another type is as good as a missing one.
@@ -110,14 +137,12 @@ func (n number) duration() time.Duration {
 	return time.Duration(math.Round(float64(n)*1000)) * time.Millisecond
 }
 
-type list []json.RawMessage
+// some reports whether a list has items.
+type some bool
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (l *list) UnmarshalJSON(data []byte) error {
-	var items []json.RawMessage
-	if json.Unmarshal(data, &items) == nil {
-		*l = items
-	}
+func (s *some) UnmarshalJSON(data []byte) error {
+	each(data, func(json.RawMessage) { *s = true })
 	return nil
 }
 
@@ -132,17 +157,16 @@ func (c Chapter) At() time.Duration { return c.Start.duration() }
 
 type chapters []Chapter
 
-const maxChapters = 500
+// maxChapters is one more than extractors read: they report what they cut.
+const maxChapters = 1001
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *chapters) UnmarshalJSON(data []byte) error {
-	var items []json.RawMessage
-	_ = json.Unmarshal(data, &items) //nolint:errcheck // see above
-	for _, item := range items {
+	each(data, func(item json.RawMessage) {
 		var chapter Chapter
-		if json.Unmarshal(item, &chapter) == nil && chapter.Title != "" && len(*c) < maxChapters {
+		if len(*c) < maxChapters && json.Unmarshal(item, &chapter) == nil && chapter.Title != "" {
 			*c = append(*c, chapter)
 		}
-	}
+	})
 	return nil
 }

@@ -46,7 +46,7 @@ func (t *tracks) UnmarshalJSON(data []byte) error {
 		if err != nil {
 			return fmt.Errorf("ytdlp: tracks: %w", err)
 		}
-		var files list
+		var files json.RawMessage
 		if err := decoder.Decode(&files); err != nil {
 			return fmt.Errorf("ytdlp: tracks: %w", err)
 		}
@@ -54,17 +54,18 @@ func (t *tracks) UnmarshalJSON(data []byte) error {
 		if !trackKey.MatchString(key) || key == "all" || key == "live_chat" || len(*t) == maxTracks {
 			continue
 		}
-		for _, file := range files {
+		found := false
+		each(files, func(file json.RawMessage) {
 			var f struct {
 				Ext text `json:"ext"`
 				URL text `json:"url"`
 			}
-			if json.Unmarshal(file, &f) != nil || f.Ext != "vtt" || !fetchable(string(f.URL)) {
-				continue
+			if found || json.Unmarshal(file, &f) != nil || f.Ext != "vtt" || !fetchable(string(f.URL)) {
+				return
 			}
-			*t = append(*t, Track{Key: key, Language: tag(key), source: file, address: string(f.URL)})
-			break
-		}
+			found = true
+			*t = append(*t, Track{Key: key, Language: tag(key), source: bytes.Clone(file), address: string(f.URL)})
+		})
 	}
 	return nil
 }
@@ -92,28 +93,24 @@ func tag(key string) string {
 	}
 }
 
-// choose picks a track: one in the language that is wanted, then one that somebody wrote before any that nobody did, and among
-// these the language that is spoken, then English, then whatever is first. A machine's translation is never taken.
+// choose picks a track: one in the language that is wanted, then one in the language that is spoken, then English, then
+// whatever is first; of one language that which somebody wrote before that which a machine heard. A machine's translation is
+// never taken.
 func (i *Info) choose(wanted string) (Track, bool) {
 	automatic := i.Automatic.originals(tag(string(i.Language)))
 	spoken := tag(string(i.Language))
 	if spoken == "" && len(automatic) > 0 {
 		spoken = automatic[0].Language
 	}
-	for _, from := range []tracks{i.Subtitles, automatic} {
-		if t, ok := from.in(wanted); ok {
-			return t, true
-		}
-	}
-	for _, from := range []tracks{i.Subtitles, automatic} {
-		for _, want := range []string{spoken, "en"} {
-			if t, ok := from.in(want); ok {
+	for _, language := range []string{wanted, spoken, "en"} {
+		for _, from := range []tracks{i.Subtitles, automatic} {
+			if t, ok := from.in(language); ok {
 				return t, true
 			}
 		}
-		if len(from) > 0 {
-			return from[0], true
-		}
+	}
+	for _, t := range slices.Concat(i.Subtitles, automatic) {
+		return t, true
 	}
 	return Track{}, false
 }

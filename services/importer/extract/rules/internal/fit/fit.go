@@ -5,63 +5,22 @@ import (
 	"io"
 	"strings"
 
-	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
 )
 
-// chosenWidth is the width of the prior with the best F1 in the cross-validation.
+// chosenWidth is the width of the prior with the best log-loss or F1 in the cross-validation.
 const chosenWidth = 0.5
 
-const (
-	sweeps = 40
-	folds  = 5
-)
+const folds = 5
 
-type sample struct {
-	features talk.Features
-	label    float64
-}
-
-// fit returns the most probable weights, by Newton steps one weight at a time.
-func fit(videos []video, width float64) (base float64, w talk.Features) {
-	samples := samples(videos)
-	odds := make([]float64, len(samples))
-	for range sweeps {
-		base += step(samples, odds, func(*sample) float64 { return 1 }, base, 10)
-		for j := range w {
-			w[j] += step(samples, odds, func(s *sample) float64 { return s.features[j] }, w[j], width)
-		}
-	}
-	return base, w
-}
-
-func samples(videos []video) []sample {
-	var out []sample
+func samples(videos []video) []logistic.Sample {
+	var out []logistic.Sample
 	for _, v := range videos {
 		for i := range v.features {
-			s := sample{features: v.features[i]}
-			if v.marked[i] {
-				s.label = 1
-			}
-			out = append(out, s)
+			out = append(out, logistic.New(v.features[i][:], v.marked[i]))
 		}
 	}
 	return out
-}
-
-func step(samples []sample, odds []float64, value func(*sample) float64, at, width float64) float64 {
-	gradient, curvature := at/(width*width), 1/(width*width)
-	for i := range samples {
-		if x := value(&samples[i]); x != 0 {
-			p := talk.Sigmoid(odds[i])
-			gradient += (p - samples[i].label) * x
-			curvature += max(p*(1-p), 1e-3) * x * x
-		}
-	}
-	move := -gradient / curvature
-	for i := range samples {
-		odds[i] += move * value(&samples[i])
-	}
-	return move
 }
 
 // tally counts decisions at one threshold.
@@ -85,13 +44,13 @@ func heldOut(videos []video, width float64) (loss float64, tallies [thresholds]t
 				train = append(train, v)
 			}
 		}
-		base, weights := fit(train, width)
+		base, weights := logistic.Fit(samples(train), width, nil)
 		for _, v := range videos {
 			if v.dish%folds != fold {
 				continue
 			}
 			for i := range v.features {
-				p := talk.Sigmoid(talk.Sum(base, &weights, &v.features[i]))
+				p := logistic.Sigmoid(logistic.Odds(base, weights, v.features[i][:]))
 				loss += logLoss(p, v.marked[i])
 				n++
 				for k := range tallies {

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 )
 
@@ -51,13 +53,13 @@ func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 	if len(videos) != 6 || len(videos[0].sentences) != 10 {
 		t.Fatalf("%d videos, %d sentences", len(videos), len(videos[0].sentences))
 	}
-	base, weights := fit(videos, chosenWidth)
+	base, weights := logistic.Fit(samples(videos), chosenWidth, nil)
 	for i, f := range videos[0].features {
-		if p := talk.Sigmoid(talk.Sum(base, &weights, &f)); (p > 0.5) != videos[0].marked[i] {
+		if p := logistic.Sigmoid(logistic.Odds(base, weights, f[:])); (p > 0.5) != videos[0].marked[i] {
 			t.Errorf("%q is %.2f, marked %v", videos[0].sentences[i].Text, p, videos[0].marked[i])
 		}
 	}
-	if again, more := fit(videos, chosenWidth); again != base || more != weights {
+	if again, more := logistic.Fit(samples(videos), chosenWidth, nil); again != base || !slices.Equal(more, weights) {
 		t.Error("a second fit differs")
 	}
 	if weights[talk.StrongBase] <= 0 || weights[talk.Taste] >= 0 {

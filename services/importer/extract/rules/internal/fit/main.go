@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/logistic"
 )
 
 func main() {
@@ -37,20 +39,20 @@ func run(args []string, out io.Writer) error {
 		return errUsage
 	}
 	videos, err := readVideos(flags.Arg(0))
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if *cv {
+	case *cv:
 		return crossValidate(out, videos)
 	}
-	base, weights := fit(videos, *width)
-	source, err := render(base, &weights, threshold(videos, *width))
-	if err != nil {
+	base, fitted := logistic.Fit(samples(videos), *width, nil)
+	source, err := render(base, fitted, threshold(videos, *width))
+	switch {
+	case err != nil:
 		return err
-	}
-	if *write == "" {
+	case *write == "":
 		_, err = out.Write(source)
-	} else {
+	default:
 		err = os.WriteFile(*write, source, 0o644) //nolint:gosec // source code is for everyone to read
 	}
 	if err != nil {

@@ -63,7 +63,7 @@ func newVideo(dish int, rows [][]string, column map[string]int) video {
 		}
 	}
 	v.sentences = talk.Sentences(segments)
-	v.features = talk.Observe(v.sentences)
+	v.features, _ = talk.Observe(v.sentences, func() error { return nil }) //nolint:errcheck // the one error is that of the function
 	v.marked = make([]bool, len(v.sentences))
 	for i, s := range v.sentences {
 		for j, row := range rows {

@@ -1,0 +1,269 @@
+// Package charset reads text in the encodings that pages and caption files have, as UTF-8.
+package charset
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gogs/chardet"
+	"golang.org/x/net/html/charset"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
+	"golang.org/x/text/transform"
+)
+
+// UTF8 is the name of the encoding that most texts have.
+const UTF8 = "utf-8"
+
+// sampleSize is how many bytes at the beginning of a text the encoding is chosen by.
+const sampleSize = 1 << 20
+
+// Encoding says how a text is read.
+type Encoding struct {
+	// Name is the name of the Encoding Standard, such as windows-1252, or utf-32.
+	Name string
+	// Guessed reports that nothing names the encoding: the bytes look like it.
+	Guessed bool
+}
+
+// Canonical returns the name that the Encoding Standard gives an encoding, of any of its labels: windows-1251 for cp1251. The
+// empty label, which names none, is its own name.
+func Canonical(label string) (string, error) {
+	e, known := lookup(label)
+	switch {
+	case label == "":
+		return "", nil
+	case !known:
+		return "", fmt.Errorf("the encoding %.40q is not known: want a name such as windows-1252, windows-1251, iso-8859-2, koi8-r, "+
+			"shift_jis, gb18030, big5 or euc-kr", label)
+	default:
+		return encodingOf(e, false).Name, nil
+	}
+}
+
+// codec is an encoding, the zero value UTF-8.
+type codec struct{ encoding.Encoding }
+
+// lookup finds an encoding by any of the labels that it has in the Encoding Standard.
+func lookup(label string) (codec, bool) {
+	e, err := htmlindex.Get(label)
+	if e == unicode.UTF8 {
+		e = nil
+	}
+	return codec{e}, err == nil && e != encoding.Replacement
+}
+
+// Declared returns the name that a text gives its encoding: in the header Content-Type, which may be empty, or in a meta
+// element or an XML declaration at its beginning. It is empty where there is none.
+func Declared(text []byte, contentType string) string {
+	head := bytes.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return -1
+		}
+		return r
+	}, text[:min(len(text), 1000)])
+	// Of a text that declares nothing the function says what it looks like: with the é, UTF-8.
+	if _, name, _ := charset.DetermineEncoding(append(head, "é "...), contentType); name != UTF8 {
+		return name
+	}
+	if m := declaration.FindSubmatch(head); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+var declaration = regexp.MustCompile(`^\s*<\?xml[^>]{1,200}\sencoding\s*=\s*["']([^"'>]{1,40})["']`)
+
+// NewReader returns a reader of a text as UTF-8, with U+FFFD in place of what the encoding does not have, except where the
+// text is UTF-8 already: that is passed on as it is. The encoding is that of a byte order mark, else the one that the caller
+// names, else UTF-8 where the text is such, else the one that the text declares, unless it does not fit, else what the bytes
+// look like. Named and declared can be empty. It reads up to 1 MiB before it returns. The error is that of [Canonical].
+func NewReader(r io.Reader, named, declared string) (io.Reader, Encoding, error) {
+	if _, err := Canonical(named); err != nil {
+		return nil, Encoding{}, err
+	}
+	buffered := bufio.NewReaderSize(r, sampleSize)
+	sample, err := buffered.Peek(sampleSize)
+	whole := errors.Is(err, io.EOF) // any other error comes again with the last bytes
+	found, decoder, mark := choose(sample, whole, named, declared)
+	if _, err := buffered.Discard(mark); err != nil {
+		return nil, Encoding{}, fmt.Errorf("charset: %w", err)
+	}
+	if decoder == (codec{}) {
+		return buffered, found, nil
+	}
+	return transform.NewReader(buffered, decoder.NewDecoder()), found, nil
+}
+
+// Decode is NewReader for a text that is at hand. Text that is UTF-8 is returned as it is, without its byte order mark.
+func Decode(text []byte, named, declared string) ([]byte, Encoding, error) {
+	if _, err := Canonical(named); err != nil {
+		return nil, Encoding{}, err
+	}
+	found, decoder, mark := choose(text[:min(len(text), sampleSize)], len(text) <= sampleSize, named, declared)
+	text = text[mark:]
+	if decoder == (codec{}) {
+		return text, found, nil
+	}
+	text, err := decoder.NewDecoder().Bytes(text)
+	if err != nil {
+		return nil, found, fmt.Errorf("charset: %w", err)
+	}
+	return text, found, nil
+}
+
+// marks are the byte order marks; the longer of two that begin alike stands first.
+var marks = []struct {
+	mark    string
+	name    string
+	decoder encoding.Encoding
+}{
+	{"\xef\xbb\xbf", UTF8, nil},
+	{"\xff\xfe\x00\x00", "utf-32", utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)},
+	{"\x00\x00\xfe\xff", "utf-32", utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)},
+	{"\xff\xfe", "utf-16le", unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)},
+	{"\xfe\xff", "utf-16be", unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)},
+}
+
+// choose returns the encoding of a text, and the length of its byte order mark.
+func choose(sample []byte, whole bool, named, declared string) (found Encoding, decoder codec, mark int) {
+	for _, m := range marks {
+		if bytes.HasPrefix(sample, []byte(m.mark)) {
+			return Encoding{Name: m.name}, codec{m.decoder}, len(m.mark)
+		}
+	}
+	if !whole {
+		sample = toSpace(sample)
+	}
+	if e, ok := lookup(named); ok {
+		return encodingOf(e, false), e, 0
+	}
+	if m := wide(sample); m >= 0 {
+		return Encoding{Name: marks[m].name, Guessed: true}, codec{marks[m].decoder}, 0
+	}
+	good, bad := count(sample)
+	if bad == 0 && bytes.IndexByte(sample, '\x1b') < 0 || bad*20 < good {
+		return Encoding{Name: UTF8}, codec{}, 0
+	}
+	if e, ok := lookup(declared); ok && e != (codec{}) && fits(e, sample) {
+		return encodingOf(e, false), e, 0
+	}
+	if e := guess(sample); e != (codec{}) {
+		return encodingOf(e, true), e, 0
+	}
+	return Encoding{Name: UTF8}, codec{}, 0
+}
+
+// toSpace returns a text up to the last space, if there is one near the end: a character that is cut in two looks like none.
+func toSpace(text []byte) []byte {
+	far := max(0, len(text)-1<<10)
+	if i := bytes.LastIndexFunc(text[far:], func(r rune) bool { return r <= ' ' }); i >= 0 {
+		return text[:far+i+1]
+	}
+	return text
+}
+
+func encodingOf(e codec, guessed bool) Encoding {
+	name := UTF8
+	if e != (codec{}) {
+		name, _ = htmlindex.Name(e.Encoding) //nolint:errcheck // it was found there
+	}
+	return Encoding{Name: name, Guessed: guessed}
+}
+
+// wide returns the index in marks of UTF-16 without a byte order mark: of text in Latin letters every other byte is 0. It is
+// -1 for any other text.
+func wide(sample []byte) int {
+	var zeros [2]int
+	for i, c := range sample[:min(len(sample), 4096)] {
+		if c == 0 {
+			zeros[i%2]++
+		}
+	}
+	half := min(len(sample), 4096) / 2
+	switch {
+	case zeros[1]*3 > half && zeros[0]*10 < half:
+		return 3
+	case zeros[0]*3 > half && zeros[1]*10 < half:
+		return 4
+	default:
+		return -1
+	}
+}
+
+// count returns how many characters of several bytes a text has as UTF-8, and how many bytes that belong to none.
+func count(text []byte) (good, bad int) {
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		if r == utf8.RuneError && size == 1 {
+			bad++
+		} else if size > 1 {
+			good++
+		}
+		text = text[size:]
+	}
+	return good, bad
+}
+
+// fits reports whether next to all of a text can be read in an encoding.
+func fits(e codec, sample []byte) bool {
+	text, err := e.NewDecoder().Bytes(sample)
+	if err != nil {
+		return false
+	}
+	strange := 0
+	for _, r := range string(text) {
+		if r == utf8.RuneError || r == '\x1b' || r >= 0x80 && r < 0xa0 {
+			strange++
+		}
+	}
+	return strange*200 <= utf8.RuneCount(text)
+}
+
+// foreign returns the words of a text that have other characters than those of ASCII: the names of data around a text are not
+// its language. What separates words here is no part of a character in any encoding.
+func foreign(text []byte) []byte {
+	words := bytes.FieldsFunc(text, func(r rune) bool { return r <= ' ' && r != '\x1b' || strings.ContainsRune(`"<>,:`, r) })
+	words = slices.DeleteFunc(words, func(word []byte) bool {
+		return !bytes.ContainsFunc(word, func(r rune) bool { return r >= utf8.RuneSelf || r == '\x1b' })
+	})
+	return bytes.Join(words, []byte(" "))
+}
+
+// guessSize is how many bytes an encoding is guessed by.
+const guessSize = 64 << 10
+
+// guess returns what a text looks like: the likeliest encoding that fits, UTF-8 where none does. The text has characters other
+// than those of ASCII.
+func guess(sample []byte) codec {
+	first := bytes.IndexFunc(sample, func(r rune) bool { return r >= utf8.RuneSelf || r == '\x1b' })
+	sample = sample[max(0, first-guessSize/2):]
+	if len(sample) > guessSize {
+		sample = toSpace(sample[:guessSize])
+	}
+	var results []chardet.Result
+	for _, part := range [][]byte{sample, foreign(sample)} {
+		if found, err := chardet.NewHtmlDetector().DetectAll(part); err == nil {
+			results = append(results, found...)
+		}
+	}
+	slices.SortFunc(results, func(a, b chardet.Result) int {
+		return cmp.Or(b.Confidence-a.Confidence, strings.Compare(a.Charset, b.Charset))
+	})
+	for _, result := range append(results, chardet.Result{Charset: "windows-1252"}) {
+		if e, ok := lookup(strings.Replace(result.Charset, "GB-", "GB", 1)); ok && e != (codec{}) && fits(e, sample) {
+			return e
+		}
+	}
+	return codec{}
+}

@@ -1,0 +1,195 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/extract/openai"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
+)
+
+const soupAnswer = `{"choices":[{"finish_reason":"stop","message":{"content":"{\"title\":\"Soup\",\"ingredients\":[{\"qty\":\"2\",` +
+	`\"item\":\"onions\"}],\"steps\":[{\"text\":\"Cut 2 onions\"}]}"}}]}`
+
+// outage is a far side that does not work, and how.
+type outage struct {
+	side    string
+	header  http.Header
+	status  int    // 0 for an answer that is lost
+	path    string // of the calls that fail
+	code    contracts.ImportCode
+	refused bool
+	most    int64 // calls within the outage
+}
+
+var outages = map[string]outage{
+	"the model is out of order":    {side: sideExtractor, status: 500, path: "/chat/completions", most: 90},
+	"the model wants a pause":      {side: sideExtractor, status: 429, header: http.Header{"Retry-After": {"300"}}, path: "/chat/completions", most: 40},
+	"the model cannot be reached":  {side: sideExtractor, path: "/chat/completions", most: 90},
+	"our key is refused":           {side: sideExtractor, status: 401, path: "/chat/completions", refused: true, most: 40},
+	"the quota is used up":         {side: sideExtractor, status: 429, path: "/chat/completions?quota", refused: true, most: 40},
+	"our token is refused":         {side: sideStatus, status: 403, path: "/status", refused: true, most: 40},
+	"the store is out of order":    {side: sideRecipes, status: 503, path: "/internal/recipes/from-import-job", most: 120},
+	"the store's answers are lost": {side: sideRecipes, path: "/internal/recipes/from-import-job", most: 120},
+	"the store takes no states":    {side: sideStatus, status: 502, path: "/status", most: 120},
+	"the site limits us":           {side: sideYouTube, path: "source", code: contracts.CodeRateLimited, most: 40},
+}
+
+// world is a model and a Recipe Service, one of which does not work for a while.
+type world struct {
+	outage
+
+	down  atomic.Bool
+	calls atomic.Int64 // that failed
+	made  atomic.Int64
+}
+
+func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
+	path, quota, _ := strings.Cut(w.path, "?")
+	if w.down.Load() && strings.HasSuffix(r.URL.Path, path) {
+		w.calls.Add(1)
+		if w.status == 0 {
+			return nil, errors.New("connection reset")
+		}
+		body := "{}"
+		if quota != "" {
+			body = `{"error":{"code":"insufficient_quota"}}`
+		}
+		out := answer(w.status, body)
+		if w.header != nil {
+			out.Header = w.header
+		}
+		return out, nil
+	}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/chat/completions"):
+		return answer(http.StatusOK, soupAnswer), nil
+	case strings.HasSuffix(r.URL.Path, "/from-import-job"):
+		return answer(http.StatusOK, fmt.Sprintf(`{"recipe_id":"r%d"}`, w.made.Add(1))), nil
+	case r.Method == http.MethodGet:
+		return answer(http.StatusNotFound, "{}"), nil
+	}
+	return answer(http.StatusNoContent, ""), nil
+}
+
+func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
+	t.Helper()
+	i := newInstance(t, srv, func(_ *instance, c *Config) {
+		s, err := recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w})
+		check.OK(t, err)
+		c.Store = s
+	})
+	model, err := openai.New(openai.Config{BaseURL: "https://model.test", Model: "cook-1", Transport: w})
+	check.OK(t, err)
+	i.cfg.Extractor = Extractor{Extractor: model, Name: "openai", Version: "1"}
+	i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+		if w.path == "source" && w.down.Load() {
+			w.calls.Add(1)
+			return nil, &source.Error{Code: w.code, Outage: true, Retryable: true, Message: "The site limits us"}
+		}
+		return video(req.URL), nil
+	}
+	return i
+}
+
+// While a far side does not work, the jobs wait and show for what, use no attempts, and call it now and then, all together. When it
+// works again they end well. Time is fake.
+func TestAnOutageFailsNoJob(t *testing.T) {
+	const jobs, lasts = 10, time.Hour
+	for name, c := range outages {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			w := &world{outage: c}
+			w.down.Store(true)
+			i := w.instance(t, srv)
+			i.work(t)
+			for n := range jobs {
+				i.submit(t, job(fmt.Sprintf("j%d", n), fmt.Sprintf("v%d", n)))
+			}
+			for n := range jobs {
+				j := i.until(t, fmt.Sprintf("j%d", n), func(j Job) bool { return j.WaitingFor != "" || j.Status.Final() })
+				if j.Status != contracts.ImportRunning || j.WaitingFor != c.side || j.Error == "" || j.WaitingSince.IsZero() {
+					t.Errorf("it waits as %+v", j)
+				}
+			}
+			pauseFor(t.Context(), lasts)
+			var note service.Note
+			if err := i.Check(); err == nil || errors.As(err, &note) == c.refused || !strings.Contains(err.Error(), c.side+" since ") {
+				t.Errorf("readiness: %v", err)
+			}
+			if n := w.calls.Load(); n > c.most || n < jobs {
+				t.Errorf("%d calls of %d jobs within %s: want %d to %d", n, jobs, lasts, jobs, c.most)
+			}
+			w.down.Store(false)
+			for n := range jobs {
+				if j := i.until(t, fmt.Sprintf("j%d", n)); j.Status != contracts.ImportReady || j.Attempt != 1 || j.WaitingFor != "" {
+					t.Errorf("it ended as %+v", j)
+				}
+			}
+			if letters := i.settled(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil {
+				t.Errorf("%d dead letters, %d recipes, readiness: %v", letters, w.made.Load(), i.Check())
+			}
+		})
+	}
+}
+
+// A job waits for as long as is configured, and then fails; one that our key fails waits on.
+func TestPatienceEnds(t *testing.T) {
+	for name, want := range map[string]contracts.ImportState{
+		"the model is out of order": contracts.ImportFailed, "our key is refused": contracts.ImportRunning,
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			w := &world{outage: outages[name]}
+			w.down.Store(true)
+			i := w.instance(t, srv)
+			i.work(t)
+			i.submit(t, job("j1", "v1"))
+			pauseFor(t.Context(), 23*time.Hour)
+			if j, err := i.Get(t.Context(), "j1"); err != nil || j.Status != contracts.ImportRunning {
+				t.Errorf("it is %+v, %v", j, err)
+			}
+			pauseFor(t.Context(), 2*time.Hour)
+			j, err := i.Get(t.Context(), "j1")
+			if err != nil || j.Status != want || (want == contracts.ImportFailed) != (j.Retryable && j.Code == contracts.CodeExtractionFailed) {
+				t.Errorf("it is %+v, %v", j, err)
+			}
+		})
+	}
+}
+
+// One source that fails where others do not makes the others wait for moments only.
+func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		w := &world{}
+		i := w.instance(t, srv)
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+			if strings.HasSuffix(req.URL, "bad") {
+				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer"}
+			}
+			return video(req.URL), nil
+		}
+		i.work(t)
+		i.submit(t, job("bad", "bad"))
+		for n := range 50 {
+			began := time.Now()
+			id := fmt.Sprintf("j%d", n)
+			i.submit(t, job(id, id))
+			i.until(t, id)
+			if took := time.Since(began); took > probeTime {
+				t.Errorf("job %d took %s", n, took)
+			}
+			pauseFor(t.Context(), time.Minute)
+		}
+	})
+}

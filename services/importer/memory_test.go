@@ -1,0 +1,342 @@
+package importer
+
+import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/services/importer/internal/imports"
+)
+
+// mostMemory is what an importer takes at most, whatever its sources hold, in bytes.
+const mostMemory = 512 << 20
+
+// bounded is an importer as a process of its own, as an operator runs it, that the system allows no more memory.
+var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Context, d boundedDuty) error {
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: 2 * mostMemory, Max: 2 * mostMemory}); err != nil { // with what was given back
+		return err
+	}
+	cfg, err := FromEnvironment()
+	if err != nil {
+		return err
+	}
+	cfg.AllowHTTP, cfg.AllowNetworks, cfg.CreateAssets, cfg.Listen = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, true, "-"
+	cfg.MaxBytes, cfg.TempDir, cfg.NATSURL = 4<<30, d.TempDir, d.URL
+	cfg.SourceAttempts, cfg.YouTube, cfg.YtDlp = 1, true, d.YtDlp
+	if d.Far != "" {
+		cfg.OpenAIURL, cfg.OpenAIModel, cfg.RecipeServiceURL, cfg.RecipeServiceToken = d.Far+"/model", "m", d.Far+"/recipes", token
+	}
+	return Run(ctx, cfg)
+}}
+
+type boundedDuty struct{ Far, TempDir, URL, YtDlp string }
+
+// worst are sources, by the end of their addresses, each as bad as its format allows.
+var worst = map[string]func() []byte{
+	"nested.html":     repeated("<div>", ""),
+	"formatting.html": repeated("<p><b><i><u><em><a href=x>", ""),
+	"adoption.html":   repeated("<b><p></b></p>", ""),
+	"attributes.html": repeated("a ", "<p "),
+	"values.html":     repeated("a=b ", "<p "),
+	"entities.html":   repeated("&NotEqualTilde;", "<title>"),
+	"table.html":      repeated("<table><tr><td itemprop=x>a", `<p itemscope itemtype="http://schema.org/Recipe">`),
+	"items.html":      repeated("<p itemscope><i itemprop='a b c d'>a</i>", ""),
+	"texts.html":      repeated("word ", `<p itemscope>`+strings.Repeat("<div itemprop=x>", 200)),
+	"legacy.html":     repeated("\xe9", "<meta charset=windows-1252><p itemscope itemprop=x>"),
+	"deep.html":       ld("", `[`, ""),
+	"objects.html":    ld("[", `{"a":1},`, "0]"),
+	"wide.html":       ld("{", `"a":"b",`, `"a":"b"}`),
+	"lists.html":      ld("[", `[[]],`, "0]"),
+	"scripts.html":    repeated(`<script type="application/ld+json">[{"@type":"Recipe","recipeIngredient":["1 egg","2 eggs"]}]</script>`, ""),
+	"recipe.html":     ld(`{"@type":"Recipe","name":"x","recipeInstructions":"Mix.","recipeIngredient":[`, `"1 cup flour",`, `"1 egg"]}`),
+	"steps.html":      ld(`{"@type":"Recipe","name":"x","recipeIngredient":["1 egg"],"recipeInstructions":"`, `Mix <b><p>it</b>\n`, `Bake."}`),
+	"cues.vtt":        repeated("00:00.000 --> 00:00.001\na b\n\n", "WEBVTT\n\n"),
+	"words.vtt":       repeated("00:00.000 --> 00:09.000\nAdd 2 cups of flour and mix 3 eggs until smooth.\n\n", "WEBVTT\n\n"),
+	"line.vtt":        repeated("Add 2 cups of flour. ", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"tags.vtt":        repeated("<b><c.a.b.c><v x>", "WEBVTT\n\n00:00.000 --> 00:01.000\n"),
+	"ids.vtt":         repeated("x\n00:00.000 --> 00:00.001\n\n", "WEBVTT\n\n"),
+	"rolling.vtt":     repeated("00:00.000 --> 00:00.010\na\nb\nc\nd\n\n", "WEBVTT\n\n"),
+	"cues.srt":        repeated("1\n00:00:00,000 --> 00:00:01,000\na\n\n", ""),
+	"tags.srt":        repeated("<b>{\\a}<font x>", "1\n00:00:00,000 --> 00:00:01,000\n"),
+	"lines.txt":       repeated("a\n", ""),
+	"one.txt":         repeated("Add 2 cups of flour and mix 3 eggs. ", ""),
+	"eggs.txt":        repeated("1 egg\n", "Ingredients\n"),
+	"gray.png": func() []byte {
+		return drawn(4400, 4500, func(b *bytes.Buffer, m image.Image) error { return png.Encode(b, m) })
+	},
+	"white.jpg": func() []byte {
+		return drawn(4400, 4500, func(b *bytes.Buffer, m image.Image) error { return jpeg.Encode(b, m, &jpeg.Options{Quality: 5}) })
+	},
+	"dots.gif": func() []byte {
+		return drawn(4000, 4000, func(b *bytes.Buffer, m image.Image) error { return gif.Encode(b, m, nil) })
+	},
+	"large.png":       func() []byte { return header(60_000, 60_000, 0) },
+	"interlaced.png":  interlaced,
+	"progressive.jpg": func() []byte { return progressive(3, 4400, 4500) },
+	"cmyk.jpg":        func() []byte { return progressive(4, 3100, 3200) },
+	"large.jpg":       func() []byte { return progressive(4, 4400, 4500) },
+	"lossless.webp":   lossless,
+	"utf16.vtt":       func() []byte { return append([]byte("\xfe\xff"), repeated("\x4e\x00\x00 ", "")()[:8<<20-2]...) },
+	"guess.txt":       repeated("1 \xe9gg and 2 cups of cr\xe8me br\xfbl\xe9e\n", ""),
+	"bomb.html":       func() []byte { return make([]byte, 256<<20) },
+	"bomb.json":       ld(`{"@type":"Recipe","recipeInstructions":`, `{"@type":"HowToSection","itemListElement":[`, `"x"`),
+	"noise.png":       func() []byte { return append(header(4400, 4500, 0), repeated("x", "")()[:7<<20]...) },
+	"image.webp": func() []byte {
+		return repeated("x", "RIFF\xff\xff\x7f\x00WEBPVP8X\x0a\x00\x00\x00\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff")()[:7<<20]
+	},
+}
+
+// heaviest are those that are tried each time.
+var heaviest = []string{"attributes.html", "cmyk.jpg", "ids.vtt", "interlaced.png", "items.html", "objects.html", "words.vtt"}
+
+// repeated fills what is read of a source with a text.
+func repeated(text, head string) func() []byte {
+	return func() []byte { return append([]byte(head), bytes.Repeat([]byte(text), (8<<20)/len(text))...) }
+}
+
+// ld is a page with two scripts of JSON-LD: as long as one may be, and so long that there is room for what it holds.
+func ld(head, text, tail string) func() []byte {
+	return func() []byte {
+		const open = `<script type="application/ld+json">`
+		data := func(size int) string { return head + strings.Repeat(text, size/len(text)) + tail }
+		return []byte(open + data(2<<20-500) + `</script>` + open + data(300<<10) + `</script>`)
+	}
+}
+
+// stripes is an image that needs no memory.
+type stripes struct{ image.Rectangle }
+
+func (stripes) ColorModel() color.Model   { return color.GrayModel }
+func (s stripes) Bounds() image.Rectangle { return s.Rectangle }
+func (stripes) At(x, y int) color.Color   { return color.Gray{Y: uint8((x/9 + y/7) % 2 * 255)} }
+
+func drawn(width, height int, encode func(*bytes.Buffer, image.Image) error) []byte {
+	var out bytes.Buffer
+	if err := encode(&out, stripes{image.Rect(0, 0, width, height)}); err != nil {
+		panic(err) // of an image in memory
+	}
+	return out.Bytes()
+}
+
+// header is the beginning of a PNG in 16 bits of red, green, blue and transparency.
+func header(width, height uint32, interlaced byte) []byte {
+	chunk := append([]byte("IHDR"), byte(width>>24), byte(width>>16), byte(width>>8), byte(width),
+		byte(height>>24), byte(height>>16), byte(height>>8), byte(height), 16, 6, 0, 0, interlaced)
+	sum := crc32.ChecksumIEEE(chunk)
+	out := append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0d"), chunk...)
+	return append(out, byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum))
+}
+
+// interlaced is a PNG in seven passes, the last of which is a second image of half the size.
+func interlaced() []byte {
+	const width, height, pixel = 4400, 4500, 8
+	rows := 0
+	for _, pass := range [][4]int{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}} {
+		rows += (height - pass[1] + pass[3] - 1) / pass[3]
+	}
+	var data bytes.Buffer
+	z := zlib.NewWriter(&data)
+	if _, err := z.Write(make([]byte, width*height*pixel+rows)); err != nil || z.Close() != nil {
+		panic(err) // of what is in memory
+	}
+	out := append(header(width, height, 1), binary.BigEndian.AppendUint32(nil, uint32(data.Len()))...)
+	chunk := append([]byte("IDAT"), data.Bytes()...)
+	out = binary.BigEndian.AppendUint32(append(out, chunk...), crc32.ChecksumIEEE(chunk))
+	return append(out, "\x00\x00\x00\x00IEND\xae\x42\x60\x82"...)
+}
+
+// progressive is a JPEG whose coefficients are kept until the end, each with one bit: YCbCr, or YCbCr and black.
+func progressive(components byte, width, height uint16) []byte {
+	out := []byte("\xff\xd8\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x02\xff\xc4\x00\x14\x00\x01")
+	out = append(out, make([]byte, 16)...) // one code, for zero
+	out = append(out, 0xff, 0xc2, 0, 8+3*components, 8, byte(height>>8), byte(height), byte(width>>8), byte(width), components)
+	scan := []byte{0xff, 0xda, 0, 6 + 2*components, components}
+	for i := range components {
+		out = append(out, i+1, 0x11, 0)
+		scan = append(scan, i+1, 0)
+	}
+	return append(append(append(out, scan...), 0, 0, 0), append(make([]byte, 300_000), 0xff, 0xd9)...)
+}
+
+// lossless is a WebP in which no pixel takes a bit.
+func lossless() []byte {
+	const width, height = 4400, 4500
+	bits := uint64(0x2f) | (width-1)<<8 | (height-1)<<22 | 0x11111<<43
+	data := append(binary.LittleEndian.AppendUint64(nil, bits), make([]byte, 8)...)
+	out := append([]byte("RIFF"), binary.LittleEndian.AppendUint32(nil, uint32(len(data)+12))...)
+	return append(binary.LittleEndian.AppendUint32(append(out, "WEBPVP8L"...), uint32(len(data))), data...)
+}
+
+// worstSite serves what is worst, packed, and the answers of a model and of a Recipe Service.
+func worstSite(t *testing.T) *httptest.Server {
+	t.Helper()
+	packed := map[string][]byte{}
+	pack := func(name string, body []byte) {
+		var out bytes.Buffer
+		z := gzip.NewWriter(&out)
+		check.OK(t, check.Err(z.Write(body)))
+		check.OK(t, z.Close())
+		packed[name] = out.Bytes()
+	}
+	for name, made := range worst {
+		pack(name, made())
+	}
+	pack("", []byte(pancakes("x")))
+	pack("model", []byte(`{"choices":[{"finish_reason":"stop","message":{"content":"{\"title\":\"x\",\"steps\":[{\"text\":\"Mix.\"}`+
+		strings.Repeat(",{}", 150_000)+`],\"ingredients\":[{\"item\":\"egg\"}`+strings.Repeat(",{}", 150_000)+`]}"}}]}`))
+	pack("recipes", []byte(`{"id":"r","x":`+strings.Repeat("[", 9<<20)))
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		switch first, _, _ := strings.Cut(r.URL.Path[1:], "/"); {
+		case first == "model", first == "recipes":
+			name = first
+		case worst[name] == nil:
+			name = ""
+		}
+		_, _ = w.Write(packed[name])
+	}))
+	t.Cleanup(site.Close)
+	return site
+}
+
+// ytDlp is a program that says of each video more than anybody wants to know.
+const ytDlp = `#!/bin/sh
+case "$*" in *--version*) echo 2026.08.19; exit 0;; esac
+id="${*##*v=}"
+[ "$id" = bbbbbbbbbbb ] && { printf '{"id":"%s","formats":[' "$id"; yes '{},' | head -c 15000000; echo '0]}'; exit 0; }
+[ "$id" = ccccccccccc ] && { printf '{"_type":"playlist","entries":['; yes '{},' | head -c 15000000; echo '{}]}'; exit 0; }
+[ "$id" = ddddddddddd ] && { printf '{"id":"%s","subtitles":{' "$id"; yes '"en":[{}],' | head -c 15000000; echo '"de":[]}}'; exit 0; }
+[ "$id" = eeeeeeeeeee ] && { printf '{"id":"%s","chapters":[' "$id"; yes '{"title":"x"},' | head -c 15000000; echo '{}]}'; exit 0; }
+yes x
+`
+
+// peak returns the most memory that a process has had, in bytes.
+func peak(t *testing.T, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	check.OK(t, err)
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	check.OK(t, err)
+	return kilobytes << 10
+}
+
+// An importer takes no more than its memory, whatever its sources, and what helps it, answer, eight at a time. No process dies,
+// and every job ends.
+//
+//	go test . -run MemoryIsBounded -args -long     eight of each source
+func TestMemoryIsBounded(t *testing.T) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip("the memory of a process is looked up in /proc, which is missing")
+	}
+	site := worstSite(t)
+	program := filepath.Join(t.TempDir(), "yt-dlp")
+	check.OK(t, os.WriteFile(program, []byte(ytDlp), 0o700))
+	var addresses []string
+	for name := range worst {
+		if crash.Long() || slices.Contains(heaviest, name) {
+			addresses = append(addresses, site.URL+"/COPY/"+name)
+		}
+	}
+	videos := []string{"ccccccccccc", "aaaaaaaaaaa", "bbbbbbbbbbb", "ddddddddddd", "eeeeeeeeeee"}
+	if !crash.Long() {
+		videos = videos[:1]
+	}
+	for _, id := range videos {
+		addresses = append(addresses, "https://youtu.be/"+id)
+	}
+	for name, test := range map[string]struct {
+		far       string
+		addresses []string
+	}{
+		"sources": {"", addresses},
+		"answers": {site.URL, []string{site.URL + "/COPY/good.vtt"}},
+	} {
+		copies := 1
+		if crash.Long() {
+			copies = 8
+		}
+		t.Run(name, func(t *testing.T) {
+			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+			_, js := natstest.Connect(t, srv)
+			check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 4 << 30}), contracts.ApplyOptions{})))
+			process := bounded.Start(t, boundedDuty{Far: test.far, TempDir: t.TempDir(), URL: srv.URL(), YtDlp: program})
+			ids := map[string]bool{}
+			for n := range copies {
+				for i, address := range test.addresses {
+					id := fmt.Sprintf("%d-%d", i, n)
+					ids[id] = true
+					job, err := json.Marshal(contracts.ImportJob{JobID: id, OwnerID: "ada", URL: strings.Replace(address, "COPY", strconv.Itoa(n), 1)})
+					check.OK(t, err)
+					check.OK(t, check.Err(js.Publish(t.Context(), "jobs.import.normal."+id, job)))
+				}
+			}
+			await(t, js, process, ids)
+			most := peak(t, process.PID())
+			t.Logf("%d MiB at most", most>>20)
+			if most > mostMemory {
+				t.Errorf("it took %d MiB: want at most %d", most>>20, mostMemory>>20)
+			}
+			process.Stop()
+		})
+	}
+}
+
+// await waits until jobs have ended, and fails the test when the process has before.
+func await(t *testing.T, js jetstream.JetStream, process *crash.Process, ids map[string]bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	kv, err := js.KeyValue(ctx, contracts.BucketImportJobs)
+	check.OK(t, err)
+	states, err := kv.WatchAll(ctx)
+	check.OK(t, err)
+	defer states.Stop() //nolint:errcheck // the server ends with the test
+	for len(ids) > 0 {
+		select {
+		case entry := <-states.Updates():
+			var job imports.Job
+			if entry == nil || json.Unmarshal(entry.Value(), &job) != nil || !job.Status.Final() || !ids[job.JobID] {
+				continue
+			}
+			if job.Code == contracts.CodeCrashed || job.Code == contracts.CodeTimeout {
+				t.Errorf("%s: %s %s", job.URL, job.Code, job.Error)
+			}
+			t.Logf("%s %s %s %.100s: %d MiB", job.URL, job.Status, job.Code, job.Error, peak(t, process.PID())>>20)
+			delete(ids, job.JobID)
+		case <-process.Gone:
+			t.Fatalf("the importer has ended: %s", process.Said())
+		case <-ctx.Done():
+			t.Fatalf("jobs %v have not ended", ids)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package ocr
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/jpeg"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/gofont/gobold"
+	"golang.org/x/image/font/gofont/goregular"
+	"golang.org/x/image/font/opentype"
+	"golang.org/x/image/math/fixed"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+	"github.com/expediter-io/expediter/services/importer/source/internal/program"
+)
+
+const title = "Lemon Pancakes"
+
+var lines = []string{
+	"Ingredients", "1 1/2 cups flour", "2 tablespoons sugar", "3/4 cup milk", "2 eggs", "250 g butter", "",
+	"Method", "Whisk the flour and the sugar with the milk.", "Fry for 12 minutes at 350 degrees.",
+}
+
+// page is a page with a recipe, as it is seen.
+func page(t *testing.T) *image.Gray {
+	t.Helper()
+	const size, left = 28, 100
+	face := func(data []byte, size float64) font.Face {
+		parsed, err := opentype.Parse(data)
+		check.OK(t, err)
+		made, err := opentype.NewFace(parsed, &opentype.FaceOptions{Size: size, DPI: 72})
+		check.OK(t, err)
+		return made
+	}
+	out := image.NewGray(image.Rect(0, 0, 34*size, 2*size*(len(lines)+5)))
+	draw.Draw(out, out.Rect, image.NewUniform(color.Gray{Y: 240}), image.Point{}, draw.Src)
+	pen := font.Drawer{Dst: out, Src: image.Black, Face: face(gobold.TTF, 1.8*size), Dot: fixed.P(left, 4*size)}
+	pen.DrawString(title)
+	pen.Face = face(goregular.TTF, size)
+	for n, text := range lines {
+		pen.Dot = fixed.P(left, (13+3*n)*size/2+size)
+		pen.DrawString(text)
+	}
+	return out
+}
+
+// shoot returns a photo of a page: turned by degrees, noisy, and stored in an orientation of EXIF.
+func shoot(t *testing.T, page *image.Gray, degrees, noise float64, orientation int, random *rand.Rand) []byte {
+	t.Helper()
+	stored := cmp.Or(map[int]int{6: 8, 8: 6}[orientation], orientation) // the others are their own inverse
+	out := view{grey: view{grey: page, orientation: 1}.draw(1, degrees), orientation: stored}.draw(1, 0)
+	for i, p := range out.Pix {
+		out.Pix[i] = uint8(min(max(float64(p)+random.NormFloat64()*noise, 0), math.MaxUint8))
+	}
+	var b bytes.Buffer
+	check.OK(t, jpeg.Encode(&b, out, &jpeg.Options{Quality: 75}))
+	exif := binary.BigEndian.AppendUint16([]byte("\xff\xd8\xff\xe1\x00\x22Exif\x00\x00MM\x00\x2a\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01"), uint16(orientation))
+	return append(append(exif, 0, 0, 0, 0, 0, 0), b.Bytes()[2:]...)
+}
+
+func reader(t *testing.T) *Reader {
+	t.Helper()
+	folders, err := program.NewFolders(t.TempDir())
+	check.OK(t, err)
+	r, err := New(t.Context(), Config{
+		Folders: folders, Languages: "eng", Log: slog.New(slog.DiscardHandler), Path: installed.Tesseract.Find(t)[0], Timeout: time.Minute,
+	})
+	check.OK(t, err)
+	return r
+}
+
+// However the camera was held, the photo is read: each number as it is on the page, or not as a sure one, and the title.
+func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 1))
+	r := reader(t)
+	for n, c := range []struct {
+		degrees, noise float64
+		orientation    int
+	}{
+		{0, 0, 1}, {0, 20, 2}, {5, 0, 3}, {-5, 25, 4}, {2, 10, 5}, {-3.3, 0, 6}, {9, 20, 7}, {-13, 0, 8}, {random.Float64()*24 - 12, 15, 6},
+	} {
+		shot := shoot(t, page(t), c.degrees, c.noise, c.orientation, random)
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			got, err := r.Read(t.Context(), "job", shot)
+			check.OK(t, err)
+			if text := Title(got); text != title {
+				t.Errorf("seed %d, %+v: title %q", seed, c, text)
+			}
+			var text, sure []string
+			for _, l := range got {
+				text, sure = append(text, l.Text), append(sure, l.Sure)
+			}
+			for _, line := range lines {
+				if !slices.Contains(text, line) {
+					t.Errorf("seed %d, %+v: no line %q in %q", seed, c, line, text)
+				}
+			}
+			for word := range strings.FieldsSeq(strings.Join(sure, " ")) {
+				if strings.ContainsAny(word, "0123456789") && !slices.Contains(strings.Fields(strings.Join(lines, " ")), word) {
+					t.Errorf("seed %d, %+v: a sure %q in %q", seed, c, word, sure)
+				}
+			}
+		})
+	}
+}
+
+// Numbers of low confidence, and those whose gap was not seen, are not sure.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	row := func(line int, confidence, word string) string {
+		return fmt.Sprintf("5\t1\t1\t1\t%d\t1\t0\t0\t9\t20\t%s\t%s\n", line, confidence, word)
+	}
+	table := "level\tpage_num\n4\t1\t1\t1\t1\t0\t0\t0\t9\t20\t-1\t\n" + row(1, "95", "11/2") + row(1, "30", "cups") + row(1, "95", "flour") +
+		row(2, "79.9", "5") + row(2, "95", "1/4") + row(3, "x", "10/12") + row(3, "80", "¾") + row(4, "10", "½") + row(4, "90", " ") + "5\t1\n"
+	want := []Line{
+		{Text: "1 1/2 cups flour", Sure: "cups flour", Height: 20},
+		{Text: "5 1/4", Sure: "1/4", Height: 20},
+		{Text: "10/12 ¾", Sure: "¾", Height: 20},
+		{Text: "½", Height: 20},
+	}
+	check.Equal(t, want, readTable(table))
+	check.Equal(t, "", Title(want))
+}
+
+func TestLanguagesThatAreMissing(t *testing.T) {
+	t.Parallel()
+	config := reader(t).config
+	config.Languages = "eng+xyz"
+	if _, err := New(t.Context(), config); err == nil || !strings.Contains(err.Error(), `no language "xyz"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzOrientation(f *testing.F) {
+	f.Add([]byte("\xff\xd8\xff\xe1\x00\x22Exif\x00\x00II\x2a\x00\x08\x00\x00\x00\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, photo []byte) {
+		if o := orientation(photo); o < 1 || o > 8 {
+			t.Error(o)
+		}
+	})
+}
+
+func FuzzTable(f *testing.F) {
+	f.Add("5\t1\t1\t1\t1\t1\t0\t0\t9\t20\t50\t11/2\n5\t1\t2\t1\t1\t1\t0\t0\t9\t20\t95\t99999999999999999999/0\n")
+	f.Fuzz(func(t *testing.T, table string) {
+		for _, l := range readTable(table) {
+			if len(l.Sure) > len(l.Text) {
+				t.Errorf("%+v", l)
+			}
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package ocr
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/draw"
+	_ "image/gif"  // photos are decoded
+	_ "image/jpeg" // photos are decoded
+	_ "image/png"  // photos are decoded
+	"math"
+
+	_ "golang.org/x/image/webp" // photos are decoded
+)
+
+const (
+	// maxPixels bounds the image that is read, and maxSmall the longer side of the one whose skew is measured.
+	maxPixels, maxSmall = 8_000_000, 800
+
+	// maxSkew is the largest skew that is looked for, in degrees, and coarse and fine the steps of the search.
+	maxSkew, coarse, fine = 15.0, 0.5, 0.1
+
+	// edges is the share of the pixels, those that differ most from the one above, that count as edges of letters.
+	edges = 0.04
+
+	// clearer is how much more the edges have to fall into lines than they do without a rotation.
+	clearer = 1.03
+)
+
+// upright returns a photo as it is read best: as a grey PGM that is no larger than it need be, turned as its EXIF data say, and
+// with its lines level.
+func upright(photo []byte) ([]byte, error) {
+	decoded, _, err := image.Decode(bytes.NewReader(photo))
+	if err != nil {
+		return nil, fmt.Errorf("source: decode the photo: %w", err)
+	}
+	src := view{grey: greyOf(decoded), orientation: orientation(photo)}
+	if src.grey.Rect.Empty() {
+		return nil, errors.New("source: the photo has no pixels")
+	}
+	w, h := src.size()
+	small := src.draw(max(1, float64(max(w, h))/maxSmall), 0)
+	out := src.draw(max(1, math.Sqrt(float64(w)*float64(h)/maxPixels)), skew(small))
+	pgm := fmt.Appendf(nil, "P5 %d %d 255\n", out.Rect.Dx(), out.Rect.Dy())
+	return append(pgm, out.Pix...), nil
+}
+
+// greyOf returns an image without its colours, on white.
+func greyOf(in image.Image) *image.Gray {
+	if y, ok := in.(*image.YCbCr); ok {
+		return &image.Gray{Pix: y.Y, Stride: y.YStride, Rect: y.Rect}
+	}
+	out := image.NewGray(in.Bounds())
+	draw.Draw(out, out.Rect, image.White, image.Point{}, draw.Src)
+	draw.Draw(out, out.Rect, in, in.Bounds().Min, draw.Over)
+	return out
+}
+
+// view is an image that is to be seen in an orientation of EXIF, 1 to 8.
+type view struct {
+	grey        *image.Gray
+	orientation int
+}
+
+// size returns the width and the height as they are seen.
+func (v view) size() (w, h int) {
+	if v.orientation > 4 {
+		return v.grey.Rect.Dy(), v.grey.Rect.Dx()
+	}
+	return v.grey.Rect.Dx(), v.grey.Rect.Dy()
+}
+
+// draw returns the image as it is seen, smaller by a factor, and turned about its middle by degrees, counterclockwise.
+func (v view) draw(factor, degrees float64) *image.Gray {
+	w, h := v.size()
+	out := image.NewGray(image.Rect(0, 0, max(1, int(float64(w)/factor)), max(1, int(float64(h)/factor))))
+	sin, cos := math.Sincos(degrees * math.Pi / 180)
+	midX, midY := float64(out.Rect.Dx())/2, float64(out.Rect.Dy())/2
+	samples := int(math.Ceil(factor)) // in each direction, whose mean is less noisy than one
+	for y := range out.Rect.Dy() {
+		for x := range out.Rect.Dx() {
+			sum := 0.0
+			for n := range samples * samples {
+				dx := float64(x) + (float64(n%samples)+0.5)/float64(samples) - midX
+				dy := float64(y) + (float64(n/samples)+0.5)/float64(samples) - midY
+				sum += v.at(float64(w)/2+(cos*dx-sin*dy)*factor, float64(h)/2+(sin*dx+cos*dy)*factor)
+			}
+			out.Pix[y*out.Stride+x] = uint8(math.Round(sum / float64(samples*samples)))
+		}
+	}
+	return out
+}
+
+// at returns the brightness at a place, of the four pixels around it. Beside the image it is white.
+func (v view) at(x, y float64) float64 {
+	w, h := float64(v.grey.Rect.Dx()), float64(v.grey.Rect.Dy())
+	switch v.orientation {
+	case 2:
+		x = w - x
+	case 3:
+		x, y = w-x, h-y
+	case 4:
+		y = h - y
+	case 5:
+		x, y = y, x
+	case 6:
+		x, y = y, h-x
+	case 7:
+		x, y = w-y, h-x
+	case 8:
+		x, y = w-y, x
+	}
+	x, y = x-0.5, y-0.5
+	left, top := math.Floor(x), math.Floor(y)
+	if left < -1 || top < -1 || left >= w || top >= h {
+		return math.MaxUint8
+	}
+	fx, fy := x-left, y-top
+	pixel := func(x, y float64) float64 {
+		i, j := min(max(int(x), 0), int(w)-1), min(max(int(y), 0), int(h)-1)
+		return float64(v.grey.Pix[j*v.grey.Stride+i])
+	}
+	return (1-fy)*((1-fx)*pixel(left, top)+fx*pixel(left+1, top)) + fy*((1-fx)*pixel(left, top+1)+fx*pixel(left+1, top+1))
+}
+
+// skew returns by how many degrees the lines of a text rise, 0 when that is not clear: at that angle the edges of its letters
+// fall into the fewest lines.
+func skew(page *image.Gray) float64 {
+	var by [math.MaxUint8 + 1][]image.Point // by how much they differ from the one above
+	for y := 1; y < page.Rect.Dy(); y++ {
+		for x := range page.Rect.Dx() {
+			d := int(page.Pix[y*page.Stride+x]) - int(page.Pix[(y-1)*page.Stride+x])
+			by[max(d, -d)] = append(by[max(d, -d)], image.Pt(x, y))
+		}
+	}
+	var found []image.Point
+	for d := len(by) - 1; d > 0 && len(found) < int(edges*float64(len(page.Pix))); d-- {
+		found = append(found, by[d]...)
+	}
+	lines := make([]float64, 4*maxSmall)
+	score := func(degrees float64) (sum float64) {
+		clear(lines)
+		slope := math.Tan(degrees * math.Pi / 180)
+		for _, p := range found {
+			lines[int(float64(p.Y)+float64(p.X)*slope)+maxSmall]++
+		}
+		for _, n := range lines {
+			sum += n * n
+		}
+		return sum
+	}
+	best, most := 0.0, clearer*score(0)
+	for _, search := range []struct{ step, around float64 }{{coarse, maxSkew}, {fine, coarse}} {
+		middle := best
+		for degrees := middle - search.around; degrees <= middle+search.around; degrees += search.step {
+			if got := score(degrees); got > most {
+				best, most = degrees, got
+			}
+		}
+	}
+	return -best
+}
+
+// orientation returns the EXIF orientation of a JPEG, 1 when there is none.
+func orientation(photo []byte) int {
+	for at := 2; at+4 <= len(photo) && photo[0] == 0xFF && photo[1] == 0xD8 && photo[at] == 0xFF; {
+		size := int(binary.BigEndian.Uint16(photo[at+2:]))
+		end := at + 2 + size
+		if size < 2 || end > len(photo) || photo[at+1] == 0xDA {
+			break
+		}
+		if data, found := bytes.CutPrefix(photo[at+4:end], []byte("Exif\x00\x00")); found && photo[at+1] == 0xE1 {
+			return tagOrientation(data)
+		}
+		at = end
+	}
+	return 1
+}
+
+// tagOrientation returns the orientation in EXIF data, which are those of a TIFF file.
+func tagOrientation(tiff []byte) int {
+	const tag, entry = 0x0112, 12
+	if len(tiff) < 8 {
+		return 1
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if tiff[0] == 'M' {
+		order = binary.BigEndian
+	}
+	at := uint64(order.Uint32(tiff[4:]))
+	if at+2 > uint64(len(tiff)) {
+		return 1
+	}
+	for n := order.Uint16(tiff[at:]); n > 0 && at+2+entry <= uint64(len(tiff)); n, at = n-1, at+entry {
+		if e := tiff[at+2 : at+2+entry]; order.Uint16(e) == tag {
+			if value := int(order.Uint16(e[8:])); value >= 1 && value <= 8 {
+				return value
+			}
+		}
+	}
+	return 1
+}

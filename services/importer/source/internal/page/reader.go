@@ -1,0 +1,291 @@
+package page
+
+import (
+	"bytes"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/html"
+)
+
+// Bounds of what a page can make its reader keep or compare. A page beyond them is read in part, and reported as truncated.
+const (
+	// maxToken is the longest tag, text or script in bytes. What is longer is read in pieces, as text.
+	maxToken = 2 << 20
+
+	// maxOpen is how many elements can be open at once: one within so many is read as if it had no content.
+	maxOpen = 256
+
+	// maxBase is how long, in bytes, a base can be: it becomes a part of each address.
+	maxBase = 4 << 10
+
+	// maxRoom is the memory in bytes, roughly, for the data of a page, and costOfValue what one value of it takes.
+	maxRoom     = 32 << 20
+	costOfValue = 384
+)
+
+// reader reads HTML token by token. It builds no tree, whose size and whose time a page could choose: it knows the elements
+// that are open, ended by the rules that matter for text and data.
+type reader struct {
+	based  bool // the base of the page's addresses was named
+	page   *Page
+	open   []element // the innermost last
+	room   int       // what is left of maxRoom
+	silent int       // open elements whose text is not shown
+	text   []byte    // since the outermost of the open elements with fill began
+	wanted int       // open elements with fill
+}
+
+// element is one that is open.
+type element struct {
+	begun int               // where its text begins in reader.text
+	fill  func(text string) // gets its text at its end; may be nil
+	item  thing             // the item that it begins; may be nil
+	kind  string            // of a script
+	name  string
+}
+
+// read reads all tokens. A new tokenizer goes on behind a token that is too long.
+func (r *reader) read(page []byte) {
+	for {
+		z := html.NewTokenizer(bytes.NewReader(page))
+		z.SetMaxBuf(maxToken)
+		read := 0
+		for kind := z.Next(); ; kind = z.Next() {
+			read += len(z.Raw())
+			if kind == html.ErrorToken {
+				break
+			}
+			r.token(z, kind)
+		}
+		if !errors.Is(z.Err(), html.ErrBufferExceeded) {
+			break
+		}
+		r.page.Truncated = true
+		page = page[read:]
+	}
+	r.end(0)
+}
+
+func (r *reader) token(z *html.Tokenizer, kind html.TokenType) {
+	switch kind {
+	case html.TextToken:
+		r.words(z)
+	case html.StartTagToken, html.SelfClosingTagToken:
+		name, more := z.TagName()
+		tag := string(name)
+		r.start(tag, attributesOf(z, more), void[tag] || kind == html.SelfClosingTagToken && r.within("svg"))
+	case html.EndTagToken:
+		name, _ := z.TagName()
+		r.endTag(string(name))
+	default:
+	}
+}
+
+// words adds a text to that of the elements that are open, or reads it as data.
+func (r *reader) words(z *html.Tokenizer) {
+	if last := len(r.open) - 1; last >= 0 && r.open[last].kind == linkedData {
+		r.linked(string(z.Text()))
+		return
+	}
+	if r.wanted == 0 || r.silent > 0 {
+		return
+	}
+	for word := range bytes.FieldsSeq(z.Text()) {
+		r.text = append(append(r.text, ' '), word...)
+	}
+}
+
+// start begins an element.
+func (r *reader) start(name string, attrs attributes, empty bool) {
+	r.implied(name)
+	if breaks[name] {
+		r.newline()
+	}
+	e := element{begun: len(r.text), name: name}
+	r.facts(&e, attrs)
+	r.data(&e, attrs)
+	if e.fill != nil {
+		r.wanted++
+	}
+	if hidden[name] {
+		r.silent++
+	}
+	r.open = append(r.open, e)
+	if empty || len(r.open) > maxOpen {
+		r.page.Truncated = r.page.Truncated || !empty
+		r.end(len(r.open) - 1)
+	}
+}
+
+// implied ends the elements that the start of another one ends.
+func (r *reader) implied(name string) {
+	rule := ended[name]
+	for i := len(r.open) - 1; i >= 0 && rule.by != nil && !rule.within[r.open[i].name]; i-- {
+		if rule.by[r.open[i].name] {
+			r.end(i)
+		}
+	}
+	if !blocks[name] {
+		return
+	}
+	for i := len(r.open) - 1; i >= 0 && !cells[r.open[i].name]; i-- {
+		if r.open[i].name == "p" {
+			r.end(i)
+			return
+		}
+	}
+}
+
+// endTag ends the element that an end tag means, and those within it. Formatting is ended alone: blocks within it go on.
+func (r *reader) endTag(name string) {
+	if name == "body" || name == "html" { // what comes behind them belongs to the body
+		return
+	}
+	for i, e := range slices.Backward(r.open) {
+		at := e.name
+		switch {
+		case at == name && formatting[name]:
+			r.open = slices.Delete(r.open, i, i+1)
+			r.finish(e)
+			return
+		case at == name:
+			r.end(i)
+			return
+		case cells[at] && !tables[name], blocks[at] && !blocks[name] && !formatting[name] && !tables[name]:
+			return
+		}
+	}
+}
+
+// end ends the open elements from one on.
+func (r *reader) end(from int) {
+	for i := len(r.open) - 1; i >= from; i-- {
+		e := r.open[i]
+		r.open = r.open[:i]
+		r.finish(e)
+	}
+}
+
+// finish passes the text of an element on, if that is wanted.
+func (r *reader) finish(e element) {
+	if hidden[e.name] {
+		r.silent--
+	}
+	if e.fill != nil {
+		r.wanted--
+		if r.take(len(r.text) - e.begun) {
+			e.fill(visible(string(r.text[e.begun:])))
+		}
+	}
+	if breaks[e.name] {
+		r.newline()
+	}
+	if r.wanted == 0 {
+		r.text = r.text[:0]
+	}
+}
+
+func (r *reader) newline() {
+	if r.wanted > 0 {
+		r.text = append(r.text, '\n')
+	}
+}
+
+// take reports whether there is room for so many bytes more, and takes it.
+func (r *reader) take(size int) bool {
+	if r.room < size {
+		r.page.Truncated = true
+		return false
+	}
+	r.room -= size
+	return true
+}
+
+func (r *reader) within(name string) bool {
+	return slices.ContainsFunc(r.open, func(e element) bool { return e.name == name })
+}
+
+// plain is the text of a piece of HTML as a reader sees it: what begins on a line of its own does so here.
+func plain(piece string) string {
+	out := ""
+	r := reader{page: &Page{address: &url.URL{}}, room: maxRoom, wanted: 1, open: []element{{fill: func(text string) { out = text }}}}
+	r.read([]byte(piece))
+	return out
+}
+
+// visible drops the lines and spaces that are not seen.
+func visible(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line = oneLine(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// attributes are those of a tag that are used.
+type attributes []html.Attribute
+
+func attributesOf(z *html.Tokenizer, more bool) attributes {
+	var out attributes
+	for more {
+		var name, value []byte
+		name, value, more = z.TagAttr()
+		if used[string(name)] && !out.has(string(name)) {
+			out = append(out, html.Attribute{Key: string(name), Val: string(value)})
+		}
+	}
+	return out
+}
+
+func (a attributes) has(name string) bool {
+	return slices.ContainsFunc(a, func(at html.Attribute) bool { return at.Key == name })
+}
+
+func (a attributes) get(name string) string {
+	for _, at := range a {
+		if at.Key == name {
+			return at.Val
+		}
+	}
+	return ""
+}
+
+func set(names string) map[string]bool {
+	out := map[string]bool{}
+	for name := range strings.FieldsSeq(names) {
+		out[name] = true
+	}
+	return out
+}
+
+var (
+	used = set("content data datetime default href itemprop itemscope itemtype kind label lang name property src srclang type value")
+
+	// void are the elements without content, hidden those whose content is not shown, breaks those on lines of their own.
+	void   = set("area base br col embed hr img input link meta param source track wbr")
+	hidden = set("script style template")
+	breaks = set("br dd div dt h1 h2 h3 h4 h5 li ol p section td tr ul")
+
+	// blocks end an open paragraph, and are not ended by the end tag of what is none and began before them.
+	blocks = set("address article aside blockquote center details dd dialog dir div dl dt fieldset figcaption figure footer form " +
+		"h1 h2 h3 h4 h5 h6 header hr li main menu nav ol p pre section summary table ul")
+	formatting = set("a b big code em font i nobr s small strike strong tt u")
+
+	// cells are what only the tags of tables end from inside.
+	cells  = set("caption table td template th")
+	tables = set("caption table tbody td template tfoot th thead tr")
+
+	// ended are the elements that the start of another one ends, within what they are looked for.
+	ended = map[string]struct{ by, within map[string]bool }{
+		"dd": {set("dd dt"), set("dl table td th")}, "dt": {set("dd dt"), set("dl table td th")},
+		"li":     {set("li"), set("menu ol table td th ul")},
+		"option": {set("option"), set("select datalist")},
+		"td":     {set("td th"), set("table tr")}, "th": {set("td th"), set("table tr")}, "tr": {set("td th tr"), set("table")},
+		"tbody": {set("tbody td tfoot th thead tr"), set("table")}, "tfoot": {set("tbody td tfoot th thead tr"), set("table")},
+	}
+)
