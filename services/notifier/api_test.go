@@ -121,6 +121,19 @@ func TestEventsOverHTTP(t *testing.T) {
 	if rows := p.rows(); len(rows) != 6 {
 		t.Errorf("%d rows are stored", len(rows))
 	}
+	// An id that is a step of a path for clients and proxies.
+	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", ".", 1)); status != 202 {
+		t.Errorf("%d %s", status, body)
+	}
+	p.settled(12)
+	for _, path := range []string{"/v1/events?event=.", "/v1/events/%2E"} {
+		if dot := get[answer](w, path); dot.EventID != "." || len(dot.Notifications) != 6 {
+			t.Errorf("%s: %+v", path, dot)
+		}
+	}
+	if gone := w.cancel("/v1/events?event=."); gone.EventID != "." || gone.Sent != 6 {
+		t.Errorf("%+v", gone)
+	}
 }
 
 // Any CloudEvent is an event, in either mode; and who sends it says whom it is about.
@@ -182,7 +195,8 @@ func TestBadRequests(t *testing.T) {
 		"mark what is not 2": {"PATCH", "/v1/users/a/inbox/e?type=ADMIN", `{"state":"read"}`, 404, "no such item"},
 		"mark with words":    {"POST", "/v1/users/a/inbox", `read`, 400, "JSON"},
 		"mark too many":      {"POST", "/v1/users/a/inbox", `{"state":"read","events":["e"` + strings.Repeat(`,"e"`, 1000) + `]}`, 400, "/events"},
-		"method":             {"DELETE", "/v1/events", "", 405, "POST"},
+		"method":             {"PUT", "/v1/events", "", 405, "POST"},
+		"no event":           {"DELETE", "/v1/events", "", 404, "no such event"},
 	} {
 		if status, body := w.call(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.text) || !strings.Contains(body, `"type":"about:blank"`) {
 			t.Errorf("%s: %d %.300s, want %d with %s", name, status, body, c.status, c.text)
@@ -286,9 +300,7 @@ func TestOverNATS(t *testing.T) {
 			t.Errorf("%s %s: %s %s", c[0], c[1], code, reply.Data)
 		}
 	}
-	if n.URL() != "" {
-		t.Errorf("it listens at %s", n.URL())
-	}
+	check.Same(t, "it listens at", n.URL(), "")
 }
 
 func TestNotifierIsWatched(t *testing.T) {
@@ -336,9 +348,7 @@ func TestOneTellsTheNews(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := news.Load(); n != 1 {
-			t.Errorf("%s is news to %d", kind, n)
-		}
+		check.Same(t, kind+" is news to", news.Load(), 1)
 	}
 	p.settled(1)
 }

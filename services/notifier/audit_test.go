@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
@@ -22,9 +23,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	operator, err := access.Add(keys, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.Read}})
 	reader, readErr := access.Add(keys, access.Key{Name: "rita", Scopes: []access.Scope{access.Read}})
-	if err := errors.Join(err, readErr); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(err, readErr))
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	n := p.start(&pigeon{}, func(c *Config) { c.Keys, c.Listen = keys, "127.0.0.1:0" })
 	w := newWeb(t, n)
@@ -48,9 +47,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, answer)
 		}
 	}
-	if _, err := p.nc.Request("notifier.v1.cancel", []byte(`{"event_id":"evt-1","actor":"mallory"}`), patience); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(p.nc.Request("notifier.v1.cancel", []byte(`{"event_id":"evt-1","actor":"mallory"}`), patience)), nil)
 	records, err := audit.List(t.Context(), p.js, 10)
 	if err != nil || len(records) != 4 {
 		t.Fatalf("%+v %v", records, err)
@@ -65,9 +62,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		},
 	} {
 		want.ID, want.At, want.Source = records[i].ID, records[i].At, "notifier"
-		if records[i] != want {
-			t.Errorf("%+v, want %+v", records[i], want)
-		}
+		check.Same(t, "records[i]", records[i], want)
 	}
 }
 
@@ -81,9 +76,7 @@ func TestNothingIsCancelledWithoutARecord(t *testing.T) {
 		e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
 	}))
 	p.until("rows wait", func() bool { return len(p.deliveries()) == 2 })
-	if err := p.js.DeleteStream(t.Context(), contracts.StreamAudit); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.js.DeleteStream(t.Context(), contracts.StreamAudit))
 	for path, method := range map[string]string{
 		"/v1/events/evt-1": http.MethodDelete, "/v1/notifications/replay?state=failed": http.MethodPost, "/v1/endpoints/enable": http.MethodPost,
 	} {

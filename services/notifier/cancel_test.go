@@ -3,13 +3,16 @@ package notifier
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
@@ -43,9 +46,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	})
 	now := event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser })
 	for _, e := range []contracts.Event{later, now} {
-		if _, err := n.Publish(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(n.Publish(t.Context(), e)))
 	}
 	p.settled(6)
 	p.expanded(n, "evt-001")
@@ -61,9 +62,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	}
 	for _, again := range []bool{false, true} {
 		want := Cancelled{Again: again, EventID: "evt-001", State: plan.StateCancelled, Suppressed: 6}
-		if diff := cmp.Diff(want, w.cancel("/v1/events/evt-001")); diff != "" {
-			t.Errorf("-want +got\n%s", diff)
-		}
+		check.Equal(t, want, w.cancel("/v1/events/evt-001"))
 	}
 	for key, d := range p.deliveries() {
 		if key[:7] == "evt-001" && (d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonCancelled) {
@@ -82,14 +81,10 @@ func TestAnEventIsCancelled(t *testing.T) {
 func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.API) {
 	p.Helper()
 	first := p.start(&pigeon{})
-	if err := first.Stop(); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, first.Stop())
 	records := recordtest.Client(p, p.js)
 	cancelled, err := cancel.Open(p.Context(), p.nc, records)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
 	return planner, api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records),
@@ -107,9 +102,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	if _, _, err := planner.Accept(t.Context(), seen); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := planner.Plan(t.Context(), planned); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(planner.Plan(t.Context(), planned)))
 	for _, id := range []string{"seen", "planned"} {
 		if c, err := stopped.Cancel(t.Context(), Cancellation{EventID: id}); err != nil || c.State != plan.StateCancelled || c.Suppressed != 0 {
 			t.Errorf("%+v: %v", c, err)
@@ -130,12 +123,61 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	}
 }
 
+// An event is cancelled, for all users or for one, before it is published, also when that is done again. What is kept of it ends
+// when it is not published.
+func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	n := p.start(&pigeon{})
+	const kind = contracts.RecipientRestaurantUser
+	for _, again := range []bool{false, true} {
+		for _, c := range []Cancellation{{EventID: "all"}, {EventID: "one", RecipientType: kind, UserID: "u1"}} {
+			want := Cancelled{Again: again, EventID: c.EventID, State: plan.StateCancelled, Unpublished: true}
+			if c.UserID != "" {
+				want.State = plan.StateUnpublished
+			}
+			done, err := n.Cancel(t.Context(), c)
+			check.OK(t, err)
+			check.Equal(t, want, done)
+		}
+	}
+	kept := func(ttl time.Duration, keys ...string) {
+		t.Helper()
+		stream, err := p.js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
+		check.OK(t, err)
+		for _, key := range keys {
+			record, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
+			check.OK(t, err)
+			got, err := time.ParseDuration(record.Header.Get(jetstream.MsgTTLHeader))
+			check.OK(t, err)
+			check.Equal(t, ttl, got)
+		}
+	}
+	kept(plan.KeepUnpublished, "all", "one", "/unpublished.all", "/unpublished.one")
+	for id, want := range map[string]plan.State{"all": plan.StateCancelled, "one": plan.StateSeen} {
+		accepted, err := n.Publish(t.Context(), event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = kind }))
+		check.OK(t, err)
+		check.Equal(t, Accepted{EventID: id, State: want}, accepted)
+	}
+	for key, d := range p.settled(4) { // none of "all"
+		suppressed := d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled
+		if suppressed != strings.HasSuffix(key, ".u1") || !strings.HasPrefix(key, "one") {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
+	kept(40*24*time.Hour, "all", "one")
+	if e, err := n.Event(t.Context(), "all"); err != nil || e.State != plan.StateCancelled {
+		t.Errorf("%+v: %v", e, err)
+	}
+}
+
 func TestCancellationsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	for path, want := range map[string]int{
-		"/v1/events/none": 404, "/v1/events/..%2F%3E*%00": 404, "/v1/events/none?user=a": 400, "/v1/events/none?type=CUSTOMER": 400,
+		"/v1/events/" + strings.Repeat("x", contracts.MaxID+1): 404, "/v1/events/digest:c:2000-01-01T00:15:00Z": 404, "/v1/events/none?user=a": 400, "/v1/events/none?type=CUSTOMER": 400,
 		"/v1/events/none?user=a&type=*": 400, "/v1/events/none?cursor=%21": 400,
 	} {
 		if status, body := w.call(http.MethodDelete, path, ""); status != want {

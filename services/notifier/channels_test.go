@@ -42,9 +42,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	if got := strings.Join(names, " "); err != nil || got != "webhook email sms webpush" || len(channels[0].Retries) != 9 {
 		t.Errorf("%s: %v", got, err)
 	}
-	if got := strings.Join(cfg.names(), " "); got != "webhook email sms webpush" {
-		t.Errorf("%s are to be set up", got)
-	}
+	check.Same(t, "are to be set up", strings.Join(cfg.names(), " "), "webhook email sms webpush")
 	for _, c := range closers {
 		c.Close()
 	}

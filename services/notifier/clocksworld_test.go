@@ -321,7 +321,7 @@ func (v *clocked) judge(tales []*tale) {
 			v.Errorf("%s: told %s, which is no message that is to be told", m.at.UTC(), key)
 		case times[key] > 1:
 			v.Errorf("%s: told %s again", m.at.UTC(), key)
-		case m.at.Before(t.due) || m.at.After(t.due.Add(late)):
+		case m.at.Before(t.due) || m.at.After(t.due.Add(t.late())):
 			v.Errorf("%s: told at %s, want %s", t, m.at.UTC().Format(time.RFC3339Nano), t.due.Format(time.RFC3339))
 		}
 	}
@@ -353,6 +353,15 @@ func (v *clocked) turns(want map[string]*tale) {
 			t.due, open[m.user] = open[m.user][0], open[m.user][1:]
 		}
 	}
+}
+
+// late is how much later than at its moment it may come. One that is throttled, and is at its turn at the moment of an
+// earlier one, asks again after 200 ms.
+func (t *tale) late() time.Duration {
+	if t.kind == "THROTTLED" {
+		return late + 200*time.Millisecond
+	}
+	return late
 }
 
 func (t *tale) String() string {

@@ -20,7 +20,8 @@ const name = "notifier"
 // Config is the configuration of the notifier. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {
 	// BaseConfig is the part that all services share. Listen defaults to ":8006". Concurrency is how many events are planned,
-	// and how many rows of each channel are sent, at a time; it defaults to 32.
+	// and how many rows of each channel are sent, at a time; it defaults to 32. Of a channel with Endpoints 32 times as many are
+	// sent, but only Concurrency to one endpoint.
 	service.BaseConfig
 
 	// ChannelConfig describes the channels that need no code. Defaults to none.

@@ -40,9 +40,7 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		"NOTIFIER_ACK_WAIT", "NOTIFIER_CONCURRENCY", "NOTIFIER_INBOX_KEEP", "NOTIFIER_MAX_BYTES", "NOTIFIER_MAX_RECIPIENTS", "NOTIFIER_REPLICAS",
 		"NOTIFIER_RESOLVER_URL", "NOTIFIER_UNSUBSCRIBE_LISTEN", `two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say: %s", err, want)
-		}
+		check.Contains(t, err, want)
 	}
 	if _, err := (Config{}).withDefaults().validate(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_RULES") {
 		t.Errorf("no rules: %v", err)

@@ -91,7 +91,7 @@ func (d duty) config() (cfg Config, done func(), err error) {
 		return cfg, nil, err
 	}
 	mail, err := email.New(email.Config{
-		Address: d.Mail, Connections: inFlight, From: "Expediter <notify@example.com>", Hello: "localhost", Security: email.Plain, Templates: texts,
+		Address: d.Mail, Connections: inFlight, From: "Expediter <notify@example.com>", Security: email.Plain, Templates: texts,
 	})
 	if err != nil {
 		return cfg, nil, err

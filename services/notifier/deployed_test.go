@@ -93,9 +93,11 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		"$JS.API.STREAM.MSG.GET.NOTIFICATIONS", "$JS.API.STREAM.MSG.GET.KV_directory", "$JS.API.STREAM.MSG.GET.KV_inbox", // a lost answer
 		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.EVENTS.>", // an attempt that does not count
 		"$KV.jobs.progress.EVENTS.>", "$KV.jobs.progress.NOTIFICATIONS.>", // a job that takes long
-		"$JS.API.DIRECT.GET.EVENTS", // an id that another event has
-		"$KV.directory.*.*",         // an address that is gone
-		"dead.EVENTS.>",             // an event that cannot be planned
+		"$JS.API.STREAM.MSG.GET.EVENTS",                                // an event that another worker may have been given
+		"$JS.API.DIRECT.GET.EVENTS",                                    // an id that another event has
+		"$KV.directory.addresses.*.*", "$KV.directory.preferences.*.*", // an address that is gone, a click on a link
+		"$JS.API.DIRECT.GET.KV_directory.$KV.directory.>", // a recipient whom a list does not show
+		"dead.EVENTS.>", // an event that cannot be planned
 	)
 	select {
 	case err := <-denied:

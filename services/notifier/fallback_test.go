@@ -89,19 +89,19 @@ func falling(ctx context.Context, f fall) error {
 	return n.Stop()
 }
 
-// A process that is killed between the end of a row and its acknowledgement, whether a channel has refused the row or its worker
-// gives it up: the row of the next channel is there once, and told.
+// A process that is killed between the end of a row and its acknowledgement, whether a channel has refused the row or its
+// user cannot be read: the row of the next channel is there once, and told.
 func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		point        string
-		deadLettered bool // what the directory has of the user cannot be read, so that the worker gives the row up
+		point      string
+		unreadable bool // what the directory has of the user
 	}{
-		"refused, recorded":       {deliver.PointRecorded, false},
-		"refused, ended":          {deliver.PointEnded, false},
-		"refused, followed":       {deliver.PointFollowed, false},
-		"dead-lettered, ended":    {deliver.PointEnded, true},
-		"dead-lettered, followed": {deliver.PointFollowed, true},
+		"refused, recorded":    {deliver.PointRecorded, false},
+		"refused, ended":       {deliver.PointEnded, false},
+		"refused, followed":    {deliver.PointFollowed, false},
+		"unreadable, ended":    {deliver.PointEnded, true},
+		"unreadable, followed": {deliver.PointFollowed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			p := newPlace(t, srv)
 			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada"}
 			directory := p.directory(ada)
-			if test.deadLettered {
+			if test.unreadable {
 				p.spoil(ada)
 			}
 			f := fall{
@@ -125,14 +125,14 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			all := p.settled(2)
 			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
 			reason := "rejected"
-			if test.deadLettered {
-				reason = deliveries.ReasonExhausted
+			if test.unreadable {
+				reason = deliveries.ReasonRecipient
 			}
 			if first == nil || first.State != deliveries.Failed || first.Reason != reason || first.FellBackTo != "inapp" {
 				t.Errorf("%+v", first)
 			}
 			// The process that died may have given up the next row as well, as it could not read the user then either.
-			given := test.deadLettered && test.point == deliver.PointFollowed && next != nil && next.State == deliveries.Failed
+			given := test.unreadable && test.point == deliver.PointFollowed && next != nil && next.State == deliveries.Failed
 			if next == nil || next.State != deliveries.Delivered && !given {
 				t.Errorf("the next: %+v", next)
 			}
@@ -145,9 +145,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 				t.Errorf("%d calls after the end was written down", calls)
 			}
 			for subject, times := range p.rows() {
-				if times != 1 {
-					t.Errorf("%s is stored %d times", subject, times)
-				}
+				check.Same(t, subject+" is stored, times", times, 1)
 			}
 		})
 	}

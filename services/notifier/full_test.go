@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -20,14 +21,10 @@ import (
 func (p *place) bound(name string, bytes int64) {
 	p.Helper()
 	stream, err := p.js.Stream(p.Context(), name)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	config := stream.CachedInfo().Config
 	config.MaxAge, config.MaxBytes = 0, bytes // by its age the server would remove all at once, under fake time
-	if _, err := p.js.UpdateStream(p.Context(), config); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, check.Err(p.js.UpdateStream(p.Context(), config)))
 }
 
 // A request that a full store refuses is answered by a problem of its own, the service is not ready and names the store, and both go

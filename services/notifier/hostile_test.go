@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -70,17 +68,13 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 		t.Fatalf("%d letters, want 1", len(letters))
 	}
 	got := <-letters
-	if got.to != "ada@example.org" {
-		t.Errorf("it went to %q", got.to)
-	}
+	check.Same(t, "it went to", got.to, "ada@example.org")
 	msg, err := mail.ReadMessage(bytes.NewReader(got.raw))
 	if err != nil {
 		t.Fatalf("%q: %v", got.raw, err)
 	}
 	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To"}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(msg.Header))); diff != "" {
-		t.Errorf("-headers that a mail has +headers that there are\n%s", diff)
-	}
+	check.Equal(t, want, slices.Sorted(maps.Keys(msg.Header)))
 	for kind, part := range parts(t, msg) {
 		for _, bad := range []string{"<script", `" onload=`, `href="javascript`, "https://evil.example", `href="https://evil`} {
 			if strings.Contains(part, bad) && (kind == "text/html" || strings.HasPrefix(bad, "https")) {

@@ -14,7 +14,8 @@ import (
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/services/notifier"
 
-// exportRules exports the state of the rules as metrics until stop is called. Without exports stop is nil.
+// exportRules exports the state of the rules, and the records that could not be read, as metrics until stop is called. Without
+// exports stop is nil.
 func (n *Notifier) exportRules(exports *export.Exports) (stop func() error, err error) {
 	if exports == nil {
 		return nil, nil //nolint:nilnil // documented
@@ -26,7 +27,9 @@ func (n *Notifier) exportRules(exports *export.Exports) (stop func() error, err 
 		metric.WithUnit("s"), metric.WithDescription("When the rules that are in force were read, in Unix time"))
 	failed, failedErr := meter.Int64ObservableGauge("notifier.rules.failed",
 		metric.WithDescription("1 when what the files of rules and templates hold now has mistakes, and is not in force"))
-	if err := errors.Join(infoErr, loadedErr, failedErr); err != nil {
+	illegible, illegibleErr := meter.Int64ObservableCounter("notifier.records.unreadable",
+		metric.WithDescription("Records that could not be read when they were listed"))
+	if err := errors.Join(infoErr, loadedErr, failedErr, illegibleErr); err != nil {
 		return nil, fmt.Errorf("notifier: metrics: %w", err)
 	}
 	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -38,8 +41,9 @@ func (n *Notifier) exportRules(exports *export.Exports) (stop func() error, err 
 			mistakes = 1
 		}
 		o.ObserveInt64(failed, mistakes)
+		o.ObserveInt64(illegible, n.illegible.Load())
 		return nil
-	}, info, loaded, failed)
+	}, info, loaded, failed, illegible)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: metrics: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -53,9 +54,7 @@ func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 	batch := 1200 * int(pause/day) / int(month/day) / perEvent
 	if text := os.Getenv("MONTH"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		batch = n * int(pause/day) / int(month/day) / perEvent
 	}
 	bounds := map[string]int64{}
@@ -91,19 +90,13 @@ type share struct{ bytes, days int }
 func monthOnThePage(t *testing.T) map[string]share {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	lines := map[string]share{}
 	for _, line := range paged.FindAllStringSubmatch(string(text), -1) {
 		bytes, err := strconv.Atoi(strings.ReplaceAll(line[2], ",", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		days, err := strconv.Atoi(line[3])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		lines[line[1]] = share{bytes, days}
 	}
 	if len(lines) != 4 {
@@ -126,15 +119,11 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 		p.tell(i, batch, rules)
 		for _, config := range contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}}) {
 			stream, err := p.js.Stream(t.Context(), config.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			states[config.Name] = stream.CachedInfo().State
 			if config.MaxAge > 0 {
 				ages[config.Name], config.MaxAge = config.MaxAge, 0
-				if _, err := p.js.UpdateStream(t.Context(), config); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(p.js.UpdateStream(t.Context(), config)))
 			}
 		}
 		p.nc.Close()
@@ -151,9 +140,7 @@ func (p *place) tell(number, batch int, rules string) {
 		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
 		Channels:   []Channel{{Channel: &pigeon{}}}, Rules: rules, RulesEvery: forever,
 	})
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	born := time.Now()
 	for i := range batch {
 		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *contracts.Event) {
@@ -164,9 +151,7 @@ func (p *place) tell(number, batch int, rules string) {
 				})
 			}
 		})
-		if _, err := n.Publish(p.Context(), e); err != nil {
-			p.Fatal(err)
-		}
+		check.OK(p, check.Err(n.Publish(p.Context(), e)))
 	}
 	for told := int64(0); told < int64(batch*perEvent); elapse(time.Second) {
 		states := n.Stats().States
@@ -174,8 +159,6 @@ func (p *place) tell(number, batch int, rules string) {
 			p.Fatalf("%d of %d are told in a day", told, batch*perEvent)
 		}
 	}
-	if err := n.Stop(); err != nil {
-		p.Error(err)
-	}
+	check.Is(p, n.Stop(), nil)
 	elapse(2 * time.Minute) // until the records by which it is ready are gone
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -60,6 +61,7 @@ type Notifier struct {
 	senders    []*deliver.Sender
 	throttle   *throttle.Store
 
+	illegible atomic.Int64 // records that could not be read
 	api       *api.API
 	running   *service.Service
 	unobserve func() error // ends the metrics of the rules, nil without exports
@@ -171,10 +173,10 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream}); err != nil {
 		return err
 	}
-	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records); err != nil {
+	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records, n.cfg.Logger); err != nil {
 		return err
 	}
-	if n.Inbox, err = inapp.Open(ctx, s.JetStream, n.records, inapp.Config{Keep: n.cfg.InboxKeep}); err != nil {
+	if n.Inbox, err = inapp.Open(ctx, s.JetStream, n.records, inapp.Config{Keep: n.cfg.InboxKeep, Unreadable: n.unreadable}); err != nil {
 		return err
 	}
 	if n.health, err = health.Open(ctx, n.records, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
@@ -184,8 +186,15 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 		return err
 	}
 	n.digests, n.deliveries = digest.New(n.records), deliveries.New(n.records)
+	n.deliveries.Unreadable = n.unreadable
 	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
 	return nil
+}
+
+// unreadable notes a record that cannot be read: the lists that it is in go on without it.
+func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error) {
+	n.illegible.Add(1)
+	n.cfg.Logger.WarnContext(ctx, "notifier: a record cannot be read", "subject", r.Subject, "revision", r.Revision, "error", err)
 }
 
 // openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
@@ -194,7 +203,9 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	if resolver == nil {
 		resolver = n.Directory
 		if n.cfg.ResolverURL != "" {
-			n.source, err = recipient.NewHTTP(recipient.HTTPConfig{RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL})
+			n.source, err = recipient.NewHTTP(recipient.HTTPConfig{
+				Logger: n.cfg.Logger, RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL,
+			})
 			if err != nil {
 				return err
 			}
@@ -237,7 +248,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 			return err
 		}
 		n.senders = append(n.senders, sender)
-		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), 0)
+		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c))
 		if err == nil {
 			err = worker.Handle(w, "notify.send."+c.Name()+".>", sender.Policy(), sender.Work)
 		}
@@ -246,6 +257,18 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 		}
 	}
 	return nil
+}
+
+// endpointSlots is how many times as many rows are sent at a time to endpoints of users as to a provider: calls of those that hang take
+// slots, but little else.
+const endpointSlots = 32
+
+// slots returns how many rows of a channel are sent at a time.
+func (n *Notifier) slots(c Channel) int {
+	if c.Endpoints {
+		return endpointSlots * n.cfg.Concurrency
+	}
+	return n.cfg.Concurrency
 }
 
 // sender returns the sender of a channel.
@@ -261,8 +284,8 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
-		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Throttles: n.throttle, Timeout: c.Timeout,
-		Worker: host + "-" + strconv.Itoa(os.Getpid()),
+		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
+		Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
 }
 

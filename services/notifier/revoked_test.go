@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -32,9 +33,7 @@ func (f *follower) sees(want string) {
 	f.Helper()
 	select {
 	case got := <-f.events:
-		if got != want {
-			f.Errorf("the next event is %q, want %q", got, want)
-		}
+		check.Same(f, "the next event", got, want)
 	case <-time.After(patience):
 		f.Errorf("neither an event nor the end, want %q", want)
 	}
@@ -44,9 +43,7 @@ func followEvents(t *testing.T, client *http.Client, base, secret string) *follo
 	t.Helper()
 	f := &follower{T: t, events: make(chan string, 10)}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/users/ada/inbox/events", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	resp, err := client.Do(r) //nolint:bodyclose // when the stream ends
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -70,9 +67,7 @@ func followSocket(t *testing.T, client *http.Client, base, secret string) *follo
 	f := &follower{T: t, events: make(chan string, 10)}
 	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
 		t.Context(), base+"/v1/users/ada/inbox/ws", &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{access.Subprotocol, "bearer." + secret}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	go func() {
 		defer close(f.events)
 		defer conn.CloseNow()
@@ -125,24 +120,18 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 		}
 		tell("e0")
 		see("e0", "idle", "lasting", "revoked", "short")
-		if err := access.Revoke(path, "revoked"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, access.Revoke(path, "revoked"))
 		<-time.After(3 * time.Second) // a service has read the file
 		tell("e1")
 		see("e1", "idle", "lasting", "short")
 		see("", "revoked")
-		if err := access.Revoke(path, "idle"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, access.Revoke(path, "idle"))
 		see("", "idle") // with a heartbeat: no event comes
 		<-time.After(life)
 		tell("e2")
 		see("e2", "lasting")
 		see("", "short")
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, n.Stop(), nil)
 		see("", "lasting")
 	})
 }

@@ -41,8 +41,10 @@ type rulesStore struct {
 	texts         *template.Set // nil when no channel has any
 	channelConfig ChannelConfig
 
+	looking sync.Mutex // held while the files are read, which may take long
+	seen    string     // what they held when they were looked at last
+
 	mu    sync.Mutex
-	seen  string // what the files held when they were looked at last
 	stats RulesStats
 }
 
@@ -78,14 +80,16 @@ func (s *rulesStore) run(ctx context.Context) error {
 // look puts what the files hold into force, if that is something else than at the last look and has no mistakes. What it
 // finds is logged once.
 func (s *rulesStore) look(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.looking.Lock()
+	defer s.looking.Unlock()
 	found := s.content()
 	if found == s.seen {
 		return
 	}
 	s.seen = found
 	loaded, texts, err := s.load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		s.stats.Failed = err.Error()
 		s.logger.ErrorContext(ctx, "notifier: the rules stay as they are, because what their files hold now has mistakes",
@@ -147,11 +151,12 @@ func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 		if texts == nil || len(need) == 0 {
 			return ""
 		}
-		if d := route.Digest; d != nil && d.Template != "" && !texts.Has(d.Template) {
+		if d := route.Digest; d != nil && d.Template != "" && !texts.Has(d.Template, need...) {
 			return fmt.Sprintf("has a digest without a text: there is no %s/default.subject, and no %[1]s/default.txt, in %s",
 				d.Template, cfg.Templates)
 		}
-		if name == "*" || texts.Has(name) {
+		need = slices.DeleteFunc(need, func(channel string) bool { return texts.Has(name, channel) })
+		if name == "*" || len(need) == 0 {
 			return ""
 		}
 		return fmt.Sprintf("is told by %s, and has no text: there is no %s/default.subject, and no %[2]s/default.txt, in %s",

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -52,15 +53,9 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 func (s *shelf) write(name, text string) {
 	s.Helper()
 	file := filepath.Join(s.folder, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.WriteFile(file+"~", []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Rename(file+"~", file); err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, os.MkdirAll(filepath.Dir(file), 0o700))
+	check.OK(s, os.WriteFile(file+"~", []byte(text), 0o600))
+	check.OK(s, os.Rename(file+"~", file))
 }
 
 // inForce are the channels that customers are told X by.
@@ -132,9 +127,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		running.Wait()
 		s.write("rules.yaml", ruled("inapp", ""))
 		looks(3)
-		if s.inForce() != "inapp email" {
-			t.Error("it goes on after its end")
-		}
+		check.Same(t, "in force after its end", s.inForce(), "inapp email")
 	})
 }
 
@@ -169,10 +162,11 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
 	body := func() string {
-		text, err := s.texts.Render(channel.Message{Template: "other"}, "")
+		text, err := s.texts.Render(channel.Message{Template: "other"}, "email", "")
 		check.OK(t, err)
 		return text.Text
 	}
+	s.write("templates/nothing/default.sms.txt", "not for a mail")
 	s.write("rules.yaml", ruled("inapp, email", `  Y:
     ADMIN: {channels: [email], template: other}
     CUSTOMER: {channels: [email, inapp], template: nothing}
@@ -191,9 +185,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 			t.Errorf("%s\ndoes not say\n%s", failed, want)
 		}
 	}
-	if s.inForce() != "inapp" {
-		t.Errorf("in force: %s", s.inForce())
-	}
+	check.Same(t, "in force", s.inForce(), "inapp")
 	s.write("rules.yaml", ruled("inapp, email", ""))
 	s.write(x+"subject", "s")
 	s.write(x+"txt", "t")
@@ -209,6 +201,30 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 	if failed := s.Stats().Failed; s.inForce() != "inapp email" || body() != "two" || !strings.Contains(failed, "X/default.txt:1") {
 		t.Errorf("%s %s: %s", s.inForce(), body(), failed)
 	}
+}
+
+// However long the files take to be read, readiness and metrics are answered meanwhile.
+func TestStatsWhileTheFilesAreRead(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
+	pipe := filepath.Join(s.folder, x+"txt")
+	check.OK(t, os.Remove(pipe))
+	if err := exec.CommandContext(t.Context(), "mkfifo", pipe).Run(); err != nil {
+		t.Skip("mkfifo is missing: nothing keeps a reader waiting")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.look(t.Context())
+	}()
+	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the reader
+	check.OK(t, err)
+	if stats := s.Stats(); stats.Failed != "" || s.ready() != nil {
+		t.Errorf("%+v", stats)
+	}
+	s.write(x+"txt", "t") // for the next reader
+	check.OK(t, writer.Close())
+	<-done
 }
 
 func TestCheckRules(t *testing.T) {

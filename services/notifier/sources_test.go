@@ -3,7 +3,9 @@ package notifier
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -131,7 +133,7 @@ func source(ctx context.Context, urls string) error {
 	}
 	defer records.Close()
 	var resolver recipient.Resolver
-	if resolver, err = recipient.OpenDirectory(ctx, js, records); err != nil {
+	if resolver, err = recipient.OpenDirectory(ctx, js, records, nil); err != nil {
 		return err
 	}
 	if resolverURL != "" {
@@ -146,10 +148,72 @@ func source(ctx context.Context, urls string) error {
 	planner := plan.New(records, plan.Config{Resolver: resolver, Rules: func() *rules.Rules { return parsed }})
 	peak := watchHeap()
 	begin := time.Now()
-	outcome, err := planner.Plan(ctx, contracts.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"})
+	event := contracts.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"}
+	outcome, err := planner.Plan(ctx, event)
+	for errors.Is(err, kvrecord.ErrUnavailable) && ctx.Err() == nil { // as the event's job would: the machine may be busy
+		outcome, err = planner.Plan(ctx, event)
+	}
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(os.Stdout, "%s in %s; heap %d bytes at most\n", outcome, time.Since(begin).Round(time.Millisecond), peak())
 	return err
+}
+
+// failing is a source of recipients that fails for each of errs, and then knows one user. It notes when it is asked.
+type failing struct {
+	asked []time.Time
+	errs  []error
+}
+
+func (f *failing) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	tried := len(f.asked)
+	f.asked = append(f.asked, time.Now())
+	return func(yield func(contracts.Recipient, error) bool) {
+		if tried < len(f.errs) {
+			yield(contracts.Recipient{}, f.errs[tried])
+			return
+		}
+		yield(contracts.Recipient{RecipientType: q.Type, UserID: "u"}, nil)
+	}
+}
+
+// A source of recipients that fails is asked again after 1 s, 2 s and so on up to 5 minutes, a fifth more or less, or when it wants
+// to be asked. Then the event is told.
+func TestASourceThatFailsIsAskedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   recipient.Error
+		waits []int   // in seconds
+		share float64 // by which they may differ
+	}{
+		"it fails":         {recipient.Error{}, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}, 0.2},
+		"it says how long": {recipient.Error{RetryAfter: 10 * time.Minute}, []int{600, 600, 600}, 0},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := newPlace(t, srv)
+			source := &failing{}
+			for range test.waits {
+				source.errs = append(source.errs, &test.err)
+			}
+			n := p.start(&pigeon{}, func(c *Config) { c.Resolver = source })
+			p.publish(event("evt-001", "RESERVATION_REQUESTED"))
+			for _, wait := range test.waits {
+				elapse(time.Second + time.Duration(float64(wait)*(1+test.share)*float64(time.Second)))
+			}
+			if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.Rows == 0 {
+				t.Errorf("%+v: %v", e, err)
+			}
+			check.Is(t, n.Stop(), nil)
+			if len(source.asked) <= len(test.waits) {
+				t.Fatalf("asked %d times, want more than %d", len(source.asked), len(test.waits))
+			}
+			for i, wait := range test.waits {
+				took, want := source.asked[i+1].Sub(source.asked[i]), time.Duration(wait)*time.Second
+				most := time.Duration(test.share * float64(want))
+				if took < want-most || took > want+most+50*time.Millisecond {
+					t.Errorf("wait %d took %s, want %s, by %s more or less", i+1, took, want, most)
+				}
+			}
+		})
+	}
 }

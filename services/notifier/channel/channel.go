@@ -44,6 +44,9 @@ type Message struct {
 	// EventType is what happened.
 	EventType string
 
+	// FirstAttempt is when the first attempt to send the message began: the same in every attempt.
+	FirstAttempt time.Time
+
 	// ID identifies the message: the same in every try, and another for each user, channel and event. It is safe in
 	// headers, file names and URLs.
 	ID string
@@ -62,6 +65,9 @@ type Message struct {
 
 	// Template names the text.
 	Template string
+
+	// TimeZone is the user's zone by its IANA name. "" when nothing is known.
+	TimeZone string
 
 	// UserID is the user.
 	UserID string

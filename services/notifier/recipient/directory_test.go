@@ -30,7 +30,7 @@ func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.
 	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
+	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil)
 	check.OK(t, err)
 	return d, js
 }
@@ -154,9 +154,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 	}
 	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDirectory)
 	check.OK(t, err)
-	if left := stream.CachedInfo().State.Consumers; left != 0 {
-		t.Errorf("%d consumers are left", left)
-	}
+	check.Same(t, "consumers are left", stream.CachedInfo().State.Consumers, 0)
 }
 
 func TestDirectoryGet(t *testing.T) {
@@ -171,14 +169,12 @@ func TestDirectoryGet(t *testing.T) {
 	if _, found, err := d.Get(t.Context(), "CUSTOMER", "a/b"); found || err != nil {
 		t.Errorf("of another kind: %v %v", found, err)
 	}
-	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"user_id":5}`))))
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"opt_out":5}`))))
 	_, _, err = d.Get(t.Context(), "ADMIN", "broken")
 	if e, ok := errors.AsType[*recipient.Error](err); !ok || !e.Permanent || !errors.Is(err, contracts.ErrInvalid) {
 		t.Errorf("a broken record: %v", err)
 	}
-	if err := d.Put(t.Context(), contracts.Recipient{UserID: "u"}); !errors.Is(err, contracts.ErrInvalid) {
-		t.Errorf("an invalid one: %v", err)
-	}
+	check.Is(t, d.Put(t.Context(), contracts.Recipient{UserID: "u"}), contracts.ErrInvalid)
 }
 
 func TestCarriedRecipientsAreAll(t *testing.T) {

@@ -52,7 +52,9 @@ func TestForget(t *testing.T) {
 	all, err := ids(d.Resolve(ctx, recipient.Query{Scope: rules.ScopeAll, Type: "ADMIN"}))
 	check.OK(t, err)
 	check.Equal(t, []string{"ADMIN/root"}, all)
-	check.Is(t, check.Err(kv.Get(ctx, "ADMIN.ada")), jetstream.ErrKeyNotFound)
+	for _, key := range []string{"ADMIN.ada", "addresses.ADMIN.ada", "preferences.ADMIN.ada"} {
+		check.Is(t, check.Err(kv.Get(ctx, key)), jetstream.ErrKeyNotFound)
+	}
 	stream, err := js.Stream(ctx, "KV_"+contracts.BucketDirectory)
 	check.OK(t, err)
 	mark, err := stream.GetLastMsgForSubject(ctx, "$KV.directory.ADMIN.ada")
@@ -89,7 +91,7 @@ func TestForgetRemovesWhatComesBetween(t *testing.T) {
 		check.Is(t, other.SetAddress(context.WithoutCancel(ctx), "ADMIN", "root", "sms", "34"), nil)
 	})
 	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-		if f.FromClient && f.Subject == rootKey {
+		if f.FromClient && f.Subject == "$KV.directory.ADMIN.root" {
 			between()
 		}
 		return natstest.Relay

@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/services/notifier/internal/retryafter"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -40,6 +42,9 @@ type HTTPConfig struct {
 	// Client makes the requests. Defaults to one with a timeout of 30 seconds that follows no redirects.
 	Client *http.Client
 
+	// Logger gets what is wrong with recipients, at most one line a minute. Defaults to slog.Default().
+	Logger *slog.Logger
+
 	// RootCAs are the authorities that the service's certificate is checked against, unless Client is set. Defaults to the
 	// system's.
 	RootCAs *x509.CertPool
@@ -62,7 +67,13 @@ type HTTPConfig struct {
 //
 // where next is the cursor of the next page, and absent from the last one: an answer that was cut off is no JSON, so it
 // cannot be taken for the end. 429 and 5xx are tried again, after Retry-After; other answers are not.
-type HTTP struct{ cfg HTTPConfig }
+//
+// An invalid field of a recipient, but for the ids and opt-outs, counts as absent and is logged.
+type HTTP struct {
+	cfg    HTTPConfig
+	name   string // of the service in errors: its URL, without secrets
+	warner *warner
+}
 
 // NewHTTP returns the resolver.
 func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
@@ -80,7 +91,7 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 			},
 		}
 	}
-	return &HTTP{cfg: cfg}, nil
+	return &HTTP{cfg: cfg, name: redact.URL(cfg.URL), warner: newWarner(cfg.Logger)}, nil
 }
 
 // Close closes the connections that no request is using.
@@ -98,8 +109,8 @@ type pageRequest struct {
 }
 
 type pageAnswer struct {
-	Recipients []contracts.Recipient `json:"recipients"`
-	Next       string                `json:"next"`
+	Recipients []json.RawMessage `json:"recipients"`
+	Next       string            `json:"next"`
 }
 
 // Resolve implements [Resolver]. One request for each page; the next is made when the recipients of the last are taken.
@@ -116,13 +127,14 @@ func (h *HTTP) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipie
 				yield(contracts.Recipient{}, err)
 				return
 			}
-			for i, r := range page.Recipients {
-				err := r.Validate()
+			for i, data := range page.Recipients {
+				r, wrong, err := readProfile(data, contracts.Recipient{})
+				h.warner.ignored(ctx, r, wrong)
 				if err == nil && r.RecipientType != q.Type {
 					err = fmt.Errorf("it is a %s, want a %s", r.RecipientType, q.Type)
 				}
 				if err != nil {
-					yield(contracts.Recipient{}, permanent(fmt.Errorf("recipient %d of a page from %s: %w", i, h.cfg.URL, err)))
+					yield(contracts.Recipient{}, permanent(fmt.Errorf("recipient %d of a page from %s: %w", i, h.name, err)))
 					return
 				}
 				if !yield(r, nil) {
@@ -133,7 +145,7 @@ func (h *HTTP) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipie
 			case "":
 				return
 			case request.Cursor:
-				yield(contracts.Recipient{}, permanent(fmt.Errorf("%s names the same page as the next one", h.cfg.URL)))
+				yield(contracts.Recipient{}, permanent(fmt.Errorf("%s names the same page as the next one", h.name)))
 				return
 			}
 			request.Cursor = page.Next
@@ -148,7 +160,7 @@ func (h *HTTP) page(ctx context.Context, ask pageRequest) (page pageAnswer, err 
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.cfg.URL, bytes.NewReader(body))
 	if err != nil {
-		return page, permanent(err)
+		return page, permanent(redact.Error(err))
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
@@ -157,12 +169,12 @@ func (h *HTTP) page(ctx context.Context, ask pageRequest) (page pageAnswer, err 
 	}
 	response, err := h.cfg.Client.Do(request)
 	if err != nil {
-		return page, temporary(err)
+		return page, temporary(redact.Error(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return page, &Error{
-			Cause:      fmt.Errorf("%s answered %s", h.cfg.URL, response.Status),
+			Cause:      fmt.Errorf("%s answered %s", h.name, response.Status),
 			Permanent:  response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError,
 			RetryAfter: retryafter.Parse(response.Header, maxRetryAfter),
 		}
@@ -170,12 +182,12 @@ func (h *HTTP) page(ctx context.Context, ask pageRequest) (page pageAnswer, err 
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxPage+1))
 	switch {
 	case err != nil:
-		return page, temporary(fmt.Errorf("%s: %w: %w", h.cfg.URL, ErrIncomplete, err))
+		return page, temporary(fmt.Errorf("%s: %w: %w", h.name, ErrIncomplete, err))
 	case len(data) > maxPage:
-		return page, permanent(fmt.Errorf("%s answered a page of more than %d bytes: make pages smaller", h.cfg.URL, maxPage))
+		return page, permanent(fmt.Errorf("%s answered a page of more than %d bytes: make pages smaller", h.name, maxPage))
 	}
 	if err := json.Unmarshal(data, &page); err != nil {
-		return page, temporary(fmt.Errorf("%s: %w: %w", h.cfg.URL, ErrIncomplete, err))
+		return page, temporary(fmt.Errorf("%s: %w: %w", h.name, ErrIncomplete, err))
 	}
 	return page, nil
 }

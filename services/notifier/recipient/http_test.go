@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestHTTPReadsPageByPage(t *testing.T) {
 		if n < 3 {
 			next = fmt.Sprintf(`,"next":"p%d"`, n)
 		}
-		_, _ = w.Write(fmt.Appendf(nil, `{"recipients":[{"user_id":"u%d","recipient_type":"CUSTOMER"},{"user_id":"v%d","recipient_type":"CUSTOMER"}]%s}`, n, n, next))
+		_, _ = w.Write(fmt.Appendf(nil, `{"recipients":[{"user_id":"u%d","recipient_type":"CUSTOMER"},{"user_id":"v%d","recipient_type":"CUSTOMER","locale":5,"time_zone":"Mars"}]%s}`, n, n, next))
 	})
 	got, err := ids(h.Resolve(t.Context(), asked))
 	want := []string{"CUSTOMER/u1", "CUSTOMER/u2", "CUSTOMER/u3", "CUSTOMER/v1", "CUSTOMER/v2", "CUSTOMER/v3"}
@@ -72,17 +73,18 @@ func TestHTTPTakesNothingForTheEnd(t *testing.T) {
 		body      string
 		permanent bool
 	}{
-		"cut off":              {200, page, false},
-		"empty":                {200, "", false},
-		"another kind":         {200, `{"recipients":[{"user_id":"u","recipient_type":"ADMIN"}]}`, true},
-		"no user":              {200, `{"recipients":[{"recipient_type":"CUSTOMER"}]}`, true},
-		"the same page again":  {200, page + `,"next":"p"}`, true},
-		"too large":            {200, page + strings.Repeat(" ", 4<<20) + "}", true},
-		"away":                 {503, "", false},
-		"too many":             {429, "", false},
-		"not found":            {404, page + "}", true},
-		"moved":                {302, page + "}", true},
-		"accepted, not answer": {202, page + "}", true},
+		"cut off":                 {200, page, false},
+		"empty":                   {200, "", false},
+		"another kind":            {200, `{"recipients":[{"user_id":"u","recipient_type":"ADMIN"}]}`, true},
+		"an opt-out that is none": {200, `{"recipients":[{"user_id":"u","recipient_type":"CUSTOMER","opt_out":{"news":"email"}}]}`, true},
+		"no user":                 {200, `{"recipients":[{"recipient_type":"CUSTOMER"}]}`, true},
+		"the same page again":     {200, page + `,"next":"p"}`, true},
+		"too large":               {200, page + strings.Repeat(" ", 4<<20) + "}", true},
+		"away":                    {503, "", false},
+		"too many":                {429, "", false},
+		"not found":               {404, page + "}", true},
+		"moved":                   {302, page + "}", true},
+		"accepted, not answer":    {202, page + "}", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,6 +105,38 @@ func TestHTTPTakesNothingForTheEnd(t *testing.T) {
 				t.Errorf("the token is in %v", err)
 			}
 		})
+	}
+}
+
+// The URL may have a user, a password and a token: the service gets them, and no error has them.
+func TestHTTPKeepsItsSecrets(t *testing.T) {
+	t.Parallel()
+	answers := map[string]string{
+		"a status": "", "no JSON": "{", "another type": `{"recipients":[{"user_id":"u","recipient_type":"ADMIN"}]}`, "no end": `{"next":"a"}`,
+		"too much": strings.Repeat(" ", 5<<20),
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, ok := r.BasicAuth(); !ok || user != "hunter2svc" || password != "hunter2" || r.URL.Query().Get("key") != "hunter2" {
+			t.Errorf("%s %v", r.URL, r.Header)
+		}
+		answer := answers[r.URL.Path[1:]]
+		if answer == "" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer server.Close()
+	bases := map[string]string{"no connection": "127.0.0.1:1"}
+	for name := range answers {
+		bases[name] = strings.TrimPrefix(server.URL, "http://")
+	}
+	for name, base := range bases {
+		h, err := recipient.NewHTTP(recipient.HTTPConfig{URL: "http://hunter2svc:hunter2@" + base + "/" + url.PathEscape(name) + "?key=hunter2"})
+		check.OK(t, err)
+		if _, err = ids(h.Resolve(t.Context(), asked)); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), base) {
+			t.Errorf("%s: %v", name, err)
+		}
+		h.Close()
 	}
 }
 

@@ -61,7 +61,7 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			put(t, d, contracts.RecipientAdmin, "ada")
 			proxy := natstest.NewProxy(t, srv)
 			_, js := natstest.Connect(t, srv, proxy.Through())
-			through, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
+			through, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil)
 			check.OK(t, err)
 			proxy.Hit(func(f natstest.Frame) bool { return f.Subject == "$KV.directory.ADMIN.ada" }, fault, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -48,15 +48,11 @@ func TestRules(t *testing.T) {
 		},
 		contracts.RecipientCustomer: {Channels: []string{"inapp"}, Priority: contracts.UrgencyCritical, Scope: rules.ScopeUser},
 	}
-	if diff := cmp.Diff(want, r.For("RESERVATION_REQUESTED")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, r.For("RESERVATION_REQUESTED"))
 	admins := map[contracts.RecipientType]rules.Route{
 		contracts.RecipientAdmin: {Channels: []string{"inapp"}, Priority: contracts.UrgencyLow, Scope: rules.ScopeAll},
 	}
-	if diff := cmp.Diff(admins, r.For("WHATEVER")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, admins, r.For("WHATEVER"))
 	if got := r.Channels(); !slices.Equal(got, channels) {
 		t.Errorf("channels are %v", got)
 	}
@@ -127,9 +123,7 @@ line 21: events.Y is an alias: write it out`
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	if diff := cmp.Diff(want, err.Error()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, err.Error())
 	if all, ok := errors.AsType[*rules.Error](err); !ok || len(all.Mistakes) != 16 {
 		t.Errorf("%T", err)
 	}
@@ -180,4 +174,48 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%T", err)
 		}
 	})
+}
+
+func TestAnOrderOfChannels(t *testing.T) {
+	t.Parallel()
+	known := []string{"email", "inapp", "sms"}
+	r, err := rules.Parse([]byte(`
+version: 1
+events:
+  X:
+    CUSTOMER: {channels: [inapp], fallback_after: 10m, fallback: [email, sms]}
+    ADMIN: {fallback: [sms]}
+`), known)
+	check.OK(t, err)
+	route := r.For("X")["CUSTOMER"]
+	if route.FallbackAfter != 10*time.Minute || !slices.Equal(route.Fallback, []string{"email", "sms"}) ||
+		!slices.Equal(route.Starts(), []string{"inapp", "email"}) || !slices.Equal(r.For("X")["ADMIN"].Starts(), []string{"sms"}) ||
+		!slices.Equal(r.Channels(), known) {
+		t.Errorf("%+v, %v", route, r.Channels())
+	}
+	_, err = rules.Parse([]byte(`version: 1
+events:
+  X:
+    A: {channels: [inapp], fallback: [inapp]}
+    B: {channels: [inapp], fallback: [sms, sms]}
+    C: {channels: [inapp], fallback: [pigeon]}
+    D: {channels: [inapp], fallback_after: 10m}
+    E: {fallback: [sms], fallback_after: soon}
+    F: {fallback: [sms], fallback_after: 169h}
+    G: {fallback: []}
+    H: {priority: low}
+`), known)
+	if err == nil {
+		t.Fatal("mistakes are taken")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, want := range []string{
+		`line 4: events.X.A.fallback has "inapp", which channels has too`, `line 5: events.X.B.fallback has "sms" twice`,
+		`line 6: events.X.C.fallback has "pigeon"`, "line 7: events.X.D.fallback_after needs", "line 8: events.X.E.fallback_after is",
+		"line 9: events.X.F.fallback_after is", "line 10: events.X.G.fallback must", "line 11: events.X.H.channels is missing",
+	} {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Errorf("want %s in\n%s", want, err)
+		}
+	}
 }

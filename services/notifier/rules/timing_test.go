@@ -102,7 +102,5 @@ line 33: events.B.K9.digest.at has 0 times of day: want 1 to 24`
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	if diff := cmp.Diff(want, err.Error()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, err.Error())
 }

@@ -23,7 +23,7 @@ var digestText = sync.OnceValues(func() (*Set, error) {
 })
 
 // fallback returns the text for a message whose template there is not: digests have one.
-func fallback(m channel.Message) map[string]parts {
+func fallback(m channel.Message) texts {
 	if m.EventType != contracts.EventTypeDigest {
 		return nil
 	}

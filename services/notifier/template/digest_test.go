@@ -20,19 +20,22 @@ func TestADigestWithoutATemplate(t *testing.T) {
 	m := channel.Message{
 		EventType: "DIGEST", Template: "d.digest",
 		Payload: json.RawMessage(`{"count":7,"items":[
-			{"event_type":"X","created_at":"2000-01-01T00:00:00Z","payload":{"a":1}},{"event_type":"Y","created_at":"2000-01-01T01:00:00Z","payload":null}],"more":5}`),
+			{"event_type":"ORDER_CREATED","created_at":"2000-01-01T00:00:00Z","payload":{"a":1}},{"event_type":"Y","created_at":"2000-01-01T01:00:00Z","payload":null}],"more":5}`),
 	}
-	text, err := set.Render(m, "")
-	want := "- X, 2000-01-01T00:00:00Z\n- Y, 2000-01-01T01:00:00Z\nand 5 more\n"
+	text, err := set.Render(m, "email", "")
+	want := "- Order created, 2000-01-01 00:00 UTC\n- Y, 2000-01-01 01:00 UTC\nand 5 more\n"
 	if err != nil || text.Subject != "7 notifications" || text.Text != want {
 		t.Errorf("%q %q, %v", text.Subject, text.Text, err)
 	}
+	if text, err = set.Render(m, "sms", ""); err != nil || text.Text != "7 notifications" {
+		t.Errorf("%q, %v", text.Text, err)
+	}
 	m.Template = "c.digest"
-	if text, err = set.Render(m, ""); err != nil || text.Subject != "news" || text.Text != "1;;" {
+	if text, err = set.Render(m, "email", ""); err != nil || text.Subject != "news" || text.Text != "1;;" {
 		t.Errorf("%q %q, %v", text.Subject, text.Text, err)
 	}
 	m.EventType, m.Template = "X", "x"
-	if _, err = set.Render(m, ""); err == nil {
+	if _, err = set.Render(m, "email", ""); err == nil {
 		t.Error("what is no digest has a text")
 	}
 }

@@ -13,7 +13,13 @@ var (
 	ErrNotFound = errors.New("there is no such template")
 
 	// ErrTooLong is returned when a text would be longer than MaxText.
-	ErrTooLong = fmt.Errorf("the text has more than %d bytes", MaxText)
+	ErrTooLong = fmt.Errorf("the text, or a value in it, has more than %d bytes", MaxText)
+
+	// ErrTooManySteps is returned when a template takes more than MaxSteps.
+	ErrTooManySteps = fmt.Errorf("it takes more than %d steps: it loops, or calls itself", MaxSteps)
+
+	// ErrTooSlow is returned when a template takes more than MaxTime.
+	ErrTooSlow = fmt.Errorf("it takes longer than %s", MaxTime)
 )
 
 // Mistake is one thing that is wrong with a folder of templates.

@@ -1,13 +1,16 @@
 package template
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	html "html/template"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	text "text/template"
@@ -37,8 +40,12 @@ func Load(folder string, cfg Config) (*Set, error) {
 
 // Parse reads templates. The error is an [*Error] with every mistake of every file, unless the folder cannot be read.
 func Parse(folder fs.FS, cfg Config) (*Set, error) {
-	p := &parser{folder: folder, functions: map[string]any{"link": linker(cfg.LinkHosts), "path": path, inertName: inert}}
-	byName := map[string]map[string]parts{}
+	p := &parser{folder: folder, functions: boundedFunctions(), kinds: cfg.Channels}
+	p.functions["link"], p.functions["path"] = linker(cfg.LinkHosts), path
+	if p.kinds == nil {
+		p.kinds = map[string]Kind{"email": Mail, "sms": SMS, "webpush": Push}
+	}
+	byName := map[string]texts{}
 	entries, err := fs.ReadDir(folder, ".")
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the folder
@@ -56,7 +63,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 		p.errs.sort()
 		return nil, &p.errs
 	}
-	set := &Set{}
+	set := &Set{kinds: p.kinds}
 	set.byName.Store(&byName)
 	return set, nil
 }
@@ -74,98 +81,142 @@ type parser struct {
 	errs      Error
 	folder    fs.FS
 	functions map[string]any
+	kinds     map[string]Kind
 }
+
+// kind is that of a channel. What is not known shows what a mail does.
+func (p *parser) kind(channel string) Kind { return cmp.Or(p.kinds[channel], Mail) }
 
 func (p *parser) mistakef(file string, line int, format string, args ...any) {
 	p.errs.Mistakes = append(p.errs.Mistakes, Mistake{File: file, Line: line, Text: fmt.Sprintf(format, args...)})
 }
 
 // template reads the folder of one.
-func (p *parser) template(name string) map[string]parts {
+func (p *parser) template(name string) texts {
 	entries, err := fs.ReadDir(p.folder, name)
 	if err != nil {
 		p.mistakef(name, 0, "%v", err)
 		return nil
 	}
-	locales := map[string]parts{}
+	all := texts{}
 	for _, entry := range entries {
 		file := name + "/" + entry.Name()
 		tag, part, _ := strings.Cut(entry.Name(), ".")
+		if tag == "" {
+			continue
+		}
+		channel, its, found := strings.Cut(part, ".")
+		if found {
+			part = its
+		} else {
+			channel = ""
+		}
+		if wrong := p.misnamed(tag, channel, part, entry.IsDir()); wrong != "" {
+			p.mistakef(file, 0, "%s", wrong)
+			continue
+		}
 		locale := normalize(tag)
-		read := locales[locale]
+		read := all[locale][channel]
 		into := map[string]*executor{"subject": &read.subject, "txt": &read.text, "html": &read.html}[part]
 		switch {
-		case tag == "":
-			continue
-		case into == nil || entry.IsDir():
-			p.mistakef(file, 0, "want <locale>.subject, <locale>.txt or <locale>.html")
-		case !localeTag.MatchString(tag):
-			p.mistakef(file, 0, "%q is no locale: want a language tag such as en-GB, or default", tag)
-		case *into != nil:
-			p.mistakef(file, 0, "is there twice: case does not matter in a locale")
-		default:
+		case into == nil && read.push == nil:
+			read.push = p.push(file, p.read(file))
+		case into != nil && *into == nil:
 			*into = p.file(file, part == "html")
-			locales[locale] = read
+		default:
+			p.mistakef(file, 0, "is there twice: case does not matter in a locale")
+			continue
 		}
-	}
-	if _, ok := locales[defaultLocale]; !ok {
-		p.mistakef(name, 0, "default.subject and default.txt are missing")
-	}
-	for locale, read := range locales {
-		if read.subject == nil || read.text == nil {
-			p.mistakef(name, 0, "%s needs a subject and a txt", locale)
+		if all[locale] == nil {
+			all[locale] = map[string]parts{}
 		}
+		all[locale][channel] = read
 	}
-	return locales
+	p.complete(name, all)
+	return all
 }
 
-// file reads one part. It is never nil, so that a file with mistakes is not reported as missing, too.
-func (p *parser) file(name string, isHTML bool) executor {
-	broken := executor(text.New(name))
+// misnamed returns what is wrong with the name of a file, if anything.
+func (p *parser) misnamed(tag, channel, part string, isFolder bool) string {
+	kind, known := p.kinds[channel]
+	switch {
+	case isFolder, !slices.Contains([]string{"subject", "txt", "html", "json"}, part):
+		return "want <locale>.subject, <locale>.txt or <locale>.html, or <locale>.<channel> with one of these or .json"
+	case !localeTag.MatchString(tag):
+		return fmt.Sprintf("%q is no locale: want a language tag such as en-GB, or default", tag)
+	case channel != "" && !known:
+		return fmt.Sprintf("there is no channel %q: want %s", channel, strings.Join(slices.Sorted(maps.Keys(p.kinds)), ", "))
+	case part == "json" && kind != Push, part == "html" && channel != "" && kind != Mail:
+		return fmt.Sprintf("%s is not for %s", part, cmp.Or(channel, "all channels"))
+	}
+	return ""
+}
+
+// read reads a file, "" when that is a mistake.
+func (p *parser) read(name string) string {
 	file, err := p.folder.Open(name)
 	if err != nil {
 		p.mistakef(name, 0, "%v", err)
-		return broken
+		return ""
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
 	data, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
 	switch {
 	case err != nil:
 		p.mistakef(name, 0, "%v", err)
-		return broken
+		return ""
 	case len(data) > MaxFile:
 		p.mistakef(name, 0, "has more than %d bytes", MaxFile)
-		return broken
+		return ""
 	}
-	body := strings.TrimSuffix(string(data), "\n")
-	if isHTML {
-		return p.html(name, body, broken)
-	}
-	t, err := text.New(name).Option("missingkey=error").Funcs(p.functions).Parse(body)
-	if err != nil {
-		p.syntax(name, err)
-		return broken
-	}
-	for _, defined := range t.Templates() {
-		guard(defined.Root)
-	}
-	return t
+	return strings.TrimSuffix(string(data), "\n")
 }
 
-func (p *parser) html(name, body string, broken executor) executor {
-	t, err := html.New(name).Option("missingkey=error").Funcs(p.functions).Parse(body)
+// file reads one part. It is never nil, so that a file with mistakes is not reported as missing, too.
+func (p *parser) file(name string, isHTML bool) executor {
+	body := p.read(name)
+	if isHTML {
+		return p.html(name, body)
+	}
+	t := text.New(name).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: inert(string(mark))})
+	return p.parse(t, name, body)
+}
+
+// parse parses a template of plain text.
+func (p *parser) parse(t *text.Template, name, body string) executor {
+	parsed, err := t.Parse(body)
 	if err != nil {
 		p.syntax(name, err)
-		return broken
+		return t
+	}
+	defines := func(name string) bool { return parsed.Lookup(name) != nil }
+	for _, defined := range parsed.Templates() {
+		r := &review{parser: p, body: body, defines: defines, file: name, isMain: defined.Name() == name}
+		r.node(defined.Root, r.isMain)
+		stepped(defined.Root)
+	}
+	return parsed
+}
+
+func (p *parser) html(name, body string) executor {
+	t, err := html.New(name).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: inert(breaker)}).Parse(body)
+	if err != nil {
+		p.syntax(name, err)
+		return text.New(name)
 	}
 	for _, defined := range t.Templates() {
 		if defined.Tree != nil {
-			guard(defined.Tree.Root)
+			r := &review{parser: p, body: body, file: name, isMain: defined.Name() == name}
+			r.node(defined.Tree.Root, r.isMain)
+			stepped(defined.Tree.Root)
 		}
 	}
 	// The first execution finds out what is to be escaped how, and fails when that is unknown. What it prints, and that there
 	// is no payload, does not matter.
-	if err := t.Execute(&bounded{}, Data{}); err != nil {
+	if err := t.Execute(newBounded(), Data{}); err != nil {
+		if errors.Is(err, ErrTooManySteps) || errors.Is(err, ErrTooSlow) {
+			p.mistakef(name, 0, "%v", err)
+		}
 		if unsafe, ok := errors.AsType[*html.Error](err); ok {
 			line := unsafe.Line
 			if line == 0 && unsafe.Node != nil {

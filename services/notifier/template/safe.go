@@ -2,61 +2,81 @@ package template
 
 import (
 	"fmt"
+	"net/netip"
 	"net/url"
-	"reflect"
 	"regexp"
 	"strings"
-	"text/template/parse"
 	"unicode"
 )
 
 // Link is an address, or a part of one, that may stand in a text as it is.
 type Link string
 
-// breaker is invisible, and ends what mail programs take for a link.
-const breaker = "\u200b"
+const (
+	// breaker is invisible, and ends what mail programs take for a link.
+	breaker = "\u200b"
+
+	// mark stands in a text for what breaks links in the channel that the text is for. It is no character, and not in values.
+	mark = '\ufdd0'
+)
 
 var (
 	// hostDot is a dot, or what browsers take for one, before what could be a label of a host.
 	hostDot = regexp.MustCompile(`(\S)([.\x{3002}\x{ff0e}\x{ff61}])([\p{L}\p{N}])`)
 
-	// number is what has dots and is no host.
-	number = regexp.MustCompile(`^[+-]?[0-9]+([.,][0-9]+)*([eE][+-]?[0-9]+)?$`)
+	// host is what could be a host in a word: a dot before a label that begins with a letter and has another character. So prices,
+	// dates and "p.m." are none.
+	host = regexp.MustCompile(`\S[.\x{3002}\x{ff0e}\x{ff61}]\p{L}[\p{L}\p{M}\p{N}\p{Cf}_-]`)
+
+	// word is what a program that looks for links takes as a whole.
+	word = regexp.MustCompile(`\S+`)
 )
 
-// inert is put behind everything that a template prints: what it gets cannot become a link by itself, and has no control
-// characters but line breaks.
-func inert(value any) any {
-	if link, ok := value.(Link); ok {
-		return link
-	}
-	if value == nil {
-		return ""
-	}
-	if reflect.TypeOf(value).Kind() == reflect.Bool {
-		return value
-	}
-	text := fmt.Sprint(value)
-	if number.MatchString(text) && strings.Count(text, ".") < 2 {
-		return text
-	}
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n', r == '\t':
-			return r
-		case r == '\u2028', r == '\u2029', unicode.IsControl(r):
-			return ' '
-		case unicode.Is(unicode.Bidi_Control, r): // would show the text in another order than it is read
-			return -1
+// inert returns the function that is put behind what a template prints of events and users: that cannot become a link by itself,
+// since separator is in it, and has no control characters but line breaks.
+func inert(separator string) func(value any) (any, error) {
+	return func(value any) (any, error) {
+		switch value := value.(type) {
+		case Link, Plain, bool:
+			return value, nil
+		case nil:
+			return "", nil
 		}
-		return r
-	}, strings.ToValidUTF8(text, "\ufffd"))
-	text = strings.ReplaceAll(text, "://", ":"+breaker+"//")
+		text, err := short(fmt.Sprint(value))
+		if err != nil {
+			return "", err
+		}
+		text = strings.Map(func(r rune) rune {
+			switch {
+			case r == '\n', r == '\t':
+				return r
+			case r == '\u2028', r == '\u2029', unicode.IsControl(r):
+				return ' '
+			case r == mark, unicode.Is(unicode.Bidi_Control, r): // would show the text in another order than it is read
+				return -1
+			}
+			return r
+		}, strings.ToValidUTF8(text, "\ufffd"))
+		if separator == "" {
+			return text, nil
+		}
+		return word.ReplaceAllStringFunc(text, func(word string) string { return breakLinks(word, separator) }), nil
+	}
+}
+
+// breakLinks puts a separator into a word that could be a link.
+func breakLinks(word, separator string) string {
+	_, err := netip.ParseAddr(strings.Trim(word, ".,;:!?()"))
+	isLink := strings.Contains(word, "://") || host.MatchString(word) || err == nil && strings.Contains(word, ".")
+	if !isLink {
+		return word
+	}
+	word = strings.ReplaceAll(word, "://", ":"+separator+"//")
 	// Twice, because matches do not overlap: the label between two dots may be one character.
 	for range 2 {
-		text = hostDot.ReplaceAllString(text, "$1$2"+breaker+"$3")
+		word = hostDot.ReplaceAllString(word, "$1$2"+separator+"$3")
 	}
-	return text
+	return word
 }
 
 // oneLine is a text without line breaks, as headers want it, and without an end that nobody sees.
@@ -90,33 +110,7 @@ func linker(hosts []string) func(value any) Link {
 }
 
 // path returns one segment of a path, and nothing that could be more than that.
-func path(value any) Link {
-	return Link(strings.ReplaceAll(url.PathEscape(fmt.Sprint(value)), ".", "%2E"))
-}
-
-// guard puts the function behind every pipeline that prints.
-func guard(node parse.Node) {
-	switch n := node.(type) {
-	case *parse.ListNode:
-		if n == nil {
-			return
-		}
-		for _, child := range n.Nodes {
-			guard(child)
-		}
-	case *parse.ActionNode:
-		if len(n.Pipe.Decl) == 0 {
-			name := parse.NewIdentifier(inertName).SetPos(n.Pos)
-			n.Pipe.Cmds = append(n.Pipe.Cmds, &parse.CommandNode{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{name}})
-		}
-	case *parse.IfNode:
-		guard(n.List)
-		guard(n.ElseList)
-	case *parse.RangeNode:
-		guard(n.List)
-		guard(n.ElseList)
-	case *parse.WithNode:
-		guard(n.List)
-		guard(n.ElseList)
-	}
+func path(value any) (Link, error) {
+	segment, err := short(strings.NewReplacer(".", "%2E", ":", "%3A").Replace(url.PathEscape(fmt.Sprint(value))))
+	return Link(segment), err
 }

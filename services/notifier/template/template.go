@@ -2,10 +2,10 @@ package template
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -13,11 +13,19 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
 const (
-	// MaxText bounds each part of a text, in bytes.
+	// MaxText bounds each part of a text, and each value that goes into one, in bytes.
 	MaxText = 256 << 10
+
+	// MaxSteps bounds what a template does for one part: the texts and values that it prints, the turns of its loops and the
+	// templates that it calls.
+	MaxSteps = 20_000
+
+	// MaxTime bounds how long it takes for that.
+	MaxTime = 2 * time.Second
 
 	// maxSubject bounds subjects, in characters: more is not shown anywhere.
 	maxSubject = 200
@@ -25,34 +33,39 @@ const (
 
 // Config says what templates may do.
 type Config struct {
+	// Channels are the channels by name for which a text may have parts of their own, and what they show. Defaults to email, sms and
+	// webpush.
+	Channels map[string]Kind
+
 	// LinkHosts are the hosts, and their subdomains, that links out of payloads may lead to. Defaults to none.
 	LinkHosts []string
 }
 
 // Set is a folder of templates that has no mistakes. It may be used by many at once.
 type Set struct {
-	// byName has, for each name, the parts by locale.
-	byName atomic.Pointer[map[string]map[string]parts]
+	byName atomic.Pointer[map[string]texts]
+	kinds  map[string]Kind
 }
-
-// executor is a template of either kind.
-type executor interface {
-	Execute(w io.Writer, data any) error
-}
-
-// parts are one text in one locale. The HTML may be missing.
-type parts struct{ subject, text, html executor }
 
 // Text is what is said.
 type Text struct {
+	// Data is what the application gets with a push, JSON. nil is nothing.
+	Data json.RawMessage
+
 	// HTML is the content of Text for clients that show HTML. "" is none.
 	HTML string
 
-	// Subject is one line.
+	// Icon is the address of the picture of a push. "" is none.
+	Icon string
+
+	// Subject is one line. The text of an SMS may have none.
 	Subject string
 
 	// Text is plain.
 	Text string
+
+	// URL is the address that a push leads to. "" is none.
+	URL string
 }
 
 // Data is what a template is executed with.
@@ -60,7 +73,10 @@ type Data struct {
 	// Category is what the user can switch off.
 	Category string
 
-	// CreatedAt is when it was decided that the user is notified.
+	// Channel is the channel that the text is for.
+	Channel string
+
+	// CreatedAt is when it was decided that the user is notified, in the user's zone.
 	CreatedAt time.Time
 
 	// EventID is the event.
@@ -78,6 +94,9 @@ type Data struct {
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType string
 
+	// TimeZone is the user's by its IANA name. "" is that it is not known, and UTC is taken.
+	TimeZone string
+
 	// Unsubscribe is where the user can switch the category off. "" is nowhere.
 	Unsubscribe Link
 
@@ -88,30 +107,47 @@ type Data struct {
 // Names returns the names of all templates, in alphabetical order.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(*s.byName.Load())) }
 
-// Has reports whether there is a template of a name. There is one for the default locale then.
-func (s *Set) Has(name string) bool { return (*s.byName.Load())[name] != nil }
+// Has reports whether there is a template of a name, with all that some channels need. There is one for the default locale then.
+func (s *Set) Has(name string, channels ...string) bool {
+	all, found := (*s.byName.Load())[name]
+	for _, on := range channels {
+		if found {
+			_, found = all.find(defaultLocale, on, s.kind(on))
+		}
+	}
+	return found
+}
+
+// kind is that of a channel. What is not known shows what a mail does.
+func (s *Set) kind(on string) Kind { return cmp.Or(s.kinds[on], Mail) }
 
 // Become makes a set what another one is, for everybody who uses it: from the next text on.
 func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
-// Render makes the text of a message, by its template or, when it names none, by the one of its type of event. A
+// Render makes the text of a message for a channel, by its template or, when it names none, by the one of its type of event. A
 // digest that has no template is a plain list. unsubscribe is where the user can switch the category off, or "". The error
 // names the template and the line.
-func (s *Set) Render(m channel.Message, unsubscribe string) (Text, error) {
+func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 	name := m.Template
 	if name == "" {
 		name = m.EventType
 	}
-	locales := (*s.byName.Load())[name]
-	if locales == nil {
-		locales = fallback(m)
+	all := (*s.byName.Load())[name]
+	if all == nil {
+		all = fallback(m)
 	}
-	if locales == nil {
-		return Text{}, fmt.Errorf("template %q: %w", name, ErrNotFound)
+	kind := s.kind(on)
+	found, ok := all.find(m.Locale, on, kind)
+	if !ok {
+		return Text{}, fmt.Errorf("template %q for %s: %w", name, on, ErrNotFound)
+	}
+	at, err := schedule.In(m.TimeZone, m.CreatedAt)
+	if err != nil { // this machine does not know the zone
+		m.TimeZone, at = "", m.CreatedAt.UTC()
 	}
 	data := Data{
-		Category: m.Category, CreatedAt: m.CreatedAt, EventID: m.EventID, EventType: m.EventType, Locale: m.Locale,
-		RecipientType: string(m.RecipientType), Unsubscribe: Link(unsubscribe), UserID: m.UserID,
+		Category: m.Category, Channel: on, CreatedAt: at, EventID: m.EventID, EventType: m.EventType, Locale: m.Locale,
+		RecipientType: string(m.RecipientType), TimeZone: m.TimeZone, Unsubscribe: Link(unsubscribe), UserID: m.UserID,
 	}
 	if len(m.Payload) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(m.Payload))
@@ -120,47 +156,47 @@ func (s *Set) Render(m channel.Message, unsubscribe string) (Text, error) {
 			return Text{}, errors.New("the payload is not JSON")
 		}
 	}
-	return find(locales, m.Locale).render(data)
+	return found.render(kind, data)
 }
 
-// find returns the parts that fit a locale best.
-func find(locales map[string]parts, locale string) parts {
-	for tag := normalize(locale); tag != ""; {
-		if found, ok := locales[tag]; ok {
-			return found
+// render executes the parts that a channel shows.
+func (p parts) render(kind Kind, data Data) (text Text, err error) {
+	separator := ""
+	switch kind {
+	case Mail:
+		separator = breaker
+	case SMS:
+		separator = " " // what else breaks a link makes the message a longer one
+	case Push:
+		if p.push != nil {
+			p.subject, p.text = cmp.Or(p.push.title, p.subject), cmp.Or(p.push.body, p.text)
+			err = p.push.render(&text, data)
 		}
-		tag = tag[:max(0, strings.LastIndexByte(tag, '-'))]
 	}
-	return locales[defaultLocale]
-}
-
-// normalize writes a tag as files are found by: case does not matter.
-func normalize(locale string) string { return strings.ToLower(strings.ReplaceAll(locale, "_", "-")) }
-
-func (p parts) render(data Data) (text Text, err error) {
 	for _, part := range []struct {
 		into     *string
 		executor executor
-	}{{&text.Subject, p.subject}, {&text.Text, p.text}, {&text.HTML, p.html}} {
-		if part.executor == nil {
-			continue
+	}{{&text.Subject, p.subject}, {&text.Text, p.text}} {
+		if part.executor != nil && err == nil {
+			*part.into, err = execute(part.executor, data)
+			*part.into = strings.ReplaceAll(*part.into, string(mark), separator)
 		}
-		var out bounded
-		if err := part.executor.Execute(&out, data); err != nil {
-			return Text{}, err
-		}
-		*part.into = out.String()
 	}
 	text.Subject = oneLine(text.Subject)
+	if kind == Mail && p.html != nil && err == nil {
+		text.HTML, err = execute(p.html, data)
+	}
+	if err != nil {
+		return Text{}, err
+	}
 	return text, nil
 }
 
-// bounded is a buffer that takes no more than MaxText bytes.
-type bounded struct{ bytes.Buffer }
-
-func (b *bounded) Write(data []byte) (int, error) {
-	if b.Len()+len(data) > MaxText {
-		return 0, ErrTooLong
+// execute returns what a template makes.
+func execute(e executor, data Data) (string, error) {
+	out := newBounded()
+	if err := e.Execute(out, data); err != nil {
+		return "", named(e, err)
 	}
-	return b.Buffer.Write(data) //nolint:wrapcheck // it has none
+	return out.String(), nil
 }

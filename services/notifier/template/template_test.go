@@ -3,6 +3,7 @@ package template_test
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,7 +41,7 @@ func parse(t *testing.T, texts map[string]string) *template.Set {
 func one(t *testing.T, text, payload string) (template.Text, error) {
 	t.Helper()
 	set := parse(t, map[string]string{"x/default.subject": text, "x/default.txt": text, "x/default.html": "<p>" + text + "</p>"})
-	return set.Render(channel.Message{Template: "x", Payload: json.RawMessage(payload)}, "https://n.example/u?t=1")
+	return set.Render(channel.Message{Template: "x", Payload: json.RawMessage(payload)}, "email", "https://n.example/u?t=1")
 }
 
 func TestRender(t *testing.T) {
@@ -56,7 +57,7 @@ func TestRender(t *testing.T) {
 		EventType: "X", Payload: json.RawMessage(`{"guests":4,"at":{"time":"19:30"},"price":12345678901234567.50}`),
 		Template: "reservation.requested", UserID: "ada",
 	}
-	got, err := set.Render(m, "https://n.example/u?t=a.b&c=d")
+	got, err := set.Render(m, "email", "https://n.example/u?t=a.b&c=d")
 	want := template.Text{
 		Subject: "Table for 4", Text: "ada: X 19:30 12345678901234567.50",
 		HTML: `<b>4</b> <a href="https://n.example/u?t=a.b&amp;c=d">stop</a>`,
@@ -65,11 +66,11 @@ func TestRender(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	m.Template = ""
-	if got, err := set.Render(m, ""); err != nil || got.Subject != "by type" {
+	if got, err := set.Render(m, "email", ""); err != nil || got.Subject != "by type" {
 		t.Errorf("by type of event: %+v %v", got, err)
 	}
 	m.Template = "nobody"
-	if _, err := set.Render(m, ""); !errors.Is(err, template.ErrNotFound) {
+	if _, err := set.Render(m, "email", ""); !errors.Is(err, template.ErrNotFound) {
 		t.Errorf("none: %v", err)
 	}
 	if diff := cmp.Diff([]string{"X", "reservation.requested"}, set.Names()); diff != "" || !set.Has("X") || set.Has("Y") {
@@ -88,7 +89,7 @@ func TestLocalesFallBack(t *testing.T) {
 		"": "default", "fr": "default", "en": "en", "EN": "en", "en-gb": "en-GB", "en_GB": "en-GB", "en-US": "en", "en-GB-oed": "en-GB",
 		"he-IL": "he", "zh": "default", "zh-Hant-TW": "zh-Hant", "-": "default", "en-": "en", "--x": "default", "default": "default",
 	} {
-		if got, err := set.Render(channel.Message{Template: "x", Locale: locale}, ""); err != nil || got.Subject != want {
+		if got, err := set.Render(channel.Message{Template: "x", Locale: locale}, "email", ""); err != nil || got.Subject != want {
 			t.Errorf("%q is notified in %s, want %s (%v)", locale, got.Subject, want, err)
 		}
 	}
@@ -139,7 +140,7 @@ func TestAddressesOutOfPayloadsAreDead(t *testing.T) {
 		"x/default.html": `<a href="{{.Payload.v}}">a</a><img src="{{.Payload.v}}"><a href="https://ours.example/{{.Payload.v}}">b</a>`,
 	})
 	for _, evil := range []string{"https://evil.example/x", "//evil.example/x", "javascript:alert(1)"} {
-		got, err := set.Render(channel.Message{Template: "x", Payload: json.RawMessage(`{"v":"` + evil + `"}`)}, "")
+		got, err := set.Render(channel.Message{Template: "x", Payload: json.RawMessage(`{"v":"` + evil + `"}`)}, "email", "")
 		if err != nil || strings.Contains(got.HTML, "evil.example") || strings.Contains(got.HTML, `"javascript`) {
 			t.Errorf("%s: %s (%v)", evil, got.HTML, err)
 		}
@@ -184,6 +185,54 @@ func TestWhatCannotBeRendered(t *testing.T) {
 	got, err := one(t, "{{.Payload.v}}", `{"v":"`+strings.Repeat("é", 5000)+`"}`)
 	if runes := []rune(got.Subject); err != nil || len(runes) != 200 {
 		t.Errorf("the subject has %d characters (%v)", len([]rune(got.Subject)), err)
+	}
+}
+
+// A template can neither run for ever nor make a text without end, in any of its parts, and hurts no other template.
+func TestTemplatesAreBounded(t *testing.T) {
+	t.Parallel()
+	const loop = `{{define "a"}}{{template "b" .}}{{template "b" .}}{{end}}{{define "b"}}{{template "a" .}}{{end}}`
+	double := `{{$x := "0123456789"}}` + strings.Repeat(`{{$x = F $x $x}}`, 40)
+	for name, text := range map[string]string{
+		"a loop":               `{{range 1000000000000}}{{end}}`,
+		"a loop of a payload":  `{{range .Payload.list}}{{range $.Payload.list}}{{range $.Payload.list}}{{if .}}{{end}}{{end}}{{end}}{{end}}`,
+		"loops in loops":       `{{range 10000}}{{range 10000}}{{range 10000}}{{$_ := .}}{{end}}{{end}}{{end}}`,
+		"a recursion":          loop + `{{template "a" 1}}`,
+		"a long text":          `{{range 9000}}0123456789012345678901234567890123456789{{end}}`,
+		"a width":              `{{printf "%1000000d" 1}}`,
+		"a width as a value":   `{{printf "%*d" 1000000 1}}`,
+		"many widths":          `{{printf "` + strings.Repeat("%999d", 10_000) + `" 1}}`,
+		"a value often":        `{{printf "` + strings.Repeat("%[1]s", 10_000) + `" .Payload.text}}`,
+		"doubled by printf":    strings.ReplaceAll(double, "F", `printf "%s%s"`),
+		"doubled by print":     strings.ReplaceAll(double, "F", "print"),
+		"doubled by println":   strings.ReplaceAll(double, "F", "println"),
+		"escaped again":        `{{$x := "<>&"}}` + strings.Repeat(`{{$x = js $x}}`, 40),
+		"a value that is long": `{{if .Payload.huge}}{{.Payload.huge}}{{end}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := "[0" + strings.Repeat(",0", 9999) + "]"
+			payload := json.RawMessage(`{"list":` + list + `,"text":"` + strings.Repeat("x", 10_000) + `","huge":"` + strings.Repeat("x", template.MaxText+1) + `"}`)
+			good := map[string]string{"good/default.subject": "good", "good/default.txt": "good"}
+			for _, part := range []string{"subject", "txt", "html"} {
+				texts := map[string]string{"x/default.subject": "", "x/default.txt": ""}
+				maps.Copy(texts, good)
+				texts["x/default."+part] = text
+				set, err := template.Parse(files(texts), template.Config{})
+				if err == nil {
+					_, err = set.Render(channel.Message{Template: "x", Payload: payload}, "email", "")
+				}
+				if err == nil || !strings.Contains(err.Error(), "more than") || !strings.Contains(err.Error(), "x/default."+part) {
+					t.Errorf("%s: %v", part, err)
+				}
+				if set == nil {
+					continue
+				}
+				if got, err := set.Render(channel.Message{Template: "good"}, "email", ""); err != nil || got.Text != "good" {
+					t.Errorf("the other template: %+v %v", got, err)
+				}
+			}
+		})
 	}
 }
 
@@ -254,7 +303,11 @@ func FuzzRender(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		got, err := set.Render(channel.Message{Template: "x", Payload: payload}, "")
+		sms, err := set.Render(channel.Message{Template: "x", Payload: payload}, "sms", "")
+		if strings.ContainsRune(sms.Text, '\ufdd0') || strings.Contains(sms.Text, "://") || err == nil && sms.HTML != "" {
+			t.Errorf("%+v", sms)
+		}
+		got, err := set.Render(channel.Message{Template: "x", Payload: payload}, "email", "")
 		if errors.Is(err, template.ErrTooLong) {
 			return
 		}

@@ -20,7 +20,7 @@ func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Te
 	msg.AddToMailAddress(to)
 	msg.SetMessageIDWithValue(m.ID + "@" + e.from.Address[strings.LastIndexByte(e.from.Address, '@')+1:])
 	msg.SetBoundary(boundary(text))
-	msg.SetDateWithValue(m.CreatedAt)
+	msg.SetDateWithValue(m.FirstAttempt) // filters distrust a mail that is older than its way explains
 	msg.Subject(text.Subject)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: nobody's out-of-office answers it
 	if unsubscribe != "" {

@@ -55,9 +55,6 @@ func (e *Email) dial(ctx context.Context) (*conn, error) {
 			return dialed, nil
 		}),
 	}
-	if e.cfg.Hello != "" {
-		options = append(options, mail.WithHELO(e.cfg.Hello))
-	}
 	if e.cfg.User != "" {
 		options = append(options, mail.WithSMTPAuth(mail.SMTPAuthAutoDiscover), mail.WithUsername(e.cfg.User), mail.WithPassword(e.cfg.Password))
 	}

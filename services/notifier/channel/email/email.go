@@ -43,9 +43,6 @@ type Config struct {
 	// From is the sender, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
 	From string
 
-	// Hello is the name by which the server is greeted. Defaults to the machine's.
-	Hello string
-
 	// IdleTimeout is how long an unused connection is kept. Defaults to 30 seconds.
 	IdleTimeout time.Duration
 
@@ -141,7 +138,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 		return channel.Receipt{}, e.fail(channel.KindBounced, 0, err.Error(), nil)
 	}
 	unsubscribe := e.cfg.Unsubscribe(m)
-	text, err := e.cfg.Templates.Render(m, unsubscribe)
+	text, err := e.cfg.Templates.Render(m, e.cfg.Name, unsubscribe)
 	if err != nil {
 		kind := channel.KindRejected
 		if errors.Is(err, template.ErrNotFound) {

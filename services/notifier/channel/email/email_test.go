@@ -144,9 +144,7 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 		}
 	}
 	letters, _ := p.taken()
-	if len(letters) != sent {
-		t.Errorf("%d mails, want %d", len(letters), sent)
-	}
+	check.Same(t, "mails", len(letters), sent)
 	for _, l := range letters {
 		header, _ := read(t, l.raw)
 		if header.Get("Bcc") != "" || header.Get("Subject") == "" || l.to != "ada@example.org" {
@@ -202,7 +200,7 @@ func FuzzCompose(f *testing.F) {
 			t.Skip()
 		}
 		m := message(func(m *channel.Message) { m.Payload = payload })
-		rendered, err := set.Render(m, "")
+		rendered, err := set.Render(m, "email", "")
 		if err != nil {
 			t.Skip()
 		}

@@ -72,9 +72,7 @@ func TestReplies(t *testing.T) {
 		})
 	}
 	for enhanced, want := range map[string]channel.Kind{"5.1.7": channel.KindMisconfigured, "5.1.8": channel.KindMisconfigured, "5.1.10": channel.KindBounced} {
-		if got := judge(mail.ErrSMTPRcptTo, 550, enhanced); got != want {
-			t.Errorf("%s: %s, want %s", enhanced, got, want)
-		}
+		check.Same(t, enhanced, judge(mail.ErrSMTPRcptTo, 550, enhanced), want)
 	}
 }
 

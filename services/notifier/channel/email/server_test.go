@@ -182,7 +182,7 @@ func (p *post) client(mutate ...func(*Config)) *Email {
 
 func message(mutate ...func(*channel.Message)) channel.Message {
 	m := channel.Message{
-		Address: "ada@example.org", Attempt: 1, CreatedAt: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), EventID: "evt-001",
+		Address: "ada@example.org", Attempt: 1, CreatedAt: time.Date(2026, 11, 17, 18, 0, 0, 0, time.UTC), FirstAttempt: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), EventID: "evt-001",
 		EventType: "X", ID: "ntf_1", Template: "x", UserID: "ada",
 	}
 	for _, f := range mutate {

@@ -98,7 +98,7 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if m.Address == "" {
 		return channel.Receipt{}, g.fail(channel.KindNoAddress, "", nil)
 	}
-	text, err := g.cfg.Templates.Render(m, g.cfg.Unsubscribe(m))
+	text, err := g.cfg.Templates.Render(m, g.cfg.Name, g.cfg.Unsubscribe(m))
 	if err != nil {
 		kind := channel.KindRejected
 		if errors.Is(err, template.ErrNotFound) {

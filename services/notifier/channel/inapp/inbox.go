@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,6 +90,9 @@ type Item struct {
 type Config struct {
 	// Keep is how long items are kept, in whole seconds. Defaults to 90 days.
 	Keep time.Duration
+
+	// Unreadable is called with each item that lists leave out because it cannot be read. Defaults to nothing.
+	Unreadable func(ctx context.Context, r kvrecord.Record, err error)
 }
 
 // Inbox is the bucket of items, and the channel into it. It may be used by many at once.
@@ -103,6 +107,9 @@ var _ channel.Channel = (*Inbox)(nil)
 // Open binds the bucket. records stays the caller's to close. One round trip.
 func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, cfg Config) (*Inbox, error) {
 	cfg.Keep = cmp.Or(cfg.Keep, 90*24*time.Hour)
+	if cfg.Unreadable == nil {
+		cfg.Unreadable = func(context.Context, kvrecord.Record, error) {}
+	}
 	if cfg.Keep < time.Second || cfg.Keep%time.Second != 0 {
 		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least 1s", cfg.Keep)
 	}
@@ -216,4 +223,54 @@ func (b *Inbox) subjectOf(kind contracts.RecipientType, userID, eventID string) 
 		return "", fmt.Errorf("inapp: %w", err)
 	}
 	return b.records.Key(key), nil
+}
+
+// markedAtOnce is how many unread items MarkAll takes in one go, when none are named.
+const markedAtOnce = 1000
+
+// MarkAny is Mark for an item of any kind of recipient, when kind is "": the first that the user has. It reads the whole
+// inbox then.
+func (b *Inbox) MarkAny(ctx context.Context, kind contracts.RecipientType, userID, eventID string, state State) (Item, error) {
+	if kind != "" {
+		return b.Mark(ctx, kind, userID, eventID, state)
+	}
+	for item, err := range b.items(ctx, "", userID) {
+		if err != nil {
+			return Item{}, err
+		}
+		if item.EventID == eventID {
+			return b.Mark(ctx, item.RecipientType, userID, eventID, state)
+		}
+	}
+	return Item{}, fmt.Errorf("inapp: %w", ErrNotFound)
+}
+
+// MarkAll puts the items of events into a state, or, when events is empty, all that are unread, and returns how many it
+// has changed. Those that are not there are left out. Two round trips for each.
+func (b *Inbox) MarkAll(ctx context.Context, kind contracts.RecipientType, userID string, events []string, state State) (int, error) {
+	changed := 0
+	for {
+		var items []Item
+		for item, err := range b.items(ctx, kind, userID) {
+			if err != nil {
+				return changed, err
+			}
+			if item.State == state || len(events) > 0 && !slices.Contains(events, item.EventID) || len(events) == 0 && item.State != Unread {
+				continue
+			}
+			if items = append(items, item); len(items) == markedAtOnce {
+				break
+			}
+		}
+		for _, item := range items {
+			_, err := b.Mark(ctx, item.RecipientType, userID, item.EventID, state)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return changed, err
+			}
+			changed++
+		}
+		if len(items) < markedAtOnce {
+			return changed, nil
+		}
+	}
 }

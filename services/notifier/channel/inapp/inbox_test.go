@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -111,12 +115,8 @@ func TestMarksDoNotGetLost(t *testing.T) {
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	b, js := open(t, natstest.Server(t), inapp.Config{})
-	if _, err := b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read); !errors.Is(err, inapp.ErrNotFound) {
-		t.Errorf("%v", err)
-	}
-	if _, err := b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen"); !errors.Is(err, inapp.ErrState) {
-		t.Errorf("%v", err)
-	}
+	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
+	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen")), inapp.ErrState)
 	if _, err := b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1}); err == nil {
 		t.Error("a negative limit was accepted")
 	}
@@ -161,3 +161,129 @@ func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 
 // elapse lets fake time pass.
 func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+
+// One item that cannot be read hides no other, and is reported.
+func TestAnUnreadableItem(t *testing.T) {
+	t.Parallel()
+	reported := ""
+	b, js := open(t, natstest.Server(t), inapp.Config{Unreadable: func(_ context.Context, r kvrecord.Record, _ error) { reported = r.Subject }})
+	for _, event := range []string{"a", "b", "c"} {
+		send(t, b, message("ada", event, time.Now()))
+	}
+	key, err := contracts.InboxKey("CUSTOMER", "ada", "b")
+	check.OK(t, err)
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.inbox."+key, []byte("{"))))
+	page, err := b.Page(t.Context(), "", "ada", inapp.ListOptions{})
+	if err != nil || len(page.Items) != 2 || page.Counts.Unread != 2 || reported != "$KV.inbox."+key {
+		t.Errorf("%+v, %v; reported %q", page, err, reported)
+	}
+}
+
+// However many read their inboxes at once, each gets an answer, and the server keeps nothing for them.
+func TestManyReadersAtOnce(t *testing.T) {
+	t.Parallel()
+	b, js := open(t, natstest.Server(t), inapp.Config{})
+	const readers = 1000
+	for i := range readers {
+		send(t, b, message(fmt.Sprint("user-", i), "a", time.Now()))
+	}
+	var all sync.WaitGroup
+	var failed atomic.Int64
+	for i := range readers {
+		all.Go(func() {
+			page, err := b.Page(t.Context(), "", fmt.Sprint("user-", i), inapp.ListOptions{})
+			if err != nil || len(page.Items) != 1 {
+				failed.Add(1)
+				t.Logf("%d items, %v", len(page.Items), err)
+			}
+		})
+	}
+	all.Wait()
+	stream, err := js.Stream(t.Context(), "KV_inbox")
+	check.OK(t, err)
+	if n := stream.CachedInfo().State.Consumers; failed.Load() > 0 || n > 0 {
+		t.Errorf("%d of %d readings failed, %d consumers are left", failed.Load(), readers, n)
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// told wants the next items of a feed.
+func told(t *testing.T, f *inapp.Feed, want ...string) {
+	t.Helper()
+	for _, id := range want {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		item, err := f.Next(ctx)
+		cancel()
+		if err != nil || item.EventID != id {
+			t.Fatalf("told of %q, %v; want %s", item.EventID, err, id)
+		}
+	}
+}
+
+// quietly wants that there is nothing to tell.
+func quietly(t *testing.T, f *inapp.Feed, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if item, err := f.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("told of %+v, %v; want nothing", item, err)
+	}
+}
+
+// through is an inbox whose connection goes through a proxy.
+func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox {
+	t.Helper()
+	_, js := natstest.Connect(t, srv, p.Through(), nats.ReconnectWait(time.Second))
+	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{})
+	check.OK(t, err)
+	return b
+}
+
+// A feed that was cut off delivers the changes of that time once when it is connected again, however often its reader stops
+// waiting meanwhile. It also delivers the changes after a restart of the server.
+func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, _ := open(t, srv, inapp.Config{})
+		p := natstest.NewProxy(t, srv)
+		f, err := through(t, p, srv).Follow(t.Context(), "CUSTOMER", "u", 0)
+		check.OK(t, err)
+		defer f.Close()
+		send(t, b, message("u", "before", time.Now()))
+		told(t, f, "before")
+		p.Cut()
+		send(t, b, message("u", "meanwhile", time.Now()))
+		send(t, b, message("other", "not-mine", time.Now()))
+		p.Slow(time.Second)
+		p.Heal()
+		for range 300 { // heartbeats, in the middle of which it is connected again
+			quietly(t, f, 100*time.Millisecond)
+		}
+		p.Slow(0)
+		told(t, f, "meanwhile")
+		quietly(t, f, time.Minute)
+		check.OK(t, srv.Restart(t.Context()))
+		elapse(10 * time.Second)
+		send(t, b, message("u", "after", time.Now()))
+		told(t, f, "after")
+		quietly(t, f, time.Minute)
+	})
+}
+
+// A feed that nobody reads for long drops what it cannot hold, and reads it again.
+func TestFeedThatIsReadSlowlyMissesNothing(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, _ := open(t, srv, inapp.Config{})
+		f, err := through(t, natstest.NewProxy(t, srv), srv).Follow(t.Context(), "CUSTOMER", "u", 0)
+		check.OK(t, err)
+		defer f.Close()
+		var want []string
+		for i := range 600 { // more than twice what it holds
+			want = append(want, fmt.Sprintf("e%03d", i))
+			send(t, b, message("u", want[i], time.Now()))
+		}
+		elapse(time.Second) // all have come, or were dropped
+		told(t, f, want...)
+		quietly(t, f, time.Minute)
+	})
+}

@@ -132,7 +132,7 @@ func keysOf(kind contracts.RecipientType, userID string) (string, error) {
 }
 
 // items yields the items of a user, in no particular order. Any replica may answer, so what was written a moment ago may be
-// missing. One round trip for each 100,000 keys, and one for each 512 items.
+// missing. An item that cannot be read is left out. One round trip for each 100,000 keys, and one for each 512 items.
 func (b *Inbox) items(ctx context.Context, kind contracts.RecipientType, userID string) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		keys, err := keysOf(kind, userID)
@@ -170,7 +170,11 @@ func (b *Inbox) yieldEach(ctx context.Context, subjects []string, yield func(Ite
 			continue
 		}
 		item, err := decode(r.Subject, r.Data, r.Revision)
-		if !yield(item, err) || err != nil {
+		if err != nil { // the others are read all the same
+			b.cfg.Unreadable(ctx, r, err)
+			continue
+		}
+		if !yield(item, nil) {
 			return false
 		}
 	}

@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 	for status, want := range map[int]channel.Kind{
 		200: "", 201: "", 202: "", 204: "",
 		300: channel.KindUnavailable, 304: channel.KindUnavailable, 307: channel.KindUnavailable,
-		400: channel.KindRejected, 413: channel.KindRejected, 415: channel.KindRejected, 422: channel.KindRejected,
+		400: channel.KindUnavailable, 409: channel.KindUnavailable, 413: channel.KindUnavailable, 415: channel.KindUnavailable, 422: channel.KindUnavailable,
 		401: channel.KindUnavailable, 403: channel.KindUnavailable, 404: channel.KindUnavailable, 405: channel.KindUnavailable,
 		408: channel.KindUnavailable, 410: channel.KindGone, 425: channel.KindUnavailable, 429: channel.KindRateLimited,
 		500: channel.KindUnknown, 501: channel.KindUnavailable, 502: channel.KindUnknown, 503: channel.KindUnavailable, 504: channel.KindTimeout,
@@ -190,9 +190,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	if _, err := w.Send(t.Context(), message(srv.URL)); failure(t, err).Status != http.StatusPermanentRedirect {
 		t.Error(err)
 	}
-	if len(calls) != 0 {
-		t.Error("followed")
-	}
+	check.Same(t, "calls", len(calls), 0)
 }
 
 func TestWhereItDoesNotGo(t *testing.T) {
@@ -226,9 +224,7 @@ func TestWhereItDoesNotGo(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if len(calls) != 0 {
-		t.Error("something was called")
-	}
+	check.Same(t, "calls", len(calls), 0)
 	insecure := newWebhook(t, srv, func(c *Config) { c.AllowHTTP = true })
 	if _, err := insecure.Send(t.Context(), message(plain.URL)); err != nil {
 		t.Errorf("what is allowed: %v", err)
@@ -284,9 +280,7 @@ func TestNoAnswer(t *testing.T) {
 		strings.Contains(err.Error(), "sesame") {
 		t.Errorf("nobody there: %v", err)
 	}
-	if len(calls) != 0 {
-		t.Error("something was called")
-	}
+	check.Same(t, "calls", len(calls), 0)
 }
 
 // An answer without end is not read to the end.
@@ -318,4 +312,24 @@ func FuzzEndpoint(f *testing.F) {
 			t.Error("nothing signs it")
 		}
 	})
+}
+
+// An endpoint that accepts a message, and then sends the body of its answer byte by byte, does not keep its caller: the status counts.
+func TestABodyThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	srv, _ := endpoint(t, func(rw http.ResponseWriter, r *http.Request) {
+		for http.NewResponseController(rw).Flush() == nil && r.Context().Err() == nil {
+			_, _ = rw.Write([]byte("x"))
+			select {
+			case <-r.Context().Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	receipt, err := newWebhook(t, srv).Send(ctx, message(srv.URL))
+	if err != nil || !receipt.Delivered || ctx.Err() != nil {
+		t.Errorf("%+v, %v; the call: %v", receipt, err, ctx.Err())
+	}
 }

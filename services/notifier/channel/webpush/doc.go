@@ -8,7 +8,10 @@
 // What the browser's service worker gets is JSON; the id is the same in every try, and is meant for the notification's tag,
 // so that a second one takes the place of the first:
 //
-//	{"id":"ntf_…","title":"…","body":"…","event_id":"…","event_type":"…"}
+//	{"id":"ntf_…","title":"…","body":"…","event_id":"…","event_type":"…","url":"…","icon":"…","data":…}
+//
+// url, icon and data are there if the template has them, see the package template. A body that is too long is cut; data that does not
+// fit is an error.
 //
 // The message's id is also its Topic: a push service that holds a first one back replaces it by the second. A subscription that
 // is not there any more, 404 or 410, is gone.

@@ -28,6 +28,9 @@ import (
 // Name is the channel's name, unless it is given another.
 const Name = "webpush"
 
+// keep is how long push services keep what they cannot deliver.
+const keep = 28 * 24 * time.Hour
+
 // Config says how browsers are reached.
 type Config struct {
 	// AllowHTTP permits push services without TLS. Defaults to false.
@@ -48,10 +51,7 @@ type Config struct {
 	// Subject is whom push services turn to: a mailto: or https: URL. Required.
 	Subject string
 
-	// TTL is how long push services keep what they cannot deliver, in whole seconds. Defaults to 4 weeks.
-	TTL time.Duration
-
-	// Templates make the texts: the subject is the title, the text the body. Required.
+	// Templates make the texts: the subject is the title, the text the body, unless a file of JSON has others. Required.
 	Templates *template.Set
 }
 
@@ -67,13 +67,9 @@ var _ channel.Channel = (*WebPush)(nil)
 // New returns the channel. Close it after its last use.
 func New(cfg Config) (*WebPush, error) {
 	cfg.Name = cmp.Or(cfg.Name, Name)
-	cfg.TTL = cmp.Or(cfg.TTL, 28*24*time.Hour)
 	var errs []error
 	if !strings.HasPrefix(cfg.Subject, "mailto:") && !strings.HasPrefix(cfg.Subject, "https://") {
 		errs = append(errs, fmt.Errorf("webpush: Subject is %q: want a mailto: or https: URL", cfg.Subject))
-	}
-	if cfg.TTL < 0 || cfg.TTL%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("webpush: TTL is %s: want whole seconds", cfg.TTL))
 	}
 	if cfg.Templates == nil {
 		errs = append(errs, errors.New("webpush: Templates are missing"))
@@ -86,7 +82,8 @@ func New(cfg Config) (*WebPush, error) {
 		return nil, errors.Join(errs...)
 	}
 	return &WebPush{cfg: cfg, signer: signer, client: post.New(post.Config{
-		AllowHTTP: cfg.AllowHTTP, Channel: cfg.Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks}, RootCAs: cfg.RootCAs,
+		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: cfg.Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
+		RootCAs: cfg.RootCAs,
 	})}, nil
 }
 
@@ -108,7 +105,7 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if err != nil {
 		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error(), nil)
 	}
-	text, err := w.cfg.Templates.Render(m, "")
+	text, err := w.cfg.Templates.Render(m, w.cfg.Name, "")
 	if err != nil {
 		kind := channel.KindRejected
 		if errors.Is(err, template.ErrNotFound) {
@@ -130,7 +127,7 @@ func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	}
 	answer, err := w.client.Post(ctx, to.endpoint, http.Header{
 		"Authorization": {authorization}, "Content-Encoding": {"aes128gcm"}, "Content-Type": {"application/octet-stream"},
-		"Topic": {topic(m.ID)}, "Ttl": {strconv.Itoa(int(w.cfg.TTL / time.Second))}, "Urgency": {urgency(m.Priority)},
+		"Topic": {topic(m.ID)}, "Ttl": {strconv.Itoa(int(keep / time.Second))}, "Urgency": {urgency(m.Priority)},
 	}, body)
 	if err == nil {
 		err = w.judge(answer)
@@ -210,6 +207,10 @@ type notice struct {
 	Body      string `json:"body"`
 	EventID   string `json:"event_id"`
 	EventType string `json:"event_type"`
+
+	URL  string          `json:"url,omitempty"`
+	Icon string          `json:"icon,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 // encode writes what the service worker gets. A body that is too long is cut, for what matters is to be told.
@@ -218,7 +219,9 @@ func encode(m channel.Message, text template.Text) []byte {
 		var out bytes.Buffer
 		encoder := json.NewEncoder(&out)
 		encoder.SetEscapeHTML(false)
-		n := notice{ID: m.ID, Title: text.Subject, Body: body, EventID: m.EventID, EventType: m.EventType}
+		n := notice{
+			ID: m.ID, Title: text.Subject, Body: body, EventID: m.EventID, EventType: m.EventType, URL: text.URL, Icon: text.Icon, Data: text.Data,
+		}
 		encoder.Encode(n) //nolint:errcheck,errchkjson,gosec // texts have no error
 		return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 	}

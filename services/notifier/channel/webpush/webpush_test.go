@@ -77,6 +77,7 @@ func (b *browser) client(mutate ...func(*Config)) *WebPush {
 	check.OK(b, err)
 	set, err := template.Parse(fstest.MapFS{
 		"x/default.subject": {Data: []byte("Table for {{.Payload.guests}}")}, "x/default.txt": {Data: []byte("{{.Payload.text}}")},
+		"y/default.webpush.json": {Data: []byte(`{"title":"t","body":"{{.Payload.text}}","url":"/x","icon":"https://i.example/i.png","data":{"of":["{{.Payload.long}}"]}}`)},
 	}, template.Config{})
 	check.OK(b, err)
 	cfg := Config{
@@ -116,7 +117,7 @@ func failure(t *testing.T, err error) *channel.Error {
 func TestSend(t *testing.T) {
 	t.Parallel()
 	b := subscribe(t, nil)
-	w := b.client(func(c *Config) { c.TTL = time.Hour })
+	w := b.client()
 	for attempt := 1; attempt <= 2; attempt++ {
 		receipt, err := w.Send(t.Context(), message(b.address(), func(m *channel.Message) { m.Attempt = attempt }))
 		if err != nil || receipt.Delivered || receipt.ID != "/message/1" {
@@ -126,11 +127,9 @@ func TestSend(t *testing.T) {
 		want := `{"id":"ntf_1","title":"Table for 4","body":"<שלום>","event_id":"evt-001","event_type":"X"}`
 		check.Equal(t, want, string(decrypt(t, got.body, b.key, b.auth)))
 		for name, want := range map[string]string{
-			"TTL": "3600", "Urgency": "high", "Topic": topic("ntf_1"), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
+			"TTL": "2419200", "Urgency": "high", "Topic": topic("ntf_1"), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
 		} {
-			if got := got.header.Get(name); got != want {
-				t.Errorf("%s is %q, want %q", name, got, want)
-			}
+			check.Same(t, name, got.header.Get(name), want)
 		}
 		checkToken(t, got.header.Get("Authorization"), b.srv.URL, w.PublicKey())
 	}
@@ -214,7 +213,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"no point":      {message(strings.Replace(good, public, "sesame", 1)), channel.KindBounced},
 		"off the curve": {message(strings.Replace(good, public, b64.EncodeToString(append([]byte{4}, make([]byte, 64)...)), 1)), channel.KindBounced},
 		"no TLS":        {message(strings.Replace(good, "https://", "http://", 1)), channel.KindBounced},
-		"no template":   {message(good, func(m *channel.Message) { m.Template = "y" }), channel.KindMisconfigured},
+		"no template":   {message(good, func(m *channel.Message) { m.Template = "z" }), channel.KindMisconfigured},
 		"no value":      {message(good, func(m *channel.Message) { m.Payload = nil }), channel.KindRejected},
 	} {
 		if _, err := w.Send(t.Context(), test.m); failure(t, err).Kind != test.kind || strings.Contains(err.Error(), "sesame") {
@@ -225,8 +224,25 @@ func TestWhatCannotBeSent(t *testing.T) {
 	if _, err := inside.Send(t.Context(), message(good)); failure(t, err).Kind != channel.KindBounced {
 		t.Errorf("into our own network: %v", err)
 	}
-	if len(b.calls) != 0 {
-		t.Error("something was sent")
+	check.Same(t, "calls", len(b.calls), 0)
+}
+
+// A push has the link, the icon and the data of its template. Its body makes room for them, and data that does not fit is an error.
+func TestPartsOfAPush(t *testing.T) {
+	t.Parallel()
+	b := subscribe(t, nil)
+	send := func(text, long string) error {
+		payload, err := json.Marshal(map[string]string{"text": text, "long": long})
+		check.OK(t, err)
+		return check.Err(b.client().Send(t.Context(), message(b.address(), func(m *channel.Message) { m.Payload, m.Template = payload, "y" })))
+	}
+	check.OK(t, send("b", `"}`))
+	want := `{"id":"ntf_1","title":"t","body":"b","event_id":"evt-001","event_type":"X","url":"/x","icon":"https://i.example/i.png","data":{"of":["\"}"]}}`
+	check.Equal(t, want, string(decrypt(t, (<-b.calls).body, b.key, b.auth)))
+	check.OK(t, send(strings.Repeat("b", MaxPlain), strings.Repeat("x", MaxPlain/2)))
+	<-b.calls
+	if err := send("b", strings.Repeat("x", MaxPlain)); failure(t, err).Kind != channel.KindRejected {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -251,8 +267,8 @@ func TestForms(t *testing.T) {
 
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{PrivateKey: "sesame", Subject: "push@example.com", TTL: time.Millisecond})
-	for _, want := range []string{"PrivateKey", "Subject", "TTL", "Templates"} {
+	_, err := New(Config{PrivateKey: "sesame", Subject: "push@example.com"})
+	for _, want := range []string{"PrivateKey", "Subject", "Templates"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%v does not say %s", err, want)
 		}

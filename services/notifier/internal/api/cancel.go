@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -59,6 +60,9 @@ type Cancelled struct {
 
 	// Suppressed is how many are not sent because of this.
 	Suppressed int `json:"suppressed"`
+
+	// Unpublished says that the event has not been published. It is cancelled if it is published within [plan.KeepUnpublished].
+	Unpublished bool `json:"unpublished,omitempty"`
 }
 
 // Cancel cancels an event, for all users or for one. What has been sent stays so; an event that is published again after it
@@ -70,10 +74,13 @@ type Cancelled struct {
 // being told.
 //
 // Of a digest, by its own id, it takes what is in it at this moment. What comes later goes into the next one, so those behind
-// the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for what is no digest, and for
-// an event that was never told or that no rule is for. Of a user whom the event does not concern nothing is kept. Until a minute
-// after the event is expanded it is not certain whom it concerns: it can then be cancelled for 1,000 users without a row, and the error
-// is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, and two for each row; two more for a digest.
+// the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for a digest that is not there.
+//
+// An event that has not been published is cancelled for when it is, within [plan.KeepUnpublished]: that is kept of
+// [plan.MaxUnpublished] events at a time, and the error is [plan.ErrUnpublished] for more. Of a user whom the event does not concern
+// nothing is kept. Until a minute after the event is expanded it is not certain whom it concerns: it can then be cancelled for
+// 1,000 users without a row, and the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not
+// published, up to two more for one user, and two for each row; two more for a digest.
 //
 // The audit stream has a record of each call, also of one with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
@@ -99,11 +106,24 @@ func (a *API) cancel(ctx context.Context, c Cancellation, q Query, from position
 		return Cancelled{}, findErr
 	}
 	if unknown && !slices.ContainsFunc(found.rows, stored.collects) {
-		return Cancelled{}, err
+		if answer, err = a.forestall(ctx, c, err); err != nil {
+			return Cancelled{}, err
+		}
 	}
 	answer.Next = found.next.String()
 	err = a.suppress(ctx, found.rows, &answer)
 	return answer, err
+}
+
+// forestall cancels an event that has not been published. A digest that is not there is unknown, and so is what cannot be an event.
+func (a *API) forestall(ctx context.Context, c Cancellation, unknown error) (Cancelled, error) {
+	if digest.IsID(c.EventID) || len(c.EventID) > contracts.MaxID {
+		return Cancelled{}, unknown
+	}
+	if err := a.cfg.Reader.Announce(ctx, c.EventID); err != nil {
+		return Cancelled{}, err
+	}
+	return a.note(ctx, c)
 }
 
 // note records that an event is cancelled. Of a digest nothing is written here: another user's may come to have its id.
@@ -114,12 +134,16 @@ func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 		return answer, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
 	}
 	if err == nil && c.UserID == "" {
+		answer.Again = e.State == plan.StateCancelled
 		e, err = a.cfg.Reader.Cancel(ctx, c.EventID)
 	}
 	if err != nil {
 		return answer, err
 	}
-	answer.State = e.State
+	answer.State, answer.Unpublished = e.State, !e.Published()
+	if c.UserID == "" && answer.Unpublished { // it will have no rows
+		return answer, nil
+	}
 	if c.UserID != "" {
 		if concerned, err := a.concerns(ctx, e, c); err != nil || !concerned {
 			return answer, err

@@ -76,6 +76,7 @@ type Notification struct {
 	Category      string                  `json:"category,omitempty"`
 	Channel       string                  `json:"channel"`
 	CreatedAt     time.Time               `json:"created_at,omitzero"`
+	Detail        string                  `json:"detail,omitempty"` // what was wrong, without an attempt
 	Digest        string                  `json:"digest,omitempty"` // the event id of the digest that tells it
 	EventID       string                  `json:"event_id"`
 	EventType     string                  `json:"event_type,omitempty"`
@@ -259,7 +260,7 @@ func (a *API) became(ctx context.Context, rows []stored) ([]Notification, error)
 // recorded is what the record of a row says.
 func recorded(key string, d *deliveries.Delivery) Notification {
 	return Notification{
-		Attempts: d.Attempts, Digest: d.Digest, FellBackTo: d.FellBackTo,
+		Attempts: d.Attempts, Detail: d.Detail, Digest: d.Digest, FellBackTo: d.FellBackTo,
 		MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
 		State: d.State, Until: d.Until, UpdatedAt: d.UpdatedAt, kept: d,
 	}

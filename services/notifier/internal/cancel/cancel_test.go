@@ -129,9 +129,7 @@ func TestACancellationIsHeardOf(t *testing.T) {
 			if test.wait == 0 {
 				elapse(time.Millisecond)
 			}
-			if got := covers(t, s, "a", "u", false); got != test.want {
-				t.Errorf("cancelled is %t", got)
-			}
+			check.Same(t, "cancelled", covers(t, s, "a", "u", false), test.want)
 			stop()
 			check.Is(t, <-done, nil)
 		})

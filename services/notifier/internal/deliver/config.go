@@ -93,6 +93,9 @@ type Config struct {
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
 	Silent bool
 
+	// Slots is how many rows this process sends at a time, of which Health gives shares to endpoints. Defaults to 1,024.
+	Slots int
+
 	// Throttles count how often users are notified. Required.
 	Throttles *throttle.Store
 
@@ -122,6 +125,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Retries == nil {
 		cfg.Retries = DefaultRetries()
 	}
+	cfg.Slots = cmp.Or(cfg.Slots, 1024)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	return cfg
 }

@@ -56,9 +56,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 				if d := n.record(); !d.Until.Equal(begun.Add(test.ahead)) {
 					t.Errorf("until %s", d.Until)
 				}
-				if n.uncounted() != 1 {
-					t.Errorf("%d deliveries used no attempt", n.uncounted())
-				}
+				check.Same(t, "deliveries used no attempt", n.uncounted(), 1)
 			}
 			elapse(test.at)
 			n.want(deliveries.Sent, "", "sent")

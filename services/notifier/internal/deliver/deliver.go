@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // The points that a sender passes, in order: between any two of them its process may die.
@@ -100,7 +100,7 @@ func MessageID(key string) string {
 type row struct {
 	contracts.Notification
 
-	called  bool            // the health of its endpoint knows what came of its call
+	call    *health.Call    // which the health of its endpoint has let through, and knows no outcome of
 	carried json.RawMessage // the payload that the row brought along
 	key     string
 	late    bool // it has waited: the cancellations that this process has received may be older than the row
@@ -177,11 +177,8 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.later(ctx, r, err)
 		}
 	}
-	if r.profile, err = s.profile(ctx, &r.Notification); errors.Is(err, recipient.ErrForgotten) {
-		return nil // a record would be data about the user
-	}
-	if err != nil {
-		return s.later(ctx, r, err)
+	if held, err := s.unknown(ctx, r, d); held {
+		return err
 	}
 	if held, err := s.hold(ctx, r, d); held {
 		return err
@@ -205,14 +202,16 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	begun := time.Now().UTC()
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: begun, Worker: s.cfg.Worker})
-	d.State, d.Reason, d.Until = deliveries.Sending, "", begun.Add(s.cfg.Timeout)
+	d.State, d.Reason, d.Until = deliveries.Sending, "", begun.Add(s.timeout(r))
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
 	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
-	sent := message(r, len(d.Attempts))
+	sent := message(r, d)
+	dialled := time.Now()
 	receipt, err := s.cfg.Channel.Send(call, sent)
+	took := time.Since(dialled)
 	interrupted := context.Cause(ctx)
 	cancel()
 	s.cfg.Passed(PointSent)
@@ -225,29 +224,34 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 		}
 	}
 	verdict := s.judge(r, d, receipt, failure)
+	ended := d.State.Ended()
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
 	err = s.settle(ctx, r, d)
-	s.called(ctx, r, sent, failure)
+	s.called(ctx, r, sent, took, failure)
 	if err != nil { // the next worker of the row will take this one for dead
 		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}
 	s.cfg.Passed(PointRecorded)
-	s.report(ctx, r, d, failure)
 	if failure != nil && failure.Kind == channel.KindGone {
 		s.drop(ctx, r)
 	}
+	if ended && !d.State.Ended() { // another has taken this one for dead: the row is as that one leaves it, also when it dies
+		return &deliveries.TakenError{There: d}
+	}
+	s.report(ctx, r, d, failure)
 	return s.follow(ctx, r, d, verdict)
 }
 
-func message(r *row, attempt int) channel.Message {
+func message(r *row, d *deliveries.Delivery) channel.Message {
 	locale := r.Locale
 	if locale == "" {
 		locale = r.profile.Locale
 	}
 	m := channel.Message{
-		Address: r.profile.Addresses[r.Channel], Attempt: attempt, Category: r.Category, CreatedAt: r.CreatedAt,
-		EventID: r.EventID, EventType: r.EventType, ID: MessageID(r.key), Locale: locale, Payload: r.Payload,
-		Priority: r.Priority, RecipientType: r.RecipientType, Template: r.Template, UserID: r.UserID,
+		Address: r.profile.Addresses[r.Channel], Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
+		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: MessageID(r.key), Locale: locale,
+		Payload: r.Payload, Priority: r.Priority, RecipientType: r.RecipientType, Template: r.Template,
+		TimeZone: r.profile.TimeZone, UserID: r.UserID,
 	}
 	if r.single != nil {
 		m.CreatedAt, m.EventID, m.EventType, m.Template = r.single.CreatedAt, r.single.EventID, r.single.EventType, r.single.Template
@@ -255,13 +259,10 @@ func message(r *row, attempt int) channel.Message {
 	return m
 }
 
-// later puts a row off when the store, or the directory, did not answer. A row that cannot get better is dead-lettered.
+// later puts a row off when the store, or the directory, did not answer.
 func (s *Sender) later(ctx context.Context, r *row, err error) error {
 	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, plan.ErrNotFound) {
 		return err
-	}
-	if read, ok := errors.AsType[*recipient.Error](err); ok && read.Permanent {
-		return worker.Cancel(err)
 	}
 	s.log(ctx, slog.LevelWarn, r, "row is put off", "error", err)
 	return worker.Snooze(storeSnooze)

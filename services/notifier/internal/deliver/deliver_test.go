@@ -72,7 +72,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
 			}
 			for i, m := range b.sent {
-				if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 {
+				if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 || !m.FirstAttempt.Equal(b.at[0]) {
 					t.Errorf("call %d: %+v", i, m)
 				}
 			}
@@ -145,9 +145,7 @@ func TestADeadCaller(t *testing.T) {
 				t.Errorf("%+v", d.Attempts)
 			}
 			for _, m := range b.sent {
-				if m.ID != b.sent[0].ID {
-					t.Error("another id")
-				}
+				check.Same(t, "the id of another attempt", m.ID, b.sent[0].ID)
 			}
 		})
 	}
@@ -215,6 +213,39 @@ func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 			if !dies {
 				n.want(deliveries.Sent, "", "sent", "sent")
 			}
+		})
+	}
+}
+
+// A sender that was taken for dead, is alive, and could not send the row leaves it to its successor, which may die: the row, and the
+// one of the next channel, would be lost if the job ended.
+func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
+	for name, kind := range map[string]channel.Kind{"no address": channel.KindNoAddress, "refused": channel.KindRejected} {
+		runInNest(t, name, func(n *nest) {
+			b := &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
+				elapse(40 * time.Second) // whatever its context says
+				return fails(kind)(ctx, call)
+			}}
+			done := make(chan error)
+			go func() { done <- n.sender("late", b, profile{}).Work(n.Context(), n.job(1)) }()
+			elapse(30 * time.Second)
+			dies := n.sender("dies", b, profile{}, func(c *deliver.Config) {
+				c.Passed = func(point string) {
+					if point == deliver.PointSent {
+						runtime.Goexit()
+					}
+				}
+			})
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				check.Is(t, dies.Work(n.Context(), n.job(2)), nil)
+			}()
+			if err := <-done; snoozed(err) <= 0 {
+				t.Errorf("the job ended: %v", err)
+			}
+			n.want(deliveries.Sending, "", string(kind), "")
+			<-gone
 		})
 	}
 }
@@ -291,9 +322,7 @@ func TestWhatTheUserWants(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 			elapse(30 * time.Minute)
-			if len(b.sent) != test.calls {
-				t.Errorf("%d calls", len(b.sent))
-			}
+			check.Same(t, "calls", len(b.sent), test.calls)
 			if test.state == deliveries.Deferred {
 				if at := b.at[0].UTC(); at.Hour() != 0 || at.Minute() != 20 {
 					t.Errorf("sent at %s", at)
@@ -336,9 +365,7 @@ func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row"))))
 		elapse(time.Minute)
 		n.want(deliveries.Failed, "exhausted")
-		if n.letters() != 1 {
-			t.Errorf("%d dead letters", n.letters())
-		}
+		check.Same(t, "dead letters", n.letters(), 1)
 	})
 }
 
@@ -350,8 +377,6 @@ func TestAChannelThatPanics(t *testing.T) {
 		n.store()
 		elapse(5 * time.Minute)
 		n.want(deliveries.Failed, "exhausted", "unknown", "unknown")
-		if n.letters() != 1 {
-			t.Errorf("%d dead letters", n.letters())
-		}
+		check.Same(t, "dead letters", n.letters(), 1)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
 // hourly is a row whose digest is delivered each hour.
@@ -209,12 +210,15 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 // enabled is when endpoints come back that are disabled until then.
 type enabled time.Time
 
-func (e enabled) Gate(string, string, time.Duration) (bool, time.Duration) {
-	return time.Now().Before(time.Time(e)), 0
+func (e enabled) Gate(*health.Call) (health.Verdict, time.Duration) {
+	if time.Now().Before(time.Time(e)) {
+		return health.Off, 0
+	}
+	return health.Free, 0
 }
 
-func (enabled) Called(context.Context, channel.Message, string, *channel.Error) {}
-func (enabled) Left(string, string)                                             {}
+func (enabled) Called(context.Context, *health.Call, channel.Message, *channel.Error) {}
+func (enabled) Left(*health.Call)                                                     {}
 
 // An event that was on its way into a digest which has ended undelivered meanwhile is delivered by the next.
 func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {

@@ -39,7 +39,7 @@ func unheard(d *deliveries.Delivery) bool {
 		return true
 	case deliveries.Suppressed:
 		return d.Reason == string(channel.KindNoAddress) || d.Reason == deliveries.ReasonOptOut || d.Reason == deliveries.ReasonEndpointDisabled
-	case deliveries.Pending, deliveries.Deferred, deliveries.Sending, deliveries.Sent, deliveries.Delivered:
+	case deliveries.Pending, deliveries.Deferred, deliveries.Sending, deliveries.Sent, deliveries.Delivered, deliveries.Unreadable:
 	}
 	return false
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
 // followers are the rows that were stored for the next channel, however often.
@@ -87,10 +88,10 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 // closed has every endpoint disabled.
 type closed struct{}
 
-func (closed) Gate(string, string, time.Duration) (bool, time.Duration) { return true, 0 }
+func (closed) Gate(*health.Call) (health.Verdict, time.Duration) { return health.Off, 0 }
 
-func (closed) Called(context.Context, channel.Message, string, *channel.Error) {}
-func (closed) Left(string, string)                                             {}
+func (closed) Called(context.Context, *health.Call, channel.Message, *channel.Error) {}
+func (closed) Left(*health.Call)                                                     {}
 
 // A row that is tried for as long as it may is given up at that time, whatever its schedule says.
 func TestARowIsGivenUpInTime(t *testing.T) {

@@ -1,8 +1,11 @@
 package deliver_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -206,7 +209,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		if got := next(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
 			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
 		}
-		if disabled, _ := others.Gate("bird", "at ada", time.Second); !disabled {
+		if verdict, _ := others.Gate(&health.Call{Address: "at ada", Channel: "bird", Slots: 32, Timeout: time.Second}); verdict != health.Off {
 			t.Error("another process calls it")
 		}
 		found, _, err := others.List(n.Context(), "", health.Disabled, 1, 10)
@@ -222,4 +225,81 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 			t.Errorf("put back to work: %s (%s)", got.State, got.Reason)
 		}
 	})
+}
+
+// village has a dovecote behind a name, where none answers, and one for everybody else.
+type village struct{ street }
+
+func (village) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+	address := "https://" + user + ".example/hook"
+	if strings.HasPrefix(user, "tenant") {
+		address = "https://one.example/" + user
+	}
+	return contracts.Recipient{Addresses: map[string]string{"bird": address}}, true, nil
+}
+
+// hanging is a channel whose endpoints answer at once, late, or never.
+type hanging struct{ late time.Duration }
+
+func (hanging) Name() string { return "bird" }
+
+func (h hanging) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	if strings.HasPrefix(m.UserID, "well") {
+		return channel.Receipt{}, nil
+	}
+	late := cmp.Or(h.late, time.Hour)
+	select {
+	case <-ctx.Done():
+		return channel.Receipt{}, &channel.Error{Channel: "bird", Kind: channel.KindTimeout}
+	case <-time.After(late):
+		return channel.Receipt{}, nil
+	}
+}
+
+// Endpoints that hang take a share of the slots: rows to others, which were stored behind theirs, are sent before the first call
+// that hangs has ended.
+func TestEndpointsThatHangHoldUpNoOthers(t *testing.T) {
+	for name, test := range map[string]struct {
+		late  time.Duration
+		hang  func(i int) (user string)
+		twice bool // they have hung once before
+	}{
+		"missed last time": {hang: func(i int) string { return fmt.Sprint("dead-", i) }, twice: true},
+		"slow last time":   {late: 14 * time.Second, hang: func(i int) string { return fmt.Sprint("slow-", i) }, twice: true},
+		"one endpoint":     {hang: func(int) string { return "dead" }},
+		"one site":         {hang: func(i int) string { return fmt.Sprint("tenant-", i) }},
+		"fewer than slots": {hang: func(i int) string { return fmt.Sprint("dead-", i%60) }},
+	} {
+		runInNest(t, name, func(n *nest) {
+			const rows, well, timeout = 300, 50, 15 * time.Second
+			s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
+				c.Channel, c.Health, c.Profiles, c.Slots, c.Timeout = hanging{test.late}, n.healthBook(), village{}, 100, timeout
+				c.Retries = []time.Duration{24 * time.Hour}
+			})
+			n.work(s) // has 100 slots
+			for round := range 2 {
+				if round == 0 && !test.twice {
+					continue
+				}
+				for i := range rows {
+					n.deliverTo(test.hang(i), fmt.Sprint("hang-", round, "-", i))
+				}
+				if round == 0 {
+					elapse(time.Hour)
+				}
+			}
+			elapse(time.Second)
+			for i := range well {
+				n.deliverTo(fmt.Sprint("well-", i), "well")
+			}
+			elapse(timeout - 2*time.Second)
+			sent := 0
+			for i := range well {
+				if n.row(fmt.Sprint("well-", i), "well").State == deliveries.Sent {
+					sent++
+				}
+			}
+			check.Same(t, "sent", sent, well)
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -102,7 +103,9 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 	inNest(t, func(n *nest) {
 		known := n.healthBook()
 		for range 3 {
-			known.Called(n.Context(), channel.Message{Address: "at u"}, "bird", &channel.Error{Kind: channel.KindTimeout})
+			call := &health.Call{Address: "at u", Channel: "bird", Slots: 100, Timeout: time.Second}
+			known.Gate(call)
+			known.Called(n.Context(), call, channel.Message{}, &channel.Error{Kind: channel.KindTimeout})
 		}
 		elapse(10 * time.Second)
 		b := &bird{}

@@ -18,7 +18,7 @@ func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (
 		return true, worker.Snooze(wait)
 	}
 	key := throttle.Key{Channel: r.Channel, Group: digest.Group(&r.Notification), UserID: r.UserID, RecipientType: r.RecipientType}
-	until, err := s.cfg.Throttles.Ask(ctx, key, r.key, *r.Throttle, promised)
+	until, err := s.cfg.Throttles.Ask(ctx, key, r.key, r.CreatedAt, *r.Throttle, promised)
 	switch {
 	case err != nil:
 		return true, s.later(ctx, r, err)

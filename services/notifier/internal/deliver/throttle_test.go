@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -96,9 +97,7 @@ func TestARetryIsCountedOnce(t *testing.T) {
 		n.storeEvent("e1", few)
 		n.storeEvent("e2", few)
 		elapse(20 * time.Second)
-		if len(b.sent) != 8 {
-			t.Errorf("%d calls in less than a minute", len(b.sent))
-		}
+		check.Same(t, "calls in less than a minute", len(b.sent), 8)
 	})
 }
 

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of in
@@ -37,6 +40,23 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 		}
 	}
 	return merged, nil
+}
+
+// unknown reads what is known of the user of a row, and reports whether that keeps the row from being sent: err is the error for the
+// worker then.
+func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
+	r.profile, err = s.profile(ctx, &r.Notification)
+	unreadable, ok := errors.AsType[*recipient.Error](err)
+	switch {
+	case errors.Is(err, recipient.ErrForgotten):
+		return true, nil // a record would be data about the user
+	case ok && unreadable.Permanent:
+		d.Detail = clip(err.Error())
+		return true, s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonRecipient, worker.Cancel(err))
+	case err != nil:
+		return true, s.later(ctx, r, err)
+	}
+	return false, nil
 }
 
 func merge(under, over map[string]string) map[string]string {

@@ -34,12 +34,14 @@ const (
 	Suppressed State = "suppressed"
 	// Failed means: it was given up.
 	Failed State = "failed"
+	// Unreadable is a row in a list whose record cannot be read. No record has it.
+	Unreadable State = "unreadable"
 )
 
 // Ended reports whether nothing more is done with a row in this state.
 func (s State) Ended() bool {
 	switch s {
-	case Sent, Delivered, Bounced, Suppressed, Failed:
+	case Sent, Delivered, Bounced, Suppressed, Failed, Unreadable:
 		return true
 	case Pending, Deferred, Sending:
 	}
@@ -63,6 +65,7 @@ const (
 	ReasonNotBefore        = "not_before"        // deferred: the event is to be told later
 	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
 	ReasonQuietHours       = "quiet_hours"       // deferred
+	ReasonRecipient        = "recipient"         // failed: what the directory has of the user cannot be read; Detail says why
 	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user is told no more for now
 	ReasonUnknownOutcome   = "unknown_outcome"   // failed: it may have been sent, and must not be sent twice
 )
@@ -77,6 +80,9 @@ const (
 type Delivery struct {
 	// Attempts are all that were made, in order. The outcome of the last is empty while it is under way.
 	Attempts []Attempt `json:"attempts,omitempty"`
+
+	// Detail says what was wrong with a row that ended without an attempt.
+	Detail string `json:"detail,omitempty"`
 
 	// Digest is the event id of the digest that tells the row.
 	Digest string `json:"digest,omitempty"`
@@ -123,7 +129,7 @@ func (d *Delivery) Failures() (n int) {
 
 // Replay makes a row that has ended one that is to be sent again, with all the tries that a row has.
 func (d *Delivery) Replay() {
-	d.State, d.Reason, d.Until = Pending, "", time.Time{}
+	d.State, d.Reason, d.Detail, d.Until = Pending, "", "", time.Time{}
 	d.AttemptsBefore = len(d.Attempts)
 	d.Replays++
 }
@@ -158,11 +164,16 @@ func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail ==
 const keep = 40 * 24 * time.Hour
 
 // Store keeps the records of deliveries. It may be used by many at once.
-type Store struct{ records *kvrecord.Stream }
+type Store struct {
+	// Unreadable is called with each record in a list that cannot be read. It is set before the store is used. Defaults to nothing.
+	Unreadable func(ctx context.Context, r kvrecord.Record, err error)
+
+	records *kvrecord.Stream
+}
 
 // New returns the store. No round trip.
 func New(records *kvrecord.Client) *Store {
-	return &Store{records.Bucket(contracts.BucketDeliveries)}
+	return &Store{Unreadable: func(context.Context, kvrecord.Record, error) {}, records: records.Bucket(contracts.BucketDeliveries)}
 }
 
 // Get returns what is kept of a row: a pending one when that is nothing. One round trip.
@@ -174,7 +185,8 @@ func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	return decode(found)
 }
 
-// GetMany returns what is kept of rows, by their keys. Rows of which nothing is kept are left out. One round trip for each 512.
+// GetMany returns what is kept of rows, by their keys. Rows of which nothing is kept are left out; one whose record cannot be read
+// is Unreadable. One round trip for each 512.
 func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
 	subjects := make([]string, len(keys))
 	for i, key := range keys {
@@ -186,11 +198,19 @@ func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Deliver
 	}
 	known := make(map[string]*Delivery, len(found))
 	for _, r := range found {
-		if known[s.keyOf(r)], err = decode(r); err != nil {
-			return nil, err
-		}
+		known[s.keyOf(r)] = s.listed(ctx, r)
 	}
 	return known, nil
+}
+
+// listed reads one record of a list, which does not hide the others when it cannot be read.
+func (s *Store) listed(ctx context.Context, r kvrecord.Record) *Delivery {
+	d, err := decode(r)
+	if err != nil {
+		s.Unreadable(ctx, r, err)
+		return &Delivery{State: Unreadable, over: r}
+	}
+	return d
 }
 
 // Entry is a row of which something is kept.
@@ -217,11 +237,7 @@ func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Ent
 		if len(r.Data) == 0 || !IsKey(key) {
 			continue
 		}
-		d, err := decode(r)
-		if err != nil {
-			return nil, 0, 0, err
-		}
-		entries = append(entries, Entry{Delivery: d, Key: key, Revision: r.Revision})
+		entries = append(entries, Entry{Delivery: s.listed(ctx, r), Key: key, Revision: r.Revision})
 	}
 	return entries, len(found), next, nil
 }

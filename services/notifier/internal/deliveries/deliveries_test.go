@@ -1,6 +1,7 @@
 package deliveries_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -38,5 +40,26 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 		if err != nil || ttl <= age || ttl > 2*age {
 			t.Errorf("%s: kept for %s, %v, when rows are kept for %s", s, ttl, err, age)
 		}
+	}
+}
+
+// One record that cannot be read hides no other: it is listed as what it is, and reported.
+func TestAnUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
+	store, reported := deliveries.New(recordtest.Client(t, js)), 0
+	store.Unreadable = func(context.Context, kvrecord.Record, error) { reported++ }
+	keys := []string{"a.email.CUSTOMER.u", "b.email.CUSTOMER.u"}
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+"."+keys[0], []byte(`{"state":7}`))))
+	check.OK(t, store.Put(t.Context(), keys[1], &deliveries.Delivery{State: deliveries.Sent}))
+	known, err := store.GetMany(t.Context(), keys)
+	if err != nil || known[keys[0]].State != deliveries.Unreadable || known[keys[1]].State != deliveries.Sent {
+		t.Errorf("%+v, %v", known, err)
+	}
+	entries, _, _, err := store.Scan(t.Context(), 0, 10)
+	if err != nil || len(entries) != 2 || entries[0].State != deliveries.Unreadable || entries[1].State != deliveries.Sent || reported != 2 {
+		t.Errorf("%+v, %v: %d reports", entries, err, reported)
 	}
 }

@@ -62,9 +62,7 @@ func (s *shelf) into() *contracts.Notification {
 func (s *shelf) join(process int, event *contracts.Notification) bool {
 	s.Helper()
 	joined, err := s.books[process].Join(s.Context(), s.into(), event)
-	if err != nil {
-		s.Error(err)
-	}
+	check.Is(s, err, nil)
 	return joined
 }
 
@@ -74,9 +72,7 @@ func (s *shelf) seal(process int, cancelled ...string) *digest.Digest {
 	d, err := s.books[process].Seal(s.Context(), s.into(), func(m cancel.Mark) bool {
 		return slices.ContainsFunc(cancelled, func(id string) bool { return cancel.MarkOf(id) == m })
 	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 	return d
 }
 
@@ -84,9 +80,7 @@ func (s *shelf) seal(process int, cancelled ...string) *digest.Digest {
 func (s *shelf) record() string {
 	s.Helper()
 	key, err := contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user)
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 
@@ -94,16 +88,12 @@ func (s *shelf) record() string {
 func (s *shelf) stored(name, subject string) []byte {
 	s.Helper()
 	stream, err := s.js.Stream(s.Context(), name)
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 	msg, err := stream.GetLastMsgForSubject(s.Context(), subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 	return msg.Data
 }
 

@@ -2,7 +2,6 @@ package fanout_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -79,9 +78,7 @@ func TestARowSaysWhatItIs(t *testing.T) {
 	if row, err := contracts.Decode[contracts.Notification](event.Data); err != nil || row.UserID != "u/0" {
 		t.Errorf("%+v: %v", row, err)
 	}
-	if id := msg.Header.Get(worker.HeaderID); id != event.ID {
-		t.Errorf("the job is %q", id)
-	}
+	check.Same(t, "the job", msg.Header.Get(worker.HeaderID), event.ID)
 }
 
 // An expansion that is interrupted says so, and does not say that the rows are there.
@@ -91,9 +88,7 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	p := b.planned(t, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.expander.Expand(ctx, p); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
+	check.Is(t, check.Err(b.expander.Expand(ctx, p)), context.Canceled)
 	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
 		t.Errorf("%+v: %v", kept, err)
 	}

@@ -159,24 +159,45 @@ func (s *Store) learn(e Endpoint) {
 	}
 }
 
-// Gate returns whether an endpoint is disabled, and otherwise the wait before it may be called, 0 for none: an endpoint that
-// was not reached lately gets one. A caller that may call it reports the outcome by Called, or by Left that it made no call.
+// Verdict is whether an endpoint may be called.
+type Verdict int
+
+// The verdicts.
+const (
+	// Free means: it may be called now. The caller reports the outcome by Called, or by Left that it made no call.
+	Free Verdict = iota
+	// Busy means: it may be called after a wait, because others have the slots.
+	Busy
+	// Down means: it may be called after a wait, because it was not reached lately.
+	Down
+	// Off means: it is disabled.
+	Off
+)
+
+// Gate returns whether an endpoint may be called, and the wait before its caller asks again. It sets how long the call may take.
 // No round trip.
-func (s *Store) Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration) {
-	key := s.subject(name, id(name, address))
+func (s *Store) Gate(c *Call) (Verdict, time.Duration) {
+	c.key = s.subject(c.Channel, id(c.Channel, c.Address))
 	s.mu.Lock()
-	known := s.known[key]
+	known := s.known[c.key]
 	s.mu.Unlock()
 	if known.State == Disabled {
-		return true, 0
+		return Off, 0
 	}
-	return false, s.breaker.enter(key, time.Now(), timeout)
+	wait, down := s.breaker.enter(c, time.Now())
+	switch {
+	case down:
+		return Down, wait
+	case wait > 0:
+		return Busy, wait
+	}
+	return Free, 0
 }
 
 // Called records the outcome of a call, nil for a success. It writes when that changes the endpoint's state.
-func (s *Store) Called(ctx context.Context, m channel.Message, name string, failure *channel.Error) {
-	key := s.subject(name, id(name, m.Address))
-	s.breaker.called(key, time.Now(), failure)
+func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure *channel.Error) {
+	s.breaker.called(c, time.Now(), failure)
+	name, key := c.Channel, c.key
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	for {
@@ -187,7 +208,7 @@ func (s *Store) Called(ctx context.Context, m channel.Message, name string, fail
 		if !changed {
 			return
 		}
-		next.Channel, next.ID, next.RecipientType, next.UserID = name, id(name, m.Address), m.RecipientType, m.UserID
+		next.Channel, next.ID, next.RecipientType, next.UserID = name, id(name, c.Address), m.RecipientType, m.UserID
 		err := s.put(ctx, next, there.over)
 		switch {
 		case errors.Is(err, kvrecord.ErrConflict): // what is there is known now
@@ -203,9 +224,7 @@ func (s *Store) Called(ctx context.Context, m channel.Message, name string, fail
 }
 
 // Left records that a call that Gate let through was not made.
-func (s *Store) Left(name, address string) {
-	s.breaker.left(s.subject(name, id(name, address)), time.Now())
-}
+func (s *Store) Left(c *Call) { s.breaker.left(c, time.Now()) }
 
 // after says what a call makes of an endpoint, and whether that is something else.
 func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -22,17 +23,11 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	store, err := health.Open(t.Context(), recordtest.Client(t, js), health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	failure := &channel.Error{Channel: "bird", Kind: channel.KindUnavailable}
 	var last uint64
 	for _, step := range []struct {
@@ -40,11 +35,11 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 		failure *channel.Error
 		ends    bool
 	}{{health.Failing, failure, true}, {health.Disabled, failure, false}, {health.Healthy, nil, true}} {
-		store.Called(t.Context(), channel.Message{Address: "at home"}, "bird", step.failure)
+		call := &health.Call{Address: "at home", Channel: "bird", Slots: 32, Timeout: time.Second}
+		store.Gate(call)
+		store.Called(t.Context(), call, channel.Message{}, step.failure)
 		stored, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"./endpoint.bird.*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		ttl, err := time.ParseDuration("0" + stored.Header.Get(jetstream.MsgTTLHeader))
 		if err != nil || ttl > 0 != step.ends || stored.Sequence == last {
 			t.Errorf("%s: kept for %s, %v", step.state, ttl, err)

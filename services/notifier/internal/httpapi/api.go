@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
 // Config describes the API.
@@ -42,6 +43,8 @@ func Add(cfg Config) {
 	cfg.Router.Handle("POST /v1/events", access.All(access.Publish), h.publish)
 	cfg.Router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
 	cfg.Router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
+	cfg.Router.Handle("GET /v1/events", access.All(access.Read), h.event)
+	cfg.Router.Handle("DELETE /v1/events", access.All(access.Operate), h.cancel)
 	cfg.Router.Handle("GET /v1/notifications", access.All(access.Read), h.notifications)
 	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), h.replay)
 	cfg.Router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
@@ -86,9 +89,12 @@ func (h *handler) publish(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// event answers GET /v1/events/{event} with the event and the first of its rows.
+// eventID is the event of a path, or of ?event: no path that a client or a proxy normalizes can hold "." or "..".
+func eventID(r *http.Request) string { return cmp.Or(r.PathValue("event"), r.URL.Query().Get("event")) }
+
+// event answers GET /v1/events/{event}, and GET /v1/events?event=..., with the event and the first of its rows.
 func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
-	e, err := h.API.Event(r.Context(), r.PathValue("event"))
+	e, err := h.API.Event(r.Context(), eventID(r))
 	if err != nil {
 		return err
 	}
@@ -162,4 +168,51 @@ func limit(r *http.Request, most int) (int, error) {
 
 func wrong(path, problem string) error {
 	return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+}
+
+// cancel answers DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same, with the outcome
+// for each row of the event.
+func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
+	v := r.URL.Query()
+	done, err := h.API.Cancel(r.Context(), api.Cancellation{
+		Cursor: v.Get("cursor"), EventID: eventID(r), RecipientType: contracts.RecipientType(v.Get("type")), UserID: v.Get("user"),
+	})
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, done)
+	return nil
+}
+
+// maxName bounds the body of a request that names an endpoint.
+const maxName = 4 << 10
+
+// endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with the endpoints that fail.
+func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
+	v := r.URL.Query()
+	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
+	var err error
+	if q.Limit, err = limit(r, api.MaxLimit); err != nil {
+		return err
+	}
+	page, err := h.API.Endpoints(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// enable answers POST /v1/endpoints/enable with the state of the endpoint before it was enabled.
+func (h *handler) enable(w http.ResponseWriter, r *http.Request) error {
+	body, err := service.Body(w, r, maxName)
+	if err != nil {
+		return err
+	}
+	was, err := h.API.Enable(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, was)
+	return nil
 }

@@ -17,6 +17,9 @@ var (
 
 	// ErrTooLarge is returned for an event or an audience that is larger than a plan can be.
 	ErrTooLarge = errors.New("too large for a plan")
+
+	// ErrUnpublished is returned for the cancellation of an event that has not been published when as many are cancelled as may be.
+	ErrUnpublished = errors.New("too many events are cancelled that have not been published: cancel it when it is published")
 )
 
 func tooLarge(format string, args ...any) error {

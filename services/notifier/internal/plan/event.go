@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -16,6 +18,8 @@ type State string
 
 // The states of an event.
 const (
+	// StateUnpublished is an event that has not been published, and that is cancelled for some users.
+	StateUnpublished State = "unpublished"
 	// StateSeen is an event whose plan is being made, or whose planner died.
 	StateSeen State = "seen"
 	// StatePlanned means: its plan is committed.
@@ -33,14 +37,25 @@ const (
 // for 30 days. An event that is told again after that is another one.
 const keep = 40 * 24 * time.Hour
 
+// The bounds of what is kept of events that are cancelled before they are published.
+const (
+	// MaxUnpublished is of how many events at a time something is kept.
+	MaxUnpublished = 1000
+
+	// KeepUnpublished is for how long. An event that is published later is not cancelled.
+	KeepUnpublished = 7 * 24 * time.Hour
+)
+
 // Event is what is kept of an event.
 type Event struct {
 	// At is when it was first seen.
 	At time.Time `json:"at"`
 
-	// Fingerprint is that of the event with all its fields: the same in whichever order, and with whatever white space,
-	// they are written.
+	// Fingerprint is the exact one of the event that was seen first. "" is an event that was cancelled before it was published.
 	Fingerprint string `json:"fingerprint"`
+
+	// Mark is the first half of the fingerprint without occurred_at. "" when that is the same, and in a record that a former version wrote.
+	Mark string `json:"mark,omitempty"`
 
 	// Reason is why it was refused, "" when it was not.
 	Reason string `json:"reason,omitempty"`
@@ -61,6 +76,31 @@ type Event struct {
 // Unplanned reports whether it has no plan yet, and is to have one.
 func (e *Event) Unplanned() bool { return e.State == StateSeen || e.State == StateRefused }
 
+// Published reports whether the event has been published. One that has not is cancelled, for all users or for some.
+func (e *Event) Published() bool { return e.Fingerprint != "" }
+
+// name sets what distinguishes the event from others under its id.
+func (e *Event) name(event contracts.Event) (err error) {
+	if e.Fingerprint, err = event.ExactFingerprint(); err != nil {
+		return err
+	}
+	if event.OccurredAt.IsZero() {
+		return nil
+	}
+	e.Mark, err = event.Fingerprint()
+	e.Mark = e.Mark[:min(markText, len(e.Mark))]
+	return err
+}
+
+// markText is how many characters of a fingerprint are kept beside the exact one: 128 bits.
+const markText = 32
+
+// same reports whether two records are of the same event. A process of a former version may have removed the mark of one.
+func (e *Event) same(other *Event) bool {
+	loose := func(e *Event) string { return cmp.Or(e.Mark, e.Fingerprint[:min(markText, len(e.Fingerprint))]) }
+	return e.Fingerprint == other.Fingerprint || loose(e) == loose(other)
+}
+
 // Written is when the record was written that was read, by the server's clock.
 func (e *Event) Written() time.Time { return e.over.Stored }
 
@@ -78,24 +118,87 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	mark, err := e.Fingerprint()
+	seen := Event{At: time.Now().UTC(), State: StateSeen, over: kvrecord.Record{Subject: subject}}
+	if err := seen.name(e); err != nil {
+		return nil, err
+	}
+	err = s.put(ctx, &seen)
+	conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
+	if !ok {
+		return &seen, err
+	}
+	there, err := decodeEvent(conflict.Found)
+	news := false
+	if err == nil && !there.Published() {
+		there, news, err = s.published(ctx, e.EventID, &seen)
+	}
 	if err != nil {
 		return nil, err
 	}
-	seen := Event{At: time.Now().UTC(), Fingerprint: mark, State: StateSeen, over: kvrecord.Record{Subject: subject}}
-	err = s.put(ctx, &seen)
-	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		there, err := decodeEvent(conflict.Found)
-		if err != nil {
-			return nil, err
-		}
-		if there.Fingerprint != mark {
-			return nil, ErrMismatch
-		}
-		there.again = true
-		return there, nil
+	if !there.same(&seen) {
+		return nil, ErrMismatch
 	}
-	return &seen, err
+	there.again = !news
+	return there, nil
+}
+
+// published notes that an event is published that was cancelled before, for all users or for some, and reports whether that is
+// news. Five round trips.
+func (s events) published(ctx context.Context, eventID string, seen *Event) (there *Event, news bool, err error) {
+	there, err = s.change(ctx, eventID, func(there *Event) bool {
+		if news = !there.Published(); news {
+			there.Fingerprint, there.Mark = seen.Fingerprint, seen.Mark
+		}
+		if there.State == StateUnpublished {
+			there.State = StateSeen
+		}
+		return news
+	})
+	if err == nil && news {
+		err = s.uncount(ctx, eventID)
+	}
+	return there, news, err
+}
+
+// uncount removes an event from those that are not published.
+func (s events) uncount(ctx context.Context, eventID string) error {
+	key, err := contracts.UnpublishedKey(eventID)
+	if err != nil {
+		return err
+	}
+	counted, err := s.Get(ctx, s.Key(key))
+	if err == nil && counted.Revision > 0 {
+		_, err = s.Put(ctx, kvrecord.Write{Subject: s.Key(key), Data: []byte("{}"), Over: counted, TTL: time.Second})
+	}
+	if errors.Is(err, kvrecord.ErrConflict) { // it has just ended, or been counted again for nothing
+		return nil
+	}
+	return err
+}
+
+// announce writes the record of an event that has not been published, unless there is a record. One that is counted already may be
+// so once more while several are announced at a time. Three round trips.
+func (s events) announce(ctx context.Context, eventID string) error {
+	subject, err := s.subjectOf(eventID)
+	if err != nil {
+		return err
+	}
+	key, err := contracts.UnpublishedKey(eventID)
+	if err != nil {
+		return err
+	}
+	counted, _, err := s.Subjects(ctx, s.Key(contracts.UnpublishedKeys), 0)
+	if err != nil {
+		return err
+	}
+	if len(counted) >= MaxUnpublished && !slices.Contains(counted, s.Key(key)) {
+		return ErrUnpublished
+	}
+	_, err = s.Put(ctx, kvrecord.Write{Subject: s.Key(key), Data: []byte("{}"), TTL: KeepUnpublished})
+	if err == nil || errors.Is(err, kvrecord.ErrConflict) {
+		err = s.note(ctx, &Event{At: time.Now().UTC(), State: StateUnpublished, over: kvrecord.Record{Subject: subject}})
+	}
+	return err
 }
 
 // planned notes that the plan is committed. What somebody else has noted since it was seen is that as well, or more.
@@ -124,7 +227,11 @@ func (s events) put(ctx context.Context, e *Event) error {
 	if err != nil {
 		return fmt.Errorf("encode the record of the event: %w", err)
 	}
-	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over, TTL: keep})
+	ttl := keep
+	if !e.Published() {
+		ttl = KeepUnpublished
+	}
+	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over, TTL: ttl})
 	if err == nil {
 		e.over = stored
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -83,9 +84,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 		check.OK(t, errors.Join(errs...))
 	}
 	do(p.Refuse(t.Context(), happened("none"), "why"))
-	if _, err := r.Event(t.Context(), "none"); !errors.Is(err, plan.ErrNotFound) {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(r.Event(t.Context(), "none")), plan.ErrNotFound)
 	seen, _, err := p.Accept(t.Context(), happened("e"))
 	do(err, p.Refuse(t.Context(), happened("e"), strings.Repeat("ä", plan.MaxReason)))
 	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
@@ -109,4 +108,41 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	_, err = r.Cancel(t.Context(), "c")
 	do(err, p.Refuse(t.Context(), happened("c"), "why"))
 	is("c", plan.StateCancelled, "")
+}
+
+// An event that is published again is the same one whenever it says that it occurred, and another one when any other field differs.
+// That holds also for a record that a former version wrote, which counted when it occurred.
+func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
+	at := func(e contracts.Event, hour int) contracts.Event {
+		e.OccurredAt = time.Date(2026, 3, 4, hour, 0, 0, 0, time.UTC)
+		return e
+	}
+	first := at(happened("e"), 1)
+	accepted := func(e contracts.Event) {
+		t.Helper()
+		_, _, err := p.Accept(t.Context(), e)
+		check.OK(t, err)
+	}
+	accepted(first)
+	other := first
+	other.Payload = []byte(`{"guests":5}`)
+	for name, test := range map[string]struct {
+		event contracts.Event
+		want  error
+	}{"the same": {first, nil}, "stamped": {at(first, 2), nil}, "another": {other, plan.ErrMismatch}} {
+		if _, news, err := p.Accept(t.Context(), test.event); !errors.Is(err, test.want) || news {
+			t.Errorf("%s: %v, %v", name, news, err)
+		}
+	}
+	former := at(happened("former"), 1)
+	exact, err := former.ExactFingerprint()
+	check.OK(t, err)
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+".former", []byte(`{"fingerprint":"`+exact+`","state":"seen"}`))))
+	accepted(former)
+	if outcome, err := p.Plan(t.Context(), former); err != nil || outcome != plan.Planned {
+		t.Error(outcome, err)
+	}
 }

@@ -204,9 +204,7 @@ func TestAListThatBreaksOffIsNoPlan(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	r := reader(t, js)
-	if _, err := r.Get(t.Context(), "e"); !errors.Is(err, plan.ErrNotFound) {
-		t.Errorf("%v", err)
-	}
+	check.Is(t, check.Err(r.Get(t.Context(), "e")), plan.ErrNotFound)
 	if kept, err := r.Event(t.Context(), "e"); err != nil || kept.State != plan.StateSeen {
 		t.Errorf("%+v: %v", kept, err)
 	}
@@ -337,7 +335,5 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	if _, _, err := p.Accept(t.Context(), e); !errors.Is(err, plan.ErrTooFar) {
 		t.Error(err)
 	}
-	if _, err := read.Event(t.Context(), "too late"); !errors.Is(err, plan.ErrNotFound) {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(read.Event(t.Context(), "too late")), plan.ErrNotFound)
 }

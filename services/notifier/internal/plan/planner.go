@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,15 +146,15 @@ func (p *Planner) Reopen(ctx context.Context, e *Event) error { return p.events.
 // is cancelled, was never seen, or is another under that id stays as it is. It is written also when nothing is new, so that a
 // [Planner.Reopen] that is under way comes too late. Two round trips.
 func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) error {
-	mark, err := e.Fingerprint()
-	if err != nil {
+	var refused Event
+	if err := refused.name(e); err != nil {
 		return err
 	}
 	if len(reason) > MaxReason {
 		reason = strings.ToValidUTF8(reason[:MaxReason], "")
 	}
-	_, err = p.events.change(ctx, e.EventID, func(e *Event) bool {
-		if !e.Unplanned() || e.Fingerprint != mark {
+	_, err := p.events.change(ctx, e.EventID, func(e *Event) bool {
+		if !e.Unplanned() || !e.same(&refused) {
 			return false
 		}
 		e.State, e.Reason = StateRefused, reason
@@ -227,4 +229,29 @@ func (p *Planner) resolve(
 	}
 	data, err := w.finish(ctx)
 	return plan, data, err
+}
+
+// audience returns whom to look for. What the event says goes before the rules: one that is a broadcast is for all whom
+// it concerns, one that names a kind is for that kind, and one that names a user with it for that user. An event that
+// says nothing is for those that the rules name.
+func audience(e contracts.Event, routes map[contracts.RecipientType]rules.Route) []recipient.Query {
+	queries := make([]recipient.Query, 0, len(routes))
+	for _, kind := range slices.Sorted(maps.Keys(routes)) {
+		q := recipient.Query{Event: e, Scope: routes[kind].Scope, Type: kind}
+		switch e.RecipientType {
+		case kind:
+			if e.UserID != "" {
+				q.Scope = rules.ScopeUser
+			}
+		case contracts.RecipientBroadcast:
+			if q.Scope == rules.ScopeUser {
+				q.Scope = rules.ScopeAggregate
+			}
+		case "":
+		default:
+			continue
+		}
+		queries = append(queries, q)
+	}
+	return queries
 }

@@ -65,6 +65,15 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
+// Announce records an event that has not been published, so that it can be cancelled for when it is, within [KeepUnpublished]. One
+// that has been published stays as it is. [ErrUnpublished] is returned while [MaxUnpublished] are recorded. Three round trips.
+func (r *Reader) Announce(ctx context.Context, eventID string) error {
+	if err := r.events.announce(ctx, eventID); err != nil {
+		return fmt.Errorf("event %.80q: %w", eventID, err)
+	}
+	return nil
+}
+
 // Expanded records that all rows of a plan are stored, unless the event has been cancelled. The planner may record the same
 // at that moment. Two round trips, as a rule.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {

@@ -58,9 +58,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
 	const known = 19
-	if n := reflect.TypeFor[contracts.Notification]().NumField(); n != known {
-		t.Errorf("rows have %d fields, frames know of %d", n, known)
-	}
+	check.Same(t, "fields of a row", reflect.TypeFor[contracts.Notification]().NumField(), known)
 }
 
 func TestFramesAreBounded(t *testing.T) {
@@ -73,7 +71,5 @@ func TestFramesAreBounded(t *testing.T) {
 		}
 		check.OK(t, check.Err(e.encode(row)))
 	}
-	if len(e.frames) != maxFrames {
-		t.Errorf("%d frames, want %d", len(e.frames), maxFrames)
-	}
+	check.Same(t, "frames", len(e.frames), maxFrames)
 }

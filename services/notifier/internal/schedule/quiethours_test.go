@@ -62,9 +62,7 @@ func TestQuietUntil(t *testing.T) {
 			if !got.IsZero() {
 				text = got.UTC().Format(time.RFC3339)
 			}
-			if text != test.want {
-				t.Errorf("got %q, want %q", text, test.want)
-			}
+			check.Same(t, "text", text, test.want)
 		})
 	}
 }

@@ -14,21 +14,40 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
+// Bounds of the rows that wait.
+const (
+	// maxPromised is how many rows are known by their order, beside the last ones, which say when there is room.
+	maxPromised = 256
+
+	// late is how long after its turn a row holds up those behind it. Then it counts as lost: cancelled, or not wanted any more.
+	// The next one has half as long, for it asked while it was held up.
+	late = time.Minute
+
+	// overdue is how long after their turns rows hold up others at most, however many of them are lost.
+	overdue = 5 * time.Minute
+
+	// held is when a row asks again that is held up.
+	held = 200 * time.Millisecond
+)
+
 // Turn is a row and when it was delivered, or is to ask again.
 type Turn struct {
 	// At is when.
 	At time.Time `json:"at"`
 
+	// Order is when the row was planned, for one that waits: rows come to their turns in that order.
+	Order time.Time `json:"order,omitzero"`
+
 	// Row is the mark of the row.
 	Row string `json:"row"`
 }
 
-// state is the record: at most a limit's worth of each.
+// state is the record: at most a limit's worth of each, and maxPromised rows that wait.
 type state struct {
 	// Granted are the rows that were delivered in the last period, in the order of their times.
 	Granted []Turn `json:"granted,omitempty"`
 
-	// Promised are the last turns that were promised and have not come, in the order of their times.
+	// Promised are the first and the last turns that were promised and not taken, in the order of their times.
 	Promised []Turn `json:"promised,omitempty"`
 }
 
@@ -47,8 +66,11 @@ type Key struct {
 
 // Ask lets a row be delivered now, and returns the zero time, or returns when it is to ask again, or when there will be room if
 // it is to be suppressed. A row that was granted and is sent again, because it failed or its sender died, takes no second
-// grant. promised says that it asks again at the time that it was given. Two round trips.
-func (st *Store) Ask(ctx context.Context, key Key, row string, t contracts.Throttle, promised bool) (until time.Time, err error) {
+// grant. Rows that wait are let through in the order in which they were planned, as far as maxPromised of them are known, and
+// but for one that is late. promised says that it asks again at the time that it was given. Two round trips.
+func (st *Store) Ask(
+	ctx context.Context, key Key, row string, planned time.Time, t contracts.Throttle, promised bool,
+) (until time.Time, err error) {
 	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
@@ -64,7 +86,7 @@ func (st *Store) Ask(ctx context.Context, key Key, row string, t contracts.Throt
 				return time.Time{}, fmt.Errorf("throttle: record at %d: %w", over.Revision, err)
 			}
 		}
-		until, changed := s.ask(time.Now().UTC(), mark(row), t, promised)
+		until, changed := s.ask(time.Now().UTC(), Turn{Order: planned, Row: mark(row)}, t, promised)
 		if !changed {
 			return until, nil
 		}
@@ -94,8 +116,8 @@ func (st *Store) put(ctx context.Context, subject string, s *state, over kvrecor
 }
 
 // ask grants a turn now, or promises one. changed says that the record is another then.
-func (s *state) ask(now time.Time, row string, t contracts.Throttle, promised bool) (until time.Time, changed bool) {
-	mine := func(turn Turn) bool { return turn.Row == row }
+func (s *state) ask(now time.Time, row Turn, t contracts.Throttle, promised bool) (until time.Time, changed bool) {
+	mine := func(turn Turn) bool { return turn.Row == row.Row }
 	s.Granted = slices.DeleteFunc(s.Granted, func(turn Turn) bool { return !turn.At.After(now.Add(-t.Period())) })
 	if !slices.ContainsFunc(s.Granted, mine) {
 		waiting := slices.IndexFunc(s.Promised, mine)
@@ -103,20 +125,67 @@ func (s *state) ask(now time.Time, row string, t contracts.Throttle, promised bo
 			return s.Promised[waiting].At, false
 		}
 		promised = promised || waiting >= 0
-		s.Promised = slices.DeleteFunc(s.Promised, func(turn Turn) bool { return mine(turn) || !turn.At.After(now) })
+		dropped := s.dropLost(now, mine)
+		if first := slices.IndexFunc(s.Promised, mine); first > 0 {
+			return now.Add(held), dropped
+		}
+		s.Promised = slices.DeleteFunc(s.Promised, mine)
 		until := s.next(now, t, promised)
 		if until.After(now) {
 			if t.Suppress {
 				return until, false
 			}
-			s.Promised = last(sorted(append(s.Promised, Turn{At: until, Row: row})), t.Limit)
-			return until, true
+			if promised { // what was delivered fills the period until then, for the others too
+				s.delay(until)
+			}
+			row.At = until
+			return s.promise(row, t.Limit), true
 		}
 	}
 	// One that is granted already moves to now: it counts once, for a period from when it is delivered last.
 	s.Granted = slices.DeleteFunc(s.Granted, mine)
-	s.Granted = last(append(s.Granted, Turn{At: now, Row: row}), t.Limit)
+	s.Granted = last(append(s.Granted, Turn{At: now, Row: row.Row}), t.Limit)
 	return time.Time{}, true
+}
+
+// dropLost removes the rows that did not ask when their turns came, and reports whether there was one. mine is the row that asks.
+func (s *state) dropLost(now time.Time, mine func(Turn) bool) bool {
+	before := len(s.Promised)
+	s.Promised = slices.DeleteFunc(s.Promised, func(turn Turn) bool { return turn.At.Before(now.Add(-overdue)) })
+	if len(s.Promised) > 0 && !mine(s.Promised[0]) && s.Promised[0].At.Before(now.Add(-late)) {
+		s.Promised = slices.Delete(s.Promised, 0, 1)
+		s.delay(now.Add(-late / 2))
+	}
+	return len(s.Promised) < before
+}
+
+// delay lets no turn come before a moment.
+func (s *state) delay(until time.Time) {
+	for i := range s.Promised {
+		if s.Promised[i].At.Before(until) {
+			s.Promised[i].At = until
+		}
+	}
+}
+
+// promise adds a row that waits, gives the turns that there are to the rows in their order, and returns the row's.
+func (s *state) promise(row Turn, limit int) (until time.Time) {
+	rows := append(slices.Clone(s.Promised), row)
+	times := make([]time.Time, len(rows))
+	for i, turn := range sorted(rows) {
+		times[i] = turn.At
+	}
+	slices.SortStableFunc(rows, func(a, b Turn) int { return a.Order.Compare(b.Order) })
+	for i := range rows {
+		if rows[i].At = times[i]; rows[i].Row == row.Row {
+			until = times[i]
+		}
+	}
+	if spare := len(rows) - maxPromised - limit; spare > 0 {
+		rows = slices.Delete(rows, maxPromised, maxPromised+spare)
+	}
+	s.Promised = rows
+	return until
 }
 
 // next is the first moment at which there is room: behind all that was promised, but for a row whose turn has come.

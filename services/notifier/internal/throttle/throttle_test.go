@@ -55,7 +55,13 @@ var (
 // ask has a process ask for a row, and returns for how long it is to wait, 0 when it is granted.
 func (g *gate) ask(process int, key throttle.Key, row string, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
-	until, err := g.books[process].Ask(g.Context(), key, row, t, promised)
+	return g.askPlanned(process, key, row, time.Now(), t, promised)
+}
+
+// askPlanned asks for a row that was planned at a time.
+func (g *gate) askPlanned(process int, key throttle.Key, row string, at time.Time, t contracts.Throttle, promised bool) time.Duration {
+	g.Helper()
+	until, err := g.books[process].Ask(g.Context(), key, row, at, t, promised)
 	check.Is(g, err, nil)
 	if until.IsZero() {
 		return 0
@@ -101,7 +107,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 				granted := map[int]time.Time{}
 				const rows = 40
 				for n := range rows {
-					elapse(time.Duration(random.IntN(25_000)) * time.Millisecond)
+					elapse(time.Duration(1+random.IntN(25_000)) * time.Millisecond) // no two turns at one moment
 					row, process := fmt.Sprint("row-", n), random.IntN(2)
 					wait := g.ask(process, ada, row, three, false)
 					all.Go(func() {
@@ -168,13 +174,9 @@ func TestARowTakesOneGrant(t *testing.T) {
 			t.Errorf("%+v", kept)
 		}
 		for range 3 {
-			if wait := g.ask(1, ada, "fourth", three, false); wait != time.Minute {
-				t.Errorf("it is to wait for %s", wait)
-			}
+			check.Same(t, "it is to wait for", g.ask(1, ada, "fourth", three, false), time.Minute)
 		}
-		if wait := g.ask(1, ada, "fifth", three, false); wait != time.Minute {
-			t.Errorf("who asked three times has taken the turns of others: %s", wait)
-		}
+		check.Same(t, "who asked three times has taken the turns of others", g.ask(1, ada, "fifth", three, false), time.Minute)
 	})
 }
 
@@ -213,14 +215,14 @@ func TestWhatIsCountedTogether(t *testing.T) {
 	})
 }
 
-// A record has at most a limit's worth of turns, however many wait, and is gone some time after the last of them.
+// A record has at most a limit's worth of turns, and 256 rows that wait, however many do, and is gone some time after the last of them.
 func TestARecordIsBounded(t *testing.T) {
 	inGate(t, func(g *gate) {
 		var last time.Duration
-		for n := range 100 {
+		for n := range 400 {
 			last = g.ask(n%2, ada, fmt.Sprint("row-", n), three, false)
 		}
-		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 3 || last != 33*time.Minute {
+		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 256+3 || last != 133*time.Minute {
 			t.Errorf("%+v; the last one waits for %s", kept, last)
 		}
 		elapse(last)
@@ -230,6 +232,49 @@ func TestARecordIsBounded(t *testing.T) {
 		elapse(3 * time.Minute)
 		if kept := g.kept(); len(kept.Granted)+len(kept.Promised) > 0 {
 			t.Errorf("it is still there: %+v", kept)
+		}
+	})
+}
+
+// Rows that ask in any order, and come back in any order, some seconds late, are let through in the order in which they were planned.
+// One that never comes back holds up the others for a minute.
+func TestRowsThatWaitKeepTheirOrder(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	inGate(t, func(g *gate) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		const rows, lost = 30, 17
+		begun := time.Now()
+		planned := func(n int) time.Time { return begun.Add(time.Duration(n) * time.Millisecond) }
+		for n := range three.Limit {
+			g.ask(0, ada, fmt.Sprint("first-", n), three, false)
+		}
+		turns := map[int]time.Time{}
+		ask := func(n int) {
+			wait := g.askPlanned(n%2, ada, fmt.Sprint("row-", n), planned(n), three, !turns[n].IsZero())
+			turns[n] = time.Now().Add(wait)
+			if wait == 0 {
+				delete(turns, n)
+			}
+		}
+		for _, n := range random.Perm(rows) {
+			ask(n)
+		}
+		delete(turns, lost)
+		var order []int
+		for len(turns) > 0 {
+			elapse(time.Duration(random.IntN(10)) * time.Second)
+			for _, n := range random.Perm(rows) {
+				if at, waits := turns[n]; waits && !at.After(time.Now()) {
+					ask(n)
+					if turns[n].IsZero() {
+						order = append(order, n)
+					}
+				}
+			}
+		}
+		if len(order) != rows-1 || !slices.IsSorted(order) {
+			t.Errorf("the order is %v", order)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package unsubscribe
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"html/template"
 	"net/http"
@@ -62,13 +64,29 @@ var (
 	}
 )
 
-// page needs no script, no style and nothing from elsewhere.
+// style is the style of a page: of the colours that the reader has chosen, and wide enough to be hit on a telephone.
+const style = `:root{color-scheme:light dark}
+body{font:1.125rem/1.5 system-ui,sans-serif;margin:0;display:grid;min-height:100vh;place-items:center}
+main{max-width:30rem;padding:1.5rem}
+h1{font-size:1.5rem;line-height:1.25;margin:0 0 .5rem}
+p{margin:0 0 1.5rem}
+button{font:inherit;padding:.75rem 1.5rem;border:1px solid;border-radius:.5rem;cursor:pointer}`
+
+// policy lets a page have its style, and nothing else.
+var policy = func() string {
+	sum := sha256.Sum256([]byte(style))
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+}()
+
+// page needs no script and nothing from elsewhere.
 var page = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{.Title}}</title>
+<style>` + style + `</style>
 </head>
 <body>
 <main>
@@ -85,7 +103,7 @@ var page = template.Must(template.New("page").Parse(`<!doctype html>
 func show(w http.ResponseWriter, status int, what words) error {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", policy)
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -2,6 +2,8 @@ package unsubscribe_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -56,9 +58,7 @@ func TestLinksAreReadByAnySecret(t *testing.T) {
 		t.Errorf("no category: %+v %v", s, err)
 	}
 	m.Priority = contracts.UrgencyCritical
-	if got := now.Of("email")(m); got != "" {
-		t.Errorf("what is critical has a link: %s", got)
-	}
+	check.Same(t, "what is critical has a link", now.Of("email")(m), "")
 }
 
 // No byte of a link can be another one.
@@ -118,6 +118,13 @@ func TestPage(t *testing.T) {
 		if err == nil && (w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'")) {
 			t.Errorf("%v", w.Header())
 		}
+		// A browser takes the style by its hash.
+		_, rest, _ := strings.Cut(w.Body.String(), "<style>")
+		css, _, found := strings.Cut(rest, "</style>")
+		sum := sha256.Sum256([]byte(css))
+		if hash := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; err == nil && (!found || !strings.Contains(w.Header().Get("Content-Security-Policy"), hash)) {
+			t.Errorf("the style is not permitted: %v", w.Header())
+		}
 		return w.Code, w.Body.String(), err
 	}
 	status, body, err := call(p.Ask, http.MethodGet, l.Token(ada))
@@ -148,9 +155,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, body := range bodies {
-		if body != bodies[0] {
-			t.Errorf("the answers tell what is wrong: %s and %s", body, bodies[0])
-		}
+		check.Same(t, "the answer to a wrong key", body, bodies[0])
 	}
 	if len(b.told) != 2 {
 		t.Errorf("a bad link has switched something off: %+v", b.told)

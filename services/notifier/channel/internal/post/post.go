@@ -2,6 +2,7 @@ package post
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -43,11 +44,18 @@ type Config struct {
 	// AllowHTTP permits addresses without TLS. Defaults to false.
 	AllowHTTP bool
 
+	// BodyTimeout bounds how long the body of an answer is read: its status has said what became of the message. Defaults to as
+	// long as the call may take.
+	BodyTimeout time.Duration
+
 	// Channel is the name of the channel, for errors. Required.
 	Channel string
 
 	// Guard says which networks are dialled. Defaults to any: for addresses that the operator names.
 	Guard *guardeddial.Guard
+
+	// Refused is the kind of an answer that refuses the message. Defaults to channel.KindRejected.
+	Refused channel.Kind
 
 	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
 	RootCAs *x509.CertPool
@@ -116,6 +124,8 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 	if err != nil {
 		return nil, c.fail(channel.KindBounced, 0, err.Error(), nil)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var reached atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }})
 	request, err := http.NewRequestWithContext(traced, http.MethodPost, u.String(), bytes.NewReader(body))
@@ -130,6 +140,9 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 		return nil, c.broken(ctx, err, reached.Load())
 	}
 	defer response.Body.Close()
+	if c.cfg.BodyTimeout > 0 {
+		defer time.AfterFunc(c.cfg.BodyTimeout, cancel).Stop()
+	}
 	// The status has said what became of the message: an answer that breaks off does not change it.
 	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) //nolint:errcheck // see above
 	return &Answer{Body: data, Header: response.Header, Status: response.StatusCode}, nil
@@ -162,7 +175,7 @@ func (c *Client) fail(kind channel.Kind, status int, detail string, cause error)
 // Judge says what a status means, nil when the provider has taken the message. A provider that is not set up right may be
 // by the next time; one that will not have this message will not have it again.
 func (c *Client) Judge(answer *Answer) error {
-	kind, detail := channel.KindRejected, "the message is refused"
+	kind, detail := cmp.Or(c.cfg.Refused, channel.KindRejected), "the message is refused"
 	switch status := answer.Status; {
 	case status >= 200 && status < 300:
 		return nil

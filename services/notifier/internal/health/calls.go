@@ -1,0 +1,316 @@
+package health
+
+import (
+	"net/netip"
+	"net/url"
+	"regexp"
+	"sync"
+	"time"
+
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/expediter-io/expediter/services/notifier/channel"
+)
+
+const (
+	// strikes is how often in a row an endpoint is not reached before it is left alone.
+	strikes = 3
+
+	// firstPause and lastPause are for how long: twice as long each time.
+	firstPause = 10 * time.Second
+	lastPause  = 5 * time.Minute
+
+	// probing is how soon others ask again while one tries whether the endpoint is back.
+	probing = 5 * time.Second
+
+	// slack is how much longer than its timeout a call may take before its caller counts as lost.
+	slack = time.Minute
+
+	// maxKnown bounds how many endpoints are known at a time. Those beyond are called as if they were new.
+	maxKnown = 20_000
+
+	// unused is how long after its last call an endpoint is forgotten that was not reached, when there is no room.
+	unused = time.Hour
+)
+
+// The shares of the slots of a channel: one in so many.
+const (
+	slowShare     = 4  // for endpoints that are slow, or did not answer last time
+	othersShare   = 4  // which the endpoints of one site leave to others, unless they are known to be well
+	endpointShare = 32 // for one endpoint
+)
+
+const (
+	// slowCall is from which time on an answer is slow.
+	slowCall = 2 * time.Second
+
+	// stalled is how long an endpoint that is being called may not answer before it gets no further calls, and patience how
+	// many times as long as its answers take.
+	stalled  = time.Second
+	patience = 8
+
+	// leastTimeout is the shortest timeout.
+	leastTimeout = 5 * time.Second
+
+	// firstTurn and lastTurn bound how long a call waits for a slot before it asks again.
+	firstTurn = 100 * time.Millisecond
+	lastTurn  = time.Minute
+)
+
+// Call is a call of an endpoint, from [Store.Gate] to [Store.Called] or [Store.Left].
+type Call struct {
+	// Address and Channel name the endpoint.
+	Address, Channel string
+
+	// Again reports whether an attempt to send the message has failed.
+	Again bool
+
+	// Slots is how many calls of the channel this process makes at a time.
+	Slots int
+
+	// Timeout bounds the call. Gate makes it shorter for an endpoint that answers soon.
+	Timeout time.Duration
+
+	// Took is how long the call took. It is set before Called.
+	Took time.Duration
+
+	key, site string
+	slow      bool
+}
+
+// endpoint is one that was called lately.
+type endpoint struct {
+	calls  int           // under way
+	heard  time.Time     // when it answered last, or when the first of the calls under way began
+	took   time.Duration // what its answers take, those that take long above all; 0 when there was none
+	turns  turns
+	missed int
+	pause  time.Duration // the last one, 0 for none
+	until  time.Time     // when it may be tried again, or when the caller that tries it counts as lost
+	tried  bool          // a caller is trying it now
+}
+
+// lane is the slots of a channel.
+type lane struct {
+	calls, slow          int // under way
+	sites                map[string]int
+	slowTurns, siteTurns turns
+}
+
+// turns spreads calls that wait for a slot over the time in which slots get free, so that each of them asks again about once.
+type turns struct{ next time.Time }
+
+func (t *turns) wait(now time.Time, first, each time.Duration) time.Duration {
+	if first = max(first, firstTurn); t.next.Before(now.Add(first)) {
+		t.next = now.Add(first)
+	}
+	if wait := t.next.Add(each).Sub(now); wait <= lastTurn {
+		t.next = t.next.Add(each)
+	}
+	return t.next.Sub(now)
+}
+
+// breaker decides which endpoints are called, and when, so that those that do not answer hold up no others. It leaves endpoints
+// alone that were not reached several times in a row; afterwards one call at a time finds out whether they are back. An endpoint
+// that has never answered, or stops to, gets no further call meanwhile. It may be used by many at once; it is of this process alone.
+type breaker struct {
+	mu    sync.Mutex
+	known map[string]*endpoint
+	lanes map[string]*lane
+}
+
+// enter returns for how long a call is to wait, 0 when it may be made, and whether that is because the endpoint is down.
+func (b *breaker) enter(c *Call, now time.Time) (wait time.Duration, down bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, l := b.endpoint(c.key, now), b.lane(c.Channel)
+	switch {
+	case e.missed < strikes || !now.Before(e.until):
+	case e.tried:
+		return min(probing, e.until.Sub(now)), true
+	default:
+		return e.until.Sub(now), true
+	}
+	c.slow = e.missed > 0 || e.took > slowCall || c.Again && e.took == 0
+	c.site = site(c.Address)
+	if wait := l.full(c, e, now); wait > 0 {
+		return wait, false
+	}
+	c.Timeout = c.bound(e, l)
+	if e.missed >= strikes {
+		e.tried, e.until = true, now.Add(c.Timeout+slack)
+	}
+	if e.calls == 0 {
+		e.heard = now
+	}
+	e.calls++
+	l.calls++
+	l.sites[c.site]++
+	if c.slow {
+		l.slow++
+	}
+	return 0, false
+}
+
+// full returns for how long a call waits because its endpoint, its site, or those that do not answer have their share.
+func (l *lane) full(c *Call, e *endpoint, now time.Time) time.Duration {
+	one, slow, site := max(1, c.Slots/endpointShare), max(1, c.Slots/slowShare), max(1, c.Slots-c.Slots/othersShare)
+	if e.took == 0 { // one call shows what it is like
+		one = 1
+	}
+	switch {
+	case e.calls >= one, e.calls > 0 && now.Sub(e.heard) > max(stalled, patience*e.took):
+		return e.turns.wait(now, now.Sub(e.heard), max(e.took, firstTurn)/time.Duration(one))
+	case c.slow && l.slow >= slow:
+		return l.slowTurns.wait(now, 0, c.Timeout/time.Duration(slow))
+	case (c.slow || e.took == 0) && l.sites[c.site] >= site:
+		return l.siteTurns.wait(now, 0, firstTurn/endpointShare)
+	}
+	return 0
+}
+
+// bound returns the timeout of a call. One that has been missed gets all the time, so that an endpoint that has become slower is
+// reached, and a new one gets less when few slots are left.
+func (c *Call) bound(e *endpoint, l *lane) time.Duration {
+	least := min(leastTimeout, c.Timeout)
+	switch free := c.Slots - l.calls; {
+	case c.slow:
+		return c.Timeout
+	case e.took > 0:
+		return min(c.Timeout, max(least, patience*e.took))
+	case 2*free < c.Slots:
+		return max(least, c.Timeout*time.Duration(2*max(free, 0))/time.Duration(c.Slots))
+	}
+	return c.Timeout
+}
+
+// called records the outcome of a call, nil for a success. An answer, whatever it says, means that the endpoint is there.
+func (b *breaker) called(c *Call, now time.Time, failure *channel.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.leave(c)
+	switch {
+	case e == nil:
+	case failure == nil || !missed(failure) && failure.Kind != channel.KindInterrupted:
+		took := max(c.Took, time.Millisecond)
+		e.heard, e.took = now, max(took, e.took+(took-e.took)/8)
+		e.missed, e.pause, e.tried = 0, 0, false
+	case !missed(failure):
+		e.left(now)
+	default:
+		e.miss(now)
+	}
+}
+
+// miss records that an endpoint was not reached.
+func (e *endpoint) miss(now time.Time) {
+	e.missed++
+	if e.missed < strikes {
+		return
+	}
+	if e.missed > strikes && !e.tried {
+		return // one that was under way when the pause began
+	}
+	e.pause = min(max(firstPause, 2*e.pause), lastPause)
+	e.tried, e.until = false, now.Add(e.pause)
+}
+
+// left records that a call was not made, or not to its end.
+func (b *breaker) left(c *Call, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.leave(c); e != nil {
+		e.left(now)
+	}
+}
+
+// left lets the next caller try: the outcome of the call is unknown.
+func (e *endpoint) left(now time.Time) {
+	if e.tried {
+		e.tried, e.until = false, now
+	}
+}
+
+// leave gives the slot of a call back, and returns its endpoint, nil when it is not known any more.
+func (b *breaker) leave(c *Call) *endpoint {
+	l := b.lane(c.Channel)
+	l.calls--
+	l.sites[c.site]--
+	if l.sites[c.site] <= 0 {
+		delete(l.sites, c.site)
+	}
+	if c.slow {
+		l.slow--
+	}
+	e := b.known[c.key]
+	if e != nil && e.calls > 0 {
+		e.calls--
+	}
+	return e
+}
+
+func (b *breaker) lane(name string) *lane {
+	if b.lanes[name] == nil {
+		if b.lanes == nil {
+			b.lanes = map[string]*lane{}
+		}
+		b.lanes[name] = &lane{sites: map[string]int{}}
+	}
+	return b.lanes[name]
+}
+
+// endpoint returns what is known of an endpoint. When too many are known, one makes room that is well and idle, or was not called
+// for long.
+func (b *breaker) endpoint(key string, now time.Time) *endpoint {
+	if e := b.known[key]; e != nil {
+		return e
+	}
+	if b.known == nil {
+		b.known = map[string]*endpoint{}
+	}
+	looks := 0
+	for other, e := range b.known {
+		looks++
+		if len(b.known) < maxKnown || looks > strikes*endpointShare {
+			break
+		}
+		if e.calls == 0 && (e.missed == 0 || now.Sub(e.heard) > unused) {
+			delete(b.known, other)
+		}
+	}
+	e := &endpoint{}
+	if len(b.known) < maxKnown {
+		b.known[key] = e
+	}
+	return e
+}
+
+func (b *breaker) forget(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.known, key)
+}
+
+// missed reports whether an endpoint was not reached, or did not answer in time.
+func missed(failure *channel.Error) bool {
+	return failure.Kind == channel.KindTimeout || failure.Kind == channel.KindUnavailable && failure.Status == 0
+}
+
+// location finds the URL in an address, which may be JSON.
+var location = regexp.MustCompile(`https?://[^\s"\\]+`)
+
+// site returns whose an endpoint is, as far as its address shows it: the domain that somebody has registered, or host and port.
+func site(address string) string {
+	u, err := url.Parse(location.FindString(address))
+	if err != nil || u.Host == "" {
+		return address
+	}
+	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
+		return u.Host
+	}
+	domain, err := publicsuffix.EffectiveTLDPlusOne(u.Hostname())
+	if err != nil {
+		return u.Host
+	}
+	return domain
+}

@@ -1,0 +1,138 @@
+package recipient
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+// headerStated is in the record of a section. It names what the profile said of the section when that was added to the record.
+const headerStated = "Expediter-Stated"
+
+// section is a part of a recipient with a record of its own, which no write of the profile changes. What a program writes of it
+// into the profile, as earlier versions of this package did, is added to the record once: when it is read for the first time, and
+// again when it says something else than before. What the profile omits stays.
+type section struct {
+	at  int // in sections
+	key func(contracts.RecipientType, string) (string, error)
+
+	// add adds the section of a recipient to that of another one.
+	add func(to *contracts.Recipient, from contracts.Recipient)
+}
+
+// The sections. An opt-out can be added, and never taken back, by a profile; otherwise what was written last counts.
+var (
+	addresses = section{0, contracts.DirectoryAddressesKey, func(to *contracts.Recipient, from contracts.Recipient) {
+		if to.Addresses == nil && len(from.Addresses) > 0 {
+			to.Addresses = map[string]string{}
+		}
+		maps.Copy(to.Addresses, from.Addresses)
+	}}
+	preferences = section{1, contracts.DirectoryPreferencesKey, func(to *contracts.Recipient, from contracts.Recipient) {
+		for category, channels := range from.OptOut {
+			for _, channel := range channels {
+				refuse(to, category, channel)
+			}
+		}
+		if from.QuietHours != nil {
+			to.QuietHours = from.QuietHours
+		}
+	}}
+	sections = []section{addresses, preferences}
+)
+
+// refuse adds an opt-out, and reports whether it is new.
+func refuse(r *contracts.Recipient, category, channel string) bool {
+	if slices.Contains(r.OptOut[category], channel) {
+		return false
+	}
+	if r.OptOut == nil {
+		r.OptOut = map[string][]string{}
+	}
+	r.OptOut[category] = append(r.OptOut[category], channel)
+	return true
+}
+
+// of returns what a profile says of the section, and the name of that, "" for nothing. Quiet hours stay in the profile: those of the
+// preferences only go before them.
+func (s section) of(r contracts.Recipient) (only contracts.Recipient, name string) {
+	r.QuietHours = nil
+	s.add(&only, r)
+	if reflect.DeepEqual(only, contracts.Recipient{}) {
+		return only, ""
+	}
+	data, _ := json.Marshal(only) //nolint:errcheck,errchkjson // texts
+	sum := sha256.Sum256(data)
+	return only, hex.EncodeToString(sum[:8])
+}
+
+// read returns the section as its record and the profile have it, and the name of what the profile says of it.
+func (s section) read(f *file) (r contracts.Recipient, stated string, err error) {
+	own := f.own[s.at]
+	r = f.who
+	if len(own.Data) > 0 {
+		if r, err = contracts.Decode[contracts.Recipient](own.Data); err != nil {
+			return r, "", permanent(fmt.Errorf("%s: %w", own.Subject, err))
+		}
+	}
+	said, stated := s.of(f.profile)
+	known := own.Header.Get(headerStated)
+	if stated == "" || stated == known {
+		return r, known, nil
+	}
+	s.add(&r, said)
+	return r, stated, nil
+}
+
+// alter returns the write that makes a section what f makes of it, or nil when that is what its record says.
+func (s section) alter(f *file, change func(r *contracts.Recipient) bool) (*kvrecord.Write, error) {
+	own := f.own[s.at]
+	r, stated, err := s.read(f)
+	if err != nil {
+		return nil, err
+	}
+	if !change(&r) && stated == own.Header.Get(headerStated) {
+		return nil, nil //nolint:nilnil // nothing is to be written
+	}
+	data := own.Data
+	if len(data) == 0 {
+		data = []byte("{}")
+	}
+	if data, err = overlay(data, r, "addresses", "opt_out"); err != nil {
+		return nil, permanent(err)
+	}
+	w := &kvrecord.Write{Subject: own.Subject, Data: data, Over: own}
+	if stated != "" {
+		w.Header = nats.Header{headerStated: {stated}}
+	}
+	return w, nil
+}
+
+// overlay writes a recipient over a record, with what others keep there and this package does not know. The fields named in
+// without are removed from the record first.
+func overlay(data []byte, r contracts.Recipient, without ...string) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err //nolint:wrapcheck // by the caller
+	}
+	for _, name := range without {
+		delete(fields, name)
+	}
+	known, err := contracts.Encode(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(known, &fields); err != nil { // adds to the map
+		return nil, err //nolint:wrapcheck // by the caller
+	}
+	return json.Marshal(fields) //nolint:wrapcheck // by the caller
+}

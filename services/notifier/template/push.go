@@ -1,0 +1,190 @@
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	text "text/template"
+)
+
+// push is what a channel of the kind Push shows beside a subject and a text, or instead of them.
+type push struct {
+	body, icon, title, url executor
+	data                   any // JSON, in which a text is an executor
+}
+
+// pushReader reads a file of JSON. The texts in it are templates, so that no value can become anything but a text.
+type pushReader struct {
+	*parser
+
+	body    string
+	decoder *json.Decoder
+	file    string
+}
+
+// push reads a file that describes a push.
+func (p *parser) push(file, body string) *push {
+	r := &pushReader{parser: p, body: body, decoder: json.NewDecoder(strings.NewReader(body)), file: file}
+	r.decoder.UseNumber()
+	out := &push{}
+	into := map[string]*executor{"body": &out.body, "icon": &out.icon, "title": &out.title, "url": &out.url}
+	fields, err := r.value("")
+	object, ok := fields.(map[string]any)
+	if err == nil {
+		if _, more := r.decoder.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is more behind the JSON")
+		} else if !ok {
+			err = errors.New("want a JSON object")
+		}
+	}
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		p.mistakef(file, r.line(), "%v", err)
+		out.title, out.body = text.New(file), text.New(file) // so that they are not reported as missing, too
+		return out
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value, isText := object[name].(executor)
+		switch {
+		case name == "data":
+			out.data = object[name]
+		case into[name] == nil:
+			p.mistakef(file, 0, "there is no field %s: want title, body, url, icon or data", name)
+		case !isText:
+			p.mistakef(file, 0, "%s is no text", name)
+		default:
+			*into[name] = value
+		}
+	}
+	return out
+}
+
+// line is the line that has been read.
+func (r *pushReader) line() int {
+	return 1 + strings.Count(r.body[:min(int(r.decoder.InputOffset()), len(r.body))], "\n")
+}
+
+// value reads one value. field is the one that it is in at the outermost.
+func (r *pushReader) value(field string) (any, error) {
+	token, err := r.decoder.Token()
+	switch token := token.(type) {
+	case nil:
+		return nil, err //nolint:wrapcheck // with its line, by the caller
+	case string:
+		return r.text(field, token), nil
+	case json.Delim:
+		if token == '[' {
+			return r.list(field)
+		}
+		return r.object(field)
+	default:
+		return token, nil
+	}
+}
+
+func (r *pushReader) list(field string) (any, error) {
+	all := []any{}
+	for r.decoder.More() {
+		one, err := r.value(field)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	_, err := r.decoder.Token()
+	return all, err //nolint:wrapcheck // with its line, by the caller
+}
+
+func (r *pushReader) object(field string) (any, error) {
+	all := map[string]any{}
+	for r.decoder.More() {
+		token, err := r.decoder.Token()
+		if err != nil {
+			return nil, err //nolint:wrapcheck // with its line, by the caller
+		}
+		name := fmt.Sprint(token)
+		if _, twice := all[name]; twice {
+			return nil, fmt.Errorf("%q is there twice", name)
+		}
+		in := field
+		if in == "" {
+			in = name
+		}
+		if all[name], err = r.value(in); err != nil {
+			return nil, err
+		}
+	}
+	_, err := r.decoder.Token()
+	return all, err //nolint:wrapcheck // with its line, by the caller
+}
+
+// text reads a template. A comment before it has as many lines as the file has before the text, so that mistakes have theirs.
+func (r *pushReader) text(field, body string) executor {
+	clean := inert("")
+	if field == "url" || field == "icon" {
+		clean = segment
+	}
+	t := text.New(r.file).Option("missingkey=error").Funcs(r.functions).Funcs(map[string]any{inertName: clean})
+	return r.parse(t, r.file, "{{/*"+strings.Repeat("\n", r.line()-1)+"*/}}"+body)
+}
+
+// segment is put behind what a template prints into an address: unless it is a link on purpose, it is one segment of a path.
+func segment(value any) (any, error) {
+	switch value.(type) {
+	case Link, Plain, nil:
+		return inert("")(value)
+	}
+	return path(value)
+}
+
+// render adds what a push has beside a title and a body to a text.
+func (p *push) render(out *Text, data Data) (err error) {
+	for _, part := range []struct {
+		into     *string
+		executor executor
+	}{{&out.URL, p.url}, {&out.Icon, p.icon}} {
+		if err == nil && part.executor != nil {
+			*part.into, err = execute(part.executor, data)
+		}
+	}
+	if err != nil || p.data == nil {
+		return err
+	}
+	filled, err := fill(p.data, data)
+	if err != nil {
+		return err
+	}
+	out.Data, err = json.Marshal(filled)
+	return err //nolint:wrapcheck // texts have none
+}
+
+// fill returns JSON with the texts that its templates make.
+func fill(node any, data Data) (_ any, err error) {
+	switch n := node.(type) {
+	case executor:
+		return execute(n, data)
+	case []any:
+		list := make([]any, len(n))
+		for i, child := range n {
+			if list[i], err = fill(child, data); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	case map[string]any:
+		object := make(map[string]any, len(n))
+		for name, child := range n {
+			if object[name], err = fill(child, data); err != nil {
+				return nil, err
+			}
+		}
+		return object, nil
+	}
+	return node, nil
+}

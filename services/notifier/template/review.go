@@ -1,0 +1,119 @@
+package template
+
+import (
+	"reflect"
+	"strings"
+	"text/template/parse"
+)
+
+// review finds the mistakes of a template that its parser does not, and puts the function that makes values inert behind every
+// pipeline that prints something of an event or a user. What the template itself wrote stays as it is.
+type review struct {
+	*parser
+
+	body    string
+	defines func(name string) bool // nil when somebody else looks for missing templates
+	file    string
+	isMain  bool // not a template that another one calls: $ is Data
+}
+
+// node reviews a node. isData reports whether the dot is Data there.
+func (r *review) node(node parse.Node, isData bool) {
+	switch n := node.(type) {
+	case *parse.ListNode:
+		if n == nil {
+			return
+		}
+		for _, child := range n.Nodes {
+			r.node(child, isData)
+		}
+	case *parse.ActionNode:
+		own := r.pipe(n.Pipe, isData)
+		if len(n.Pipe.Decl) == 0 && !own {
+			name := parse.NewIdentifier(inertName).SetPos(n.Pos)
+			n.Pipe.Cmds = append(n.Pipe.Cmds, &parse.CommandNode{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{name}})
+		}
+	case *parse.IfNode:
+		r.branch(&n.BranchNode, isData, isData)
+	case *parse.RangeNode:
+		r.branch(&n.BranchNode, isData, false)
+		stepped(n.List)
+	case *parse.WithNode:
+		r.branch(&n.BranchNode, isData, false)
+	case *parse.TemplateNode:
+		r.pipe(n.Pipe, isData)
+		if r.defines != nil && !r.defines(n.Name) {
+			r.mistakef(r.file, r.line(n), "template %q is not defined", n.Name)
+		}
+	}
+}
+
+func (r *review) branch(n *parse.BranchNode, isData, isDataInside bool) {
+	r.pipe(n.Pipe, isData)
+	r.node(n.List, isDataInside)
+	r.node(n.ElseList, isData)
+}
+
+// pipe reviews a pipeline, and reports whether what it makes is the template's own: it has texts and functions only, and what no
+// event and no user says.
+func (r *review) pipe(n *parse.PipeNode, isData bool) (own bool) {
+	own = n != nil
+	if n == nil {
+		return
+	}
+	for _, command := range n.Cmds {
+		for _, argument := range command.Args {
+			own = r.argument(argument, isData) && own
+		}
+	}
+	return own
+}
+
+func (r *review) argument(node parse.Node, isData bool) (own bool) {
+	switch n := node.(type) {
+	case *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.IdentifierNode:
+		return true
+	case *parse.PipeNode:
+		return r.pipe(n, isData)
+	case *parse.ChainNode:
+		return r.argument(n.Node, isData)
+	case *parse.FieldNode:
+		return isData && r.field(n, n.Ident)
+	case *parse.VariableNode:
+		return r.isMain && n.Ident[0] == "$" && len(n.Ident) > 1 && r.field(n, n.Ident[1:])
+	}
+	return false
+}
+
+// field looks for fields and methods of Data, and reports whether neither an event nor a user says what the first one has.
+func (r *review) field(node parse.Node, names []string) (own bool) {
+	t := reflect.TypeFor[Data]()
+	for _, name := range names {
+		if t.Kind() == reflect.Interface || t.Kind() == reflect.Map {
+			break
+		}
+		if method, ok := t.MethodByName(name); ok {
+			t = method.Type.Out(0)
+			continue
+		}
+		field, ok := reflect.StructField{}, false
+		if t.Kind() == reflect.Struct {
+			field, ok = t.FieldByName(name)
+		}
+		if !ok || !field.IsExported() {
+			r.mistakef(r.file, r.line(node), ".%s: there is no %s", strings.Join(names, "."), name)
+			return false
+		}
+		t = field.Type
+	}
+	switch names[0] {
+	case "Category", "Channel", "CreatedAt", "RecipientType", "Unsubscribe":
+		return true
+	}
+	return false
+}
+
+// line is the one that a node is in.
+func (r *review) line(node parse.Node) int {
+	return 1 + strings.Count(r.body[:min(int(node.Position()), len(r.body))], "\n")
+}
