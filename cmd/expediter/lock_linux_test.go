@@ -92,26 +92,20 @@ func (l *locking) line() string {
 func (l *locking) pid() int {
 	l.t.Helper()
 	pid, err := strconv.Atoi(l.line())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	check.OK(l.t, err)
 	return pid
 }
 
 func (l *locking) signal(s os.Signal) {
 	l.t.Helper()
-	if err := l.cmd.Process.Signal(s); err != nil {
-		l.t.Fatal(err)
-	}
+	check.OK(l.t, l.cmd.Process.Signal(s))
 }
 
 // exits waits for the end, and checks the exit code and that the standard error has a text.
 func (l *locking) exits(code int, stderr string) {
 	l.t.Helper()
 	rest, err := io.ReadAll(l.stdout)
-	if err != nil {
-		l.t.Error(err)
-	}
+	check.Is(l.t, err, nil)
 	l.rest = string(rest)
 	if got := exitCode(l.t, l.cmd.Wait()); got != code {
 		l.t.Errorf("%v exits with %d, want %d:\n%s", l.cmd.Args[1:], got, code, l.stderr.String())
@@ -147,9 +141,7 @@ func TestLockedCommandsRunOneAtATime(t *testing.T) {
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
 	check.OK(t, err)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	if len(lines) != processes*each {
-		t.Errorf("%d commands ran, want %d", len(lines), processes*each)
-	}
+	check.Same(t, "commands ran", len(lines), processes*each)
 	var last kvlock.Token
 	for _, line := range lines {
 		text, name, _ := strings.Cut(line, " ")
@@ -210,9 +202,7 @@ func TestCommandGetsSIGTERMWhenItsLockIsLost(t *testing.T) {
 			holder := p.lock("trap 'echo terminated; exit 3' TERM; echo started; while :; do sleep 0.05; done", "x", "--ttl", "2s", "--grace", "1m")
 			holder.line()
 			lose(p)
-			if line := holder.line(); line != "terminated" {
-				t.Errorf("the command says %q", line)
-			}
+			check.Same(t, "the command says", holder.line(), "terminated")
 			holder.exits(75, "the lock was lost before the command had ended, with 3")
 		})
 	}
@@ -286,9 +276,7 @@ func TestSignalEndsTheWaitForALock(t *testing.T) {
 	p.awaitWaiters("x", 1)
 	waiter.signal(syscall.SIGTERM)
 	waiter.exits(143, "terminated while waiting for the lock")
-	if waiter.rest != "" {
-		t.Errorf("the command ran: %q", waiter.rest)
-	}
+	check.Same(t, "the command ran", waiter.rest, "")
 	holder.signal(syscall.SIGTERM)
 	holder.exits(143, "")
 	p.lock("echo mine", "x", "--wait", "0").exits(0, "")

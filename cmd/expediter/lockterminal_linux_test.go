@@ -62,9 +62,7 @@ func TestCommandOnATerminal(t *testing.T) {
 	press("after\n")
 	see("1 interrupts, after")
 	send(syscall.SIGTERM)
-	if code := exitCode(t, cmd.Wait()); code != 3 {
-		t.Errorf("it exits with %d", code)
-	}
+	check.Same(t, "it exits with", exitCode(t, cmd.Wait()), 3)
 }
 
 // openTerminal returns both ends of a new terminal.

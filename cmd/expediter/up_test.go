@@ -137,9 +137,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 		t.Errorf("the recipe is:\n%s", recipe)
 	}
 	r.Interrupt()
-	if said := r.Said(); said != "Stopping. Interrupt again to end at once." {
-		t.Errorf("it complained: %s", said)
-	}
+	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 }
 
 // Both enrichers answer, and share what is known.

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The commands that up prints work as they are: the event reaches its recipients, and notifications shows that.
@@ -15,9 +17,7 @@ func TestUpTellsPeople(t *testing.T) {
 	server := strings.Fields(r.find(t, `NATS       nats://127\.0\.0\.1:\d+`))[1]
 	lines := r.lines()
 	emit, inbox := lines[len(lines)-2], lines[len(lines)-1]
-	if out := shell(t, emit); out != "accepted   evt-001  RESERVATION_REQUESTED\n" {
-		t.Errorf("%s: %s", emit, out)
-	}
+	check.Same(t, emit, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n")
 	if out := shell(t, inbox); !strings.Contains(out, "unread") || !strings.Contains(out, `{"guests":4}`) {
 		t.Errorf("%s: %s", inbox, out)
 	}
@@ -38,16 +38,12 @@ func TestUpTellsPeople(t *testing.T) {
 	}
 	shell(t, strings.Replace(inbox, "expediter inbox", "expediter inbox archive --all", 1))
 	r.Interrupt()
-	if said := r.Said(); said != "Stopping. Interrupt again to end at once." {
-		t.Errorf("it complained: %s", said)
-	}
+	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 
 	// What was told stays told.
 	r = up(t, "--dir", dir)
 	lines = r.lines()
-	if out := shell(t, lines[len(lines)-2]); out != "duplicate  evt-001  RESERVATION_REQUESTED\n" {
-		t.Errorf("again: %s", out)
-	}
+	check.Same(t, "again", shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED\n")
 	if out := shell(t, lines[len(lines)-1]); !strings.Contains(out, "archived") || strings.Contains(out, "unread") {
 		t.Errorf("again: %s", out)
 	}

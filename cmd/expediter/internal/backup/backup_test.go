@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -80,9 +81,7 @@ func nothing(Stream) {}
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 }
 
 func publish(t *testing.T, js jetstream.JetStream, subject, body string) {
@@ -181,9 +180,7 @@ func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
 	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, manifestName): 0o600, filepath.Join(dir, "EVENTS.snapshot"): 0o600} {
 		info, err := os.Stat(path)
 		must(t, err)
-		if info.Mode().Perm() != want {
-			t.Errorf("%s has the mode %o, want %o", path, info.Mode().Perm(), want)
-		}
+		check.Same(t, path+" has the mode", info.Mode().Perm(), want)
 	}
 	// A stream that is there is never overwritten, and nothing else is done then.
 	must(t, to.DeleteStream(t.Context(), "EVENTS"))
@@ -194,7 +191,7 @@ func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
 	_, err = to.UpdateStream(t.Context(), changed)
 	must(t, err)
 	if err := Restore(t.Context(), config(to, dir), nothing); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "KV_enrich") {
-		t.Errorf("got %v, want ErrExists", err)
+		t.Errorf("got %v, want %v that names the stream", err, ErrExists)
 	}
 	if _, err := to.Stream(t.Context(), "EVENTS"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a stream was restored beside one that exists: %v", err)
@@ -249,9 +246,7 @@ func TestNothingIsMissingThatChangesMeanwhile(t *testing.T) {
 	must(t, Restore(t.Context(), c, nothing))
 	stream, err := to.Stream(t.Context(), "KV_enrich")
 	must(t, err)
-	if n := stream.CachedInfo().State.Msgs; n != keys {
-		t.Errorf("%d keys are restored, want %d", n, keys)
-	}
+	check.Same(t, "keys are restored", stream.CachedInfo().State.Msgs, keys)
 	if was, is := contents(t, from, "KV_enrich"), contents(t, to, "KV_enrich"); was != is {
 		t.Error("the values are not the last ones")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // elections take a second
 )
@@ -44,9 +45,7 @@ func TestOneServerToThreeAndBack(t *testing.T) {
 		for until := time.Now().Add(crash.Patience); is != was && time.Now().Before(until); {
 			is = contents(t, three, name) // which lacks a consumer that has no leader yet
 		}
-		if was != is {
-			t.Errorf("%s was\n%sand is\n%s", name, was, is)
-		}
+		check.Same(t, name, was, is)
 	}
 	c.Dir = t.TempDir()
 	must(t, Write(t.Context(), c, nothing))

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/archive"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -69,9 +70,7 @@ func TestABackupThatIsNotAsItWasIsRefused(t *testing.T) {
 	if info, err := to.AccountInfo(t.Context()); err != nil || info.Streams != 0 {
 		t.Errorf("streams were made: %+v, %v", info, err)
 	}
-	if err := Write(t.Context(), config(from, whole), nothing); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("a backup into another one: %v, want ErrNotEmpty", err)
-	}
+	check.Is(t, Write(t.Context(), config(from, whole), nothing), ErrNotEmpty)
 }
 
 // A backup that is killed leaves no manifest. A restore that is killed, wherever that is, is repeated and ends well.
@@ -87,9 +86,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	p := command.Start(t, task{Dir: cut, Hold: 5, URL: srv.URL()})
 	p.Await("held")
 	p.Kill()
-	if err := Restore(t.Context(), config(from, cut), nothing); !errors.Is(err, ErrIncomplete) {
-		t.Errorf("got %v, want ErrIncomplete", err)
-	}
+	check.Is(t, Restore(t.Context(), config(from, cut), nothing), ErrIncomplete)
 	dir := t.TempDir()
 	must(t, Write(t.Context(), config(from, dir), nothing))
 	target, to := listening(t)
@@ -142,7 +139,5 @@ func TestASnapshotWithoutAnEndIsRefused(t *testing.T) {
 	must(t, compressed.Close())
 	s := Stream{}
 	err := s.copy(archive.NewWriter(io.Discard), archive.NewReader(s2.NewReader(&sound)))
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("got %v, want an unexpected end", err)
-	}
+	check.Is(t, err, io.ErrUnexpectedEOF)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -33,6 +34,9 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	}
 	run(0, "apply", "--services", "lock")
 	run(5, "apply", "--account", "ENRICHER") // which has no room for the others
+	if out := run(5, "apply", "--account", "ENRICHR", "--timeout", "100ms"); strings.Count(out, "stream") > 2 || !strings.Contains(out, "is --account") {
+		t.Errorf("of an account that is none:\n%s", out)
+	}
 	nc, own := natstest.Connect(t, srv, users.As("admin"))
 	enricher := natstest.InAccount(t, nc, "ENRICHER")
 	if _, err := worker.PublishDeadLetter(t.Context(), enricher, "dead", worker.DeadLetter{
@@ -59,18 +63,14 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	run(0, "emit", "--account", "NOTIFIER", "--via", "stream", "-")
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
 	run(0, "forget", "ada", "--type", "GUEST", "--yes", "--account", "NOTIFIER")
-	if out := run(0, "export", "ada", "--account", "NOTIFIER"); out != "" {
-		t.Errorf("of one who was erased: %s", out)
-	}
+	check.Same(t, "of one who was erased", run(0, "export", "ada", "--account", "NOTIFIER"), "")
 	if out := run(0, "audit"); !strings.Contains(out, "OPERATOR/") || !strings.Contains(out, "forget") {
 		t.Errorf("the audit:\n%s", out)
 	}
 	if out := run(2, "inbox", "ada", "--account", "A.B"); !strings.Contains(out, "--account") {
 		t.Errorf("a name that is none:\n%s", out)
 	}
-	if _, err := own.Stream(t.Context(), "KV_"+contracts.BucketLocks); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(own.Stream(t.Context(), "KV_"+contracts.BucketLocks)), nil)
 	if _, err := own.Stream(t.Context(), contracts.StreamEvents); err == nil {
 		t.Error("the events are in the operators' account as well")
 	}

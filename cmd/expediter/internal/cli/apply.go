@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // errRefused is returned when a stream or a consumer differs in a setting that no update can change.
@@ -47,7 +49,6 @@ says which messages the server drops at once. A setting that no update can chang
 It needs an administrator's permissions. The services do not need them: they only check.`,
 		Example: `  expediter apply --dry-run
   expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkFormat(f.format, deadFormats...), f.check()); err != nil {
 				return err
@@ -85,10 +86,7 @@ func (f *applyFlags) check() error {
 			errs = append(errs, fmt.Errorf("--channels %s: use A-Z, a-z, 0-9, _ and -", c))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 // checkServices returns a UsageError for names that are not those of services.
@@ -102,10 +100,7 @@ func checkServices(services []string) error {
 			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 // checkReplicas returns a UsageError for a number of servers that no stream should have.
@@ -117,17 +112,14 @@ func checkReplicas(n int) error {
 }
 
 func (f *applyFlags) apply(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	js, stop, err := f.connect(ctx, "expediter apply", nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) {
-			cancel(fmt.Errorf("%w: %w", errDenied, err))
-		}
-	}))
+	ctx, js, stop, err := f.administer(ctx, "expediter apply")
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if err := f.reach(ctx, js); err != nil {
+		return err
+	}
 	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), f.options)
 	if ctx.Err() == nil {
 		consumers, err := contracts.ApplyConsumers(ctx, js, contracts.Consumers(f.assets), f.options)
@@ -137,6 +129,21 @@ func (f *applyFlags) apply(ctx context.Context) error {
 		failed = fmt.Errorf("%w: %w", errUnavailable, failed)
 	}
 	return errors.Join(f.report(changes), failed)
+}
+
+// reach returns an error when a request about a stream has no responders for the time of an answer: the account is wrong, where a
+// cluster that is not ready would keep silent.
+func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
+	name := contracts.Assets(f.assets)[0].Name
+	err := jsretry.Do(ctx, f.timeout, func(ctx context.Context) error {
+		_, err := js.Stream(ctx, name)
+		return err //nolint:wrapcheck // below
+	})
+	if !errors.Is(err, nats.ErrNoResponders) {
+		return nil // Apply reports it
+	}
+	return fmt.Errorf("%w: nothing answers requests about streams: is --account (or NATS_ACCOUNT) the account of a service, "+
+		"and does the user administer it? %w", errUnavailable, err)
 }
 
 // report writes the changes, a row for each stream and consumer and for each of their settings, and notes what was left.

@@ -27,7 +27,6 @@ func newAudit(g *globals) *cobra.Command {
 many, and how it ended. "begun" is what is under way, or what a process did that died. Only the operators' account reads it.`,
 		Example: `  expediter audit
   expediter audit --limit 1000 -o jsonl`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format, deadFormats...); err != nil {
 				return err

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"strconv"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
@@ -37,7 +36,7 @@ What was accepted before the command began is in the backup, and what was done b
 It needs an administrator's permissions. With the accounts of deploy/nats, each account has a backup of its own.`,
 		Example: `  expediter backup ./monday
   expediter backup ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), "expediter backup", args[0], backup.Write)
 		},
@@ -60,7 +59,7 @@ Then run expediter apply, for what a newer version declares otherwise.
 With --services only the streams of these are restored, and dead letters of others are left out.`,
 		Example: `  expediter restore ./monday --replicas 3
   expediter restore ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("replicas") {
 				if err := checkReplicas(f.replicas); err != nil {
@@ -90,13 +89,7 @@ func (f *backupFlags) run(
 	if err := errors.Join(checkFormat(f.format, deadFormats...), checkServices(f.services)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrPermissionViolation) {
-			cancel(fmt.Errorf("%w: %w", errDenied, err))
-		}
-	}))
+	ctx, js, stop, err := f.administer(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
@@ -23,9 +24,7 @@ var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 func TestTheCommandsOfTheBackupPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "backup.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	blocks := shellBlock.FindAllSubmatch(page, -1)
 	if len(blocks) != 4 {
 		t.Fatalf("the page has %d blocks of commands, want a backup, a restore, and both again", len(blocks))

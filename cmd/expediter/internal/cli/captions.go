@@ -2,28 +2,29 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
 // captionsFlags are the flags of the captions command.
 type captionsFlags struct {
+	encoding    string
 	format      string
 	from        string
 	keepRepeats bool
 	keepSounds  bool
 	sentences   bool
 }
+
+const encodingUsage = "encoding of the text, such as windows-1251 (default what it declares, or looks like)"
 
 // captionsFormats are the values of its flag --format.
 var captionsFormats = []string{"segments", "text", "json"}
@@ -41,17 +42,19 @@ The formats are
   json      an object with all data: the cues as they are in the file ("id", "start", "end", "text", and "plain" for the
             text without markup), the segments, and a note of each part that was cut or left out
 
-The format of the input is detected by its content; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
+The format of the input is detected by its content, and its encoding where it is not UTF-8: a line on the standard error
+names a guess; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
 the rules of the W3C. The lines that automatic captions show again and again are written once.
 
 A file that is cut by a limit is written up to the limit; a message says what is missing, and the exit code is 1. Cues
 whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
 		Example: `  expediter captions video.en.vtt
   expediter captions --format segments --sentences - < video.srt`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	flags.StringVar(&f.format, "format", "text", "form of the output: segments, text or json")
 	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
 	flags.BoolVar(&f.keepRepeats, "keep-repeats", false, "leave rolling captions as they are")
@@ -64,17 +67,14 @@ whose times cannot be read are left out, as the rules demand, and counted on the
 
 // check returns every mistake in the flags.
 func (f captionsFlags) check() error {
-	var errs []error
-	if !slices.Contains(captionsFormats, f.format) {
-		errs = append(errs, fmt.Errorf("--format %q: want segments, text or json", f.format))
-	}
+	errs := []error{oneOf("--format", f.format, captionsFormats...)}
 	if _, err := caption.ParseFormat(f.from); err != nil {
 		errs = append(errs, fmt.Errorf("--from: %w", err))
 	}
-	if len(errs) > 0 {
-		return &UsageError{Err: errors.Join(errs...)}
+	if _, err := charset.Canonical(f.encoding); err != nil {
+		errs = append(errs, fmt.Errorf("--encoding: %w", err))
 	}
-	return nil
+	return usage(errs...)
 }
 
 // captions is the command, once its flags are read.
@@ -83,18 +83,22 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 		return err
 	}
 	from, _ := caption.ParseFormat(f.from) //nolint:errcheck // checked above
-	source, name := g.config.Stdin, "standard input"
-	if path != input.Stdin {
-		file, err := os.Open(path) //nolint:gosec // the file that the user named
-		if err != nil {
-			return err //nolint:wrapcheck // it names the file
-		}
-		defer file.Close() //nolint:errcheck // it was only read
-		source, name = file, path
+	source, err := g.openInput(path)
+	if err != nil {
+		return err
 	}
+	defer source.Close()
+	name := inputName(path)
 	// A file that calls itself a caption file and holds nothing but text is a mistake, not a text.
 	timed := slices.Contains([]string{".srt", ".vtt"}, strings.ToLower(filepath.Ext(path)))
-	track, err := caption.Parse(untilDone{ctx, source}, caption.Options{Format: from, Timed: timed})
+	text, encoding, err := charset.NewReader(untilDone{ctx, source}, f.encoding, "")
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if encoding.Guessed {
+		g.notef("%s: read as %s, which it looks like (name another with --encoding)\n", name, encoding.Name)
+	}
+	track, err := caption.Parse(text, caption.Options{Format: from, Timed: timed})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -121,6 +125,13 @@ func (g *globals) notice(name string, track caption.Track) error {
 	if track.Skipped > 0 {
 		const line = "%s: %d cues left out: their times cannot be read\n"
 		fmt.Fprintf(g.config.Stderr, line, name, track.Skipped) //nolint:errcheck // nowhere to say so
+	}
+	lost := 0
+	for _, cue := range track.Cues {
+		lost += strings.Count(cue.Text, "\ufffd")
+	}
+	if lost > 0 {
+		g.notef("%s: %d characters could not be read (name the encoding with --encoding)\n", name, lost)
 	}
 	if !track.Truncated {
 		return nil

@@ -16,9 +16,7 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	t.Parallel()
 	const cue = "00:00.000 --> 00:01.000\na\n\n"
 	cfg, stdout, stderr := captionsConfig("WEBVTT\n\n" + strings.Repeat(cue, caption.DefaultMaxCues+1))
-	if code := Run(t.Context(), cfg, []string{"captions", "--format", "json", "-"}); code != ExitFailure {
-		t.Errorf("exits with %d, want %d", code, ExitFailure)
-	}
+	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "--format", "json", "-"}), ExitFailure)
 	if got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"; got != want {
 		t.Errorf("stderr %q, want %q", got, want)
 	}
@@ -34,15 +32,34 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	}
 }
 
+// TestCaptionsEncodings reads text that is not UTF-8, and reports what is a guess or lost.
+func TestCaptionsEncodings(t *testing.T) {
+	t.Parallel()
+	const koi = "\xee\xc1\xd2\xc5\xd6\xd8\xd4\xc5 \xcc\xd5\xcb \xc9 \xcd\xcf\xd2\xcb\xcf\xd7\xd8, \xcf\xc2\xd6\xc1\xd2\xd8\xd4\xc5 \xc9\xc8"
+	const text = "Нарежьте лук и морковь, обжарьте их\n"
+	for _, test := range []struct{ flag, stdin, stdout, stderr string }{
+		{"", koi, text, "standard input: read as koi8-r, which it looks like (name another with --encoding)\n"},
+		{"--encoding=koi8-r", koi, text, ""},
+		{"", text, text, ""},
+		{"--encoding=utf-8", "Add the cr\xe8me to the soup", "Add the cr\ufffdme to the soup\n", "standard input: 1 characters could not be read (name the encoding with --encoding)\n"},
+		{"--encoding=klingon", text, "", "klingon"},
+	} {
+		cfg, stdout, stderr := captionsConfig(test.stdin)
+		code := Run(t.Context(), cfg, append([]string{"captions", "-"}, strings.Fields(test.flag)...))
+		if wrong := test.stdout == ""; stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) || (test.stderr == "") != (stderr.Len() == 0) ||
+			(code == ExitUsage) != wrong {
+			t.Errorf("%s: exits with %d, %q, stderr %q", test.flag, code, stdout, stderr)
+		}
+	}
+}
+
 // TestCaptionsOutputFails has a standard output that is gone.
 func TestCaptionsOutputFails(t *testing.T) {
 	t.Parallel()
 	for _, format := range captionsFormats {
 		cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
 		cfg.Stdout = closedPipe{}
-		if code := Run(t.Context(), cfg, []string{"captions", "--format", format, "-"}); code != ExitFailure {
-			t.Errorf("%s: exits with %d, want %d", format, code, ExitFailure)
-		}
+		check.Same(t, format+": exits with", Run(t.Context(), cfg, []string{"captions", "--format", format, "-"}), ExitFailure)
 		if got, want := stderr.String(), "error: writing the output: closed pipe\n"; got != want {
 			t.Errorf("%s: stderr %q, want %q", format, got, want)
 		}

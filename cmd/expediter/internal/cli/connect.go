@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
 
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -60,7 +61,7 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 	}
 	nc, err := nats.Connect(server, append(opts, more...)...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: NATS at %s: %w (set --server or NATS_URL)", errUnavailable, server, err)
+		return nil, nil, fmt.Errorf("%w: NATS at %s: %w (set --server or NATS_URL)", errUnavailable, redact.URL(server), redact.Error(err))
 	}
 	if f.account == "" {
 		js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(f.timeout))
@@ -72,6 +73,22 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 		return nil, nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	return js, nc.Close, nil
+}
+
+// administer is connect for a command that ends at the first request that the server does not permit: to the others it does not
+// answer, either. That ends the context.
+func (f *natsFlags) administer(ctx context.Context, name string) (context.Context, jetstream.JetStream, func(), error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(fmt.Errorf("%w: %w", errDenied, err))
+		}
+	}))
+	if err != nil {
+		cancel(nil)
+		return nil, nil, nil, err
+	}
+	return ctx, js, func() { stop(); cancel(nil) }, nil
 }
 
 // options are those of a client of the given name, and where the server is.

@@ -41,8 +41,6 @@ given; letters that are named one by one are replayed without it.`,
   expediter dead show 17
   expediter dead replay 17
   expediter dead replay --signature 'smtp: code #' --rate 10 --yes`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := cmd.PersistentFlags()
 	f.register(flags)

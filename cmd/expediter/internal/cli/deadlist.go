@@ -137,7 +137,6 @@ func newDeadList(f *deadFlags) *cobra.Command {
 and discard.`,
 		Example: `  expediter dead list --since 1h
   expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkFormat(format, deadFormats...), filter.check()); err != nil {
 				return err
@@ -245,7 +244,6 @@ values. Other commands select a group by --signature, --reason and --job-stream.
 with many and large letters, too.`,
 		Example: `  expediter dead groups
   expediter dead groups --since 7d -o json`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkFormat(format, deadFormats...), filter.check()); err != nil {
 				return err

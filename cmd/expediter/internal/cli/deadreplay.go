@@ -2,16 +2,13 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -53,23 +50,23 @@ func (c *changeFlags) check(args []string) error {
 	case err != nil:
 		errs = append(errs, err)
 	case len(args) > 0 && (c.all || !c.empty()):
-		errs = append(errs, &UsageError{Err: errors.New("letters are selected by number or by flags, not by both")})
+		errs = append(errs, errors.New("letters are selected by number or by flags, not by both"))
 	case len(args) == 0 && !c.all && c.empty():
-		errs = append(errs, &UsageError{Err: errors.New("say which letters: their numbers, flags that select them, or --all")})
+		errs = append(errs, errors.New("say which letters: their numbers, flags that select them, or --all"))
 	}
 	if c.yes && c.dryRun {
-		errs = append(errs, &UsageError{Err: errors.New("--yes and --dry-run exclude each other")})
+		errs = append(errs, errors.New("--yes and --dry-run exclude each other"))
 	}
 	if c.payload != "" && len(args) != 1 {
-		errs = append(errs, &UsageError{Err: errors.New("--payload is for one letter that is named by its number")})
+		errs = append(errs, errors.New("--payload is for one letter that is named by its number"))
 	}
 	if c.rate < 0 && c.rate != -1 {
-		errs = append(errs, &UsageError{Err: fmt.Errorf("--rate %v: want a positive number, or -1 for no limit", c.rate)})
+		errs = append(errs, fmt.Errorf("--rate %v: want a positive number, or -1 for no limit", c.rate))
 	}
 	if c.limit < 0 {
-		errs = append(errs, &UsageError{Err: fmt.Errorf("--limit %d: want 0 or more", c.limit)})
+		errs = append(errs, fmt.Errorf("--limit %d: want 0 or more", c.limit))
 	}
-	return errors.Join(errs...)
+	return usage(errs...)
 }
 
 func newDeadReplay(f *deadFlags) *cobra.Command {
@@ -86,6 +83,7 @@ Letters that flags select are replayed with --yes only.`,
   expediter dead replay 17 --payload job.json
   expediter dead replay --signature 'smtp: code #' --since 24h
   expediter dead replay --signature 'smtp: code #' --since 24h --rate 10 --yes`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.check(args); err != nil {
 				return err
@@ -124,15 +122,11 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 // take.
 func (f *deadFlags) read(path string) ([]byte, error) {
 	const most = 64 << 20
-	from := f.config.Stdin
-	if path != input.Stdin {
-		file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
-		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the file
-		}
-		defer file.Close() //nolint:errcheck // only read
-		from = file
+	from, err := f.openInput(path)
+	if err != nil {
+		return nil, err
 	}
+	defer from.Close()
 	data, err := io.ReadAll(io.LimitReader(from, most))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -150,6 +144,7 @@ well. It does so with --yes only.`,
 		Example: `  expediter dead discard 17 --yes
   expediter dead discard --signature 'no such user' --until 7d
   expediter dead discard --signature 'no such user' --until 7d --yes`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.check(args); err != nil {
 				return err
@@ -272,12 +267,7 @@ func (f *deadFlags) target(c changeFlags, args []string) string {
 
 func (f *deadFlags) tell(report changeReport, format, hint string) error {
 	if format == "json" {
-		line, err := json.Marshal(report)
-		if err != nil {
-			return fmt.Errorf("encode: %w", err)
-		}
-		_, err = fmt.Fprintf(f.config.Stdout, "%s\n", line)
-		return wrapWrite(err)
+		return f.writeLine(report)
 	}
 	for _, p := range report.Problems {
 		f.notef("letter %d: %s\n", p.Sequence, p.Error)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -32,7 +31,7 @@ func newDeadShow(f *deadFlags) *cobra.Command {
 byte for byte, to be edited and replayed.`,
 		Example: `  expediter dead show 17
   expediter dead show 17 --payload > job.json; $EDITOR job.json; expediter dead replay 17 --payload job.json`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format, "text", "json"); err != nil {
 				return err
@@ -65,15 +64,11 @@ func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, pa
 	case payload:
 		_, err = f.config.Stdout.Write(e.Letter.Payload)
 	case format == "json":
-		var line []byte
-		line, err = json.Marshal(struct {
+		return f.writeLine(struct {
 			entryRow
 
 			Letter *worker.DeadLetter `json:"letter,omitempty"`
 		}{newEntryRow(e), &e.Letter})
-		if err == nil {
-			_, err = fmt.Fprintf(f.config.Stdout, "%s\n", line)
-		}
 	default:
 		err = showText(f.config.Stdout, e)
 	}
@@ -156,7 +151,7 @@ no consumer's filter: a worker was removed, or the subject has a typing error. O
 their jobs were done and the server has lost their removal, or they never ran because the consumer was given the subject
 later. Messages that a consumer gave up are in the list: expediter dead list --kind stranded.`,
 		Example: `  expediter dead stranded ENRICH_JOBS`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format, deadFormats...); err != nil {
 				return err

@@ -27,7 +27,6 @@ and the delivered letters. It takes a few seconds, needs no network and leaves n
 guarantee was broken, and the message says which.`,
 		Example: `  expediter demo
   expediter demo --json | tail -1`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := g.config.Demo(cmd.Context(), demo.Config{Logger: g.logger, Out: cmd.OutOrStdout()})
 			return conclude(cmd.OutOrStdout(), report, err, asJSON)

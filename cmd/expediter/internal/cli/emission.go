@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -193,15 +192,6 @@ func (e *emission) told(r notify.Result) error {
 		return e.writeLine(line)
 	}
 	_, err := fmt.Fprintf(e.config.Stdout, "%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
-	return wrapWrite(err)
-}
-
-func (g *globals) writeLine(value any) error {
-	line, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	_, err = fmt.Fprintf(g.config.Stdout, "%s\n", line)
 	return wrapWrite(err)
 }
 

@@ -79,7 +79,7 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 		Example: `  echo '{"event_id":"e1","event_type":"OUTAGE","aggregate_type":"PLATFORM","payload":{"until":"18:00"}}' | expediter emit -
   expediter emit --wait reservations.ndjson
   expediter emit --json --partial events.json | jq -r 'select(.outcome != "accepted").event_id'`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
@@ -108,8 +108,8 @@ func (f *emitFlags) check(paths []string) error {
 	if first := slices.Index(paths, input.Stdin); first >= 0 && slices.Contains(paths[first+1:], input.Stdin) {
 		errs = append(errs, errors.New(`"-" is given more than once`))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
+	if err := usage(errs...); err != nil {
+		return err
 	}
 	for _, path := range paths {
 		if _, err := os.Stat(path); path != input.Stdin && err != nil {

@@ -27,6 +27,7 @@ type enrichFlags struct {
 	keyFile     string
 	output      string
 	providers   []string
+	resume      string
 	strict      bool
 	timeout     time.Duration
 	url         string
@@ -45,10 +46,14 @@ CSV needs a header. The columns id (or placeId, place_id) and name are required;
 lat (latitude) and lng (lon, longitude) make the match better; all others are passed through. JSON is an array of places
 or a request with its places under "results".
 
+With --url, a service that has answered once may be gone for --timeout, to be started again for example. After an interrupt or an
+error the same command goes on where it stopped, when --resume names the file of the results.
+
 Records that cannot be used are listed at the end with file, line and field, and make the exit code 1.`,
 		Example: `  expediter enrich --catalog venues.csv places.csv
-  expediter enrich --url http://localhost:8080 --wait --output jsonl - < places.json`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
+  expediter enrich --url http://localhost:8080 --wait --output jsonl - < places.json
+  expediter enrich --url http://localhost:8080 --wait --output jsonl --resume results.jsonl places.csv`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.url == "" && !cmd.Flags().Changed("wait") {
 				f.wait = true // an embedded pipeline ends with the command, and its pending look-ups with it
@@ -66,6 +71,7 @@ Records that cannot be used are listed at the end with file, line and field, and
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the key for --url (default $EXPEDITER_KEY)")
 	flags.StringVarP(&f.output, "output", "o", "table", "form of the results: table, json, jsonl or csv")
 	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
+	flags.StringVar(&f.resume, "resume", "", "file to write the results to, after those that an earlier run wrote there (needs -o jsonl)")
 	flags.BoolVar(&f.strict, "strict", false, "stop at the first record that cannot be used")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
 	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
@@ -90,6 +96,9 @@ func (f enrichFlags) check(paths []string) error {
 	if f.catalog != "" && f.url != "" {
 		errs = append(errs, errors.New("--catalog and --url exclude each other: a running enricher has its own providers"))
 	}
+	if f.resume != "" && f.output != string(output.FormatJSONLines) {
+		errs = append(errs, errors.New("--resume: want --output jsonl, of which each line is complete by itself"))
+	}
 	stdin := 0
 	for _, path := range paths {
 		if path == input.Stdin {
@@ -102,10 +111,7 @@ func (f enrichFlags) check(paths []string) error {
 	if err := f.run(nil).Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if len(errs) > 0 {
-		return &UsageError{Err: errors.Join(errs...)}
-	}
-	return nil
+	return usage(errs...)
 }
 
 func (f enrichFlags) run(bar enrich.Progress) enrich.Config {
@@ -129,6 +135,14 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 		return err
 	}
 	stdout := g.config.stdout()
+	earlier := &resumption{}
+	if f.resume != "" {
+		if earlier, err = openResumption(f.resume); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, earlier.file.Close()) }()
+		stdout.Writer = earlier.file
+	}
 	out, err := output.New(stdout, output.Options{Color: stdout.Color, Format: output.Format(f.output)})
 	if err != nil {
 		return err
@@ -149,9 +163,12 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	defer func() { err = errors.Join(err, stop()) }()
 
 	stderr := g.config.stderr()
-	bar := progress.New(progress.Config{Total: input.Size(paths...), Visible: stderr.TTY, Writer: stderr})
-	_, err = enrich.Run(ctx, enricher, reader.Files(ctx, paths...), out, f.run(bar))
+	bar := progress.New(progress.Config{Total: input.Size(paths...), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
+	summary, err := enrich.Run(ctx, enricher, earlier.skip(reader.Files(ctx, paths...)), out, f.run(bar))
 	bar.Close()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())
+	}
 	err = errors.Join(err, out.Close()) // the rows written so far stay readable after an error
 	if f.strict {
 		return err // it names the record

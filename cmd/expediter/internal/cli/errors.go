@@ -53,6 +53,14 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *UsageError) Unwrap() error { return e.Err }
 
+// usage returns a [UsageError] for the mistakes that are not nil, or nil.
+func usage(mistakes ...error) error {
+	if err := errors.Join(mistakes...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
 // codeError ends a command with an exit code of its own.
 type codeError struct {
 	code int

@@ -31,16 +31,16 @@ func newExport(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export USER",
 		Short: "Write what the notifier keeps of a user",
-		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the record in the directory with
-its addresses and preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
+		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the profile in the directory,
+addresses, preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
 addresses may hold secrets. It reads what is stored while it runs.
 
 Not written are events and plans, which are not kept by user, and dead letters, which expediter dead list --subject finds.`,
 		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(checkID("user", args[0]), checkKind(kind)); err != nil {
-				return &UsageError{Err: err}
+			if err := usage(checkID("user", args[0]), checkKind(kind)); err != nil {
+				return err
 			}
 			return f.export(cmd.Context(), args[0], kind)
 		},
@@ -86,10 +86,12 @@ type kept struct {
 	filters []string
 }
 
-// keptOf returns where something is kept under the id of a user, but for the record of the directory and dead letters.
+// keptOf returns where something is kept under the id of a user, but for the profile in the directory and dead letters.
 func keptOf(who string) []kept {
 	return []kept{
-		{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}},
+		{"KV_" + contracts.BucketDirectory, []string{
+			"$KV.directory.addresses." + who, "$KV.directory.preferences." + who, "$KV.directory.member.*.*." + who,
+		}},
 		{contracts.StreamNotifications, []string{sentTo(who)}},
 		{"KV_" + contracts.BucketDeliveries, []string{"$KV.deliveries.*.*." + who, "$KV.deliveries.*.*.*." + who}},
 		{"KV_" + contracts.BucketInbox, []string{"$KV.inbox." + who + ".*"}},
@@ -149,10 +151,5 @@ func (f *natsFlags) exportMessage(stream string, msg jetstream.Msg) (int, error)
 			return 0, fmt.Errorf("encode: %w", err)
 		}
 	}
-	text, err := json.Marshal(line)
-	if err != nil {
-		return 0, fmt.Errorf("encode: %w", err)
-	}
-	_, err = fmt.Fprintf(f.config.Stdout, "%s\n", text)
-	return 1, wrapWrite(err)
+	return 1, f.writeLine(line)
 }

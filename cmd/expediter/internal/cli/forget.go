@@ -33,7 +33,7 @@ again, and counts only what is there. Without --yes it counts, and changes nothi
 
 Not removed are events and plans, which are not kept by user and expire after 7 and 30 days, and backups.`,
 		Example: `  expediter forget carla --type CUSTOMER --yes`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := errors.Join(checkID("user", args[0]), checkKind(kind))
 			if kind == "" {
@@ -120,7 +120,7 @@ func eraseRecord(ctx context.Context, js jetstream.JetStream, user string, kind 
 		return false, fmt.Errorf("%w: %w", errUnavailable, err)
 	}
 	defer records.Close()
-	directory, err := recipient.OpenDirectory(ctx, js, records)
+	directory, err := recipient.OpenDirectory(ctx, js, records, nil)
 	if err != nil {
 		return false, err
 	}

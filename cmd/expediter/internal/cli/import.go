@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,8 +18,8 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
 const (
@@ -75,6 +74,7 @@ func advise(err error) error {
 type importFlags struct {
 	followFlags
 
+	encoding string
 	follow   bool
 	key      string
 	language string
@@ -109,11 +109,12 @@ import goes on without the command.`,
   expediter import --follow --format cooklang soup.srt > soup.cook
   expediter import --owner ada --key order-17 --json --follow https://example.com/cake | jq -r .status
   echo "Whisk 3 eggs. Fry them for 2 minutes." | expediter import --follow --name omelette -`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
 	}
 	shared.register(cmd.PersistentFlags())
 	flags := cmd.Flags()
+	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
 	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
@@ -141,6 +142,9 @@ func (f *importFlags) check(source string) error {
 	if _, err := language.Parse(f.language); f.language != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--language %q: want a tag such as en or pt-BR", f.language))
 	}
+	if _, err := charset.Canonical(f.encoding); err != nil {
+		errs = append(errs, fmt.Errorf("--encoding: %w", err))
+	}
 	if f.owner == "" {
 		errs = append(errs, errors.New("--owner is empty: want the id of a person"))
 	}
@@ -154,10 +158,7 @@ func (f *importFlags) check(source string) error {
 		}
 		errs = append(errs, fmt.Errorf("source %q: %s", source, hint))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 func oneOf(flag, value string, values ...string) error {
@@ -179,7 +180,8 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 		return err
 	}
 	sub := imports.Submission{Key: f.key, Unique: f.unique, ImportJob: contracts.ImportJob{
-		Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority), RequestedAt: time.Now().UTC(), SourceType: f.kind,
+		Encoding: f.encoding, Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority),
+		RequestedAt: time.Now().UTC(), SourceType: f.kind,
 	}}
 	if isAddress(source) {
 		sub.URL = source
@@ -203,7 +205,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	case f.follow:
 		return f.watch(ctx, job.JobID)
 	case f.json:
-		return f.writeJSON(job)
+		return f.writeLine(job)
 	}
 	if created {
 		f.notef("Queued. Watch it with: %s\n", f.statusCommand(job.JobID))
@@ -216,18 +218,15 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 
 // read reads a file, or the standard input.
 func (f *importFlags) read(ctx context.Context, path string) ([]byte, error) {
-	source, name := f.config.Stdin, "standard input"
-	if path != input.Stdin {
-		file, err := os.Open(path) //nolint:gosec // the file that the user named
-		if errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path) {
-			return nil, fmt.Errorf("%w (an address begins with https://)", err)
-		}
-		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the file
-		}
-		defer file.Close() //nolint:errcheck // it was only read
-		source, name = file, path
+	source, err := f.openInput(path)
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%w (an address begins with https://)", err)
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	name := inputName(path)
 	content, err := io.ReadAll(io.LimitReader(untilDone{ctx, source}, maxSource+1))
 	switch {
 	case err != nil:

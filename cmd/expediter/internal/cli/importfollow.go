@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -67,10 +66,7 @@ func (f *followFlags) check() error {
 }
 
 func checkRecipeFormat(format string) error {
-	if !slices.Contains(recipeFormats, format) {
-		return fmt.Errorf("--format %q: want text, json, schema-org or cooklang", format)
-	}
-	return nil
+	return oneOf("--format", format, recipeFormats...)
 }
 
 // statusCommand is a command line that shows more of the import.
@@ -93,7 +89,7 @@ func (f *followFlags) watch(ctx context.Context, id string) error {
 	err := f.client().Follow(limit, id, func(job importer.Job) error {
 		last = job
 		if f.json && job.Status != contracts.ImportReady { // that one comes with its recipe
-			return f.writeJSON(job)
+			return f.writeLine(job)
 		}
 		show.job(job)
 		return nil
@@ -118,7 +114,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	stored, err := f.client().Recipe(ctx, job.RecipeID)
 	if errors.Is(err, imports.ErrNoRoute) { // another service has it
 		if f.json {
-			return f.writeJSON(job)
+			return f.writeLine(job)
 		}
 		f.notef("%s is recipe %s, which the Recipe Service keeps.\n", table.Printable(job.Title), job.RecipeID)
 		return nil
@@ -127,7 +123,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 		return advise(err)
 	}
 	if f.json {
-		return f.writeJSON(struct {
+		return f.writeLine(struct {
 			importer.Job
 
 			Recipe recipe.Recipe `json:"recipe"`
@@ -143,15 +139,6 @@ func (f *followFlags) failure(job importer.Job) error {
 		text += "; try again with: " + f.command("retry --follow", job.JobID)
 	}
 	return fmt.Errorf("%w: %s", errImportFailed, text)
-}
-
-func (f *importerFlags) writeJSON(value any) error {
-	line, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	_, err = fmt.Fprintf(f.config.Stdout, "%s\n", line)
-	return wrapWrite(err)
 }
 
 // writeRecipe writes a recipe in one of recipeFormats.
@@ -231,6 +218,8 @@ func step(job importer.Job) (text string, share float64) {
 		return "waiting for a worker", 0
 	case job.Status.Final():
 		return string(job.Status), 1
+	case job.WaitingFor != "":
+		return "waiting for " + table.Printable(job.WaitingFor+": "+job.Error), 0
 	case job.Error != "":
 		return "failed, will try again: " + table.Printable(job.Error), 0
 	case job.Step == "extract":

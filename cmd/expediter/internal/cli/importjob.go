@@ -22,7 +22,7 @@ func newImportStatus(shared *importerFlags) *cobra.Command {
 Exit codes: 0 there is a recipe, 1 the import failed, 4 it is still running.`,
 		Example: `  expediter import status 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10
   expediter import status --follow --format cooklang 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10 > soup.cook`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return &UsageError{Err: err}
@@ -45,7 +45,7 @@ func (f *followFlags) status(ctx context.Context, id string) error {
 		return advise(err)
 	}
 	if f.json {
-		err = f.writeJSON(job)
+		err = f.writeLine(job)
 	} else {
 		err = f.describe(job)
 	}
@@ -71,6 +71,7 @@ func (f *followFlags) describe(job importer.Job) error {
 		{"owner", job.OwnerID},
 		{"step", job.Step},
 		{"since", stamp(job.UpdatedAt)},
+		{"waits", waiting(job)},
 		{"recipe", job.RecipeID},
 	} {
 		if line[1] == "" {
@@ -83,13 +84,21 @@ func (f *followFlags) describe(job importer.Job) error {
 	return nil
 }
 
+// waiting says which far side a job waits for, since when and why.
+func waiting(job importer.Job) string {
+	if job.WaitingFor == "" {
+		return ""
+	}
+	return fmt.Sprintf("for %s since %s: %s", job.WaitingFor, stamp(job.WaitingSince), job.Error)
+}
+
 func newImportCancel(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	return &cobra.Command{
 		Use:     "cancel JOB",
 		Short:   "Cancel an import that has not ended",
 		Example: `  expediter import cancel 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.importerFlags.check(); err != nil {
 				return &UsageError{Err: err}
@@ -110,7 +119,7 @@ func newImportRetry(shared *importerFlags) *cobra.Command {
 		Use:     "retry JOB",
 		Short:   "Start a failed import again",
 		Example: `  expediter import retry --follow 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(); err != nil {
 				return &UsageError{Err: err}
@@ -122,7 +131,7 @@ func newImportRetry(shared *importerFlags) *cobra.Command {
 			case follow:
 				return f.watch(cmd.Context(), job.JobID)
 			case f.json:
-				return f.writeJSON(job)
+				return f.writeLine(job)
 			}
 			return f.describe(job)
 		},

@@ -55,7 +55,7 @@ Write "--" before a user id that is also a command of inbox: expediter inbox -- 
   expediter inbox --state unread --follow ada
   expediter inbox read ada evt-001
   expediter inbox archive --all ada`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
 	}
 	shared := cmd.PersistentFlags()
@@ -89,10 +89,7 @@ func (f *inboxFlags) check(userID string) error {
 		}
 	}
 	errs = append(errs, checkKind(f.kind), checkID("user", userID))
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 // checkKind returns an error for an invalid --type.
@@ -283,7 +280,7 @@ item that is not there is an error, and the others are marked nevertheless.`
 		Short:   short,
 		Long:    long,
 		Example: fmt.Sprintf("  expediter inbox %s ada evt-001 evt-002", name),
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.mark(cmd.Context(), args[0], args[1:], state)
 		},
@@ -307,10 +304,7 @@ func (f *inboxFlags) checkMark(userID string, events []string) error {
 	case len(events) > maxItems:
 		errs = append(errs, fmt.Errorf("%d events: want at most %d", len(events), maxItems))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 func (f *inboxFlags) mark(ctx context.Context, userID string, events []string, state inapp.State) error {

@@ -32,8 +32,6 @@ func newKeys(g *globals) *cobra.Command {
 		Short: "Make and revoke the keys of callers over HTTP",
 		Long: `Keys maintains the file that SERVICE_KEYS of a service names. A service puts a change in force within two seconds.
 The file has the hashes of the keys only: add prints a key once.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&f.file, "file", "keys.json", "file of keys")
 	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke())
@@ -48,7 +46,7 @@ func (f *keysFlags) newAdd() *cobra.Command {
 carry their own recipients). A key with --user is for that user only: one inbox, the imports and recipes of one owner.`,
 		Example: `  expediter keys add --file keys.json --scope read,publish gateway
   expediter keys add --file keys.json --scope read,mark --user 42 --type CUSTOMER --expires 24h customer-42`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
 			for _, s := range f.scopes {
@@ -80,7 +78,6 @@ func (f *keysFlags) newList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the keys of a file",
-		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			keys, err := access.ReadFile(f.file)
 			if err != nil {
@@ -112,7 +109,7 @@ func (f *keysFlags) newRevoke() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Take a key out of the file",
-		Args:  usageArgs(cobra.ExactArgs(1)),
+		Args:  cobra.ExactArgs(1),
 		RunE:  func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
 	}
 }

@@ -75,9 +75,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 				if len(got) == 0 {
 					t.Fatalf("no request: %s", &stderr)
 				}
-				if header := <-got; header != c.want {
-					t.Errorf("Authorization: %q, want %q", header, c.want)
-				}
+				check.Same(t, "Authorization", <-got, c.want)
 			})
 		}
 	}

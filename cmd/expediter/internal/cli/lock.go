@@ -165,10 +165,7 @@ func (f *lockFlags) check() error {
 	if f.wait < 0 {
 		errs = append(errs, fmt.Errorf("--wait %s: want 0 or more", f.wait))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 // exit gives an error the exit code that the help promises.

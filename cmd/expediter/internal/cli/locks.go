@@ -29,8 +29,6 @@ have changed by the time that its line is read.`,
   expediter locks list backup -o json
   expediter locks show backup.db1
   expediter locks steal backup.db1 --yes`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(newLocksList(f), newLocksShow(f), newLocksSteal(f))
@@ -96,7 +94,7 @@ func newLocksList(f *lockerFlags) *cobra.Command {
 		Long: `List shows the held locks, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
 the TTL of the lock after the last write of its record, by its holder or a waiter. A live holder renews its lock every
 third of the TTL.`,
-		Args: usageArgs(cobra.MaximumNArgs(1)),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format, deadFormats...); err != nil {
 				return err
@@ -141,7 +139,7 @@ func newLocksShow(f *lockerFlags) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show the holder of a lock, and its waiters",
 		Long:  `Show exits with 3 when the lock is free.`,
-		Args:  usageArgs(cobra.ExactArgs(1)),
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format, "text", "json"); err != nil {
 				return err
@@ -197,7 +195,7 @@ for good, or that hangs.
 
 Without --yes it shows the holder and changes nothing. It exits with 3 when the lock is free.`,
 		Example: `  expediter locks steal backup.db1 --yes`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.use(cmd.Context(), func(locks *kvlock.Locker) error { return f.steal(cmd.Context(), locks, args[0], yes) })
 		},

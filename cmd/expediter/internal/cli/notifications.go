@@ -57,7 +57,6 @@ With --attempts each attempt is a line. With --json each row is a line of JSON, 
   expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u
   expediter notifications cancel evt-001
   expediter notifications replay --event evt-001`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
 	}
 	shared := cmd.PersistentFlags()
@@ -110,28 +109,33 @@ func (f *notificationsFlags) check() error {
 		}
 	}
 	errs = append(errs, checkKind(f.kind))
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 func (f *notificationsFlags) run(ctx context.Context) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	js, stop, err := f.connect(ctx, "expediter notifications")
+	client, stop, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
 	if f.event != "" {
 		if err := f.describe(ctx, client); err != nil {
 			return adviseNotifier(err)
 		}
 	}
 	return adviseNotifier(f.list(ctx, client))
+}
+
+// client connects to a notifier. The caller calls stop.
+func (f *notificationsFlags) client(ctx context.Context) (client *notify.Client, stop func(), err error) {
+	js, stop, err := f.connect(ctx, "expediter notifications")
+	if err != nil {
+		return nil, nil, err
+	}
+	return &notify.Client{Conn: js.Conn(), Timeout: f.timeout}, stop, nil
 }
 
 func unknownEvent(id string) error {
@@ -149,10 +153,12 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 	if err != nil || f.json {
 		return err
 	}
-	switch e.State {
-	case "seen":
+	switch {
+	case e.EventType == "" && (e.State == "cancelled" || e.State == "unpublished"):
+		f.notef("Not published yet, and cancelled %s: it is not sent if it is published within 7 days.\n", stamp(e.At))
+	case e.State == "seen":
 		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
-	case "refused":
+	case e.State == "refused":
 		f.notef("Seen %s; it could not be planned: %s\nMend that, and replay its letter: expediter dead list --job-stream EVENTS\n",
 			stamp(e.At), table.Printable(e.Reason))
 	default:

@@ -19,19 +19,20 @@ func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 		Use:   "cancel EVENT",
 		Short: "Cancel an event",
 		Long: `Cancel cancels an event for all users, or with --type and --user for one user. Its waiting rows are suppressed. Rows that
-were sent stay sent, and a row that is being sent at this moment is not retried. Cancelling an event again is no error.
+were sent stay sent, and a row that is being sent at this moment is not retried. Cancelling an event again is no error. An event
+that is not published yet is cancelled if it is published within 7 days.
 
 A digest is cancelled by its own id: its content is not sent, and later rows go into the next digest.`,
 		Example: `  expediter notifications cancel evt-001
   expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			errs := []error{checkID("event", args[0]), checkKind(kind)}
 			if (kind == "") != (user == "") {
 				errs = append(errs, errors.New("--type and --user go together"))
 			}
-			if err := errors.Join(errs...); err != nil {
-				return &UsageError{Err: err}
+			if err := usage(errs...); err != nil {
+				return err
 			}
 			return shared.cancel(cmd.Context(), notifier.Cancellation{
 				EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
@@ -46,12 +47,11 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
 }
 
 func (f *notificationsFlags) cancel(ctx context.Context, what notifier.Cancellation) error {
-	js, stop, err := f.connect(ctx, "expediter notifications")
+	client, stop, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
 	done, err := client.Cancel(ctx, what)
 	switch {
 	case errors.Is(err, notify.ErrNotFound):
@@ -60,6 +60,10 @@ func (f *notificationsFlags) cancel(ctx context.Context, what notifier.Cancellat
 		return adviseNotifier(err)
 	case f.json:
 		return f.writeLine(done)
+	case done.Unpublished:
+		_, err = fmt.Fprintf(f.config.Stdout, "%s is not published yet: it is cancelled if it is published within 7 days\n",
+			table.Printable(done.EventID))
+		return wrapWrite(err)
 	}
 	again := ""
 	if done.Again {
@@ -80,7 +84,6 @@ func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 receiving side recognises a message that it has already. Without --yes it only counts the rows, but for those of one event.`,
 		Example: `  expediter notifications replay --event evt-001
   expediter notifications replay --channel email --reason exhausted --yes`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.natsFlags, f.json = shared.natsFlags, shared.json
 			return f.replay(cmd.Context(), yes || f.event != "")
@@ -96,15 +99,14 @@ func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
 	if f.state == "" {
 		f.state = "failed"
 	}
-	if err := errors.Join(oneOf("--state", f.state, "failed", "bounced"), f.check()); err != nil {
-		return &UsageError{Err: err}
+	if err := usage(oneOf("--state", f.state, "failed", "bounced"), f.check()); err != nil {
+		return err
 	}
-	js, stop, err := f.connect(ctx, "expediter notifications")
+	client, stop, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
 	if !do {
 		return f.wouldReplay(ctx, client)
 	}

@@ -35,8 +35,6 @@ not have them.`,
 		Example: `  expediter recipes list
   expediter recipes search --owner ada tomato onion
   expediter recipes get --format cooklang 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	shared.register(cmd.PersistentFlags())
 	cmd.AddCommand(newRecipesGet(shared), newRecipesList(shared), newRecipesSearch(shared))
@@ -49,7 +47,6 @@ func newRecipesList(shared *importerFlags) *cobra.Command {
 		Use:     "list",
 		Short:   "List the recipes of an owner, the newest first",
 		Example: `  expediter recipes list --owner ada -o jsonl`,
-		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd, "") },
 	}
 	f.register(cmd)
@@ -62,7 +59,7 @@ func newRecipesSearch(shared *importerFlags) *cobra.Command {
 		Use:     "search WORD...",
 		Short:   "List the recipes of an owner with all of the words in the title or the ingredients",
 		Example: `  expediter recipes search tomato onion`,
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.list(cmd, strings.Join(args, " ")) },
 	}
 	f.register(cmd)
@@ -80,8 +77,8 @@ func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
 	if f.limit < 1 || f.limit > kvstore.MaxList {
 		errs = append(errs, fmt.Errorf("--limit %d: want 1 to %d", f.limit, kvstore.MaxList))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
+	if err := usage(errs...); err != nil {
+		return err
 	}
 	list, more, err := f.client().Recipes(cmd.Context(), kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})
 	if err != nil {
@@ -113,10 +110,10 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
   cooklang    a .cook file`,
 		Example: `  expediter recipes get 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1
   expediter recipes get --format schema-org 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1 > soup.json`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(checkRecipeFormat(format), shared.check()); err != nil {
-				return &UsageError{Err: err}
+			if err := usage(checkRecipeFormat(format), shared.check()); err != nil {
+				return err
 			}
 			return shared.recipe(cmd.Context(), args[0], format)
 		},

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/service"
 )
@@ -47,7 +51,6 @@ published, refused and set aside, the number of waiting rows and the age of the 
 		Example: `  expediter relay --print-schema | psql
   expediter relay --database postgres://app@db/app --server nats://nats.internal:4222 --sync-interval always
   expediter relay --requeue`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -137,10 +140,7 @@ func (f *relayFlags) check() error {
 	if f.database = cmp.Or(f.database, f.config.Getenv("DATABASE_URL")); f.database == "" {
 		errs = append(errs, errors.New("--database is missing, and there is no DATABASE_URL"))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return &UsageError{Err: err}
-	}
-	return nil
+	return usage(errs...)
 }
 
 // open connects to the database, with as many connections as the relay needs.
@@ -211,4 +211,73 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 		f.logger.WarnContext(ctx, "outbox.failed", "error", err)
 	}
 	return nil
+}
+
+// watched serves the metrics and the readiness of a relay over HTTP. Without an address it has no server and no exports.
+type watched struct {
+	exports *export.Exports
+	logger  *slog.Logger
+	group   *service.Group
+	server  *service.Server
+
+	mu  sync.Mutex
+	err error // the reason why the relay does not publish
+}
+
+var errNotYet = errors.New("not connected yet")
+
+// watched listens on the address of the flags. It answers no request before serve.
+func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
+	w := &watched{err: errNotYet, logger: f.logger, group: service.NewGroup(ctx)}
+	var err error
+	if w.server, err = service.Listen(ctx, "relay", f.listen); err != nil || w.server == nil {
+		return w, err
+	}
+	if w.exports, err = export.Start(ctx, export.Config{Service: "expediter-relay", Version: version()}); err != nil {
+		return nil, errors.Join(err, w.server.Stop())
+	}
+	return w, nil
+}
+
+// meters returns the provider of the meters, nil without exports.
+func (w *watched) meters() metric.MeterProvider {
+	if w.exports == nil {
+		return nil
+	}
+	return w.exports.Meters
+}
+
+// ready is the Ready hook of the relay.
+func (w *watched) ready(ready bool, reason error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err = reason; ready {
+		w.err = nil
+	}
+}
+
+// serve begins to answer requests.
+func (w *watched) serve() {
+	w.server.Serve(w.group, service.ServerConfig{
+		Logger: w.logger, Name: "relay",
+		Handler: service.NewRouter(service.RouterConfig{
+			Exports: w.exports, Logger: w.logger, Name: "relay", Version: version(),
+			Ready: func() map[string]error {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return map[string]error{"publishing": w.err}
+			},
+		}),
+	})
+}
+
+// stop ends the server and the exports.
+func (w *watched) stop() {
+	err := errors.Join(w.server.Stop(), w.group.Stop())
+	if w.exports != nil {
+		err = errors.Join(err, service.StopExports(context.Background(), w.exports)) //nolint:forbidigo // the caller's is over
+	}
+	if err != nil {
+		w.logger.Warn("relay.stop_failed", "error", err)
+	}
 }

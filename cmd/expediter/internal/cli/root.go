@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -57,9 +58,7 @@ func newRoot(cfg Config) *cobra.Command {
 
 Exit codes: 0 done, 1 failure, 2 wrong command line, 3 not found, 4 timeout, 5 unavailable.
 Colours are used on terminals only, and not when NO_COLOR is set.`,
-		Args:              usageArgs(cobra.NoArgs),
 		PersistentPreRunE: func(*cobra.Command, []string) error { return g.setup() },
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Version:           version(),
@@ -77,6 +76,7 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newCaptions(g), newDead(g), newDemo(g), newEmit(g), newEnrich(g),
 		newExport(g), newForget(g), newImport(g), newInbox(g), newKeys(g), newLock(g), newLocks(g), newNotifications(g), newRecipes(g),
 		newRelay(g), newRestore(g), newRules(g), newUp(g), newVersion())
+	complete(root)
 	return root
 }
 
@@ -102,13 +102,19 @@ func (g *globals) setup() error {
 // serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
-// usageArgs makes a mistake in the arguments a UsageError.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &UsageError{Err: err}
-		}
-		return nil
+// complete gives a command and those below it what they have in common: a mistake in the arguments is a UsageError, a command
+// that says nothing of arguments takes none, and one that does nothing shows its help.
+func complete(cmd *cobra.Command) {
+	check := cmd.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
+	if cmd.RunE == nil {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, below := range cmd.Commands() {
+		complete(below)
 	}
 }
 
@@ -123,4 +129,38 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprintf(g.config.Stderr, format, args...) //nolint:errcheck // nowhere to say so
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Root().Name(), version())
+			return err //nolint:wrapcheck // the standard output is gone
+		},
+	}
+}
+
+// version is the version that the go command stamped into the binary, and the commit when there is no released version.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	text := info.Main.Version
+	if text == "" {
+		text = "(devel)"
+	}
+	settings := make(map[string]string)
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if revision := settings["vcs.revision"]; text == "(devel)" && revision != "" {
+		text += " " + revision[:min(len(revision), 12)]
+		if settings["vcs.modified"] == "true" {
+			text += "+changes"
+		}
+	}
+	return text + " " + info.GoVersion
 }

@@ -34,8 +34,6 @@ func newRules(g *globals) *cobra.Command {
 		Use:     "rules",
 		Short:   "Check notification rules",
 		Example: `  expediter rules check rules.yaml --templates ./templates`,
-		Args:    usageArgs(cobra.NoArgs),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRulesCheck(g))
 	return cmd
@@ -52,7 +50,7 @@ With --templates it reads the texts, too: a rule with the channel email, sms or 
 Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
 		Example: `  expediter rules check rules.yaml
   expediter rules check rules.yaml --templates ./templates --channels inapp,email,letters`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
 	}
 	flags := cmd.Flags()

@@ -54,7 +54,6 @@ itself when its disk was full and has room again.`,
   expediter up --catalog venues.csv --dir ./data
   expediter up --rules rules.yaml --templates ./templates
   expediter up --cluster 3`,
-		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -94,10 +93,7 @@ func (f upFlags) check() error {
 		}
 		taken[port.number] = port.flag
 	}
-	if len(errs) > 0 {
-		return &UsageError{Err: errors.Join(errs...)}
-	}
-	return nil
+	return usage(errs...)
 }
 
 // port is a port that a flag names.

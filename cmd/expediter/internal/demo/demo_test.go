@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -173,3 +177,78 @@ func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 		t.Errorf("got %v, %+v", err, report)
 	}
 }
+
+// Every promise of the notifier that is broken is named.
+func TestJudgeNotifier(t *testing.T) {
+	t.Parallel()
+	good := NotifierReport{Told: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Rows: 10, Sent: 9, Suppressed: 1, Letters: 4}
+	for want, spoil := range map[string]func(*NotifierReport){
+		"": func(*NotifierReport) {},
+		"an event that is published twice is one event: 50 published, 26 events": func(r *NotifierReport) { r.Events = 26 },
+		"another event under the same id is refused: 0 refused":                  func(r *NotifierReport) { r.Refused = 0 },
+		"every row reaches its user: 9 of 10 rows sent or suppressed, 1 lost":    func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
+		"no notification is sent twice: 1 of 4 letters came once more":           func(r *NotifierReport) { r.DuplicateSends = 1 },
+		"nothing is given up: 0 rows failed, 1 dead letters":                     func(r *NotifierReport) { r.DeadLetters = 1 },
+	} {
+		d := flawless()
+		d.report.Notifier = good
+		spoil(&d.report.Notifier)
+		d.judge()
+		if got := strings.Join(d.report.Broken, "; "); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// A machine that is overloaded answers 503, or that it did not record the request. The demo asks again.
+func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
+	t.Parallel()
+	type answer struct {
+		status int
+		body   string
+	}
+	busy := answer{http.StatusServiceUnavailable, `{"detail":"the store does not answer"}`}
+	place := `"results":[{"id":"a","placeId":"a","name":"Anna"}]`
+	recorded := answer{http.StatusOK, `{"requestId":"r",` + place + `,"pending":1}`}
+	skipped := answer{http.StatusOK, `{"requestId":"r",` + place + `,"pending":1,"skipped":"store_down"}`}
+	complete := answer{http.StatusOK, "event: complete\ndata: {}\n\n"}
+	for _, tc := range []struct {
+		name    string
+		answers []answer
+		want    string // of the error
+	}{
+		{"known", []answer{recorded, complete}, ""},
+		{"busy when asked", []answer{busy, recorded, complete}, ""},
+		{"not recorded", []answer{skipped, recorded, complete}, ""},
+		{"busy when listened to", []answer{recorded, busy, recorded, complete}, ""},
+		{"gone", []answer{recorded, {http.StatusNotFound, ""}}, "404 Not Found"},
+		{"busy for ever", slices.Repeat([]answer{busy}, maxAsks), "30 times: the service is busy"},
+		{"broken", []answer{{http.StatusInternalServerError, "no"}}, "500 Internal Server Error: no"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				left := slices.Clone(tc.answers)
+				client := &http.Client{Transport: roundTrip(func(*http.Request) *http.Response {
+					next := left[0]
+					left = left[1:]
+					w := httptest.ResponseRecorder{Code: next.status, Body: bytes.NewBufferString(next.body)}
+					return w.Result()
+				})}
+				req := contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{{PlaceID: "a", Name: "Anna"}}}
+				u := &user{client: client, url: "http://one", events: "http://other", req: req}
+				err := u.follow(t.Context())
+				if got := fmt.Sprint(err); tc.want == "" && err != nil || !strings.Contains(got, tc.want) {
+					t.Errorf("got error %q, want %q", got, tc.want)
+				}
+				if len(left) > 0 {
+					t.Errorf("%d answers were not asked for", len(left))
+				}
+			})
+		})
+	}
+}
+
+type roundTrip func(*http.Request) *http.Response
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req), nil }

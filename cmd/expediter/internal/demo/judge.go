@@ -20,12 +20,11 @@ const shown = 4
 
 // tell counts the outcomes of the look-ups and shows some of them.
 func (d *demo) tell(ctx context.Context) error {
-	ids := make([]string, len(d.sample.Places))
 	names := map[string]string{}
-	for i, p := range d.sample.Places {
-		ids[i], names[p.PlaceID] = p.PlaceID, p.Name
+	for _, p := range d.sample.Places {
+		names[p.PlaceID] = p.Name
 	}
-	results, err := d.pipeline.Enrichers[0].Results(ctx, contracts.ProviderWolt, ids)
+	results, err := d.pipeline.Enrichers[0].Results(ctx, contracts.ProviderWolt, contracts.EnrichRequest{Results: d.sample.Places})
 	if err != nil {
 		return err
 	}

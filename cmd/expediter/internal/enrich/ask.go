@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
@@ -15,12 +16,16 @@ const (
 	// askAgain is the least time between two requests for the same places, for an enricher that does not wait.
 	askAgain = 200 * time.Millisecond
 
+	// maxAgain bounds the time between two requests to an enricher that is unavailable.
+	maxAgain = 5 * time.Second
+
 	// reasonTimeout is the reason of a place that was still pending when its time was up.
 	reasonTimeout = "timeout"
 )
 
-// ask returns the row of each place. With Config.Wait it asks again for those that are pending.
-func ask(ctx context.Context, e Enricher, places []input.Place, cfg Config) ([]output.Row, error) {
+// ask returns the row of each place. With Config.Wait it asks again for those that are pending. An enricher that has answered in this
+// run may be unavailable for as long as Config.Timeout: it is asked again, too.
+func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic.Bool, cfg Config) ([]output.Row, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, ErrTimeout)
 	defer cancel()
 	rows := make([]output.Row, len(places))
@@ -31,14 +36,22 @@ func ask(ctx context.Context, e Enricher, places []input.Place, cfg Config) ([]o
 			PlaceID: places[i].Restaurant.PlaceID, Name: places[i].Restaurant.Name, Status: string(contracts.StatusPending),
 		}
 	}
-	for {
+	for again := askAgain; ; {
 		sent := time.Now()
 		pending, err := round(limit, e, places, open, rows, cfg)
+		if errors.Is(err, ErrUnavailable) && answered.Load() && sleep(limit, again) == nil {
+			again = min(2*again, maxAgain)
+			continue
+		}
+		if err == nil {
+			answered.Store(true)
+			again = askAgain
+		}
 		if err == nil && cfg.Wait && len(pending) > 0 {
 			err = sleep(limit, askAgain-time.Since(sent))
 		}
 		switch {
-		case err != nil && ctx.Err() == nil && limit.Err() != nil:
+		case err != nil && ctx.Err() == nil && limit.Err() != nil && !errors.Is(err, ErrUnavailable):
 			return timedOut(rows, pending), nil // its time is up; an answer to only some of the places is one as well
 		case err != nil:
 			return nil, err

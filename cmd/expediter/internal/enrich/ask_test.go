@@ -155,3 +155,36 @@ func TestRunBoundsTheBody(t *testing.T) {
 		t.Errorf("got %+v, %v", summary, err)
 	}
 }
+
+// TestRunOutlivesARestart: an enricher that has answered may be gone for a while; one that never has is not waited for.
+func TestRunOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		down bool // from the beginning
+		gone time.Duration
+		want error
+	}{
+		"never there": {true, time.Hour, ErrUnavailable}, "restart": {false, time.Minute, nil}, "gone": {false, time.Hour, ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				began := time.Now()
+				e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+					asked++
+					if (asked > 1 || c.down) && time.Since(began) < c.gone {
+						return Answer{}, fmt.Errorf("%w: connection refused", ErrUnavailable)
+					}
+					return states(req, found), nil
+				})
+				var out collector
+				summary, err := Run(t.Context(), e, places(3), &out, Config{BatchSize: 1, Concurrency: 1})
+				check.Is(t, err, c.want)
+				if want := map[string]int{"never there": 0, "restart": 3, "gone": 1}[name]; summary.Rows() != want || c.down && asked > 2 {
+					t.Errorf("%d rows after %d requests, want %d", summary.Rows(), asked, want)
+				}
+			})
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -46,11 +47,12 @@ func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], 
 	ordered := make(chan *batch, max(cfg.Concurrency-1, 0))
 	slots := make(chan struct{}, cfg.Concurrency)
 	var unread error
+	var answered atomic.Bool
 	group.Go(func() error {
 		defer close(ordered)
 		var err error
 		unread, err = read(ctx, places, cfg.BatchSize, func(b *batch) error {
-			return start(ctx, group, e, b, slots, ordered, cfg)
+			return start(ctx, group, e, b, slots, ordered, &answered, cfg)
 		})
 		return err
 	})
@@ -98,7 +100,10 @@ func read(ctx context.Context, places iter.Seq2[input.Place, error], size int, n
 }
 
 // start waits for a free slot and sends the batch off.
-func start(ctx context.Context, group *errgroup.Group, e Enricher, b *batch, slots chan struct{}, ordered chan<- *batch, cfg Config) error {
+func start(
+	ctx context.Context, group *errgroup.Group, e Enricher, b *batch, slots chan struct{}, ordered chan<- *batch, answered *atomic.Bool,
+	cfg Config,
+) error {
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
@@ -107,7 +112,7 @@ func start(ctx context.Context, group *errgroup.Group, e Enricher, b *batch, slo
 	cfg.Progress.Asked(len(b.places))
 	group.Go(func() error {
 		defer func() { <-slots }()
-		rows, err := ask(ctx, e, b.places, cfg)
+		rows, err := ask(ctx, e, b.places, answered, cfg)
 		if err != nil {
 			return err
 		}
@@ -144,6 +149,9 @@ func write(ctx context.Context, ordered <-chan *batch, out output.Writer, progre
 	}
 	return nil
 }
+
+// Rows is how many rows were written.
+func (s Summary) Rows() int { return s.Found + s.NotFound + s.Pending }
 
 func (s *Summary) add(row output.Row) {
 	switch row.Status {

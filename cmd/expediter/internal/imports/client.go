@@ -92,6 +92,7 @@ func (sub *Submission) form() (body []byte, contentType string, err error) {
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)
 	fields := []struct{ name, value string }{
+		{"encoding", sub.Encoding},
 		{"job_id", sub.JobID},
 		{"language", sub.Language},
 		{"owner_id", sub.OwnerID},

@@ -128,9 +128,7 @@ func TestFollowGivesUp(t *testing.T) {
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tc.want)
 		}
-		if n := len(s.requests()); n != 1 {
-			t.Errorf("%s: %d requests", name, n)
-		}
+		check.Same(t, name+": requests", len(s.requests()), 1)
 	}
 	_, c := newStub(t, says(event(1, contracts.ImportRunning)))
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -138,9 +136,7 @@ func TestFollowGivesUp(t *testing.T) {
 		cancel(stop)
 		return nil
 	})
-	if !errors.Is(err, stop) {
-		t.Errorf("cancelled: %v", err)
-	}
+	check.Is(t, err, stop)
 }
 
 func TestRefusals(t *testing.T) {

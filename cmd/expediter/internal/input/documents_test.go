@@ -67,9 +67,7 @@ func TestDocumentsOfFiles(t *testing.T) {
 		t.Errorf("%d, the last %+v", n, last)
 	}
 	for _, err := range Documents(t.Context(), path+".gone", nil, 64) {
-		if !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
+		check.Is(t, err, fs.ErrNotExist)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -81,7 +79,5 @@ func TestDocumentsOfFiles(t *testing.T) {
 		}
 		seen++
 	}
-	if seen != 2 {
-		t.Errorf("yields %d", seen)
-	}
+	check.Same(t, "yields", seen, 2)
 }

@@ -290,9 +290,7 @@ func TestReaderFiles(t *testing.T) {
 		ids = append(ids, place.Restaurant.PlaceID)
 	}
 	check.Equal(t, []string{"p1", "p2", "p3", "p4"}, ids)
-	if offset != Size(paths...) {
-		t.Errorf("the last offset is %d, the files hold %d bytes", offset, Size(paths...))
-	}
+	check.Same(t, "the last offset", offset, Size(paths...))
 	want := fmt.Sprintf("%s:2: placeId: \"p1\" was given before at %s:2 with other content", paths[1], paths[0])
 	check.Equal(t, []string{want}, problems(reader.Report()))
 }
@@ -340,9 +338,7 @@ func TestReaderStops(t *testing.T) {
 		check.Is(t, err, nil)
 		break
 	}
-	if got := reader.Report().Places; got != 1 {
-		t.Errorf("read %d places after a break", got)
-	}
+	check.Same(t, "read places after a break", reader.Report().Places, 1)
 }
 
 func TestConfigReportsEveryMistake(t *testing.T) {

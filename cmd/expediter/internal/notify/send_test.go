@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // recorder is a target that keeps the events that it gets, and lets other goroutines go first now and then.
@@ -136,9 +137,7 @@ func TestSendEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	closed := errors.New("closed pipe")
 	b := newRecorder(t)
-	if err := Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }); !errors.Is(err, closed) {
-		t.Error(err)
-	}
+	check.Is(t, Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }), closed)
 	if len(b.events) > 10_000 {
 		t.Errorf("%d were published", len(b.events))
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -47,9 +46,7 @@ func TestJSON(t *testing.T) {
 ]
 `
 	check.Equal(t, want, write(t, Options{Format: FormatJSON}, rows...))
-	if got := write(t, Options{Format: FormatJSON}); got != "[]\n" {
-		t.Errorf("no rows: %q", got)
-	}
+	check.Same(t, "no rows", write(t, Options{Format: FormatJSON}), "[]\n")
 }
 
 func TestJSONLines(t *testing.T) {
@@ -66,9 +63,7 @@ func TestJSONLines(t *testing.T) {
 		ids = append(ids, row.PlaceID)
 	}
 	check.Equal(t, []string{"p1", "p2", "p3"}, ids)
-	if got := write(t, Options{Format: FormatJSONLines}); got != "" {
-		t.Errorf("no rows: %q", got)
-	}
+	check.Same(t, "no rows", write(t, Options{Format: FormatJSONLines}), "")
 }
 
 func TestCSV(t *testing.T) {
@@ -82,9 +77,7 @@ func TestCSV(t *testing.T) {
 		{"p3", "A\nB", "PENDING", "", "", "v3", "", "ambiguous"},
 	}
 	check.Equal(t, want, got)
-	if got := write(t, Options{Format: FormatCSV}); got != "placeId,name,status,url,score,venueId,venue,reason\n" {
-		t.Errorf("no rows: %q", got)
-	}
+	check.Same(t, "no rows", write(t, Options{Format: FormatCSV}), "placeId,name,status,url,score,venueId,venue,reason\n")
 }
 
 func TestTable(t *testing.T) {
@@ -111,9 +104,7 @@ func TestTableColor(t *testing.T) {
 	for _, code := range []string{"\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"} {
 		colored = strings.ReplaceAll(colored, code, "")
 	}
-	if diff := cmp.Diff(plain, colored); diff != "" {
-		t.Error("colour changes more than the colour:", diff)
-	}
+	check.Equal(t, plain, colored)
 }
 
 type brokenWriter struct{ err error }

@@ -23,11 +23,7 @@ func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enri
 	if err != nil {
 		return enrich.Answer{}, err
 	}
-	ids := make([]string, len(resp.Results))
-	for i, r := range resp.Results {
-		ids[i] = r.PlaceID
-	}
-	details, err := p.Enrichers[0].Results(ctx, contracts.ProviderWolt, ids)
+	details, err := p.Enrichers[0].Results(ctx, contracts.ProviderWolt, req)
 	if err != nil {
 		return enrich.Answer{}, err
 	}
@@ -107,7 +103,7 @@ func refusal(url string, status int, body []byte) error {
 	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" {
 		problem.Detail = http.StatusText(status)
 	}
-	if status >= http.StatusInternalServerError {
+	if status >= http.StatusInternalServerError || status == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %s answered %d: %s", enrich.ErrUnavailable, url, status, problem.Detail)
 	}
 	return fmt.Errorf("%s answered %d: %s", url, status, problem.Detail)

@@ -173,7 +173,7 @@ func (p *Pipeline) prepare(
 	}
 	p.exports = append(p.exports, exports)
 	base.CreateAssets, base.Exports, base.Listen, base.Logger = true, exports, listen, cfg.Logger.With("instance", n)
-	base.Replicas, base.Version = p.replicas(), cfg.Version
+	base.Replicas, base.UpdateConsumers, base.Version = p.replicas(), true, cfg.Version
 	return nc, nil
 }
 

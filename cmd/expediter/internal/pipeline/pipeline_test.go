@@ -90,14 +90,10 @@ func TestEnrichersShareResults(t *testing.T) {
 	for _, e := range p.Enrichers {
 		answer, err := Remote{URL: e.URL() + "/"}.Enrich(t.Context(), req)
 		check.OK(t, err)
-		if answer.Response.Pending != 0 {
-			t.Errorf("%s leaves it pending", e.URL())
-		}
+		check.Same(t, e.URL(), answer.Response.Pending, 0)
 		req.WaitMS = 0 // the second one has to know
 	}
-	if n := m.calls.Load(); n != 1 {
-		t.Errorf("the provider is asked %d times", n)
-	}
+	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
 }
 
 func TestDirKeepsResults(t *testing.T) {
@@ -112,9 +108,7 @@ func TestDirKeepsResults(t *testing.T) {
 		}
 		check.OK(t, p.Stop())
 	}
-	if n := m.calls.Load(); n != 1 {
-		t.Errorf("the provider is asked %d times", n)
-	}
+	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
 }
 
 // Start leaves nothing running or locked when something cannot start.
@@ -223,7 +217,5 @@ func TestCluster(t *testing.T) {
 	check.OK(t, err)
 	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketEnrich)
 	check.OK(t, err)
-	if n := stream.CachedInfo().Config.Replicas; n != 3 {
-		t.Errorf("%d replicas", n)
-	}
+	check.Same(t, "replicas", stream.CachedInfo().Config.Replicas, 3)
 }

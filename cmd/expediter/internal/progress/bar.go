@@ -2,6 +2,7 @@
 package progress
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
@@ -21,6 +22,9 @@ type Config struct {
 	// Visible shows the bar; set it when Writer is a terminal. Defaults to false: nothing is ever written.
 	Visible bool
 
+	// Width is how many cells a line of the terminal has. Defaults to 80.
+	Width int
+
 	// Writer is the terminal, mostly the standard error. Defaults to io.Discard.
 	Writer io.Writer
 }
@@ -30,6 +34,7 @@ type Bar struct {
 	bar    *progressbar.ProgressBar
 	counts Counts
 	mu     sync.Mutex
+	room   int // for the counts, in cells
 }
 
 // Counts is how many places are in which state.
@@ -49,7 +54,19 @@ func (c Counts) String() string {
 	return fmt.Sprintf("%d found, %d not found, %d pending", c.Found, c.NotFound, c.Pending)
 }
 
-// New returns a bar. The caller has to Close it.
+// short is String for a narrow terminal: found/not found/pending, cut to room.
+func (c Counts) short(room int) string {
+	text := fmt.Sprintf("%d/%d/%d", c.Found, c.NotFound, c.Pending)
+	return text[:min(len(text), max(room, 0))]
+}
+
+// The cells that a line has beside the counts: the percentage and the edges of the bar, and the time passed and left.
+const (
+	frame = 12
+	clock = 20
+)
+
+// New returns a bar of one line. The caller has to Close it.
 func New(cfg Config) *Bar {
 	if cfg.Writer == nil {
 		cfg.Writer = io.Discard
@@ -58,13 +75,23 @@ func New(cfg Config) *Bar {
 	if total <= 0 {
 		total = -1
 	}
-	return &Bar{bar: progressbar.NewOptions64(total,
+	width, length := cmp.Or(cfg.Width, 80), 20
+	if width < 100 {
+		length = 4
+	}
+	timed := width >= 60
+	room := width - frame - length
+	if timed {
+		room -= clock
+	}
+	return &Bar{room: room, bar: progressbar.NewOptions64(total,
 		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetDescription(Counts{}.String()),
-		progressbar.OptionSetPredictTime(cfg.Total > 0),
+		progressbar.OptionSetDescription(Counts{}.short(room)),
+		progressbar.OptionSetElapsedTime(timed),
+		progressbar.OptionSetPredictTime(timed && cfg.Total > 0),
 		progressbar.OptionSetSpinnerChangeInterval(0), // it would start a goroutine that nobody waits for
 		progressbar.OptionSetVisibility(cfg.Visible),
-		progressbar.OptionSetWidth(20),
+		progressbar.OptionSetWidth(length),
 		progressbar.OptionSetWriter(cfg.Writer),
 		progressbar.OptionThrottle(redraw),
 	)}
@@ -125,4 +152,10 @@ func (b *Bar) Close() {
 	_ = b.bar.Finish() //nolint:errcheck // as above
 }
 
-func (b *Bar) describe() { b.bar.Describe(b.counts.String()) }
+func (b *Bar) describe() {
+	text := b.counts.String()
+	if len(text) > b.room {
+		text = b.counts.short(b.room)
+	}
+	b.bar.Describe(text)
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 
@@ -70,9 +71,7 @@ func TestBarIsSilentElsewhere(t *testing.T) {
 	b := New(Config{Total: 40, Writer: &file})
 	run(b)
 	b.Close()
-	if got := file.buf.String(); got != "" {
-		t.Errorf("wrote %q", got)
-	}
+	check.Same(t, "wrote", file.buf.String(), "")
 }
 
 type goneTerminal struct{}
@@ -84,9 +83,7 @@ func TestBarSurvivesItsTerminal(t *testing.T) {
 	b := New(Config{Total: 40, Visible: true, Writer: goneTerminal{}})
 	run(b)
 	b.Close()
-	if b.Counts().Found != 1 {
-		t.Error("lost count")
-	}
+	check.Same(t, "lost count", b.Counts().Found, 1)
 }
 
 func TestBarConcurrently(t *testing.T) {
@@ -104,9 +101,7 @@ func TestBarConcurrently(t *testing.T) {
 	}
 	group.Wait()
 	b.Close()
-	if got := b.Counts().Found; got != 800 {
-		t.Errorf("counted %d", got)
-	}
+	check.Same(t, "counted", b.Counts().Found, 800)
 }
 
 func TestNilBar(t *testing.T) {
@@ -127,4 +122,23 @@ func ExampleBar() {
 	bar.Answered("NOT_FOUND", 260)
 	fmt.Println(bar.Counts())
 	// Output: 1 found, 1 not found, 1 pending
+}
+
+// TestBarFitsTheTerminal: no frame is wider than a line, or the terminal would show one below the other.
+func TestBarFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, total := range []int64{0, 40} {
+		for width := 20; width < 130; width++ {
+			var terminal lockedBuffer
+			b := New(Config{Total: total, Visible: true, Width: width, Writer: &terminal})
+			b.counts = Counts{Found: 1_234_567, NotFound: 1_234_567}
+			run(b)
+			b.Close()
+			for frame := range strings.SplitSeq(terminal.buf.String(), "\r") {
+				if n := utf8.RuneCountInString(frame); n >= width {
+					t.Errorf("%d cells of %d, total %d: %q", n, width, total, frame)
+				}
+			}
+		}
+	}
 }

@@ -103,9 +103,7 @@ func TestRightToLeftCellsKeepTheirPlaces(t *testing.T) {
 	if strings.Contains(lines[2], "\u200e") {
 		t.Errorf("marks where nothing needs them: %q", lines[2])
 	}
-	if width := uniseg.StringWidth(isolate("קפה")); width != 3 {
-		t.Errorf("the marks take room: %d cells", width)
-	}
+	check.Same(t, "the marks take room cells", uniseg.StringWidth(isolate("קפה")), 3)
 }
 
 func TestTableIsSafeForTerminals(t *testing.T) {

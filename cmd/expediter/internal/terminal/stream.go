@@ -12,10 +12,10 @@ import (
 type Stream struct {
 	io.Writer
 
-	// Color says whether to use colours: on a terminal that has them, unless NO_COLOR is set.
+	// Color reports whether to use colours: on a terminal that has them, unless NO_COLOR is set.
 	Color bool
 
-	// TTY says whether a person is watching.
+	// TTY reports whether a person is watching.
 	TTY bool
 }
 
