@@ -1,7 +1,7 @@
 // Command enrich measures the enricher over TCP on the loopback: how long it takes to answer requests whose places are
 // all known (hit), and requests of places that nobody has asked for before (miss).
 //
-//	go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--memory BYTES] [--json] [--cpuprofile FILE] [--memprofile FILE]
+//	go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--memory BYTES] [--json]
 //
 // Every round starts a NATS server, an enricher and its clients in this process, connected by TCP sockets, and runs
 // every case once. A figure is the median of the rounds, with the least and the greatest of them beside it.
@@ -14,74 +14,26 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
+	"context"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"regexp"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "enrich:", err)
-		os.Exit(1)
+	o := options{}
+	register := func(flags *flag.FlagSet) {
+		flags.Int64Var(&o.memory, "memory", 0, "keep results in `BYTES` of the enricher's memory; 0 is its default, -1 keeps none")
 	}
+	rig.Main("enrich", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
+		o.Options = shared
+		return measure(ctx, out, o)
+	})
 }
 
-// options are the flags.
 type options struct {
-	cpuProfile string
-	json       bool
-	memProfile string
-	memory     int64
-	only       *regexp.Regexp
-	rounds     int
-	scale      float64
-}
+	rig.Options
 
-func parse(args []string) (options, error) {
-	var o options
-	var only string
-	flags := flag.NewFlagSet("enrich", flag.ContinueOnError)
-	flags.IntVar(&o.rounds, "rounds", 5, "how often every case is run, `N` rounds of them all")
-	flags.Float64Var(&o.scale, "scale", 1, "multiply the requests of every case by `X`")
-	flags.StringVar(&only, "only", "", "run the cases whose name matches `REGEXP`, such as http/hit/10/")
-	flags.Int64Var(&o.memory, "memory", 0, "keep results in `BYTES` of the enricher's memory; 0 is its default, -1 keeps none")
-	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of everything to `FILE`")
-	flags.StringVar(&o.memProfile, "memprofile", "", "write a profile of every allocation to `FILE`, and be slower")
-	flags.BoolVar(&o.json, "json", false, "end with one line of JSON")
-	if err := flags.Parse(args); err != nil {
-		return o, fmt.Errorf("parse flags: %w", err)
-	}
-	if o.rounds < 1 || o.scale <= 0 {
-		return o, fmt.Errorf("--rounds %d --scale %g: want more than 0", o.rounds, o.scale)
-	}
-	var err error
-	if o.only, err = regexp.Compile(only); err != nil {
-		return o, fmt.Errorf("--only: %w", err)
-	}
-	return o, nil
-}
-
-func run(args []string, out io.Writer) error {
-	o, err := parse(args)
-	if err != nil {
-		return err
-	}
-	stop, err := profile(o)
-	if err != nil {
-		return err
-	}
-	result, err := measure(out, o)
-	if err = errors.Join(err, stop()); err != nil || !o.json {
-		return err
-	}
-	line, err := json.Marshal(result)
-	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
-	}
-	_, err = fmt.Fprintf(out, "%s\n", line)
-	return err
+	memory int64
 }

@@ -4,50 +4,46 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
 // timeout bounds one round.
 const timeout = 5 * time.Minute
 
-// sample is what one case came to in one round.
-type sample struct {
-	p50, p99  float64 // milliseconds
-	cpu       float64 // microseconds for each request
-	allocated float64 // allocations for each request
-	rate      float64 // requests in a second
-}
-
 // measure runs the rounds and writes the report.
-func measure(out io.Writer, o options) (report, error) {
+func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	all := cases(o)
 	if len(all) == 0 {
-		return report{}, fmt.Errorf("no case matches --only %q", o.only)
+		return nil, fmt.Errorf("no case matches --only %q", o.Only)
 	}
-	p := &printer{out: out}
-	load := loadAverage()
-	p.head(o, load)
-	samples := make([][]sample, len(all))
-	for n := range o.rounds {
-		if err := round(o, all, samples, n); err != nil {
-			return report{}, err
+	p := &rig.Printer{Out: out}
+	load := rig.LoadAverage()
+	p.Line("Enricher over TCP on the loopback; NATS, enricher and clients in one process of %d CPUs, %s.", runtime.GOMAXPROCS(0), runtime.Version())
+	p.Line("Durability: %s. Rounds: %d, each on a fresh server with its store in %s.", durability, o.Rounds, os.TempDir())
+	if load != "" {
+		p.Line("Load of the machine before: %s.", load)
+	}
+	got := rig.Results{}
+	for n := range o.Rounds {
+		if err := round(ctx, o, all, got, n); err != nil {
+			return nil, err
 		}
-		p.round(n, o.rounds)
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
 	}
-	result := newReport(all, samples, o.rounds)
-	result.Load = load
-	p.body(result)
-	return result, p.err
+	return report(p, o, all, got, load)
 }
 
 // round runs every case once, on a server of its own. Every other round goes through them backwards, so that nothing
 // always comes after the same.
-func round(o options, all []kase, samples [][]sample, n int) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+func round(ctx context.Context, o options, all []kase, got rig.Results, n int) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	s, err := newStand(ctx, o.memory)
 	if err != nil {
@@ -63,14 +59,12 @@ func round(o options, all []kase, samples [][]sample, n int) (err error) {
 		return err
 	}
 	for i := range all {
-		if n%2 == 1 {
-			i = len(all) - 1 - i
-		}
-		one, err := runCase(ctx, s, all[i], known)
+		k := all[rig.Turn(n, i, len(all))]
+		figures, err := runCase(ctx, s, k, known)
 		if err != nil {
-			return fmt.Errorf("%s: %w", all[i], err)
+			return fmt.Errorf("%s: %w", k, err)
 		}
-		samples[i] = append(samples[i], one)
+		got.Add(k.String(), figures)
 	}
 	return nil
 }
@@ -100,7 +94,7 @@ func warm(ctx context.Context, s *stand, known []int) error {
 	return nil
 }
 
-func runCase(ctx context.Context, s *stand, k kase, known []int) (sample, error) {
+func runCase(ctx context.Context, s *stand, k kase, known []int) (rig.Figures, error) {
 	bodies := make([][]byte, k.requests)
 	for i := range bodies {
 		if k.hit() {
@@ -112,23 +106,23 @@ func runCase(ctx context.Context, s *stand, k kase, known []int) (sample, error)
 	runtime.GC()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	cpu, start := cpuTime(), time.Now()
+	cpu, start := rig.SelfTime(), time.Now()
 	took, err := askAll(ctx, s, k, bodies)
 	if err != nil {
-		return sample{}, err
+		return nil, err
 	}
 	elapsed := time.Since(start)
 	if err := s.settle(ctx); err != nil {
-		return sample{}, err
+		return nil, err
 	}
-	cpu = cpuTime() - cpu
+	cpu = rig.SelfTime() - cpu
 	runtime.ReadMemStats(&after)
 	n := float64(len(took))
-	slices.Sort(took)
-	return sample{
-		p50: milliseconds(took[len(took)/2]), p99: milliseconds(took[len(took)*99/100]),
-		cpu: float64(cpu.Microseconds()) / n, allocated: float64(after.Mallocs-before.Mallocs) / n, rate: n / elapsed.Seconds(),
-	}, nil
+	f := rig.Figures{
+		"cpu_us": rig.In("us", cpu) / n, "allocs": float64(after.Mallocs-before.Mallocs) / n, "requests_per_s": n / elapsed.Seconds(),
+	}
+	f.Quantiles("request", "ms", took)
+	return f, nil
 }
 
 // askAll asks everything and returns what each answer took.
@@ -172,13 +166,83 @@ func askEach(ctx context.Context, s *stand, k kase, a asker, bodies [][]byte) ([
 	return took, nil
 }
 
-// cpuTime is what this process has spent, in user and in system mode.
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+// kase is one combination of what is measured.
+type kase struct {
+	Transport string // "http" or "nats"
+	Kind      string // "hit" or "miss"
+	Places    int    // in one request
+	Clients   int    // that ask at the same time
+
+	requests int // in a round, of all clients together
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+func (k kase) String() string {
+	return fmt.Sprintf("%s/%s/%d/%d", k.Transport, k.Kind, k.Places, k.Clients)
+}
+
+func (k kase) hit() bool { return k.Kind == "hit" }
+
+// cases lists what is measured, in the order of the report.
+func cases(o options) []kase {
+	requests := map[string]map[int]int{
+		"hit":  {1: 500, 10: 500, 100: 200},
+		"miss": {1: 100, 10: 60, 100: 20},
+	}
+	var all []kase
+	for _, clients := range []int{1, manyClients} {
+		for _, transport := range []string{"http", "nats"} {
+			for _, kind := range []string{"hit", "miss"} {
+				for _, places := range []int{1, 10, 100} {
+					n := int(math.Ceil(float64(requests[kind][places]) * o.Scale))
+					if clients > 1 && kind == "hit" {
+						n *= 2
+					}
+					k := kase{Transport: transport, Kind: kind, Places: places, Clients: clients, requests: n}
+					if o.Only.MatchString(k.String()) {
+						all = append(all, k)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// manyClients is how many ask at the same time where throughput is measured.
+const manyClients = 16
+
+// targets are what the answer to a request of ten known places may take at the median.
+var targets = []rig.Target{
+	{On: "http/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
+	{On: "nats/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
+}
+
+var columns = []rig.Column{
+	{Figure: "request_p50_ms", Title: "p50 ms", Format: "%.3f", Spread: true},
+	{Figure: "request_p99_ms", Title: "p99 ms", Format: "%.3f", Spread: true},
+	{Figure: "cpu_us", Title: "CPU µs", Format: "%.0f", Spread: true},
+	{Figure: "allocs", Title: "allocs", Format: "%.0f"},
+	{Figure: "requests_per_s", Title: "req/s", Format: "%.0f", Spread: true},
+}
+
+// report writes a table for each number of clients.
+func report(p *rig.Printer, o options, all []kase, got rig.Results, load string) (any, error) {
+	for _, table := range []struct {
+		clients int
+		title   string
+	}{
+		{1, "One client, one request after the other (the jobs of a miss are done before the next request; req/s includes them)"},
+		{manyClients, fmt.Sprintf("%d clients without a pause", manyClients)},
+	} {
+		var entries []rig.Entry
+		for _, k := range all {
+			if k.Clients == table.clients {
+				entries = append(entries, rig.Entry{Name: k.String(), Note: fmt.Sprintf("%d requests", k.requests)})
+			}
+		}
+		p.Table(table.title+": over/kind/places/clients", columns, entries, got)
+	}
+	r := rig.NewReport(&rig.Stand{}, got, o.Options, load, targets)
+	p.Foot(r)
+	return r, p.Err
+}

@@ -1,6 +1,6 @@
 // Command extract scores the importer's rules extractor on transcripts in which people marked the steps.
 //
-//	go -C bench run ./extract [--data DIR] [--videos] [--errors] [--json=false]
+//	go -C bench run ./extract [--data DIR] [--talks PATHS] [--videos] [--errors] [--json=false]
 //
 // DIR holds *.csv files with a row for each sentence of a video and the columns VideoUrl, Title, TimeStamp, Sentence,
 // IsUsefulSentence (1 for a step), Object..., Time and Temperature. Without --data it looks beside the project, and says
@@ -8,6 +8,9 @@
 //
 // Only the sentences and the title are given to the extractor. Dishes are counted from 0 in the order of the file; the weights
 // were fitted on the videos of those with even numbers ("train"), never on the others ("validation").
+//
+// PATHS are captions of talks in which nobody cooks, and texts in the form of the importer's extract/rules/testdata/talks, of
+// which is counted how many become recipes.
 package main
 
 import (
@@ -16,9 +19,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
-const defaultData = "../../shared/data/cooking"
+const (
+	defaultData  = "../../shared/data/cooking"
+	defaultTalks = "../services/importer/extract/rules/testdata/talks/heldout.txt,../../shared/data/captions"
+)
 
 // report is the last line.
 type report struct {
@@ -27,6 +34,9 @@ type report struct {
 	Extractor  string `json:"extractor,omitempty"`
 	Train      *split `json:"train,omitempty"`
 	Validation *split `json:"validation,omitempty"`
+
+	// Talks is how often texts in which nobody cooks became recipes, and others did not, by their source.
+	Talks map[string]*verdicts `json:"talks,omitempty"`
 }
 
 func main() {
@@ -41,6 +51,7 @@ func run(args []string, out io.Writer) error {
 	data := flags.String("data", defaultData, "`DIR` of the marked transcripts")
 	videos := flags.Bool("videos", false, "print a line for each video")
 	list := flags.Bool("errors", false, "list every sentence that was taken or left wrongly")
+	talks := flags.String("talks", defaultTalks, "`PATHS`, with commas, of texts and captions of which it is known whether somebody cooks")
 	asJSON := flags.Bool("json", true, "end with one line of JSON")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
@@ -48,6 +59,9 @@ func run(args []string, out io.Writer) error {
 	p := &printer{out: out, videos: *videos, errors: *list}
 	result, err := measure(p, *data)
 	if err != nil {
+		return err
+	}
+	if result.Talks, err = measureTalks(p, strings.Split(*talks, ",")); err != nil {
 		return err
 	}
 	if *asJSON {

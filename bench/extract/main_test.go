@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -28,7 +29,8 @@ func TestSkipsWithoutData(t *testing.T) {
 	if err := run([]string{"--data", t.TempDir()}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if r := lastLine(t, out.String()); !r.OK || !r.Skipped || !strings.Contains(out.String(), "skipped") {
+	r := lastLine(t, out.String())
+	if !r.OK || !r.Skipped || !strings.Contains(out.String(), "skipped") {
 		t.Errorf("%s", out.String())
 	}
 }
@@ -69,7 +71,7 @@ func TestScoresBothHalves(t *testing.T) {
 		if s == nil || s.Videos != 1 || s.Sentences != 7 || s.Marked != 3 || s.NoRecipe != 0 {
 			t.Fatalf("%s: %+v in %s", name, s, out.String())
 		}
-		for what, c := range map[string]score{
+		for what, c := range map[string]rig.Score{
 			"steps": s.Steps, "starts": s.Starts, "ingredients": s.Ingredients, "times": s.Times, "temperatures": s.Temperatures,
 		} {
 			if c.F1 != 1 {
@@ -87,7 +89,7 @@ func TestJudgeCountsTimeOutsideOfStepsAsMissed(t *testing.T) {
 	v := video{rows: []row{{start: 0, end: 5, step: true}, {start: 5, end: 10}, {start: 10, end: 15, step: true}, {start: 15, end: 20}}}
 	r := recipe.Recipe{Steps: []recipe.Step{{Timestamp: new(0.0), End: new(10.0)}}}
 	got := judge(&printer{}, &v, &r)
-	if got.steps != (counts{Right: 1, Wrong: 1, Missed: 1}) || got.starts != (counts{Right: 1, Missed: 1}) {
+	if got.steps != (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) || got.starts != (rig.Counts{Right: 1, Missed: 1}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -104,11 +106,34 @@ func TestNames(t *testing.T) {
 		{"center of dough", "dough", true},
 		{"berries", "berry", true},
 		{"onion", "garlic", false},
-		{"tomato sauce", "soy sauce", true}, // the same noun
+		{"tomato sauce", "soy sauce", false}, // the same noun only
 	} {
 		if got := same(nameOf(c.a), nameOf(c.b)); got != c.want {
 			t.Errorf("%s and %s: %v", c.a, c.b, got)
 		}
+	}
+	v := video{title: "dinner", rows: []row{{step: true, objects: "soy sauce; onions"}}}
+	exact, noun := judgeObjects(&v, []string{"tomato sauce", "red onion"}, same), judgeObjects(&v, []string{"tomato sauce", "red onion"}, sameNoun)
+	if exact != (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) || noun != (rig.Counts{Right: 2}) {
+		t.Errorf("%+v, by nouns alone %+v", exact, noun)
+	}
+}
+
+func TestTalksAreCountedBySource(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "texts.txt")
+	text := "## cooking: soup | a\nChop the onions and the carrots.\nFry them in butter, add stock and simmer for ten minutes.\n" +
+		"## other: code | b\nwe add a method to the class and run the compiler\nthe server returns the json\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run([]string{"--data", t.TempDir(), "--talks", path + ",none.vtt"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	talks := lastLine(t, out.String()).Talks
+	if len(talks) != 2 || *talks["a"] != (verdicts{Cooking: 1}) || *talks["b"] != (verdicts{Other: 1}) {
+		t.Errorf("%s", out.String())
 	}
 }
 
@@ -133,7 +158,12 @@ func TestLevelsAndDegrees(t *testing.T) {
 			t.Errorf("%q and %q", c.a, c.b)
 		}
 	}
-	if degrees("three hundred seventy five degrees.") != "three hundred seventy five" || degrees("395 degrees") != "395" {
-		t.Errorf("%q %q", degrees("three hundred seventy five degrees."), degrees("395 degrees"))
+	for text, want := range map[string]string{
+		"three hundred seventy five degrees.": "375", "395 degrees": "395", "three hundred and fifty": "350", "three fifty": "350",
+		"four twenty five": "425", "two hundred degrees": "200", "ninety degrees": "90", "medium heat": "",
+	} {
+		if got := degrees(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
 	}
 }

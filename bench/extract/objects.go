@@ -3,6 +3,8 @@ package main
 import (
 	"regexp"
 	"strings"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
 // things are objects of cooks that nobody eats, and words that stand for a food.
@@ -31,7 +33,7 @@ func (v *video) objects() [][]string {
 			if len(name) == 0 || things[name[len(name)-1]] || strings.Contains(strings.ToLower(v.title), strings.Join(name, " ")) {
 				continue
 			}
-			if !has(out, name) {
+			if !has(out, name, same) {
 				out = append(out, name)
 			}
 		}
@@ -63,10 +65,11 @@ func nameOf(text string) []string {
 	return out
 }
 
-// same reports whether two names end in the same noun, or one is a part of the other.
-func same(a, b []string) bool {
-	return a[len(a)-1] == b[len(b)-1] || within(a, b) || within(b, a)
-}
+// same reports whether one name is a part of the other.
+func same(a, b []string) bool { return within(a, b) || within(b, a) }
+
+// sameNoun reports whether two names end in the same noun, such as "tomato sauce" and "soy sauce", or are the same.
+func sameNoun(a, b []string) bool { return a[len(a)-1] == b[len(b)-1] || same(a, b) }
 
 func within(short, long []string) bool {
 	for _, w := range short {
@@ -81,9 +84,9 @@ func within(short, long []string) bool {
 	return true
 }
 
-func has(names [][]string, name []string) bool {
+func has(names [][]string, name []string, equal func(a, b []string) bool) bool {
 	for _, n := range names {
-		if same(n, name) {
+		if equal(n, name) {
 			return true
 		}
 	}
@@ -92,22 +95,22 @@ func has(names [][]string, name []string) bool {
 
 // judgeObjects compares items with the marked objects. An item that is no marked object is wrong here, although it may be an
 // ingredient: people marked objects in the sentences of steps only.
-func judgeObjects(v *video, items []string) counts {
-	var c counts
+func judgeObjects(v *video, items []string, equal func(a, b []string) bool) rig.Counts {
+	var c rig.Counts
 	gold := v.objects()
 	var names [][]string
 	for _, item := range items {
 		name := nameOf(item)
-		if len(name) == 0 || has(names, name) {
+		if len(name) == 0 || has(names, name, equal) {
 			continue
 		}
 		names = append(names, name)
-		if !has(gold, name) {
+		if !has(gold, name, equal) {
 			c.Wrong++
 		}
 	}
 	for _, g := range gold {
-		c.add(has(names, g), true)
+		c.Add(has(names, g, equal), true)
 	}
 	return c
 }

@@ -8,56 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
-
-// counts are the cells of a confusion table.
-type counts struct {
-	Right  int `json:"right"`
-	Wrong  int `json:"wrong"`
-	Missed int `json:"missed"`
-}
-
-func (c *counts) add(found, marked bool) {
-	switch {
-	case found && marked:
-		c.Right++
-	case found:
-		c.Wrong++
-	case marked:
-		c.Missed++
-	}
-}
-
-func (c *counts) sum(other counts) {
-	c.Right, c.Wrong, c.Missed = c.Right+other.Right, c.Wrong+other.Wrong, c.Missed+other.Missed
-}
-
-// score is what counts come to.
-type score struct {
-	counts
-
-	Precision float64 `json:"precision"`
-	Recall    float64 `json:"recall"`
-	F1        float64 `json:"f1"`
-}
-
-func (c counts) score() score {
-	return score{
-		counts: c, Precision: share(c.Right, c.Right+c.Wrong), Recall: share(c.Right, c.Right+c.Missed),
-		F1: share(2*c.Right, 2*c.Right+c.Wrong+c.Missed),
-	}
-}
-
-func share(part, whole int) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return math.Round(1000*float64(part)/float64(whole)) / 1000
-}
 
 // spread is how a figure differs between videos.
 type spread struct {
@@ -84,16 +40,18 @@ type split struct {
 	Marked    int `json:"marked"`
 	NoRecipe  int `json:"no_recipe"`
 	// Steps counts sentences: right when marked and inside the time of a step of the recipe.
-	Steps score `json:"steps"`
+	Steps rig.Score `json:"steps"`
 	// Starts counts steps of the recipe: right when the timestamp lies in a marked sentence. Missed are marked sentences in
 	// which no step begins.
-	Starts       score            `json:"starts"`
-	Ingredients  score            `json:"ingredients"`
-	Times        score            `json:"times"`
-	Temperatures score            `json:"temperatures"`
-	Spread       spread           `json:"steps_f1_by_video"`
-	Baselines    map[string]score `json:"steps_baselines"`
-	Objects      map[string]score `json:"ingredients_baselines"`
+	Starts      rig.Score `json:"starts"`
+	Ingredients rig.Score `json:"ingredients"`
+	// SameNoun takes ingredients for the marked ones that only end in the same noun, as "soy sauce" and "tomato sauce" do.
+	SameNoun     rig.Score            `json:"ingredients_same_last_noun"`
+	Times        rig.Score            `json:"times"`
+	Temperatures rig.Score            `json:"temperatures"`
+	Spread       spread               `json:"steps_f1_by_video"`
+	Baselines    map[string]rig.Score `json:"steps_baselines"`
+	Objects      map[string]rig.Score `json:"ingredients_baselines"`
 }
 
 func measure(p *printer, dir string) (report, error) {
@@ -122,9 +80,9 @@ func measure(p *printer, dir string) (report, error) {
 }
 
 func measureSplit(p *printer, videos []video) (*split, error) {
-	out := &split{Videos: len(videos), Baselines: map[string]score{}, Objects: map[string]score{}}
+	out := &split{Videos: len(videos), Baselines: map[string]rig.Score{}, Objects: map[string]rig.Score{}}
 	var total tally
-	baselines, objects := map[string]counts{}, map[string]counts{}
+	baselines, objects := map[string]rig.Counts{}, map[string]rig.Counts{}
 	var f1s []float64
 	for i := range videos {
 		v := &videos[i]
@@ -137,34 +95,34 @@ func measureSplit(p *printer, videos []video) (*split, error) {
 		t := judge(p, v, &r)
 		total.sum(t)
 		if t.steps.Right+t.steps.Missed > 0 {
-			f1s = append(f1s, t.steps.score().F1)
+			f1s = append(f1s, t.steps.Score().F1)
 		}
 		out.Sentences += len(v.rows)
 		out.Marked += t.steps.Right + t.steps.Missed
 		for name, takes := range stepBaselines {
 			c := baselines[name]
 			for _, row := range v.rows {
-				c.add(takes(row.text), row.step)
+				c.Add(takes(row.text), row.step)
 			}
 			baselines[name] = c
 		}
 		c := objects["after_article"]
-		c.sum(judgeObjects(v, afterArticle(v)))
+		c.Sum(judgeObjects(v, afterArticle(v), same))
 		objects["after_article"] = c
 		if p.videos {
 			p.linef("  %-26s %s  steps %.2f/%.2f  ingredients %.2f/%.2f  (%d sentences, %d marked)", v.title, v.address,
-				t.steps.score().Precision, t.steps.score().Recall, t.ingredients.score().Precision, t.ingredients.score().Recall,
+				t.steps.Score().Precision, t.steps.Score().Recall, t.ingredients.Score().Precision, t.ingredients.Score().Recall,
 				len(v.rows), t.steps.Right+t.steps.Missed)
 		}
 	}
 	for name, c := range baselines {
-		out.Baselines[name] = c.score()
+		out.Baselines[name] = c.Score()
 	}
 	for name, c := range objects {
-		out.Objects[name] = c.score()
+		out.Objects[name] = c.Score()
 	}
-	out.Steps, out.Starts, out.Ingredients = total.steps.score(), total.starts.score(), total.ingredients.score()
-	out.Times, out.Temperatures = total.times.score(), total.temperatures.score()
+	out.Steps, out.Starts, out.Ingredients = total.steps.Score(), total.starts.Score(), total.ingredients.Score()
+	out.SameNoun, out.Times, out.Temperatures = total.nouns.Score(), total.times.Score(), total.temperatures.Score()
 	out.Spread = spreadOf(f1s)
 	return out, nil
 }
@@ -180,14 +138,15 @@ func (v *video) input() extract.Input {
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // tally is how one recipe came out.
-type tally struct{ steps, starts, ingredients, times, temperatures counts }
+type tally struct{ steps, starts, ingredients, nouns, times, temperatures rig.Counts }
 
 func (t *tally) sum(other tally) {
-	t.steps.sum(other.steps)
-	t.starts.sum(other.starts)
-	t.ingredients.sum(other.ingredients)
-	t.times.sum(other.times)
-	t.temperatures.sum(other.temperatures)
+	t.steps.Sum(other.steps)
+	t.starts.Sum(other.starts)
+	t.ingredients.Sum(other.ingredients)
+	t.nouns.Sum(other.nouns)
+	t.times.Sum(other.times)
+	t.temperatures.Sum(other.temperatures)
 }
 
 // slack forgives rounding to milliseconds.
@@ -202,34 +161,34 @@ func judge(p *printer, v *video, r *recipe.Recipe) tally {
 			s := &r.Steps[k]
 			covered = covered || s.Timestamp != nil && s.End != nil && *s.Timestamp < row.end-slack && *s.End > row.start+slack
 		}
-		t.steps.add(covered, row.step)
+		t.steps.Add(covered, row.step)
 		if p.errors && covered != row.step {
 			p.linef("    %s %s", map[bool]string{true: "wrong ", false: "missed"}[covered], row.text)
 		}
 		for k := range r.Steps {
 			if at := r.Steps[k].Timestamp; at != nil && *at >= row.start-slack && *at < row.end-slack {
 				begun[i] = true
-				t.starts.add(true, row.step)
+				t.starts.Add(true, row.step)
 			}
 		}
 		if row.step && !begun[i] {
 			t.starts.Missed++
 		}
-		t.times.sum(judgeTimes(row, r))
-		t.temperatures.sum(judgeTemperatures(row, r))
+		t.times.Sum(judgeTimes(row, r))
+		t.temperatures.Sum(judgeTemperatures(row, r))
 	}
 	items := make([]string, len(r.Ingredients))
 	for i := range r.Ingredients {
 		items[i] = r.Ingredients[i].Item
 	}
-	t.ingredients = judgeObjects(v, items)
+	t.ingredients, t.nouns = judgeObjects(v, items, same), judgeObjects(v, items, sameNoun)
 	return t
 }
 
 func (p *printer) split(name string, s *split) {
 	p.linef("\n%s: %d videos, %d sentences, %d marked; %d without a recipe", name, s.Videos, s.Sentences, s.Marked, s.NoRecipe)
 	p.linef("  %-42s %9s %9s %9s   %s", "", "precision", "recall", "F1", "right, wrong, missed")
-	line := func(what string, c score) {
+	line := func(what string, c rig.Score) {
 		p.linef("  %-42s %9.3f %9.3f %9.3f   %d, %d, %d", what, c.Precision, c.Recall, c.F1, c.Right, c.Wrong, c.Missed)
 	}
 	line("steps: sentences in the time of a step", s.Steps)
@@ -239,6 +198,7 @@ func (p *printer) split(name string, s *split) {
 	p.linef("  %-42s min %.2f, quartiles %.2f %.2f %.2f, max %.2f", "  F1 by video", s.Spread.Min, s.Spread.P25, s.Spread.Median, s.Spread.P75, s.Spread.Max)
 	line("starts: timestamps in a marked sentence", s.Starts)
 	line("ingredients: against the marked objects", s.Ingredients)
+	line("  the same last noun is enough", s.SameNoun)
 	line("  baseline after_article", s.Objects["after_article"])
 	line("times, in marked sentences", s.Times)
 	line("temperatures, in marked sentences", s.Temperatures)

@@ -5,13 +5,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
 var numberWords = strings.NewReplacer(
 	"half an hour", "30 minutes", "half hour", "30 minutes", "an hour and a half", "90 minutes", "an hour", "1 hours", "a minute", "1 minutes",
 	"a couple of", "2", "a couple", "2", "couple", "2", " to ", "-", " or ", "-", "–", "-",
-	"one hundred", "100", "two hundred", "200", "fifteen", "15", "twenty five", "25", "thirty five", "35", "forty five", "45", "twenty", "20",
+	"one hundred", "100", "two hundred", "200", "eleven", "11", "fifteen", "15", "eighteen", "18", "twenty five", "25", "thirty five", "35", "forty five", "45", "twenty", "20",
 	"thirty", "30", "forty", "40", "fifty", "50", "sixty", "60", "ten", "10", "twelve", "12", "eight", "8", "seven", "7", "six", "6", "five", "5",
 	"four", "4", "three", "3", "two", "2", "one", "1",
 )
@@ -45,7 +46,7 @@ func parts(text string) []string {
 
 // judgeTimes compares the times that people marked in a sentence with those of the steps in which it lies. Signs such as
 // "until golden" are left out: people marked none.
-func judgeTimes(r row, made *recipe.Recipe) counts {
+func judgeTimes(r row, made *recipe.Recipe) rig.Counts {
 	var found [][2]int
 	for _, s := range stepsIn(r, made) {
 		for _, d := range s.Times {
@@ -63,7 +64,7 @@ func judgeTimes(r row, made *recipe.Recipe) counts {
 }
 
 // judgeTemperatures does the same for temperatures: degrees by their number, levels by their words.
-func judgeTemperatures(r row, made *recipe.Recipe) counts {
+func judgeTemperatures(r row, made *recipe.Recipe) rig.Counts {
 	var found, marked []string
 	for _, s := range stepsIn(r, made) {
 		for _, t := range s.Temperatures {
@@ -78,10 +79,38 @@ func judgeTemperatures(r row, made *recipe.Recipe) counts {
 	})
 }
 
-var number = regexp.MustCompile(`\d{2,3}|(?:\w+ hundred[\w ]*)`)
+var figures = regexp.MustCompile(`\d{2,3}`)
 
+// degrees returns the number of a temperature in digits, however it is written: "350", "three hundred fifty", "three fifty".
 func degrees(text string) string {
-	return strings.TrimSpace(strings.TrimSuffix(number.FindString(strings.ToLower(text)), "degrees"))
+	text = strings.ToLower(text)
+	if found := figures.FindString(text); found != "" {
+		return found
+	}
+	sum, hundreds, last := 0, 0, 0
+	for _, w := range letters.FindAllString(text, -1) {
+		x, known := spelled[w]
+		switch {
+		case w == "hundred" && last > 0:
+			hundreds, last = last, 0
+		case !known:
+			continue
+		case last > 0 && last < 10 && x >= 10: // "three fifty"
+			hundreds, last = last, x
+		default:
+			last += x
+		}
+		sum = 100*hundreds + last
+	}
+	if sum == 0 {
+		return ""
+	}
+	return strconv.Itoa(sum)
+}
+
+var spelled = map[string]int{
+	"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "fifteen": 15,
+	"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
 }
 
 var levels = regexp.MustCompile(`very|low|medium|high|simmer|boil`)
@@ -91,8 +120,8 @@ func level(text string) string {
 }
 
 // compare pairs what was found in a sentence with what was marked. What was found in an unmarked sentence is not judged.
-func compare[T any](r row, found, marked []T, equal func(a, b T) bool) counts {
-	var c counts
+func compare[T any](r row, found, marked []T, equal func(a, b T) bool) rig.Counts {
+	var c rig.Counts
 	if !r.step {
 		return c
 	}
@@ -104,7 +133,7 @@ func compare[T any](r row, found, marked []T, equal func(a, b T) bool) counts {
 				used[i], right = true, true
 			}
 		}
-		c.add(right, true)
+		c.Add(right, true)
 	}
 	for _, u := range used {
 		if !u {

@@ -24,13 +24,10 @@ func openAsynq(_ context.Context, s settings) (*client, error) {
 	to := asynq.RedisClientOpt{Addr: s.Address, PoolSize: 2 * slots}
 	inserter, inspector := asynq.NewClient(to), asynq.NewInspector(to)
 	return &client{
-		insert: func(ctx context.Context, id string) (bool, error) {
+		insert: func(ctx context.Context, id string) error {
 			_, err := inserter.EnqueueContext(ctx, asynq.NewTask("noop", fmt.Appendf(nil, `{"id":%q}`, id)),
 				asynq.Queue(s.Queue), asynq.Unique(10*time.Minute))
-			if errors.Is(err, asynq.ErrDuplicateTask) {
-				return true, nil
-			}
-			return false, err
+			return err
 		},
 		work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
 			server := asynq.NewServer(to, asynq.Config{

@@ -3,17 +3,16 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
 // contestant is one system on one kind of server.
 type contestant struct {
-	name    string  // in tables, in JSON and for --only
-	service string  // what it runs on
-	class   string  // how durable a job is once its insert was answered
-	note    string  // how it is set
-	raw     string  // the contestant that does the same with nats.go alone
-	weight  float64 // of the operations: one that syncs each job is given fewer
-	open    func(ctx context.Context, s settings) (*client, error)
+	rig.Contestant
+
+	weight float64 // of the operations: one that syncs each job is given fewer
+	open   func(ctx context.Context, s settings) (*client, error)
 
 	// lease is how long the system waits for a sign of life of a worker, as it is set here. One without it is not
 	// asked to restart a job: it would take an hour.
@@ -32,8 +31,8 @@ type handler func(ctx context.Context, id string) error
 
 // client is what a process has of a contestant, with connections of its own. What it does not offer is nil.
 type client struct {
-	// insert inserts a unique job, and says when it was a duplicate.
-	insert func(ctx context.Context, id string) (duplicate bool, err error)
+	// insert inserts a unique job.
+	insert func(ctx context.Context, id string) error
 
 	// work works jobs in so many slots, until stop.
 	work func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
@@ -43,6 +42,12 @@ type client struct {
 
 	// steps works jobs of five durable steps that do nothing.
 	steps func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
+	ordered func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// handlers works jobs with a thousand handlers, of which one has jobs.
+	handlers func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
 
 	// queue puts n jobs from the given on into the queue, which are nobody's to work here.
 	queue func(ctx context.Context, from, n int) error
@@ -55,4 +60,6 @@ const (
 	producers = 32
 	slots     = 100
 	fiveSteps = 5
+
+	manyHandlers = 1000
 )

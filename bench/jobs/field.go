@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
@@ -12,7 +11,6 @@ const (
 	everySecond = "synced every second"
 	always      = "synced before the answer"
 	threeTimes  = "synced before the answer, on 2 of 3"
-	nearly      = "synced within 0.6 s"
 )
 
 // ackWait is that of everybody on NATS.
@@ -30,63 +28,45 @@ func field() []contestant {
 		{"r3_sync_always", "nats cluster, sync always", threeTimes, 0.3},
 	} {
 		raw := "raw_" + on.name
+		about := func(name, raw, note string) rig.Contestant {
+			return rig.Contestant{Name: name, Service: on.service, Class: on.class, Note: note, Raw: raw}
+		}
 		all = append(all,
 			contestant{
-				name: on.name, service: on.service, class: on.class, weight: on.weight, raw: raw, lease: ackWait,
-				open: openOurs(false), note: "pkg/worker; unique by ID, within the stream's window",
+				Contestant: about(on.name, raw, "pkg/worker; unique by ID, within the stream's window"),
+				weight:     on.weight, lease: ackWait, open: openOurs(false),
 			},
 			contestant{
-				name: on.name + "_keyed", service: on.service, class: on.class, weight: on.weight, raw: raw, lease: ackWait,
-				open: openOurs(true), note: "pkg/worker; unique by key, with a record of its completion for 10 minutes",
+				Contestant: about(on.name+"_keyed", raw, "pkg/worker; unique by key, with a record of its completion for 10 minutes"),
+				weight:     on.weight, lease: ackWait, open: openOurs(true),
 			},
 			contestant{
-				name: raw, service: on.service, class: on.class, weight: on.weight, lease: ackWait,
-				open: openRaw, note: "nats.go alone: work queue, message ID, Consume, DoubleAck",
+				Contestant: about(raw, "", "nats.go alone: work queue, message ID, Consume, DoubleAck"),
+				weight:     on.weight, lease: ackWait, open: openRaw,
 			},
 			contestant{
-				name: raw + "_keyed", service: on.service, class: on.class, weight: on.weight,
-				open: openRawKeyed, note: "the same with the conditions on a key, and a record before the acknowledgement",
-			},
-			contestant{
-				name: "watermill_" + on.name, service: on.service, class: on.class, weight: on.weight, lease: ackWait,
-				open: openWatermill, note: "watermill-nats, JetStream, message ID, synchronous acknowledgement",
+				Contestant: about("watermill_"+on.name, "", "watermill-nats, JetStream, message ID, synchronous acknowledgement"),
+				weight:     on.weight, lease: ackWait, open: openWatermill,
 			},
 		)
 	}
 	return append(all,
 		contestant{
-			name: "asynq", service: "redis", class: everySecond, weight: 0.5, open: openAsynq,
-			lease: 30 * time.Second, note: "asynq on one Redis, AOF everysec, Unique(10m)",
+			Contestant: rig.Contestant{Name: "asynq", Service: "redis", Class: everySecond, Note: "asynq on one Redis, AOF everysec, Unique(10m)"},
+			weight:     0.5, open: openAsynq, lease: 30 * time.Second,
 		},
 		contestant{
-			name: "asynq_sync_always", service: "redis, sync always", class: always, weight: 0.1, open: openAsynq,
-			note: "asynq on one Redis, AOF always, Unique(10m)",
-		},
-		contestant{
-			name: "river", service: "postgres", class: always, weight: 0.2, open: openRiver(true),
-			note: "River on one Postgres, UniqueOpts{ByArgs}",
-		},
-		contestant{
-			name: "river_nearly", service: "postgres", class: nearly, weight: 0.2, open: openRiver(false),
-			note: "the same with synchronous_commit off",
+			Contestant: rig.Contestant{Name: "river", Service: "postgres", Class: always, Note: "River on one Postgres, UniqueOpts{ByArgs}"},
+			weight:     0.2, open: openRiver,
 		},
 	)
 }
 
 // starters start what they run on.
 var starters = map[string]rig.Starter{
-	"nats": func(ctx context.Context, dir string) (*rig.Service, error) { return rig.StartNATS(ctx, dir, 1, false) },
-	"nats, sync always": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartNATS(ctx, dir, 1, true)
-	},
-	"nats cluster, sync always": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartNATS(ctx, dir, 3, true)
-	},
-	"postgres": rig.StartPostgres,
-	"redis": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartRedis(ctx, dir, "--appendonly", "yes", "--appendfsync", "everysec")
-	},
-	"redis, sync always": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartRedis(ctx, dir, "--appendonly", "yes", "--appendfsync", "always")
-	},
+	"nats":                      rig.StartNATS(1, false),
+	"nats, sync always":         rig.StartNATS(1, true),
+	"nats cluster, sync always": rig.StartNATS(3, true),
+	"postgres":                  rig.StartPostgres,
+	"redis":                     rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec"),
 }

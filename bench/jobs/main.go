@@ -1,6 +1,6 @@
 // Command jobs measures pkg/worker side by side with its peers, over TCP on the loopback: unique no-op jobs inserted and
 // worked to completion as the system itself records it, the time from insert to start at 200 jobs a second, five durable
-// steps, duplicate inserts, the restart of a job after a kill -9 of its worker, and a queue that grows a hundredfold.
+// steps, the restart of a job after a kill -9 of its worker, and a queue that grows a hundredfold.
 //
 //	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //

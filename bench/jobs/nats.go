@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,8 +24,6 @@ type broker struct {
 	insertC, workC   *nats.Conn
 	stream, replicas string
 	done             atomic.Int64 // completed, as the server has confirmed
-
-	before func(ctx context.Context, job jetstream.Msg, id string) error // an acknowledgement, if not nil
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
@@ -107,14 +103,10 @@ func openRaw(ctx context.Context, s settings) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.raw(s), nil
-}
-
-func (b *broker) raw(s settings) *client {
 	return &client{
-		insert: func(ctx context.Context, id string) (bool, error) {
-			ack, err := b.insert.Publish(ctx, b.subject(id), []byte(payload), jetstream.WithMsgID(id))
-			return err == nil && ack.Duplicate, err
+		insert: func(ctx context.Context, id string) error {
+			_, err := b.insert.Publish(ctx, b.subject(id), []byte(payload), jetstream.WithMsgID(id))
+			return err
 		},
 		work:     b.consume,
 		recorded: b.recorded,
@@ -141,57 +133,7 @@ func (b *broker) raw(s settings) *client {
 		},
 		queue: b.queue,
 		close: b.close,
-	}
-}
-
-// openRawKeyed is openRaw with the writes and checks that a keyed job of pkg/worker takes. It waits for none that others
-// have under way, keeps no job whose record is refused, and so on: it is what those writes cost, no more.
-func openRawKeyed(ctx context.Context, s settings) (*client, error) {
-	b, err := openBroker(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	c := b.raw(s)
-	c.steps, c.queue = nil, nil
-	c.insert = func(ctx context.Context, id string) (bool, error) {
-		msg := b.keyed(b.subject(id), id, 0)
-		msg.Data = []byte(payload)
-		msg.Header.Set(jetstream.MsgIDHeader, rand.Text()) // of this try alone
-		_, err := b.insert.PublishMsg(ctx, msg)
-		if isConflict(err) {
-			return true, nil
-		}
-		return false, err
-	}
-	b.before = func(ctx context.Context, job jetstream.Msg, id string) error {
-		meta, err := job.Metadata()
-		if err != nil {
-			return err
-		}
-		record := b.keyed(b.stream+"-done.noop."+id, id, meta.Sequence.Stream)
-		record.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-		record.Header.Set(jetstream.MsgTTLHeader, keep.String())
-		if _, err = b.work.PublishMsg(ctx, record); isConflict(err) {
-			return nil // with replicas the leader of the stream may not have the job yet
-		}
-		return err
-	}
-	return c, nil
-}
-
-// keyed is a write that the server takes only at the given revision of its key.
-func (b *broker) keyed(subject, id string, revision uint64) *nats.Msg {
-	msg := nats.NewMsg(subject)
-	msg.Header.Set(jetstream.ExpectedStreamHeader, b.stream)
-	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
-	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, "*.noop."+id)
-	return msg
-}
-
-func isConflict(err error) bool {
-	var refusal *jetstream.APIError
-	const busy = 10164
-	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refusal.ErrorCode == busy)
+	}, nil
 }
 
 func (b *broker) consume(ctx context.Context, slots int, handle handler) (func() error, error) {
@@ -207,11 +149,7 @@ func (b *broker) consume(ctx context.Context, slots int, handle handler) (func()
 		all.Go(func() {
 			for msg := range jobs {
 				id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
-				err := handle(ctx, id)
-				if err == nil && b.before != nil {
-					err = b.before(context.WithoutCancel(ctx), msg, id)
-				}
-				if err == nil && msg.DoubleAck(context.WithoutCancel(ctx)) == nil {
+				if handle(ctx, id) == nil && msg.DoubleAck(context.WithoutCancel(ctx)) == nil {
 					b.done.Add(1)
 				}
 			}

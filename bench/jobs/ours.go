@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -27,20 +28,26 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 			return nil, err
 		}
 		c := &client{
-			insert: func(ctx context.Context, id string) (bool, error) {
+			insert: func(ctx context.Context, id string) error {
 				job := worker.NewJob{Args: []byte(payload), ID: id, Subject: b.subject(id)}
 				if keyed {
 					job.Unique = &worker.Unique{Keep: keep}
 				}
-				receipt, err := inserter.Insert(ctx, job)
-				return receipt.Duplicate, err
+				_, err := inserter.Insert(ctx, job)
+				return err
 			},
 			work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, func(ctx context.Context, job *worker.Job[map[string]int]) error { return handle(ctx, job.ID) })
+				return b.run(ctx, slots, worker.Policy{}, 1, plainly(handle))
+			},
+			ordered: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+				return b.run(ctx, slots, worker.Policy{Ordered: true}, 1, plainly(handle))
+			},
+			handlers: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+				return b.run(ctx, slots, worker.Policy{}, manyHandlers, plainly(handle))
 			},
 			recorded: b.recorded,
 			steps: func(ctx context.Context, slots int, handle handler) (func() error, error) {
-				return b.run(ctx, slots, func(ctx context.Context, job *worker.Job[map[string]int]) error {
+				return b.run(ctx, slots, worker.Policy{}, 1, func(ctx context.Context, job *worker.Job[map[string]int]) error {
 					for _, name := range []string{"one", "two", "three", "four", "five"} {
 						if err := step.Do(ctx, job, name, func(context.Context) error { return nil }); err != nil {
 							return err
@@ -68,7 +75,12 @@ func prepareBucket(ctx context.Context, b *broker, s settings) error {
 	return err
 }
 
-func (b *broker) run(ctx context.Context, slots int, h worker.Handler[map[string]int]) (func() error, error) {
+func plainly(handle handler) worker.Handler[map[string]int] {
+	return func(ctx context.Context, job *worker.Job[map[string]int]) error { return handle(ctx, job.ID) }
+}
+
+// run works jobs with so many handlers, all but one of other subjects.
+func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handlers int, h worker.Handler[map[string]int]) (func() error, error) {
 	ready := make(chan struct{}, 1)
 	w, err := worker.New(b.work, worker.Config{
 		AckWait: ackWait, AutoCreate: true, Concurrency: slots, Consumer: "ours", Logger: slog.New(slog.DiscardHandler), Stream: b.stream,
@@ -89,8 +101,14 @@ func (b *broker) run(ctx context.Context, slots int, h worker.Handler[map[string
 	if err != nil {
 		return nil, err
 	}
-	if err := worker.Handle(w, b.stream+".noop.>", worker.Policy{}, h); err != nil {
-		return nil, err
+	for i := range handlers {
+		pattern := b.stream + ".noop.>"
+		if i > 0 {
+			pattern = fmt.Sprintf("%s.other%d.>", b.stream, i)
+		}
+		if err := worker.Handle(w, pattern, policy, h); err != nil {
+			return nil, err
+		}
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)

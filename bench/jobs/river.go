@@ -36,27 +36,22 @@ func (w *noopWorker) Work(ctx context.Context, job *river.Job[noop]) error { ret
 // migrating makes the tables once.
 var migrating sync.Mutex
 
-func openRiver(synced bool) func(context.Context, settings) (*client, error) {
-	return func(ctx context.Context, s settings) (*client, error) {
-		cfg, err := pgxpool.ParseConfig(s.Address)
-		if err != nil {
-			return nil, err
-		}
-		cfg.MaxConns = 64
-		if !synced {
-			cfg.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
-		}
-		pool, err := pgxpool.NewWithConfig(ctx, cfg)
-		if err != nil {
-			return nil, err
-		}
-		r := &riverClient{pool: pool, queue: s.Queue}
-		if err := r.prepare(ctx); err != nil {
-			pool.Close()
-			return nil, err
-		}
-		return &client{insert: r.insert, work: r.work, recorded: r.recorded, steps: r.steps, close: r.close}, nil
+func openRiver(ctx context.Context, s settings) (*client, error) {
+	cfg, err := pgxpool.ParseConfig(s.Address)
+	if err != nil {
+		return nil, err
 	}
+	cfg.MaxConns = 64
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &riverClient{pool: pool, queue: s.Queue}
+	if err := r.prepare(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return &client{insert: r.insert, work: r.work, recorded: r.recorded, steps: r.steps, close: r.close}, nil
 }
 
 type riverClient struct {
@@ -89,11 +84,11 @@ func (r *riverClient) prepare(ctx context.Context) error {
 	return err
 }
 
-func (r *riverClient) insert(ctx context.Context, id string) (bool, error) {
-	result, err := r.inserter.Insert(ctx, noop{ID: id, Queue: r.queue}, &river.InsertOpts{
+func (r *riverClient) insert(ctx context.Context, id string) error {
+	_, err := r.inserter.Insert(ctx, noop{ID: id, Queue: r.queue}, &river.InsertOpts{
 		Queue: r.queue, UniqueOpts: river.UniqueOpts{ByArgs: true},
 	})
-	return err == nil && result.UniqueSkippedAsDuplicate, err
+	return err
 }
 
 func (r *riverClient) work(ctx context.Context, slots int, handle handler) (func() error, error) {

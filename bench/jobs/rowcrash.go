@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// childEnv makes this program a worker of its own. It reads its task, as JSON.
-const childEnv = "BENCH_JOBS_CHILD"
+// childRole is that of a worker of its own. It reads its task, as JSON.
+const childRole = "worker"
 
 // task is what such a worker is told.
 type task struct {
@@ -21,12 +21,12 @@ type task struct {
 }
 
 // childMain is the life of such a worker, if this process is to be one.
-func childMain() { rig.ChildMain(childEnv, serveTask) }
+func childMain() { rig.ChildMain(childRole, serveTask) }
 
 // serveTask works jobs that never end, and says of each that it has started.
 func serveTask(ctx context.Context, t task) error {
 	for _, who := range field() {
-		if who.name != t.Contestant {
+		if who.Name != t.Contestant {
 			continue
 		}
 		c, err := who.open(ctx, t.Settings)
@@ -53,14 +53,14 @@ func restart(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := task{Contestant: b.contestant.name, Settings: b.settings}
+	t := task{Contestant: b.contestant.Name, Settings: b.settings}
 	t.Settings.Old = true
-	p, err := rig.StartTask(childEnv, t)
+	p, err := rig.StartTask(childRole, t)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Kill()
-	if _, err := c.insert(ctx, name(0)); err != nil {
+	if err := c.insert(ctx, name(0)); err != nil {
 		return nil, err
 	}
 	if _, err := p.Line(ctx); err != nil {

@@ -6,20 +6,15 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// row is one thing that is measured.
-type row struct {
-	name    string
-	title   string
-	needs   func(contestant, *client) bool
-	run     func(context.Context, *bench) (rig.Figures, error)
-	once    bool // in the first round only: it takes long
-	columns []rig.Column
-}
+func everybody(contestant) bool    { return true }
+func stepping(who contestant) bool { return offers[who.Name].steps != nil }
+func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
+func growing(who contestant) bool  { return offers[who.Name].queue != nil }
 
-func everybody(contestant, *client) bool     { return true }
-func stepping(_ contestant, c *client) bool  { return c.steps != nil }
-func leasing(who contestant, _ *client) bool { return who.lease > 0 }
-func growing(_ contestant, c *client) bool   { return c.queue != nil }
+// leasing reports whether the restart of a job can be waited for.
+func (o options) leasing(who contestant) bool {
+	return who.lease > 0 && (o.slow || who.lease <= ackWait)
+}
 
 func effects(name string) []rig.Column {
 	return []rig.Column{
@@ -28,13 +23,30 @@ func effects(name string) []rig.Column {
 	}
 }
 
+// compared are the columns of a row that is run beside the plain one.
+func compared(row string) []rig.Column {
+	return rig.Columns([]rig.Column{
+		{Figure: row + "_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
+		{Figure: row + "_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
+		{Figure: row + "_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f"},
+		{Figure: row + "_cpu_over_plain", Title: "of plain", Format: "%.2f", Spread: true},
+	}, effects(row))
+}
+
 // rows is everything that is measured, in the order of the tables.
-func rows() []row {
-	return []row{
+func rows(o options) []rig.Row[contestant] {
+	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
+		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
+			b := newBench(o, who, on)
+			defer b.close()
+			return of(ctx, b)
+		}
+	}
+	return []rig.Row[contestant]{
 		{
-			name: "jobs", title: "Unique no-op jobs, inserted one at a time by 32 producers and worked in 100 slots until the system has recorded each",
-			needs: everybody, run: throughput,
-			columns: rig.Columns([]rig.Column{
+			Name: "jobs", Title: "Unique no-op jobs, inserted one at a time by 32 producers and worked in 100 slots until the system has recorded each",
+			Needs: everybody, Run: run(throughput),
+			Columns: rig.Columns([]rig.Column{
 				{Figure: "jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "over_raw", Title: "of raw", Format: "%.2f", Spread: true},
 				{Figure: "cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
@@ -42,41 +54,43 @@ func rows() []row {
 			}, effects("jobs")),
 		},
 		{
-			name: "start", title: "From the call of insert to the start of the job, at 200 jobs/s",
-			needs: everybody, run: start,
-			columns: rig.Columns([]rig.Column{
+			Name: "start", Title: "From the call of insert to the start of the job, at 200 jobs/s",
+			Needs: everybody, Run: run(start),
+			Columns: rig.Columns([]rig.Column{
 				{Figure: "start_p50_ms", Title: "p50 ms", Format: "%.2f", Spread: true},
 				{Figure: "start_p99_ms", Title: "p99 ms", Format: "%.2f", Spread: true},
 			}, effects("start")),
 		},
 		{
-			name: "steps", title: "Jobs of five steps that do nothing, each recorded before the next begins",
-			needs: stepping, run: steps,
-			columns: rig.Columns([]rig.Column{
+			Name: "steps", Title: "Jobs of five steps that do nothing, each recorded before the next begins",
+			Needs: stepping, Run: run(steps),
+			Columns: rig.Columns([]rig.Column{
 				{Figure: "five_step_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
 				{Figure: "five_step_cpu_us_per_job", Title: "CPU µs/job", Format: "%.0f", Spread: true},
 			}, effects("five_step")),
 		},
 		{
-			name: "duplicates", title: "The same as the first, with every fifth job inserted once more by another producer",
-			needs: everybody, run: duplicates,
-			columns: rig.Columns([]rig.Column{
-				{Figure: "duplicates_jobs_per_s", Title: "jobs/s", Format: "%.0f", Spread: true},
-				{Figure: "duplicates_told_percent", Title: "told % of them", Format: "%.0f"},
-			}, effects("duplicates")),
+			Name: "ordered", Title: "The same as the first, where jobs of one subject keep their order, and each has a subject of its own",
+			Needs: ordering, Run: run(beside("ordered", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.ordered })),
+			Columns: compared("ordered"),
 		},
 		{
-			name: "restart", title: "From the kill -9 of a worker in mid-job until the job starts on another",
-			needs: leasing, run: restart, once: true,
-			columns: []rig.Column{
+			Name: "handlers", Title: "The same as the first, with 1,000 handlers",
+			Needs: ordering, Run: run(beside("handlers", func(c *client) func(context.Context, int, handler) (func() error, error) { return c.handlers })),
+			Columns: compared("handlers"),
+		},
+		{
+			Name: "restart", Title: "From the kill -9 of a worker in mid-job until the job starts on another",
+			Needs: o.leasing, Run: run(restart), Once: true,
+			Columns: []rig.Column{
 				{Figure: "restart_ms", Title: "ms", Format: "%.0f"},
 				{Figure: "restart_over_ackwait", Title: "of AckWait, or what is like it", Format: "%.2f"},
 			},
 		},
 		{
-			name: "growth", title: "Insert and start of a job while others of another kind are queued: with a hundredth of --queued, and with all",
-			needs: growing, run: growth, once: true,
-			columns: []rig.Column{
+			Name: "growth", Title: "Insert and start of a job while others of another kind are queued: with a hundredth of --queued, and with all",
+			Needs: growing, Run: run(growth), Once: true,
+			Columns: []rig.Column{
 				{Figure: "growth_from", Title: "from", Format: "%.0f"},
 				{Figure: "growth_to", Title: "to", Format: "%.0f"},
 				{Figure: "growth_insert_us", Title: "insert p50 µs", Format: "%.0f"},

@@ -14,11 +14,12 @@ import (
 
 // Operations of a row at weight 1 and scale 1.
 const (
-	allJobs   = 20_000
-	startJobs = 1_000
-	stepJobs  = 5_000
-	probes    = 300
-	rate      = 200 // a second
+	allJobs     = 20_000
+	startJobs   = 1_000
+	stepJobs    = 5_000
+	variantJobs = 50_000
+	probes      = 300
+	rate        = 200 // a second
 )
 
 // ledger counts how often each job ran. It stands for the far side.
@@ -61,36 +62,28 @@ func (l *ledger) count(row string, f rig.Figures) {
 	f[row+"_double"], f[row+"_lost"] = float64(double), float64(lost)
 }
 
-// insertAll has 32 producers insert jobs one at a time each, and those that again names once more.
-func insertAll(ctx context.Context, c *client, n int, again func(i int) bool) (told int, err error) {
+// insertAll has 32 producers insert jobs, one at a time each.
+func insertAll(ctx context.Context, c *client, n int) error {
 	var all sync.WaitGroup
-	var duplicates atomic.Int64
 	failed := make(chan error, producers)
-	work := make(chan int, n+n/5+1)
+	work := make(chan int, n)
 	for i := range n {
 		work <- i
-		if j := i - 50; j >= 0 && again != nil && again(j) { // a little later, by any free worker
-			work <- j
-		}
 	}
 	close(work)
 	for range producers {
 		all.Go(func() {
 			for i := range work {
-				duplicate, err := c.insert(ctx, name(i))
-				if err != nil {
+				if err := c.insert(ctx, name(i)); err != nil {
 					failed <- fmt.Errorf("insert: %w", err)
 					return
-				}
-				if duplicate {
-					duplicates.Add(1)
 				}
 			}
 		})
 	}
 	all.Wait()
 	close(failed)
-	return int(duplicates.Load()), <-failed
+	return <-failed
 }
 
 // finish waits until every job has run and the system has recorded as many as completed.
@@ -113,81 +106,64 @@ func finish(ctx context.Context, c *client, l *ledger) error {
 	}
 }
 
-// flow inserts n jobs and works them at the same time.
+// flow inserts n jobs and works them at the same time. Its figures are the jobs a second and what both sides took for a
+// job.
 func (b *bench) flow(
-	ctx context.Context, row string, n int, again func(int) bool,
-	work func(*client) func(context.Context, int, handler) (func() error, error),
-) (f rig.Figures, taken time.Duration, told int, err error) {
+	ctx context.Context, row, prefix string, n int, work func(*client) func(context.Context, int, handler) (func() error, error),
+) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, err
 	}
 	l := newLedger(n)
 	stop, err := work(c)(ctx, slots, func(_ context.Context, id string) error { return l.ran(id) })
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, err
 	}
-	f = rig.Figures{}
+	f := rig.Figures{}
 	before := rig.WorkOf(b.service)
 	began := time.Now()
-	told, err = insertAll(ctx, c, n, again)
-	if err == nil {
+	if err = insertAll(ctx, c, n); err == nil {
 		err = finish(ctx, c, l)
 	}
-	taken = time.Since(began)
+	f[prefix+"jobs_per_s"] = float64(n) / time.Since(began).Seconds()
 	f.Since(row, b.service, before, n)
 	err = errors.Join(err, stop())
 	l.count(row, f)
-	return f, taken, told, err
-}
-
-func plain(c *client) func(context.Context, int, handler) (func() error, error) { return c.work }
-
-// spent turns the processor times of a row into what both sides took for a job.
-func spent(f rig.Figures, row, prefix string) {
 	client, server := f[row+"_client_cpu_us"], f[row+"_server_cpu_us"]
 	delete(f, row+"_client_cpu_us")
 	delete(f, row+"_server_cpu_us")
 	f[prefix+"cpu_us_per_job"], f[prefix+"server_cpu_us_per_job"] = client+server, server
+	return f, err
 }
 
 func throughput(ctx context.Context, b *bench) (rig.Figures, error) {
-	n := b.n(allJobs)
-	f, taken, _, err := b.flow(ctx, "jobs", n, nil, plain)
-	if f == nil {
-		return nil, err
+	return b.flow(ctx, "jobs", "", b.n(allJobs),
+		func(c *client) func(context.Context, int, handler) (func() error, error) { return c.work })
+}
+
+// beside works jobs in the plain way and in another, and compares the two.
+func beside(row string, work func(*client) func(context.Context, int, handler) (func() error, error)) func(context.Context, *bench) (rig.Figures, error) {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) {
+		n := b.n(variantJobs)
+		usual, err := b.flow(ctx, "jobs", "", n, func(c *client) func(context.Context, int, handler) (func() error, error) { return c.work })
+		if err != nil {
+			return nil, err
+		}
+		b.settings.Queue += row
+		f, err := b.flow(ctx, row, row+"_", n, work)
+		if f == nil {
+			return nil, err
+		}
+		f[row+"_over_plain"] = f[row+"_jobs_per_s"] / usual["jobs_per_s"]
+		f[row+"_cpu_over_plain"] = f[row+"_cpu_us_per_job"] / usual["cpu_us_per_job"]
+		return f, err
 	}
-	spent(f, "jobs", "")
-	f["jobs_per_s"] = float64(n) / taken.Seconds()
-	return f, err
 }
 
 func steps(ctx context.Context, b *bench) (rig.Figures, error) {
-	n := b.n(stepJobs)
-	f, taken, _, err := b.flow(ctx, "five_step", n, nil,
+	return b.flow(ctx, "five_step", "five_step_", b.n(stepJobs),
 		func(c *client) func(context.Context, int, handler) (func() error, error) { return c.steps })
-	if f == nil {
-		return nil, err
-	}
-	spent(f, "five_step", "five_step_")
-	f["five_step_jobs_per_s"] = float64(n) / taken.Seconds()
-	return f, err
-}
-
-func duplicates(ctx context.Context, b *bench) (rig.Figures, error) {
-	n := b.n(allJobs)
-	f, taken, told, err := b.flow(ctx, "duplicates", n, func(i int) bool { return i%5 == 0 }, plain)
-	if f == nil {
-		return nil, err
-	}
-	delete(f, "duplicates_client_cpu_us")
-	delete(f, "duplicates_server_cpu_us")
-	again := (n - 50 + 4) / 5
-	f["duplicates_jobs_per_s"] = float64(n) / taken.Seconds()
-	if told > 0 { // one that never tells has nothing to be wrong about
-		f["duplicates_told_percent"] = 100 * float64(told) / float64(max(1, again))
-	}
-	return f, err
 }
 
 // start inserts a job each 5 ms, whether the one before has been answered or not.
@@ -218,7 +194,7 @@ func start(ctx context.Context, b *bench) (rig.Figures, error) {
 		<-tick.C
 		all.Go(func() {
 			begun[i].Store(time.Now().UnixNano())
-			if _, err := c.insert(ctx, name(i)); err != nil {
+			if err := c.insert(ctx, name(i)); err != nil {
 				failed <- err
 			}
 		})
@@ -276,7 +252,7 @@ func probe(ctx context.Context, c *client, round int, started <-chan time.Time) 
 	inserts, starts := make([]time.Duration, probes), make([]time.Duration, probes)
 	for i := range probes {
 		began := time.Now()
-		if _, err := c.insert(ctx, name(round*probes+i)); err != nil {
+		if err := c.insert(ctx, name(round*probes+i)); err != nil {
 			return 0, 0, err
 		}
 		inserts[i] = time.Since(began)

@@ -32,12 +32,12 @@ func openWatermill(ctx context.Context, s settings) (*client, error) {
 	var inserted, handled int
 	var mu sync.Mutex
 	return &client{
-		insert: func(_ context.Context, id string) (bool, error) {
+		insert: func(_ context.Context, id string) error {
 			err := publisher.Publish(topic, message.NewMessage(id, []byte(payload)))
 			mu.Lock()
 			defer mu.Unlock()
 			inserted++
-			return false, err // it does not say
+			return err
 		},
 		work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
 			subscriber, err := wmnats.NewSubscriberWithNatsConn(b.workC, wmnats.SubscriberSubscriptionConfig{

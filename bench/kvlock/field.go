@@ -17,7 +17,7 @@ const settles = 20 * time.Millisecond
 func field() []contestant {
 	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
 		return contestant{
-			name: name, service: service, note: note, settings: settings{Bucket: name, TTL: lockTTL},
+			Contestant: rig.Contestant{Name: name, Service: service, Note: note}, settings: settings{Bucket: name, TTL: lockTTL},
 			prepare: prepareOurs(cfg), open: openOurs, settle: settles,
 		}
 	}
@@ -28,36 +28,93 @@ func field() []contestant {
 		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged",
 			kvlock.BucketConfig{Replicas: 3}),
 		{
-			name: "rueidis", service: "redis", settle: settles, settings: settings{TTL: lockTTL}, open: openRueidis,
-			note: "rueidislock, rueidisaside; one server, memory, no persistence",
+			Contestant: rig.Contestant{
+				Name: "rueidis", Service: "redis", Note: "rueidislock, rueidisaside; one server, memory, no persistence",
+			},
+			settings: settings{TTL: lockTTL}, open: openRueidis, settle: settles,
 		},
 		{
-			name: "redsync", service: "redis", settings: settings{TTL: lockTTL}, open: openRedsync, polls: true, settle: redsyncRetry * 3 / 2,
-			note: "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
+			Contestant: rig.Contestant{
+				Name: "redsync", Service: "redis", Note: "as it comes: asks every 50 to 250 ms; one server, memory, no persistence",
+			},
+			settings: settings{TTL: lockTTL}, open: openRedsync, polls: true, settle: redsyncRetry * 3 / 2,
 		},
 		{
-			name: "redislock", service: "redis", settings: settings{TTL: lockTTL}, open: openBSM, polls: true, settle: settles,
-			note: "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
+			Contestant: rig.Contestant{
+				Name: "redislock", Service: "redis", Note: "bsm/redislock, asks every 10 ms; one server, memory, no persistence",
+			},
+			settings: settings{TTL: lockTTL}, open: openBSM, polls: true, settle: settles,
 		},
 		{
-			name: "etcd", service: "etcd", settings: settings{TTL: lockTTL}, open: openEtcd,
+			Contestant: rig.Contestant{
+				Name: "etcd", Service: "etcd", Note: "client/v3/concurrency; one server, file, synced before it is acknowledged",
+			},
+			settings: settings{TTL: lockTTL}, open: openEtcd,
 			settle: 150 * time.Millisecond, // it begins to feed a new watcher after up to 100
-			note:   "client/v3/concurrency; one server, file, synced before it is acknowledged",
 		},
 	}
 }
 
-// services are started by name.
-var services = map[string]rig.Starter{
-	"nats": func(ctx context.Context, dir string) (*rig.Service, error) { return rig.StartNATS(ctx, dir, 1, false) },
-	"nats cluster": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartNATS(ctx, dir, 3, false)
-	},
-	"nats cluster, sync always": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartNATS(ctx, dir, 3, true)
-	},
-	"redis": func(ctx context.Context, dir string) (*rig.Service, error) {
-		return rig.StartRedis(ctx, dir, "--appendonly", "no")
-	},
-	"etcd": rig.StartEtcd,
+// starters start what they run on.
+var starters = map[string]rig.Starter{
+	"nats":                      rig.StartNATS(1, false),
+	"nats cluster":              rig.StartNATS(3, false),
+	"nats cluster, sync always": rig.StartNATS(3, true),
+	"redis":                     rig.StartRedis("--appendonly", "no"),
+	"etcd":                      rig.StartEtcd,
 }
+
+// contestant is one library on one kind of server.
+type contestant struct {
+	rig.Contestant
+
+	settings settings
+	prepare  func(ctx context.Context, s settings) error // once, before the first client
+	open     func(ctx context.Context, s settings) (*client, error)
+	polls    bool          // waiters ask again and again
+	settle   time.Duration // how long a waiter needs until it waits
+}
+
+// settings are what a client needs to know, here and in a process of its own.
+type settings struct {
+	Address string
+	Bucket  string
+	TTL     time.Duration // of locks and claims
+}
+
+// client is what one process has of a contestant, with connections of its own. What it does not offer is nil.
+type client struct {
+	// lock waits for the lock. unlock gives it back.
+	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
+
+	// permit waits for one of the permits of name, turn for a call that a rate always permits.
+	permit func(ctx context.Context, name string) (release func(), err error)
+	turn   func(ctx context.Context, name string) error
+
+	// do returns the value of key: cached, computed, or awaited from the client that computes it.
+	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
+
+	// wait waits for the value of a key that somebody computes, where that is not what do does.
+	wait func(ctx context.Context, key string) error
+
+	// store makes value what the reads find.
+	store func(ctx context.Context, key string, value []byte) error
+
+	// read asks the server; hit finds the key in this process, after the first time.
+	read, hit func(ctx context.Context, key string) ([]byte, error)
+
+	// readMany asks for all keys at once, as well as it can, and returns how many were found.
+	readMany func(ctx context.Context, keys []string) (int, error)
+
+	// subscriptions is how many the server keeps for this client.
+	subscriptions func() int
+
+	trips *trips // over all its connections
+	close func()
+}
+
+// lockTTL is what all locks and claims are taken for, but in the rows that wait for its end.
+const lockTTL = 10 * time.Second
+
+// crashTTL is the TTL where a holder dies: the shortest that all contestants take.
+const crashTTL = 2 * time.Second

@@ -1,5 +1,5 @@
 // Command kvlock measures pkg/kvlock side by side with its peers, over TCP on the loopback: locks (uncontended, woken,
-// handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 waiters.
+// handed over among 32), permits and rates, coalesced computations, reads, take-over after a kill -9, and 10,000 waiters.
 //
 //	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--only REGEXP] [--json] [--cpuprofile FILE]
 //
@@ -11,15 +11,10 @@
 // contestants backwards. A figure is the median of the rounds, with the least and the greatest of them beside it.
 package main
 
-import (
-	"context"
-	"io"
-
-	"github.com/expediter-io/expediter/bench/internal/rig"
-)
+import "github.com/expediter-io/expediter/bench/internal/rig"
 
 func main() {
 	rig.NodeMain()
 	childMain()
-	rig.Main("kvlock", nil, func(ctx context.Context, out io.Writer, o rig.Options) (any, error) { return measure(ctx, out, o) })
+	rig.Main("kvlock", nil, measure)
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"slices"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
@@ -85,40 +85,12 @@ func (b *bench) repeat(n int, name, unit string, op func() error) (rig.Figures, 
 	return f, nil
 }
 
-// stand is who takes part, and on what.
-type stand struct {
-	*rig.Stand
+// offers is what each contestant offers; closed.
+var offers = map[string]*client{}
 
-	entered []contestant
-	offers  map[string]*client // what each offers; closed
-}
-
-// newStand starts the servers of all contestants that may run.
-func newStand(ctx context.Context, o rig.Options) (_ *stand, err error) {
-	shared, err := rig.NewStand(services)
-	if err != nil {
-		return nil, err
-	}
-	s := &stand{Stand: shared, offers: map[string]*client{}}
-	for _, who := range field() {
-		if !slices.ContainsFunc(rows(), func(r row) bool { return o.Only.MatchString(r.name + "/" + who.name) }) {
-			continue
-		}
-		if err := s.Enter(ctx, who.name, func(ctx context.Context) error { return s.enter(ctx, who) }, timeout); err != nil {
-			s.Close()
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// enter starts what the contestant runs on, unless it runs, and looks at what it offers.
-func (s *stand) enter(ctx context.Context, who contestant) error {
-	running, err := s.Service(ctx, who.service)
-	if err != nil {
-		return err
-	}
-	who.settings.Address = running.Address
+// enter prepares a contestant, and looks at what it offers.
+func enter(ctx context.Context, who contestant, on *rig.Service) error {
+	who.settings.Address = on.Address
 	if who.prepare != nil {
 		if err := who.prepare(ctx, who.settings); err != nil {
 			return err
@@ -129,71 +101,53 @@ func (s *stand) enter(ctx context.Context, who contestant) error {
 		return err
 	}
 	c.close()
-	s.offers[who.name] = c
-	s.entered = append(s.entered, who)
+	offers[who.Name] = c
 	return nil
 }
 
 // measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o rig.Options) (rig.Report, error) {
-	load := rig.LoadAverage()
-	s, err := newStand(ctx, o)
-	if err != nil {
-		return rig.Report{}, err
-	}
-	defer s.Close()
-	if len(s.entered) == 0 && len(s.Skipped) == 0 {
-		return rig.Report{}, fmt.Errorf("nothing matches --only %q", o.Only)
-	}
-	notes, names := make([]rig.Entry, 0, len(s.entered)), make([]rig.Entry, 0, len(s.entered))
-	for _, who := range s.entered {
-		notes, names = append(notes, rig.Entry{Name: who.name, Note: who.note}), append(names, rig.Entry{Name: who.name})
-	}
-	p := &rig.Printer{Out: out}
-	p.Head("Locks and coalescing", s.Stand, notes, o, load)
-	p.Line("r1, r1_file, r3 and r3_sync_always are pkg/kvlock.")
-	got := rig.Results{}
-	for n := range o.Rounds {
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
-		if err := s.round(ctx, o, n, got); err != nil {
-			return rig.Report{}, err
-		}
-	}
-	r := rig.NewReport(s.Stand, got, o, load, targets())
-	for _, row := range rows() {
-		p.Table(row.title, row.columns, names, got)
-	}
-	p.Foot(r)
-	return r, p.Err
+func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
+	return rig.Trial[contestant]{
+		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
+		Field: field(), Rows: rows(o.Scale), Starters: starters, Targets: targets(), Limit: timeout, Enter: enter,
+	}.Run(ctx, out, o)
 }
 
-// round runs every row by every contestant.
-func (s *stand) round(ctx context.Context, o rig.Options, n int, got rig.Results) error {
-	for _, r := range rows() {
-		for i := range s.entered {
-			who := s.entered[rig.Turn(n, i, len(s.entered))]
-			skip := !o.Only.MatchString(r.name+"/"+who.name) || !r.needs(s.offers[who.name]) || r.once && n > 0
-			if skip || r.name == "waiters" && who.polls {
-				continue
-			}
-			err := s.Try(ctx, r.name, who.name, got, timeout, func(ctx context.Context) (rig.Figures, error) {
-				return s.run(ctx, o, r, who)
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// trips counts round trips: how often something was sent after something had been received.
+type trips struct{ n atomic.Int64 }
+
+// Dial implements nats.CustomDialer.
+func (t *trips) Dial(network, address string) (net.Conn, error) {
+	return t.dial(context.Background(), network, address)
 }
 
-func (s *stand) run(ctx context.Context, o rig.Options, r row, who contestant) (rig.Figures, error) {
-	service, err := s.Service(ctx, who.service)
+func (t *trips) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
-		return nil, err
+		return nil, err //nolint:wrapcheck // the client's dialer, as it knows it
 	}
-	b := &bench{contestant: who, service: service, settings: who.settings, scale: o.Scale}
-	b.settings.Address = service.Address
-	defer b.close()
-	return r.run(ctx, b)
+	return &tripConn{Conn: conn, trips: t}, nil
+}
+
+type tripConn struct {
+	net.Conn
+
+	trips *trips
+	sent  atomic.Bool // and nothing received since
+}
+
+func (c *tripConn) Write(p []byte) (int, error) {
+	if !c.sent.Swap(true) {
+		c.trips.n.Add(1)
+	}
+	return c.Conn.Write(p) //nolint:wrapcheck // it is the connection
+}
+
+func (c *tripConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.sent.Store(false)
+	}
+	return n, err //nolint:wrapcheck // it is the connection
 }

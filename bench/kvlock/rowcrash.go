@@ -8,30 +8,29 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// childEnv makes this program a client of its own. It reads its task, as JSON.
-const childEnv = "BENCH_KVLOCK_CHILD"
+// childRole is that of a client of its own. It reads its task, as JSON.
+const childRole = "client"
 
 // task is what such a client does.
 type task struct {
 	Contestant string
 	Settings   settings
-	Kind       string // "compute", "lock", "wait" or "do"
+	Kind       string // "compute", "lock" or "wait"
 	Keys       []string
 }
 
 // childMain is the life of such a client, if this process is to be one.
-func childMain() { rig.ChildMain(childEnv, serveTask) }
+func childMain() { rig.ChildMain(childRole, serveTask) }
 
 func serveTask(ctx context.Context, t task) error {
 	for _, who := range field() {
-		if who.name != t.Contestant {
+		if who.Name != t.Contestant {
 			continue
 		}
 		c, err := who.open(ctx, t.Settings)
@@ -44,7 +43,7 @@ func serveTask(ctx context.Context, t task) error {
 		case "lock":
 			return lockForever(ctx, c, t.Keys[0])
 		default:
-			return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
+			return waitForAll(ctx, waiter(c), c.subscriptions, t.Keys)
 		}
 	}
 	return fmt.Errorf("nobody is called %q", t.Contestant)
@@ -111,13 +110,13 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 }
 
 // waiter waits for a key: for its value, or where there is none, for its lock.
-func waiter(c *client, kind string) func(context.Context, string) error {
+func waiter(c *client) func(context.Context, string) error {
 	do := func(ctx context.Context, key string) error {
 		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) { panic("nobody held " + key) })
 		return err
 	}
 	switch {
-	case kind == "wait" && c.wait != nil:
+	case c.wait != nil:
 		return c.wait
 	case c.do != nil:
 		return do
@@ -156,7 +155,7 @@ func lockTakeover(ctx context.Context, b *bench) (rig.Figures, error) {
 
 // child starts a client in a process of its own.
 func (b *bench) child(kind string, keys ...string) (*rig.Process, error) {
-	return rig.StartTask(childEnv, task{Contestant: b.contestant.name, Settings: b.settings, Kind: kind, Keys: keys})
+	return rig.StartTask(childRole, task{Contestant: b.contestant.Name, Settings: b.settings, Kind: kind, Keys: keys})
 }
 
 // kill starts a process that holds key, has somebody wait for it, and kills it.
@@ -187,19 +186,17 @@ func (b *bench) kill(
 	return rig.Figures{figure: rig.In("ms", (<-got).Sub(start))}, nil
 }
 
-// waiters is what ten thousand waiters cost, for so many keys, in a process of their own, and in the server.
-func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
-	return func(ctx context.Context, b *bench) (rig.Figures, error) {
-		return b.wait(ctx, name, kind, n)
-	}
+// waiters is what ten thousand waiters, each for a key of its own, cost in a process of their own, and in the server.
+func waiters(name string) func(context.Context, *bench) (rig.Figures, error) {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name) }
 }
 
-func (b *bench) wait(ctx context.Context, name, kind string, n int) (rig.Figures, error) {
+func (b *bench) wait(ctx context.Context, name string) (rig.Figures, error) {
 	holder, err := b.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]string, n)
+	keys := make([]string, 10_000)
 	for i := range keys {
 		keys[i] = b.name("waiters")
 	}
@@ -209,7 +206,7 @@ func (b *bench) wait(ctx context.Context, name, kind string, n int) (rig.Figures
 		return nil, err
 	}
 	before := b.service.ResidentBytes()
-	p, err := b.child(kind, slices.Repeat(keys, 10_000/n)...)
+	p, err := b.child("wait", keys...)
 	if err != nil {
 		return nil, err
 	}

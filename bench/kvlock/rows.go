@@ -6,16 +6,6 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// row is one thing that is measured.
-type row struct {
-	name    string
-	title   string
-	needs   func(*client) bool
-	run     func(context.Context, *bench) (rig.Figures, error)
-	once    bool // in the first round only: it is no matter of luck, or takes long
-	columns []rig.Column
-}
-
 func quantiles(name, unit, symbol string) []rig.Column {
 	return []rig.Column{
 		{Figure: name + "_p50_" + unit, Title: "p50 " + symbol, Format: "%.0f", Spread: true},
@@ -39,30 +29,40 @@ func memory(name string) []rig.Column {
 	}
 }
 
-func locks(c *client) bool     { return c.lock != nil }
-func computes(c *client) bool  { return c.do != nil }
-func remembers(c *client) bool { return c.hit != nil }
-func reads(c *client) bool     { return c.read != nil }
-func batches(c *client) bool   { return c.readMany != nil }
+func locks(who contestant) bool     { return offers[who.Name].lock != nil }
+func permitted(who contestant) bool { return offers[who.Name].permit != nil }
+func computes(who contestant) bool  { return offers[who.Name].do != nil }
+func remembers(who contestant) bool { return offers[who.Name].hit != nil }
+func reads(who contestant) bool     { return offers[who.Name].read != nil }
+func batches(who contestant) bool   { return offers[who.Name].readMany != nil }
+func waits(who contestant) bool     { return !who.polls && (computes(who) || locks(who)) }
 
 // rows is everything that is measured, in the order of the tables.
-func rows() []row {
-	return []row{
+func rows(scale float64) []rig.Row[contestant] {
+	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
+		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
+			b := &bench{contestant: who, service: on, settings: who.settings, scale: scale}
+			b.settings.Address = on.Address
+			defer b.close()
+			return of(ctx, b)
+		}
+	}
+	return []rig.Row[contestant]{
 		{
-			name: "lock_unlock", title: "Lock and unlock, uncontended", needs: locks, run: lockUnlock,
-			columns: rig.Columns(quantiles("lock_unlock", "us", "µs"), processor("lock_unlock")),
+			Name: "lock_unlock", Title: "Lock and unlock, uncontended", Needs: locks, Run: run(lockUnlock),
+			Columns: rig.Columns(quantiles("lock_unlock", "us", "µs"), processor("lock_unlock")),
 		},
 		{
-			name: "wake", title: "Wake after release: from before unlock until the one who waited has the lock", needs: locks, run: wake,
-			columns: quantiles("wake", "us", "µs"),
+			Name: "wake", Title: "Wake after release: from before unlock until the one who waited has the lock", Needs: locks, Run: run(wake),
+			Columns: quantiles("wake", "us", "µs"),
 		},
 		{
-			name: "wakelong", title: "Wake after a long wait: the same when it was waited for 300 ms", needs: locks, run: wakeLong,
-			columns: quantiles("wake_long", "us", "µs"),
+			Name: "wakelong", Title: "Wake after a long wait: the same when it was waited for 300 ms", Needs: locks, Run: run(wakeLong),
+			Columns: quantiles("wake_long", "us", "µs"),
 		},
 		{
-			name: "handover", title: "Hand-over among 32 clients, each of which holds it for 1 ms", needs: locks, run: handover,
-			columns: rig.Columns(quantiles("handover", "us", "µs"), []rig.Column{
+			Name: "handover", Title: "Hand-over among 32 clients, each of which holds it for 1 ms", Needs: locks, Run: run(handover),
+			Columns: rig.Columns(quantiles("handover", "us", "µs"), []rig.Column{
 				{Figure: "handover_per_s", Title: "turns/s", Format: "%.0f"},
 				{Figure: "handover_same_percent", Title: "to itself %", Format: "%.0f"},
 				{Figure: "handover_min", Title: "fewest", Format: "%.0f"},
@@ -71,47 +71,50 @@ func rows() []row {
 			}, processor("handover")),
 		},
 		{
-			name: "coalesce", title: "Coalesced wake: from the end of the computation until each of 8 waiting clients has the value",
-			needs: computes, run: coalesce,
-			columns: rig.Columns(quantiles("coalesce", "us", "µs"), processor("coalesce")),
+			Name: "permit", Title: "A permit of a semaphore, and its release, uncontended", Needs: permitted, Run: run(permitRelease),
+			Columns: rig.Columns(quantiles("permit", "us", "µs"), processor("permit")),
 		},
 		{
-			name: "hit", title: "Cached read, memory tier", needs: remembers, run: memoryRead,
-			columns: []rig.Column{{Figure: "memory_hit_ns", Title: "p50 ns", Format: "%.0f", Spread: true}},
+			Name: "permits", Title: "32 clients, each of which holds one of 4 permits for 1 ms", Needs: permitted, Run: run(permitsShared),
+			Columns: rig.Columns([]rig.Column{
+				{Figure: "permits_per_s", Title: "turns/s", Format: "%.0f"},
+				{Figure: "permits_fairness", Title: "fewest/most", Format: "%.2f", Spread: true},
+			}, processor("permits")),
 		},
 		{
-			name: "read", title: "Cached read over the network, 300 bytes", needs: reads, run: networkRead,
-			columns: rig.Columns(quantiles("read", "us", "µs"), processor("read")),
+			Name: "rate", Title: "A call that a rate limit permits at once", Needs: permitted, Run: run(rateTurn),
+			Columns: rig.Columns(quantiles("rate", "us", "µs"), processor("rate")),
 		},
 		{
-			name: "batch10", title: "Batched read of 10 keys", needs: batches, run: batchRead(10),
-			columns: rig.Columns(quantiles("batch10", "us", "µs"), []rig.Column{{Figure: "batch10_round_trips", Title: "round trips", Format: "%.0f"}}, processor("batch10")),
+			Name: "coalesce", Title: "Coalesced wake: from the end of the computation until each of 8 waiting clients has the value",
+			Needs: computes, Run: run(coalesce),
+			Columns: rig.Columns(quantiles("coalesce", "us", "µs"), processor("coalesce")),
 		},
 		{
-			name: "batch100", title: "Batched read of 100 keys", needs: batches, run: batchRead(100),
-			columns: rig.Columns(quantiles("batch100", "us", "µs"), []rig.Column{{Figure: "batch100_round_trips", Title: "round trips", Format: "%.0f"}}, processor("batch100")),
+			Name: "hit", Title: "Cached read, memory tier", Needs: remembers, Run: run(memoryRead),
+			Columns: []rig.Column{{Figure: "memory_hit_ns", Title: "p50 ns", Format: "%.0f", Spread: true}},
 		},
 		{
-			name: "takeover", title: "Take-over of a computation after kill -9 of its process", needs: computes, run: takeover,
-			columns: []rig.Column{{Figure: "takeover_kill9_ms", Title: "ms", Format: "%.1f", Spread: true}},
+			Name: "read", Title: "Cached read over the network, 300 bytes", Needs: reads, Run: run(networkRead),
+			Columns: rig.Columns(quantiles("read", "us", "µs"), processor("read")),
 		},
 		{
-			name: "lock_takeover", title: "Take-over of a lock after kill -9 of its process, TTL 2 s: nobody may be sooner than its deadline",
-			needs: locks, run: lockTakeover,
-			columns: []rig.Column{{Figure: "lock_takeover_kill9_ms", Title: "ms", Format: "%.0f", Spread: true}},
+			Name: "batch10", Title: "Batched read of 10 keys", Needs: batches, Run: run(batchRead),
+			Columns: rig.Columns(quantiles("batch10", "us", "µs"), []rig.Column{{Figure: "batch10_round_trips", Title: "round trips", Format: "%.0f"}}, processor("batch10")),
 		},
 		{
-			name: "waiters", title: "10,000 waiters in one process, each for a key of its own: Wait, Get, Lock", once: true,
-			needs: func(c *client) bool { return c.do != nil || c.lock != nil }, run: waiters("waiters_10k", "wait", 10_000),
-			columns: memory("waiters_10k"),
+			Name: "takeover", Title: "Take-over of a computation after kill -9 of its process", Needs: computes, Run: run(takeover),
+			Columns: []rig.Column{{Figure: "takeover_kill9_ms", Title: "ms", Format: "%.1f", Spread: true}},
 		},
 		{
-			name: "callers", title: "10,000 callers in one process of one computation elsewhere: Do, Get", once: true,
-			needs: computes, run: waiters("callers_10k_one_key", "do", 1), columns: memory("callers_10k_one_key"),
+			Name: "lock_takeover", Title: "Take-over of a lock after kill -9 of its process, TTL 2 s: nobody may be sooner than its deadline",
+			Needs: locks, Run: run(lockTakeover),
+			Columns: []rig.Column{{Figure: "lock_takeover_kill9_ms", Title: "ms", Format: "%.0f", Spread: true}},
 		},
 		{
-			name: "callers", title: "10,000 callers in one process, each of a computation of its own elsewhere: Do, Get", once: true,
-			needs: computes, run: waiters("callers_10k", "do", 10_000), columns: memory("callers_10k"),
+			Name: "waiters", Title: "10,000 waiters in one process, each for a key of its own: Wait, Get, Lock", Once: true,
+			Needs: waits, Run: run(waiters("waiters_10k")),
+			Columns: memory("waiters_10k"),
 		},
 	}
 }

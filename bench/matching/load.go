@@ -3,22 +3,14 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
-
-// row is a place and the key of its record.
-type row struct {
-	id    string
-	place match.Place
-}
 
 // labelled is a pair of places of which it is known whether they are one.
 type labelled struct {
@@ -33,26 +25,23 @@ var columns = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"city": "city", "locality": "city", "town": "city",
 	"phone": "phone", "tel": "phone", "telephone": "phone", "phone_number": "phone",
 	"lat": "lat", "latitude": "lat", "lng": "lng", "lon": "lng", "long": "lng", "longitude": "lng",
-	"id": "id",
 }
 
 // placeOf makes a place of a record with any known column names.
-func placeOf(record map[string]string) row {
-	var r row
+func placeOf(record map[string]string) match.Place {
 	f := map[string]string{}
 	for k, v := range record {
 		if to, ok := columns[strings.ToLower(strings.TrimSpace(k))]; ok && v != "" {
 			f[to] = v
 		}
 	}
-	r.id = f["id"]
-	r.place = match.Place{Name: f["name"], Address: f["address"], City: f["city"], Phone: f["phone"]}
+	place := match.Place{Name: f["name"], Address: f["address"], City: f["city"], Phone: f["phone"]}
 	lat, errLat := strconv.ParseFloat(f["lat"], 64)
 	lng, errLng := strconv.ParseFloat(f["lng"], 64)
 	if errLat == nil && errLng == nil {
-		r.place.Location = &match.Point{Lat: lat, Lng: lng}
+		place.Location = &match.Point{Lat: lat, Lng: lng}
 	}
-	return r
+	return place
 }
 
 func readPairs(path string) ([]labelled, error) {
@@ -75,7 +64,7 @@ func readPairs(path string) ([]labelled, error) {
 		if err := decoder.Decode(&p); err != nil {
 			return nil, fmt.Errorf("read pair %d of %s: %w", len(out)+1, path, err)
 		}
-		out = append(out, labelled{left: placeOf(texts(p.Left)).place, right: placeOf(texts(p.Right)).place, same: p.Label == "1"})
+		out = append(out, labelled{left: placeOf(texts(p.Left)), right: placeOf(texts(p.Right)), same: p.Label == "1"})
 	}
 	if err := s.Err(); err != nil {
 		return nil, fmt.Errorf("read pairs: %w", err)
@@ -92,33 +81,4 @@ func texts(record map[string]any) map[string]string {
 		}
 	}
 	return out
-}
-
-func readTable(path string) ([]row, error) {
-	f, err := os.Open(path) //nolint:gosec // the path is the caller's
-	if err != nil {
-		return nil, fmt.Errorf("read table: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	in := csv.NewReader(f)
-	in.FieldsPerRecord, in.LazyQuotes = -1, true
-	header, err := in.Read()
-	if err != nil {
-		return nil, fmt.Errorf("read the header of %s: %w", path, err)
-	}
-	var out []row
-	for {
-		fields, err := in.Read()
-		if err == io.EOF {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read row %d of %s: %w", len(out)+1, path, err)
-		}
-		record := map[string]string{}
-		for i, v := range fields[:min(len(fields), len(header))] {
-			record[header[i]] = v
-		}
-		out = append(out, placeOf(record))
-	}
 }

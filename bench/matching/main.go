@@ -1,9 +1,9 @@
-// Command matching measures the place matcher on labelled pairs and on whole tables.
+// Command matching measures the place matcher on labelled pairs.
 //
 //	go -C bench run ./matching [--data DIR] [--errors] [--json]
 //
-// DIR holds pairs-*.jsonl, one {"left":{...},"right":{...},"label":0|1} a line, and may hold two tables to link,
-// fodors.csv and zagats.csv. Without --data it looks beside the project, and says that it skips when there is nothing.
+// DIR holds pairs-*.jsonl, one {"left":{...},"right":{...},"label":0|1} a line. Without --data it looks beside the
+// project, and says that it skips when there is nothing.
 // Records have a name and may have an address, a city, a telephone number, a latitude and a longitude, under the usual
 // column names. Every pairs file is read the same way: pairs-valid.jsonl is for reporting, pairs-train.jsonl is what the
 // weights were fitted on.
@@ -21,12 +21,10 @@ const defaultData = "../../shared/data/places"
 
 // report is the last line under --json.
 type report struct {
-	OK      bool         `json:"ok"`
-	Skipped bool         `json:"skipped,omitempty"`
-	Model   string       `json:"model,omitempty"`
-	Pairs   []pairScore  `json:"pairs,omitempty"`
-	Tables  []tableScore `json:"tables,omitempty"`
-	Timing  *timing      `json:"timing,omitempty"`
+	OK      bool        `json:"ok"`
+	Skipped bool        `json:"skipped,omitempty"`
+	Model   string      `json:"model,omitempty"`
+	Pairs   []pairScore `json:"pairs,omitempty"`
 }
 
 func main() {

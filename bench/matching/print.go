@@ -30,21 +30,3 @@ func (p *printer) mistake(what string, a, b match.Place, e match.Evidence) {
 func oneLine(p match.Place) string {
 	return fmt.Sprintf("%s | %s | %s | %s", p.Name, p.Address, p.City, p.Phone)
 }
-
-// counts are the cells of a confusion table.
-type counts struct {
-	Right  int `json:"right"`
-	Wrong  int `json:"wrong"`
-	Missed int `json:"missed"`
-}
-
-func (c counts) precision() float64 { return share(c.Right, c.Right+c.Wrong) }
-func (c counts) recall() float64    { return share(c.Right, c.Right+c.Missed) }
-func (c counts) f1() float64        { return share(2*c.Right, 2*c.Right+c.Wrong+c.Missed) }
-
-func share(part, whole int) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
-}

@@ -14,7 +14,6 @@ import (
 	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,17 +23,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier"
-	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// childEnv makes this program a notifier. It reads its task, as JSON.
-const childEnv = "BENCH_NOTIFY_CHILD"
+// childRole is that of a notifier. It reads its task, as JSON.
+const childRole = "notifier"
 
 // task is what such a process is told first.
 type task struct {
 	Address string
-	Channel string
 	Profile string // a file name without its ending; none when it is ""
 	Storage jetstream.StorageType
 }
@@ -50,10 +47,9 @@ type order struct {
 type answer struct {
 	Stored, Sent time.Time     // rows
 	CPU          time.Duration // settle
-	Calls, Users int           // settle: of the channel that counts
 }
 
-func childMain() { rig.ChildMain(childEnv, serve) }
+func childMain() { rig.ChildMain(childRole, serve) }
 
 func serve(ctx context.Context, t task) (err error) {
 	dir, err := os.MkdirTemp("", "bench-notify-")
@@ -63,7 +59,7 @@ func serve(ctx context.Context, t task) (err error) {
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
 	rules := filepath.Join(dir, "rules.yaml")
 	text := fmt.Sprintf("{version: 1, events: {%s: {CUSTOMER: {channels: [%s], category: reservations, template: reservation.requested}}}}",
-		eventType, t.Channel)
+		eventType, inbox)
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the rules: %w", err)
 	}
@@ -72,21 +68,20 @@ func serve(ctx context.Context, t task) (err error) {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer nc.Close()
-	counting := &counting{}
 	options := assetOptions(t.Storage, t.Address)
 	cfg := notifier.Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: options.MaxBytes,
 			Replicas: options.Replicas, Storage: options.Storage,
 		},
-		Channels: []notifier.Channel{{Channel: counting}}, Resolver: multitude{}, Rules: rules,
+		Resolver: multitude{}, Rules: rules,
 	}
 	n, err := notifier.Start(ctx, nc, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
-	return obey(&measured{counting: counting, notifier: n, profile: t.Profile})
+	return obey(&measured{notifier: n, profile: t.Profile})
 }
 
 // obey follows orders until there are no more.
@@ -124,7 +119,6 @@ func obey(m *measured) error {
 
 // measured is a notifier and what it spends.
 type measured struct {
-	counting *counting
 	notifier *notifier.Notifier
 	profile  string
 
@@ -133,7 +127,6 @@ type measured struct {
 }
 
 func (m *measured) mark() error {
-	m.counting.reset()
 	runtime.GC()
 	debug.FreeOSMemory()
 	if m.profile != "" {
@@ -151,7 +144,6 @@ func (m *measured) mark() error {
 
 func (m *measured) settle() (a answer, err error) {
 	a.CPU = rig.SelfTime() - m.cpu
-	a.Calls, a.Users = m.counting.counts()
 	if m.file == nil {
 		return a, nil
 	}
@@ -199,36 +191,4 @@ func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contrac
 			}
 		}
 	}
-}
-
-// counting is a channel that counts what it is told to send.
-type counting struct {
-	mu    sync.Mutex
-	calls int
-	ids   map[string]struct{}
-}
-
-func (*counting) Name() string { return counter }
-
-func (c *counting) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls++
-	if c.ids == nil {
-		c.ids = map[string]struct{}{}
-	}
-	c.ids[m.ID] = struct{}{}
-	return channel.Receipt{ID: m.ID}, nil
-}
-
-func (c *counting) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls, c.ids = 0, nil
-}
-
-func (c *counting) counts() (calls, users int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls, len(c.ids)
 }

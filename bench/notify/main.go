@@ -1,7 +1,7 @@
 // Command notify measures how an event becomes rows and messages in services/notifier, side by side with rows that are
-// stored one at a time: an event to 10, 1,000, 10,000 and 100,000 recipients, by the inbox and by a channel that only
-// counts, from the event's publication until all rows are stored, and until all are sent. It measures as well what a row
-// costs clients and servers, how much memory the notifier has, and how both grow with the audience.
+// stored one at a time: an event to 10, 1,000, 10,000 and 100,000 recipients, from its publication until all rows are
+// stored, and until all are in the inboxes. It measures as well what a row costs clients and servers, how much memory the
+// notifier has, and how both grow with the audience.
 //
 //	go -C bench run ./notify [--rounds N] [--scale X] [--short] [--audience N] [--only REGEXP] [--json]
 //

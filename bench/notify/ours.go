@@ -23,7 +23,6 @@ type ours struct {
 	process  *rig.Process
 	baseline int64             // of the process's memory, in bytes
 	first    map[string]uint64 // sequence of the first message of each stream since mark
-	said     answer            // at settle
 }
 
 func openOurs(ctx context.Context, b *bench) (*client, error) {
@@ -41,11 +40,11 @@ func openOurs(ctx context.Context, b *bench) (*client, error) {
 		o.close()
 		return nil, err
 	}
-	t := task{Address: b.service.Address, Channel: b.channel, Storage: b.contestant.storage}
+	t := task{Address: b.service.Address, Storage: b.contestant.storage}
 	if b.profile != "" {
-		t.Profile = filepath.Join(b.profile, b.row+"-"+b.contestant.name)
+		t.Profile = filepath.Join(b.profile, b.row+"-"+b.contestant.Name)
 	}
-	if o.process, err = rig.StartTask(childEnv, t); err == nil {
+	if o.process, err = rig.StartTask(childRole, t); err == nil {
 		_, err = o.hear(ctx)
 	}
 	if err != nil {
@@ -67,7 +66,7 @@ func (o *ours) hear(ctx context.Context) (a answer, err error) {
 }
 
 func (o *ours) ask(ctx context.Context, what order) (answer, error) {
-	if err := json.NewEncoder(o.process.In).Encode(what); err != nil {
+	if err := json.NewEncoder(o.process.Input()).Encode(what); err != nil {
 		return answer{}, fmt.Errorf("the notifier: %w", err)
 	}
 	return o.hear(ctx)
@@ -162,16 +161,15 @@ func (o *ours) settle(ctx context.Context) (time.Duration, error) {
 	if err := o.idle(ctx); err != nil {
 		return 0, err
 	}
-	var err error
-	o.said, err = o.ask(ctx, order{Settle: true})
-	return o.said.CPU, err
+	said, err := o.ask(ctx, order{Settle: true})
+	return said.CPU, err
 }
 
 func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
-// count reads the rows, the ledger, and the inbox or the counter.
+// count reads the rows, the ledger and the inbox.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
-	rows := "notify.send." + o.bench.channel + ".>"
+	rows := "notify.send." + inbox + ".>"
 	c.stored, c.double, err = messages(ctx, o.js, contracts.StreamNotifications, rows, o.first[contracts.StreamNotifications])
 	if err != nil {
 		return c, err
@@ -181,16 +179,12 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 		return c, err
 	}
 	c.double += again
-	reached := o.said.Users
-	if o.bench.channel == inbox {
-		name := "KV_" + contracts.BucketInbox
-		if reached, again, err = messages(ctx, o.js, name, "$KV."+contracts.BucketInbox+".>", o.first[name]); err != nil {
-			return c, err
-		}
-		c.double += again
-	} else {
-		c.double += o.said.Calls - o.said.Users
+	name := "KV_" + contracts.BucketInbox
+	reached, twice, err := messages(ctx, o.js, name, "$KV."+contracts.BucketInbox+".>", o.first[name])
+	if err != nil {
+		return c, err
 	}
+	c.double += twice
 	c.sent = min(ended, reached)
 	return c, nil
 }
@@ -202,7 +196,7 @@ func (o *ours) ledger(ctx context.Context) (sent, again int, err error) {
 		return 0, 0, fmt.Errorf("the ledger: %w", err)
 	}
 	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"$KV." + contracts.BucketDeliveries + ".*." + o.bench.channel + ".>"},
+		FilterSubjects: []string{"$KV." + contracts.BucketDeliveries + ".*." + inbox + ".>"},
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("the ledger: %w", err)

@@ -39,31 +39,31 @@ func values(n contracts.Notification, user any) []any {
 	return []any{n.EventID, user, n.RecipientType, n.Channel, n.EventType, n.Category, n.Template, n.Payload, n.CreatedAt}
 }
 
-type inserter func(ctx context.Context, conn *pgx.Conn, event, channel string, n int) error
+type inserter func(ctx context.Context, conn *pgx.Conn, event string, n int) error
 
-func insertEach(ctx context.Context, conn *pgx.Conn, event, channel string, n int) error {
-	return each(ctx, conn.Exec, event, channel, n)
+func insertEach(ctx context.Context, conn *pgx.Conn, event string, n int) error {
+	return each(ctx, conn.Exec, event, n)
 }
 
-func insertTogether(ctx context.Context, conn *pgx.Conn, event, channel string, n int) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return each(ctx, tx.Exec, event, channel, n) })
+func insertTogether(ctx context.Context, conn *pgx.Conn, event string, n int) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return each(ctx, tx.Exec, event, n) })
 }
 
-func insertMany(ctx context.Context, conn *pgx.Conn, event, channel string, n int) error {
+func insertMany(ctx context.Context, conn *pgx.Conn, event string, n int) error {
 	users := make([]string, n)
 	for i := range users {
 		users[i] = userID(i)
 	}
-	_, err := conn.Exec(ctx, allRows, values(row(event, channel, 0, time.Now()), users)...)
+	_, err := conn.Exec(ctx, allRows, values(row(event, 0, time.Now()), users)...)
 	return err
 }
 
 func each[T any](
-	ctx context.Context, exec func(context.Context, string, ...any) (T, error), event, channel string, n int,
+	ctx context.Context, exec func(context.Context, string, ...any) (T, error), event string, n int,
 ) error {
 	now := time.Now()
 	for i := range n {
-		r := row(event, channel, i, now)
+		r := row(event, i, now)
 		if _, err := exec(ctx, oneRow, values(r, r.UserID)...); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func openPostgres(insert inserter) func(context.Context, *bench) (*client, error
 		return &client{
 			tell: func(ctx context.Context, event string, n int) (timing, error) {
 				begun := time.Now()
-				err := insert(ctx, conn, event, b.channel, n)
+				err := insert(ctx, conn, event, n)
 				return timing{stored: time.Since(begun)}, err
 			},
 			mark: empty,

@@ -65,7 +65,7 @@ func openRaw(ctx context.Context, b *bench) (*client, error) {
 		tell: func(ctx context.Context, event string, n int) (timing, error) {
 			begun := time.Now()
 			for i := range n {
-				msg, err := rawRow(row(event, b.channel, i, begun))
+				msg, err := rawRow(row(event, i, begun))
 				if err != nil {
 					return timing{}, err
 				}

@@ -16,34 +16,27 @@ var targets = []rig.Target{
 	{On: "r1", Figure: "inapp_memory_growth_mb", Kind: rig.AtMost, Goal: 64},
 }
 
-// report adds how figures grow with the audience, and writes everything.
-func (s *stand) report(p *rig.Printer, got rig.Results, o options, load string) rig.Report {
-	for _, who := range s.entered {
-		for _, channel := range []string{inbox, counter} {
-			got.Add(who.name, growth(got[who.name], channel, o))
+// derive adds how figures grow with the audience, and compares the rows that were stored with those of nats.go alone.
+func (o options) derive(got rig.Results, entered []contestant) {
+	for _, who := range entered {
+		for _, r := range rows(o) {
+			got.OverRaw(who.Contestant, r.name()+"_stored_per_s", r.name()+"_over_raw")
 		}
+		got.Add(who.Name, growth(got[who.Name], o))
 	}
-	r := rig.NewReport(s.Stand, got, o.Options, load, targets)
-	r.Classes = map[string]string{}
-	classes := make([]rig.Entry, 0, len(s.entered))
-	for _, who := range s.entered {
-		r.Classes[who.name] = who.class
-		classes = append(classes, rig.Entry{Name: who.name, Note: who.class})
-	}
-	for _, row := range rows(o) {
-		p.Table(row.title(), row.columns(), classes, got)
-	}
-	for _, channel := range []string{inbox, counter} {
-		title := fmt.Sprintf("ns for each row and recipient of %s, by audience; how much more the largest takes than 1,000; its memory beyond theirs", channel)
-		p.Table(title, growthColumns(channel, o), classes, got)
-	}
-	p.Foot(r)
-	return r
+}
+
+// more are the tables of growth.
+func (o options) more() []rig.Table {
+	return []rig.Table{{
+		Title:   "ns for each row and recipient, by audience; how much more the largest takes than 1,000; its memory beyond theirs",
+		Columns: growthColumns(o),
+	}}
 }
 
 func (r rowOf) title() string {
-	return fmt.Sprintf("Events to %d recipients by %s, %d in each round one after the other: rows stored and sent, from the event's publication",
-		r.recipients, r.channel, r.events)
+	return fmt.Sprintf("Events to %d recipients by inapp, %d in each round one after the other: rows stored and sent, from the event's publication",
+		r.recipients, r.events)
 }
 
 func (r rowOf) columns() []rig.Column {
@@ -63,17 +56,17 @@ func (r rowOf) columns() []rig.Column {
 
 // growth compares the largest audience with 1,000 recipients, by medians, and adds the exponent with which the time of an
 // event grows from 1,000 recipients on: 1 is linear.
-func growth(figures map[string][]float64, channel string, o options) rig.Figures {
+func growth(figures map[string][]float64, o options) rig.Figures {
 	const small = 1_000
 	large := 0
 	for _, r := range rows(o) {
-		if r.channel == channel && r.recipients > small && len(figures[r.name()+"_stored_ns"]) > 0 {
+		if r.recipients > small && len(figures[r.name()+"_stored_ns"]) > 0 {
 			large = r.recipients
 		}
 	}
 	f := rig.Figures{}
 	at := func(recipients int, what string) (float64, bool) {
-		values := figures[fmt.Sprintf("%s_%d_%s", channel, recipients, what)]
+		values := figures[fmt.Sprintf("%s_%d_%s", inbox, recipients, what)]
 		if len(values) == 0 {
 			return 0, false
 		}
@@ -83,31 +76,29 @@ func growth(figures map[string][]float64, channel string, o options) rig.Figures
 		few, ok := at(small, what+"_ns")
 		many, too := at(large, what+"_ns")
 		if ok && too {
-			f[channel+"_"+what+"_growth"] = many / few
-			f[channel+"_"+what+"_exponent"] = 1 + math.Log(many/few)/math.Log(float64(large)/small)
+			f[inbox+"_"+what+"_growth"] = many / few
+			f[inbox+"_"+what+"_exponent"] = 1 + math.Log(many/few)/math.Log(float64(large)/small)
 		}
 	}
 	few, ok := at(small, "client_peak_mb")
 	many, too := at(large, "client_peak_mb")
 	if ok && too {
-		f[channel+"_memory_growth_mb"] = many - few
+		f[inbox+"_memory_growth_mb"] = many - few
 	}
 	return f
 }
 
-func growthColumns(channel string, o options) (all []rig.Column) {
+func growthColumns(o options) (all []rig.Column) {
 	for _, what := range []string{"stored", "sent"} {
 		for _, r := range rows(o) {
-			if r.channel == channel {
-				all = append(all, rig.Column{
-					Figure: r.name() + "_" + what + "_ns", Title: fmt.Sprintf("%s, %d", what, r.recipients), Format: "%.0f",
-				})
-			}
+			all = append(all, rig.Column{
+				Figure: r.name() + "_" + what + "_ns", Title: fmt.Sprintf("%s, %d", what, r.recipients), Format: "%.0f",
+			})
 		}
 		all = append(all,
-			rig.Column{Figure: channel + "_" + what + "_growth", Title: "grew", Format: "%.2f"},
-			rig.Column{Figure: channel + "_" + what + "_exponent", Title: "exponent", Format: "%.2f"},
+			rig.Column{Figure: inbox + "_" + what + "_growth", Title: "grew", Format: "%.2f"},
+			rig.Column{Figure: inbox + "_" + what + "_exponent", Title: "exponent", Format: "%.2f"},
 		)
 	}
-	return append(all, rig.Column{Figure: channel + "_memory_growth_mb", Title: "MB more", Format: "%.0f"})
+	return append(all, rig.Column{Figure: inbox + "_memory_growth_mb", Title: "MB more", Format: "%.0f"})
 }

@@ -4,47 +4,63 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
+// timeout bounds one row of one contestant.
+const timeout = 10 * time.Minute
+
 // sizes are the audiences, and how many events are published to each at scale 1, one after the other.
 var sizes = []struct{ recipients, events int }{{10, 100}, {1_000, 10}, {10_000, 1}, {largest, 1}}
 
-// largest is the audience that is notified in the first round only, by the inbox: on three servers it takes minutes.
+// largest is the audience that is notified in the first round only: on three servers it takes minutes.
 const largest = 100_000
 
 // rowOf is one thing that is measured.
 type rowOf struct {
-	channel    string
 	events     int
 	recipients int
 }
 
 // name is the row's, in --only and before its figures.
-func (r rowOf) name() string { return fmt.Sprintf("%s_%d", r.channel, r.recipients) }
+func (r rowOf) name() string { return fmt.Sprintf("%s_%d", inbox, r.recipients) }
 
 func (r rowOf) needs(who contestant) bool {
-	return (who.most == 0 || r.recipients <= who.most) && (who.raw != "" || r.channel == inbox) // a row is a row
+	return who.most == 0 || r.recipients <= who.most
 }
 
 // rows is everything that is measured, in the order of the tables.
 func rows(o options) (all []rowOf) {
-	for _, channel := range []string{inbox, counter} {
-		for _, size := range sizes {
-			if size.recipients <= o.audience && (size.recipients < largest || channel == inbox) {
-				all = append(all, rowOf{channel, max(1, int(float64(size.events)*o.Scale)), size.recipients})
-			}
+	for _, size := range sizes {
+		if size.recipients <= o.audience {
+			all = append(all, rowOf{max(1, int(float64(size.events)*o.Scale)), size.recipients})
 		}
 	}
 	return all
 }
 
+// measure runs the rounds and writes the report.
+func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+	trial := rig.Trial[contestant]{
+		What: "Notifications", Field: field(), More: o.more(), Starters: starters, Targets: targets, Limit: timeout, Derive: o.derive,
+	}
+	for _, r := range rows(o) {
+		trial.Rows = append(trial.Rows, rig.Row[contestant]{
+			Name: r.name(), Title: r.title(), Columns: r.columns(), Once: r.recipients == largest, Needs: r.needs,
+			Run: func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
+				return r.run(ctx, &bench{contestant: who, profile: o.profile, row: r.name(), service: on})
+			},
+		})
+	}
+	return trial.Run(ctx, out, o.Options)
+}
+
 // bench is one row of one contestant in one round.
 type bench struct {
-	channel    string
 	contestant contestant
 	profile    string
 	row        string

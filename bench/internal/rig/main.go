@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"runtime/pprof"
 	"syscall"
 )
@@ -17,6 +18,7 @@ import (
 // Options are the flags that every benchmark of this kind takes.
 type Options struct {
 	CPUProfile string
+	MemProfile string
 	JSON       bool
 	Only       *regexp.Regexp // matches row/contestant
 	Rounds     int
@@ -46,6 +48,7 @@ func parse(name string, register func(*flag.FlagSet)) (Options, error) {
 	flags.BoolVar(&short, "short", false, "one round of a quarter of the operations")
 	flags.StringVar(&only, "only", "", "run what matches `REGEXP` of row/contestant, such as ^wake/ or /r1$")
 	flags.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of the clients to `FILE`")
+	flags.StringVar(&o.MemProfile, "memprofile", "", "write a profile of every allocation of the clients to `FILE`, and be slower")
 	flags.BoolVar(&o.JSON, "json", false, "end with one line of JSON")
 	if register != nil {
 		register(flags)
@@ -69,7 +72,7 @@ func parse(name string, register func(*flag.FlagSet)) (Options, error) {
 func run(
 	ctx context.Context, name string, register func(*flag.FlagSet),
 	measure func(context.Context, io.Writer, Options) (any, error),
-) error {
+) (err error) {
 	o, err := parse(name, register)
 	if err != nil {
 		return err
@@ -84,6 +87,14 @@ func run(
 			return fmt.Errorf("--cpuprofile: %w", err)
 		}
 		defer pprof.StopCPUProfile()
+	}
+	if o.MemProfile != "" {
+		f, failed := os.Create(o.MemProfile)
+		if failed != nil {
+			return fmt.Errorf("--memprofile: %w", failed)
+		}
+		runtime.MemProfileRate = 1
+		defer func() { err = errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close()) }()
 	}
 	result, failed := measure(ctx, os.Stdout, o)
 	if result == nil || !o.JSON {

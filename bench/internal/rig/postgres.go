@@ -30,11 +30,9 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	attributes := childAttributes()
-	if os.Geteuid() == 0 {
-		if err := actAs(attributes, "postgres", dir, data); err != nil {
-			return nil, err
-		}
+	attributes, err := actAs("postgres", dir, data)
+	if err != nil {
+		return nil, err
 	}
 	setup := exec.CommandContext(ctx, initdb, "-D", data, "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync") //nolint:gosec // installed
 	setup.SysProcAttr, setup.Dir = attributes, dir
@@ -43,8 +41,9 @@ func StartPostgres(ctx context.Context, dir string) (*Service, error) {
 	}
 	cmd := exec.Command(program, "-D", data, "-p", fmt.Sprint(free[0]), //nolint:gosec,noctx // ended by its owner
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=300")
-	cmd.Dir = dir
-	s, err := startForeignAs(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), os.Interrupt, attributes)
+	cmd.Dir, cmd.SysProcAttr = dir, attributes
+	interrupt := func(p *Process) { _ = p.Interrupt() } //nolint:errcheck // it is gone already
+	s, err := startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), interrupt)
 	if err != nil {
 		return nil, err
 	}

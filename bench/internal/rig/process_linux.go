@@ -6,14 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
-
-// childAttributes makes the kernel kill a child whose parent died.
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-}
 
 // clockTick is the unit of processor times in /proc: the same on every architecture that Go runs on.
 const clockTick = 10 * time.Millisecond

@@ -2,12 +2,7 @@
 
 package rig
 
-import (
-	"syscall"
-	"time"
-)
-
-func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+import "time"
 
 // processorTime is unknown here: servers count as nothing.
 func processorTime(int) time.Duration { return 0 }

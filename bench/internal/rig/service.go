@@ -6,13 +6,19 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 // Service is what contestants run on: one process, or three.
@@ -20,26 +26,27 @@ type Service struct {
 	Address string
 
 	processes []*Process
-	quit      os.Signal // what ends it, for one that does not end with its input
+	end       func(*Process) // for one that does not end with its input
 }
 
 // Stop ends it, and waits until it has.
 func (s *Service) Stop() {
+	var ending sync.WaitGroup
 	for _, p := range s.processes {
-		_ = p.In.Close() //nolint:errcheck // it is gone already
+		ending.Go(func() {
+			if s.end != nil {
+				s.end(p)
+			}
+			p.End()
+		})
 	}
-	for _, p := range s.processes {
-		if s.quit != nil {
-			_ = p.cmd.Process.Signal(s.quit) //nolint:errcheck // it is gone already
-		}
-		p.End()
-	}
+	ending.Wait()
 }
 
 // ProcessorTime is what its processes have spent.
 func (s *Service) ProcessorTime() (sum time.Duration) {
 	for _, p := range s.processes {
-		sum += processorTime(p.cmd.Process.Pid)
+		sum += processorTime(p.PID())
 	}
 	return sum
 }
@@ -47,7 +54,7 @@ func (s *Service) ProcessorTime() (sum time.Duration) {
 // ResidentBytes is the memory of its processes.
 func (s *Service) ResidentBytes() (sum int64) {
 	for _, p := range s.processes {
-		sum += ResidentBytes(p.cmd.Process.Pid)
+		sum += p.ResidentBytes()
 	}
 	return sum
 }
@@ -82,7 +89,11 @@ func ports(n int) ([]int, error) {
 }
 
 // StartNATS starts one server, or several that are a cluster, as deployed or syncing before every acknowledgement.
-func StartNATS(ctx context.Context, dir string, n int, always bool) (_ *Service, err error) {
+func StartNATS(n int, always bool) Starter {
+	return func(ctx context.Context, dir string) (*Service, error) { return startNATS(ctx, dir, n, always) }
+}
+
+func startNATS(ctx context.Context, dir string, n int, always bool) (_ *Service, err error) {
 	free, err := ports(2 * n)
 	if err != nil {
 		return nil, err
@@ -103,7 +114,7 @@ func StartNATS(ctx context.Context, dir string, n int, always bool) (_ *Service,
 		if n > 1 {
 			one.Route, one.Routes = free[2*i+1], routes
 		}
-		p, err := StartTask(nodeEnv, one)
+		p, err := StartTask(nodeRole, one)
 		if err != nil {
 			return nil, err
 		}
@@ -119,20 +130,22 @@ func StartNATS(ctx context.Context, dir string, n int, always bool) (_ *Service,
 }
 
 // StartRedis starts a Redis that keeps on disk what args say, nothing without.
-func StartRedis(ctx context.Context, dir string, args ...string) (*Service, error) {
-	path, err := find("redis-server")
-	if err != nil {
-		return nil, err
+func StartRedis(args ...string) Starter {
+	return func(ctx context.Context, dir string) (*Service, error) {
+		path, err := find("redis-server")
+		if err != nil {
+			return nil, err
+		}
+		free, err := ports(1)
+		if err != nil {
+			return nil, err
+		}
+		all := append([]string{
+			"--port", fmt.Sprint(free[0]), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--maxclients", "20000",
+		}, args...)
+		cmd := exec.Command(path, all...) //nolint:gosec,noctx // ended by its owner
+		return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
 	}
-	free, err := ports(1)
-	if err != nil {
-		return nil, err
-	}
-	args = append([]string{
-		"--port", fmt.Sprint(free[0]), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--maxclients", "20000",
-	}, args...)
-	cmd := exec.Command(path, args...) //nolint:gosec,noctx // ended by its owner
-	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), os.Kill)
 }
 
 // StartEtcd starts an etcd.
@@ -150,38 +163,79 @@ func StartEtcd(ctx context.Context, dir string) (*Service, error) {
 		"--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "bench="+peer, "--log-level", "error")
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH) // else it refuses some
-	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), os.Kill)
+	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
 }
 
 // startForeign starts a server that does not say when it is ready, nor ends with its input.
-func startForeign(ctx context.Context, cmd *exec.Cmd, address string, quit os.Signal) (*Service, error) {
-	return startForeignAs(ctx, cmd, address, quit, childAttributes())
-}
-
-func startForeignAs(
-	ctx context.Context, cmd *exec.Cmd, address string, quit os.Signal, attributes *syscall.SysProcAttr,
-) (*Service, error) {
-	cmd.SysProcAttr = attributes
-	p, err := StartProcess(cmd)
+func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*Process)) (*Service, error) {
+	started, err := child.Command(io.Discard, cmd)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	go io.Copy(io.Discard, p.lines) //nolint:errcheck // until it ends
+	p := &Process{started}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var d net.Dialer
 	for {
 		conn, err := d.DialContext(ctx, "tcp", address)
 		if err == nil {
-			return &Service{Address: address, quit: quit, processes: []*Process{p}}, conn.Close()
+			return &Service{Address: address, end: end, processes: []*Process{p}}, conn.Close()
 		}
 		select {
-		case <-p.done:
-			return nil, fmt.Errorf("%s ended: %s", cmd.Path, p.said)
+		case <-p.Gone:
+			return nil, fmt.Errorf("%s ended: %s", cmd.Path, p.Said())
 		case <-ctx.Done():
 			p.Kill()
-			return nil, errors.Join(fmt.Errorf("%s does not listen: %w: %s", cmd.Path, ctx.Err(), p.said), err)
+			return nil, errors.Join(fmt.Errorf("%s does not listen: %w: %s", cmd.Path, ctx.Err(), p.Said()), err)
 		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+// nodeRole is that of a NATS server. It reads its node, as JSON.
+const nodeRole = "node"
+
+// maxStore is what a server lets streams reserve in memory, and on disk, in bytes.
+const maxStore = 8 << 30
+
+// node is one NATS server.
+type node struct {
+	Name   string
+	Dir    string
+	Port   int
+	Route  int      // port for the other nodes; 0 for a server alone
+	Routes []string // of all nodes
+	Always bool     // sync to disk before every acknowledgement; else every second, as deployed
+}
+
+// NodeMain is the life of a server, if this process is to be one: until its standard input ends.
+func NodeMain() { ChildMain(nodeRole, serve) }
+
+func serve(_ context.Context, n node) error {
+	cfg := natsrun.Config{Dir: n.Dir, Port: n.Port, ReadyTimeout: time.Minute, ServerName: n.Name}
+	natsrun.ChangeOptions(&cfg, n.apply)
+	srv, err := natsrun.Start(cfg)
+	if err != nil {
+		return err
+	}
+	defer srv.Stop()
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func (n node) apply(o *server.Options) {
+	o.SyncAlways = n.Always
+	o.JetStreamMaxMemory, o.JetStreamMaxStore = maxStore, maxStore
+	if n.Route == 0 {
+		return
+	}
+	o.Cluster.Name, o.Cluster.Host, o.Cluster.Port = "bench", "127.0.0.1", n.Route
+	for _, route := range n.Routes {
+		u, err := url.Parse(route)
+		if err != nil {
+			panic(err) // we wrote it
+		}
+		o.Routes = append(o.Routes, u)
 	}
 }

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -77,4 +78,52 @@ func LoadAverage() string {
 	}
 	fields := strings.Fields(string(data))
 	return strings.Join(fields[:min(3, len(fields))], " ")
+}
+
+// Counts are the cells of a confusion table.
+type Counts struct {
+	Right  int `json:"right"`
+	Wrong  int `json:"wrong"`
+	Missed int `json:"missed"`
+}
+
+// Add counts one answer: whether something was found, and whether it is there.
+func (c *Counts) Add(found, there bool) {
+	switch {
+	case found && there:
+		c.Right++
+	case found:
+		c.Wrong++
+	case there:
+		c.Missed++
+	}
+}
+
+// Sum adds other counts.
+func (c *Counts) Sum(other Counts) {
+	c.Right, c.Wrong, c.Missed = c.Right+other.Right, c.Wrong+other.Wrong, c.Missed+other.Missed
+}
+
+// Score is what counts come to.
+type Score struct {
+	Counts
+
+	Precision float64 `json:"precision"`
+	Recall    float64 `json:"recall"`
+	F1        float64 `json:"f1"`
+}
+
+// Score returns precision, recall and F1 with three digits.
+func (c Counts) Score() Score {
+	return Score{
+		Counts: c, Precision: share(c.Right, c.Right+c.Wrong), Recall: share(c.Right, c.Right+c.Missed),
+		F1: share(2*c.Right, 2*c.Right+c.Wrong+c.Missed),
+	}
+}
+
+func share(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return math.Round(1000*float64(part)/float64(whole)) / 1000
 }

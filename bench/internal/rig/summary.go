@@ -66,7 +66,7 @@ type Verdict struct {
 	Met bool    `json:"met"`
 }
 
-// NewReport sums up what was measured. A contestant is ours when its name starts with r1 or r3.
+// NewReport sums up what was measured. All contestants are ours where no stand has others; else those whose names start with r1 or r3.
 func NewReport(s *Stand, got Results, o Options, load string, targets []Target) Report {
 	r := Report{
 		OK: len(s.Failures) == 0, Failures: s.Failures, Rounds: o.Rounds, Scale: o.Scale,
@@ -76,7 +76,7 @@ func NewReport(s *Stand, got Results, o Options, load string, targets []Target) 
 	medians, spreads := got.Medians()
 	r.Spreads = spreads
 	for who, all := range medians {
-		if strings.HasPrefix(who, "r1") || strings.HasPrefix(who, "r3") {
+		if s.starters == nil || strings.HasPrefix(who, "r1") || strings.HasPrefix(who, "r3") {
 			r.Ours[who] = all
 		} else {
 			r.Peers[who] = all

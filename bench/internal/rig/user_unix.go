@@ -10,25 +10,29 @@ import (
 	"syscall"
 )
 
-// actAs makes a process that of another user, who gets the folders.
-func actAs(attributes *syscall.SysProcAttr, name string, folders ...string) error {
+// actAs returns the attributes of a process of another user than root, who gets the folders.
+func actAs(name string, folders ...string) (*syscall.SysProcAttr, error) {
+	attributes := &syscall.SysProcAttr{}
+	if os.Geteuid() != 0 {
+		return attributes, nil
+	}
 	u, err := user.Lookup(name)
 	if err != nil {
-		return fmt.Errorf("%w: user %s, and Postgres does not run as root", ErrMissing, name)
+		return nil, fmt.Errorf("%w: user %s, and Postgres does not run as root", ErrMissing, name)
 	}
 	uid, err := strconv.Atoi(u.Uid)
 	if err != nil {
-		return fmt.Errorf("user %s: %w", name, err)
+		return nil, fmt.Errorf("user %s: %w", name, err)
 	}
 	gid, err := strconv.Atoi(u.Gid)
 	if err != nil {
-		return fmt.Errorf("user %s: %w", name, err)
+		return nil, fmt.Errorf("user %s: %w", name, err)
 	}
 	for _, folder := range folders {
 		if err := os.Chown(folder, uid, gid); err != nil {
-			return fmt.Errorf("hand over a folder: %w", err)
+			return nil, fmt.Errorf("hand over a folder: %w", err)
 		}
 	}
 	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} //nolint:gosec // they are such
-	return nil
+	return attributes, nil
 }
