@@ -2,6 +2,7 @@
 package deployment
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
@@ -34,8 +36,8 @@ var (
 	runs  = regexp.MustCompile(`(?m)^exec \./`) // a block that goes on until it is stopped
 
 	// These blocks are followed once more when a key was replaced.
-	check = regexp.MustCompile(`(?m)^curl .*/healthz$`)
-	ask   = regexp.MustCompile(`/expediter enrich `)
+	health = regexp.MustCompile(`(?m)^curl .*/healthz$`)
+	ask    = regexp.MustCompile(`/expediter enrich `)
 
 	configured = regexp.MustCompile(`^(?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL)_`)
 	trouble    = regexp.MustCompile(`(?m)^.*(?:"level":"(?:WARN|ERROR)"|\[FTL\]).*$`)
@@ -51,7 +53,8 @@ var ready = map[string]string{
 type site struct {
 	*testing.T
 
-	dir       string // ~/site
+	dir       string   // ~/site
+	disks     []string // of the servers, none where they cannot be mounted
 	env       []string
 	network   string // in the place of 10.0.0
 	processes map[string]*crash.Process
@@ -72,9 +75,7 @@ func newSite(t *testing.T) *site {
 	if err == nil {
 		err = json.Unmarshal(out, &folders)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for name, path := range folders {
 		s.env = append(s.env, name+"="+path)
 	}
@@ -105,7 +106,13 @@ func (s *site) run(folder, block string) {
 	s.Helper()
 	cmd := s.command(folder, block)
 	if runs.MatchString(block) {
-		s.processes[folder], s.started[folder] = crash.Start(s, cmd), block
+		p := crash.Start(s, cmd)
+		s.Cleanup(func() { // serve ends its server
+			if !p.Ended() && p.Process.Interrupt() == nil {
+				<-p.Gone
+			}
+		})
+		s.processes[folder], s.started[folder] = p, block
 	} else if out, err := cmd.CombinedOutput(); err != nil {
 		s.Fatalf("%v\n%s%s", err, block, out)
 	} else {
@@ -132,11 +139,12 @@ func (s *site) command(folder, block string) *exec.Cmd {
 		dir = s.dir
 	case ready[folder] == ready["n1"]:
 		address := s.network + strings.Replace(folder, "n", ".", 1)
-		ours = append(ours, "127.0.0.1:8222", address+":8222")
-		change(s.T, filepath.Join(dir, "cluster", "node.conf"), append(ours, "0.0.0.0:", address+":", `"/data"`, `"`+dir+`/data"`))
+		ours = append(ours, "127.0.0.1:8222", address+":8222", "0.0.0.0:", address+":", `"/data"`, `"`+dir+`/data"`)
+		change(s.T, filepath.Join(dir, "cluster", "node.conf"), ours)
+		change(s.T, filepath.Join(dir, "serve"), ours)
 	}
 	script := "exec 2>&1\n" + strings.NewReplacer(ours...).Replace(block)
-	cmd := exec.CommandContext(s.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd := exec.CommandContext(context.WithoutCancel(s.Context()), "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir, cmd.Env = dir, s.env
 	return cmd
 }
@@ -148,18 +156,14 @@ func change(t *testing.T, path string, texts []string) {
 	if err == nil {
 		err = os.WriteFile(path, []byte(strings.NewReplacer(texts...).Replace(string(text))), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 }
 
 // connect connects to the first server as the administrator.
 func (s *site) connect(more ...nats.Option) error {
 	s.Helper()
 	seed, err := nats.NkeyOptionFromSeed(filepath.Join(s.dir, "admin", "user.nk"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 	nc, err := nats.Connect("nats://"+s.network+".1:4222", append(more, seed, nats.RootCAs(filepath.Join(s.dir, "ca.pem")))...)
 	if err == nil {
 		nc.Close()
@@ -194,7 +198,7 @@ func (s *site) replaceKey(blocks [][]string) {
 		s.processes[server].Interrupt()
 		s.restart(server)
 		for _, block := range blocks {
-			if check.MatchString(block[1]) {
+			if health.MatchString(block[1]) {
 				s.run(server, block[1])
 			}
 		}
@@ -223,13 +227,15 @@ func (s *site) replaceKey(blocks [][]string) {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s := newSite(t)
 	blocks := fence.FindAllStringSubmatch(string(text), -1)
-	for _, block := range blocks {
+	last := len(blocks) - 1 // replaces a key
+	for i, block := range blocks[:last] {
 		s.follow(block[1])
+		if i == 0 { // the folders are there
+			s.mountDisks()
+		}
 	}
 	for _, want := range []string{`"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
 		if !strings.Contains(s.said.String(), want) {
@@ -245,14 +251,12 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
 		}
 	}
-	if err := s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))), nil)
 	if err := s.connect(); err == nil {
 		t.Error("a server lets in a client without a certificate")
 	}
-	if err := s.speaksTLSWithNodes(); err != nil {
-		t.Error(err)
-	}
-	s.replaceKey(blocks)
+	check.Is(t, s.speaksTLSWithNodes(), nil)
+	s.fillDisks()
+	s.follow(blocks[last][1])
+	s.replaceKey(blocks[:last])
 }

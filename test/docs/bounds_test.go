@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // bounds is a line of the table of streams: name, bound, age, and what happens when it is full.
@@ -23,9 +24,7 @@ var bounds = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9]+ [MG]iB) \\| ([^|
 func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	listed := map[string][]string{}
 	for _, line := range bounds.FindAllStringSubmatch(string(text), -1) {
 		listed[line[1]] = line[2:]
@@ -47,16 +46,12 @@ func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 		if c.Discard == jetstream.DiscardOld {
 			want, noticed = "drops the oldest", "gauge, alert"
 		}
-		if line[2] != want {
-			t.Errorf("%s %s when it is full, want %s", c.Name, line[2], want)
-		}
+		check.Same(t, c.Name+" when it is full", line[2], want)
 		if c.Name != "KV_"+contracts.BucketLocks && c.Name != contracts.StreamAudit && line[3] != noticed {
 			t.Errorf("%s is noticed by %s, want %s", c.Name, line[3], noticed)
 		}
 	}
-	if len(listed) != len(declared) {
-		t.Errorf("%d are listed, %d declared", len(listed), len(declared))
-	}
+	check.Same(t, "len(listed)", len(listed), len(declared))
 }
 
 // monthly is a line of the table of a month: name, bytes of a notification, days, GiB of a month, bound, and how full.
@@ -66,26 +61,18 @@ var monthly = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9,]+) B \\| ([0-9]+
 func TestTheTableOfAMonthIsComputed(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	lines := monthly.FindAllStringSubmatch(string(text), -1)
-	if len(lines) != 4 {
-		t.Errorf("%d lines, want 4", len(lines))
-	}
+	check.Same(t, "lines", len(lines), 4)
 	declared := map[string]jetstream.StreamConfig{}
 	for _, c := range contracts.Assets(contracts.AssetOptions{}) {
 		declared[c.Name] = c
 	}
 	for _, line := range lines {
 		bytes, err := strconv.ParseFloat(strings.ReplaceAll(line[2], ",", ""), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		days, err := strconv.ParseFloat(line[3], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		c := declared[line[1]]
 		if c.MaxAge > 0 && c.MaxAge.Hours() != 24*days {
 			t.Errorf("the age of %s is %s", c.Name, c.MaxAge)

@@ -21,6 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	testName  = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
 	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(t \*testing\.T\)`)
+	placed    = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)` in `([a-z/]+)`")
 	link      = regexp.MustCompile(`\]\(([^):#\s]*)(#[^)\s]*)?\)`) // to a file, or to a heading
 	heading   = regexp.MustCompile("(?m)^#+ (.*)$")
 	named     = regexp.MustCompile("`((?:\\.ci|bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[A-Za-z0-9_./-]*)`((?:: (?:`[A-Za-z]+`(?:, )?)+)?)")
@@ -75,6 +76,33 @@ func TestTestsThatDocumentsNameExist(t *testing.T) {
 	}
 	if named < 40 {
 		t.Errorf("%d tests are named: fewer than docs/recovery.md alone has", named)
+	}
+}
+
+// Each row of the requirements names a test and its folder, or says that the point is not met.
+func TestRequirementsAreMetByTheTestsTheyName(t *testing.T) {
+	t.Parallel()
+	tests := map[[2]string]bool{}
+	for path, text := range files(t, "_test.go") {
+		for _, found := range testFunc.FindAllStringSubmatch(text, -1) {
+			tests[[2]string{found[1], filepath.Dir(path)}] = true
+		}
+	}
+	rows := 0
+	for line := range strings.Lines(files(t, ".md")["docs/requirements.md"]) {
+		if cells := strings.Split(line, "|"); len(cells) == 5 && !strings.HasPrefix(line, "|---") && strings.TrimSpace(cells[3]) != "test" {
+			rows++
+			met := strings.Contains(cells[2], "**not met**")
+			if found := placed.FindStringSubmatch(cells[3]); len(found) > 0 {
+				met = tests[[2]string{found[1], found[2]}]
+			}
+			if !met {
+				t.Errorf("there is no test as the row names it: %s", line)
+			}
+		}
+	}
+	if rows < 70 {
+		t.Errorf("%d rows are too few to be all", rows)
 	}
 }
 
@@ -172,12 +200,13 @@ func TestVariablesThatDocumentsNameAreRead(t *testing.T) {
 	for path, text := range files(t, ".md") {
 		for _, found := range variable.FindAllStringSubmatch(text, -1) {
 			variables++
-			general := found[1]
+			name := strings.TrimSuffix(found[1], "_FILE") // with which the value of any variable is read
+			general := name
 			for _, service := range []string{"ENRICHER_", "IMPORTER_", "NOTIFIER_"} {
 				general = strings.Replace(general, service, "SERVICE_", 1)
 			}
 			isPrefix := func(name string) bool { return found[2] != "" && strings.HasPrefix(name, found[1]) }
-			if !read[found[1]] && !read[general] && !slices.ContainsFunc(slices.Collect(maps.Keys(read)), isPrefix) {
+			if !read[name] && !read[general] && !slices.ContainsFunc(slices.Collect(maps.Keys(read)), isPrefix) {
 				t.Errorf("%s names the variable %s: nothing reads it", path, found[0])
 			}
 		}

@@ -106,9 +106,7 @@ func TestLookUps(t *testing.T) {
 			if err == nil && tt.wrong != "" || err != nil && (tt.wrong == "" || !strings.Contains(err.Error(), tt.wrong)) {
 				t.Errorf("got %v, want %q", err, tt.wrong)
 			}
-			if again != tt.again {
-				t.Errorf("looked up again by right: %t, want %t", again, tt.again)
-			}
+			check.Same(t, "looked up again by right", again, tt.again)
 		})
 	}
 }

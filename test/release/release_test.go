@@ -85,12 +85,8 @@ func TestReleaseIsOneCommitWithATagForEachModule(t *testing.T) {
 	t.Parallel()
 	r, out := repository(t, "v0.1.0")
 	made(t, r, "v0.1.0")
-	if status := git(t, r.work, "status", "--porcelain"); status != "" {
-		t.Errorf("something is not committed:\n%s", status)
-	}
-	if subject := git(t, r.work, "log", "-1", "--format=%s"); subject != "Release v0.1.0\n" {
-		t.Errorf("the commit is %q", subject)
-	}
+	check.Same(t, "not committed", git(t, r.work, "status", "--porcelain"), "")
+	check.Same(t, "the commit", git(t, r.work, "log", "-1", "--format=%s"), "Release v0.1.0\n")
 	push := "git push --atomic origin HEAD pkg/v0.1.0 pkg/natsrun/v0.1.0 cmd/expediter/v0.1.0\n"
 	if !strings.HasSuffix(out.String(), push) {
 		t.Errorf("it prints\n%s\nwant each module after those that it requires:\n%s", out, push)
@@ -219,9 +215,7 @@ func TestWhatStandsAgainstARelease(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q:\n%s", err, c.want, out)
 			}
-			if git(t, r.work, "tag") != tags {
-				t.Error("it has tagged")
-			}
+			check.Same(t, "tags", git(t, r.work, "tag"), tags)
 		})
 	}
 }

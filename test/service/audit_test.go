@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
@@ -19,9 +20,7 @@ func audited(t *testing.T, source string, through func(jetstream.Publisher) jets
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	assets := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	return js, audit.New(audit.Config{JetStream: through(js), Logger: slog.New(slog.DiscardHandler), Source: source})
 }
 
@@ -30,9 +29,7 @@ func direct(js jetstream.Publisher) jetstream.Publisher { return js }
 func listed(t *testing.T, js jetstream.JetStream, limit int) []audit.Record {
 	t.Helper()
 	records, err := audit.List(t.Context(), js, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return records
 }
 
@@ -48,12 +45,8 @@ func TestEachActionHasOneRecord(t *testing.T) {
 	if all := listed(t, js, 10); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
-	if err := log.Do(t.Context(), "cancel", "x", does(3, nil)); err != nil {
-		t.Error(err)
-	}
-	if err := log.Do(t.Context(), "replay", "y", does(2, errActed)); !errors.Is(err, errActed) {
-		t.Error(err)
-	}
+	check.Is(t, log.Do(t.Context(), "cancel", "x", does(3, nil)), nil)
+	check.Is(t, log.Do(t.Context(), "replay", "y", does(2, errActed)), errActed)
 	ctx, cancel := context.WithCancel(t.Context())
 	err := log.Do(ctx, "enable", "z", func(ctx context.Context) (int, error) { // its caller goes away, and its process does not
 		cancel()
@@ -88,9 +81,7 @@ func TestEachActionHasOneRecord(t *testing.T) {
 func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "shop", direct)
-	if err := js.DeleteStream(t.Context(), contracts.StreamAudit); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
 	err := log.Do(t.Context(), "cancel", "x", func(context.Context) (int, error) {
 		t.Error("it is done")
 		return 1, nil
@@ -119,9 +110,7 @@ func (d deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.P
 func TestALostAnswerIsNoSecondRecord(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "shop", func(p jetstream.Publisher) jetstream.Publisher { return deaf{p, map[string]bool{}} })
-	if err := log.Do(t.Context(), "cancel", "x", does(1, nil)); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, log.Do(t.Context(), "cancel", "x", does(1, nil)), nil)
 	stream, err := js.Stream(t.Context(), contracts.StreamAudit)
 	if err != nil || stream.CachedInfo().State.Msgs != 2 || len(listed(t, js, 10)) != 1 {
 		t.Errorf("%+v %v", stream.CachedInfo().State, err)
@@ -132,19 +121,13 @@ func TestALostAnswerIsNoSecondRecord(t *testing.T) {
 func TestARecordIsNotForged(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "cli", direct)
-	if err := log.Do(t.Context(), "steal", "x", does(1, nil)); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, log.Do(t.Context(), "steal", "x", does(1, nil)), nil)
 	genuine := listed(t, js, 10)[0]
 	forged := `{"id":"` + genuine.ID + `","source":"cli","actor":"other","action":"none","target":"y","count":9,"outcome":"failed"}`
 	for _, subject := range []string{"audit.cli.steal", "audit.shop.cancel"} {
-		if _, err := js.Publish(t.Context(), subject, []byte(forged)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.Publish(t.Context(), subject, []byte(forged))))
 	}
-	if _, err := js.Publish(t.Context(), "audit.shop.cancel", []byte("secret")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.Publish(t.Context(), "audit.shop.cancel", []byte("secret"))))
 	all := listed(t, js, 10)
 	if len(all) != 3 || all[2] != genuine || all[1].Source != "shop" || all[1].Action != "cancel" || all[0].Target != "unreadable record of 6 bytes" {
 		t.Errorf("%+v", all)

@@ -3,10 +3,9 @@
 package service_test
 
 import (
-	"bufio"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -94,41 +93,20 @@ func (f *flooded) end() {
 // open opens connections and sends the same on each.
 func (f *flooded) open(n int, text string) []net.Conn {
 	f.Helper()
-	for range n {
-		c, err := net.Dial("tcp", strings.TrimPrefix(f.service.URL(), "http://"))
-		check.OK(f, err)
-		f.conns = append(f.conns, c)
-		_, _ = io.WriteString(c, text) //nolint:errcheck // the service may have closed it already
-	}
-	return f.conns[len(f.conns)-n:]
+	conns, err := f.flood(n, text).open()
+	f.conns = append(f.conns, conns...)
+	check.OK(f, err)
+	return conns
+}
+
+// flood is one that opens connections and sends the same on each.
+func (f *flooded) flood(n int, text string) flood {
+	return flood{Address: strings.TrimPrefix(f.service.URL(), "http://"), N: n, Text: text}
 }
 
 // request is the head of a request of the flood.
 func (f *flooded) request(line string, more ...string) string {
 	return strings.Join(append([]string{line + " HTTP/1.1", "Host: localhost", "Authorization: Bearer " + f.vandal}, more...), "\r\n") + "\r\n\r\n"
-}
-
-// answers counts the answers on connections by what they say.
-func (f *flooded) answers(conns []net.Conn) map[string]int {
-	f.Helper()
-	counts := map[string]int{}
-	for _, c := range conns {
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil) //nolint:bodyclose // a stream does not end
-		if err != nil {
-			counts["closed"]++
-			continue
-		}
-		counts[said(resp)]++
-	}
-	return counts
-}
-
-// said returns the status, and for 429 and 503 Retry-After.
-func said(resp *http.Response) string {
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Sprintf("%d after %s", resp.StatusCode, resp.Header.Get("Retry-After"))
-	}
-	return fmt.Sprint(resp.StatusCode)
 }
 
 // read asks for something as the other caller, on a connection of its own.
@@ -185,9 +163,7 @@ func (f *flooded) served() {
 	}
 	for _, r := range []string{"POST /v1/items", "GET /v1/events", "GET /readyz"} {
 		method, path, _ := strings.Cut(r, " ")
-		if got := f.read(method, path); got != "200" {
-			f.Errorf("%s: %s", r, got)
-		}
+		check.Same(f, r, f.read(method, path), "200")
 	}
 }
 
@@ -197,7 +173,7 @@ func TestIdleConnectionsHurtNobody(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, service.LimitConfig{Connections: 1000})
 	busy := f.open(1, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
-	if got := f.answers(busy); got["100"] != 1 { // it is being answered
+	if got := answers(busy); got["100"] != 1 { // it is being answered
 		t.Fatal(got)
 	}
 	for _, text := range []string{"", "GET /v1/ping HTTP/1.1\r\nHo", f.request("GET /v1/items/7")} {
@@ -205,7 +181,7 @@ func TestIdleConnectionsHurtNobody(t *testing.T) {
 		f.served()
 	}
 	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) //nolint:errcheck // read next
-	if got := f.answers(busy); got["200"] != 1 {
+	if got := answers(busy); got["200"] != 1 {
 		t.Errorf("the oldest connection, with a request: %v", got)
 	}
 }
@@ -213,17 +189,20 @@ func TestIdleConnectionsHurtNobody(t *testing.T) {
 // A caller opens as many streams as its quota has, and other callers open theirs. The service ends them all when it stops.
 func TestIdleStreamsHurtNobody(t *testing.T) {
 	t.Parallel()
-	n := min(10_000, (files(t)-otherFiles)/2)
+	n := min(10_000, files(t)-otherFiles)
 	f := newFlooded(t, service.LimitConfig{Connections: n + n/4, Rate: 100_000, Streams: n - n/10})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	conns := f.open(n, f.request("GET /v1/events"))
-	if got := f.answers(conns); got["200"] != n-n/10 || got["429 after 2"] != n/10 {
+	client := floods.Start(t, f.flood(n, f.request("GET /v1/events")))
+	var got map[string]int
+	check.OK(t, json.Unmarshal([]byte(client.Line()), &got))
+	if got["200"] != n-n/10 || got["429 after 2"] != n/10 {
 		t.Errorf("%d streams: %v", n, got)
 	}
 	runtime.ReadMemStats(&after)
-	t.Logf("%d streams, %d KiB each with both ends", n, (after.Sys-before.Sys)>>10/uint64(n))
+	t.Logf("%d streams, %d KiB each", n, (after.Sys-before.Sys)>>10/uint64(n))
 	f.served()
+	client.Stop()
 }
 
 // Bodies that do not end use up the quota of their caller, or are refused when nobody knows it.
@@ -243,19 +222,17 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, service.LimitConfig{Connections: 160, Rate: 100_000, Requests: 1000})
 	conns := f.open(140, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
-	if got := f.answers(conns); got["100"] != 140 { // each is being answered
+	if got := answers(conns); got["100"] != 140 { // each is being answered
 		t.Fatal(got)
 	}
 	if got := f.reads(100, 4); got["503 after 2"] != 100 {
 		t.Errorf("reads: %v", got)
 	}
-	if got := f.read(http.MethodGet, "/livez"); got != "200" {
-		t.Errorf("probe: %s", got)
-	}
+	check.Same(t, "probe", f.read(http.MethodGet, "/livez"), "200")
 	for _, c := range conns {
 		_, _ = io.WriteString(c, strings.Repeat("x", 1000)) //nolint:errcheck // read next
 	}
-	if got := f.answers(conns); got["200"] != 140 {
+	if got := answers(conns); got["200"] != 140 {
 		t.Errorf("flood: %v", got)
 	}
 	f.served()

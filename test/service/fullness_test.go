@@ -140,9 +140,7 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		check.OK(sh, s.Purge(sh.Context()))
 		pass()
 		sh.ready("")
-		if got := sh.gauge(jobs, "bytes"); got != "0" {
-			sh.Errorf("the gauge is %q", got)
-		}
+		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "0")
 	})
 }
 
@@ -154,9 +152,7 @@ func TestAStreamThatDropsTheOldestIsOnlyMeasured(t *testing.T) {
 		if got := sh.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
 			sh.Errorf("the gauge is %q", got)
 		}
-		if got := sh.gauge(contracts.StreamDead, "bytes"); got != "0" {
-			sh.Errorf("the gauge of dead letters is %q", got)
-		}
+		check.Same(sh, "the gauge of dead letters", sh.gauge(contracts.StreamDead, "bytes"), "0")
 	})
 }
 
@@ -173,9 +169,7 @@ func TestTheServersBoundsCount(t *testing.T) {
 		}
 		pass()
 		sh.ready("note", jobs+" is 90 % full")
-		if got := sh.gauge(jobs, "messages"); got != "0.9" {
-			sh.Errorf("the gauge is %q", got)
-		}
+		check.Same(sh, "the gauge", sh.gauge(jobs, "messages"), "0.9")
 	})
 }
 
@@ -187,9 +181,7 @@ func TestAMissingStreamIsNamed(t *testing.T) {
 		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
 		pass()
 		sh.ready("failed", jobs+" is missing")
-		if got := sh.gauge(jobs, "bytes"); got != "" {
-			sh.Errorf("the gauge is %q", got)
-		}
+		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "")
 		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), s.CachedInfo().Config)))
 		pass()
 		sh.ready("")
@@ -206,9 +198,7 @@ func TestAnOldAnswerIsNotShown(t *testing.T) {
 		sh.ready("failed")      // one lost answer changes nothing
 		time.Sleep(time.Minute) //nolint:forbidigo // fake time
 		sh.ready("note", jobs+": how full it is was not answered for 1m")
-		if got := sh.gauge(jobs, "bytes"); got != "" {
-			sh.Errorf("the gauge is %q", got)
-		}
+		check.Same(sh, "the gauge", sh.gauge(jobs, "bytes"), "")
 		if sh.gauge(events, "bytes") == "" {
 			sh.Error("the other streams have no gauge")
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -23,19 +24,14 @@ import (
 func declared(t *testing.T, js jetstream.JetStream, replicas int) {
 	t.Helper()
 	options := contracts.AssetOptions{MaxBytes: 1, Replicas: replicas, Services: []string{contracts.ServiceImporter}}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
 }
 
-// importing starts a service that works the stream of imports, and stops it with the test.
-func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
-	t.Helper()
-	cfg := service.BaseConfig{Logger: slog.New(slog.DiscardHandler), MaxBytes: 1, Replicas: replicas}
-	s, err := service.Start(t.Context(), nc, service.Spec{
+// imports describes a service that works the stream of imports.
+func imports(cfg service.BaseConfig) service.Spec {
+	cfg.Logger, cfg.MaxBytes = slog.New(slog.DiscardHandler), 1
+	return service.Spec{
 		Config: cfg.WithDefaults(service.None, 1), Description: "Imports", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
 		Open: func(_ context.Context, s *service.Service) error {
 			w, err := s.Worker("imports", worker.Config{Consumer: "importer", Stream: jobs})
@@ -45,14 +41,16 @@ func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
 			return worker.Handle(w, "jobs.import.normal.>", worker.Policy{}, func(context.Context, *worker.Job[string]) error { return nil })
 		},
 		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, "KV_" + contracts.BucketJobs},
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+}
+
+// importing starts a service that works the stream of imports, and stops it with the test.
+func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
+	t.Helper()
+	s, err := service.Start(t.Context(), nc, imports(service.BaseConfig{Replicas: replicas}))
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, s.Stop(), nil)
 	})
 	return s
 }
@@ -65,18 +63,14 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 	declared(t, js, 3)
 	ready := func() error {
 		t.Helper()
-		if err := c.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.WaitReady(t.Context()))
 		return importing(t, nc, 3).Ready()["streams"]
 	}
 	if err := ready(); err != nil {
 		t.Errorf("with all nodes: %v", err)
 	}
 	away := c.Nodes[2]
-	if err := away.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, away.Stop())
 	err := ready()
 	if _, ok := errors.AsType[service.Note](err); !ok {
 		t.Fatalf("without a node: got %v, want a note", err)
@@ -86,9 +80,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 			t.Errorf("%q does not say %q", err, want)
 		}
 	}
-	if err := away.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, away.Start(t.Context()))
 	if err := ready(); err != nil {
 		t.Errorf("with all nodes again: %v", err)
 	}
@@ -101,27 +93,34 @@ func TestAMissingConsumerIsNamed(t *testing.T) {
 		declared(t, js, 1)
 		s := importing(t, nc, 1)
 		elapse(10 * time.Second)
-		if err := s.Ready()["imports"]; err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.Ready()["imports"])
 		consumer, err := js.Consumer(t.Context(), jobs, "importer")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := js.DeleteConsumer(t.Context(), jobs, "importer"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, js.DeleteConsumer(t.Context(), jobs, "importer"))
 		elapse(10 * time.Second)
 		err = s.Ready()["imports"]
 		if err == nil || !strings.Contains(err.Error(), "consumer "+jobs+"/importer is missing") {
 			t.Errorf("got %v, want one that names the consumer and its stream", err)
 		}
-		if _, err := js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config)))
 		elapse(10 * time.Second)
 		if err := s.Ready()["imports"]; err != nil {
 			t.Errorf("it is there again: %v", err)
 		}
 	})
+}
+
+// A service with CreateAssets changes no consumer that is there. It names the difference with which it cannot work.
+func TestCreateAssetsKeepsAConsumer(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	options := contracts.AssetOptions{AckWait: 7 * time.Second, MaxBytes: 1, Services: []string{contracts.ServiceImporter}}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
+	err := service.Run(t.Context(), imports(service.BaseConfig{CreateAssets: true, NATSConfig: service.NATSConfig{NATSURL: srv.URL()}}))
+	check.Contains(t, err, jobs+"/importer", "ack_wait is 7s, must be 5s", "apply the declared settings)")
+	c, err := js.Consumer(t.Context(), jobs, "importer")
+	check.OK(t, err)
+	check.Equal(t, options.AckWait, c.CachedInfo().Config.AckWait)
 }

@@ -89,9 +89,7 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 			for _, name := range []string{recipes, objects} {
 				s, err := sh.js.Stream(sh.Context(), name)
 				check.OK(sh, err)
-				if got := s.CachedInfo().State.Msgs; got != want {
-					sh.Errorf("%s has %d messages, want %d", name, got, want)
-				}
+				check.Same(sh, name+" has messages", s.CachedInfo().State.Msgs, want)
 			}
 		}
 		count(1)

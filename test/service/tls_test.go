@@ -32,7 +32,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	floods.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // authority signs certificates in a folder: ca.pem, and for each subject its <subject>.pem and <subject>.key.
 type authority struct {
@@ -191,22 +194,14 @@ func TestHTTPOverTLS(t *testing.T) {
 	}
 	first := serial()
 	a.issue(t, "shop")
-	if second := serial(); second != first+1 {
-		t.Errorf("certificate %d, want the new one", second)
-	}
+	check.Same(t, "certificate", serial(), first+1)
 	a.write(t, "shop.key", []byte("not a key"))
 	for range 3 {
-		if third := serial(); third != first+1 {
-			t.Errorf("certificate %d, want the former one", third)
-		}
+		check.Same(t, "certificate", serial(), first+1)
 	}
-	if n := log.count("shop: the certificate stays as it was"); n != 1 {
-		t.Errorf("the mistake was reported %d times", n)
-	}
+	check.Same(t, "the mistake was reported, times", log.count("shop: the certificate stays as it was"), 1)
 	a.issue(t, "shop")
-	if fourth := serial(); fourth != first+2 {
-		t.Errorf("certificate %d, want the newest one", fourth)
-	}
+	check.Same(t, "certificate", serial(), first+2)
 	for variable, change := range map[string]func(*service.BaseConfig){
 		"SHOP_TLS_CERT": func(c *service.BaseConfig) { c.TLSKey = "" },
 		"SHOP_TLS_KEY":  func(c *service.BaseConfig) { c.TLSCert = "" },
@@ -216,5 +211,27 @@ func TestHTTPOverTLS(t *testing.T) {
 		if err := cfg.Validate("shop"); err == nil || !strings.Contains(err.Error(), variable) {
 			t.Errorf("%s: %v", variable, err)
 		}
+	}
+}
+
+// A connection that comes back has the key that it began with, whatever the file of its seed holds meanwhile.
+func TestAnotherSeedIsForTheNextStart(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
+	path := users.SeedFile(t, "enricher")
+	options, err := service.NATSConfig{NATSNkey: path}.Options()
+	check.OK(t, err)
+	back := make(chan bool, 2)
+	nc, err := nats.Connect(srv.URL(), append(options, nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1),
+		nats.ReconnectHandler(func(*nats.Conn) { back <- true }), nats.ClosedHandler(func(*nats.Conn) { back <- false }))...)
+	check.OK(t, err)
+	defer nc.Close()
+	seed, err := os.ReadFile(users.SeedFile(t, "importer"))
+	check.OK(t, err)
+	check.OK(t, os.WriteFile(path, seed, 0o600))
+	check.OK(t, srv.Restart(t.Context()))
+	if !<-back {
+		t.Errorf("the connection is closed: %v", nc.LastError())
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -170,9 +171,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) must(err error) {
 	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
+	check.OK(s, err)
 }
 
 // apply declares the streams, buckets and consumers of a release.
@@ -220,9 +219,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		t.Skip("with -long: it builds two releases")
 	}
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	before, now := build(t, formerTree(t, root)), build(t, root)
 	s := newSite(t)
 	s.apply(before)
@@ -250,9 +247,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			_, err = publisher.Publish(t.Context(), event(accepted))
 			accepted++
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 	})
 
 	s.delivered(step)
