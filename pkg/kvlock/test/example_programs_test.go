@@ -30,9 +30,10 @@ func ExampleLocker_Observe() {
 	_, err := first.Acquire(ctx, "leader", kvlock.AcquireOptions{})
 	must(err)
 	go func() {
-		lease, err := second.Acquire(ctx, "leader", kvlock.AcquireOptions{}) // waits for its turn
-		must(err)
-		<-lease.Context().Done() // leads until then
+		must(second.Do(ctx, "leader", func(ctx context.Context, _ kvlock.Token) error { // waits for its turn
+			<-ctx.Done() // leads until then
+			return nil
+		}))
 	}()
 	for leader, err := range second.Observe(ctx, "leader") {
 		must(err)
