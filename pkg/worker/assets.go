@@ -178,7 +178,7 @@ func (w *Worker) prepareDead(ctx context.Context) error {
 		}
 	}
 	_, err = w.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: subjects, MaxAge: deadKept, Duplicates: deadWindow,
+		Name: name, Subjects: subjects, AllowDirect: true, MaxAge: deadKept, Duplicates: deadWindow,
 	})
 	if err != nil {
 		return fmt.Errorf("worker: create stream %s: %w", name, err)

@@ -23,8 +23,14 @@ type ClientConfig struct {
 	// starting it is returned 5 seconds after the last of their consumers was made.
 	AllowUntaken bool
 
-	// Bucket is the Config.Bucket of the workers, where Progress looks. Defaults to "jobs".
+	// Bucket is the Config.Bucket of the workers, which has what they record of jobs, and what is paused. Defaults to "jobs".
 	Bucket string
+
+	// DeadStream is the stream of dead letters, in which Jobs and Job look. Defaults to "DEAD".
+	DeadStream string
+
+	// DeadSubject is the Config.DeadSubject of the workers. Defaults to "dead".
+	DeadSubject string
 
 	// Encode turns the arguments of a job into its payload. The Policy.Decode of the handler is its counterpart. Defaults to
 	// JSON; []byte is then a payload as it is.
@@ -50,6 +56,8 @@ const maxInFlight = 2048
 
 func (c ClientConfig) withDefaults() ClientConfig {
 	c.Bucket = cmp.Or(c.Bucket, "jobs")
+	c.DeadStream = cmp.Or(c.DeadStream, "DEAD")
+	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
 	c.InFlight = cmp.Or(c.InFlight, 256)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
@@ -68,11 +76,12 @@ func (c ClientConfig) validate() error {
 	m.positive("ClientConfig.RequestTimeout", c.RequestTimeout)
 	m.positive("ClientConfig.SettleTimeout", c.SettleTimeout)
 	m.name("ClientConfig.Bucket", c.Bucket)
+	m.name("ClientConfig.DeadStream", c.DeadStream)
 	m.name("ClientConfig.Stream", c.Stream)
 	return m.err()
 }
 
-// Client inserts jobs into one stream, and inspects, frees and cancels the keys of unique ones. It holds nothing that must
+// Client inserts jobs into one stream, lists and cancels them, and pauses their handlers. It holds nothing that must
 // be closed, and is safe for concurrent use.
 type Client struct {
 	api    jsapi.Client

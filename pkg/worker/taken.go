@@ -50,7 +50,14 @@ type takers struct {
 	filters []string
 	from    time.Time
 	settled bool // no consumer is so young that its worker may be making others
-	tree    subject.Tree[struct{}]
+	tree    subject.Tree[*taker]
+}
+
+// taker is a consumer.
+type taker struct {
+	delivered uint64 // the last sequence of the stream that it has delivered
+	floor     uint64 // up to here everything of it is acknowledged
+	name      string
 }
 
 // checkTaken returns an [*UntakenError] when no consumer takes a subject. It costs nothing for subjects of a consumer that was seen
@@ -67,7 +74,9 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 		}
 	}
 	for {
-		now := c.listTakers(ctx)
+		within, cancel := context.WithTimeout(ctx, takersWithin)
+		now, _ := c.listTakers(within) //nolint:errcheck // nothing is known then
+		cancel()
 		c.takers.Store(now)
 		if _, taken := now.tree.Find(to); taken || len(now.filters) == 0 {
 			return nil
@@ -78,36 +87,34 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 	}
 }
 
-// listTakers lists the filters of the stream's consumers, none when not all can be listed.
-func (c *Client) listTakers(ctx context.Context) *takers {
-	ctx, cancel := context.WithTimeout(ctx, takersWithin)
-	defer cancel()
+// listTakers lists the stream's consumers. It returns none beside an error.
+func (c *Client) listTakers(ctx context.Context) (*takers, error) {
 	found := &takers{from: time.Now(), settled: true}
 	for listed, total := 0, 1; listed < total; {
 		var page struct {
-			Consumers []struct {
-				Config  jetstream.ConsumerConfig `json:"config"`
-				Created time.Time                `json:"created"`
-				Now     time.Time                `json:"ts"` // by the clock that created is of
-			} `json:"consumers"`
-			Total int `json:"total"`
+			Consumers []jetstream.ConsumerInfo `json:"consumers"`
+			Total     int                      `json:"total"`
 		}
 		err := c.api.Ask(ctx, "CONSUMER.LIST."+c.cfg.Stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, listed)), &page)
-		if err != nil || len(page.Consumers) == 0 {
-			return &takers{from: found.from}
+		if err == nil && len(page.Consumers) == 0 && page.Total > 0 {
+			err = fmt.Errorf("%d of %d answered", listed, page.Total)
+		}
+		if err != nil {
+			return &takers{from: found.from}, fmt.Errorf("worker: list consumers of stream %s: %w", c.cfg.Stream, err)
 		}
 		for _, one := range page.Consumers {
-			found.settled = found.settled && one.Now.Sub(one.Created) > prepareTimeout
+			found.settled = found.settled && one.TimeStamp.Sub(one.Created) > prepareTimeout
+			t := &taker{delivered: one.Delivered.Stream, floor: one.AckFloor.Stream, name: one.Name}
 			filters := consumer.Filters(one.Config)
 			if len(filters) == 0 {
 				filters = []string{">"}
 			}
 			for _, filter := range filters {
 				found.filters = append(found.filters, filter)
-				found.tree.Add(filter, struct{}{})
+				found.tree.Add(filter, t)
 			}
 		}
 		listed, total = listed+len(page.Consumers), page.Total
 	}
-	return found
+	return found, nil
 }

@@ -26,14 +26,20 @@ const (
 	// StateDead is a job that was given up. It has a dead letter.
 	StateDead State = "dead"
 
+	// StateDelivered is a job that a worker was given, and of which it has recorded nothing, see [Client.Jobs].
+	StateDelivered State = "delivered"
+
 	// StateDone is a completed job.
 	StateDone State = "done"
 
 	// StateFree is no job.
 	StateFree State = "free"
 
-	// StateQueued is a job that waits for a worker, or for its next attempt.
+	// StateQueued is a job that waits for a worker. Of a key it may also wait for its next attempt.
 	StateQueued State = "queued"
+
+	// StateRetrying is a job that waits for its next attempt, see [Client.Jobs].
+	StateRetrying State = "retrying"
 
 	// StateRunning is a job that a worker has.
 	StateRunning State = "running"
@@ -44,7 +50,7 @@ const (
 
 // Status describes the message that holds a key.
 type Status struct {
-	// Due is when a scheduled job becomes due.
+	// Due is when a scheduled job becomes due, and the next attempt of a retrying one, if that is known.
 	Due time.Time
 
 	// ID is the job's.

@@ -102,6 +102,12 @@ func KindOf(to string) Kind {
 	}
 }
 
+// JobOf returns the subject of the job of any message of its key.
+func JobOf(to string) string {
+	first, rest, _ := strings.Cut(to, ".")
+	return strings.TrimSuffix(strings.TrimSuffix(first, suffixDone), suffixLater) + "." + rest
+}
+
 // Subjects are those of a stream whose jobs have the given subject, which may have wildcards behind its first token.
 func Subjects(jobs string) []string {
 	first, rest, more := strings.Cut(jobs, ".")
