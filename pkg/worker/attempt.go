@@ -28,8 +28,17 @@ var (
 	errUnhandled  = errors.New("worker: no handler for this subject")
 )
 
-// deliver takes a message from the puller and returns how many wait behind it. It does not block.
-func (w *Worker) deliver(msg *nats.Msg) uint64 {
+// freshFor is how old a message may be that counts as sent just now: for the rest of AckWait see doubtedAfter.
+func (w *Worker) freshFor() time.Duration { return min(time.Second, w.cfg.AckWait/5) }
+
+// deliver takes a message from the puller, which the server has not sent before since, and returns how many wait behind it. It does
+// not block.
+func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
+	now := time.Now()
+	known := now
+	if apart(since, now) > w.freshFor() {
+		known = since // the process was stopped, perhaps, and another worker has been given the job meanwhile
+	}
 	meta, err := msg.Metadata()
 	if err != nil {
 		w.log.Error(EventJobUnknown, "subject", msg.Subject, "error", err)
@@ -37,7 +46,7 @@ func (w *Worker) deliver(msg *nats.Msg) uint64 {
 	}
 	count := int(meta.NumDelivered) //nolint:gosec // small
 	d := &delivery{
-		beating: true, count: meta.Sequence.Consumer, known: time.Now(), latest: count, first: count, msg: msg, reply: msg.Reply,
+		beating: true, count: meta.Sequence.Consumer, known: known, latest: count, first: count, msg: msg, reply: msg.Reply,
 		info: Info{
 			Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
 			ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
@@ -52,7 +61,7 @@ func (w *Worker) deliver(msg *nats.Msg) uint64 {
 		w.order.follow(d, back)
 	}
 	d.created = w.classOf(meta.Consumer).created.Load()
-	switch w.deliveries.add(d, d.known) {
+	switch w.deliveries.add(d, now) {
 	case fresh:
 		if r := w.routeOf(msg.Subject); r != nil && r.policy.Ordered {
 			w.order.add(d)

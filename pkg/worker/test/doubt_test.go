@@ -68,6 +68,39 @@ func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 	})
 }
 
+// TestDeliveryThatCameLateDoesNotStart holds up a first delivery, as the socket of a process does that is stopped. The job is worked
+// elsewhere meanwhile.
+func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
+	for name, tt := range map[string]struct{ ackWait, late time.Duration }{
+		"within its request": {time.Second, 1500 * time.Millisecond},
+		"after its request":  {5 * time.Second, 8 * time.Second},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			p := natstest.NewProxy(t, srv)
+			_, js := natstest.Connect(t, srv, p.Through())
+			ackWait := func(c *worker.Config) { c.AckWait = tt.ackWait }
+			cfg, here := b.settled(t, ackWait)
+			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+				t.Error("the job started in the worker that got it late")
+				return nil
+			})
+			pass(2 * time.Second) // it is in contact
+			p.Slow(tt.late)
+			b.publish(t, "jobs.1", `{}`)
+			cfg, elsewhere := b.settled(t, ackWait)
+			run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 2 {
+				t.Errorf("the second worker: %s, %v, in delivery %d; want it completed in delivery 2", s.Outcome, s.Err, s.Deliveries)
+			}
+			p.Slow(0)
+			if s := <-here; s.Outcome != worker.OutcomeFenced || s.Deliveries != 1 {
+				t.Errorf("the first worker: %s, %v, in delivery %d; want it fenced in delivery 1", s.Outcome, s.Err, s.Deliveries)
+			}
+		})
+	}
+}
+
 // TestRecordedStepsDoNotRunAgain gives a job with steps to two workers at once. The job returns "a" and "b" to handlers; each must run once.
 func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 	for name, lose := range map[string]func(natstest.Frame) bool{

@@ -316,6 +316,7 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 		t.Errorf("the process printed %q, want that it lost its permit", line)
 	}
 
+	p.Kill() // it may be next in line, and its handler never ends
 	close(hold)
 	receive(t, started, "the other job")
 }

@@ -19,15 +19,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-const (
-	// expires ends a request. It is short because a request cannot be taken back: were its subscription removed while the server
-	// sends a job, the job would be lost until its AckWait ends, and an attempt with it. So a stop waits until the request has
-	// ended by itself, which the server reports after all messages of the request.
-	expires = time.Second
-
-	// silence is how long after its end a request may be unanswered.
-	silence = 2 * time.Second
-)
+// silence is how long after its end a request may be unanswered.
+const silence = 2 * time.Second
 
 // ErrSilent is the reason with which Lost is called when the server does not answer a request.
 var ErrSilent = errors.New("pull: no answer from the server")
@@ -39,8 +32,14 @@ type Config struct {
 	// Conn is the connection.
 	Conn *nats.Conn
 
-	// Deliver takes a message and returns how many more wait behind it, by the message's own metadata. It must not block.
-	Deliver func(msg *nats.Msg) (waiting uint64)
+	// Deliver takes a message that the server has not sent before the given time: it may be long ago in a process that was
+	// stopped, or cut off. It returns how many more wait behind it, by the message's own metadata. It must not block.
+	Deliver func(msg *nats.Msg, since time.Time) (waiting uint64)
+
+	// Expires ends a request. It is short because a request cannot be taken back: were its subscription removed while the server
+	// sends a job, the job would be lost until its AckWait ends, and an attempt with it. So a stop waits until the request has
+	// ended by itself, which the server reports after all messages of the request.
+	Expires time.Duration
 
 	// Free returns the number of free slots.
 	Free func() int
@@ -129,7 +128,7 @@ func (p *Puller) Run(ctx context.Context) error {
 		}
 	}
 
-	p.timer = time.NewTimer(expires + silence)
+	p.timer = time.NewTimer(p.Expires + silence)
 	defer p.timer.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan struct{}, 1)
@@ -319,7 +318,7 @@ func (p *Puller) changed(status nats.Status) error {
 
 // overdue notices failures that come without an event: a silent server, and a missed status change.
 func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
-	next := expires + silence
+	next := p.Expires + silence
 	defer func() { p.timer.Reset(next) }()
 	switch {
 	case p.Conn.IsClosed():
@@ -335,7 +334,7 @@ func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
 			continue
 		}
 
-		if waits := expires + silence - time.Since(s.sent); waits > 0 {
+		if waits := p.Expires + silence - time.Since(s.sent); waits > 0 {
 			next = min(next, waits)
 			continue
 		}

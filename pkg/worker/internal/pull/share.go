@@ -117,6 +117,9 @@ func (p *Puller) mayHave(s *source) bool {
 // drop ends a request that will not be answered.
 func (p *Puller) drop(s *source) {
 	p.returned(s)
+
+	pending, _, _ := s.sub.Pending() //nolint:errcheck // of a subscription that has ended nothing comes
+	s.leave(pending)
 	s.emptied = time.Time{}
 }
 

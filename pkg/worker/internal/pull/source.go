@@ -3,6 +3,7 @@ package pull
 import (
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,9 +42,13 @@ type source struct {
 	granted int       // slots, while they are being given
 	inbox   string    // prefix of the reply subjects, with the last dot
 	lost    bool      // it could not be pulled from, and Lost has not returned
-	number  uint64    // of the latest request
-	sent    time.Time // the latest request
 	sub     *nats.Subscription
+
+	mu     sync.Mutex // guards what follows; number and sent are written in Run, and so read there without
+	former time.Time  // when the requests were sent that the server did not end
+	late   int        // how many of the next messages may come of those
+	number uint64     // of the latest request
+	sent   time.Time  // the latest request
 }
 
 // notice is a status message of the server about a request.
@@ -75,6 +80,7 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 	s.alive.Store(true)
 
 	if !isJob(msg) {
+		s.ends(msg)
 		select {
 		case p.notices <- notice{about: s, msg: msg}:
 		default: // so many can only come of a server that comes and goes
@@ -82,10 +88,43 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 		return
 	}
 
-	s.more.Store(p.Deliver(msg) > 0)
+	s.more.Store(p.Deliver(msg, s.since()) > 0)
 
 	if s.left.Add(-1) <= 0 || s.wary.Load() {
 		p.look()
+	}
+}
+
+// since returns a time before which the server cannot have sent the next message: that of the request which it answers.
+func (s *source) since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late == 0 {
+		return s.sent
+	}
+
+	s.late--
+	return s.former
+}
+
+// leave notes that the server did not end the latest request. Messages of it are pending, as in a process that was stopped. More do
+// not come: the connection is another one, or has brought an answer to a later question.
+func (s *source) leave(pending int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.late == 0 {
+		s.former = s.sent
+	}
+
+	s.late = max(pending, 0)
+}
+
+// ends takes a notice of the server. Behind one about the latest request no message of an earlier one comes.
+func (s *source) ends(notice *nats.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if notice.Subject == s.inbox+strconv.FormatUint(s.number, 10) {
+		s.late = 0
 	}
 }
 
@@ -94,15 +133,18 @@ func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
 
 // send sends a request for n messages. No other bound is set.
 func (p *Puller) send(s *source, kind request, n int) {
-	s.asked, s.batch, s.charged, s.sent = kind, int64(n), 0, time.Now()
+	s.asked, s.batch, s.charged = kind, int64(n), 0
 	s.left.Store(s.batch)
 
-	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, expires)
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, p.Expires)
 	if kind == taking {
 		body = fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, n)
 	}
 
-	s.number++
+	s.mu.Lock()
+	s.number, s.sent = s.number+1, time.Now()
+	s.mu.Unlock()
+
 	if err := p.Conn.PublishRequest(s.Subject, s.inbox+strconv.FormatUint(s.number, 10), body); err != nil {
 		s.left.Store(0) // disconnected: a status change or the timer brings the next try
 		return

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 4, workers) }
+func TestMain(m *testing.M) { crash.Main(m, 4, workers, hands) }
 
 // TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one
 // server, on one that is killed as well, and on three whose leader is killed. Half of the jobs
@@ -106,13 +106,11 @@ type count struct {
 	runs    int
 }
 
-// never says what may not follow on what.
-var never = map[string]string{"run": "recorded", steps[0]: "kept-" + steps[0], steps[1]: "kept-" + steps[1]}
-
-func (r *recorder) count(t *testing.T, stream string) count {
+// each calls take with all notes under a subject, and their positions.
+func (r *recorder) each(t *testing.T, subject string, take func(position int, m jetstream.Msg)) {
 	t.Helper()
 
-	consumer, err := r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"told.*." + stream + ".*"}})
+	consumer, err := r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	check.OK(t, err)
 
 	info, err := consumer.Info(t.Context())
@@ -122,12 +120,22 @@ func (r *recorder) count(t *testing.T, stream string) count {
 	check.OK(t, err)
 	defer told.Stop()
 
-	c, seen := count{effects: map[string]int{}}, map[string]bool{}
-
-	for range info.NumPending {
+	for i := range info.NumPending {
 		msg, err := told.Next()
 		check.OK(t, err)
+		take(int(i)+1, msg)
+	}
+}
 
+// never says what may not follow on what.
+var never = map[string]string{"run": "recorded", steps[0]: "kept-" + steps[0], steps[1]: "kept-" + steps[1]}
+
+func (r *recorder) count(t *testing.T, stream string) count {
+	t.Helper()
+
+	c, seen := count{effects: map[string]int{}}, map[string]bool{}
+
+	r.each(t, "told.*."+stream+".*", func(_ int, msg jetstream.Msg) {
 		token := strings.Split(msg.Subject(), ".")
 		what, job := token[1], token[3]
 		seen[what+job] = true
@@ -152,7 +160,7 @@ func (r *recorder) count(t *testing.T, stream string) count {
 		if what == "run" && n%2 == 0 && (seen["run"+next] || n >= ordered && !seen["effect"+former]) {
 			c.late = append(c.late, fmt.Sprintf("%s in delivery %s", job, msg.Data()))
 		}
-	}
+	})
 	return c
 }
 

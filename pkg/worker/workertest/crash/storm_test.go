@@ -1,0 +1,429 @@
+package crash_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+// kind is how a job is run. Jobs of one kind have a handler of their own.
+type kind struct {
+	name    string
+	policy  worker.Policy
+	unique  bool
+	delayed bool
+	keys    int // of the subjects, 1 by default
+	fails   bool
+	snoozes bool
+	steps   bool
+	takes   time.Duration
+}
+
+var two = []worker.Limit{{Name: "two", Concurrency: 2}}
+
+var kinds = []kind{
+	{name: "delayed", delayed: true},
+	{name: "limited", policy: worker.Policy{Limits: two, Priority: worker.PriorityHigh}},
+	{name: "ordered", policy: worker.Policy{Ordered: true}, keys: 3},
+	{name: "ordered-failing", policy: worker.Policy{Ordered: true}, keys: 3, fails: true},
+	{name: "ordered-limited", policy: worker.Policy{Ordered: true, Limits: []worker.Limit{{Name: "one", Concurrency: 1}}}, keys: 2},
+	{name: "plain"},
+	{name: "slow", takes: 3 * ackWait / 2},
+	{name: "snoozing", snoozes: true},
+	{name: "stepping", steps: true, fails: true},
+	{name: "unique", steps: true, unique: true},
+}
+
+// TestJobsOfTenKindsSurviveAllFaults has three workers at a time run jobs of ten kinds on three servers, while workers are killed, or
+// stopped for longer than AckWait, leaders are killed or step down, and consumers are deleted. Every job must have one effect, no
+// recorded step may run again, no job start once it was recorded or acknowledged, none before the effect of the one before it in its
+// order. What README.md says is not excluded is told apart from what is, by what happened to the worker, and counted.
+//
+//	go test ./crash -run AllFaults                    some hundred jobs
+//	go test ./crash -run AllFaults -args -long        20,000
+func TestJobsOfTenKindsSurviveAllFaults(t *testing.T) {
+	t.Parallel()
+	jobs, faults := 200, 8
+	if crash.Long() {
+		jobs, faults = 20_000, 200
+	}
+	s := &storm{
+		t: t, random: crash.Random(t)(0), recorder: newRecorder(t), servers: crash.ThreeServers(t), stream: "STORM",
+		at: map[int]*crash.Process{},
+	}
+	_, s.js = natstest.ConnectURL(t, s.servers.URL)
+	cfg := worker.StreamConfig(s.stream, s.stream+".>")
+	cfg.Replicas, cfg.AllowMsgSchedules = s.servers.Replicas, true
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(s.js.CreateOrUpdateStream(ctx, cfg)) }))
+	for range 3 {
+		s.spawn()
+	}
+	for range faults {
+		s.insert(jobs / faults)
+		s.strike()
+	}
+	s.insert(jobs - s.inserted)
+	s.drained()
+	for _, p := range s.at {
+		p.Stop()
+	}
+	s.judge()
+}
+
+// storm is a number of workers and what befalls them.
+type storm struct {
+	t        *testing.T
+	at       map[int]*crash.Process // the workers that live
+	inserted int
+	js       jetstream.JetStream
+	random   *rand.Rand
+	recorder *recorder
+	servers  *crash.Servers
+	spawned  int
+	stream   string
+}
+
+func (s *storm) spawn() {
+	s.t.Helper()
+	s.spawned++
+	s.at[s.spawned] = hands.Start(s.t, hand{NATS: s.servers.URL, Number: s.spawned, Recorder: s.recorder.url, Stream: s.stream})
+}
+
+// tell has the recorder note what happens to a worker, or to all of them (0).
+func (s *storm) tell(what string, number int) {
+	s.t.Helper()
+	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{What: what, Worker: number}, false))
+}
+
+// strike chooses a fault, and waits until something was worked after it.
+func (s *storm) strike() {
+	s.t.Helper()
+	number := slices.Sorted(maps.Keys(s.at))[s.random.IntN(len(s.at))]
+	p := s.at[number]
+	switch s.random.IntN(8) {
+	case 0, 1:
+		s.tell("killed", number)
+		p.Kill()
+		delete(s.at, number)
+		s.spawn()
+	case 2, 3, 4:
+		s.tell("stopped", number)
+		p.Pause()
+		<-time.After(ackWait + time.Duration(s.random.Int64N(int64(2*ackWait)))) // as long as the fault lasts
+		s.tell("continued", number)
+		p.Continue()
+	case 5:
+		s.tell("leader killed", 0)
+		check.OK(s.t, s.servers.Disturb(s.t.Context(), s.stream))
+	case 6:
+		s.tell("stepped down", 0)
+		_, err := s.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+s.stream, nil, crash.Patience)
+		check.OK(s.t, err)
+	case 7:
+		name := worker.ConsumerOf(consumer, []worker.Priority{worker.PriorityNormal, worker.PriorityHigh}[s.random.IntN(2)])
+		s.tell("consumer deleted", 0)
+		err := natstest.UntilAnswered(s.t, func(ctx context.Context) error { return s.js.DeleteConsumer(ctx, s.stream, name) })
+		if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			check.OK(s.t, err)
+		}
+	}
+}
+
+// insert inserts jobs of all kinds, those that are unique twice.
+func (s *storm) insert(jobs int) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), crash.Patience)
+	defer cancel()
+	client, err := worker.NewClient(s.js, worker.ClientConfig{
+		AllowUntaken: true, SettleTimeout: crash.Patience, Stream: s.stream, // no worker may be there yet
+	})
+	check.OK(s.t, err)
+	for end := s.inserted + jobs; s.inserted < end; s.inserted++ {
+		k := kinds[s.inserted%len(kinds)]
+		number := s.inserted / len(kinds)
+		job := worker.NewJob{
+			Args: number, ID: fmt.Sprintf("%s/%d", k.name, number),
+			Subject: fmt.Sprintf("%s.%s.%d", s.stream, k.name, number%max(1, k.keys)),
+		}
+		if k.delayed {
+			job.Delay = ackWait / 4
+		}
+		if k.unique {
+			job.Subject += fmt.Sprint(".", number)
+			job.Unique = &worker.Unique{Keep: time.Hour}
+			check.OK(s.t, check.Err(client.Insert(ctx, job)))
+		}
+		receipt, err := client.Insert(ctx, job)
+		check.OK(s.t, err)
+		if k.unique && !receipt.Duplicate {
+			s.t.Errorf("job %s was inserted twice", job.ID)
+		}
+	}
+}
+
+// drained waits until every job has its effect, for as long as there are more and more.
+func (s *storm) drained() {
+	s.t.Helper()
+	stream, err := s.recorder.js.Stream(s.t.Context(), "EFFECTS")
+	check.OK(s.t, err)
+	for most, since := 0, time.Now(); most < s.inserted; {
+		info, err := stream.Info(s.t.Context(), jetstream.WithSubjectFilter("told.effect.>"))
+		check.OK(s.t, err)
+		if n := len(info.State.Subjects); n > most {
+			most, since = n, time.Now()
+		} else if time.Since(since) > crash.Patience {
+			s.t.Errorf("%d of %d jobs have an effect", most, s.inserted)
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+// judge reads what the recorder was told, in its order.
+func (s *storm) judge() {
+	s.t.Helper()
+	v := &verdict{jobs: map[string]*course{}, outages: map[int][]outage{}, excused: map[string]int{}}
+	s.recorder.each(s.t, "told.>", func(position int, m jetstream.Msg) {
+		var n note
+		check.OK(s.t, json.Unmarshal(m.Data(), &n))
+		v.take(position, n)
+	})
+	for i := range s.inserted {
+		job := fmt.Sprintf("%s/%d", kinds[i%len(kinds)].name, i/len(kinds))
+		if effects := v.of(job).seen["effect"]; effects != 1 {
+			s.t.Errorf("job %s has %d effects, want 1", job, effects)
+		}
+	}
+	for _, wrong := range v.wrong {
+		s.t.Error(wrong)
+	}
+	s.t.Logf("%d jobs, %d workers, %d runs; not excluded by README.md: %v", s.inserted, s.spawned, v.runs, v.excused)
+}
+
+// verdict is what follows from the notes.
+type verdict struct {
+	deleted []int // where consumers were
+	excused map[string]int
+	jobs    map[string]*course
+	leaders []int // where leaders were killed, or stepped down
+	outages map[int][]outage
+	runs    int
+	wrong   []string
+}
+
+// course is what a job has seen, and where it began and ended.
+type course struct {
+	began, ended int
+	ran          map[int]int // where each worker last did
+	seen         map[string]int
+}
+
+// outage is from where to where a worker was stopped.
+type outage struct{ from, to int }
+
+func (v *verdict) of(job string) *course {
+	c := v.jobs[job]
+	if c == nil {
+		c = &course{ran: map[int]int{}, seen: map[string]int{}}
+		v.jobs[job] = c
+	}
+	return c
+}
+
+func (v *verdict) take(at int, n note) {
+	switch n.What {
+	case "stopped":
+		v.outages[n.Worker] = append(v.outages[n.Worker], outage{from: at})
+	case "continued":
+		v.outages[n.Worker][len(v.outages[n.Worker])-1].to = at
+	case "leader killed", "stepped down":
+		v.leaders = append(v.leaders, at)
+	case "consumer deleted":
+		v.deleted = append(v.deleted, at)
+	}
+	if n.Job == "" {
+		return
+	}
+	c := v.of(n.Job)
+	switch n.What {
+	case "run":
+		v.runs++
+		if c.began == 0 {
+			c.began = at
+		}
+		if c.ended > 0 {
+			v.fault("started after its end", at, n, c.ended)
+		}
+		v.checkOrder(at, n)
+		c.ran[n.Worker] = at
+	case "done":
+		c.ended = at
+	case steps[0], steps[1]:
+		if c.seen["kept-"+n.What] > 0 {
+			v.fault("ran step "+n.What+" again", at, n, c.ran[n.Worker])
+		}
+	}
+	c.seen[n.What]++
+}
+
+// checkOrder wants a job that starts to come after the effect of the one before it, and before the next one.
+func (v *verdict) checkOrder(at int, n note) {
+	name, number, _ := strings.Cut(n.Job, "/")
+	k := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
+	if !k.policy.Ordered {
+		return
+	}
+	var i int
+	if _, err := fmt.Sscan(number, &i); err != nil {
+		v.wrong = append(v.wrong, err.Error())
+	}
+	if i >= k.keys && v.of(fmt.Sprintf("%s/%d", name, i-k.keys)).seen["effect"] == 0 {
+		v.wrong = append(v.wrong, fmt.Sprintf("job %s started before the effect of the one before it, in worker %d", n.Job, n.Worker))
+	}
+	if next := v.of(fmt.Sprintf("%s/%d", name, i+k.keys)); next.began > 0 {
+		v.fault("started after the next one", at, n, next.began)
+	}
+}
+
+// fault records what should not have happened at a note, unless README.md names the cause: its worker was stopped since the given
+// position, or the consumer or its leader was another since the job first ran.
+func (v *verdict) fault(what string, at int, n note, since int) {
+	began := v.of(n.Job).began
+	between := func(all []int) bool { return slices.ContainsFunc(all, func(p int) bool { return began < p && p < at }) }
+	switch {
+	case slices.ContainsFunc(v.outages[n.Worker], func(o outage) bool { return o.to > since && o.from < at }):
+		v.excused[what+": its worker was stopped"]++
+	case between(v.deleted):
+		v.excused[what+": its consumer was deleted"]++
+	case between(v.leaders):
+		v.excused[what+": the leader changed"]++
+	default:
+		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d", n.Job, what, n.Worker, n.Delivery))
+	}
+}
+
+// note is what the recorder is told.
+type note struct {
+	Delivery int    `json:"delivery,omitempty"`
+	Job      string `json:"job,omitempty"`
+	What     string `json:"what"`
+	Worker   int    `json:"worker"`
+}
+
+// told tells the recorder. What can be told once only is refused the second time, with errWorked.
+func told(ctx context.Context, js jetstream.JetStream, stream string, n note, once bool) error {
+	data, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	subject := fmt.Sprintf("told.%s.%s.%s", strings.ReplaceAll(n.What, " ", "_"), stream, cmp.Or(n.Job, "-"))
+	var opts []jetstream.PublishOpt
+	if once {
+		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(0))
+	}
+	if _, err = js.Publish(ctx, subject, data, opts...); errors.Is(err, jetstream.ErrKeyExists) {
+		return errWorked
+	}
+	return err
+}
+
+// hand is what a worker process is told.
+type hand struct {
+	NATS     string
+	Number   int
+	Recorder string
+	Stream   string
+}
+
+var hands = crash.Role[hand]{Name: "worker of a storm", Run: func(ctx context.Context, h hand) error {
+	js, closed, err := connect(h.NATS)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	recorder, closed, err := connect(h.Recorder)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	tell := func(ctx context.Context, what, job string, delivery int, once bool) error {
+		return told(ctx, recorder, h.Stream, note{Delivery: delivery, Job: job, What: what, Worker: h.Number}, once)
+	}
+	w, err := worker.New(js, worker.Config{
+		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
+			if s.Outcome == worker.OutcomeCompleted {
+				_ = tell(context.Background(), "done", s.ID, s.Deliveries, false) //nolint:errcheck // less is judged then
+			}
+		}},
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SoftStop: -1, Stream: h.Stream,
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		k.policy.MaxAttempts = 1000
+		handle := func(ctx context.Context, job *worker.Job[int]) error {
+			return k.handle(ctx, job, func(what string, once bool) error { return tell(ctx, what, job.ID, job.Deliveries, once) })
+		}
+		if err := worker.Handle(w, h.Stream+"."+k.name+".>", k.policy, handle); err != nil {
+			return err
+		}
+	}
+	return w.Run(ctx)
+}}
+
+// handle works a job.
+func (k kind) handle(ctx context.Context, job *worker.Job[int], tell func(what string, once bool) error) error {
+	if err := tell("run", false); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(k.takes):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for _, name := range steps {
+		if !k.steps {
+			break
+		}
+		err := step.Do(ctx, job, name, func(context.Context) error { return tell(name, false) })
+		if err == nil {
+			err = tell("kept-"+name, false)
+		}
+		if err != nil {
+			return err
+		}
+		if k.fails && job.Attempt == 1 {
+			return worker.Retry(0, errors.New("the first attempt fails"))
+		}
+	}
+	switch {
+	case k.snoozes && job.Deliveries == 1:
+		return worker.Snooze(ackWait / 4)
+	case k.fails && job.Attempt == 1:
+		return worker.Retry(ackWait/4, errors.New("the first attempt fails"))
+	}
+	if err := tell("effect", true); err != nil && !errors.Is(err, errWorked) {
+		return err
+	}
+	return nil
+}
