@@ -5,10 +5,15 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
+	"io"
+	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxDepth is how deep objects and arrays may be nested.
@@ -41,48 +46,76 @@ func Check(data []byte) *Problem {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return &Problem{Text: "is not JSON: " + err.Error()}
 	}
-	_, problem := walk(data, skipSpace(data, 0), 1)
-	return problem
+	decoder := newDecoder(data)
+	defer decoders.Put(decoder)
+	for {
+		_, err := decoder.ReadToken()
+		twice, ok := errors.AsType[*jsontext.SyntacticError](err)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case ok && errors.Is(err, jsontext.ErrDuplicateName):
+			return &Problem{Path: path(twice.JSONPointer), Text: "occurs twice"}
+		case err != nil:
+			return &Problem{Text: "is not JSON: " + err.Error()}
+		case decoder.StackDepth() > MaxDepth:
+			return &Problem{Path: path(decoder.StackPointer()), Text: fmt.Sprintf("is nested deeper than %d levels", MaxDepth)}
+		}
+	}
+}
+
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// newDecoder returns a decoder that takes an escape of half a character as encoding/json does. The caller puts it back.
+func newDecoder(data []byte) *jsontext.Decoder {
+	decoder, _ := decoders.Get().(*jsontext.Decoder)
+	decoder.Reset(bytes.NewBuffer(data), jsontext.AllowInvalidUTF8(true))
+	return decoder
+}
+
+// path is a pointer whose long tokens are cut.
+func path(pointer jsontext.Pointer) (path string) {
+	for token := range pointer.Tokens() {
+		path = Pointer(path, token)
+	}
+	return path
 }
 
 // Members splits an object that Check accepted. It returns nil for anything that is not an object.
 func Members(object []byte) []Member {
-	i := skipSpace(object, 0)
-	if i == len(object) || object[i] != '{' {
+	values := split(object, '{')
+	if values == nil {
 		return nil
 	}
-	members := make([]Member, 0, 8)
-	i = skipSpace(object, i+1)
-	for object[i] != '}' {
-		end := skipString(object, i)
-		member := Member{Name: string(name(object[i:end])), RawName: object[i:end]}
-		start := skipSpace(object, skipSpace(object, end)+1)
-		end = skipValue(object, start)
-		member.Value = object[start:end]
-		members = append(members, member)
-		if i = skipSpace(object, end); object[i] == ',' {
-			i = skipSpace(object, i+1)
-		}
+	members := make([]Member, 0, len(values)/2)
+	for pair := range slices.Chunk(values, 2) {
+		members = append(members, Member{Name: name(pair[0]), RawName: pair[0], Value: pair[1]})
 	}
 	return members
 }
 
 // Elements splits an array that Check accepted. It returns nil for anything that is not an array.
-func Elements(array []byte) [][]byte {
-	i := skipSpace(array, 0)
-	if i == len(array) || array[i] != '[' {
+func Elements(array []byte) [][]byte { return split(array, '[') }
+
+// split returns the names and values of an object, or the elements of an array, and nil for what does not begin as it should.
+func split(data []byte, begin jsontext.Kind) [][]byte {
+	decoder := newDecoder(data)
+	defer decoders.Put(decoder)
+	if decoder.PeekKind() != begin {
 		return nil
 	}
-	var elements [][]byte
-	i = skipSpace(array, i+1)
-	for array[i] != ']' {
-		end := skipValue(array, i)
-		elements = append(elements, array[i:end])
-		if i = skipSpace(array, end); array[i] == ',' {
-			i = skipSpace(array, i+1)
-		}
+	_, err := decoder.ReadToken()
+	parts := make([][]byte, 0, 16)
+	for kind := decoder.PeekKind(); err == nil && kind != '}' && kind != ']'; kind = decoder.PeekKind() {
+		var raw jsontext.Value
+		raw, err = decoder.ReadValue()
+		end := decoder.InputOffset()
+		parts = append(parts, data[end-int64(len(raw)):end])
 	}
-	return elements
+	if err != nil {
+		panic("strictjson: a document that was not checked: " + err.Error())
+	}
+	return parts
 }
 
 // Kind names the type of a value with its article, as it reads in a sentence.
@@ -117,147 +150,12 @@ func Pointer(path, segment string) string {
 	return path + "/" + segment
 }
 
-// walk checks names and depth of the value that starts at i and returns where it ends. The path of a problem is put
-// together on the way back, so that it costs nothing for a valid document.
-func walk(data []byte, i, depth int) (int, *Problem) {
-	switch data[i] {
-	case '{', '[':
-		if depth > MaxDepth {
-			return i, &Problem{Text: fmt.Sprintf("is nested deeper than %d levels", MaxDepth)}
-		}
-	default:
-		return skipValue(data, i), nil
-	}
-	if data[i] == '[' {
-		return walkArray(data, i, depth)
-	}
-	return walkObject(data, i, depth)
-}
-
-func walkArray(data []byte, i, depth int) (int, *Problem) {
-	i = skipSpace(data, i+1)
-	for n := 0; data[i] != ']'; n++ {
-		end, problem := walk(data, i, depth+1)
-		if problem != nil {
-			problem.Path = Pointer("", strconv.Itoa(n)) + problem.Path
-			return end, problem
-		}
-		if i = skipSpace(data, end); data[i] == ',' {
-			i = skipSpace(data, i+1)
-		}
-	}
-	return i + 1, nil
-}
-
-func walkObject(data []byte, i, depth int) (int, *Problem) {
-	var seen names
-	i = skipSpace(data, i+1)
-	for data[i] != '}' {
-		end := skipString(data, i)
-		key := name(data[i:end])
-		if !seen.add(key) {
-			return i, &Problem{Path: Pointer("", string(key)), Text: "occurs twice"}
-		}
-		i = skipSpace(data, skipSpace(data, end)+1)
-		end, problem := walk(data, i, depth+1)
-		if problem != nil {
-			problem.Path = Pointer("", string(key)) + problem.Path
-			return end, problem
-		}
-		if i = skipSpace(data, end); data[i] == ',' {
-			i = skipSpace(data, i+1)
-		}
-	}
-	return i + 1, nil
-}
-
-// names is a set that allocates nothing while it is small, as nearly every object is.
-type names struct {
-	few  [24][]byte
-	n    int
-	many map[string]struct{}
-}
-
-// add reports whether the name was not there yet.
-func (n *names) add(name []byte) bool {
-	if n.many != nil {
-		before := len(n.many)
-		n.many[string(name)] = struct{}{}
-		return len(n.many) > before
-	}
-	for _, other := range n.few[:n.n] {
-		if bytes.Equal(other, name) {
-			return false
-		}
-	}
-	if n.n < len(n.few) {
-		n.few[n.n] = name
-		n.n++
-		return true
-	}
-	n.many = make(map[string]struct{}, 4*len(n.few))
-	for i := range n.few {
-		n.many[string(n.few[i])] = struct{}{}
-	}
-	n.many[string(name)] = struct{}{}
-	return true
-}
-
-func name(raw []byte) []byte {
+func name(raw []byte) (text string) {
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1]
+		return string(raw[1 : len(raw)-1])
 	}
-	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		panic("strictjson: a document that was not checked") // A checked one has valid names.
+	if err := json.Unmarshal(raw, &text); err != nil {
+		panic("strictjson: a document that was not checked: " + err.Error())
 	}
-	return []byte(s)
-}
-
-func skipSpace(data []byte, i int) int {
-	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-func skipString(data []byte, i int) int {
-	for i++; data[i] != '"'; i++ {
-		if data[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-// skipValue returns where the value that starts at i ends. It counts brackets, which is enough for JSON that
-// was checked before.
-func skipValue(data []byte, i int) int {
-	depth := 0
-	for i < len(data) {
-		switch data[i] {
-		case '"':
-			i = skipString(data, i)
-			if depth == 0 {
-				return i
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			depth--
-			if depth == 0 {
-				return i + 1
-			}
-		case ',', ' ', '\t', '\n', '\r':
-			if depth == 0 {
-				return i
-			}
-		}
-		i++
-	}
-	return i
+	return text
 }
