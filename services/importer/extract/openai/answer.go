@@ -22,7 +22,6 @@ type completion struct {
 		} `json:"message"`
 	} `json:"choices"`
 	Error json.RawMessage `json:"error"` // some gateways send it with a 200
-	Usage Usage           `json:"usage"`
 }
 
 // content returns what the model said, if it came to an end.
@@ -37,9 +36,6 @@ func (c call) content(answer []byte) (string, error) {
 			return "", extract.Failed(true, nil, "it is out of order")
 		}
 		return "", extract.Failed(true, nil, "the answer has no choices")
-	}
-	if c.config.OnUsage != nil {
-		c.config.OnUsage(got.Usage)
 	}
 	first := got.Choices[0]
 	switch reason := first.FinishReason; {

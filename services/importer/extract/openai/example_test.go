@@ -13,10 +13,7 @@ func ExampleExtractor() {
 	server := httptest.NewServer(completes(honest)) // stands for https://api.openai.com, or any that speaks like it
 	defer server.Close()
 
-	e, err := openai.New(openai.Config{
-		BaseURL: server.URL + "/v1", Key: "secret", Model: "cook-1",
-		OnUsage: func(u openai.Usage) { fmt.Println(u.PromptTokens, "tokens in,", u.CompletionTokens, "out") },
-	})
+	e, err := openai.New(openai.Config{BaseURL: server.URL + "/v1", Key: "secret", Model: "cook-1"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -30,7 +27,6 @@ func ExampleExtractor() {
 		fmt.Printf("%gs %s\n", *s.Timestamp, s.Text)
 	}
 	// Output:
-	// 120 tokens in, 40 out
 	// 0s Whisk flour and eggs.
 	// 20s Fry for 2 minutes.
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/text/language"
@@ -21,7 +20,16 @@ import (
 // Name is what recipes name as their extractor.
 const Name = "openai"
 
-const path = "/chat/completions"
+const (
+	path = "/chat/completions"
+
+	// maxImage bounds a photo, in bytes; a larger one is not sent, and is an error when there is no text.
+	maxImage = 8 << 20
+
+	// maxTranscript bounds the transcript that is sent, in bytes; the rest is left out, and the recipe says so with a warning.
+	// It is some 50,000 tokens of English.
+	maxTranscript = 200_000
+)
 
 // schema is what the answer has to conform to, made of package recipe by a test.
 //
@@ -41,18 +49,17 @@ var _ extract.Extractor = (*Extractor)(nil)
 
 // New sets up an extractor and makes no call. The error names everything that is wrong with the configuration.
 func New(config Config) (*Extractor, error) {
-	config = config.withDefaults()
 	client, err := remote.New(config.remote())
-	if err := errors.Join(err, config.validate()); err != nil {
+	if config.Model == "" {
+		err = errors.Join(err, errors.New("openai: Config.Model is missing"))
+	}
+	if err != nil {
 		return nil, err
 	}
 	e := &Extractor{client: client, config: config}
-	e.level.Store(level(config.Format))
 	e.checked = extract.Checked(call{e})
 	return e, nil
 }
-
-func level(f Format) int32 { return int32(slices.Index(formats, f)) } //nolint:gosec // there are three
 
 // Close closes idle connections. Extractions in progress go on.
 func (e *Extractor) Close() { e.client.Close() }
@@ -79,14 +86,13 @@ func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recip
 type call struct{ *Extractor }
 
 func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	shown := digest.Of(in, c.config.MaxTranscriptBytes)
+	shown := digest.Of(in, maxTranscript)
 	image := in.Image
-	if !c.config.Vision || len(image) > c.config.MaxImageBytes {
+	if !c.config.Vision || len(image) > maxImage {
 		image = nil
 	}
 	if len(in.Image) > 0 && image == nil && shown.Transcript == "" && shown.Description == "" {
-		return recipe.Recipe{}, extract.Failed(false, nil, "the model cannot see the photo, or it is larger than %d bytes",
-			c.config.MaxImageBytes)
+		return recipe.Recipe{}, extract.Failed(false, nil, "the model cannot see the photo, or it is larger than %d bytes", maxImage)
 	}
 	content, err := c.complete(ctx, user(in, shown), image, in.ImageType)
 	if err != nil {

@@ -50,8 +50,6 @@ type request struct {
 	Model          string          `json:"model"`
 	Messages       []message       `json:"messages"`
 	ResponseFormat *responseFormat `json:"response_format,omitempty"`
-	MaxTokens      int             `json:"max_completion_tokens,omitempty"`
-	Temperature    *float64        `json:"temperature,omitempty"`
 }
 
 type responseFormat struct {
@@ -66,7 +64,7 @@ type jsonSchema struct {
 }
 
 func (c call) request(format Format, text string, image []byte, imageType string) request {
-	r := request{Model: c.config.Model, MaxTokens: c.config.MaxTokens, Temperature: c.config.Temperature}
+	r := request{Model: c.config.Model}
 	task := system
 	switch format {
 	case FormatSchema:

@@ -17,14 +17,10 @@ import (
 const token = "s3cr3t-service-token"
 
 // setup starts a service that answers with answer, and an extractor that asks it.
-func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*orchestrator.Config)) (*remotetest.Server, *orchestrator.Extractor) {
+func setup(t *testing.T, answer http.HandlerFunc) (*remotetest.Server, *orchestrator.Extractor) {
 	t.Helper()
 	server := remotetest.Serve(t, answer)
-	config := orchestrator.Config{BaseURL: server.URL + "/", Token: token}
-	for _, m := range mutate {
-		m(&config)
-	}
-	e, err := orchestrator.New(config)
+	e, err := orchestrator.New(orchestrator.Config{BaseURL: server.URL + "/", Token: token})
 	check.OK(t, err)
 	t.Cleanup(e.Close)
 	return server, e

@@ -10,7 +10,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -24,24 +23,25 @@ const Name = "orchestrator"
 
 const path = "/extract"
 
+// maxTranscript bounds the transcript that is sent, in bytes; the rest is left out, and the recipe says so with a warning.
+const maxTranscript = 1 << 20
+
 // Extractor asks the service. It is safe for concurrent use, and owns no goroutines between calls but those of idle
 // connections, which Close ends.
 type Extractor struct {
 	checked extract.Extractor
 	client  *remote.Client
-	config  Config
 }
 
 var _ extract.Extractor = (*Extractor)(nil)
 
 // New sets up an extractor and makes no call. The error names everything that is wrong with the configuration.
 func New(config Config) (*Extractor, error) {
-	config = config.withDefaults()
 	client, err := remote.New(config.remote())
-	if err := errors.Join(err, config.validate()); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	e := &Extractor{client: client, config: config}
+	e := &Extractor{client: client}
 	e.checked = extract.Checked(call{e})
 	return e, nil
 }
@@ -50,12 +50,7 @@ func New(config Config) (*Extractor, error) {
 func (e *Extractor) Close() { e.client.Close() }
 
 // Version names what the recipes depend on besides the source, for caches.
-func (e *Extractor) Version() string {
-	if e.config.Context {
-		return "1-context"
-	}
-	return "1"
-}
+func (*Extractor) Version() string { return "1" }
 
 // Extract implements [extract.Extractor]: one call, at most as long as Config.Timeout. The recipe is clean, verified and
 // valid. The error is one that [extract.Failure] knows.
@@ -67,8 +62,8 @@ func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recip
 type call struct{ *Extractor }
 
 func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
-	shown := digest.Of(in, c.config.MaxTranscriptBytes)
-	body, err := json.Marshal(newRequest(in, shown, c.config.Context))
+	shown := digest.Of(in, maxTranscript)
+	body, err := json.Marshal(newRequest(in, shown))
 	if err != nil {
 		return recipe.Recipe{}, extract.Failed(false, err, "the request cannot be made")
 	}

@@ -13,26 +13,18 @@ type request struct {
 	SourceRef  string  `json:"source_ref"`
 	Transcript string  `json:"transcript"`
 	Options    options `json:"options"`
-
-	// Sent only when the service is known to take them.
-	Title       string `json:"title,omitempty"`
-	Description string `json:"description,omitempty"`
-	Language    string `json:"language,omitempty"`
-	Chapters    string `json:"chapters,omitempty"`
 }
 
 type options struct {
 	IncludeTimestamps bool `json:"include_timestamps"`
 }
 
-func newRequest(in extract.Input, shown digest.Digest, context bool) request {
+func newRequest(in extract.Input, shown digest.Digest) request {
 	r := request{
 		SourceType: in.Source.Type, SourceRef: in.Source.Ref, Transcript: shown.Transcript,
 		Options: options{IncludeTimestamps: shown.Timed},
 	}
-	if context {
-		r.Title, r.Description, r.Language, r.Chapters = shown.Title, shown.Description, in.Language, shown.Chapters
-	} else if r.Transcript == "" {
+	if r.Transcript == "" {
 		r.Transcript = shown.Description // A page or a photo: its text is all there is.
 	}
 	return r

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -15,8 +16,6 @@ type Config struct {
 	AllowHTTP bool
 	// BaseURL is what paths are appended to.
 	BaseURL string
-	// MaxAnswerBytes bounds an answer, unpacked.
-	MaxAnswerBytes int64
 	// Name stands in errors.
 	Name string
 	// Timeout bounds a call.
@@ -25,8 +24,6 @@ type Config struct {
 	Token, TokenField, TokenHeader, TokenPrefix string
 	// Transport makes the calls. Defaults to one of the client's own.
 	Transport http.RoundTripper
-	// UserAgent names us.
-	UserAgent string
 }
 
 // validate reports everything that is wrong at once. It repeats no address and no token: they may be secret.
@@ -47,16 +44,11 @@ func (c Config) validate() error {
 	case u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()):
 		bad("Config.BaseURL is plain http to another machine, which anybody between may read: use https, or set AllowHTTP")
 	}
-	if c.MaxAnswerBytes <= 0 {
-		bad("Config.MaxAnswerBytes is %d: want more than 0, or 0 for the default", c.MaxAnswerBytes)
-	}
 	if c.Timeout <= 0 {
 		bad("Config.Timeout is %s: want more than 0, or 0 for the default", c.Timeout)
 	}
-	for name, value := range map[string]string{c.TokenField: c.Token, "UserAgent": c.UserAgent} {
-		if !sendable(value) {
-			bad("Config.%s holds characters that no header may hold", name)
-		}
+	if strings.ContainsFunc(c.Token, func(r rune) bool { return r < ' ' || r > '~' }) {
+		bad("Config.%s holds characters that no header may hold", c.TokenField)
 	}
 	return errors.Join(errs...)
 }
@@ -76,14 +68,4 @@ func loopback(host string) bool {
 	}
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.Unmap().IsLoopback()
-}
-
-// sendable reports whether a text can stand in a header without breaking out of it.
-func sendable(value string) bool {
-	for _, r := range value {
-		if r < ' ' || r > '~' {
-			return false
-		}
-	}
-	return true
 }

@@ -20,8 +20,10 @@ import (
 const (
 	dialTimeout   = 10 * time.Second
 	maxHeader     = 64 << 10
+	maxAnswer     = 1 << 20
 	maxErrorBody  = 16 << 10
 	maxRetryAfter = time.Hour
+	userAgent     = "expediter-importer/1"
 
 	// costOfByte is how many bytes one of an answer may take as a recipe: lists can be of empty ingredients.
 	costOfByte = 100
@@ -75,7 +77,7 @@ func (c *Client) Post(ctx context.Context, path string, body []byte, key string)
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Idempotency-Key", key)
-	request.Header.Set("User-Agent", c.config.UserAgent)
+	request.Header.Set("User-Agent", userAgent)
 	if c.config.Token != "" {
 		request.Header.Set(c.config.TokenHeader, c.config.TokenPrefix+c.config.Token)
 	}
@@ -109,12 +111,12 @@ func (c *Client) exchange(request *http.Request) ([]byte, error) {
 			Body: body, RetryAfter: retryAfter(response.Header, time.Now()), Status: response.StatusCode,
 		})
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, c.config.MaxAnswerBytes+1))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: read the answer: %w", c.config.Name, err)
-	case int64(len(body)) > c.config.MaxAnswerBytes:
-		failed := extract.Failed(false, nil, "the answer is longer than %d bytes", c.config.MaxAnswerBytes)
+	case len(body) > maxAnswer:
+		failed := extract.Failed(false, nil, "the answer is longer than %d bytes", maxAnswer)
 		failed.Status = response.StatusCode
 		return nil, failed
 	}
