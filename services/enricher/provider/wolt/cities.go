@@ -46,7 +46,7 @@ func decodeCities(body []byte, limit int) (*cityList, error) {
 	}
 
 	if len(page.Results) > limit {
-		return nil, fmt.Errorf("the list has %d cities, more than the %d of MaxCities", len(page.Results), limit)
+		return nil, fmt.Errorf("the list has %d cities, more than %d", len(page.Results), limit)
 	}
 
 	list := &cityList{byName: make(map[string][]int)}

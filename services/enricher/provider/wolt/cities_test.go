@@ -3,6 +3,7 @@ package wolt_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,14 +31,14 @@ func TestCitiesAreFetchedOnceInTheirTime(t *testing.T) {
 		group.Wait()
 		wantCityCalls(t, server, 1)
 
-		elapse(time.Hour - time.Nanosecond)
+		elapse(24*time.Hour - time.Nanosecond)
 		search(t, client)
 		wantCityCalls(t, server, 1)
 
 		elapse(time.Nanosecond)
 		search(t, client)
 		wantCityCalls(t, server, 2)
-	}, func(c *wolt.Config) { c.CitiesTTL = time.Hour })
+	})
 }
 
 func TestOldCitiesAreUsedWhenTheyCannotBeRefreshed(t *testing.T) {
@@ -139,7 +140,7 @@ func TestListsOfCitiesThatAreRefused(t *testing.T) {
 		"none":        `{"results":[]}`,
 		"null":        `null`,
 		"unusable":    `{"results":[{"slug":"x","country_code_alpha3":"ISR"},{"slug":"..","location":{"coordinates":[34,32]}},7]}`,
-		"too many":    `{"results":[1,2,3]}`,
+		"too many":    `{"results":[` + strings.Repeat("1,", 5000) + `1]}`,
 		"wrong type":  `{"results":{}}`,
 		"no position": `{"results":[{"slug":"x","country_code_alpha3":"ISR","location":{"coordinates":[0,0]}}]}`,
 		"no country":  `{"results":[{"slug":"x","country_code_alpha3":"../","location":{"coordinates":[34,32]}}]}`,
@@ -149,7 +150,7 @@ func TestListsOfCitiesThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
-			server, client := setup(t, func(c *wolt.Config) { c.MaxCities = 2 })
+			server, client := setup(t)
 			server.Fail(wolttest.Body(body))
 
 			_, err := client.Search(t.Context(), pizzaHouse)

@@ -31,7 +31,7 @@ func newCityStore() *cityStore {
 }
 
 // knownCities returns the list of cities, fetching it when there is none or it has
-// grown old: one call in CitiesTTL. A list that cannot be refreshed is used on.
+// grown old: one call in citiesTTL. A list that cannot be refreshed is used on.
 func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 	store := c.cities
 	if list, ok := store.current(); ok {
@@ -68,7 +68,7 @@ func (c *Client) fetchCities(ctx context.Context) (*cityList, error) {
 
 	r := request{language: languages[0], method: http.MethodGet, path: "/v1/cities"}
 	err := c.call(ctx, r, func(body []byte) error {
-		decoded, err := decodeCities(body, c.config.MaxCities)
+		decoded, err := decodeCities(body, maxCities)
 		if err != nil {
 			return c.fail(provider.KindMalformed, "the list of cities cannot be read", err)
 		}
@@ -107,10 +107,10 @@ func (s *cityStore) settle(c *Client, list *cityList, err error) (*cityList, err
 
 	switch {
 	case err == nil:
-		s.list, s.fresh = list, now.Add(c.config.CitiesTTL)
+		s.list, s.fresh = list, now.Add(citiesTTL)
 		return list, nil
 	case s.list != nil:
-		s.fresh = now.Add(min(refreshPause, c.config.CitiesTTL))
+		s.fresh = now.Add(refreshPause)
 		c.config.Logger.Warn("list of cities could not be refreshed, the old one is used",
 			slog.String("provider", Name), slog.Any("error", err))
 		return s.list, nil

@@ -88,7 +88,7 @@ const (
 )
 
 // Search asks for venues near the place that go by its name, in at most MaxCalls
-// calls, and once in CitiesTTL for the list of cities. It stops as soon as
+// calls, and once a day for the list of cities. It stops as soon as
 // Confident is satisfied.
 //
 // A place without a location is searched for in the middle of its city; if the

@@ -1,6 +1,7 @@
 package wolt
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -13,23 +14,30 @@ import (
 
 // What a Config falls back to.
 const (
-	defaultBreakerFailures = 5
-	defaultBreakerPause    = 30 * time.Second
-	defaultBurst           = 2
-	defaultCallTimeout     = 8 * time.Second
-	defaultCitiesTTL       = 24 * time.Hour
-	defaultMaxBodyBytes    = 8 << 20
-	defaultMaxCalls        = 4
-	defaultMaxCities       = 5000
-	defaultRate            = 2
-	defaultTimeout         = 20 * time.Second
+	defaultBurst    = 2
+	defaultMaxCalls = 4
+	defaultRate     = 2
+	defaultTimeout  = 20 * time.Second
 )
 
 const (
+	// breakerFailures is the number of failed calls in a row after which no call is made for breakerPause. Then one call is let
+	// through to try.
+	breakerFailures = 5
+	breakerPause    = 30 * time.Second
+	// callTimeout bounds one HTTP call.
+	callTimeout = 8 * time.Second
+	// citiesTTL is how long the list of cities is used before it is fetched again. A list that cannot be refreshed is used on, for
+	// as long as this process lives.
+	citiesTTL = 24 * time.Hour
 	// clientVersion is the version of Wolt's own client. Versions that are too old are refused (HTTP 430 or 410).
 	clientVersion = "1.16.125"
 	// linkBase is what the links start with: pages in English.
 	linkBase = "https://wolt.com/en/"
+	// maxBodyBytes bounds the body of an answer, unpacked.
+	maxBodyBytes = 8 << 20
+	// maxCities bounds the list of cities.
+	maxCities = 5000
 	// maxRetryAfter bounds how long an answer may make us wait.
 	maxRetryAfter = 5 * time.Minute
 	// rateLimitPause is how long no call is made after an answer 429 without a Retry-After.
@@ -49,25 +57,9 @@ type Config struct {
 	// to use this way; plain http is only for this machine. Defaults to nothing: there is no host to hit by accident.
 	BaseURL string
 
-	// BreakerFailures is the number of failed calls in a row after which no call is
-	// made for BreakerPause. Defaults to 5.
-	BreakerFailures int
-
-	// BreakerPause is how long no call is made after BreakerFailures. Then one call
-	// is let through to try. Defaults to 30 s.
-	BreakerPause time.Duration
-
 	// Burst is how many calls may be made at once before Rate spreads them.
 	// Defaults to 2.
 	Burst int
-
-	// CallTimeout bounds one HTTP call. Defaults to 8 s.
-	CallTimeout time.Duration
-
-	// CitiesTTL is how long the list of cities is used before it is fetched again.
-	// A list that cannot be refreshed is used on, for as long as this process
-	// lives. Defaults to 24 h.
-	CitiesTTL time.Duration
 
 	// Confident reports whether the venues found so far decide the search, so that the remaining queries of the plan are
 	// left out. Defaults to the matcher deciding FOUND.
@@ -77,14 +69,8 @@ type Config struct {
 	// not be refreshed, a breaker that opened. Defaults to none.
 	Logger *slog.Logger
 
-	// MaxBodyBytes bounds the body of an answer, unpacked. Defaults to 8 MiB.
-	MaxBodyBytes int64
-
 	// MaxCalls bounds the calls to the search for one place. Defaults to 4.
 	MaxCalls int
-
-	// MaxCities bounds the list of cities. Defaults to 5000.
-	MaxCities int
 
 	// Rate is how many calls may be made per second, by the Clients of all processes
 	// together: see Limits and Turn. Defaults to 2.
@@ -106,17 +92,11 @@ type Config struct {
 
 // withDefaults returns the configuration with every zero field filled in.
 func (c Config) withDefaults() Config {
-	c.BreakerFailures = orDefault(c.BreakerFailures, defaultBreakerFailures)
-	c.BreakerPause = orDefault(c.BreakerPause, defaultBreakerPause)
-	c.Burst = orDefault(c.Burst, defaultBurst)
-	c.CallTimeout = orDefault(c.CallTimeout, defaultCallTimeout)
-	c.CitiesTTL = orDefault(c.CitiesTTL, defaultCitiesTTL)
-	c.Logger = orDefault(c.Logger, slog.New(slog.DiscardHandler))
-	c.MaxBodyBytes = orDefault(c.MaxBodyBytes, defaultMaxBodyBytes)
-	c.MaxCalls = orDefault(c.MaxCalls, defaultMaxCalls)
-	c.MaxCities = orDefault(c.MaxCities, defaultMaxCities)
-	c.Rate = orDefault(c.Rate, defaultRate)
-	c.Timeout = orDefault(c.Timeout, defaultTimeout)
+	c.Burst = cmp.Or(c.Burst, defaultBurst)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.MaxCalls = cmp.Or(c.MaxCalls, defaultMaxCalls)
+	c.Rate = cmp.Or(c.Rate, defaultRate)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 
 	if c.Turn == nil {
 		c.Turn = func(context.Context) error { return nil }
@@ -128,14 +108,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func orDefault[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
-}
-
 // matched reports whether the matcher finds the place among the venues. It is the default of Confident.
 func matched(place match.Place, venues []provider.Venue) bool {
 	return match.Best(place, provider.Places(venues)).Outcome == match.Found
@@ -144,12 +116,12 @@ func matched(place match.Place, venues []provider.Venue) bool {
 // newTransport is the transport of a Client that was not given one.
 func newTransport() *http.Transport {
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: defaultCallTimeout}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: callTimeout}).DialContext,
 		ForceAttemptHTTP2:      true,
 		IdleConnTimeout:        90 * time.Second,
 		MaxIdleConns:           16,
 		MaxResponseHeaderBytes: 64 << 10,
 		Proxy:                  http.ProxyFromEnvironment,
-		TLSHandshakeTimeout:    defaultCallTimeout,
+		TLSHandshakeTimeout:    callTimeout,
 	}
 }

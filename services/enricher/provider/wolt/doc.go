@@ -43,7 +43,7 @@
 // # Restraint
 //
 // A [Client] makes no call before its Turn, none while a Retry-After lasts, and none
-// for BreakerPause after BreakerFailures failed calls in a row. A search that meets
+// for 30 seconds after five failed calls in a row. A search that meets
 // one of the latter fails at once with the time after which it is worth repeating.
 // Rate and the number of searches that can end in time at that rate are [Client.Limits]
 // of all processes together: their enricher keeps to them. One that began with too

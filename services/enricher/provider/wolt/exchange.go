@@ -22,7 +22,7 @@ type request struct {
 // exchange makes one HTTP call and returns the body of a 200. Everything else is a
 // *provider.Error.
 func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
-	callCtx, cancel := context.WithTimeout(ctx, c.config.CallTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
 	req, err := http.NewRequestWithContext(callCtx, r.method, c.base+r.path, bytes.NewReader(r.body))
@@ -47,16 +47,16 @@ func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
 
 // readBody reads the body of a 200, as far as it is taken at all.
 func (c *Client) readBody(ctx, callCtx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, c.config.MaxBodyBytes+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBodyBytes+1))
 
 	switch {
 	case err != nil && callCtx.Err() != nil:
 		return nil, c.transportError(ctx, callCtx, err)
 	case err != nil:
 		return nil, c.answered(provider.KindMalformed, resp, "the answer broke off", err)
-	case int64(len(body)) > c.config.MaxBodyBytes:
+	case len(body) > maxBodyBytes:
 		return nil, c.answered(provider.KindMalformed, resp,
-			fmt.Sprintf("the answer is larger than the %d bytes of MaxBodyBytes", c.config.MaxBodyBytes), nil)
+			fmt.Sprintf("the answer is larger than %d bytes", maxBodyBytes), nil)
 	case len(bytes.TrimSpace(body)) == 0:
 		return nil, c.answered(provider.KindBlocked, resp,
 			"the answer is empty, as it is for clients that are not trusted: check the rate and whether Wolt expects a newer client", nil)
@@ -87,7 +87,7 @@ func (c *Client) transportError(ctx, callCtx context.Context, err error) *provid
 	case ctx.Err() != nil:
 		return c.ended(ctx)
 	case callCtx.Err() != nil:
-		return c.fail(provider.KindTimeout, fmt.Sprintf("no answer within the %s of CallTimeout", c.config.CallTimeout), err)
+		return c.fail(provider.KindTimeout, fmt.Sprintf("no answer within %s", callTimeout), err)
 	default:
 		return c.fail(provider.KindUnavailable, "the call did not get through", err)
 	}

@@ -31,7 +31,7 @@ func newGuard(config Config) *guard {
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
 				g.mu.Lock()
-				g.closes = time.Now().Add(config.BreakerPause)
+				g.closes = time.Now().Add(breakerPause)
 				g.mu.Unlock()
 			}
 
@@ -39,9 +39,9 @@ func newGuard(config Config) *guard {
 				slog.String("provider", Name), slog.String("from", from.String()), slog.String("to", to.String()))
 		},
 		ReadyToTrip: func(counts gobreaker.Counts) bool {
-			return counts.ConsecutiveFailures >= uint32(config.BreakerFailures) //nolint:gosec // Above zero.
+			return counts.ConsecutiveFailures >= breakerFailures
 		},
-		Timeout: config.BreakerPause,
+		Timeout: breakerPause,
 	})
 	return g
 }
@@ -131,6 +131,6 @@ func (c *Client) circuitOpen() *provider.Error {
 	c.guard.mu.Unlock()
 
 	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
-	failure.RetryAfter = bound(left, c.config.BreakerPause)
+	failure.RetryAfter = bound(left, breakerPause)
 	return failure
 }

@@ -12,14 +12,8 @@ import (
 func (c Config) validate() error {
 	return errors.Join(
 		c.validateBaseURL(),
-		positive("BreakerFailures", c.BreakerFailures),
-		positive("BreakerPause", c.BreakerPause),
 		positive("Burst", c.Burst),
-		positive("CallTimeout", c.CallTimeout),
-		positive("CitiesTTL", c.CitiesTTL),
-		positive("MaxBodyBytes", c.MaxBodyBytes),
 		positive("MaxCalls", c.MaxCalls),
-		positive("MaxCities", c.MaxCities),
 		positive("Rate", c.Rate),
 		positive("Timeout", c.Timeout),
 	)
@@ -69,7 +63,7 @@ func loopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-func positive[T int | int64 | float64 | time.Duration](field string, value T) error {
+func positive[T int | float64 | time.Duration](field string, value T) error {
 	if value > 0 { // Also false for NaN.
 		return nil
 	}
