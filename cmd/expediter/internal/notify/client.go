@@ -46,22 +46,10 @@ func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err er
 	return e, err
 }
 
-// query is a notifier.Query as it travels.
-type query struct {
-	Channel       string                  `json:"channel,omitempty"`
-	Cursor        string                  `json:"cursor,omitempty"`
-	EventID       string                  `json:"event_id,omitempty"`
-	Limit         int                     `json:"limit,omitempty"`
-	Reason        string                  `json:"reason,omitempty"`
-	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
-	State         notifier.State          `json:"state,omitempty"`
-	UserID        string                  `json:"user_id,omitempty"`
-}
-
 // page returns a part of the rows that a query selects.
 func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, err error) {
 	q.Limit = min(q.Limit, pageLimit)
-	err = c.ask(ctx, subjectList, query(q), &p)
+	err = c.ask(ctx, subjectList, q, &p)
 	return p, err
 }
 
@@ -99,13 +87,7 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
-		err := c.ask(ctx, subjectCancel, struct {
-			Cursor        string                  `json:"cursor,omitempty"`
-			EventID       string                  `json:"event_id"`
-			RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
-			UserID        string                  `json:"user_id,omitempty"`
-		}(what), &done)
-		if err != nil {
+		if err := c.ask(ctx, subjectCancel, what, &done); err != nil {
 			return all, err
 		}
 		done.Ended, done.Sending = done.Ended+all.Ended, done.Sending+all.Sending
@@ -126,7 +108,7 @@ func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Rep
 	for {
 		q.Limit = pageLimit
 		var done notifier.Replayed
-		if err := c.ask(ctx, subjectReplay, query(q), &done); err != nil {
+		if err := c.ask(ctx, subjectReplay, q, &done); err != nil {
 			return all, err
 		}
 		all.Gone, all.Replayed = all.Gone+done.Gone, all.Replayed+done.Replayed

@@ -28,10 +28,10 @@ var ErrNotExpanded = errors.New("too many users are cancelled before it is expan
 
 // Cancellation is what is not to be told any more: an event, or a digest, to all or to one user.
 type Cancellation struct {
-	Cursor        string // where the call before has ended; its rows are seen to
-	EventID       string
-	RecipientType contracts.RecipientType // with UserID
-	UserID        string                  // with RecipientType; both empty are all whom the event concerns
+	Cursor        string                  `json:"cursor,omitempty"` // where the call before has ended; its rows are seen to
+	EventID       string                  `json:"event_id"`
+	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"` // with UserID
+	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both empty are all whom the event concerns
 }
 
 // Cancelled is what became of the rows of a cancellation.

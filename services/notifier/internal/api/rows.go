@@ -39,14 +39,14 @@ const (
 
 // Query selects rows. Fields that are empty select all.
 type Query struct {
-	Channel       string
-	Cursor        string // where the page before has ended
-	EventID       string
-	Limit         int    // at most MaxLimit; defaults to 100
-	Reason        string // why rows are in their state, such as a channel.Kind
-	RecipientType contracts.RecipientType
-	State         deliveries.State
-	UserID        string
+	Channel       string                  `json:"channel,omitempty"`
+	Cursor        string                  `json:"cursor,omitempty"` // where the page before has ended
+	EventID       string                  `json:"event_id,omitempty"`
+	Limit         int                     `json:"limit,omitempty"`  // at most MaxLimit; defaults to 100
+	Reason        string                  `json:"reason,omitempty"` // why rows are in their state, such as a channel.Kind
+	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
+	State         deliveries.State        `json:"state,omitempty"`
+	UserID        string                  `json:"user_id,omitempty"`
 }
 
 // target says in a record of the audit what is selected. The user is a hash, so that erasing a user leaves nothing there to

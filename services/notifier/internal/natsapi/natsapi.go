@@ -12,7 +12,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // The endpoints' subjects. Services of one name share the requests.
@@ -56,16 +55,11 @@ func (h handler) publish(ctx context.Context, r service.Request) ([]byte, error)
 }
 
 func (h handler) cancel(ctx context.Context, r service.Request) ([]byte, error) {
-	var request struct {
-		Cursor        string                  `json:"cursor"`
-		EventID       string                  `json:"event_id"`
-		RecipientType contracts.RecipientType `json:"recipient_type"`
-		UserID        string                  `json:"user_id"`
-	}
+	var request api.Cancellation
 	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
 		return nil, invalid("/event_id", "is required")
 	}
-	return answer(h.api.Cancel(ctx, api.Cancellation(request)))
+	return answer(h.api.Cancel(ctx, request))
 }
 
 func (h handler) get(ctx context.Context, r service.Request) ([]byte, error) {
@@ -95,20 +89,11 @@ func (h handler) replay(ctx context.Context, r service.Request) ([]byte, error) 
 }
 
 func query(r service.Request) (api.Query, error) {
-	var request struct {
-		Channel       string                  `json:"channel"`
-		Cursor        string                  `json:"cursor"`
-		EventID       string                  `json:"event_id"`
-		Limit         int                     `json:"limit"`
-		Reason        string                  `json:"reason"`
-		RecipientType contracts.RecipientType `json:"recipient_type"`
-		State         deliveries.State        `json:"state"`
-		UserID        string                  `json:"user_id"`
+	var q api.Query
+	if err := json.Unmarshal(r.Data, &q); err != nil {
+		return q, invalid("", `must be JSON such as {"event_id":"e1"}`)
 	}
-	if err := json.Unmarshal(r.Data, &request); err != nil {
-		return api.Query{}, invalid("", `must be JSON such as {"event_id":"e1"}`)
-	}
-	return api.Query(request), nil
+	return q, nil
 }
 
 func (h handler) endpoints(ctx context.Context, r service.Request) ([]byte, error) {
