@@ -257,21 +257,10 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 	}
 }
 
-func TestCaptionsAtHand(t *testing.T) {
-	t.Parallel()
-	m, err := source.Captions("Pancakes", strings.NewReader(captionFile), source.Config{})
-	check.OK(t, err)
-	if m.Title != "Pancakes" || len(m.Transcript.Segments) != 2 || m.Language != "en" {
-		t.Errorf("material %+v: want the title, two segments and the language", m)
-	}
-	_, err = source.Captions("page", strings.NewReader("<html>"), source.Config{})
-	wantError(t, err, contracts.CodeBadCaptions, false, "an HTML page")
-}
-
 func TestConfigNamesAllThatIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := source.New(source.Config{MaxBytes: -1, Timeout: -1, MinTranscript: -2, AllowNetworks: []netip.Prefix{{}}})
-	for _, name := range []string{"MaxBytes", "Timeout", "MinTranscript", "AllowNetworks"} {
+	_, err := source.New(source.Config{MaxBytes: -1, Timeout: -1, AllowNetworks: []netip.Prefix{{}}})
+	for _, name := range []string{"MaxBytes", "Timeout", "AllowNetworks"} {
 		if err == nil || !strings.Contains(err.Error(), "Config."+name) {
 			t.Errorf("error %v: want it to name %s", err, name)
 		}

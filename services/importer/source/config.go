@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,13 +17,24 @@ import (
 // What a Config falls back to.
 const (
 	defaultMaxBytes      = 8 << 20
-	defaultMaxTranscript = 1 << 20
-	defaultMinTranscript = 50
 	defaultPhotoTimeout  = 60 * time.Second
 	defaultSocketTimeout = 20 * time.Second
 	defaultTimeout       = 30 * time.Second
-	defaultUserAgent     = "expediter-importer/1"
 	defaultVideoTimeout  = 90 * time.Second
+
+	// maxTranscript is how much text is kept of a caption file, in bytes, which is some 20 hours of speech; the rest is left out,
+	// which Material.Truncated reports.
+	maxTranscript = 1 << 20
+
+	// maxCue is how much is kept of one cue: a part of what is kept of all, so that one that is too long does not hide the others.
+	maxCue = maxTranscript / 4
+
+	// minTranscript is the number of characters below which a transcript, and the description that comes with it, are too
+	// short to hold a recipe.
+	minTranscript = 50
+
+	// userAgent identifies this service to the sites.
+	userAgent = "expediter-importer/1"
 
 	// minVersionTimeout is how long yt-dlp may take at least to say its version. On a machine so slow that it takes longer
 	// than all that is done for a video, no video can be fetched.
@@ -45,14 +57,6 @@ type Config struct {
 	// photo that is larger is refused. Defaults to 8 MiB.
 	MaxBytes int64
 
-	// MaxTranscriptBytes is how much text is kept of a caption file; the rest is left out, which Material.Truncated reports.
-	// Defaults to 1 MiB, which is some 20 hours of speech.
-	MaxTranscriptBytes int64
-
-	// MinTranscript is the number of characters below which a transcript, and the description that comes with it, are too
-	// short to hold a recipe. -1 lets any length pass. Defaults to 50.
-	MinTranscript int
-
 	// Photo configures how photos are read. Defaults to tesseract, where that is installed.
 	Photo Photo
 
@@ -62,9 +66,6 @@ type Config struct {
 
 	// Timeout bounds the fetching of one file or page, redirects included. Defaults to 30 seconds.
 	Timeout time.Duration
-
-	// UserAgent identifies this service to the sites. Defaults to expediter-importer/1.
-	UserAgent string
 
 	// YouTube turns on what needs the program yt-dlp. Defaults to nil: videos are refused.
 	YouTube *YouTube
@@ -112,32 +113,21 @@ type YouTube struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Logger = orDefault(c.Logger, slog.New(slog.DiscardHandler))
-	c.MaxBytes = orDefault(c.MaxBytes, defaultMaxBytes)
-	c.MaxTranscriptBytes = orDefault(c.MaxTranscriptBytes, defaultMaxTranscript)
-	c.MinTranscript = orDefault(c.MinTranscript, defaultMinTranscript)
-	c.Timeout = orDefault(c.Timeout, defaultTimeout)
-	c.UserAgent = orDefault(c.UserAgent, defaultUserAgent)
-	c.Photo.Languages = orDefault(c.Photo.Languages, "eng")
-	c.Photo.Program = orDefault(c.Photo.Program, "tesseract")
-	c.Photo.Timeout = orDefault(c.Photo.Timeout, defaultPhotoTimeout)
-	c.TempDir = orDefault(c.TempDir, filepath.Join(os.TempDir(), "expediter-importer"))
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Photo.Languages = cmp.Or(c.Photo.Languages, "eng")
+	c.Photo.Program = cmp.Or(c.Photo.Program, "tesseract")
+	c.Photo.Timeout = cmp.Or(c.Photo.Timeout, defaultPhotoTimeout)
+	c.TempDir = cmp.Or(c.TempDir, filepath.Join(os.TempDir(), "expediter-importer"))
 	if c.YouTube != nil {
 		y := *c.YouTube
-		y.Program = orDefault(y.Program, "yt-dlp")
-		y.SocketTimeout = orDefault(y.SocketTimeout, defaultSocketTimeout)
-		y.Timeout = orDefault(y.Timeout, defaultVideoTimeout)
+		y.Program = cmp.Or(y.Program, "yt-dlp")
+		y.SocketTimeout = cmp.Or(y.SocketTimeout, defaultSocketTimeout)
+		y.Timeout = cmp.Or(y.Timeout, defaultVideoTimeout)
 		c.YouTube = &y
 	}
 	return c
-}
-
-func orDefault[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }
 
 // validate reports everything that is wrong at once. It expects the defaults to be set.
@@ -149,12 +139,8 @@ func (c Config) validate() error {
 		}
 	}
 	positive("MaxBytes", c.MaxBytes)
-	positive("MaxTranscriptBytes", c.MaxTranscriptBytes)
 	positive("Photo.Timeout", int64(c.Photo.Timeout))
 	positive("Timeout", int64(c.Timeout))
-	if c.MinTranscript < -1 {
-		errs = append(errs, fmt.Errorf("source: Config.MinTranscript is %d: want -1 or more", c.MinTranscript))
-	}
 	if y := c.YouTube; y != nil {
 		positive("YouTube.SocketTimeout", int64(y.SocketTimeout))
 		positive("YouTube.Timeout", int64(y.Timeout))

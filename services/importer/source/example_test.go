@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
-	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/source"
 )
@@ -30,18 +28,4 @@ func ExampleSources_Identify() {
 	// youtube:dQw4w9WgXcQ
 	// youtube:dQw4w9WgXcQ
 	// unavailable false
-}
-
-func ExampleCaptions() {
-	const file = "WEBVTT\n\n00:01.000 --> 00:04.000\nSift two cups of <b>flour</b>\ninto a large bowl.\n\n00:05.000 --> 00:07.000\nStir in the milk.\n"
-	m, err := source.Captions("Pancakes", strings.NewReader(file), source.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := m.Transcript.WriteText(os.Stdout); err != nil {
-		log.Fatal(err)
-	}
-	// Output:
-	// [1.00s] Sift two cups of flour into a large bowl.
-	// [5.00s] Stir in the milk.
 }

@@ -46,7 +46,7 @@ func New(config Config) (*Sources, error) {
 		return nil, err
 	}
 	s := &Sources{
-		client: fetch.New(fetch.Config{Allow: config.AllowNetworks, Timeout: config.Timeout, UserAgent: config.UserAgent}),
+		client: fetch.New(fetch.Config{Allow: config.AllowNetworks, Timeout: config.Timeout, UserAgent: userAgent}),
 		config: config,
 		log:    config.Logger,
 	}
@@ -125,7 +125,7 @@ func (s *Sources) enough(m *Material) error {
 	for _, segment := range m.Transcript.Segments {
 		said += utf8.RuneCountInString(segment.Text)
 	}
-	if said >= s.config.MinTranscript || utf8.RuneCountInString(m.Description) >= s.config.MinTranscript {
+	if said >= minTranscript || utf8.RuneCountInString(m.Description) >= minTranscript {
 		return nil
 	}
 	return failed(contracts.CodeTooShort, nil, messageTooShort, said)
