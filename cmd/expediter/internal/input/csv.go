@@ -10,9 +10,6 @@ import (
 	"unicode/utf8"
 )
 
-// headBytes is how much of a file is read to detect its format.
-const headBytes = 4096
-
 // readCSV hands each record below the header to out. It ends at the first error that makes later records doubtful.
 func readCSV(src *source, head []byte, maxRecord int, out *sink) error {
 	// The csv package reads through a buffer of its own unless it is given one that is large enough.

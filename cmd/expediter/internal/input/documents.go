@@ -1,7 +1,6 @@
 package input
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -55,35 +54,35 @@ func Documents(ctx context.Context, path string, stdin io.Reader, most int) iter
 			defer file.Close() //nolint:errcheck // only read
 			reader, name = file, path
 		}
-		d := documents{ctx: ctx, most: most, src: newSource(name, reader, 0), yield: yield}
+		d := documents{ctx: ctx, most: most, src: newSource(name, decoded(reader), 0), yield: yield}
 		if err := d.read(path); err != nil && !errors.Is(err, errStopped) {
 			yield(Document{}, err)
 		}
 	}
 }
 
-// documents reads one file.
+// documents reads one file. It is the taker of its values.
 type documents struct {
+	array bool
 	ctx   context.Context //nolint:containedctx // the life of one iteration
+	index int
 	most  int
 	src   *source
 	yield func(Document, error) bool
 }
 
 func (d *documents) read(path string) error {
-	peeking := bufio.NewReaderSize(decoded(d.src.reader), headBytes)
-	_, err := peeking.Peek(1)                   // fills the buffer with what one read gives, and does not wait for more
-	head, _ := peeking.Peek(peeking.Buffered()) //nolint:errcheck // no more than is there
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", d.src.name, err)
+	head, err := d.src.peek()
+	if err != nil {
+		return err
 	}
-	d.src.reader = peeking
 	text := bytes.TrimLeft(head, " \t\r\n")
 	switch {
 	case len(text) > 0 && text[0] == '[':
-		return d.array()
+		d.array = true
+		return d.items()
 	case slices.Contains([]string{".jsonl", ".ndjson"}, strings.ToLower(filepath.Ext(path))), oneLine(text):
-		return d.lines()
+		return readJSONLines(d.src, d.most, d)
 	}
 	return d.values()
 }
@@ -92,6 +91,19 @@ func (d *documents) read(path string) error {
 func oneLine(head []byte) bool {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	return json.Valid(line)
+}
+
+// object implements taker.
+func (d *documents) object(raw json.RawMessage, at Position, _ string, end int64) error {
+	if d.array {
+		d.index++
+	}
+	return d.tell(Document{Body: raw, Index: d.index, Offset: end, Position: at}, nil)
+}
+
+// reject implements taker.
+func (d *documents) reject(problem *RowError) error {
+	return d.tell(Document{Position: problem.Position}, problem)
 }
 
 func (d *documents) tell(doc Document, err error) error {
@@ -104,55 +116,14 @@ func (d *documents) tell(doc Document, err error) error {
 	return nil
 }
 
-func (d *documents) lines() error {
-	buffered := bufio.NewReaderSize(d.src, 64<<10)
-	var offset int64
-	for number := 1; ; number++ {
-		line, consumed, readErr := readLine(buffered, nil, d.most)
-		if readErr != nil && !errors.Is(readErr, io.EOF) {
-			return fmt.Errorf("%s: %w", d.src.name, readErr)
-		}
-		offset += int64(consumed)
-		doc := Document{Body: bytes.TrimSpace(line), Offset: offset, Position: d.src.at(number)}
-		var err error
-		switch {
-		case consumed > len(line):
-			err = d.tell(doc, &RowError{Position: doc.Position, Fields: []FieldError{{
-				Problem: fmt.Sprintf("the line is longer than %d bytes", d.most),
-			}}})
-		case len(doc.Body) > 0:
-			err = d.tell(doc, nil)
-		}
-		if err != nil {
-			return err
-		}
-		if readErr != nil {
-			return nil //nolint:nilerr // the end of the file
-		}
-	}
-}
-
-func (d *documents) array() error {
-	d.src.lines = true
-	r := &jsonReader{dec: json.NewDecoder(d.src), maxRecord: d.most, src: d.src}
+// items reads the array that is the whole file.
+func (d *documents) items() error {
+	r := newJSONReader(d.src, d.most, d)
 	if _, err := r.token(); err != nil {
 		return r.failure(err)
 	}
-	for index := 1; ; index++ {
-		d.src.allow(r.dec.InputOffset(), d.most)
-		if !r.dec.More() {
-			break
-		}
-		raw, at, err := r.value()
-		if err != nil {
-			return err
-		}
-		if err := d.tell(Document{Body: raw, Index: index, Offset: r.dec.InputOffset(), Position: at}, nil); err != nil {
-			return err
-		}
-	}
-	if _, err := r.token(); err != nil {
-		return r.failure(err)
+	if err := r.array(""); err != nil {
+		return err
 	}
 	if _, err := r.token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w: there is more behind the array", r.here(), ErrSyntax)
@@ -160,31 +131,20 @@ func (d *documents) array() error {
 	return nil
 }
 
+// values reads values that stand after each other.
 func (d *documents) values() error {
-	d.src.lines = true
-	r := &jsonReader{dec: json.NewDecoder(d.src), maxRecord: d.most, src: d.src}
+	r := newJSONReader(d.src, d.most, d)
 	for {
-		raw, at, err := r.next()
-		if errors.Is(err, io.EOF) {
+		r.src.allow(r.dec.InputOffset(), r.maxRecord)
+		var raw json.RawMessage
+		if err := r.dec.Decode(&raw); errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return r.failure(err)
 		}
-		if err != nil {
-			return err
-		}
-		if err := d.tell(Document{Body: raw, Offset: r.dec.InputOffset(), Position: at}, nil); err != nil {
+		end := r.dec.InputOffset()
+		if err := d.object(raw, r.src.position(end-int64(len(raw))), "", end); err != nil {
 			return err
 		}
 	}
-}
-
-// next is value at the top, where the text may end.
-func (r *jsonReader) next() (json.RawMessage, Position, error) {
-	r.src.allow(r.dec.InputOffset(), r.maxRecord)
-	var raw json.RawMessage
-	if err := r.dec.Decode(&raw); errors.Is(err, io.EOF) {
-		return nil, Position{}, io.EOF
-	} else if err != nil {
-		return nil, Position{}, r.failure(err)
-	}
-	return raw, r.src.position(r.dec.InputOffset() - int64(len(raw))), nil
 }

@@ -12,18 +12,28 @@ import (
 // fieldResults is the member of a request object that holds its places.
 const fieldResults = "results"
 
-// jsonReader walks a JSON text without holding more than one place of it.
+// taker takes the values of a file: the places, or the documents.
+type taker interface {
+	object(raw json.RawMessage, at Position, city string, end int64) error
+	reject(problem *RowError) error
+}
+
+// jsonReader walks a JSON text without holding more than one value of it.
 type jsonReader struct {
 	dec       *json.Decoder
 	maxRecord int
-	out       *sink
+	out       taker
 	src       *source
 }
 
-// readJSON hands each place to out: of arrays, of request objects, or places by themselves, any number of them.
-func readJSON(src *source, maxRecord int, out *sink) error {
+func newJSONReader(src *source, maxRecord int, out taker) *jsonReader {
 	src.lines = true
-	r := &jsonReader{dec: json.NewDecoder(src), maxRecord: maxRecord, out: out, src: src}
+	return &jsonReader{dec: json.NewDecoder(src), maxRecord: maxRecord, out: out, src: src}
+}
+
+// readJSON hands each place to out: of arrays, of request objects, or places by themselves, any number of them.
+func readJSON(src *source, maxRecord int, out taker) error {
+	r := newJSONReader(src, maxRecord, out)
 	for {
 		tok, err := r.token()
 		switch {
@@ -59,7 +69,7 @@ func (r *jsonReader) value() (json.RawMessage, Position, error) {
 	return raw, r.src.position(r.dec.InputOffset() - int64(len(raw))), nil
 }
 
-// array reads places up to the closing bracket.
+// array reads values up to the closing bracket.
 func (r *jsonReader) array(city string) error {
 	for {
 		r.src.allow(r.dec.InputOffset(), r.maxRecord)
@@ -200,8 +210,8 @@ func joinObject(fields []field) json.RawMessage {
 	return buf.Bytes()
 }
 
-// readJSONLines hands each line's place to out. Lines that are too long are skipped without being held.
-func readJSONLines(src *source, maxRecord int, out *sink) error {
+// readJSONLines hands each line's value to out. Lines that are too long are skipped without being held.
+func readJSONLines(src *source, maxRecord int, out taker) error {
 	buffered := bufio.NewReaderSize(src, 64<<10)
 	var line []byte
 	var offset int64
@@ -222,7 +232,7 @@ func readJSONLines(src *source, maxRecord int, out *sink) error {
 	}
 }
 
-func jsonLine(src *source, line []byte, consumed, number int, offset int64, maxRecord int, out *sink) error {
+func jsonLine(src *source, line []byte, consumed, number int, offset int64, maxRecord int, out taker) error {
 	if consumed > len(line) {
 		return out.reject(&RowError{Position: src.at(number), Fields: []FieldError{{
 			Problem: fmt.Sprintf("the line is longer than %d bytes", maxRecord),
@@ -232,7 +242,7 @@ func jsonLine(src *source, line []byte, consumed, number int, offset int64, maxR
 	if len(trimmed) == 0 {
 		return nil
 	}
-	// The buffer is used again for the next line; a place keeps its bytes.
+	// The buffer is used again for the next line; a value keeps its bytes.
 	return out.object(bytes.Clone(trimmed), src.at(number), "", src.base+offset)
 }
 

@@ -6,8 +6,6 @@
 package input
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,14 +99,10 @@ func decoded(r io.Reader) io.Reader {
 }
 
 func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
-	peeking := bufio.NewReaderSize(src.reader, headBytes)
-	_, err := peeking.Peek(1)                   // fills the buffer with what one read gives, and does not wait for more
-	head, _ := peeking.Peek(peeking.Buffered()) //nolint:errcheck // no more than is there
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("%s: %w", src.name, err)
+	head, err := src.peek()
+	if err != nil {
+		return 0, err
 	}
-	src.reader = peeking
-	head = bytes.Clone(head)
 	format := r.config.Format
 	if format == FormatAuto {
 		format = detect(path, head)

@@ -1,8 +1,10 @@
 package input
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -27,6 +29,21 @@ func newSource(name string, r io.Reader, base int64) *source {
 
 // allow moves the bound for the record that starts at offset.
 func (s *source) allow(offset int64, size int) { s.limit = offset + int64(size) }
+
+// headBytes is how much of a file is read to detect its format.
+const headBytes = 4096
+
+// peek returns the beginning of the file. It is read again by Read.
+func (s *source) peek() (head []byte, err error) {
+	peeking := bufio.NewReaderSize(s.reader, headBytes)
+	_, err = peeking.Peek(1)                   // fills the buffer with what one read gives, and does not wait for more
+	head, _ = peeking.Peek(peeking.Buffered()) //nolint:errcheck // no more than is there
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	s.reader = peeking
+	return bytes.Clone(head), nil
+}
 
 // Read implements io.Reader.
 func (s *source) Read(p []byte) (int, error) {
