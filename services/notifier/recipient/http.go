@@ -17,7 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/services/notifier/internal/retryafter"
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -176,7 +176,7 @@ func (h *HTTP) page(ctx context.Context, ask pageRequest) (page pageAnswer, err 
 		return page, &Error{
 			Cause:      fmt.Errorf("%s answered %s", h.name, response.Status),
 			Permanent:  response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError,
-			RetryAfter: retryafter.Parse(response.Header, maxRetryAfter),
+			RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter),
 		}
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxPage+1))

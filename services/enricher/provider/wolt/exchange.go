@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -114,12 +116,12 @@ func (c *Client) statusError(resp *http.Response) *provider.Error {
 
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
-		failure.RetryAfter = retryAfter(resp.Header)
+		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
 		if failure.RetryAfter == 0 {
 			failure.RetryAfter = rateLimitPause
 		}
 	case http.StatusServiceUnavailable:
-		failure.RetryAfter = retryAfter(resp.Header)
+		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
 	}
 
 	if failure.RetryAfter > 0 {

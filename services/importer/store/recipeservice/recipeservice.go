@@ -9,11 +9,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -206,9 +206,7 @@ func refusal(op string, resp *http.Response, data []byte) error {
 		code == http.StatusRequestTimeout, code == http.StatusTooEarly:
 		failed.Retryable = true
 	}
-	if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
-		failed.RetryAfter = time.Duration(min(n, int(time.Hour/time.Second))) * time.Second
-	}
+	failed.RetryAfter = retryafter.Parse(resp.Header, 0, time.Hour)
 	var said struct {
 		Error   any    `json:"error"`
 		Message string `json:"message"`

@@ -108,7 +108,7 @@ func (c *Client) exchange(request *http.Request) ([]byte, error) {
 		// What cannot be read of it is not needed.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody)) //nolint:errcheck // the status says enough
 		return nil, statusError(&StatusError{
-			Body: body, RetryAfter: retryAfter(response.Header, time.Now()), Status: response.StatusCode,
+			Body: body, RetryAfter: retryAfter(response.Header), Status: response.StatusCode,
 		})
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))

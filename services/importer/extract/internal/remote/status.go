@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/extract"
 )
 
@@ -60,18 +61,10 @@ func outage(failed *extract.Error) *extract.Error {
 	return failed
 }
 
-// retryAfter reads how long to wait: the milliseconds that some send, or the header of RFC 9110, section 10.2.3, in seconds
-// or as a date.
-func retryAfter(header http.Header, now time.Time) time.Duration {
+// retryAfter reads how long to wait: the milliseconds that some send, or the header.
+func retryAfter(header http.Header) time.Duration {
 	if millis, err := strconv.ParseUint(header.Get("Retry-After-Ms"), 10, 31); err == nil {
 		return min(time.Duration(millis)*time.Millisecond, maxRetryAfter)
 	}
-	value := header.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return min(max(0, at.Sub(now)), maxRetryAfter)
-	}
-	return 0
+	return retryafter.Parse(header, 0, maxRetryAfter)
 }

@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
 
@@ -127,7 +127,7 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, &StatusError{Status: response.StatusCode, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
+		return nil, &StatusError{Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter)}
 	}
 	body, err := read(response.Body, maxBytes, reserve)
 	if err != nil {
@@ -156,15 +156,4 @@ func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, er
 		}
 	}
 	return out.Bytes(), reserve(memory.ToRead(out.Len()))
-}
-
-// retryAfter reads the header of RFC 9110, section 10.2.3: seconds, or a date.
-func retryAfter(header string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
-	}
-	if at, err := http.ParseTime(header); err == nil {
-		return min(max(0, at.Sub(now)), maxRetryAfter)
-	}
-	return 0
 }

@@ -95,19 +95,6 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	for header, want := range map[string]time.Duration{
-		"": 0, "0": 0, "30": 30 * time.Second, "-1": 0, "1.5": 0, "soon": 0, "999999999": 24 * time.Hour, "99999999999999999999": 0,
-		"Fri, 20 Nov 2026 12:01:00 GMT": time.Minute, "Fri, 20 Nov 2026 11:00:00 GMT": 0, "Fri, 20 Nov 2099 12:01:00 GMT": 24 * time.Hour,
-	} {
-		if got := retryAfter(header, now); got != want {
-			t.Errorf("%q is %s: want %s", header, got, want)
-		}
-	}
-}
-
 // The environment of the process has no say in where we go.
 func TestProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("direct")) }))

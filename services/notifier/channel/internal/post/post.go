@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/retryafter"
 )
 
 const (
@@ -204,7 +204,7 @@ func (c *Client) Judge(answer *Answer) error {
 func (c *Client) Failed(kind channel.Kind, answer *Answer, detail string) error {
 	failed := c.fail(kind, answer.Status, detail, nil)
 	if failed.Temporary() {
-		failed.RetryAfter = retryafter.Parse(answer.Header, maxRetryAfter)
+		failed.RetryAfter = retryafter.Parse(answer.Header, 0, maxRetryAfter)
 	}
 	return failed
 }

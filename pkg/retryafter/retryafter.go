@@ -1,0 +1,27 @@
+// Package retryafter reads the wait that a server asks for.
+package retryafter
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date. It is zero when the server did not say, or said it in
+// another way, and otherwise least to most.
+func Parse(header http.Header, least, most time.Duration) time.Duration {
+	value := strings.TrimSpace(header.Get("Retry-After"))
+	if value != "" && strings.Trim(value, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > int64(most/time.Second) { // err: more digits than a number here can have
+			return most
+		}
+		return max(least, time.Duration(seconds)*time.Second)
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(time.Until(at), least), most)
+}
