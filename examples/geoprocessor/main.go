@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func main() {
@@ -178,9 +179,7 @@ func (p *processor) idle(ctx context.Context, js jetstream.JetStream) error {
 		if s.CachedInfo().State.Msgs == 0 {
 			return nil
 		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
+		if !pause.For(ctx, 20*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -63,10 +65,8 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 			err = reason
 		}
 
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, pollInterval) {
 			return fmt.Errorf("%w: %w: waiting because %w", ErrNotReady, ctx.Err(), err)
-		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // Node is one server of a cluster. Its methods are safe for concurrent use.
@@ -74,10 +76,7 @@ func (n *Node) Start(ctx context.Context) error {
 			break
 		}
 
-		select {
-		case <-ctx.Done():
-		case <-time.After(portRetry):
-		}
+		pause.For(ctx, portRetry)
 	}
 
 	if err != nil {

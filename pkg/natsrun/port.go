@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // portRetry is the time between two looks at a taken port.
@@ -102,10 +104,8 @@ func awaitPort(ctx context.Context, host string, port int) error {
 			return fmt.Errorf("natsrun: listen on %s: %w", addr, err)
 		}
 
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, portRetry) {
 			return fmt.Errorf("%w: %w: stop what listens there, or set Port 0 for a free one", ErrPortInUse, err)
-		case <-time.After(portRetry):
 		}
 	}
 }

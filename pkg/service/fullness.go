@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -85,16 +86,8 @@ func newFullness(ctx context.Context, js jetstream.JetStream, names []string, ex
 
 // run samples until ctx ends.
 func (f *fullness) run(ctx context.Context) error {
-	ticks := time.NewTicker(fullnessEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-			f.sample(ctx)
-		}
-	}
+	pause.Every(ctx, fullnessEvery, f.sample)
+	return nil
 }
 
 func (f *fullness) sample(ctx context.Context) {

@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -71,16 +73,8 @@ func newProbe(ctx context.Context, js jetstream.JetStream, streams []string) *pr
 
 // run samples until ctx ends.
 func (p *probe) run(ctx context.Context) error {
-	ticks := time.NewTicker(probeEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-			p.sample(ctx)
-		}
-	}
+	pause.Every(ctx, probeEvery, p.sample)
+	return nil
 }
 
 func (p *probe) sample(ctx context.Context) {

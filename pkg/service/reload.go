@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -62,14 +64,7 @@ func held(value string, err error) string {
 
 // changed waits for a change of the files, and reports whether there was one before ctx ended.
 func (v values) changed(ctx context.Context) bool {
-	ticks := time.NewTicker(valuesEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-ticks.C:
-		}
+	for pause.For(ctx, valuesEvery) {
 		found := false
 		for path, before := range v {
 			v[path] = held(readValue(path))
@@ -79,6 +74,7 @@ func (v values) changed(ctx context.Context) bool {
 			return true
 		}
 	}
+	return false
 }
 
 // reloading runs a service until ctx ends or it fails. When a file with a value changes, the service stops as it does at its end, and

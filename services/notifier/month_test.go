@@ -31,9 +31,9 @@ const (
 	// most is which part of its bound a stream may use then. The rest is headroom.
 	most = 0.67
 
-	// pause is the time between two batches of notifications, a divisor of the ages of all records, and batches is how many there
+	// gap is the time between two batches of notifications, a divisor of the ages of all records, and batches is how many there
 	// are: the last one comes when the first has left everywhere.
-	pause, batches = 10 * day, 11
+	gap, batches = 10 * day, 11
 
 	// perEvent is how many notifications an event becomes: two users, each in the inbox and on another channel.
 	perEvent = 4
@@ -51,11 +51,11 @@ var paged = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| ([0-9,]+) B \\| ([0-
 //
 //	MONTH=100000 go -C services/notifier test . -run AMonthFits -v     with so many in a month instead of 1,200
 func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
-	batch := 1200 * int(pause/day) / int(month/day) / perEvent
+	batch := 1200 * int(gap/day) / int(month/day) / perEvent
 	if text := os.Getenv("MONTH"); text != "" {
 		n, err := strconv.Atoi(text)
 		check.OK(t, err)
-		batch = n * int(pause/day) / int(month/day) / perEvent
+		batch = n * int(gap/day) / int(month/day) / perEvent
 	}
 	bounds := map[string]int64{}
 	for _, config := range contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}}) {
@@ -67,9 +67,9 @@ func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 		for name, said := range monthOnThePage(t) {
 			used := float64(states[name].Bytes)
 			if age, ok := ages[name]; ok {
-				used *= float64(age) / float64(batches*pause)
+				used *= float64(age) / float64(batches*gap)
 			}
-			inMonth := used / float64(batch*perEvent) * float64(pause) / float64(month) // of each of a month, at any time
+			inMonth := used / float64(batch*perEvent) * float64(gap) / float64(month) // of each of a month, at any time
 			each := inMonth * float64(month) / float64(time.Duration(said.days)*day)
 			full := inMonth * inAMonth / float64(bounds[name])
 			t.Logf("%s: %d messages, %.0f bytes of each notification for %d days, %.1f GiB in all, %.0f %% of its bound",
@@ -128,7 +128,7 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 		}
 		p.nc.Close()
 		srv.Stop()
-		elapse(time.Until(born.Add(pause + time.Minute)))
+		elapse(time.Until(born.Add(gap + time.Minute)))
 	}
 	return ages, states
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -65,16 +66,8 @@ func openRulesStore(cfg Config, channels []string) (*rulesStore, error) {
 
 // run looks at the files until ctx ends.
 func (s *rulesStore) run(ctx context.Context) error {
-	ticker := time.NewTicker(s.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			s.look(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	pause.Every(ctx, s.every, s.look)
+	return nil
 }
 
 // look puts what the files hold into force, if that is something else than at the last look and has no mistakes. What it

@@ -5,22 +5,12 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // Sleep waits for d. It reports whether ctx still runs.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func Sleep(ctx context.Context, d time.Duration) bool { return pause.For(ctx, d) }
 
 // Pause waits for about d, ±50 %, so that callers that failed together do not try again together. It reports whether ctx
 // still runs.

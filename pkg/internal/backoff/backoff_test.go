@@ -35,21 +35,3 @@ func TestPause(t *testing.T) {
 		}
 	})
 }
-
-func TestSleep(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		start := time.Now()
-		if !backoff.Sleep(ctx, time.Second) || time.Since(start) != time.Second {
-			t.Errorf("took %s", time.Since(start))
-		}
-		if !backoff.Sleep(ctx, -time.Second) {
-			t.Error("a wait that is over ends the context")
-		}
-		cancel()
-		if backoff.Sleep(ctx, time.Second) || backoff.Sleep(ctx, 0) || time.Since(start) != time.Second {
-			t.Errorf("goes on after a context that has ended, %s later", time.Since(start))
-		}
-	})
-}

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // patience bounds the start of the server.
@@ -121,16 +123,7 @@ func awaitPostgres() error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("the server does not start: %w", err)
 		}
-		pause(ctx)
-	}
-}
-
-func pause(ctx context.Context) {
-	timer := time.NewTimer(20 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		pause.For(ctx, 20*time.Millisecond)
 	}
 }
 

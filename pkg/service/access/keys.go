@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // reloadEvery is how often the file of keys is read.
@@ -40,16 +42,8 @@ func Open(name, path string, logger *slog.Logger) (*Keys, error) {
 
 // Run reads the file every 2 seconds until ctx ends. A change without mistakes is put in force; otherwise the former keys stay.
 func (k *Keys) Run(ctx context.Context) error {
-	ticker := time.NewTicker(reloadEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			k.reload(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	pause.Every(ctx, reloadEvery, k.reload)
+	return nil
 }
 
 func (k *Keys) reload(ctx context.Context) {

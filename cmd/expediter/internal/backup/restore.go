@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -225,9 +226,6 @@ func (c Config) part(ctx context.Context, subject string, answers *nats.Subscrip
 		case time.Now().After(until):
 			return nil, nats.ErrNoResponders
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
+		pause.For(ctx, 10*time.Millisecond)
 	}
 }

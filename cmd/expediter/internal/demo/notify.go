@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -214,8 +215,6 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 // in the letters that arrived.
 func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event) error {
 	r := &d.report.Notifier
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		ended := 0
 		for _, n := range d.pipeline.Notifiers {
@@ -225,9 +224,7 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 		if ended >= want {
 			break
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if !pause.For(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("%d of %d rows ended: %w", ended, want, context.Cause(ctx))
 		}
 	}

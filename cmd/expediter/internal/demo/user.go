@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // user sends one request over HTTP and listens until every place has an answer.
@@ -49,10 +50,8 @@ func (u *user) follow(ctx context.Context) error {
 		if !errors.Is(err, errBusy) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, askPause) {
 			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
-		case <-time.After(askPause):
 		}
 	}
 	return fmt.Errorf("ask %s %d times: %w", u.url, maxAsks, errBusy)

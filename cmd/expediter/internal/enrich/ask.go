@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -39,7 +40,7 @@ func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic
 	for again := askAgain; ; {
 		sent := time.Now()
 		pending, err := round(limit, e, places, open, rows, cfg)
-		if errors.Is(err, ErrUnavailable) && answered.Load() && sleep(limit, again) == nil {
+		if errors.Is(err, ErrUnavailable) && answered.Load() && pause.For(limit, again) {
 			again = min(2*again, maxAgain)
 			continue
 		}
@@ -48,7 +49,8 @@ func ask(ctx context.Context, e Enricher, places []input.Place, answered *atomic
 			again = askAgain
 		}
 		if err == nil && cfg.Wait && len(pending) > 0 {
-			err = sleep(limit, askAgain-time.Since(sent))
+			pause.For(limit, askAgain-time.Since(sent))
+			err = context.Cause(limit)
 		}
 		switch {
 		case err != nil && ctx.Err() == nil && limit.Err() != nil && !errors.Is(err, ErrUnavailable):
@@ -134,15 +136,4 @@ func timedOut(rows []output.Row, pending []int) []output.Row {
 		rows[at].Reason = reasonTimeout
 	}
 	return rows
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

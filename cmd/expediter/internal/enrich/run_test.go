@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -112,10 +113,10 @@ func TestRunKeepsTheOrder(t *testing.T) {
 			mu.Lock()
 			under++
 			most = max(most, under)
-			pause := time.Duration(random.IntN(1000)) * time.Millisecond
+			wait := time.Duration(random.IntN(1000)) * time.Millisecond
 			mu.Unlock()
-			if err := sleep(ctx, pause); err != nil {
-				return Answer{}, err
+			if !pause.For(ctx, wait) {
+				return Answer{}, context.Cause(ctx)
 			}
 			mu.Lock()
 			under--
@@ -251,14 +252,16 @@ func TestRunErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			summary, err := Run(t.Context(), tc.enricher, tc.places, tc.out, Config{BatchSize: 2, Concurrency: 2})
-			check.Is(t, err, tc.want)
-			if len(tc.out.rows) != tc.rows && tc.rows >= 0 {
-				t.Errorf("%d rows were written, want %d", len(tc.out.rows), tc.rows)
-			}
-			if tc.out.err == nil && summary.Found != len(tc.out.rows) {
-				t.Errorf("the summary %+v does not count the %d rows", summary, len(tc.out.rows))
-			}
+			synctest.Test(t, func(t *testing.T) { // an enricher that is unavailable is asked again for two minutes
+				summary, err := Run(t.Context(), tc.enricher, tc.places, tc.out, Config{BatchSize: 2, Concurrency: 2})
+				check.Is(t, err, tc.want)
+				if len(tc.out.rows) != tc.rows && tc.rows >= 0 {
+					t.Errorf("%d rows were written, want %d", len(tc.out.rows), tc.rows)
+				}
+				if tc.out.err == nil && summary.Found != len(tc.out.rows) {
+					t.Errorf("the summary %+v does not count the %d rows", summary, len(tc.out.rows))
+				}
+			})
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/importer"
 )
 
@@ -36,7 +37,7 @@ var (
 // no importer answers for Patience. The error wraps ErrNotFound when there is no such job.
 func (c *Client) Follow(ctx context.Context, id string, told func(importer.Job) error) error {
 	f := follower{Client: c, id: id, told: told, heard: time.Now()}
-	pause, patience := cmp.Or(c.Pause, defaultPause), cmp.Or(c.Patience, defaultPatience)
+	patience := cmp.Or(c.Patience, defaultPatience)
 	for {
 		err := f.stream(ctx)
 		switch {
@@ -49,12 +50,7 @@ func (c *Client) Follow(ctx context.Context, id string, told func(importer.Job) 
 		case time.Since(f.heard) > patience:
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		pause.For(ctx, cmp.Or(c.Pause, defaultPause))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -41,17 +42,11 @@ func (t Tally) Open() int {
 // asks again about a page until all of it has ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
 // the rows that were seen as they were then. An event that was refused has none, and is an *UnplannedError.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
-	pause := firstPause
-	again := func() error {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		pause = min(2*pause, lastPause)
-		select {
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return ErrNotEnded
-		}
+	wait := firstPause
+	again := func() bool {
+		waited := wait
+		wait = min(2*wait, lastPause)
+		return pause.For(ctx, waited)
 	}
 	for {
 		e, err := c.Event(ctx, eventID)
@@ -64,7 +59,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		if err == nil && e.State == stateRefused {
 			return &UnplannedError{EventID: eventID, Reason: e.Reason}
 		}
-		if again() != nil {
+		if !again() {
 			return fmt.Errorf("%w: %q is not planned; see expediter dead list --job-stream EVENTS", ErrNotEnded, eventID)
 		}
 	}
@@ -76,12 +71,12 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		}
 		if err == nil && of.Open() == 0 {
 			tally.add(of)
-			if q.Cursor, pause = page.Next, firstPause; q.Cursor == "" {
+			if q.Cursor, wait = page.Next, firstPause; q.Cursor == "" {
 				return nil
 			}
 			continue
 		}
-		if again() != nil {
+		if !again() {
 			tally.add(of)
 			return fmt.Errorf("%w: rows of %q are under way", ErrNotEnded, eventID)
 		}

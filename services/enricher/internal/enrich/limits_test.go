@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -43,7 +44,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.under--
 		c.mu.Unlock()
 	}()
-	if !pause(r.Context(), c.slow) {
+	if !pause.For(r.Context(), c.slow) {
 		return nil, r.Context().Err()
 	}
 	return c.next.RoundTrip(r)

@@ -78,18 +78,6 @@ func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (s
 	return receipt.Sequence, nil
 }
 
-// pause waits, and reports whether ctx is still there after it.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // jobMessage returns the headers and the body of a job: a CloudEvent in binary mode.
 func jobMessage(job contracts.EnrichJob, claimID string) (nats.Header, []byte, error) {
 	body, err := contracts.Encode(job)

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -253,12 +254,12 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 			return states
 		}
 		if resp.Skipped != "" {
-			pause(t.Context(), wait)
+			pause.For(t.Context(), wait)
 			continue
 		}
 		told, err := i.hear(t.Context(), id)
 		if errors.Is(err, ErrUnknownRequest) || errors.Is(err, kvlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-			pause(t.Context(), wait)
+			pause.For(t.Context(), wait)
 			continue
 		}
 		if err != nil {

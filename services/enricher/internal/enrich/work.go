@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -133,7 +134,7 @@ func unusable(err error) bool {
 func (s *Service) store(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	for {
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
-		if !errors.Is(err, kvlock.ErrUnavailable) || !pause(ctx, storeSnooze) {
+		if !errors.Is(err, kvlock.ErrUnavailable) || !pause.For(ctx, storeSnooze) {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 const (
@@ -40,11 +42,11 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	if err != nil || !found {
 		return fmt.Errorf("%.64q is no policy: want repetitions and the first pause, such as 3,500ms", text)
 	}
-	pause, err := time.ParseDuration(strings.TrimSpace(base))
+	first, err := time.ParseDuration(strings.TrimSpace(base))
 	if err != nil {
 		return fmt.Errorf("%.64q is no policy: %w", text, err)
 	}
-	*p = Policy{Base: pause, Retries: n}
+	*p = Policy{Base: first, Retries: n}
 	return p.Validate()
 }
 
@@ -92,13 +94,9 @@ func (p Policy) Do(
 		if !verdict.Again || attempt == p.Retries || verdict.After > MaxAfter {
 			return err
 		}
-		pause := max(p.Pause(attempt), verdict.After)
-		onRetry(attempt+1, pause, err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		wait := max(p.Pause(attempt), verdict.After)
+		onRetry(attempt+1, wait, err)
+		if !pause.For(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}

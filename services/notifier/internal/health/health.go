@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -110,18 +111,12 @@ func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, er
 
 // Run reads what other processes write, until ctx ends, as Open does.
 func (s *Store) Run(ctx context.Context) error {
-	ticker := time.NewTicker(s.cfg.Every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
+	pause.Every(ctx, s.cfg.Every, func(ctx context.Context) {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Logger.WarnContext(ctx, "notifier: the health of endpoints is not up to date", "error", err)
 		}
-	}
+	})
+	return nil
 }
 
 // read reads the records of all endpoints. It costs the server time in proportion to those, not to what else is in the bucket.
