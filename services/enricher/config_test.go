@@ -32,29 +32,6 @@ func TestFromEnvironment(t *testing.T) {
 	check.Equal(t, want, cfg, cmpopts.IgnoreUnexported(service.BaseConfig{}))
 }
 
-// TestFromEnvironmentReportsEverything at once, by the names of the variables.
-func TestFromEnvironmentReportsEverything(t *testing.T) {
-	t.Parallel()
-	err := service.Read(name, map[string]string{
-		"ENRICHER_ACK_WAIT": "3x", "ENRICHER_CONCURRENCY": "many", "ENABLE_WOLT_ENRICHMENT": "perhaps",
-		"ENRICHER_WORKRES": "1", "ENRICHER_FOUND_TLL": "1h", "OTHER": "x",
-	}, io.Discard, &Config{})
-	if err == nil {
-		t.Fatal("nothing is reported")
-	}
-	for _, want := range []string{
-		`ENRICHER_ACK_WAIT is "3x"`, `ENRICHER_CONCURRENCY is "many"`, `ENABLE_WOLT_ENRICHMENT is "perhaps"`, "unknown environment variable ENRICHER_FOUND_TLL",
-		"unknown environment variable ENRICHER_WORKRES",
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q:\n%v", want, err)
-		}
-	}
-	if strings.Contains(err.Error(), "OTHER") {
-		t.Errorf("the error names another program's variable:\n%v", err)
-	}
-}
-
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	cfg := Config{}.withDefaults()

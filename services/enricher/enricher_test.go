@@ -139,19 +139,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunReportsWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	cfg := config()
-	cfg.NATSURL = "nats://127.0.0.1:1"
-	if err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "NATS_URL") {
-		t.Errorf("no server is %v, want what to set", err)
-	}
-	cfg.NATSNkey = "nowhere.nk"
-	if err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "NATS_NKEY") {
-		t.Errorf("no key is %v, want what to set", err)
-	}
-}
-
 // TestMissingAssets names what an administrator has to make.
 func TestMissingAssets(t *testing.T) {
 	t.Parallel()

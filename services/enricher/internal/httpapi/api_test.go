@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -192,34 +191,6 @@ func TestWaitParameter(t *testing.T) {
 	}
 	if header.Get("Link") != "" || header.Get("Content-Type") != "application/json" {
 		t.Errorf("header is %v", header)
-	}
-}
-
-func TestProbes(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t)
-	good := start(t, srv, options{ready: map[string]error{"nats": nil, "store": nil}})
-	bad := start(t, srv, options{ready: map[string]error{"nats": errors.New("is away"), "store": nil}})
-	for _, c := range []struct {
-		i      *instance
-		path   string
-		status int
-		body   string
-	}{
-		{good, "/livez", 200, "ok\n"},
-		{bad, "/livez", 200, "ok\n"},
-		{good, "/readyz", 200, "ok\n"},
-		{good, "/readyz?verbose", 200, "[+]nats ok\n[+]store ok\n"},
-		{bad, "/readyz", 503, "[-]nats failed: is away\n[+]store ok\n"},
-		{good, "/version", 200, "1.2.3\n"},
-	} {
-		status, _, data := c.i.do(t, http.MethodGet, c.path, "", nil)
-		if status != c.status || string(data) != c.body {
-			t.Errorf("%s is %d %q, want %d %q", c.path, status, data, c.status, c.body)
-		}
-	}
-	if status, _, _ := good.do(t, http.MethodGet, "/v1/enrich", "", nil); status != http.StatusMethodNotAllowed {
-		t.Errorf("GET /v1/enrich is %d", status)
 	}
 }
 

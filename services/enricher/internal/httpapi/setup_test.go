@@ -66,7 +66,6 @@ type options struct {
 
 	heartbeat time.Duration
 	origins   []string
-	ready     map[string]error
 	works     bool
 }
 
@@ -87,7 +86,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Logger: o.Logger, Name: "enricher", Ready: func() map[string]error { return o.ready }, Errors: enrich.Problem,
+		Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
 		Origins: o.origins, Version: "1.2.3",
 	})
 	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Router: router, Service: enricher})

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -250,53 +248,6 @@ func TestOrigins(t *testing.T) {
 			conn.CloseNow()
 		}
 	}
-}
-
-// TestTalkingClient: a client has nothing to say on this WebSocket.
-func TestTalkingClient(t *testing.T) {
-	t.Parallel()
-	i, _ := begin(t, options{})
-	conn, _, err := dial(t, i, "", nil)
-	check.OK(t, err)
-	defer conn.CloseNow()
-	check.OK(t, conn.Write(t.Context(), websocket.MessageText, []byte("hello")))
-	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
-		t.Errorf("it ends with %v, want a policy violation", err)
-	}
-}
-
-// TestShutdownEndsStreams: open streams end when the base context does; WebSockets with a word of farewell.
-func TestShutdownEndsStreams(t *testing.T) {
-	t.Parallel()
-	p := far{let: make(chan struct{})}
-	i := start(t, natstest.Server(t), options{Config: enrich.Config{Providers: []provider.Provider{p}}})
-	base, end := context.WithCancel(t.Context())
-	server := httptest.NewUnstartedServer(i.Config.Handler)
-	server.Config.BaseContext = func(net.Listener) context.Context { return base }
-	server.Config.RegisterOnShutdown(end)
-	server.Start()
-	defer server.Close()
-	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{one}})
-	shut := &instance{Server: server}
-	resp := open(t, shut, "")
-	polite, _, err := dial(t, shut, "", nil)
-	check.OK(t, err)
-	deaf, _, err := dial(t, shut, "", nil) // does not answer
-	check.OK(t, err)
-	defer deaf.CloseNow()
-	farewell := make(chan error, 1)
-	go func() {
-		_, _, err := polite.Read(t.Context())
-		farewell <- err
-	}()
-	check.Is(t, server.Config.Shutdown(t.Context()), nil)
-	if list := read(t, resp); len(list) != 1 {
-		t.Errorf("the stream had %q", kinds(list))
-	}
-	if err := <-farewell; websocket.CloseStatus(err) != websocket.StatusGoingAway {
-		t.Errorf("the WebSocket ends with %v, want that the service goes away", err)
-	}
-	i.router.Wait()
 }
 
 // TestSlowReader: a client that does not read holds up nobody but itself.
