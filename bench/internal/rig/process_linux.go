@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // clockTick is the unit of processor times in /proc: the same on every architecture that Go runs on.
@@ -32,24 +34,19 @@ func processorTime(pid int) (sum time.Duration) {
 
 // ownTime is what a process has spent, and those of its children that have ended.
 func ownTime(pid int) time.Duration {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name may have spaces
-	if len(fields) < 15 {
-		return 0
-	}
-	var ticks int64
-	for _, field := range fields[11:15] { // utime, stime, cutime and cstime, counted from the state
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0
-		}
-		ticks += n
-	}
+	s := statOf(pid)
+	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime //nolint:gosec // a process does not live that long
 	return time.Duration(ticks) * clockTick
+}
+
+// statOf is empty for a process that is gone.
+func statOf(pid int) procfs.ProcStat {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}
+	}
+	s, _ := p.Stat() //nolint:errcheck // it is gone
+	return s
 }
 
 // resetPeak makes the peak of a process what it has now.
@@ -59,32 +56,13 @@ func resetPeak(pid int) {
 
 // peakBytes is the most memory that a process had in RAM.
 func peakBytes(pid int) int64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(data)) {
-		var kilobytes int64
-		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kilobytes); n == 1 { //nolint:errcheck // it is another line
-			return kilobytes << 10
-		}
-	}
-	return 0
+	s, _ := p.NewStatus() //nolint:errcheck // it is gone
+	return int64(s.VmHWM) //nolint:gosec // no machine has as much
 }
 
 // ResidentBytes is the memory of a process that is in RAM.
-func ResidentBytes(pid int) int64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(data))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
-}
+func ResidentBytes(pid int) int64 { return int64(statOf(pid).ResidentMemory()) }
