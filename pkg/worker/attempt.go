@@ -137,6 +137,7 @@ func (w *Worker) attempt(d *delivery) error {
 
 	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
+	w.deliveries.cancellable(d, cancel)
 	if d.turn != nil {
 		if err := w.awaitOrder(d); err != nil {
 			return err
@@ -147,8 +148,8 @@ func (w *Worker) attempt(d *delivery) error {
 	if err != nil {
 		return err
 	}
-	if _, unique := keepOf(d.msg.Header); unique {
-		d.cancel = cancel
+	if errors.Is(context.Cause(ctx), ErrCancelled) { // while it waited
+		return ErrCancelled
 	}
 	w.deliveries.losable(d, cancel)
 	if w.mayBeOthers(d) {

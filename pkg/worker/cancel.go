@@ -37,28 +37,42 @@ var ErrCancelled = errors.New("worker: job cancelled by a client")
 // does not notice the cancellation. The status of a running job is that of a queued one, unless Replace inserted it. A key
 // without a live job is no error: see Status.State.
 //
-// Only unique jobs can be cancelled. Three round trips; more within 300 ms of the time of a schedule, because Cancel waits
-// until it has fired.
+// Only unique jobs have a key; [Client.CancelJob] cancels others. Three round trips; more within 300 ms of the time of a schedule,
+// because Cancel waits until it has fired.
 func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
 		return Status{}, fmt.Errorf("worker: cancel: %w", err)
 	}
+	return c.cancelKey(ctx, k, "")
+}
+
+// cancelKey cancels the job of a key, if it has the given ID or that is "".
+func (c *Client) cancelKey(ctx context.Context, k key.Key, id string) (s Status, err error) {
+	err = c.repeat(ctx, func(ctx context.Context) error {
+		s, err = c.cancel(ctx, k, id)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("worker: cancel %q: %w", k.Job(), err)
+	}
+	return s, err
+}
+
+// repeat calls try until it succeeds, or fails with an error that does not pass.
+func (c *Client) repeat(ctx context.Context, try func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer stop()
 	for pause := firstPause; ; pause = min(2*pause, lastWait) {
-		s, err := c.cancel(ctx, k)
-		if err == nil {
-			return s, nil
-		}
-		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
-			return s, fmt.Errorf("worker: cancel %q: %w", k.Job(), err)
+		err := try(ctx)
+		if err == nil || !isPassing(err) || !backoff.Sleep(ctx, pause) {
+			return err
 		}
 	}
 }
 
 // cancel tries once, and returns errBusy when it has to look again.
-func (c *Client) cancel(ctx context.Context, k key.Key) (Status, error) {
+func (c *Client) cancel(ctx context.Context, k key.Key, id string) (Status, error) {
 	msg, found, err := c.last(ctx, k.Any())
 	if err != nil || !found {
 		return Status{State: StateFree, Subject: k.Job()}, err
@@ -67,6 +81,8 @@ func (c *Client) cancel(ctx context.Context, k key.Key) (Status, error) {
 	switch {
 	case err != nil:
 		return s, err
+	case id != "" && s.ID != id:
+		return Status{State: StateFree, Subject: k.Job()}, nil
 	case s.State == StateScheduled && time.Until(s.Due) < nearDue:
 		return s, errBusy // were it firing, its job could come after the removal
 	case s.State == StateScheduled:

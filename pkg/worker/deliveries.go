@@ -24,12 +24,13 @@ const (
 // delivery is one message held by this worker, from its arrival to its settlement. The second group of fields may change
 // while the handler runs, and is guarded by deliveries.mu.
 type delivery struct {
-	back        time.Duration           // of an ordered job that has to go back, guarded by order.mu
-	cancel      context.CancelCauseFunc // of a unique job
-	chain       int                     // number of the chain in which it came
-	created     int64                   // when its consumer was made, as far as known, in Unix nanoseconds
-	deadline    time.Time               // of the handler, zero for none
-	first       int                     // delivery count on arrival
+	back        time.Duration // of an ordered job that has to go back, guarded by order.mu
+	cancel      context.CancelCauseFunc
+	cancelled   bool      // seen at a heartbeat
+	chain       int       // number of the chain in which it came
+	created     int64     // when its consumer was made, as far as known, in Unix nanoseconds
+	deadline    time.Time // of the handler, zero for none
+	first       int       // delivery count on arrival
 	hasSlot     bool
 	info        Info
 	journal     *journal.Journal        // of the job's steps; nil before the handler starts
@@ -39,8 +40,9 @@ type delivery struct {
 	msg         *nats.Msg
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
-	requests    *span.Span    // of the goroutine that settles it
-	runningMark uint64        // sequence of the mark that the job runs, 0 for none
+	requests    *span.Span // of the goroutine that settles it
+	runningMark uint64     // sequence of the mark that the job runs, 0 for none
+	result      atomic.Pointer[[]byte]
 	shown       atomic.Bool   // recorded as running
 	started     time.Time     // of the handler
 	turn        chan struct{} // of an ordered job: it may be the first of its subject now
@@ -172,6 +174,13 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 		d.deadline = now.Add(d.policy.Timeout)
 	}
 	return true
+}
+
+// cancellable has the context of a job end when the job is cancelled.
+func (t *deliveries) cancellable(d *delivery, cancel context.CancelCauseFunc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.cancel = cancel
 }
 
 // losable has the context of an ordered job end when another worker may have been given it.

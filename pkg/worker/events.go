@@ -101,7 +101,7 @@ const (
 	// EventDeadFailed (error): a dead letter could not be published, or Policy.OnDeadLetter failed; the job stays. Field "error".
 	EventDeadFailed = "worker.dead_letter_failed"
 
-	// EventJobCancelled (info): a running job was cancelled by a client; its context ends.
+	// EventJobCancelled (info): a job that runs or waits here was cancelled by a client; its context ends. Without "attempt".
 	EventJobCancelled = "worker.job_cancelled"
 
 	// EventJobCopied (info): a job that this worker has acknowledged was delivered once more. It is acknowledged again and not

@@ -34,7 +34,7 @@ func (r JobRef) String() string {
 
 // Job returns one job, from the stream, or from what is kept of its end: the record of a unique job for as long as Unique.Keep,
 // that of a cancelled one for a day, and the last dead letter of its subject. Its state is what [Client.Jobs] says. The error
-// wraps [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to seven for one that is not.
+// wraps [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
 func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
@@ -43,7 +43,7 @@ func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
 		return StoredJob{}, err
 	}
 	defer l.close()
-	for _, look := range []func(context.Context, JobRef) (StoredJob, bool, error){l.bySequence, l.bySubject, l.byLetter} {
+	for _, look := range []func(context.Context, JobRef) (StoredJob, bool, error){l.bySequence, l.byCancellation, l.bySubject, l.byLetter} {
 		found, ok, err := look(ctx, ref)
 		if err != nil {
 			return StoredJob{}, fmt.Errorf("worker: job %s: %w", ref, err)

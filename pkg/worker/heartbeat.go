@@ -46,7 +46,7 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		defer close(looked)
 		for now := range looks {
 			w.lookAtConsumers(ctx)
-			w.checkRunning(now)
+			w.checkRunning(ctx, now)
 		}
 	}()
 	defer func() { close(looks); <-looked }()
@@ -67,20 +67,27 @@ func (w *Worker) heartbeat(ctx context.Context) {
 }
 
 // checkRunning records jobs that have run since the former heartbeat as running, and ends the contexts of those that have
-// been cancelled. It costs a read for each unique job that runs longer than from one heartbeat to the next.
-func (w *Worker) checkRunning(now time.Time) {
-	var running []*delivery
+// been cancelled. It costs a read for each unique job that runs longer than from one heartbeat to the next, and one for all others,
+// beside those that wait.
+func (w *Worker) checkRunning(ctx context.Context, now time.Time) {
+	var running, others []*delivery
 	w.deliveries.each(func(d *delivery) {
-		if d.running && now.Sub(d.started) >= w.cfg.AckWait/beatsPerAckWait {
+		long := d.running && now.Sub(d.started) >= w.cfg.AckWait/beatsPerAckWait
+		if long {
 			running = append(running, d)
+		}
+		if _, unique := keepOf(d.msg.Header); !unique && d.cancel != nil && (long || !d.running) {
+			others = append(others, d)
 		}
 	})
 	for _, d := range running {
 		w.showRunning(d)
-		if d.cancel != nil && w.isCancelled(d) {
-			w.log.Info(EventJobCancelled, d.attrs()...)
-			d.cancel(ErrCancelled)
+		if _, unique := keepOf(d.msg.Header); unique && w.isCancelled(d) {
+			w.cancelHandler(d)
 		}
+	}
+	if len(others) > 0 {
+		w.checkCancelled(ctx, others)
 	}
 }
 

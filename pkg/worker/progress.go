@@ -62,12 +62,9 @@ func (j *Job[T]) Progress(ctx context.Context, value any) error {
 	if !ok {
 		return nil
 	}
-	data, err := json.Marshal(value)
+	data, err := encodeBounded(value)
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
-	}
-	if len(data) > maxProgress {
-		return fmt.Errorf("worker: progress of %d bytes: use at most %d", len(data), maxProgress)
 	}
 	return r.worker.writeProgress(ctx, r.delivery, StateRunning, data)
 }

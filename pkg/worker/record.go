@@ -207,6 +207,9 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
 		msg.Header.Set(HeaderInsert, id)
 	}
+	if result := d.result.Load(); result != nil && state == StateDone {
+		msg.Data = *result
+	}
 	ack, refused := w.js.PublishMsg(ctx, msg)
 	switch {
 	case refused == nil && state == StateRunning:

@@ -48,6 +48,7 @@ type Worker struct {
 	// Of a run.
 	acks       *lastAcks
 	beats      beats // guarded by deliveries.mu
+	bucket     *kvrecord.Stream
 	contact    contact
 	contacting sync.WaitGroup
 	deliveries deliveries
@@ -122,7 +123,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("worker: %w", err)
 	}
 	defer records.Close()
-	w.uncounted = uncounted.New(records.Bucket(w.cfg.Bucket))
+	w.bucket = records.Bucket(w.cfg.Bucket)
+	w.uncounted = uncounted.New(w.bucket)
 
 	// Handlers must outlive ctx by the soft deadline, so their contexts are not its children.
 	var (

@@ -294,6 +294,7 @@ func TestLeastPrivilege(t *testing.T) {
 		"$JS.ACK.*.*.ENRICH_JOBS.>",                                        // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.ENRICH_JOBS",                               // a lost acknowledgement
 		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.ENRICH_JOBS.>", // an attempt that does not count
+		"$JS.API.DIRECT.GET.KV_jobs",      // a job that takes long
 		"$KV.jobs.progress.ENRICH_JOBS.>", // a job that takes long
 		"$KV.jobs.limits.>",               // a provider with limits
 	)

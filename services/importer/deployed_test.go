@@ -86,6 +86,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		"$JS.ACK.*.*.IMPORT_JOBS.>",                                   // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.IMPORT_JOBS",                          // a lost acknowledgement
 		"$KV.jobs.excused.IMPORT_JOBS.>",                              // an attempt that does not count
+		"$JS.API.DIRECT.GET.KV_jobs",                                  // a job that takes long
 		"$JS.API.STREAM.MSG.GET.KV_import-steps", "rp.import-steps.>", // a second attempt, and one that waits for a step of another
 		"$JS.API.DIRECT.GET.OBJ_import-steps", "$JS.API.STREAM.MSG.GET.OBJ_import-steps", // a second attempt reads what the first kept
 	)

@@ -92,6 +92,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		"$JS.ACK.*.*.EVENTS.notifier.>", "$JS.ACK.*.*.NOTIFICATIONS.>", // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.NOTIFICATIONS", "$JS.API.STREAM.MSG.GET.KV_directory", "$JS.API.STREAM.MSG.GET.KV_inbox", // a lost answer
 		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.EVENTS.>", // an attempt that does not count
+		"$JS.API.DIRECT.GET.KV_jobs",                                      // a job that takes long
 		"$KV.jobs.progress.EVENTS.>", "$KV.jobs.progress.NOTIFICATIONS.>", // a job that takes long
 		"$JS.API.STREAM.MSG.GET.EVENTS",                                // an event that another worker may have been given
 		"$JS.API.DIRECT.GET.EVENTS",                                    // an id that another event has

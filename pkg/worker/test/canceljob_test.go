@@ -1,0 +1,212 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// cancelJob cancels a job that must have been in a state.
+func cancelJob(t testing.TB, c *worker.Client, r worker.Receipt, want worker.State) {
+	t.Helper()
+	j, err := c.CancelJob(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
+	if err != nil || j.State != want {
+		t.Errorf("CancelJob of %s: %s, %v; want what was %s", r.Subject, j.State, err, want)
+	}
+}
+
+// TestJobWithoutAKeyIsCancelled cancels jobs that wait in each way that there is.
+func TestJobWithoutAKeyIsCancelled(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		outcomes, hook := settled(10)
+		run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+			switch job.Args.N {
+			case 0:
+				return nil
+			case 1:
+				return worker.Retry(time.Minute, errors.New("not yet"))
+			}
+			<-ctx.Done()
+			check.Is(t, context.Cause(ctx), worker.ErrCancelled)
+			return errors.New("interrupted")
+		})
+		retried := insert(t, c, worker.NewJob{Args: order{N: 1}, Subject: "jobs.mail"})
+		<-outcomes
+		runs := insert(t, c, worker.NewJob{Args: order{N: 2}, Subject: "jobs.mail"})
+		late := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.mail"})
+		kept := insert(t, c, worker.NewJob{Subject: "jobs.kept", Unique: &worker.Unique{Keep: time.Hour}})
+		<-outcomes
+		pass(2 * time.Second)
+
+		cancelJob(t, c, retried, worker.StateDelivered)
+		cancelJob(t, c, runs, worker.StateRunning)
+		cancelJob(t, c, late, worker.StateScheduled)
+		begun := time.Now()
+		if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || s.ID != runs.ID || time.Since(begun) > 5*time.Second/3 {
+			t.Errorf("%s %s after %s; want %s cancelled within 5/3 s", s.ID, s.Outcome, time.Since(begun), runs.ID)
+		}
+		pass(5 * time.Minute)
+		if len(outcomes) != 0 || len(b.letters(t)) != 0 || b.left(t) != 1 {
+			t.Errorf("%d more outcomes, %d letters, %d messages; want 0, 0, 1", len(outcomes), len(b.letters(t)), b.left(t))
+		}
+		for _, r := range []worker.Receipt{retried, runs} {
+			cancelJob(t, c, r, worker.StateCancelled)
+		}
+		cancelJob(t, c, kept, worker.StateDone)
+		pass(25 * time.Hour)
+		_, err := c.CancelJob(t.Context(), worker.JobRef{ID: runs.ID, Sequence: runs.Sequence, Subject: runs.Subject})
+		check.Is(t, err, worker.ErrNoJob)
+	})
+}
+
+// TestCancelledJobLeavesTheLine cancels the second of three ordered jobs, and one that waits for a limit.
+func TestCancelledJobLeavesTheLine(t *testing.T) {
+	for name, policy := range map[string]worker.Policy{
+		"ordered": {Ordered: true}, "limited": {Limits: []worker.Limit{{Name: "one", Concurrency: 1}}},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			outcomes, hook := settled(3)
+			run(t, b.js, b.config(t, hook), policy, func(_ context.Context, job *worker.Job[order]) error {
+				if job.Args.N == 2 {
+					t.Error("the cancelled job ran")
+				}
+				pass(time.Minute)
+				return nil
+			})
+			var receipts []worker.Receipt
+			for n := range 3 {
+				receipts = append(receipts, insert(t, c, worker.NewJob{Args: order{N: n + 1}, Subject: "jobs.a"}))
+				pass(time.Second)
+			}
+			cancelJob(t, c, receipts[1], worker.StateDelivered)
+			found := make(map[string]worker.Outcome)
+			for range 3 {
+				s := <-outcomes
+				found[s.ID] = s.Outcome
+			}
+			check.Equal(t, map[string]worker.Outcome{
+				receipts[0].ID: worker.OutcomeCompleted, receipts[1].ID: worker.OutcomeCancelled, receipts[2].ID: worker.OutcomeCompleted,
+			}, found)
+		})
+	}
+}
+
+// TestCancelSurvivesLossAndOldRecords cancels a job half, repeats that, and gives a stream that is made anew the same job.
+func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
+		pass(2 * time.Second)
+		check.OK(t, first.wait())
+		job := worker.NewJob{ID: "same", Subject: "jobs.a"}
+		r := insert(t, c, job)
+		dying := natstest.NewProxy(t, srv)
+		nc, js := natstest.Connect(t, srv, dying.Through(), nats.MaxReconnects(0))
+		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
+		if _, err := client(t, js).CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence}); err == nil {
+			t.Error("CancelJob succeeded without its last request")
+		}
+		nc.Close()
+		check.Same(t, "messages", b.left(t), 1)
+		cancelJob(t, c, r, worker.StateQueued)
+		check.Same(t, "messages", b.left(t), 0)
+
+		check.OK(t, b.js.DeleteStream(t.Context(), stream))
+		pass(time.Second)
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern))))
+		outcomes, hook := settled(1)
+		run(t, b.js, b.config(t, hook), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+			pass(time.Minute)
+			return ctx.Err()
+		})
+		if again := insert(t, c, job); again.Sequence != r.Sequence {
+			t.Fatalf("the new job is at %d, want %d", again.Sequence, r.Sequence)
+		}
+		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("the new job: %s, %v; want completed", s.Outcome, s.Err)
+		}
+	})
+}
+
+func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		r := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.a"})
+		pass(time.Minute - 200*time.Millisecond)
+		_, err := c.CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence})
+		check.Contains(t, err, "becomes due at this moment")
+	})
+}
+
+func TestResultIsKeptWithTheJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+			check.OK(t, job.SetResult(ctx, map[string]int{"attempt": job.Attempt}))
+			if err := job.SetResult(ctx, strings.Repeat("x", 65<<10)); err == nil {
+				t.Error("a result of 65 KiB was accepted")
+			}
+			pass(time.Minute)
+			switch {
+			case job.Args.N == 2:
+				return worker.Cancel(errors.New("no"))
+			case job.Attempt == 1:
+				return worker.Retry(time.Minute, errors.New("not yet"))
+			}
+			return nil
+		})
+		for name, test := range map[string]struct {
+			job    worker.NewJob
+			result string
+			err    error
+		}{
+			"kept":       {job: unique("kept", 1, time.Hour), result: `{"attempt":2}`},
+			"not kept":   {job: unique("gone", 1, 0), err: worker.ErrNoJob},
+			"not unique": {job: worker.NewJob{Args: order{N: 1}, Subject: "jobs.any"}, err: worker.ErrNoJob},
+			"dead":       {job: worker.NewJob{Args: order{N: 2}, Subject: "jobs.dead"}, err: worker.ErrDead},
+			"cancelled":  {job: worker.NewJob{Args: order{N: 1}, Subject: "jobs.stop"}, err: worker.ErrCancelled},
+		} {
+			begun := time.Now()
+			r := insert(t, c, test.job)
+			ref := worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject}
+			_, err := c.Result(t.Context(), ref)
+			check.Is(t, err, worker.ErrLive)
+			short, stop := context.WithTimeout(t.Context(), time.Second)
+			_, err = c.Await(short, ref)
+			check.Is(t, err, context.DeadlineExceeded)
+			stop()
+			if name == "cancelled" {
+				go func() {
+					pass(10 * time.Second)
+					cancelJob(t, c, r, worker.StateRunning)
+				}()
+			}
+			result, err := c.Await(t.Context(), ref)
+			if string(result) != test.result || fmt.Sprint(err) != "<nil>" == (test.err == nil) || !errors.Is(err, test.err) {
+				t.Errorf("%s: %s, %v; want %s, %v", name, result, err, test.result, test.err)
+			}
+			if took := time.Since(begun); name == "kept" && took > 3*time.Minute+50*time.Millisecond {
+				t.Errorf("Await took %s, want no more than the job's 3m", took)
+			}
+		}
+		pass(time.Minute) // the cancelled handler does not look
+	})
+	check.OK(t, new(worker.Job[order]).SetResult(t.Context(), 1))
+}
