@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
@@ -148,9 +149,9 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 
 // report writes the changes, a row for each stream and consumer and for each of their settings, and notes what was left.
 func (f *applyFlags) report(changes []contracts.Change) (err error) {
-	out := newRows(f.config.Stdout, f.format, table.Column{Name: "STREAM"}, table.Column{Name: "CONSUMER"}, table.Column{Name: "ACTION"},
-		table.Column{Name: "SETTING"}, table.Column{Name: "IS", Width: cells}, table.Column{Name: "DECLARED", Width: cells},
-		table.Column{Name: "DROPS", Width: cells})
+	out := output.NewRows(f.config.Stdout, output.Format(f.format),
+		table.Column{Name: "STREAM"}, table.Column{Name: "CONSUMER"}, table.Column{Name: "ACTION"}, table.Column{Name: "SETTING"},
+		table.Column{Name: "IS", Width: cells}, table.Column{Name: "DECLARED", Width: cells}, table.Column{Name: "DROPS", Width: cells})
 	refused, changed, larger := false, 0, 0
 	for _, c := range changes {
 		if c.Action == contracts.ActionCreate || c.Action == contracts.ActionUpdate {
@@ -166,7 +167,7 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 			return err
 		}
 	}
-	if err := out.close(); err != nil {
+	if err := out.Close(); err != nil {
 		return err
 	}
 	if f.options.DryRun && changed > 0 {
@@ -181,13 +182,13 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	return nil
 }
 
-func writeChange(out *rows, c contracts.Change) error {
+func writeChange(out *output.Rows, c contracts.Change) error {
 	action := string(c.Action)
 	if c.Err != nil {
 		action = "failed"
 	}
-	if out.table == nil || len(c.Differences) == 0 || c.Differences[0].Missing {
-		return out.write(c, c.Stream, c.Consumer, action)
+	if out.Format() != output.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
+		return out.Write(c, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {
 		did := action
@@ -197,7 +198,7 @@ func writeChange(out *rows, c contracts.Change) error {
 		case !d.Fixed:
 			did = string(contracts.ActionRefuse)
 		}
-		if err := out.write(c, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops); err != nil {
+		if err := out.Write(c, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
@@ -56,14 +57,15 @@ func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
 	if err != nil {
 		return err
 	}
-	out := newRows(f.config.Stdout, format, table.Column{Name: "TIME"}, table.Column{Name: "SOURCE"}, table.Column{Name: "ACTOR"},
-		table.Column{Name: "ACTION"}, table.Column{Name: "COUNT"}, table.Column{Name: "OUTCOME"}, table.Column{Name: "TARGET", Width: 2 * cells})
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "TIME"}, table.Column{Name: "SOURCE"}, table.Column{Name: "ACTOR"}, table.Column{Name: "ACTION"},
+		table.Column{Name: "COUNT"}, table.Column{Name: "OUTCOME"}, table.Column{Name: "TARGET", Width: 2 * cells})
 	for _, r := range records {
-		if err := out.write(r, stamp(r.At), r.Source, r.Actor, r.Action, strconv.Itoa(r.Count), string(r.Outcome), r.Target); err != nil {
+		if err := out.Write(r, stamp(r.At), r.Source, r.Actor, r.Action, strconv.Itoa(r.Count), string(r.Outcome), r.Target); err != nil {
 			return err
 		}
 	}
-	return out.close()
+	return out.Close()
 }
 
 // audited acts with a record in the account of the user, whose name the server tells. js may be of another account.

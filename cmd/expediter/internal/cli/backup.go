@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -94,8 +95,8 @@ func (f *backupFlags) run(
 		return err
 	}
 	defer stop()
-	out := newRows(f.config.Stdout, f.format, table.Column{Name: "STREAM"}, table.Column{Name: "MESSAGES"}, table.Column{Name: "CONSUMERS"},
-		table.Column{Name: "BYTES"})
+	out := output.NewRows(f.config.Stdout, output.Format(f.format),
+		table.Column{Name: "STREAM"}, table.Column{Name: "MESSAGES"}, table.Column{Name: "CONSUMERS"}, table.Column{Name: "BYTES"})
 	var messages uint64
 	var written error
 	failed := do(ctx, backup.Config{
@@ -103,7 +104,7 @@ func (f *backupFlags) run(
 	}, func(s backup.Stream) {
 		messages += s.Messages
 		s.Config, s.State = nil, nil
-		err := out.write(s, s.Name, strconv.FormatUint(s.Messages, 10), strconv.Itoa(s.Consumers), strconv.FormatInt(s.Bytes, 10))
+		err := out.Write(s, s.Name, strconv.FormatUint(s.Messages, 10), strconv.Itoa(s.Consumers), strconv.FormatInt(s.Bytes, 10))
 		written = errors.Join(written, err)
 	})
 	if failed != nil {
@@ -112,9 +113,9 @@ func (f *backupFlags) run(
 			failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
 		}
 	}
-	if err := errors.Join(failed, written, out.close()); err != nil {
+	if err := errors.Join(failed, written, out.Close()); err != nil {
 		return err
 	}
-	f.notef("%d messages of %d streams.\n", messages, out.n)
+	f.notef("%d messages of %d streams.\n", messages, out.Written())
 	return nil
 }

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -31,56 +30,6 @@ func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 func checkFormat(format string, formats ...string) error {
 	if !slices.Contains(formats, format) {
 		return &UsageError{Err: fmt.Errorf("--output %q: use one of %s", format, strings.Join(formats, ", "))}
-	}
-	return nil
-}
-
-// rows writes rows as they come, in one of deadFormats. Each row is a JSON value and the cells of a table.
-type rows struct {
-	format string
-	n      int
-	out    io.Writer
-	table  *table.Writer
-}
-
-func newRows(out io.Writer, format string, columns ...table.Column) *rows {
-	r := &rows{format: format, out: out}
-	if format == deadFormats[0] {
-		r.table = table.New(out, columns...)
-	}
-	return r
-}
-
-func (r *rows) write(value any, cells ...string) error {
-	r.n++
-	if r.table != nil {
-		return r.table.Write(cells...)
-	}
-	line, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	before, after := "", "\n"
-	if r.format == "json" {
-		before, after = ",\n", ""
-		if r.n == 1 {
-			before = "[\n"
-		}
-	}
-	_, err = fmt.Fprintf(r.out, "%s%s%s", before, line, after)
-	return wrapWrite(err)
-}
-
-func (r *rows) close() error {
-	switch {
-	case r.table != nil:
-		return r.table.Close()
-	case r.format == "json" && r.n == 0:
-		_, err := fmt.Fprintln(r.out, "[]")
-		return wrapWrite(err)
-	case r.format == "json":
-		_, err := fmt.Fprintln(r.out, "\n]")
-		return wrapWrite(err)
 	}
 	return nil
 }
@@ -161,11 +110,11 @@ func (f *deadFlags) list(ctx context.Context, flags filterFlags, format string, 
 		return err
 	}
 	defer stop()
-	out := newRows(f.config.Stdout, format,
+	out := output.NewRows(f.config.Stdout, output.Format(format),
 		table.Column{Name: "LETTER"}, table.Column{Name: "TIME"}, table.Column{Name: "KIND"}, table.Column{Name: "REASON"},
 		table.Column{Name: "JOB", Width: cells}, table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR"},
 	)
-	defer func() { err = errors.Join(err, out.close()) }()
+	defer func() { err = errors.Join(err, out.Close()) }()
 	for e, err := range store.List(ctx, filter, order) {
 		if err != nil {
 			return err
@@ -175,16 +124,16 @@ func (f *deadFlags) list(ctx context.Context, flags filterFlags, format string, 
 		if row.Problem != "" {
 			text = row.Problem
 		}
-		err = out.write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), row.Kind, row.Reason, row.ID, row.Subject,
+		err = out.Write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), row.Kind, row.Reason, row.ID, row.Subject,
 			firstLine(text))
 		if err != nil {
 			return err
 		}
-		if limit > 0 && out.n == limit {
+		if limit > 0 && out.Written() == limit {
 			break
 		}
 	}
-	if limit > 0 && out.n == limit {
+	if limit > 0 && out.Written() == limit {
 		f.notef("Only %d are shown; there may be more: see --limit.\n", limit)
 	}
 	return nil
@@ -266,12 +215,12 @@ func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string
 	if err != nil {
 		return err
 	}
-	out := newRows(f.config.Stdout, format,
+	out := output.NewRows(f.config.Stdout, output.Format(format),
 		table.Column{Name: "COUNT"}, table.Column{Name: "FIRST"}, table.Column{Name: "LAST"}, table.Column{Name: "REASON"},
 		table.Column{Name: "STREAM"}, table.Column{Name: "SUBJECTS", Width: cells}, table.Column{Name: "EXAMPLE"},
 		table.Column{Name: "SIGNATURE"},
 	)
-	defer func() { err = errors.Join(err, out.close()) }()
+	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, g := range overview.Groups {
 		row := groupRow{
 			Count: g.Count, FirstAt: g.FirstAt.UTC(), LastAt: g.LastAt.UTC(), Kind: string(g.Kind), Reason: string(g.Reason), JobStream: g.Stream,
@@ -281,7 +230,7 @@ func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string
 		if reason == "" {
 			reason = row.Kind
 		}
-		err := out.write(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), reason, g.Stream, g.Subjects,
+		err := out.Write(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), reason, g.Stream, g.Subjects,
 			strconv.FormatUint(g.Example, 10), g.Signature)
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -176,16 +177,17 @@ func (f *deadFlags) stranded(ctx context.Context, stream, format string) error {
 	if !found.Complete {
 		return fmt.Errorf("stream %s has too many subjects to be looked through", stream)
 	}
-	out := newRows(f.config.Stdout, format, table.Column{Name: "MESSAGES"}, table.Column{Name: "SUBJECT"}, table.Column{Name: "PASSED BY"})
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "MESSAGES"}, table.Column{Name: "SUBJECT"}, table.Column{Name: "PASSED BY"})
 	for _, s := range found.Subjects {
 		row := struct {
 			Messages uint64 `json:"messages"`
 			PassedBy string `json:"passed_by,omitempty"`
 			Subject  string `json:"subject"`
 		}{s.Messages, s.PassedBy, s.Subject}
-		if err := out.write(row, strconv.FormatUint(s.Messages, 10), s.Subject, s.PassedBy); err != nil {
+		if err := out.Write(row, strconv.FormatUint(s.Messages, 10), s.Subject, s.PassedBy); err != nil {
 			return err
 		}
 	}
-	return out.close()
+	return out.Close()
 }

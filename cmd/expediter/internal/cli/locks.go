@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -121,16 +122,17 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 			unread = append(unread, fmt.Errorf("lock %q: %w", lock.Name, err))
 		}
 	}
-	out := newRows(f.config.Stdout, format, table.Column{Name: "NAME"}, table.Column{Name: "HOLDER"}, table.Column{Name: "TOKEN"},
-		table.Column{Name: "SINCE"}, table.Column{Name: "EXPIRES"}, table.Column{Name: "WAITERS"}, table.Column{Name: "COMMAND", Width: cells})
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "NAME"}, table.Column{Name: "HOLDER"}, table.Column{Name: "TOKEN"}, table.Column{Name: "SINCE"},
+		table.Column{Name: "EXPIRES"}, table.Column{Name: "WAITERS"}, table.Column{Name: "COMMAND", Width: cells})
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		row := newLockRow(found[name])
-		if err := out.write(row, row.Name, row.Holder, row.Token, stamp(row.Since), stamp(row.ExpiresAt), strconv.Itoa(row.Waiters),
+		if err := out.Write(row, row.Name, row.Holder, row.Token, stamp(row.Since), stamp(row.ExpiresAt), strconv.Itoa(row.Waiters),
 			row.Metadata[metadataCommand]); err != nil {
 			return err
 		}
 	}
-	return errors.Join(append(unread, out.close())...)
+	return errors.Join(append(unread, out.Close())...)
 }
 
 func newLocksShow(f *lockerFlags) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -84,11 +85,11 @@ func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
 	if err != nil {
 		return adviseRecipes(err)
 	}
-	out := newRows(f.config.Stdout, f.format,
+	out := output.NewRows(f.config.Stdout, output.Format(f.format),
 		table.Column{Name: "RECIPE"}, table.Column{Name: "TIME"}, table.Column{Name: "TITLE", Width: cells}, table.Column{Name: "SOURCE"})
-	defer func() { err = errors.Join(err, out.close()) }()
+	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, r := range list {
-		if err := out.write(r, r.ID, stamp(r.CreatedAt), r.Title, sourceLabel(r.SourceRef)); err != nil {
+		if err := out.Write(r, r.ID, stamp(r.CreatedAt), r.Title, sourceLabel(r.SourceRef)); err != nil {
 			return err
 		}
 	}

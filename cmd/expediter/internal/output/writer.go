@@ -3,16 +3,15 @@
 package output
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/csv"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 )
 
-// Writer writes rows. Close ends the output but does not close what it writes to; without a Close the output is not
+// Writer writes the rows of places. Close ends the output but does not close what it writes to; without a Close the output is not
 // complete. A Writer is for one goroutine.
 type Writer interface {
 	// Close writes what is still held and the end of the format.
@@ -37,124 +36,61 @@ type Options struct {
 
 // New returns a writer to w, or ErrFormat.
 func New(w io.Writer, opts Options) (Writer, error) {
-	if opts.Format == "" {
-		opts.Format = FormatTable
-	}
-	format, err := ParseFormat(string(opts.Format))
+	format, err := ParseFormat(string(cmp.Or(opts.Format, FormatTable)))
 	if err != nil {
 		return nil, err
 	}
-	buffered := bufio.NewWriter(w)
-	switch format {
-	case FormatCSV:
-		return &csvWriter{rows: csv.NewWriter(buffered), buf: buffered}, nil
-	case FormatJSON:
-		return &jsonWriter{buf: buffered, array: true}, nil
-	case FormatJSONLines:
-		return &jsonWriter{buf: buffered}, nil
-	default:
-		return newTable(w, opts.Color), nil
+	return places{NewRows(w, format, columns(format, opts.Color)...)}, nil
+}
+
+// places writes rows of places.
+type places struct{ *Rows }
+
+// tableName is the most terminal cells that a name takes.
+const tableName = 40
+
+// columns are those of a table, for a person, or those of CSV. In a table the URL comes last: it is long, and a terminal that is
+// not wide enough breaks no other column.
+func columns(format Format, color bool) []table.Column {
+	if format == FormatCSV {
+		return []table.Column{
+			{Name: "placeId"},
+			{Name: "name"},
+			{Name: "status"},
+			{Name: "url"},
+			{Name: "score"},
+			{Name: "venueId"},
+			{Name: "venue"},
+			{Name: "reason"},
+		}
+	}
+	var colors map[string]string
+	if color {
+		colors = map[string]string{"FOUND": "\x1b[32m", "NOT_FOUND": "\x1b[33m", "PENDING": "\x1b[36m"}
+	}
+	return []table.Column{
+		{Name: "PLACE ID"},
+		{Name: "NAME", Width: tableName},
+		{Name: "STATUS", Colors: colors},
+		{Name: "REASON"},
+		{Name: "SCORE", Optional: true},
+		{Name: "VENUE", Width: tableName, Optional: true},
+		{Name: "URL"},
 	}
 }
 
-type csvWriter struct {
-	buf   *bufio.Writer
-	rows  *csv.Writer
-	wrote bool
-}
-
-func (w *csvWriter) header() error {
-	if w.wrote {
-		return nil
+// Write implements Writer.
+func (w places) Write(row Row) error {
+	score := ""
+	if row.Score != nil {
+		score = strconv.FormatFloat(*row.Score, 'f', 3, 64)
 	}
-	w.wrote = true
-	if err := w.rows.Write([]string{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"}); err != nil {
-		return fmt.Errorf("output: %w", err)
+	cells := []string{row.PlaceID, row.Name, row.Status, row.Reason, score, cmp.Or(row.Venue, row.VenueID), row.URL}
+	if w.Format() == FormatCSV {
+		cells = []string{row.PlaceID, row.Name, row.Status, row.URL, score, row.VenueID, row.Venue, row.Reason}
 	}
-	return nil
-}
-
-func (w *csvWriter) Write(row Row) error {
-	if err := w.header(); err != nil {
-		return err
-	}
-	cells := []string{row.PlaceID, row.Name, row.Status, row.URL, score(row.Score), row.VenueID, row.Venue, row.Reason}
-	if err := w.rows.Write(cells); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
-}
-
-func (w *csvWriter) Flush() error {
-	w.rows.Flush()
-	if err := w.rows.Error(); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return flush(w.buf)
-}
-
-func (w *csvWriter) Close() error {
-	if err := w.header(); err != nil {
-		return err
-	}
-	return w.Flush()
-}
-
-// jsonWriter writes an array, or lines.
-type jsonWriter struct {
-	array bool
-	buf   *bufio.Writer
-	wrote bool
-}
-
-func (w *jsonWriter) Write(row Row) error {
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false) // URLs and names stay readable
-	if err := enc.Encode(row.wire()); err != nil {
+	if err := w.Rows.Write(row.wire(), cells...); err != nil {
 		return fmt.Errorf("output: place %q: %w", row.PlaceID, err)
 	}
-	text := line.Bytes()
-	if w.array {
-		before := ",\n  "
-		if !w.wrote {
-			before = "[\n  "
-		}
-		w.wrote = true
-		text = append([]byte(before), bytes.TrimSuffix(text, []byte("\n"))...)
-	}
-	if _, err := w.buf.Write(text); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
 	return nil
-}
-
-func (w *jsonWriter) Flush() error { return flush(w.buf) }
-
-func (w *jsonWriter) Close() error {
-	end := ""
-	switch {
-	case w.array && w.wrote:
-		end = "\n]\n"
-	case w.array:
-		end = "[]\n"
-	}
-	if _, err := w.buf.WriteString(end); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return flush(w.buf)
-}
-
-func flush(buf *bufio.Writer) error {
-	if err := buf.Flush(); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
-}
-
-func score(value *float64) string {
-	if value == nil {
-		return ""
-	}
-	return strconv.FormatFloat(*value, 'f', 3, 64)
 }
