@@ -66,9 +66,9 @@ type far struct {
 	http    *httptest.Server
 	mail    string
 	pushKey string
-	public  string                      // of pushKey
-	read    func(to string, raw []byte) // takes the place of all checks of mail; nil is none
-	secret  string                      // of webhooks
+	public  string                            // of pushKey
+	read    func(to string, raw []byte) error // takes the place of all checks of mail; nil is none
+	secret  string                            // of webhooks
 	seed    uint64
 
 	mu      sync.Mutex
@@ -293,8 +293,7 @@ func (s *session) Data(r io.Reader) error {
 		return err
 	}
 	if s.read != nil {
-		s.read(s.to, raw)
-		return nil
+		return s.read(s.to, raw)
 	}
 	msg, err := mail.ReadMessage(strings.NewReader(string(raw)))
 	if err != nil {

@@ -39,7 +39,10 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 	}
 	letters := make(chan letter, 10)
 	far := newFar(t, 0)
-	far.read = func(to string, raw []byte) { letters <- letter{to, raw} }
+	far.read = func(to string, raw []byte) error {
+		letters <- letter{to, raw}
+		return nil
+	}
 	n := p.start(&pigeon{}, func(c *Config) {
 		c.Rules = writeRules(t, "{version: 1, events: {X: {ADMIN: {scope: all, channels: [email]}}}}")
 		c.ChannelConfig = ChannelConfig{

@@ -89,6 +89,9 @@ func (p *Page) convert(t thing) *recipe.Recipe {
 	if out.Servings == "" && len(t["recipeYield"]) > 0 {
 		unread = append(unread, "recipeYield")
 	}
+	if p.Author = cmp.Or(p.Author, p.resolve(t, "author", "creator", "publisher")); p.Author == "" && len(t["author"]) > 0 {
+		unread = append(unread, "author")
+	}
 	if len(unread) > 0 {
 		out.Warnings = append(out.Warnings, recipe.Warning{
 			Code: extract.WarnField, Text: "The page has fields that cannot be read, and were left out: " + strings.Join(unread, ", ") + ".",
@@ -96,7 +99,6 @@ func (p *Page) convert(t thing) *recipe.Recipe {
 	}
 	out.Title = cmp.Or(out.Title, p.Title)
 	out.Language = cmp.Or(out.Language, p.Language)
-	p.Author = cmp.Or(p.Author, p.resolve(t, "author", "creator", "publisher"))
 	return out
 }
 
