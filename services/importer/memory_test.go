@@ -14,6 +14,7 @@ import (
 	"image/gif"
 	"image/jpeg"
 	"image/png"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -48,7 +49,8 @@ var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	cfg.AllowHTTP, cfg.AllowNetworks, cfg.CreateAssets, cfg.Listen = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, true, "-"
+	cfg.AllowHTTP, cfg.AllowNetworks, cfg.CreateAssets, cfg.Listen = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, true, "127.0.0.1:0"
+	cfg.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil)) // which says where it listens
 	cfg.MaxBytes, cfg.TempDir, cfg.NATSURL = 4<<30, d.TempDir, d.URL
 	cfg.SourceAttempts, cfg.YouTube, cfg.YtDlp = 1, true, d.YtDlp
 	if d.Far != "" {
@@ -109,13 +111,16 @@ var worst = map[string]func() []byte{
 	"bomb.html":       func() []byte { return make([]byte, 256<<20) },
 	"bomb.json":       ld(`{"@type":"Recipe","recipeInstructions":`, `{"@type":"HowToSection","itemListElement":[`, `"x"`),
 	"noise.png":       func() []byte { return append(header(4400, 4500, 0), repeated("x", "")()[:7<<20]...) },
+	"flat.heic":       func() []byte { return photoOf("flat.heic") },
+	"large.heic":      func() []byte { return heicOf(60_000, 60_000) },
+	"noise.heic":      func() []byte { return append(heicOf(4400, 4500), repeated("x", "")()[:7<<20]...) },
 	"image.webp": func() []byte {
 		return repeated("x", "RIFF\xff\xff\x7f\x00WEBPVP8X\x0a\x00\x00\x00\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff")()[:7<<20]
 	},
 }
 
 // heaviest are those that are tried each time.
-var heaviest = []string{"attributes.html", "cmyk.jpg", "ids.vtt", "interlaced.png", "items.html", "objects.html", "words.vtt"}
+var heaviest = []string{"attributes.html", "cmyk.jpg", "flat.heic", "ids.vtt", "interlaced.png", "items.html", "objects.html", "words.vtt"}
 
 // repeated fills what is read of a source with a text.
 func repeated(text, head string) func() []byte {
@@ -253,7 +258,7 @@ func peak(t *testing.T, pid int) int64 {
 // An importer takes no more than its memory, whatever its sources, and what helps it, answer, eight at a time. No process dies,
 // and every job ends.
 //
-//	go test . -run MemoryIsBounded -args -long     eight of each source
+//	go test . -run MemoryIsBounded -args -long     eight of each source, and all forms
 func TestMemoryIsBounded(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("the memory of a process is looked up in /proc, which is missing")
@@ -274,23 +279,28 @@ func TestMemoryIsBounded(t *testing.T) {
 	for _, id := range videos {
 		addresses = append(addresses, "https://youtu.be/"+id)
 	}
+	copies := 1
+	if crash.Long() {
+		copies = 8
+	}
 	for name, test := range map[string]struct {
 		far       string
 		addresses []string
+		forms     bool
 	}{
-		"sources": {"", addresses},
-		"answers": {site.URL, []string{site.URL + "/COPY/good.vtt"}},
+		"sources": {"", addresses, false},
+		"answers": {site.URL, []string{site.URL + "/COPY/good.vtt"}, false},
+		"uploads": {"", nil, true},
 	} {
-		copies := 1
-		if crash.Long() {
-			copies = 8
-		}
 		t.Run(name, func(t *testing.T) {
 			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 			_, js := natstest.Connect(t, srv)
 			check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 4 << 30}), contracts.ApplyOptions{})))
 			process := bounded.Start(t, boundedDuty{Far: test.far, TempDir: t.TempDir(), URL: srv.URL(), YtDlp: program})
 			ids := map[string]bool{}
+			if test.forms {
+				ids = handIn(t, process, copies)
+			}
 			for n := range copies {
 				for i, address := range test.addresses {
 					id := fmt.Sprintf("%d-%d", i, n)

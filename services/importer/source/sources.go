@@ -24,12 +24,13 @@ const (
 )
 
 // version is raised when the same source would give other material than before.
-const version = "expediter/3"
+const version = "expediter/4"
 
 // Sources fetches from the network. It is safe for concurrent use and owns no goroutines between calls.
 type Sources struct {
 	client *fetch.Client
 	config Config
+	heic   *ocr.Converter // nil where heif-convert is missing
 	log    *slog.Logger
 	photos *ocr.Reader   // nil where tesseract is missing
 	videos *ytdlp.Client // nil when YouTube is left out

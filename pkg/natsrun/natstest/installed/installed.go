@@ -22,6 +22,7 @@ type Program struct {
 
 // The programs that tests of the workspace need. Add each to .ci/run too.
 var (
+	HEIF      = Program{name: "heif-convert", commands: []string{"heif-convert", "heif-enc"}}
 	Postgres  = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
 	Shell     = Program{name: "curl or openssl", commands: []string{"bash", "curl", "openssl"}}
 	Tesseract = Program{name: "tesseract", commands: []string{"tesseract"}}

@@ -272,8 +272,13 @@ func TestUnsupportedLanguagesAreNamed(t *testing.T) {
 
 func TestAPhotoWithoutText(t *testing.T) {
 	t.Parallel()
-	_, err := rules.New().Extract(t.Context(), extract.Input{Title: "x", Image: []byte("x"), ImageType: "image/heic"})
-	if !errors.Is(err, extract.ErrNoRecipe) || !strings.Contains(err.Error(), "no text was read from the photo (image/heic)") {
-		t.Error(err)
+	for kind, want := range map[string]string{
+		"image/png":  "no text was read from the photo (image/png): it has to be an upright JPEG",
+		"image/heic": "no text was read from the photo, which is HEIC: hand it in as JPEG, which an iPhone takes with Settings",
+	} {
+		_, err := rules.New().Extract(t.Context(), extract.Input{Title: "x", Image: []byte("x"), ImageType: kind})
+		if !errors.Is(err, extract.ErrNoRecipe) || !strings.Contains(err.Error(), want) {
+			t.Error(err)
+		}
 	}
 }

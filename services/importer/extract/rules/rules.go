@@ -86,6 +86,9 @@ func (r *reader) nothing() error {
 	err := fmt.Errorf("rules: %d ingredients and %d steps in %d sentences and %d lines of description: %w",
 		len(r.recipe.Ingredients), len(r.recipe.Steps), len(r.sentences), len(r.lines), extract.ErrNoRecipe)
 	switch {
+	case r.in.ImageType == "image/heic" && len(r.sentences)+len(r.lines) == 0:
+		return extract.Failed(false, err, "no text was read from the photo, which is HEIC: hand it in as JPEG, which an iPhone takes with "+
+			"Settings, Camera, Formats, Most Compatible")
 	case len(r.in.Image) > 0 && len(r.sentences)+len(r.lines) == 0:
 		return extract.Failed(false, err, "no text was read from the photo (%s): it has to be an upright JPEG, PNG, GIF or WebP, or a model "+
 			"has to see it", r.in.ImageType)

@@ -4,7 +4,6 @@ package ocr
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -97,35 +96,48 @@ func (r *Reader) check(ctx context.Context) error {
 
 // run runs the program in a folder with a photo, and returns what it prints.
 func (r *Reader) run(ctx context.Context, jobID string, photo []byte, args ...string) (text string, err error) {
-	folder, err := r.config.Folders.New(jobID)
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if err := folder.Remove(); err != nil {
-			r.config.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
-		}
-	}()
-	if err := os.WriteFile(filepath.Join(folder.Path, "photo"), photo, 0o600); err != nil {
-		return "", fmt.Errorf("source: write the photo: %w", err)
-	}
-	env := []string{
-		"HOME=" + folder.Path, "LANG=C.UTF-8", "OMP_THREAD_LIMIT=1", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"),
-		"TMPDIR=" + folder.Path,
-	}
+	env := []string{"OMP_THREAD_LIMIT=1"}
 	if data := os.Getenv("TESSDATA_PREFIX"); data != "" {
 		env = append(env, "TESSDATA_PREFIX="+data)
 	}
-	result, err := program.Run(ctx, program.Command{
-		Path: r.config.Path, Args: args, Dir: folder.Path, Env: env,
-		Timeout: r.config.Timeout, MaxStdout: maxText, MaxFile: maxText, MaxMemory: maxMemory,
+	err = r.config.inFolder(ctx, jobID, photo, program.Command{Args: args, Env: env, MaxFile: maxText}, func(_ *os.Root, out []byte) error {
+		text = strings.ToValidUTF8(string(out), "\ufffd")
+		return nil
 	})
+	return text, err
+}
+
+// inFolder runs a program in a folder with a photo, and hands over the folder and what the program has printed.
+func (c *Config) inFolder(
+	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(root *os.Root, out []byte) error,
+) error {
+	folder, err := c.Folders.New(jobID)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := folder.Remove(); err != nil {
+			c.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
+		}
+	}()
+	root, err := os.OpenRoot(folder.Path)
+	if err != nil {
+		return fmt.Errorf("source: open a temporary folder: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // it is only looked into
+	if err := root.WriteFile("photo", photo, 0o600); err != nil {
+		return fmt.Errorf("source: write the photo: %w", err)
+	}
+	cmd.Path, cmd.Dir, cmd.Timeout, cmd.MaxStdout, cmd.MaxMemory = c.Path, folder.Path, c.Timeout, maxText, maxMemory
+	cmd.Env = append(cmd.Env, "HOME="+folder.Path, "LANG=C.UTF-8", "PATH="+cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"),
+		"TMPDIR="+folder.Path)
+	result, err := program.Run(ctx, cmd)
 	switch {
 	case err != nil:
-		return "", err
+		return err
 	case result.ExitCode != 0:
-		return "", errors.New("tesseract says: " + strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
+		return fmt.Errorf("%s says: %s", filepath.Base(c.Path), strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
 	default:
-		return strings.ToValidUTF8(string(result.Stdout), "\ufffd"), nil
+		return done(root, result.Stdout)
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +121,32 @@ func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A photo that a telephone took lying on its side is upright as a JPEG, and read.
+func TestPhotosOfTelephonesAreUpright(t *testing.T) {
+	t.Parallel()
+	encoder := installed.HEIF.Find(t)[1]
+	r := reader(t)
+	c, err := NewConverter(r.config)
+	check.OK(t, err)
+	dir := t.TempDir()
+	for _, orientation := range []int{3, 6} {
+		from, to := filepath.Join(dir, fmt.Sprint(orientation, ".jpg")), filepath.Join(dir, fmt.Sprint(orientation, ".heic"))
+		check.OK(t, os.WriteFile(from, shoot(t, page(t), 0, 0, orientation, rand.New(rand.NewPCG(1, 1))), 0o600))
+		if out, err := exec.CommandContext(t.Context(), encoder, from, "-o", to).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		heic, err := os.ReadFile(to)
+		check.OK(t, err)
+		photo, err := c.JPEG(t.Context(), "job", heic)
+		check.OK(t, err)
+		got, err := r.Read(t.Context(), "job", photo)
+		check.OK(t, err)
+		if text := Title(got); text != title {
+			t.Errorf("orientation %d: title %q", orientation, text)
+		}
 	}
 }
 
