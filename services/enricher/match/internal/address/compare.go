@@ -71,14 +71,14 @@ func heard(a, b *Address, like float64) float64 {
 	if like >= alsoWorth {
 		return like
 	}
-	unwritten := a.Script.Abjad() || b.Script.Abjad()
-	whole := phonetic.Similarity(a.Row, b.Row, unwritten)
+	written := phonetic.VowelsOf(a.Script, b.Script)
+	whole := phonetic.Similarity(a.Row, b.Row, written)
 	short := min(a.Row.Weight, b.Row.Weight) < leastHeard
 	if whole >= soundsSame && !short {
 		return max(like, whole)
 	}
 	if like > 0 { // the words that agree say nothing about the others
-		whole = closest(a.Street, b.Street, unwritten)
+		whole = closest(a.Street, b.Street, written)
 	}
 	if like > otherLike || whole > soundsOther || short && whole > soundsOther/2 {
 		return -1
@@ -87,13 +87,13 @@ func heard(a, b *Address, like float64) float64 {
 }
 
 // closest returns how like in sound the words are that have no partner, at best.
-func closest(a, b []token.Token, unwritten bool) float64 {
+func closest(a, b []token.Token, written phonetic.Vowels) float64 {
 	al := token.Align(a, b)
 	best := 0.0
 	for i := range a {
 		for j := range b {
 			if al.PartnerA[i] < 0 && al.PartnerB[j] < 0 {
-				best = max(best, phonetic.Similarity(a[i].Row, b[j].Row, unwritten))
+				best = max(best, phonetic.Similarity(a[i].Row, b[j].Row, written))
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func same(a, b *City) bool {
 		return true
 	}
 	return a.script != b.script && min(a.row.Weight, b.row.Weight) > 1 &&
-		phonetic.Similarity(a.row, b.row, a.script.Abjad() || b.script.Abjad()) > 0.8
+		phonetic.Similarity(a.row, b.row, phonetic.VowelsOf(a.script, b.script)) > 0.8
 }
 
 // squeeze writes doubled letters once.

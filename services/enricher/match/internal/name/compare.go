@@ -100,6 +100,7 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 const (
 	joinedSpelling = 0.96
 	joinedSound    = 0.88
+	joinedShort    = 0.95 // with two consonants
 	joinedLetters  = 6
 	heard          = 4 // consonants that make a likeness in sound no accident
 	misheard       = 8 // consonants that agree make up for one that does not
@@ -109,18 +110,8 @@ const (
 func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	var rescued bool
 	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
-		unwritten := a.Script.Abjad() || b.Script.Abjad()
 		g.Cross = 1
-		g.Joined = max(phonetic.Similarity(a.Row, b.Row, unwritten), phonetic.Similarity(a.Whole, b.Whole, unwritten))
-		weight := heardOf(&a.Row, &b.Row, unwritten)
-		if g.Overlap > 0.9 { // common words that agree say something too
-			weight = (weight + heardOf(&a.Whole, &b.Whole, unwritten)) / 2
-		}
-		if alike := max(g.Joined, g.Containment); alike > 0.6 { // else nothing was heard, wrongly or not
-			weight *= 1 - misheard*max(0, 1-slack-alike)
-		}
-		g.Short = clamp(1 - weight/heard)
-		rescued = g.Joined >= joinedSound && weight >= 3
+		rescued = g.hear(a, b)
 	} else {
 		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
 		if a.telling && b.telling && slices.Equal(a.Joined, b.Joined) || nothingLeft && g.Overlap > 0.9 {
@@ -142,10 +133,31 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	}
 }
 
+// hear compares names in two scripts, and reports whether they sound so alike that it outweighs what their words say.
+func (g *Agreement) hear(a, b *Variant) (alike bool) {
+	written := phonetic.VowelsOf(a.Script, b.Script)
+	g.Joined = max(phonetic.Similarity(a.Row, b.Row, written), phonetic.Similarity(a.Whole, b.Whole, written))
+	weight := heardOf(&a.Row, &b.Row, written)
+	if a.opens() != b.opens() {
+		if s := phonetic.Similarity(a.Said, b.Said, written); s > g.Joined {
+			g.Joined, weight = s, heardOf(&a.Said, &b.Said, written)
+		}
+	}
+	if g.Overlap > 0.9 { // common words that agree say something too
+		weight = (weight + heardOf(&a.Whole, &b.Whole, written)) / 2
+	}
+	alike = g.Joined >= joinedShort && weight >= 2
+	if likeness := max(g.Joined, g.Containment); likeness > 0.6 { // else nothing was heard, wrongly or not
+		weight *= 1 - misheard*max(0, 1-slack-likeness)
+	}
+	g.Short = clamp(1 - weight/heard)
+	return alike || g.Joined >= joinedSound && weight >= 3
+}
+
 // heardOf is how much there is to hear in the shorter of two rows: its consonants, and vowels for half where they are written.
-func heardOf(a, b *phonetic.Row, unwritten bool) float64 {
+func heardOf(a, b *phonetic.Row, written phonetic.Vowels) float64 {
 	heard := float64(min(a.Weight, b.Weight))
-	if !unwritten {
+	if written == phonetic.AllVowels {
 		heard += float64(min(a.Vowels, b.Vowels)) / 2
 	}
 	return heard

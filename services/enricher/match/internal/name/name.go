@@ -29,8 +29,9 @@ type Variant struct {
 	// Joined is the telling words without spaces, and Row their sounds.
 	Joined []rune
 	Row    phonetic.Row
-	// Whole is the sounds of all words but the stop words.
+	// Whole is the sounds of all words but the stop words, and Said of all words where the first is one, else Row.
 	Whole   phonetic.Row
+	Said    phonetic.Row
 	total   float64 // of the weights
 	telling bool    // has a distinctive word
 }
@@ -155,11 +156,22 @@ func weigh(entries []entry, local []string) Variant {
 			info.Number = strings.TrimLeft(w.Text, "0")
 			concept = "#" + info.Number
 		}
-		v.Tokens = append(v.Tokens, token.New(w, concept))
+		t := token.New(w, concept)
+		if i > 0 && and(w) {
+			t.Row.Sounds[0] = t.Row.Sounds[0].Optional()
+			t.Row = phonetic.NewRow(t.Row.Sounds)
+		}
+		v.Tokens = append(v.Tokens, t)
 		v.Words = append(v.Words, info)
 	}
 	v.settle()
 	return v
+}
+
+// and reports whether a word may begin with the word for "and", which Hebrew and Arabic write on to it.
+func and(w text.Word) bool {
+	letter := map[text.Script]string{text.Hebrew: "ו", text.Arabic: "و"}[w.Script]
+	return letter != "" && strings.HasPrefix(w.Text, letter) && len(w.Text) > 3*len(letter)
 }
 
 // phrase reports whether two words are one in the tables: "ice cream", "coffee house".
@@ -213,9 +225,9 @@ func (v *Variant) join() {
 		return w.Kind <= lexicon.Food && !w.Qualifier && !w.Local && (w.Kind == lexicon.Distinctive || !v.telling)
 	}
 	var whole []phonetic.Sound
-	for i, t := range v.Tokens {
+	for i := range v.Tokens {
 		if v.spoken(i) {
-			whole = append(whole, t.Row.Sounds...)
+			whole = append(whole, v.sounds(i)...)
 		}
 	}
 	v.Whole = phonetic.NewRow(whole)
@@ -225,16 +237,44 @@ func (v *Variant) join() {
 			switch {
 			case rule(i):
 				v.Joined = append(v.Joined, t.Runes...)
-				sounds = append(sounds, t.Row.Sounds...)
+				sounds = append(sounds, v.sounds(i)...)
 			case len(sounds) > 0 && v.spoken(i) && v.Words[i].Kind == lexicon.Stop:
-				sounds = append(sounds, t.Row.Sounds...)
+				sounds = append(sounds, v.sounds(i)...)
 			}
 		}
 		if len(v.Joined) > 0 {
 			v.Row = phonetic.NewRow(sounds)
+			v.Said = v.said()
 			return
 		}
 	}
+}
+
+// said returns the sounds of all words where the first is a stop word: an article is written on to its word in one source and apart in
+// another ("Almarai"), and the Arabic one has the sound of the consonant behind it ("Annahar").
+func (v *Variant) said() phonetic.Row {
+	if !v.opens() {
+		return v.Row
+	}
+	var sounds []phonetic.Sound
+	for i := range v.Tokens {
+		sounds = append(sounds, v.sounds(i)...)
+	}
+	return phonetic.NewRow(sounds)
+}
+
+// opens reports whether the name begins with a stop word, such as an article.
+func (v *Variant) opens() bool { return v.Words[0].Kind == lexicon.Stop }
+
+// sounds returns those of a word within a name.
+func (v *Variant) sounds(i int) []phonetic.Sound {
+	sounds := slices.Clone(v.Tokens[i].Row.Sounds)
+	if v.Tokens[i].Script == text.Arabic && v.Tokens[i].Concept == article {
+		for j := range sounds {
+			sounds[j] = sounds[j].Optional()
+		}
+	}
+	return sounds
 }
 
 // spoken reports whether a word is part of the name when it is said as one word: any but a stop word, and an article

@@ -45,6 +45,11 @@ func TestSameName(t *testing.T) {
 		{"Shawarma Emil", "Shwarma Emile"},
 		{"Mc Donalds", "McDonald's"},
 		{"鼎泰豐", "鼎 泰 豐"},
+		{"المراعي", "Almarai"},
+		{"النهار", "Annahar"},
+		{"نور الدين", "Noureddine"},
+		{"لابوار", "La Poire"},
+		{"אורנה ואלה", "Orna and Ella"},
 	} {
 		g := compare(pair[0], pair[1])
 		if !g.Comparable || g.Containment < 0.84 || g.Conflict > 0.3 || g.Exact < 0.2 && g.Joined < 0.85 {

@@ -1,6 +1,10 @@
 package phonetic
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
 
 // The costs of an alignment. A consonant that has no partner costs one.
 const (
@@ -10,12 +14,15 @@ const (
 	costSilent     = 0.1
 	costVowel      = 0.25 // between scripts that write vowels
 	costUnwritten  = 0.03 // a vowel beside a script that does not
+	costSeldom     = 0.06 // one that it leaves out less often than others
 	costVowels     = 0.15 // one vowel for one that sounds much like it
 	costOther      = 0.4  // one vowel for any other
-	costMater      = 0.2  // a vowel sign of a script that leaves most vowels out
+	costMater      = 0.3  // a vowel sign of a script that leaves most vowels out
 	costRound      = 0.35 // that of o and u, which is seldom written where it is not said
+	costUnround    = 0.16 // an o or u beside a script that writes most of them, without a sign
 	costWrongMater = 0.25 // such a sign for a vowel that it does not stand for
 	costEdge       = 0.2  // more for a vowel at either end of a word, which every script writes
+	costEnd        = 0.35 // a vowel at the end of a word beside a script that writes few
 	costInitial    = 0.25 // more when the first sound differs
 )
 
@@ -62,7 +69,7 @@ var near = func() (table [32]Sound) {
 }()
 
 // mater reports whether a sound is that of a vowel sign that stands for some vowels, and not for others.
-func (s Sound) mater() bool { return s&silent != 0 && s&vowels != 0 && s&vowels != vowels }
+func (s Sound) mater() bool { return s&sign != 0 }
 
 // nearVowel returns the vowels that are heard or written for those of a sound.
 func nearVowel(s Sound) (out Sound) {
@@ -112,12 +119,12 @@ func NewRow(sounds []Sound) Row {
 
 // AtLeast returns Similarity when it is at least least, which is above zero, and zero otherwise. It is quicker, because
 // consonants without any partner decide most pairs.
-func AtLeast(a, b Row, unwritten bool, least float64) float64 {
+func AtLeast(a, b Row, written Vowels, least float64) float64 {
 	allowed := (1 - least) * max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
 	if float64(a.lonely(b.reach)) > allowed || float64(b.lonely(a.reach)) > allowed {
 		return 0
 	}
-	if s := Similarity(a, b, unwritten); s >= least {
+	if s := Similarity(a, b, written); s >= least {
 		return s
 	}
 	return 0
@@ -134,18 +141,42 @@ func (r *Row) lonely(reach Sound) int {
 	return n
 }
 
+// Vowels is how many vowels a pair of scripts writes.
+type Vowels uint8
+
+// What the scripts of a pair write.
+const (
+	// AllVowels are written by both.
+	AllVowels Vowels = iota
+	// RoundVowels, o and u, are written by the script that writes fewer, and of the others those at an end: Hebrew.
+	RoundVowels
+	// LongVowels are: Arabic.
+	LongVowels
+)
+
+// VowelsOf returns what two scripts write.
+func VowelsOf(a, b text.Script) Vowels {
+	switch {
+	case a == text.Arabic || b == text.Arabic:
+		return LongVowels
+	case a == text.Hebrew || b == text.Hebrew:
+		return RoundVowels
+	}
+	return AllVowels
+}
+
 // Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
-// Unwritten reports that at least one of the scripts leaves vowels out. It is symmetric and does not allocate.
-func Similarity(a, b Row, unwritten bool) float64 {
+// Written is what their scripts write. It is symmetric and does not allocate.
+func Similarity(a, b Row, written Vowels) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0
 	}
-	return similarity(a, b.Sounds, b.Weight, unwritten)
+	return similarity(a, b.Sounds, b.Weight, written)
 }
 
 // Compound returns how alike a word sounds to two words said as one when that is at least least, and zero otherwise. It
 // does not allocate.
-func Compound(a, b, c Row, unwritten bool, least float64) float64 {
+func Compound(a, b, c Row, written Vowels, least float64) float64 {
 	weight := b.Weight + c.Weight
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 || len(c.Sounds) == 0 || a.Weight-weight > 1 || weight-a.Weight > 1 {
 		return 0
@@ -158,25 +189,25 @@ func Compound(a, b, c Row, unwritten bool, least float64) float64 {
 	var joined [MaxSounds]Sound
 	n := copy(joined[:], b.Sounds)
 	n += copy(joined[n:], c.Sounds)
-	if s := similarity(a, joined[:n], weight, unwritten); s >= least {
+	if s := similarity(a, joined[:n], weight, written); s >= least {
 		return s
 	}
 	return 0
 }
 
-func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
+func similarity(a Row, b []Sound, weightB int, written Vowels) float64 {
 	var rows [2][MaxSounds + 1]float64
 	var gaps [MaxSounds]float64
 	last, row := &rows[0], &rows[1]
 	for j, s := range b {
-		gaps[j] = alone(s, unwritten, j == 0, j == len(b)-1)
+		gaps[j] = alone(s, written, j == 0, j == len(b)-1)
 		last[j+1] = last[j] + gaps[j]
 	}
 	for i, s := range a.Sounds {
-		gap := alone(s, unwritten, i == 0, i == len(a.Sounds)-1)
+		gap := alone(s, written, i == 0, i == len(a.Sounds)-1)
 		row[0] = last[0] + gap
 		for j, t := range b {
-			together := last[j] + pair(s, t, a.near[i], unwritten)
+			together := last[j] + pair(s, t, a.near[i], written)
 			if i == 0 && j == 0 && together > costVowels {
 				together += costInitial
 			}
@@ -189,18 +220,23 @@ func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
 	return max(0, 1-last[len(b)]/weight)
 }
 
-func vowelCost(unwritten bool) float64 {
-	if unwritten {
-		return costUnwritten
+// cost is that of a vowel that has no partner.
+func (v Vowels) cost() float64 {
+	if v == AllVowels {
+		return costVowel
 	}
-	return costVowel
+	return costUnwritten
+}
+
+// often returns vowels that are left out less often than others, though not always written: i in Hebrew, o and u in Arabic.
+func (v Vowels) often() Sound {
+	return [...]Sound{AllVowels: 0, RoundVowels: pI, LongVowels: pO | pU}[v]
 }
 
 // alone is the cost of a sound without a partner.
-func alone(s Sound, unwritten, first, last bool) float64 {
-	vowel := vowelCost(unwritten)
+func alone(s Sound, written Vowels, first, last bool) float64 {
 	switch {
-	case unwritten && s.mater():
+	case written != AllVowels && s.mater():
 		cost := costMater
 		if s&(pO|pU) != 0 {
 			cost = costRound
@@ -210,35 +246,60 @@ func alone(s Sound, unwritten, first, last bool) float64 {
 		}
 		return cost
 	case s&silent != 0:
-		return min(costSilent, vowel)
-	case s&vowels != 0 && (first || last && s&pE == 0):
-		return vowel + costEdge
-	case s&vowels != 0 && last: // an e that is often not said
-		return min(costSilent, vowel)
+		return min(costSilent, written.cost())
 	case s&vowels != 0:
-		return vowel
+		return loneVowel(s, written, first, last)
 	case s&^glides == 0:
 		return costGlide
 	}
 	return costConsonant
 }
 
+// loneVowel is the cost of a vowel without a partner.
+func loneVowel(s Sound, written Vowels, first, last bool) float64 {
+	vowel := written.cost()
+	switch {
+	case written != AllVowels && last && s&pE == 0:
+		return costEnd
+	case first || last && s&pE == 0:
+		return vowel + costEdge
+	case last: // an e that is often not said
+		return min(costSilent, vowel)
+	case written == RoundVowels && s.round():
+		return costUnround
+	case s&^written.often() == 0:
+		return costSeldom
+	}
+	return vowel
+}
+
+// round reports whether a sound is an o or u and nothing else.
+func (s Sound) round() bool { return s&(pO|pU) != 0 && s&^(pO|pU) == 0 }
+
 // pair is the cost of two sounds side by side.
-func pair(s, t, nearS Sound, unwritten bool) float64 {
+func pair(s, t, nearS Sound, written Vowels) float64 {
 	switch {
 	case s&t&phonemes != 0:
 		return 0
-	case unwritten && s&vowels != 0 && t&vowels != 0 && (s.mater() || t.mater()):
-		if (s|t)&silent != 0 && (s.mater() && s&(pO|pU) != 0 || t.mater() && t&(pO|pU) != 0) {
-			return costRound
-		}
-		return costWrongMater
-	case s&vowels != 0 && t&vowels != 0 && nearVowel(s)&t != 0:
-		return min(costVowels, vowelCost(unwritten))
 	case s&vowels != 0 && t&vowels != 0:
-		return costOther
+		return pairOfVowels(s, t, written)
 	case nearS&t != 0:
 		return costNear
 	}
 	return costConsonant * 1.2
+}
+
+// pairOfVowels is the cost of two vowels side by side that are not the same.
+func pairOfVowels(s, t Sound, written Vowels) float64 {
+	switch {
+	case written != AllVowels && (s.mater() || t.mater()):
+		sign := s.mater() && s&(pO|pU) != 0 || t.mater() && t&(pO|pU) != 0
+		if sign || (s|t)&pI != 0 && (s.round() || t.round()) { // an o or u would have a sign of its own
+			return costRound
+		}
+		return costWrongMater
+	case nearVowel(s)&t != 0:
+		return min(costVowels, written.cost())
+	}
+	return costOther
 }

@@ -36,19 +36,19 @@ func TestRowsOfRandomWords(t *testing.T) {
 	for range 20_000 {
 		a, wordA, scriptA := randomRow(r)
 		b, wordB, scriptB := randomRow(r)
-		unwritten := scriptA.Abjad() || scriptB.Abjad()
-		s := phonetic.Similarity(a, b, unwritten)
-		if s < 0 || s > 1 || s != phonetic.Similarity(b, a, unwritten) {
-			t.Fatalf("%s and %s: %v, and %v", wordA, wordB, s, phonetic.Similarity(b, a, unwritten))
+		written := phonetic.VowelsOf(scriptA, scriptB)
+		s := phonetic.Similarity(a, b, written)
+		if s < 0 || s > 1 || s != phonetic.Similarity(b, a, written) {
+			t.Fatalf("%s and %s: %v, and %v", wordA, wordB, s, phonetic.Similarity(b, a, written))
 		}
-		if self := phonetic.Similarity(a, a, unwritten); len(a.Sounds) > 0 && self != 1 {
+		if self := phonetic.Similarity(a, a, written); len(a.Sounds) > 0 && self != 1 {
 			t.Fatalf("%s is %v like itself", wordA, self)
 		}
-		if got := phonetic.AtLeast(a, b, unwritten, 0.7); got != 0 && got != s || got == 0 && s >= 0.7 {
+		if got := phonetic.AtLeast(a, b, written, 0.7); got != 0 && got != s || got == 0 && s >= 0.7 {
 			t.Fatalf("%s and %s: %v, at least 0.7 is %v", wordA, wordB, s, got)
 		}
 		c, _, _ := randomRow(r)
-		full, some := phonetic.Compound(a, b, c, unwritten, 0.01), phonetic.Compound(a, b, c, unwritten, 0.5)
+		full, some := phonetic.Compound(a, b, c, written, 0.01), phonetic.Compound(a, b, c, written, 0.5)
 		if full >= 0.5 && some != full || full < 0.5 && some != 0 {
 			t.Fatalf("%s and two words: %v, at least 0.5 is %v", wordA, full, some)
 		}
@@ -75,7 +75,7 @@ func TestCompound(t *testing.T) {
 		a, s := row(test.word)
 		b, _ := row(test.first)
 		c, _ := row(test.second)
-		got := phonetic.Compound(a, b, c, s.Abjad(), 0.78)
+		got := phonetic.Compound(a, b, c, phonetic.VowelsOf(s, s), 0.78)
 		if (got >= 0.78) != test.same || got != 0 && got < 0.78 {
 			t.Errorf("%s and %s %s: %v", test.word, test.first, test.second, got)
 		}

@@ -49,11 +49,15 @@ const (
 	pY
 	pW
 	silent
+	sign // a letter of a script that leaves vowels out, which stands for some vowels and not for others
 
 	vowels   = pA | pE | pI | pO | pU
 	glides   = pY | pW
 	phonemes = silent - 1
 )
+
+// Optional returns a sound that may be left out.
+func (s Sound) Optional() Sound { return s | silent }
 
 // MaxSounds bounds the length of a row.
 const MaxSounds = 48
@@ -70,9 +74,15 @@ func Of(raw string, script text.Script) []Sound {
 	for i := 0; i < len(in) && len(out) < MaxSounds; {
 		sounds, n := read(in, i)
 		for _, s := range sounds {
-			doubled := !script.Abjad() && len(out) > 0 && out[len(out)-1]&^silent == s&^silent
+			doubled := !script.Abjad() && len(out) > 0 && out[len(out)-1]&phonemes == s&phonemes
 			if s == 0 || doubled {
 				continue
+			}
+			if n > 1 && s&pY != 0 && s&silent != 0 && sounds[0]&(pA|pO|pU) != 0 { // ai, oy: every script writes it
+				s |= sign
+			}
+			if script.Abjad() && s&silent != 0 && s&vowels != 0 && s&vowels != vowels {
+				s |= sign
 			}
 			out = append(out, s)
 		}
@@ -115,10 +125,14 @@ func read(in []rune, i int) ([2]Sound, int) {
 		return s, 1
 	}
 	switch {
+	case carrier(r) && (strings.ContainsRune("ויايو", next) || !first && strings.ContainsRune("וי", in[i-1])):
+		return [2]Sound{vowels | silent}, 1
 	case first:
 		if s, ok := initial[r]; ok {
 			return s, 1
 		}
+	case last && strings.ContainsRune("הه", r) && strings.ContainsRune("יي", in[i-1]): // nothing behind a vowel, or that of another syllable
+		return [2]Sound{vowels | pH | silent}, 1
 	case last:
 		if s, ok := final[r]; ok {
 			return s, 1
@@ -126,6 +140,9 @@ func read(in []rune, i int) ([2]Sound, int) {
 	}
 	return letters[r], 1
 }
+
+// carrier reports whether a letter carries the vowel that is written behind it, and parts two vowels.
+func carrier(r rune) bool { return strings.ContainsRune("אעاع", r) }
 
 // english returns the sounds of a Latin letter that English and its neighbours read by what stands around it.
 func english(in []rune, i int, next rune) [2]Sound {
@@ -137,12 +154,23 @@ func english(in []rune, i int, next rune) [2]Sound {
 		return [2]Sound{pK | pTs | pS}
 	case r == 'g' && soft:
 		return [2]Sound{pG | pJ | pZh}
+	case r == 't' && next == 0 && i > 2 && (in[i-1] == 'e' || in[i-1] == 'o'): // buffet, depot
+		return [2]Sound{pT | silent}
+	case r == 'u' && next == 'r': // burger
+		return [2]Sound{pU | pE}
 	case r == 'u' && closed(in, i+1): // pub, subway
 		return [2]Sound{pU | pA}
-	case (r == 'i' || r == 'y') && open(in, i+1): // five, lime
-		return [2]Sound{pI | pA, pY | pI | silent}
+	case vowel(r) && open(in, i+1):
+		return long[r]
 	}
 	return [2]Sound{}
+}
+
+// long gives the sounds of vowels before a consonant and a last e that is not said.
+var long = map[rune][2]Sound{
+	'a': {pA | pE, pY | pI | silent}, // shake, cafe
+	'i': {pI | pA, pY | pI | silent}, // five, lime
+	'y': {pI | pA, pY | pI | silent},
 }
 
 // closed reports whether a consonant stands at i, and another one or the end behind it. Before some, English keeps the u.

@@ -16,13 +16,13 @@ var letters = map[rune][2]Sound{
 	'α': {pA}, 'β': {pV | pB}, 'γ': {pG | pGh | pY}, 'δ': {pD}, 'ε': {pE}, 'ζ': {pZ}, 'η': {pI | pE}, 'θ': {pT}, 'ι': {pI}, 'κ': {pK}, 'λ': {pL}, 'μ': {pM},
 	'ν': {pN}, 'ξ': {pK, pS}, 'ο': {pO}, 'π': {pP}, 'ρ': {pR}, 'σ': {pS | pZ}, 'τ': {pT}, 'υ': {pI | pU | pY}, 'φ': {pF}, 'χ': {pKh | pH}, 'ψ': {pP, pS}, 'ω': {pO},
 	// Hebrew.
-	'א': {vowels | silent}, 'ב': {pB | pV}, 'ג': {pG}, 'ד': {pD}, 'ה': {pH | silent}, 'ו': {pV | pW | pO | pU | silent}, 'ז': {pZ}, 'ח': {pKh | pH}, 'ט': {pT},
+	'א': {pA | pE | silent}, 'ב': {pB | pV}, 'ג': {pG}, 'ד': {pD}, 'ה': {pH}, 'ו': {pV | pW | pO | pU | silent}, 'ז': {pZ}, 'ח': {pKh | pH}, 'ט': {pT},
 	'י': {pY | pI | pE | silent}, 'כ': {pK | pKh}, 'ל': {pL}, 'מ': {pM}, 'נ': {pN}, 'ס': {pS}, 'ע': {vowels | silent}, 'פ': {pP | pF}, 'צ': {pTs}, 'ק': {pK},
 	'ר': {pR}, 'ש': {pSh | pS}, 'ת': {pT},
 	// Arabic, Persian, Urdu.
 	'ا': {pA | silent}, 'ب': {pB | pP}, 'پ': {pP}, 'ت': {pT}, 'ث': {pT | pS}, 'ج': {pJ | pG | pZh}, 'چ': {pCh | pJ | pG}, 'ح': {pH | pKh}, 'خ': {pKh | pK},
 	'د': {pD}, 'ذ': {pD | pZ}, 'ر': {pR}, 'ز': {pZ}, 'ژ': {pZh}, 'س': {pS}, 'ش': {pSh}, 'ص': {pS}, 'ض': {pD | pZ}, 'ط': {pT}, 'ظ': {pZ | pD}, 'ع': {vowels | silent},
-	'غ': {pG | pGh}, 'ف': {pF | pV}, 'ڤ': {pV}, 'ق': {pK | pG}, 'ك': {pK | pG}, 'گ': {pG}, 'ل': {pL}, 'م': {pM}, 'ن': {pN}, 'ه': {pH | silent},
+	'غ': {pG | pGh}, 'ف': {pF | pV}, 'ڤ': {pV}, 'ق': {pK | pG}, 'ك': {pK | pG}, 'گ': {pG}, 'ل': {pL}, 'م': {pM}, 'ن': {pN}, 'ه': {pH},
 	'و': {pV | pW | pO | pU | silent}, 'ي': {pY | pI | pE | silent}, 'ء': {silent | vowels},
 	// Georgian.
 	'ა': {pA}, 'ბ': {pB}, 'გ': {pG}, 'დ': {pD}, 'ე': {pE}, 'ვ': {pV | pW}, 'ზ': {pZ}, 'თ': {pT}, 'ი': {pI}, 'კ': {pK}, 'ლ': {pL}, 'მ': {pM}, 'ნ': {pN},
@@ -37,13 +37,13 @@ var letters = map[rune][2]Sound{
 
 // initial gives the sounds of letters that sound otherwise at the start of a word.
 var initial = map[rune][2]Sound{
-	'ا': {vowels | silent}, 'h': {pH}, 'x': {pZ | pK | pS | pSh, pS | silent},
+	'ا': {vowels}, 'א': {pA | pE | pO | sign}, 'ע': {pA | pE | pO | sign}, 'ع': {vowels}, 's': {pS}, 'z': {pZ | pTs}, 'h': {pH}, 'x': {pZ | pK | pS | pSh, pS | silent},
 	'ו': {pV | pW}, 'י': {pY | pJ | pI}, 'ה': {pH | silent}, 'ه': {pH}, 'و': {pW | pV | pO | pU}, 'ي': {pY | pI}, 'й': {pY | pI},
 }
 
 // final gives the sounds of letters that sound otherwise at the end of a word.
 var final = map[rune][2]Sound{
-	'ה': {pH | pA | pE | pO | silent}, 'ه': {pH | pA | pE | pT | silent}, 'ი': {pI | silent}, 'd': {pD | pT}, 'д': {pD | pT}, 'в': {pV | pF},
+	'ה': {pH | pA | pE | silent}, 'ه': {pH | pA | pE | silent}, 'ი': {pI | silent}, 'd': {pD | pT}, 'д': {pD | pT}, 'в': {pV | pF},
 }
 
 // digraphs gives the sounds of letters that are read together, the longest first. Letters that one language reads
@@ -59,6 +59,7 @@ var digraphs = map[string][2]Sound{
 	"ll":    {pL | pY},
 	"au":    {pA | pO, pU | pV | pF | silent},
 	"eu":    {pE | pO, pU | pV | pF | silent},
+	"ault":  {pO},
 	"eau":   {pO},
 	"ay":    {pA | pE, pY | pI | silent},
 	"ai":    {pA | pE, pY | pI | silent},
@@ -104,11 +105,12 @@ var digraphs = map[string][2]Sound{
 	"ת'":    {pT},
 	"ח'":    {pKh},
 	"וו":    {pW | pV},
-	"יי":    {pY | pI},
+	"יי":    {pY | pI | pE | silent},
 	"טש":    {pCh | pT, pSh | silent},
 	"דז'":   {pJ},
 	"קס":    {pK, pS},
-	"لل":    {pL, pL | silent}, // as in Allah
+	"لل":    {pL, pL | silent},     // as in Allah
+	"الله":  {vowels | silent, pL}, // said with the vowel before it: Abdullah
 	"تش":    {pCh},
 	"دج":    {pJ},
 	"كس":    {pK, pS},

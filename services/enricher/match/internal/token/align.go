@@ -79,14 +79,15 @@ func compound(a, b, c *Token) float64 {
 	if !a.Script.Sounded() || !b.Script.Sounded() || b.Script != c.Script || a.Row.Weight < leastCompound {
 		return 0
 	}
-	if s := phonetic.Compound(a.Row, b.Row, c.Row, a.Script.Abjad() || b.Script.Abjad(), leastSound); s > 0 {
-		return s
+	least := leastSound
+	if a.Row.Weight == leastCompound {
+		least = leastShort
 	}
-	return 0
+	return phonetic.Compound(a.Row, b.Row, c.Row, phonetic.VowelsOf(a.Script, b.Script), least)
 }
 
 // leastCompound is the number of consonants below which a compound by sound is an accident.
-const leastCompound = 4
+const leastCompound = 3
 
 // fuzzy pairs the free words that are alike, the best pair first, so that the order of the texts does not matter.
 func fuzzy(al *Alignment, a, b []Token) {

@@ -64,7 +64,7 @@ func Similarity(a, b *Token) float64 {
 		return 0
 	}
 	if a.Script != b.Script {
-		return sound(a, b, a.Script.Abjad() || b.Script.Abjad())
+		return sound(a, b, phonetic.VowelsOf(a.Script, b.Script))
 	}
 	if len(a.Runes) > len(b.Runes) {
 		a, b = b, a
@@ -75,7 +75,7 @@ func Similarity(a, b *Token) float64 {
 	if a.Runes[0] != b.Runes[0] && len(a.Runes) < 5 {
 		return 0
 	}
-	return soundWorth * sound(a, b, a.Script.Abjad())
+	return soundWorth * sound(a, b, phonetic.VowelsOf(a.Script, a.Script))
 }
 
 // spelling compares two words of one script, the shorter first.
@@ -112,7 +112,7 @@ func spelling(a, b []rune) float64 {
 }
 
 // sound compares two words by sound. A word with hardly a consonant has to sound exactly alike.
-func sound(a, b *Token, unwritten bool) float64 {
+func sound(a, b *Token, written phonetic.Vowels) float64 {
 	if !a.Script.Sounded() || !b.Script.Sounded() {
 		return 0
 	}
@@ -120,11 +120,11 @@ func sound(a, b *Token, unwritten bool) float64 {
 	if min(a.Row.Weight, b.Row.Weight) < 2 {
 		least = leastShort
 	}
-	alike := phonetic.AtLeast(a.Row, b.Row, unwritten, least)
+	alike := phonetic.AtLeast(a.Row, b.Row, written, least)
 	if a.Script == b.Script {
 		return alike
 	}
-	return max(alike, phonetic.AtLeast(a.Spelled, b.Row, unwritten, leastShort), phonetic.AtLeast(a.Row, b.Spelled, unwritten, leastShort))
+	return max(alike, phonetic.AtLeast(a.Spelled, b.Row, written, leastShort), phonetic.AtLeast(a.Row, b.Spelled, written, leastShort))
 }
 
 // Comparable reports whether words of two scripts can be compared at all.
