@@ -10,7 +10,7 @@
 // were fitted on the videos of those with even numbers ("train"), never on the others ("validation").
 //
 // PATHS are captions of talks in which nobody cooks, and texts in the form of the importer's extract/rules/testdata/talks, of
-// which is counted how many become recipes.
+// which is counted how many become recipes. Pages with recipes are those of the importer's source/sourcetest.
 package main
 
 import (
@@ -37,6 +37,8 @@ type report struct {
 
 	// Talks is how often texts in which nobody cooks became recipes, and others did not, by their source.
 	Talks map[string]*verdicts `json:"talks,omitempty"`
+
+	Pages *pages `json:"pages,omitempty"`
 }
 
 func main() {
@@ -62,6 +64,9 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	if result.Talks, err = measureTalks(p, strings.Split(*talks, ",")); err != nil {
+		return err
+	}
+	if result.Pages, err = measurePages(p); err != nil {
 		return err
 	}
 	if *asJSON {

@@ -137,6 +137,21 @@ func TestTalksAreCountedBySource(t *testing.T) {
 	}
 }
 
+func TestPagesAreCountedByTheirFacts(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run([]string{"--data", t.TempDir(), "--talks", "none"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if p := lastLine(t, out.String()).Pages; p == nil || p.Pages < 40 || p.Whole != p.Pages || p.Facts.F1 != 1 {
+		t.Errorf("%s", out.String())
+	}
+	got := judgeFacts([]string{"title: Soup", "step: Mix.", "step: Mix."}, []string{"step: Mix.", "title: Stew"})
+	if got != (rig.Counts{Right: 1, Wrong: 2, Missed: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][2]int{
@@ -159,7 +174,7 @@ func TestLevelsAndDegrees(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"three hundred seventy five degrees.": "375", "395 degrees": "395", "three hundred and fifty": "350", "three fifty": "350",
+		"three hundred fifty degrees": "350", "three hundred seventy five degrees.": "375", "395 degrees": "395", "three hundred and fifty": "350", "three fifty": "350",
 		"four twenty five": "425", "two hundred degrees": "200", "ninety degrees": "90", "medium heat": "",
 	} {
 		if got := degrees(text); got != want {
