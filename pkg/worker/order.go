@@ -17,13 +17,15 @@ import (
 
 const (
 	// firstLook and lastLook bound the wait between two looks for the end of a job that another worker has, or that waits for its
-	// retry.
+	// retry. The wait doubles from look to look while that one stays the first, so the end is seen after about twice its time at most.
 	firstLook = 10 * time.Millisecond
 	lastLook  = 2 * time.Second
 
-	// soonest and latest bound the delay of a job that is given back since no more may wait.
-	soonest = 100 * time.Millisecond
-	latest  = time.Minute
+	// soonest and latest bound the delay of a job that is given back since no more may wait. The least delay doubles with every fourth
+	// delivery, maxShift times.
+	soonest  = 100 * time.Millisecond
+	latest   = time.Minute
+	maxShift = 7
 
 	// maxStrays is how many keys with jobs that were given back are remembered.
 	maxStrays = 100_000
@@ -57,10 +59,12 @@ type chain struct {
 
 // keyed are the jobs of a subject that this worker holds, or gave back.
 type keyed struct {
-	away  time.Time     // when the latest job that was given back for want of room comes back
+	away  int           // jobs that went back for want of room, and did not come again here
+	began time.Time     // when runs started
 	ended time.Time     // when a job last ended here
-	every time.Duration // from one end to the next, lately
+	every time.Duration // from one end to the next, when nothing held them up
 	held  []*delivery   // by their sequences
+	runs  *delivery     // the one that runs here, nil for none
 	since uint64        // a sequence below which none was given back, of those that are left
 	stray uint64        // the last one that was given back, 0 for none
 }
@@ -111,6 +115,9 @@ func (o *order) add(d *delivery) {
 		return cmp.Compare(d.info.Sequence, sequence)
 	})
 	k.held = slices.Insert(k.held, at, d)
+	if d.first > 1 && k.away > 0 {
+		k.away--
+	}
 }
 
 // end takes a delivery out of its line. gone is true when the job has certainly left the stream.
@@ -123,10 +130,14 @@ func (o *order) end(d *delivery, gone bool) {
 	c := o.chain(d.info.Consumer)
 	k := c.keys[d.info.Subject]
 	k.held = slices.DeleteFunc(k.held, func(other *delivery) bool { return other == d })
+	if k.runs == d {
+		k.runs = nil
+	}
 	switch {
 	case gone:
 		now := time.Now()
-		k.every, k.ended = (k.every+now.Sub(k.ended))/2, now
+		// A job that went back for too long holds up all behind it: that must not send those back for even longer.
+		k.every, k.ended = min(now.Sub(k.ended), max(2*k.every, soonest/10)), now
 		c.settle(k, d.info.Sequence)
 	case k.stray == 0:
 		c.strays++
@@ -150,24 +161,30 @@ func (d *delivery) signal() {
 }
 
 // crowd chooses a job of d's subject that goes back to the server since no more may wait: the last, so that those stay whose turn
-// comes first. It comes back about when all before it have ended, by the pace of late.
+// comes first. It comes back in half of the time in which all before it will have ended, by the pace of late.
 func (o *order) crowd(d *delivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k := o.chain(d.info.Consumer).keys[d.info.Subject]
-	last := d
+	k, last := o.chain(d.info.Consumer).keys[d.info.Subject], d
 	for _, other := range k.held {
 		if other.back == 0 && other.info.Sequence > last.info.Sequence {
 			last = other
 		}
 	}
 	now := time.Now()
-	gap := max(k.every, now.Sub(k.ended))
-	if ahead := now.Add(gap * time.Duration(len(k.held))); k.away.Before(ahead) {
-		k.away = ahead
+	gap := k.every
+	if k.runs != nil {
+		gap = max(gap, now.Sub(k.began))
 	}
-	last.back = min(max(k.away.Sub(now), soonest), latest)
-	k.away = now.Add(last.back + gap)
+	ahead := len(k.held)
+	if sequence := last.info.Sequence; sequence > k.since {
+		ahead += int(float64(k.away) * min(1, float64(sequence-k.since)/float64(k.stray-k.since+1)))
+	}
+	// Half of it, so that the job is here again when its turn comes, and later each time, as the job before all may be another worker's
+	// and take hours.
+	least := soonest << min(last.first/4, maxShift)
+	last.back = min(max(gap*time.Duration(ahead)/2, least), latest)
+	k.away++
 	last.signal()
 }
 
@@ -200,12 +217,14 @@ func (o *order) look(d *delivery) (first, sure bool, from uint64) {
 	return k.held[0] == d, c.clean && d.first <= 1 && d.chain == c.number && !stray, from
 }
 
-// isFirst notes that nothing lies before a delivery.
+// isFirst notes that nothing lies before a delivery, which starts.
 func (o *order) isFirst(d *delivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.chain(d.info.Consumer)
-	c.settle(c.keys[d.info.Subject], d.info.Sequence)
+	k := c.keys[d.info.Subject]
+	k.began, k.runs = time.Now(), d
+	c.settle(k, d.info.Sequence)
 }
 
 // acknowledged notes up to where a consumer has acknowledged everything.
@@ -227,17 +246,24 @@ func (w *Worker) awaitOrder(d *delivery) error {
 			w.deliveries.park(-1)
 		}
 	}()
-	for wait := firstLook; ; {
+	for wait, seen := firstLook, uint64(0); ; {
 		first, sure, from := w.order.look(d)
-		done := first && sure
-		if first && !sure {
-			var err error
-			if done, err = w.isNext(d, from); err != nil {
+		if first && sure {
+			w.order.isFirst(d)
+			return w.retake(s)
+		}
+		if first {
+			next, err := w.nextOf(d, from)
+			if err != nil {
 				return err
 			}
-		}
-		if done {
-			return w.retake(s)
+			if next == d.info.Sequence {
+				w.order.isFirst(d)
+				return w.retake(s)
+			}
+			if next != seen { // jobs end: the next one may do so as soon
+				wait, seen = firstLook, next
+			}
 		}
 		if !s.parked && w.deliveries.waiting() >= w.cfg.MaxWaiting {
 			w.order.crowd(d)
@@ -276,19 +302,18 @@ func (w *Worker) retake(s *slot) error {
 	return nil
 }
 
-// isNext reports whether the first message of a job's subject is the job. One round trip, to the stream's leader.
-func (w *Worker) isNext(d *delivery, from uint64) (bool, error) {
+// nextOf returns the sequence of the first message of a job's subject, which is the job or one before it. One round trip, to the
+// stream's leader.
+func (w *Worker) nextOf(d *delivery, from uint64) (uint64, error) {
 	msg, found, err := w.api.Get(w.settling, d.info.Stream, jsapi.Query{NextBySubject: d.info.Subject, Sequence: from})
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("%w: %w", errRecordUnknown, w.denial(err))
+		return 0, fmt.Errorf("%w: %w", errRecordUnknown, w.denial(err))
 	case !found || msg.Sequence > d.info.Sequence:
-		return false, errGone
-	case msg.Sequence < d.info.Sequence:
-		return false, nil
+		return 0, errGone
+	default:
+		return msg.Sequence, nil
 	}
-	w.order.isFirst(d)
-	return true, nil
 }
 
 // interruptDoubted ends the contexts of ordered jobs that another worker may soon be given: before AckWait is over, so that no
