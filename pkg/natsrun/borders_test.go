@@ -71,9 +71,12 @@ func (s *site) publish() error {
 
 // operates returns an error when a user reaches what is for operators.
 func (s *site) operates(nc *nats.Conn) error {
-	for _, subject := range []string{"cancel", "endpoints.enable", "endpoints.list", "replay"} {
-		if _, err := nc.Request("notifier.v1."+subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
-			return fmt.Errorf("request notifier.v1.%s: %w, want no responders", subject, err)
+	for _, subject := range []string{
+		"notifier.v1.cancel", "notifier.v1.endpoints.enable", "notifier.v1.endpoints.list", "notifier.v1.replay",
+		"worker.v1.info", "worker.v1.recent", "worker.v1.stacks",
+	} {
+		if _, err := nc.Request(subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
+			return fmt.Errorf("request %s: %w, want no responders", subject, err)
 		}
 	}
 	return nil
@@ -115,7 +118,7 @@ func (s *site) administer() error {
 	if _, err := changes.NextMsg(brief); err != nil {
 		errs = append(errs, fmt.Errorf("follow an inbox: %w", err))
 	}
-	return errors.Join(append(errs, many(nc, "$SRV.PING", "", len(declared)-1))...)
+	return errors.Join(append(errs, many(nc, "$SRV.PING", "", len(declared)-1), many(nc, "worker.v1.info", "", len(declared)-1))...)
 }
 
 // useAccount uses a bucket, and the streams of its account.

@@ -206,6 +206,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	s.workers[check] = errNotStarted
 	cfg.AckWait, cfg.AutoCreate, cfg.Logger = s.Config.AckWait, s.Config.CreateAssets, s.Config.Logger
 	cfg.KeepConsumers = !s.Config.UpdateConsumers
+	cfg.Version = s.Config.Version
 	cfg.Bucket, cfg.Middleware = contracts.BucketJobs, []worker.Middleware{s.Telemetry.Middleware}
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = s.Config.Concurrency

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -101,6 +102,10 @@ type Config struct {
 	// StuckAfter is how long a handler may ignore its ended context before it is reported as stuck (once, by log and hook). It
 	// keeps its slot and its heartbeat, since starting the job elsewhere would run it twice. Defaults to 10 seconds.
 	StuckAfter time.Duration
+
+	// Version is that of the program, for those who look at its workers, see package inspect. Defaults to the version of the main
+	// module that the go command stamped into the program.
+	Version string
 }
 
 // maxName is how many characters safeName allows.
@@ -124,6 +129,9 @@ func (c Config) withDefaults() Config {
 	c.StepBucket = cmp.Or(c.StepBucket, c.Bucket)
 	c.StepTTL = cmp.Or(c.StepTTL, 7*24*time.Hour)
 	c.StuckAfter = cmp.Or(c.StuckAfter, 10*time.Second)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		c.Version = cmp.Or(c.Version, info.Main.Version)
+	}
 	if c.ID == "" {
 		host, err := os.Hostname()
 		if err != nil {

@@ -317,6 +317,7 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 	case o.kind == OutcomeHandedBack:
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
+	w.recent.add(d, o, err, ended)
 	if w.cfg.Hooks.Settled == nil {
 		return
 	}

@@ -60,11 +60,13 @@ type Worker struct {
 	losses     atomic.Int32    // since the last sign of life of the server
 	order      order
 	puller     *pull.Puller
+	recent     recent
 	running    sync.WaitGroup  // deliveries that are not abandoned
 	settling   context.Context //nolint:containedctx // ends when outcomes are no longer recorded
 	silent     atomic.Bool     // records no running jobs, since the server refuses that
 	slots      *semaphore.Priority
-	stopping   context.Context //nolint:containedctx // ends when no more jobs are taken
+	stopping   context.Context        //nolint:containedctx // ends when no more jobs are taken
+	trouble    atomic.Pointer[string] // why it does not pull, nil when it does
 	uncounted  *uncounted.Store
 }
 
@@ -114,6 +116,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: Run may be called once", ErrStarted)
 	}
+	endAnswers, err := w.answerInspectors(ctx)
+	if err != nil {
+		return err
+	}
+	defer endAnswers()
 	if err := w.await(ctx, nil); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -255,7 +262,7 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 // permitted unanswered, and reports the refusal apart from it.
 func (w *Worker) denial(err error) error {
 	last := w.nc.LastError()
-	if !errors.Is(last, nats.ErrPermissionViolation) ||
+	if !errors.Is(last, nats.ErrPermissionViolation) || isOfInspection(last) ||
 		!errors.Is(err, pull.ErrSilent) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
 		return err
 	}
@@ -273,6 +280,8 @@ func (w *Worker) isDown(reason error) {
 		return
 	}
 	reason = w.denial(reason)
+	trouble := safeText(reason)
+	w.trouble.Store(&trouble)
 	w.log.Warn(EventLost, "error", reason)
 	if w.cfg.Hooks.Ready != nil {
 		w.cfg.Hooks.Ready(false, reason)
@@ -285,6 +294,7 @@ func (w *Worker) isUp() {
 	if !w.down.CompareAndSwap(true, false) {
 		return
 	}
+	w.trouble.Store(nil)
 	w.beginContact(w.acks.byConsumer())
 	w.log.Info(EventReady)
 	if w.cfg.Hooks.Ready != nil {

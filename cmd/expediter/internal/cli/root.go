@@ -74,8 +74,8 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newCaptions(g), newDead(g), newDemo(g), newEmit(g), newEnrich(g),
-		newExport(g), newForget(g), newImport(g), newInbox(g), newKeys(g), newLock(g), newLocks(g), newNotifications(g), newRecipes(g),
-		newRelay(g), newRestore(g), newRules(g), newUp(g), newVersion())
+		newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g), newLock(g), newLocks(g), newNotifications(g),
+		newRecipes(g), newRelay(g), newRestore(g), newRules(g), newSchedules(g), newUp(g), newVersion())
 	complete(root)
 	return root
 }

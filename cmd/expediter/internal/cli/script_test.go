@@ -77,6 +77,7 @@ func TestScripts(t *testing.T) {
 			"importing":   importing,
 			"notifier":    startNotifier,
 			"saved":       saved,
+			"works":       works,
 			// exits CODE COMMAND ARG... checks the exit code exactly.
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 				want, err := strconv.Atoi(args[0])

@@ -1,0 +1,142 @@
+// Package inspect asks running workers what they do.
+//
+// Each worker of package worker is an instance of a NATS micro service (ADR-32) and answers on six subjects, as long as its
+// connection lives, also when all of its handlers hang:
+//
+//	worker.v1.info    what it is: handlers, slots, attempts     [Info]
+//	worker.v1.recent  its last attempts, 200 at most            [Recent]
+//	worker.v1.stacks  what runs now, with stacks                [Stacks]
+//
+// All workers of the account answer there, and one of them answers where its instance follows as one more token, as in
+// worker.v1.stacks.<instance>. Nothing is stored for that: a worker that has ended has no answer.
+//
+// An answer fits into a message, and leaves out the rest, which it counts. It has no payload and no header of a job. The texts of
+// errors are those of the handlers, without the passwords, queries and fragments of addresses. A user that may publish to
+// worker.v1.> may ask.
+package inspect
+
+import "time"
+
+// Names of the service and its subjects.
+const (
+	// Service is the name of the micro service.
+	Service = "worker"
+
+	// SubjectInfo, SubjectRecent and SubjectStacks are the subjects that all workers answer.
+	SubjectInfo   = "worker.v1.info"
+	SubjectRecent = "worker.v1.recent"
+	SubjectStacks = "worker.v1.stacks"
+)
+
+// Info is what a worker says of itself.
+type Info struct {
+	// ID is worker.Config.ID, which two workers may share by mistake.
+	ID string `json:"id"`
+
+	// Instance names this run of the worker alone.
+	Instance string `json:"instance"`
+
+	// Version is that of its program.
+	Version string `json:"version,omitempty"`
+
+	// Stream and Consumer are those of its configuration.
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+
+	// Started is when it began to run.
+	Started time.Time `json:"started"`
+
+	// Ready reports whether it pulls jobs, and Problem why it does not.
+	Ready   bool   `json:"ready"`
+	Problem string `json:"problem,omitempty"`
+
+	// Stopping reports whether it takes no more jobs, since it ends.
+	Stopping bool `json:"stopping"`
+
+	// Slots is how many handlers may run at once, Running how many run, and Waiting how many jobs wait in the worker for a limit
+	// or for those before them.
+	Slots   int `json:"slots"`
+	Running int `json:"running"`
+	Waiting int `json:"waiting"`
+
+	// Attempts counts those that have ended since it started, by their outcome.
+	Attempts map[string]uint64 `json:"attempts"`
+
+	// Handlers are its handlers, and HandlersOmitted how many more it has.
+	Handlers        []Handler `json:"handlers"`
+	HandlersOmitted int       `json:"handlers_omitted,omitempty"`
+}
+
+// Handler is a handler of a worker.
+type Handler struct {
+	// Pattern is that of the subjects of its jobs, and Consumer the consumer that delivers them.
+	Pattern  string `json:"pattern"`
+	Consumer string `json:"consumer"`
+
+	// MaxAttempts, Ordered and Timeout are those of its policy.
+	MaxAttempts int           `json:"max_attempts"`
+	Ordered     bool          `json:"ordered,omitempty"`
+	Timeout     time.Duration `json:"timeout"`
+
+	// Limits are the names of its limits.
+	Limits []string `json:"limits,omitempty"`
+}
+
+// Recent are the last attempts of a worker, the latest first.
+type Recent struct {
+	// ID and Instance are those of Info.
+	ID       string `json:"id"`
+	Instance string `json:"instance"`
+
+	// Attempts are the last ones, and Omitted is how many older ones the worker remembers.
+	Attempts []Attempt `json:"attempts"`
+	Omitted  int       `json:"omitted,omitempty"`
+}
+
+// Attempt is an attempt that has ended.
+type Attempt struct {
+	// Job is the id of the job, Subject its subject, and Sequence its position in the stream. Long ones are cut.
+	Job      string `json:"job"`
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"sequence"`
+
+	// Attempt is 1 for the first.
+	Attempt int `json:"attempt"`
+
+	// Started is when the handler was called, and Ran for how long it ran: 0 for a job that was given up without a further call.
+	Started time.Time     `json:"started"`
+	Ran     time.Duration `json:"ran"`
+
+	// Outcome is a worker.Outcome.
+	Outcome string `json:"outcome"`
+
+	// Error is the beginning of the handler's error, "" for none.
+	Error string `json:"error,omitempty"`
+}
+
+// Stacks are the attempts that run in a worker, the longest first.
+type Stacks struct {
+	// ID and Instance are those of Info.
+	ID       string `json:"id"`
+	Instance string `json:"instance"`
+
+	// Attempts are those that run, and Omitted is how many more do.
+	Attempts []Running `json:"attempts"`
+	Omitted  int       `json:"omitted,omitempty"`
+}
+
+// Running is an attempt that runs.
+type Running struct {
+	// Job, Subject, Sequence, Attempt and Started are those of Attempt.
+	Job      string    `json:"job"`
+	Subject  string    `json:"subject"`
+	Sequence uint64    `json:"sequence"`
+	Attempt  int       `json:"attempt"`
+	Started  time.Time `json:"started"`
+
+	// Stuck reports whether it ignores its ended context, see worker.Config.StuckAfter.
+	Stuck bool `json:"stuck,omitempty"`
+
+	// Stacks are those of the handler's goroutine and of those that it started: functions, files and lines.
+	Stacks string `json:"stacks"`
+}
