@@ -65,7 +65,7 @@ type Track struct {
 }
 
 // Parse reads captions from r to its end, or until a limit of opts is reached. The error is a [*FormatError] when the input
-// is not what it should be, an [*OptionError], or whatever r returned.
+// is not what it should be, about opts, or whatever r returned.
 //
 // A limit is no error: what was read by then is returned with Truncated set.
 func Parse(r io.Reader, opts Options) (Track, error) {

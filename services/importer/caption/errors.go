@@ -1,9 +1,6 @@
 package caption
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
 // FormatError is returned when the input is not what it was to be read as, or is nothing that can be read at all.
 type FormatError struct {
@@ -47,18 +44,4 @@ type Cut struct {
 // String reports what was cut, where and by which limit.
 func (c Cut) String() string {
 	return "cut at line " + strconv.Itoa(c.Line) + " by " + c.Limit + " (" + strconv.FormatInt(c.Max, 10) + ")"
-}
-
-// OptionError is returned when a limit in Options makes no sense.
-type OptionError struct {
-	// Name is the field.
-	Name string
-
-	// Value is what it was set to.
-	Value int64
-}
-
-// Error implements error.
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("option %s is %d: want 1 or more, or 0 for the default", e.Name, e.Value)
 }

@@ -63,14 +63,17 @@ func (o Options) validate() error {
 	if _, err := ParseFormat(string(o.Format)); err != nil {
 		errs = append(errs, fmt.Errorf("option Format: %w", err))
 	}
-	for _, limit := range []OptionError{
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
 		{"MaxBytes", o.MaxBytes},
 		{"MaxCueBytes", int64(o.MaxCueBytes)},
 		{"MaxCues", int64(o.MaxCues)},
 		{"MaxTextBytes", o.MaxTextBytes},
 	} {
-		if limit.Value < 1 {
-			errs = append(errs, &limit)
+		if limit.value < 1 {
+			errs = append(errs, fmt.Errorf("option %s is %d: want 1 or more, or 0 for the default", limit.name, limit.value))
 		}
 	}
 	return errors.Join(errs...)

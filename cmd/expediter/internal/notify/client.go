@@ -184,29 +184,13 @@ func Fields(errs []contracts.FieldError) string {
 	return strings.Join(texts, "; ")
 }
 
-// BadError is returned for a value of a file that is no event. Others may follow.
-type BadError struct {
-	// Err is the problem.
-	Err error
-
-	// Where is its place in the file.
-	Where string
+// badEvent is the error of a value of a file that is no event. The text starts with file:line, so that editors can jump to it.
+func badEvent(where, problem string) error {
+	return errors.New(table.Printable(where + ": " + problem)) // names of fields come from strangers
 }
-
-// Error implements error. The text starts with file:line, so that editors can jump to it.
-func (e *BadError) Error() string {
-	text := e.Err.Error()
-	if invalid, ok := errors.AsType[*contracts.ValidationError](e.Err); ok {
-		text = Fields(invalid.Fields)
-	}
-	return table.Printable(e.Where + ": " + text) // names of fields come from strangers
-}
-
-// Unwrap returns Err.
-func (e *BadError) Unwrap() error { return e.Err }
 
 // Messages yields the events of a file: JSON, an array of it, or JSON lines; each an Event, or a CloudEvent in structured mode.
-// The path "-" is stdin. A [*BadError] is about one of them; every other error is the last thing that it yields.
+// The path "-" is stdin. An error that comes with a position is about one of them, and others may follow.
 func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		for doc, err := range input.Documents(ctx, path, stdin, contracts.MaxBody) {
@@ -214,7 +198,7 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 			row, tooLong := errors.AsType[*input.RowError](err)
 			switch {
 			case tooLong:
-				err = &BadError{Where: row.Position.String(), Err: errors.New(row.Fields[0].Problem)}
+				err = badEvent(row.Position.String(), row.Fields[0].Problem)
 			case err != nil:
 				yield(Message{}, err)
 				return
@@ -223,7 +207,11 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 					_, err = message.Event.Fingerprint() // fails for an event that no reader could accept
 				}
 				if err != nil {
-					err = &BadError{Where: doc.Where(), Err: err}
+					problem := err.Error()
+					if invalid, ok := errors.AsType[*contracts.ValidationError](err); ok {
+						problem = Fields(invalid.Fields)
+					}
+					err = badEvent(doc.Where(), problem)
 				}
 			}
 			if !yield(message, err) {
