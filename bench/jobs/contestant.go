@@ -52,6 +52,9 @@ type client struct {
 	// queue puts n jobs from the given on into the queue, which are nobody's to work here.
 	queue func(ctx context.Context, from, n int) error
 
+	// list reads a page of jobs from a position in the queue on, those of a subject with wildcards, or all.
+	list func(ctx context.Context, from uint64, subject string) error
+
 	// close ends the client and removes the queue.
 	close func()
 }

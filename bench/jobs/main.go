@@ -26,6 +26,7 @@ func main() {
 	o := options{}
 	register := func(flags *flag.FlagSet) {
 		flags.BoolVar(&o.slow, "slow", false, "wait for the job of a dead worker also where that takes minutes (asynq)")
+		flags.IntVar(&o.listed, "listed", 1_000_000, "of how many `JOBS` pages are listed")
 		flags.IntVar(&o.queued, "queued", 200_000, "how many `JOBS` the queue grows to, from a hundredth of that")
 	}
 	rig.Main("jobs", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
@@ -37,6 +38,7 @@ func main() {
 type options struct {
 	rig.Options
 
+	listed int
 	queued int
 	slow   bool
 }

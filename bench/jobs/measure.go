@@ -16,6 +16,7 @@ const timeout = 3 * time.Minute
 type bench struct {
 	contestant contestant
 	opened     []*client
+	listed     int
 	queued     int
 	scale      float64
 	service    *rig.Service
@@ -62,7 +63,7 @@ func enter(ctx context.Context, who contestant, on *rig.Service) error {
 func newBench(o options, who contestant, on *rig.Service) *bench {
 	queues++
 	return &bench{
-		contestant: who, queued: o.queued, scale: o.Scale, service: on,
+		contestant: who, listed: o.listed, queued: o.queued, scale: o.Scale, service: on,
 		settings: settings{Address: on.Address, Queue: fmt.Sprintf("q%d", queues)},
 	}
 }
@@ -82,4 +83,6 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 }
 
 // limitOf is what a large queue takes to grow.
-func limitOf(o options) time.Duration { return time.Duration(o.queued) * 200 * time.Microsecond }
+func limitOf(o options) time.Duration {
+	return time.Duration(max(o.listed, o.queued)) * 200 * time.Microsecond
+}

@@ -57,6 +57,10 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 				})
 			},
 			queue: b.queue,
+			list: func(ctx context.Context, from uint64, subject string) error {
+				_, err := inserter.Jobs(ctx, worker.JobFilter{From: worker.Cursor{Sequence: from}, Subject: subject})
+				return err
+			},
 			close: b.close,
 		}
 		return c, prepareBucket(ctx, b, s)

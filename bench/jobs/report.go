@@ -16,6 +16,8 @@ var targets = []rig.Target{
 	{On: "r1", Figure: "restart_over_ackwait", Kind: rig.AtMost, Goal: 2},
 	{On: "r1", Figure: "ordered_over_plain", Kind: rig.AtLeast, Goal: 0.8},
 	{On: "r1", Figure: "handlers_cpu_over_plain", Kind: rig.AtMost, Goal: 1.1},
+	{On: "r1", Figure: "listing_page_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
+	{On: "r1", Figure: "listing_vain_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
 }
 
 // judge adds the effects that were lost or doubled to what is said of each. Where one is ours, it is a failure.

@@ -10,6 +10,7 @@ func everybody(contestant) bool    { return true }
 func stepping(who contestant) bool { return offers[who.Name].steps != nil }
 func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
 func growing(who contestant) bool  { return offers[who.Name].queue != nil }
+func listing(who contestant) bool  { return offers[who.Name].list != nil }
 
 // leasing reports whether the restart of a job can be waited for.
 func (o options) leasing(who contestant) bool {
@@ -97,6 +98,18 @@ func rows(o options) []rig.Row[contestant] {
 				{Figure: "growth_insert_ratio", Title: "grew", Format: "%.2f"},
 				{Figure: "growth_start_us", Title: "start p50 µs", Format: "%.0f"},
 				{Figure: "growth_start_ratio", Title: "grew", Format: "%.2f"},
+			},
+		},
+		{
+			Name: "listing", Title: "Pages from everywhere in a queue of --listed: 100 jobs, and 1,000 messages looked at of which none matches",
+			Needs: listing, Run: run(list), Once: true,
+			Columns: []rig.Column{
+				{Figure: "listing_of", Title: "jobs", Format: "%.0f"},
+				{Figure: "listing_page_p50_ms", Title: "page p50 ms", Format: "%.2f"},
+				{Figure: "listing_page_p99_ms", Title: "p99", Format: "%.2f"},
+				{Figure: "listing_page_server_cpu_us", Title: "server CPU µs", Format: "%.0f"},
+				{Figure: "listing_vain_p50_ms", Title: "in vain p50 ms", Format: "%.2f"},
+				{Figure: "listing_vain_server_cpu_us", Title: "server CPU µs", Format: "%.0f"},
 			},
 		},
 	}

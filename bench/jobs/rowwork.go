@@ -267,3 +267,30 @@ func probe(ctx context.Context, c *client, round int, started <-chan time.Time) 
 	slices.Sort(starts)
 	return inserts[probes/2], starts[probes/2], nil
 }
+
+// list lists pages that begin everywhere in a large queue.
+func list(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := b.n(b.listed)
+	if err := c.queue(ctx, 0, n); err != nil {
+		return nil, err
+	}
+	f := rig.Figures{"listing_of": float64(n)}
+	for row, subject := range map[string]string{"listing_page": "", "listing_vain": "none.>"} {
+		taken := make([]time.Duration, probes)
+		before := rig.WorkOf(b.service)
+		for i := range taken {
+			began := time.Now()
+			if err := c.list(ctx, uint64(1+i*n/probes), subject); err != nil { //nolint:gosec // positive
+				return nil, err
+			}
+			taken[i] = time.Since(began)
+		}
+		f.Since(row, b.service, before, probes)
+		f.Quantiles(row, "ms", taken)
+	}
+	return f, nil
+}

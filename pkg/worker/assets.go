@@ -24,7 +24,11 @@ func (w *Worker) consumerConfig(c *class) jetstream.ConsumerConfig {
 func (w *Worker) prepare(ctx context.Context, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	err := errors.Join(w.prepareConsumers(ctx, again), w.prepareBucket(ctx, w.cfg.Bucket, false))
+	bucket := w.prepareBucket(ctx, w.cfg.Bucket, false)
+	if bucket == nil {
+		bucket = w.readPauses(ctx) // before the first job
+	}
+	err := errors.Join(w.prepareConsumers(ctx, again), bucket)
 	if w.cfg.StepBucket != w.cfg.Bucket {
 		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.StepBucket, true))
 	}

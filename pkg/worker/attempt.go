@@ -135,6 +135,9 @@ func (w *Worker) attempt(d *delivery) error {
 	}
 	d.policy, d.info.MaxAttempts, d.info.Pattern = route.policy, route.policy.MaxAttempts, route.pattern
 
+	if err := w.checkPaused(d); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
 	w.deliveries.cancellable(d, cancel)
@@ -197,6 +200,11 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 	if len(d.policy.Limits) > 0 {
 		if permit, err = w.acquirePermits(d, cancel); err != nil {
 			return nil, err
+		}
+	}
+	if d.waited {
+		if err := w.checkPaused(d); err != nil { // by now
+			return permit, err
 		}
 	}
 	if err := w.checkHeld(d); err != nil {

@@ -81,6 +81,10 @@ const (
 	// this worker. It uses no attempt.
 	OutcomeLimited Outcome = "limited"
 
+	// OutcomePaused is a job that was put off before it started, because its handler is paused, see [Client.Pause]. It uses no
+	// attempt.
+	OutcomePaused Outcome = "paused"
+
 	// OutcomeReplaced is a job that did not run, since Client.Replace had put another job in its place before.
 	OutcomeReplaced Outcome = "replaced"
 

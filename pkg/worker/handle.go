@@ -153,6 +153,7 @@ func (w *Worker) sources() []pull.Source {
 	all := make([]pull.Source, 0, len(w.classes))
 	for _, c := range w.classes {
 		all = append(all, pull.Source{
+			Paused:  func() bool { return w.isPaused(c) },
 			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
 		})
 	}

@@ -45,6 +45,7 @@ func (w *Worker) heartbeat(ctx context.Context) {
 	go func() {
 		defer close(looked)
 		for now := range looks {
+			w.followPauses(ctx)
 			w.lookAtConsumers(ctx)
 			w.checkRunning(ctx, now)
 		}

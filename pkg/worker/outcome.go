@@ -86,6 +86,9 @@ func (w *Worker) finish(d *delivery, err error) {
 	}
 	defer func() { d.requests.End() }()
 	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
+	if paused, ok := errors.AsType[*pausedError](err); ok {
+		o = outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
+	}
 	if o.settled && o.kind != OutcomeDead {
 		err = nil
 	}

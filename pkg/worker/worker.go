@@ -59,6 +59,7 @@ type Worker struct {
 	limits     *limit.Set      // nil without limits
 	losses     atomic.Int32    // since the last sign of life of the server
 	order      order
+	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
 	recent     recent
 	running    sync.WaitGroup  // deliveries that are not abandoned

@@ -61,6 +61,9 @@ type Config struct {
 
 // Source is a consumer.
 type Source struct {
+	// Paused reports whether nothing is to be pulled from it now. When that may have changed, Wake is called.
+	Paused func() bool
+
 	// Subject is the subject of its pull requests.
 	Subject string
 
@@ -106,6 +109,9 @@ func (p *Puller) Freed() {
 		p.look()
 	}
 }
+
+// Wake has the Puller look which sources are paused.
+func (p *Puller) Wake() { p.look() }
 
 func (p *Puller) look() {
 	select {
@@ -203,6 +209,10 @@ func (p *Puller) request() {
 // fill asks the only source for as many messages as there are free slots.
 func (p *Puller) fill(s *source) {
 	if s.isOut() || s.lost {
+		return
+	}
+	if s.Paused() {
+		p.pulling = true // as far as it is to
 		return
 	}
 

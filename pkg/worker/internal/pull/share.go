@@ -111,7 +111,7 @@ func (p *Puller) returned(s *source) {
 
 // mayHave reports whether a source may have messages, so that it has to be asked.
 func (p *Puller) mayHave(s *source) bool {
-	return s.asked == none && !s.lost && p.now.Sub(s.emptied) >= trusted
+	return s.asked == none && !s.lost && !s.Paused() && p.now.Sub(s.emptied) >= trusted
 }
 
 // drop ends a request that will not be answered.
@@ -165,7 +165,11 @@ func (p *Puller) stand(free int) {
 	n := min(max(free/len(p.sources)/standingShare, 1), maxStanding)
 
 	for _, s := range p.sources {
-		if s.asked == none && !s.lost {
+		switch {
+		case s.asked != none || s.lost:
+		case s.Paused():
+			p.pulling = true // as far as it is to
+		default:
 			p.send(s, standing, n)
 		}
 	}

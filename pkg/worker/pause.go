@@ -1,0 +1,208 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/internal/consumer"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+const (
+	// maxPauses bounds the record, which every worker reads at each heartbeat.
+	maxPauses = 256
+
+	// A job that is delivered although its handler is paused goes back for as long as the pause has lasted, within these bounds:
+	// so its cost grows with the logarithm of the pause, and after a short one it starts soon.
+	shortestPause = 5 * time.Second
+	longestPause  = 10 * time.Minute
+)
+
+// Pause says that jobs do not start.
+type Pause struct {
+	// By is for people: by whom, or why. Defaults to nothing.
+	By string `json:"by,omitempty"`
+
+	// Pattern is that of a handler, or any other pattern of subjects. Required.
+	Pattern string `json:"pattern"`
+
+	// Since is when it began. Client.Pause sets it.
+	Since time.Time `json:"since"`
+
+	// Until is when it ends by itself. Defaults to never: Client.Resume ends it.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// isOver reports whether a pause has ended by itself.
+func (p Pause) isOver(now time.Time) bool { return !p.Until.IsZero() && !now.Before(p.Until) }
+
+// Pause has no job start whose subject matches a pattern, in any worker of the stream that has the client's bucket. It takes the
+// place of another pause of the same pattern. A worker follows within AckWait/3, 5/3 seconds by default, and one that starts later
+// before its first job; one that cannot read the bucket goes on as before, or waits with its start. Jobs that run end as usual.
+//
+// Paused jobs wait and use no attempt. Where a pause covers all handlers of a consumer, those of one Policy.Priority, the worker
+// leaves them in the stream. Otherwise it is given jobs of paused handlers beside the others, and hands each back for as long as
+// the pause has lasted, between 5 seconds and 10 minutes. That costs a delivery, a read and a write each time, and the job starts
+// up to that much after the end of the pause. Give a handler that is to be paused over many jobs a priority of its own.
+//
+// The error is an [*UntakenError] when the stream has consumers and the pattern overlaps none. Three round trips.
+func (c *Client) Pause(ctx context.Context, p Pause) error {
+	p.Since = time.Now().UTC()
+	err := subject.CheckPattern(p.Pattern)
+	switch {
+	case err != nil:
+		return fmt.Errorf("worker: pause %q: not a subject filter: %w", p.Pattern, err)
+	case p.isOver(p.Since):
+		return fmt.Errorf("worker: pause %q until %s: that has passed", p.Pattern, p.Until)
+	}
+	known, err := c.listTakers(ctx)
+	overlaps := func(filter string) bool { return subject.Overlap(filter, p.Pattern) }
+	if err == nil && len(known.filters) > 0 && !slices.ContainsFunc(known.filters, overlaps) {
+		return &UntakenError{Filters: known.filters[:min(len(known.filters), maxFilters)], Stream: c.cfg.Stream, Subject: p.Pattern}
+	}
+	_, err = c.changePauses(ctx, p.Pattern, &p)
+	return err
+}
+
+// Resume ends the pause of a pattern, and reports whether there was one. Workers follow within AckWait/3. Two round trips.
+func (c *Client) Resume(ctx context.Context, pattern string) (paused bool, err error) {
+	return c.changePauses(ctx, pattern, nil)
+}
+
+// Pauses returns what is paused, by pattern. One round trip.
+func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
+	msg, _, err := c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(c.cfg.Bucket, c.cfg.Stream)})
+	if err != nil {
+		return nil, fmt.Errorf("worker: read what is paused: %w", err)
+	}
+	return decodePauses(msg.Data, time.Now())
+}
+
+// changePauses puts a pause in the place of that of its pattern, nil to remove it, and reports whether there was one.
+func (c *Client) changePauses(ctx context.Context, pattern string, p *Pause) (was bool, err error) {
+	records, err := kvrecord.New(kvrecord.Config{
+		JetStream: c.js, Try: c.cfg.RequestTimeout, Timeout: max(c.cfg.SettleTimeout, c.cfg.RequestTimeout),
+	})
+	if err != nil {
+		return false, fmt.Errorf("worker: %w", err)
+	}
+	defer records.Close()
+	bucket, to := records.Bucket(c.cfg.Bucket), pausesSubject(c.cfg.Bucket, c.cfg.Stream)
+	over, err := bucket.Latest(ctx, to)
+	for err == nil {
+		var all []Pause
+		if all, err = decodePauses(over.Data, time.Now()); err != nil {
+			break
+		}
+		before := len(all)
+		all = slices.DeleteFunc(all, func(other Pause) bool { return other.Pattern == pattern })
+		if was = len(all) < before; p != nil {
+			all = append(all, *p)
+		} else if !was {
+			return false, nil
+		}
+		if len(all) > maxPauses {
+			return was, fmt.Errorf("worker: pause %q: %d patterns are paused already", pattern, maxPauses)
+		}
+		var data []byte
+		if data, err = json.Marshal(all); err != nil {
+			break
+		}
+		_, err = bucket.Put(ctx, kvrecord.Write{Subject: to, Data: data, Over: over})
+		conflict, taken := errors.AsType[*kvrecord.ConflictError](err)
+		if !taken {
+			break
+		}
+		over, err = conflict.Found, nil
+	}
+	if err != nil {
+		return was, fmt.Errorf("worker: change what is paused: %w", err)
+	}
+	return was, nil
+}
+
+func pausesSubject(bucket, stream string) string { return "$KV." + bucket + ".paused." + stream }
+
+// decodePauses returns the pauses of a record that have not ended, by pattern. No record has none.
+func decodePauses(data []byte, now time.Time) (all []Pause, err error) {
+	if len(data) > 0 {
+		if err = json.Unmarshal(data, &all); err != nil {
+			return nil, fmt.Errorf("worker: the record of what is paused: %w", err)
+		}
+	}
+	all = slices.DeleteFunc(all, func(p Pause) bool { return p.isOver(now) })
+	slices.SortFunc(all, func(a, b Pause) int { return cmp.Compare(a.Pattern, b.Pattern) })
+	return all, nil
+}
+
+// pausedError is the error of an attempt that did not begin, since its handler is paused.
+type pausedError struct{ delay time.Duration }
+
+func (e *pausedError) Error() string { return "worker: the handler is paused" }
+
+// readPauses reads what is paused. It is called before the worker pulls, and at each heartbeat.
+func (w *Worker) readPauses(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	defer cancel()
+	msg, _, err := w.api.Get(ctx, "KV_"+w.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(w.cfg.Bucket, w.cfg.Stream)})
+	if err != nil {
+		return fmt.Errorf("worker: read what is paused: %w", err)
+	}
+	all, err := decodePauses(msg.Data, time.Now())
+	if err == nil {
+		w.pauses.Store(&all)
+	}
+	return err
+}
+
+// followPauses reads what is paused, and pulls from what is not any more. When it cannot be read, the worker goes on as before.
+func (w *Worker) followPauses(ctx context.Context) {
+	before := w.pauses.Load()
+	_ = w.readPauses(ctx) //nolint:errcheck // the next heartbeat is near
+	if before != nil && len(*before) > 0 {
+		w.puller.Wake()
+	}
+}
+
+// pausesNow returns the pauses in force.
+func (w *Worker) pausesNow() []Pause {
+	all := w.pauses.Load()
+	if all == nil || len(*all) == 0 {
+		return nil
+	}
+	now := time.Now()
+	return slices.DeleteFunc(slices.Clone(*all), func(p Pause) bool { return p.isOver(now) })
+}
+
+// checkPaused returns the error of a job that may not start now.
+func (w *Worker) checkPaused(d *delivery) error {
+	now := time.Now()
+	for _, p := range w.pausesNow() {
+		if !subject.Matches(p.Pattern, d.info.Subject) {
+			continue
+		}
+		delay := min(max(now.Sub(p.Since), shortestPause), longestPause)
+		if !p.Until.IsZero() {
+			delay = min(delay, p.Until.Sub(now))
+		}
+		return &pausedError{delay: delay}
+	}
+	return nil
+}
+
+// isPaused reports whether all handlers of a consumer are paused.
+func (w *Worker) isPaused(c *class) bool {
+	all := w.pausesNow()
+	patterns := make([]string, len(all))
+	for i, p := range all {
+		patterns[i] = p.Pattern
+	}
+	return len(patterns) > 0 && consumer.Covers(patterns, c.patterns)
+}

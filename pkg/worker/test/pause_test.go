@@ -1,0 +1,246 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// heartbeats is how long a worker takes to follow a pause, and its latest request to end.
+const heartbeats = 3 * time.Second
+
+// two runs a worker with a handler for jobs.a.> and one for jobs.b.>, which tell what they start, and returns when it is ready.
+func two(t *testing.T, b *bundle, cfg worker.Config, of func(pattern string) worker.Policy) <-chan worker.Info {
+	t.Helper()
+	started, ready := make(chan worker.Info, 100), make(chan bool, 10)
+	cfg.Hooks.Ready = func(is bool, _ error) { ready <- is }
+	w, err := worker.New(b.js, cfg)
+	check.OK(t, err)
+	for _, pattern := range []string{"jobs.a.>", "jobs.b.>"} {
+		check.OK(t, worker.Handle(w, pattern, of(pattern), func(_ context.Context, job *worker.Job[order]) error {
+			started <- job.Info
+			return nil
+		}))
+	}
+	start(t, w)
+	if !<-ready {
+		t.Error("the worker is not ready")
+	}
+	return started
+}
+
+// TestPausedHandler pauses one of two handlers, which share a consumer or do not, before and after the worker starts.
+func TestPausedHandler(t *testing.T) {
+	for name, test := range map[string]struct {
+		apart, first bool
+		until        time.Duration
+	}{
+		"shared": {}, "shared, until": {until: 3 * time.Minute}, "shared, first": {first: true},
+		"apart": {apart: true}, "apart, until": {apart: true, until: 3 * time.Minute}, "apart, first": {apart: true, first: true},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			cfg := b.config(t)
+			begin := func() <-chan worker.Info {
+				return two(t, b, cfg, func(pattern string) (p worker.Policy) {
+					if test.apart && pattern == "jobs.a.>" {
+						p.Priority = worker.PriorityLow
+					}
+					return p
+				})
+			}
+			makeAssets(t, b)
+			pause := worker.Pause{By: "ada", Pattern: "jobs.a.>"}
+			if test.until > 0 {
+				pause.Until = time.Now().Add(test.until)
+			}
+			var started <-chan worker.Info
+			if !test.first {
+				started = begin()
+			}
+			check.OK(t, c.Pause(t.Context(), pause))
+			if test.first {
+				started = begin()
+			} else {
+				pass(heartbeats)
+			}
+			for i := range 5 {
+				b.publish(t, "jobs.a.1", fmt.Sprintf(`{"n":%d}`, i))
+				b.publish(t, "jobs.b.1", `{}`)
+			}
+			pass(2 * time.Minute)
+			for range 5 {
+				if info := <-started; info.Subject != "jobs.b.1" {
+					t.Errorf("%s started", info.Subject)
+				}
+			}
+			check.Same(t, "paused jobs that started", len(started), 0)
+			check.Same(t, "jobs that wait", b.left(t), 5)
+			if found, err := c.Pauses(t.Context()); err != nil || len(found) != 1 || found[0].By != "ada" || found[0].Pattern != pause.Pattern {
+				t.Errorf("%+v, %v", found, err)
+			}
+			ended := time.Now()
+			if test.until == 0 {
+				was, err := c.Resume(t.Context(), "jobs.a.>")
+				check.OK(t, err)
+				check.Same(t, "it was paused", was, true)
+			} else {
+				pass(time.Until(pause.Until) - time.Millisecond)
+				check.Same(t, "jobs that started too early", len(started), 0)
+				ended = time.Now()
+			}
+			for range 5 {
+				info := <-started
+				deliveries := 1
+				if !test.apart {
+					deliveries = max(info.Deliveries, 2)
+				}
+				if info.Attempt != 1 || info.Deliveries != deliveries {
+					t.Errorf("attempt %d, delivery %d; want 1, %d", info.Attempt, info.Deliveries, deliveries)
+				}
+			}
+			most := 5 * time.Second
+			if !test.apart {
+				most += 2 * time.Minute // as long as the pause lasted
+			}
+			if took := time.Since(ended); took > most {
+				t.Errorf("started %s after the pause, want at most %s", took, most)
+			}
+		})
+	}
+}
+
+// makeAssets makes what a worker needs, as an operator does before.
+func makeAssets(t *testing.T, b *bundle) {
+	t.Helper()
+	cfg := b.config(t)
+	cfg.Consumer = "first"
+	w, err := worker.New(b.js, cfg)
+	check.OK(t, err)
+	check.OK(t, worker.Handle(w, "jobs.none", worker.Policy{}, complete))
+	r := start(t, w)
+	pass(heartbeats)
+	check.OK(t, r.wait())
+	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, "first"))
+}
+
+// TestPausedOrderedJobsKeepTheirOrder pauses between jobs of one subject that wait for each other.
+func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		d := newDiary(t)
+		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
+			d.start(ctx, job)
+			pass(10 * time.Second)
+			d.end(job)
+			check.Same(t, "attempt", job.Attempt, 1)
+			return nil
+		})
+		for range 4 {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		pass(15 * time.Second) // the second runs, the others wait for their turn
+		for i, long := range []time.Duration{8 * time.Second, 5 * time.Minute} {
+			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>", Until: time.Now().Add(long)}))
+			pass(heartbeats)
+			b.publish(t, "jobs.a", `{}`)
+			pass(long - heartbeats - time.Millisecond)
+			check.Same(t, "ended", d.ended(), 2+i) // the one that ran
+			pass(5 * time.Second)
+		}
+		pass(15 * time.Minute)
+		check.Same(t, "ended", d.ended(), 6)
+	})
+}
+
+// TestPauseWhileTheServerIsAway pauses from a client, and in a worker, that cannot reach the server for a while.
+func TestPauseWhileTheServerIsAway(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		makeAssets(t, b)
+		clients, workers := natstest.NewProxy(t, srv), natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, clients.Through())
+		c := client(t, js)
+		_, far := natstest.Connect(t, srv, workers.Through())
+		outcomes, hook := settled(100)
+		run(t, far, b.config(t, hook), worker.Policy{}, complete)
+		pass(heartbeats)
+
+		clients.Partition()
+		workers.Partition()
+		done := make(chan error)
+		go func() { done <- c.Pause(context.WithoutCancel(t.Context()), worker.Pause{Pattern: "jobs.>"}) }()
+		pass(4 * time.Second)
+		clients.Heal()
+		check.OK(t, <-done)
+		all, err := client(t, b.js).Pauses(t.Context())
+		check.OK(t, err)
+		check.Same(t, "pauses", len(all), 1)
+		workers.Heal()
+		pass(time.Minute)
+		b.publish(t, "jobs.a", `{}`)
+		pass(time.Minute)
+		check.Same(t, "outcomes", len(outcomes), 0)
+		check.Same(t, "jobs", b.left(t), 1)
+	})
+}
+
+func TestPausesOfManyClients(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		makeAssets(t, b)
+		c := client(t, b.js)
+		var group sync.WaitGroup
+		for i := range 10 {
+			group.Go(func() { check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: fmt.Sprintf("jobs.%d", i)})) })
+		}
+		group.Wait()
+		all, err := c.Pauses(t.Context())
+		check.OK(t, err)
+		check.Same(t, "pauses", len(all), 10)
+		if was, err := c.Resume(t.Context(), "jobs.x"); was || err != nil {
+			t.Errorf("Resume of what is not paused: %t, %v", was, err)
+		}
+		run(t, b.js, b.config(t), worker.Policy{}, complete)
+		pass(heartbeats)
+		for _, p := range []worker.Pause{{Pattern: "jbos.>"}, {Pattern: "jobs..x"}, {Pattern: "jobs.>", Until: time.Now()}} {
+			if err := c.Pause(t.Context(), p); err == nil {
+				t.Errorf("%+v was accepted", p)
+			}
+		}
+	})
+}
+
+// TestPausedWorkerIsReady starts workers that have nothing to do but to follow pauses.
+func TestPausedWorkerIsReady(t *testing.T) {
+	for name, priority := range map[string]worker.Priority{"shared": worker.PriorityNormal, "apart": worker.PriorityLow} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			makeAssets(t, b)
+			c := client(t, b.js)
+			check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.>"}))
+			b.publish(t, "jobs.a.1", `{}`)
+			started := two(t, b, b.config(t), func(pattern string) (p worker.Policy) {
+				if pattern == "jobs.a.>" {
+					p.Priority = priority
+				}
+				return p
+			})
+			pass(time.Minute)
+			check.Same(t, "started", len(started), 0)
+			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
+			if info := <-started; info.Deliveries != 1 {
+				t.Errorf("delivery %d, want 1", info.Deliveries)
+			}
+		})
+	}
+}
