@@ -60,6 +60,12 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	if out := run(0, "dead", "list"); strings.Contains(out, "status 503") {
 		t.Errorf("the letter stays:\n%s", out)
 	}
+	run(0, "schedules", "ENRICH_JOBS")
+	if out := run(0, "jobs", "list", "--stream", "ENRICH_JOBS"); !strings.Contains(out, "jobs.enrich.wolt.a") {
+		t.Errorf("jobs of the account:\n%s", out)
+	}
+	run(0, "jobs", "cancel", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS", "--yes")
+	run(3, "jobs", "show", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS")
 	run(0, "emit", "--account", "NOTIFIER", "--via", "stream", "-")
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
 	run(0, "forget", "ada", "--type", "GUEST", "--yes", "--account", "NOTIFIER")

@@ -103,26 +103,34 @@ func showText(out io.Writer, e deadletter.Entry) error {
 		line("reason", string(l.Reason))
 		line("signature", l.Signature)
 	}
-	section := func(name, body string) {
-		if body != "" {
-			fmt.Fprintf(&text, "\n%s\n", name)
-			for row := range strings.SplitSeq(strings.TrimRight(body, "\n"), "\n") {
-				text.WriteString("  " + table.Printable(strings.ReplaceAll(row, "\t", "    ")) + "\n")
-			}
-		}
-	}
-	section("error", l.Error)
-	section("stack", l.Stack)
-	var headers strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
-		for _, value := range l.Header[name] {
-			fmt.Fprintf(&headers, "%s: %s\n", name, value)
-		}
-	}
-	section("headers", headers.String())
-	section(fmt.Sprintf("payload (%d bytes)", len(l.Payload)), readable(l.Payload))
+	section(&text, "error", l.Error)
+	section(&text, "stack", l.Stack)
+	section(&text, "headers", headerLines(l.Header))
+	section(&text, fmt.Sprintf("payload (%d bytes)", len(l.Payload)), readable(l.Payload))
 	_, err := io.WriteString(out, text.String())
 	return err //nolint:wrapcheck // the caller says what failed
+}
+
+// section writes a text of several lines under a name, unless it is empty.
+func section(text *strings.Builder, name, body string) {
+	if body == "" {
+		return
+	}
+	fmt.Fprintf(text, "\n%s\n", name)
+	for row := range strings.SplitSeq(strings.TrimRight(body, "\n"), "\n") {
+		text.WriteString("  " + table.Printable(strings.ReplaceAll(row, "\t", "    ")) + "\n")
+	}
+}
+
+// headerLines are the headers of a message, a line each.
+func headerLines(header map[string][]string) string {
+	var lines strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[name] {
+			fmt.Fprintf(&lines, "%s: %s\n", name, value)
+		}
+	}
+	return lines.String()
 }
 
 // readable is a payload as text, and as a hex dump when it is none.

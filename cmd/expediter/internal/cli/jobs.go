@@ -1,11 +1,33 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// mostLooked is how many messages of a stream a list reads at most, 100 requests of constant cost.
+const mostLooked = 100_000
 
 // jobsFlags are the flags of all commands about jobs.
 type jobsFlags struct {
 	natsFlags
 
+	bucket string
+	js     jetstream.JetStream // once it is open
+	key    string
 	stream string
 }
 
@@ -13,15 +35,201 @@ func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "Look at jobs and at the workers that run them",
-		Long:  `Jobs shows the workers that run, and what they do. What failed for good is a dead letter: expediter dead.`,
-		Example: `  expediter jobs workers
-  expediter jobs workers vm-3-812-4Kx0 --stacks`,
+		Short: "Look at jobs and their workers, and cancel jobs",
+		Long: `Jobs shows the jobs of a stream and the workers that run them, and cancels jobs. JOB is the sequence of a job, the first column
+of the list, or its subject. A job is in one of these states:
+
+  queued     it waits for a worker
+  delivered  a worker has it, for less than a third of AckWait, or lets it wait there
+  running    a worker runs it
+  retrying   it waits for its next attempt
+  scheduled  it is delayed
+  done       it is done, and kept by its key
+  dead       it failed for good: expediter dead runs it again
+  cancelled  it was cancelled`,
+		Example: `  expediter jobs list --stream IMPORT_JOBS --state running,retrying
+  expediter jobs show --stream IMPORT_JOBS 88121
+  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
+  expediter jobs workers`,
 	}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
+	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsWorkers(f))
+	cmd.AddCommand(newJobsCancel(f), newJobsList(f), newJobsShow(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
+}
+
+// use opens a client of the stream for fn.
+func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) error {
+	if f.stream == "" {
+		return usage(errors.New("--stream is missing: name the stream of the jobs"))
+	}
+	js, stop, err := f.connect(ctx, "expediter jobs")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	f.js = js
+	client, err := worker.NewClient(js, worker.ClientConfig{
+		Bucket: f.bucket, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
+	})
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	err = fn(client)
+	if errors.Is(err, worker.ErrNoJob) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return err
+}
+
+// keyFlag adds the flag for the key of a job that is named by its subject.
+func (f *jobsFlags) keyFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.key, "key", "", "unique key of the job, unless its subject has it")
+}
+
+// ref reads JOB.
+func (f *jobsFlags) ref(job string) worker.JobRef {
+	if sequence, err := strconv.ParseUint(job, 10, 64); err == nil {
+		return worker.JobRef{Key: f.key, Sequence: sequence}
+	}
+	return worker.JobRef{Key: f.key, Subject: job}
+}
+
+// refOf names a job that was found, also when it has moved.
+func refOf(j worker.StoredJob) worker.JobRef {
+	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject}
+}
+
+// jobRow is a job in a list.
+type jobRow struct {
+	Sequence uint64       `json:"sequence"`
+	State    worker.State `json:"state"`
+	Since    time.Time    `json:"since"`
+	Due      time.Time    `json:"due,omitzero"`
+	Subject  string       `json:"subject"`
+	ID       string       `json:"id"`
+	Consumer string       `json:"consumer,omitempty"`
+	Attempt  int          `json:"attempt,omitempty"`
+	Worker   string       `json:"worker,omitempty"`
+	Error    string       `json:"error,omitempty"`
+}
+
+func newJobRow(j worker.StoredJob) jobRow {
+	row := jobRow{
+		Sequence: j.Sequence, State: j.State, Since: j.Since.UTC(), Subject: j.Subject, ID: j.ID, Consumer: j.Consumer,
+	}
+	if !j.Due.IsZero() {
+		row.Due = j.Due.UTC()
+	}
+	if p := j.Progress; p != nil {
+		row.Attempt, row.Worker = p.Attempt, p.Worker
+	}
+	if l := j.Letter; l != nil {
+		row.Attempt, row.Worker, row.Error = l.Attempts, l.Worker, l.Error
+	}
+	return row
+}
+
+// jobsListFlags are the flags of jobs list.
+type jobsListFlags struct {
+	*jobsFlags
+
+	format  string
+	from    uint64
+	limit   int
+	states  []string
+	subject string
+}
+
+func newJobsList(jobs *jobsFlags) *cobra.Command {
+	f := &jobsListFlags{jobsFlags: jobs}
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the jobs of a stream, the oldest first",
+		Long: `List reads the stream in pages of constant cost and filters what it has read: 100,000 messages at most, and --from goes on
+from there. With --state dead it lists the dead letters of the stream, by their numbers in expediter dead. A job without a
+consumer is taken by no worker.`,
+		Example: `  expediter jobs list --stream IMPORT_JOBS
+  expediter jobs list --stream IMPORT_JOBS --state retrying --subject 'jobs.import.*.u7' -o jsonl
+  expediter jobs list --stream IMPORT_JOBS --state dead`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.use(cmd.Context(), func(client *worker.Client) error { return f.list(cmd.Context(), client) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.Uint64Var(&f.from, "from", 0, "sequence of the first message to read")
+	flags.StringVar(&f.key, "key", "", "jobs of this unique key")
+	flags.IntVar(&f.limit, "limit", 100, "most jobs to list")
+	flags.StringSliceVar(&f.states, "state", nil, "jobs in these states: "+strings.Join(jobStates, ", "))
+	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
+	completeWith(cmd, "state", jobStates...)
+	outputFlag(cmd, &f.format, deadFormats...)
+	return cmd
+}
+
+var jobStates = []string{
+	string(worker.StateQueued), string(worker.StateDelivered), string(worker.StateRunning), string(worker.StateRetrying),
+	string(worker.StateScheduled), string(worker.StateDone), string(worker.StateDead), string(worker.StateCancelled),
+}
+
+// check returns every mistake that can be seen before anything is opened.
+func (f *jobsListFlags) check() error {
+	errs := []error{checkFormat(f.format, deadFormats...)}
+	for _, state := range f.states {
+		errs = append(errs, oneOf("--state", state, jobStates...))
+	}
+	if len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)) {
+		errs = append(errs, errors.New("--state dead goes alone: dead letters are in a stream of their own"))
+	}
+	if f.limit < 1 {
+		errs = append(errs, fmt.Errorf("--limit %d: want 1 or more", f.limit))
+	}
+	return usage(errs...)
+}
+
+func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err error) {
+	filter := worker.JobFilter{From: worker.Cursor{Sequence: f.from}, Key: f.key, Subject: f.subject}
+	for _, state := range f.states {
+		filter.States = append(filter.States, worker.State(state))
+	}
+	if slices.Contains(filter.States, worker.StateDead) {
+		filter.Dead, filter.States = true, nil
+	}
+	out := output.NewRows(f.config.Stdout, output.Format(f.format),
+		table.Column{Name: "SEQ"}, table.Column{Name: "STATE"}, table.Column{Name: "STORED"},
+		table.Column{Name: "TRY"}, table.Column{Name: "NEXT"}, table.Column{Name: "WORKER"}, table.Column{Name: "CONSUMER"},
+		table.Column{Name: "JOB", Width: cells}, table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR", Width: cells})
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for looked, left := 0, f.limit; ; {
+		filter.Limit = min(left, 1000)
+		page, err := client.Jobs(ctx, filter)
+		if err != nil {
+			return err
+		}
+		for _, job := range page.Jobs {
+			row := newJobRow(job)
+			try := ""
+			if row.Attempt > 0 {
+				try = strconv.Itoa(row.Attempt)
+			}
+			if err := out.Write(row, strconv.FormatUint(row.Sequence, 10), string(row.State), stamp(row.Since), try, stampOf(row.Due),
+				row.Worker, row.Consumer, row.ID, row.Subject, firstLine(row.Error)); err != nil {
+				return err
+			}
+		}
+		filter.From, looked, left = page.Next, looked+page.Looked, left-len(page.Jobs)
+		switch {
+		case page.Next.Sequence == 0:
+			return nil
+		case left == 0, looked >= mostLooked:
+			f.notef("%d of %d messages were looked at: go on with --from %d\n", looked, page.Messages, page.Next.Sequence)
+			return nil
+		}
+	}
 }
