@@ -50,7 +50,7 @@ const (
 
 // Status describes the message that holds a key.
 type Status struct {
-	// Due is when a scheduled job becomes due, and the next attempt of a retrying one, if that is known.
+	// Due is when a scheduled job becomes due.
 	Due time.Time
 
 	// ID is the job's.
