@@ -10,6 +10,7 @@ import (
 // line is the chain of one consumer, as a worker follows it.
 type line struct {
 	order
+
 	count uint64 // consumer sequence of the latest delivery
 }
 

@@ -55,7 +55,8 @@ type Policy struct {
 	// than AckWait lets the next job start beside the repetition of a job that was done. A server without replicas that crashes
 	// may forget acknowledgements, so that jobs run once more. A job that is replayed, or was delayed, has the place in which it
 	// came into the stream. In a worker that alone works the consumer a job costs no request more, as a rule; with several
-	// workers, one read for each job, and a job that waits for one of another worker starts after as long again, and up to 2 seconds after its end.
+	// workers, one read for each job, and a job that waits for one of another worker starts after as long again, and up to 2 seconds
+	// after its end.
 	// Defaults to false.
 	Ordered bool
 

@@ -149,7 +149,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.contact.lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
-		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.freshFor(), Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
+		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.freshFor(),
+		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
 	w.acks = newLastAcks(w.maxDeliveries())

@@ -108,9 +108,11 @@ func (s *storm) spawn() {
 }
 
 // tell has the recorder note what happens to a worker, or to all of them (0).
-func (s *storm) tell(what string, number int) {
+func (s *storm) tell(what string, number int) { s.tellAt(time.Now(), what, number) }
+
+func (s *storm) tellAt(at time.Time, what string, number int) {
 	s.t.Helper()
-	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{What: what, Worker: number}, false))
+	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{At: at, What: what, Worker: number}, false))
 }
 
 // strike chooses a fault, and waits until something was worked after it.
@@ -127,8 +129,9 @@ func (s *storm) strike() {
 	case 2, 3, 4:
 		s.tell("stopped", number)
 		p.Pause()
+		paused := time.Now()
 		<-time.After(ackWait + time.Duration(s.random.Int64N(int64(2*ackWait)))) // as long as the fault lasts
-		s.tell("continued", number)
+		s.tellAt(paused, "continued", number)
 		p.Continue()
 	case 5:
 		s.tell("leader killed", 0)
@@ -197,135 +200,13 @@ func (s *storm) drained() {
 	}
 }
 
-// judge reads what the recorder was told, in its order.
-func (s *storm) judge() {
-	s.t.Helper()
-	v := &verdict{jobs: map[string]*course{}, outages: map[int][]outage{}, excused: map[string]int{}}
-	s.recorder.each(s.t, "told.>", func(position int, m jetstream.Msg) {
-		var n note
-		check.OK(s.t, json.Unmarshal(m.Data(), &n))
-		v.take(position, n)
-	})
-	for i := range s.inserted {
-		job := fmt.Sprintf("%s/%d", kinds[i%len(kinds)].name, i/len(kinds))
-		if effects := v.of(job).seen["effect"]; effects != 1 {
-			s.t.Errorf("job %s has %d effects, want 1", job, effects)
-		}
-	}
-	for _, wrong := range v.wrong {
-		s.t.Error(wrong)
-	}
-	s.t.Logf("%d jobs, %d workers, %d runs; not excluded by README.md: %v", s.inserted, s.spawned, v.runs, v.excused)
-}
-
-// verdict is what follows from the notes.
-type verdict struct {
-	deleted []int // where consumers were
-	excused map[string]int
-	jobs    map[string]*course
-	leaders []int // where leaders were killed, or stepped down
-	outages map[int][]outage
-	runs    int
-	wrong   []string
-}
-
-// course is what a job has seen, and where it began and ended.
-type course struct {
-	began, ended int
-	ran          map[int]int // where each worker last did
-	seen         map[string]int
-}
-
-// outage is from where to where a worker was stopped.
-type outage struct{ from, to int }
-
-func (v *verdict) of(job string) *course {
-	c := v.jobs[job]
-	if c == nil {
-		c = &course{ran: map[int]int{}, seen: map[string]int{}}
-		v.jobs[job] = c
-	}
-	return c
-}
-
-func (v *verdict) take(at int, n note) {
-	switch n.What {
-	case "stopped":
-		v.outages[n.Worker] = append(v.outages[n.Worker], outage{from: at})
-	case "continued":
-		v.outages[n.Worker][len(v.outages[n.Worker])-1].to = at
-	case "leader killed", "stepped down":
-		v.leaders = append(v.leaders, at)
-	case "consumer deleted":
-		v.deleted = append(v.deleted, at)
-	}
-	if n.Job == "" {
-		return
-	}
-	c := v.of(n.Job)
-	switch n.What {
-	case "run":
-		v.runs++
-		if c.began == 0 {
-			c.began = at
-		}
-		if c.ended > 0 {
-			v.fault("started after its end", at, n, c.ended)
-		}
-		v.checkOrder(at, n)
-		c.ran[n.Worker] = at
-	case "done":
-		c.ended = at
-	case steps[0], steps[1]:
-		if c.seen["kept-"+n.What] > 0 {
-			v.fault("ran step "+n.What+" again", at, n, c.ran[n.Worker])
-		}
-	}
-	c.seen[n.What]++
-}
-
-// checkOrder wants a job that starts to come after the effect of the one before it, and before the next one.
-func (v *verdict) checkOrder(at int, n note) {
-	name, number, _ := strings.Cut(n.Job, "/")
-	k := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
-	if !k.policy.Ordered {
-		return
-	}
-	var i int
-	if _, err := fmt.Sscan(number, &i); err != nil {
-		v.wrong = append(v.wrong, err.Error())
-	}
-	if i >= k.keys && v.of(fmt.Sprintf("%s/%d", name, i-k.keys)).seen["effect"] == 0 {
-		v.wrong = append(v.wrong, fmt.Sprintf("job %s started before the effect of the one before it, in worker %d", n.Job, n.Worker))
-	}
-	if next := v.of(fmt.Sprintf("%s/%d", name, i+k.keys)); next.began > 0 {
-		v.fault("started after the next one", at, n, next.began)
-	}
-}
-
-// fault records what should not have happened at a note, unless README.md names the cause: its worker was stopped since the given
-// position, or the consumer or its leader was another since the job first ran.
-func (v *verdict) fault(what string, at int, n note, since int) {
-	began := v.of(n.Job).began
-	between := func(all []int) bool { return slices.ContainsFunc(all, func(p int) bool { return began < p && p < at }) }
-	switch {
-	case slices.ContainsFunc(v.outages[n.Worker], func(o outage) bool { return o.to > since && o.from < at }):
-		v.excused[what+": its worker was stopped"]++
-	case between(v.deleted):
-		v.excused[what+": its consumer was deleted"]++
-	case between(v.leaders):
-		v.excused[what+": the leader changed"]++
-	default:
-		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d", n.Job, what, n.Worker, n.Delivery))
-	}
-}
-
 // note is what the recorder is told.
 type note struct {
-	Delivery int    `json:"delivery,omitempty"`
-	Job      string `json:"job,omitempty"`
-	What     string `json:"what"`
-	Worker   int    `json:"worker"`
+	At       time.Time `json:"at"` // when it happened
+	Delivery int       `json:"delivery,omitempty"`
+	Job      string    `json:"job,omitempty"`
+	What     string    `json:"what"`
+	Worker   int       `json:"worker"`
 }
 
 // told tells the recorder. What can be told once only is refused the second time, with errWorked.
@@ -365,13 +246,13 @@ var hands = crash.Role[hand]{Name: "worker of a storm", Run: func(ctx context.Co
 	}
 	defer closed()
 	tell := func(ctx context.Context, what, job string, delivery int, once bool) error {
-		return told(ctx, recorder, h.Stream, note{Delivery: delivery, Job: job, What: what, Worker: h.Number}, once)
+		return told(ctx, recorder, h.Stream, note{At: time.Now(), Delivery: delivery, Job: job, What: what, Worker: h.Number}, once)
 	}
 	w, err := worker.New(js, worker.Config{
 		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
 		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
 			if s.Outcome == worker.OutcomeCompleted {
-				_ = tell(context.Background(), "done", s.ID, s.Deliveries, false) //nolint:errcheck // less is judged then
+				_ = tell(context.Background(), "done", s.ID, s.Deliveries, false)
 			}
 		}},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SoftStop: -1, Stream: h.Stream,

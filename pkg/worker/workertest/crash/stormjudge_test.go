@@ -1,0 +1,140 @@
+package crash_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// judge reads what the recorder was told, in its order.
+func (s *storm) judge() {
+	s.t.Helper()
+	v := &verdict{jobs: map[string]*course{}, outages: map[int][]outage{}, excused: map[string]int{}}
+	s.recorder.each(s.t, "told.>", func(position int, m jetstream.Msg) {
+		var n note
+		check.OK(s.t, json.Unmarshal(m.Data(), &n))
+		v.take(position, n)
+	})
+	for i := range s.inserted {
+		job := fmt.Sprintf("%s/%d", kinds[i%len(kinds)].name, i/len(kinds))
+		if effects := v.of(job).seen["effect"]; effects != 1 {
+			s.t.Errorf("job %s has %d effects, want 1", job, effects)
+		}
+	}
+	for _, wrong := range v.wrong {
+		s.t.Error(wrong)
+	}
+	s.t.Logf("%d jobs, %d workers, %d runs; not excluded by README.md: %v", s.inserted, s.spawned, v.runs, v.excused)
+}
+
+// verdict is what follows from the notes.
+type verdict struct {
+	deleted []int // where consumers were
+	excused map[string]int
+	jobs    map[string]*course
+	leaders []int // where leaders were killed, or stepped down
+	outages map[int][]outage
+	runs    int
+	wrong   []string
+}
+
+// course is what a job has seen, and where it began and ended.
+type course struct {
+	began, ended int
+	ran          map[int]int // where each worker last did
+	seen         map[string]int
+}
+
+// outage is from where to where a worker was stopped, and when it was.
+type outage struct {
+	from, to int
+	at       time.Time
+}
+
+func (v *verdict) of(job string) *course {
+	c := v.jobs[job]
+	if c == nil {
+		c = &course{ran: map[int]int{}, seen: map[string]int{}}
+		v.jobs[job] = c
+	}
+	return c
+}
+
+func (v *verdict) take(at int, n note) {
+	switch n.What {
+	case "stopped":
+		v.outages[n.Worker] = append(v.outages[n.Worker], outage{from: at})
+	case "continued":
+		last := &v.outages[n.Worker][len(v.outages[n.Worker])-1]
+		last.to, last.at = at, n.At
+	case "leader killed", "stepped down":
+		v.leaders = append(v.leaders, at)
+	case "consumer deleted":
+		v.deleted = append(v.deleted, at)
+	}
+	if n.Job == "" {
+		return
+	}
+	c := v.of(n.Job)
+	switch n.What {
+	case "run":
+		v.runs++
+		if c.began == 0 {
+			c.began = at
+		}
+		if c.ended > 0 {
+			v.fault("started after its end", at, n, c.ended)
+		}
+		v.checkOrder(at, n)
+		c.ran[n.Worker] = at
+	case "done":
+		c.ended = at
+	case steps[0], steps[1]:
+		if c.seen["kept-"+n.What] > 0 {
+			v.fault("ran step "+n.What+" again", at, n, c.ran[n.Worker])
+		}
+	}
+	c.seen[n.What]++
+}
+
+// checkOrder wants a job that starts to come after the effect of the one before it, and before the next one.
+func (v *verdict) checkOrder(at int, n note) {
+	name, number, _ := strings.Cut(n.Job, "/")
+	k := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
+	if !k.policy.Ordered {
+		return
+	}
+	var i int
+	if _, err := fmt.Sscan(number, &i); err != nil {
+		v.wrong = append(v.wrong, err.Error())
+	}
+	if i >= k.keys && v.of(fmt.Sprintf("%s/%d", name, i-k.keys)).seen["effect"] == 0 {
+		v.wrong = append(v.wrong, fmt.Sprintf("job %s started before the effect of the one before it, in worker %d", n.Job, n.Worker))
+	}
+	if next := v.of(fmt.Sprintf("%s/%d", name, i+k.keys)); next.began > 0 {
+		v.fault("started after the next one", at, n, next.began)
+	}
+}
+
+// fault records what should not have happened at a note, unless README.md names the cause: it happened before its worker was
+// stopped, since the given position, and was told after that, or the consumer or its leader was another since the job first ran.
+func (v *verdict) fault(what string, at int, n note, since int) {
+	began := v.of(n.Job).began
+	between := func(all []int) bool { return slices.ContainsFunc(all, func(p int) bool { return began < p && p < at }) }
+	switch {
+	case slices.ContainsFunc(v.outages[n.Worker], func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at) }):
+		v.excused[what+": its worker was stopped within it"]++
+	case between(v.deleted):
+		v.excused[what+": its consumer was deleted"]++
+	case between(v.leaders):
+		v.excused[what+": the leader changed"]++
+	default:
+		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d", n.Job, what, n.Worker, n.Delivery))
+	}
+}
