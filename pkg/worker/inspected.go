@@ -25,6 +25,9 @@ const (
 	// maxRecent is how many attempts a worker remembers: 22 KiB and their texts.
 	maxRecent = 200
 
+	// maxPaused is how many pauses an answer has.
+	maxPaused = 32
+
 	// maxShort and maxLong bound texts in answers, in bytes.
 	maxShort = 256
 	maxLong  = 512
@@ -84,6 +87,12 @@ func (w *Worker) describe(instance string, started time.Time, stopping bool) []b
 			info.Running++
 		}
 	})
+	for i, p := range w.pausesNow() {
+		if i == maxPaused {
+			break
+		}
+		info.Paused = append(info.Paused, clip(p.Pattern, maxShort))
+	}
 	if trouble := w.trouble.Load(); trouble != nil {
 		info.Problem = *trouble
 	} else {

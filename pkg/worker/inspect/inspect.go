@@ -59,6 +59,9 @@ type Info struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 
+	// Paused are the patterns whose jobs it does not start, see worker.Client.Pause: the first 32.
+	Paused []string `json:"paused,omitempty"`
+
 	// Attempts counts those that have ended since it started, by their outcome.
 	Attempts map[string]uint64 `json:"attempts"`
 

@@ -66,6 +66,8 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	}
 	run(0, "jobs", "cancel", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS", "--yes")
 	run(3, "jobs", "show", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS")
+	run(0, "jobs", "pause", "jobs.enrich.>", "--stream", "ENRICH_JOBS")
+	run(0, "jobs", "resume", "jobs.enrich.>", "--stream", "ENRICH_JOBS")
 	run(0, "emit", "--account", "NOTIFIER", "--via", "stream", "-")
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
 	run(0, "forget", "ada", "--type", "GUEST", "--yes", "--account", "NOTIFIER")

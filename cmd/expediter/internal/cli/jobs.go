@@ -35,9 +35,9 @@ func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "Look at jobs and their workers, and cancel jobs",
-		Long: `Jobs shows the jobs of a stream and the workers that run them, and cancels jobs. JOB is the sequence of a job, the first column
-of the list, or its subject. A job is in one of these states:
+		Short: "Look at jobs and their workers, cancel jobs, pause handlers",
+		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs, and pauses handlers. JOB is the sequence of a
+job, the first column of the list, or its subject. A job is in one of these states:
 
   queued     it waits for a worker
   delivered  a worker has it, for less than a third of AckWait, or lets it wait there
@@ -50,14 +50,16 @@ of the list, or its subject. A job is in one of these states:
 		Example: `  expediter jobs list --stream IMPORT_JOBS --state running,retrying
   expediter jobs show --stream IMPORT_JOBS 88121
   expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
+  expediter jobs pause --stream IMPORT_JOBS 'jobs.import.low.>' --for 10m
   expediter jobs workers`,
 	}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs")
+	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsCancel(f), newJobsList(f), newJobsShow(f), newJobsWatch(f), newJobsWorkers(f))
+	cmd.AddCommand(newJobsCancel(f), newJobsList(f), newJobsPause(f), newJobsResume(f),
+		newJobsShow(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }
 

@@ -157,6 +157,7 @@ func (f *workersFlags) show(w inspect.Info) error {
 	line("state", stateOf(w))
 	line("problem", w.Problem)
 	line("running", fmt.Sprintf("%d of %d, and %d wait", w.Running, w.Slots, w.Waiting))
+	line("paused", strings.Join(w.Paused, " "))
 	for _, outcome := range slices.Sorted(maps.Keys(w.Attempts)) {
 		line("attempts", fmt.Sprintf("%d %s", w.Attempts[outcome], outcome))
 	}
