@@ -199,6 +199,9 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]confirm
 			return
 		}
 		w.noteConsumer(c, consumer)
+		if w.ordered {
+			w.order.acknowledged(consumer.CachedInfo())
+		}
 		if i == 0 {
 			begin(consumer.CachedInfo().TimeStamp)
 		}

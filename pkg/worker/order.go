@@ -96,6 +96,7 @@ func (o *order) follow(d *delivery, back bool) {
 	c.next = d.count + 1
 	if c.base == 0 && d.first <= 1 {
 		c.base = d.info.Sequence
+		c.clean = c.base == c.floor+1 // not less: that would be the floor of a former stream
 	}
 	d.chain = c.number
 }

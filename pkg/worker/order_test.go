@@ -84,6 +84,22 @@ func TestChainEndsWhereADeliveryIsMissing(t *testing.T) {
 	}
 }
 
+// TestChainBehindWhatHasEnded has a worker get the first job of a stream, and the one behind the last that has ended.
+func TestChainBehindWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	for floor, want := range map[uint64]bool{0: false, 7: false, 8: false, 9: true, 10: false} {
+		l := &line{order: order{chains: map[string]*chain{}}}
+		l.acknowledge(floor)
+		if d := l.deliver(10, "a", 1, 0); isSure(l, d) != want {
+			t.Errorf("all up to %d has ended: sure of job 10 %t, want %t", floor, !want, want)
+		}
+	}
+	l := &line{order: order{chains: map[string]*chain{}}}
+	if d := l.deliver(1, "a", 1, 0); !isSure(l, d) {
+		t.Error("not sure of the first job of a stream")
+	}
+}
+
 // TestJobOfAnEarlierChain has the consumer go back behind a job that is here, as that of a stream which was made anew.
 func TestJobOfAnEarlierChain(t *testing.T) {
 	t.Parallel()
