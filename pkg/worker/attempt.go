@@ -155,8 +155,10 @@ func (w *Worker) attempt(d *delivery) error {
 		return ErrCancelled
 	}
 	w.deliveries.losable(d, cancel)
-	if w.mayBeOthers(d) {
-		return errDoubted
+	if w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) { // since admit looked, which waits for answers of the server
+		if err := w.checkHeld(d); err != nil {
+			return err
+		}
 	}
 	return w.begin(ctx, cancel, route, d)
 }

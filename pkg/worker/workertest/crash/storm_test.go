@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -202,7 +203,7 @@ func (s *storm) drained() {
 
 // note is what the recorder is told.
 type note struct {
-	At       time.Time `json:"at"` // when it happened
+	At       time.Time `json:"at"` // when it happened, or the attempt started that it is of
 	Delivery int       `json:"delivery,omitempty"`
 	Job      string    `json:"job,omitempty"`
 	What     string    `json:"what"`
@@ -245,12 +246,17 @@ var hands = crash.Role[hand]{Name: "worker of a storm", Run: func(ctx context.Co
 		return err
 	}
 	defer closed()
+	var started sync.Map // times, by the jobs that run
 	tell := func(ctx context.Context, what, job string, delivery int, once bool) error {
-		return told(ctx, recorder, h.Stream, note{At: time.Now(), Delivery: delivery, Job: job, What: what, Worker: h.Number}, once)
+		at := time.Now()
+		if began, ok := started.Load(job); ok { // it ends without an attempt where it has ended elsewhere
+			at = began.(time.Time) //nolint:forcetypeassert // nothing else is stored
+		}
+		return told(ctx, recorder, h.Stream, note{At: at, Delivery: delivery, Job: job, What: what, Worker: h.Number}, once)
 	}
 	w, err := worker.New(js, worker.Config{
 		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
-		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
+		Hooks: worker.Hooks{Started: func(i worker.Info) { started.Store(i.ID, time.Now()) }, Settled: func(s worker.Settlement) {
 			if s.Outcome == worker.OutcomeCompleted {
 				_ = tell(context.Background(), "done", s.ID, s.Deliveries, false)
 			}

@@ -38,6 +38,7 @@ type verdict struct {
 	deleted []int // where consumers were
 	excused map[string]int
 	jobs    map[string]*course
+	notes   []note
 	leaders []int // where leaders were killed, or stepped down
 	outages map[int][]outage
 	runs    int
@@ -67,6 +68,7 @@ func (v *verdict) of(job string) *course {
 }
 
 func (v *verdict) take(at int, n note) {
+	v.notes = append(v.notes, n)
 	switch n.What {
 	case "stopped":
 		v.outages[n.Worker] = append(v.outages[n.Worker], outage{from: at})
@@ -122,19 +124,31 @@ func (v *verdict) checkOrder(at int, n note) {
 	}
 }
 
-// fault records what should not have happened at a note, unless README.md names the cause: it happened before its worker was
-// stopped, since the given position, and was told after that, or the consumer or its leader was another since the job first ran.
+// fault records what should not have happened at a note, unless README.md names the cause: its attempt started before its worker
+// was stopped (which takes a moment, and lasts for more than an AckWait), since the given position, or the consumer or its leader was another since the job first ran.
 func (v *verdict) fault(what string, at int, n note, since int) {
 	began := v.of(n.Job).began
 	between := func(all []int) bool { return slices.ContainsFunc(all, func(p int) bool { return began < p && p < at }) }
 	switch {
-	case slices.ContainsFunc(v.outages[n.Worker], func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at) }):
+	case slices.ContainsFunc(v.outages[n.Worker], func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at.Add(ackWait/2)) }):
 		v.excused[what+": its worker was stopped within it"]++
 	case between(v.deleted):
 		v.excused[what+": its consumer was deleted"]++
 	case between(v.leaders):
 		v.excused[what+": the leader changed"]++
 	default:
-		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d", n.Job, what, n.Worker, n.Delivery))
+		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d; its notes, and those of faults:\n%s",
+			n.Job, what, n.Worker, n.Delivery, v.about(n.Job)))
 	}
+}
+
+// about returns the notes of a job and of what happened to workers and servers.
+func (v *verdict) about(job string) string {
+	var all strings.Builder
+	for at, n := range v.notes {
+		if n.Job == "" || n.Job == job {
+			fmt.Fprintf(&all, "%d: %s %s, worker %d, delivery %d\n", at+1, n.At.Format("05.000"), n.What, n.Worker, n.Delivery)
+		}
+	}
+	return all.String()
 }
