@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +100,44 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart leaves a worker without heartbeats and answers while it counts the attempts of a job.
+func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		ackWait := func(c *worker.Config) { c.AckWait, c.Concurrency, c.RequestTimeout = time.Second, 1, 2*time.Second }
+		cfg, here := b.settled(t, ackWait)
+		counts := make(chan struct{}, 100)
+		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Deliveries > 1 {
+				t.Error("the job started although another worker has ended it")
+			}
+			p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+				if f.FromClient && strings.Contains(f.Subject, ".KV_") {
+					counts <- struct{}{}
+					return true
+				}
+				return isHeartbeat(f)
+			}))
+			return worker.Retry(0, errors.New("once more"))
+		})
+		b.publish(t, "jobs.1", `{}`)
+		if s := <-here; s.Outcome != worker.OutcomeRetried {
+			t.Errorf("the first attempt: %s, %v", s.Outcome, s.Err)
+		}
+		<-counts
+		cfg, elsewhere := b.settled(t, ackWait)
+		run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("the second worker: %s, %v", s.Outcome, s.Err)
+		}
+		if s := <-here; s.Outcome != worker.OutcomeFenced {
+			t.Errorf("the first worker: %s, %v; want it fenced", s.Outcome, s.Err)
+		}
+	})
 }
 
 // TestRecordedStepsDoNotRunAgain gives a job with steps to two workers at once. The job returns "a" and "b" to handlers; each must run once.
