@@ -21,11 +21,11 @@ const (
 	firstLook = 10 * time.Millisecond
 	lastLook  = 2 * time.Second
 
-	// soonest and latest bound the delay of a job that is given back since no more may wait. The least delay doubles with every fourth
-	// delivery, maxShift times.
-	soonest  = 100 * time.Millisecond
-	latest   = time.Minute
-	maxShift = 7
+	// soonest and latest bound the delay of a job that is given back since no more may wait. While no job of its subject ends here, it
+	// is a fourth of that time at least, or rarest.
+	soonest = 100 * time.Millisecond
+	rarest  = 10 * time.Second
+	latest  = time.Minute
 
 	// maxStrays is how many keys with jobs that were given back are remembered.
 	maxStrays = 100_000
@@ -181,9 +181,8 @@ func (o *order) crowd(d *delivery) {
 	if sequence := last.info.Sequence; sequence > k.since {
 		ahead += int(float64(k.away) * min(1, float64(sequence-k.since)/float64(k.stray-k.since+1)))
 	}
-	// Half of it, so that the job is here again when its turn comes, and later each time, as the job before all may be another worker's
-	// and take hours.
-	least := soonest << min(last.first/4, maxShift)
+	// Half of it, so that the job is here again when its turn comes. The one before all may be another worker's, and take hours.
+	least := min(max(now.Sub(k.ended)/4, soonest), rarest)
 	last.back = min(max(gap*time.Duration(ahead)/2, least), latest)
 	k.away++
 	last.signal()
