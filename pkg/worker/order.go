@@ -60,7 +60,7 @@ type chain struct {
 // keyed are the jobs of a subject that this worker holds, or gave back.
 type keyed struct {
 	away  int           // jobs that went back for want of room, and did not come again here
-	began time.Time     // when runs started
+	began time.Time     // when the job in runs started
 	ended time.Time     // when a job last ended here
 	every time.Duration // from one end to the next, when nothing held them up
 	held  []*delivery   // by their sequences
