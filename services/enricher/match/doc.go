@@ -4,7 +4,7 @@
 //
 // # Overview
 //
-// Prepare takes a place apart once: it folds the text, splits the name into words that tell something and words that do
+// Prepare takes a place apart once: it folds the text, splits the name into words that tell places apart and words that do
 // not, reads street and house number out of the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic,
 // Greek, Georgian or Armenian name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each
 // in [0,1], and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or

@@ -21,7 +21,7 @@ import (
 type Prepared struct {
 	// Place is the place as given.
 	Place Place
-	// Tokens are the folded words of the names that tell something, each once.
+	// Tokens are the folded words of the names that tell places apart, each once.
 	Tokens []string
 	// Skeletons are the consonant classes of the names in each plausible reading: equal or nearly so across scripts.
 	Skeletons []string

@@ -50,7 +50,7 @@ type Config struct {
 	// refused.
 	Files Files
 
-	// Logger gets what is no error of a request, such as a temporary folder that could not be removed. Defaults to none.
+	// Logger gets the failures that are no error of a request, such as a temporary folder that could not be removed. Defaults to none.
 	Logger *slog.Logger
 
 	// MaxBytes is how much of a file or page is read, unpacked; the rest is left out, which Material.Truncated reports. A

@@ -7,7 +7,7 @@ import (
 
 // Mistake is one that a file of rules has.
 type Mistake struct {
-	// Line is where, counted from 1; 0 is the file as a whole.
+	// Line is the line of the mistake, counted from 1; 0 stands for the whole file.
 	Line int
 
 	// Path is what of the file, such as events.RESERVATION_REQUESTED.CUSTOMER.channels.

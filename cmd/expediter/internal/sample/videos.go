@@ -8,8 +8,8 @@ import (
 //go:embed videos
 var videos embed.FS
 
-// Videos are the files of a site with recipes: captions of videos, one page with a recipe as data, and some that are no
-// use. All were written for this sample.
+// Videos returns the files of a site with recipes: captions of videos, a page with a recipe as data, and files in which there
+// is no recipe. All were written for this sample.
 func Videos() fs.FS {
 	sub, err := fs.Sub(videos, "videos")
 	if err != nil {

@@ -256,7 +256,7 @@ func (s *Source) HasNumbers(text string) bool {
 	return true
 }
 
-// HasDuration reports whether the source names both bounds, in seconds, of a duration; 0 is none.
+// HasDuration reports whether the source names the bounds low and high of a duration, in seconds. A bound of 0 needs no naming.
 func (s *Source) HasDuration(low, high int) bool {
 	return (low == 0 || s.seconds[low]) && (high == 0 || s.seconds[high])
 }
