@@ -18,7 +18,7 @@ import (
 // the policy's timeout and when the worker stops; [context.Cause] returns the reason.
 //
 // A job is delivered at least once, so a handler must be idempotent: it runs again after a crash between its last effect and
-// the acknowledgement.
+// the acknowledgement. Its goroutine works other jobs after it: a handler that calls runtime.LockOSThread unlocks the thread again.
 type Handler[T any] func(ctx context.Context, job *Job[T]) error
 
 // Handle registers the handler of every job whose subject matches pattern. A pattern is a subject that may end in ">" and have

@@ -55,6 +55,7 @@ type Worker struct {
 	down       atomic.Bool     // reported as not ready
 	final      atomic.Bool     // the reported reason is for an operator, see isFinal
 	drained    chan struct{}   // closed when no more messages come
+	idle       chan *delivery  // to goroutines that have ended their deliveries
 	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	limits     *limit.Set      // nil without limits
 	losses     atomic.Int32    // since the last sign of life of the server
@@ -90,7 +91,7 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 			Request: cfg.RequestTimeout, Settle: cfg.SettleTimeout, TTL: cfg.StepTTL,
 		}),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
-		deliveries: newDeliveries(), drained: make(chan struct{}), order: order{chains: make(map[string]*chain)},
+		deliveries: newDeliveries(), drained: make(chan struct{}), idle: make(chan *delivery), order: order{chains: make(map[string]*chain)},
 		slots: semaphore.New(cfg.Concurrency),
 	}, nil
 }
