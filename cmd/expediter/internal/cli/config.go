@@ -19,6 +19,9 @@ type Config struct {
 	// Demo runs the demo. Defaults to demo.Run.
 	Demo func(context.Context, demo.Config) (demo.Report, error)
 
+	// Environ lists the environment, as doctor looks through it. Defaults to os.Environ.
+	Environ func() []string
+
 	// Getenv reads the environment. Defaults to os.Getenv.
 	Getenv func(string) string
 
@@ -61,6 +64,9 @@ type EnricherOptions struct {
 func (c Config) withDefaults() Config {
 	if c.Demo == nil {
 		c.Demo = demo.Run
+	}
+	if c.Environ == nil {
+		c.Environ = os.Environ
 	}
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
+)
+
+// doctorFlags are the flags of doctor.
+type doctorFlags struct {
+	natsFlags
+
+	as       string
+	assets   contracts.AssetOptions
+	json     bool
+	monitors []string
+}
+
+func newDoctor(g *globals) *cobra.Command {
+	f := &doctorFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what is wrong with a deployment, and how to mend it",
+		Long: `Doctor looks at the servers, accounts, permissions, streams, consumers, workers and dead letters, at the configuration of the
+services in the environment, and at the far sides that it names. Each finding has the command that mends it.
+
+It changes nothing. With the accounts of deploy/nats it sees all streams as admin, the settings of the servers as sys or with
+--monitor, and with --as SERVICE, and the user of that service, also whether that has all permissions that it needs.
+
+Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
+		Example: `  expediter doctor
+  expediter doctor --monitor http://127.0.0.1:8222 --json
+  NATS_NKEY=enricher.nk expediter doctor --as enricher`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), cmd.Flags())
+		},
+	}
+	flags := cmd.Flags()
+	f.registerServer(flags)
+	f.registerAccount(flags)
+	flags.StringVar(&f.as, "as", "", "user of deploy/nats whose permissions are checked: "+strings.Join(doctor.Users(), ", "))
+	flags.BoolVar(&f.json, "json", false, "write JSON")
+	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "--max-bytes of expediter apply (default as declared)")
+	flags.IntVar(&f.assets.Replicas, "replicas", 0, "servers that keep each stream: 1, 3 or 5 (default 3 in a cluster, else 1)")
+	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
+	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(), "services that are looked at, separated by commas")
+	flags.StringSliceVar(&f.monitors, "monitor", nil, "addresses of servers' HTTP monitoring, separated by commas")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time for all of it")
+	completeWith(cmd, "as", doctor.Users()...)
+	return cmd
+}
+
+func (f *doctorFlags) check() error {
+	errs := []error{checkServices(f.assets.Services), doctor.CheckUser(f.as)}
+	if f.assets.Replicas != 0 {
+		errs = append(errs, checkReplicas(f.assets.Replicas))
+	}
+	if f.assets.MaxBytes < 0 {
+		errs = append(errs, fmt.Errorf("--max-bytes %d: use a positive number", f.assets.MaxBytes))
+	}
+	if f.account != "" && !accountName.MatchString(f.account) {
+		errs = append(errs, fmt.Errorf("--account %q: use A-Z, a-z, 0-9, _ and -", f.account))
+	}
+	if f.timeout < 3*time.Second {
+		errs = append(errs, fmt.Errorf("--timeout %s: use 3s or more", f.timeout))
+	}
+	return usage(errs...)
+}
+
+func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
+	report := doctor.Run(ctx, doctor.Config{
+		Account: f.account, As: f.as, Assets: f.assets, Environment: f.environment(), Flags: given(flags), Monitors: f.monitors,
+		Server: cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL), Timeout: f.timeout,
+		Connect: func(more ...nats.Option) (*nats.Conn, error) {
+			server, opts, err := f.options(ctx, "expediter doctor")
+			if err != nil {
+				return nil, err
+			}
+			return nats.Connect(server, append(opts, more...)...)
+		},
+	})
+	if err := f.show(report); err != nil {
+		return err
+	}
+	if report.Failed() {
+		return &codeError{code: ExitFailure}
+	}
+	return nil
+}
+
+// environment is that of the services.
+func (f *doctorFlags) environment() map[string]string {
+	all := make(map[string]string)
+	for _, line := range f.config.Environ() {
+		name, value, _ := strings.Cut(line, "=")
+		all[name] = value
+	}
+	return all
+}
+
+// given returns the flags about the server that were given, as a command of a cure needs them.
+func given(flags *pflag.FlagSet) string {
+	var words []string
+	for _, name := range []string{"ca", "cert", "creds", "key", "nkey", "server"} {
+		if flag := flags.Lookup(name); flag.Changed {
+			value := flag.Value.String()
+			if name == "server" {
+				value = redact.URL(value)
+			}
+			words = append(words, "--"+name+" "+quoted(value))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (f *doctorFlags) show(report doctor.Report) error {
+	if f.json {
+		return f.writeLine(report)
+	}
+	var text strings.Builder
+	for _, finding := range report.Findings {
+		fmt.Fprintf(&text, "%s: %s: %s [%s]\n  %s\n", finding.Severity, table.Printable(finding.Of), table.Printable(finding.Problem), finding.ID,
+			table.Printable(finding.Cure))
+	}
+	if len(report.Findings) == 0 {
+		text.WriteString("Healthy.\n")
+	}
+	for _, skipped := range report.Skipped {
+		f.notef("Not looked at: %s.\n", table.Printable(skipped))
+	}
+	_, err := fmt.Fprint(f.config.Stdout, text.String())
+	return wrapWrite(err)
+}

@@ -1,0 +1,260 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
+)
+
+// dry has the differences reported, and nothing changed.
+var dry = contracts.ApplyOptions{DryRun: true, Wait: once}
+
+// advisory are the settings whose differences keep nothing from working.
+var advisory = map[string]bool{"description": true, "max_bytes": true, "max_consumers": true, "metadata": true, "placement": true}
+
+// options are those of the declarations for a target.
+func (e *examination) options(t target) contracts.AssetOptions {
+	options := e.Assets
+	options.Replicas, options.Services = e.replicas(), t.services
+	return options
+}
+
+// checkStreams compares all streams with their declarations, and looks at their state.
+func (e *examination) checkStreams(ctx context.Context) {
+	var asking sync.WaitGroup
+	for _, t := range e.targets {
+		for _, want := range contracts.Assets(e.options(t)) {
+			asking.Go(func() { e.checkStream(ctx, t, want) })
+		}
+	}
+	asking.Wait()
+}
+
+func (e *examination) checkStream(ctx context.Context, t target, want jetstream.StreamConfig) {
+	of := streamOf(t, want.Name)
+	changes, err := contracts.Apply(ctx, t.js, []jetstream.StreamConfig{want}, dry)
+	if err != nil {
+		e.unanswered(ctx, of, "$JS.API.STREAM.INFO."+want.Name, err)
+		return
+	}
+	if changes[0].Action == contracts.ActionCreate && e.checkOverlap(ctx, t, want) {
+		return
+	}
+	for _, d := range changes[0].Differences {
+		e.differs(t, of, changes[0], d)
+	}
+	asked := time.Now()
+	stream, err := t.js.Stream(ctx, want.Name)
+	if err != nil {
+		return
+	}
+	e.checkClock("the leader of "+of, stream.CachedInfo().TimeStamp, asked, time.Now())
+	// A replica may be behind for a moment at any time.
+	for ctx.Err() == nil && time.Since(asked) < behindFor && isBehind(stream.CachedInfo()) {
+		pause.For(ctx, stall)
+		if _, err := stream.Info(ctx); err != nil {
+			return
+		}
+	}
+	e.checkState(t, of, *stream.CachedInfo())
+}
+
+func isBehind(info *jetstream.StreamInfo) bool {
+	away := func(p *jetstream.PeerInfo) bool { return !p.Current && !p.Offline }
+	return info.Cluster != nil && slices.ContainsFunc(info.Cluster.Replicas, away)
+}
+
+func streamOf(t target, name string) string { return "stream " + name + t.suffix() }
+
+func consumerOf(t target, name string) string { return "consumer " + name + t.suffix() }
+
+// unanswered reports a request without an answer: denied, or nobody is there.
+func (e *examination) unanswered(ctx context.Context, of, subject string, err error) {
+	if ctx.Err() != nil {
+		e.skipf("%s: %v", of, ctx.Err())
+		return
+	}
+	e.mu.Lock()
+	denied := strings.Join(e.denied, " ")
+	e.mu.Unlock()
+	switch name := subject[strings.LastIndexByte(subject, '.')+1:]; {
+	case strings.Contains(denied, name):
+		e.add("permission.publish", Error, of, reload(fmt.Sprintf("%q is among the permissions of the user in accounts.conf", subject)),
+			"the user may not ask about it")
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
+		errors.Is(err, nats.ErrNoResponders):
+		e.add("account.jetstream", Error, of, restart("its configuration has JetStream for the account, and name that with --account"),
+			"nothing answers requests about streams in the account: %v", err)
+	default:
+		e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "no answer about it: %v", err)
+	}
+}
+
+// differs reports a setting that is not as declared. What is larger than declared is an operator's choice.
+func (e *examination) differs(t target, of string, c contracts.Change, d contracts.Difference) {
+	kind, remove, cure := "stream", e.nats(t, "stream rm -f "+c.Stream), e.apply(t)
+	if c.Consumer != "" {
+		kind, remove = "consumer", e.nats(t, "consumer rm -f "+c.Stream+" "+c.Consumer)
+	}
+	if d.Field == "ack_wait" {
+		cure = e.apply(t, "--ack-wait", d.Want)
+	}
+	severity := Error
+	if advisory[d.Field] {
+		severity = Warning
+	}
+	switch {
+	case d.Missing:
+		e.add(kind+".missing", Error, of, cure, "it is missing")
+		return
+	case d.Fixed:
+	case d.Shrinks && d.Field != "retention":
+		return
+	case kind == "stream":
+		cure = fmt.Sprintf("%s && %s && %s # its messages are in doctor-%s only, then", e.nats(t, "stream backup "+c.Stream+" doctor-"+c.Stream),
+			remove, cure, c.Stream)
+	default:
+		cure = remove + " && " + cure
+	}
+	e.add(kind+"."+d.Field, severity, of, cure, "%s is %s, want %s", d.Field, orUnset(d.Got), orUnset(d.Want))
+}
+
+func orUnset(s string) string {
+	if s == "" {
+		return "unset"
+	}
+	return s
+}
+
+// checkOverlap names streams that have the subjects of a missing one, and reports whether there are any.
+func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream.StreamConfig) (found bool) {
+	for _, subject := range want.Subjects {
+		names := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
+		for name := range names.Name() {
+			found = true
+			e.add("stream.overlap", Error, streamOf(t, want.Name), e.nats(t, "stream rm "+name)+" && "+e.apply(t)+" # or give it other subjects",
+				"it is missing, and cannot be made: stream %s has subjects under %s", name, subject)
+		}
+	}
+	return found
+}
+
+// checkState looks at the replicas of a stream, and at the room in it.
+func (e *examination) checkState(t target, of string, info jetstream.StreamInfo) {
+	name := info.Config.Name
+	if c := info.Cluster; c != nil {
+		if c.Leader == "" {
+			e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "it has no leader")
+		}
+		for _, peer := range c.Replicas {
+			switch {
+			case peer.Offline:
+				e.add("replica.offline", Error, of, "nats server report jetstream # start "+peer.Name, "its replica on %s is offline", peer.Name)
+			case !peer.Current:
+				e.add("replica.behind", Warning, of, e.nats(t, "stream info "+name), "its replica on %s is behind by %d", peer.Name, peer.Lag)
+			}
+		}
+	}
+	used := max(part(info.State.Bytes, info.Config.MaxBytes), part(info.State.Msgs, info.Config.MaxMsgs))
+	severity := Warning
+	if used >= fullRefused {
+		severity = Error
+	}
+	if info.Config.Discard == jetstream.DiscardNew && used >= fullNoted {
+		e.add("stream.full", severity, of, e.nats(t, fmt.Sprintf("stream edit -f %s --max-bytes %d", name, 2*info.Config.MaxBytes)),
+			"it is %.0f %% full, and refuses messages at 100 %%", 100*used)
+	}
+}
+
+func part(used uint64, bound int64) float64 {
+	if bound <= 0 {
+		return 0
+	}
+	return float64(used) / float64(bound)
+}
+
+// checkConsumers compares all consumers with their declarations.
+func (e *examination) checkConsumers(ctx context.Context) {
+	var asking sync.WaitGroup
+	for _, t := range e.targets {
+		for _, service := range t.services {
+			options := e.options(t)
+			options.Services = []string{service}
+			options.AckWait = e.ackWait(service)
+			for _, want := range contracts.Consumers(options) {
+				asking.Go(func() { e.checkConsumer(ctx, t, want) })
+			}
+		}
+	}
+	asking.Wait()
+}
+
+// ackWait is what a service will want of its consumers, 0 where that is not known.
+func (e *examination) ackWait(service string) time.Duration {
+	d, err := time.ParseDuration(e.Environment[strings.ToUpper(service)+"_ACK_WAIT"])
+	if err != nil {
+		return e.Assets.AckWait
+	}
+	return d
+}
+
+func (e *examination) checkConsumer(ctx context.Context, t target, want contracts.Consumer) {
+	name := want.Config.Durable
+	of := consumerOf(t, want.Stream+"/"+name)
+	changes, err := contracts.ApplyConsumers(ctx, t.js, []contracts.Consumer{want}, dry)
+	if err != nil {
+		e.unanswered(ctx, of, "$JS.API.CONSUMER.INFO."+want.Stream+"."+name, err)
+		return
+	}
+	if _, err := t.js.Stream(ctx, want.Stream); changes[0].Action == contracts.ActionCreate && errors.Is(err, jetstream.ErrStreamNotFound) {
+		return // is reported, and apply makes both
+	}
+	for _, d := range changes[0].Differences {
+		e.differs(t, of, changes[0], d)
+	}
+	if consumer, err := t.js.Consumer(ctx, want.Stream, name); err == nil && consumer.CachedInfo().Paused {
+		e.add("consumer.paused", Error, of, e.nats(t, "consumer resume -f "+want.Stream+" "+name),
+			"it is paused for another %s", consumer.CachedInfo().PauseRemaining.Round(time.Second))
+	}
+}
+
+// checkAccounts looks at the limits of accounts.
+func (e *examination) checkAccounts(ctx context.Context) {
+	for _, t := range e.targets {
+		if e.As != "" && e.As != userAdmin {
+			continue // services may not ask
+		}
+		of := "account " + t.account
+		if t.account == "" {
+			of = "account of the user"
+		}
+		info, err := t.js.AccountInfo(ctx)
+		if err != nil {
+			continue // the streams say so
+		}
+		missing := 0
+		for _, want := range contracts.Assets(e.options(t)) {
+			if _, err := t.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+				missing++
+			}
+		}
+		limits := info.Limits
+		if limits.MaxStreams > 0 && info.Streams+missing > limits.MaxStreams {
+			e.add("account.streams", Error, of, reload(fmt.Sprintf("max_streams of it is %d in accounts.conf", info.Streams+missing)),
+				"it has %d of %d streams, and %d of those that are declared are missing", info.Streams, limits.MaxStreams, missing)
+		}
+		if used := part(info.Store, limits.MaxStore); used >= fullNoted {
+			e.add("account.store", Error, of, reload("max_file of it is larger in accounts.conf"), "%.0f %% of its storage are used", 100*used)
+		}
+	}
+}

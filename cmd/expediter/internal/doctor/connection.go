@@ -1,0 +1,184 @@
+package doctor
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
+)
+
+const (
+	minMajor, minMinor = 2, 15 // of the servers that are supported
+
+	behindFor   = 2 * time.Second             // for which a replica is
+	expiresSoon = 14 * 24 * time.Hour         // before a certificate or a key ends
+	farAway     = 250 * time.Millisecond      // round trip
+	maxDrift    = 2 * time.Second             // between two clocks
+	maxSync     = 10 * time.Second            // sync_interval of a single server
+	fullNoted   = 0.80                        // as readiness has it
+	fullRefused = 0.95                        // as readiness has it
+	maxAnswer   = 1 << 20                     // of a server's monitoring
+	stall       = 250 * time.Millisecond      // after one answer, for another one
+	onceMore    = "nats-server --signal stop" // and start, for settings that a reload does not change
+)
+
+// reload is the cure of a server's configuration: an edit, and a signal.
+func reload(when string) string { return "nats-server --signal reload # when " + when }
+
+// restart is the same for settings that need a restart.
+func restart(when string) string {
+	return onceMore + " # one server at a time, and start it again, when " + when
+}
+
+// connect connects to the server, and reports whether it did. A failure is a finding.
+func (e *examination) connect(ctx context.Context) bool {
+	options := []nats.Option{nats.ErrorHandler(e.note), nats.NoReconnect(), nats.Timeout(once)}
+	if e.As != "" {
+		options = append(options, nats.CustomInboxPrefix("_INBOX_"+e.As))
+	}
+	nc, err := e.Connect(options...)
+	if e.nc = nc; err == nil {
+		return true
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	id, cure := "connect.refused", "nats-server -c deploy/nats/single.conf # or set NATS_URL to where the server runs"
+	var certificate x509.CertificateInvalidError
+	switch text := err.Error(); {
+	case errors.Is(err, nats.ErrAuthorization), strings.Contains(strings.ToLower(text), "authorization violation"):
+		id, cure = "connect.auth", `nk -inkey "$NATS_NKEY" -pubout # the servers' NATS_NKEY_<USER> has to be what this prints`
+	case errors.As(err, &certificate) && certificate.Reason == x509.Expired:
+		id, cure = "tls.expired", e.renew()
+	case isType[x509.HostnameError](err):
+		id, cure = "tls.name", e.renew()
+	case isType[x509.UnknownAuthorityError](err):
+		id, cure = "tls.authority", "export NATS_CA=ca.pem # the authority of the server's certificate"
+	case strings.Contains(text, "tls") || strings.Contains(text, "secure"):
+		id, cure = "connect.tls", "export NATS_CA=ca.pem NATS_CERT=cert.pem NATS_KEY=key.pem # or the address with tls://"
+	}
+	e.add(id, Error, "server "+redact.URL(e.Server), cure, "no connection: %v", redact.Error(err))
+	return false
+}
+
+func isType[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+// renew shows what a certificate of a server needs.
+func (e *examination) renew() string {
+	return fmt.Sprintf("openssl s_client -starttls nats -connect %s </dev/null | openssl x509 -noout -subject -enddate -ext subjectAltName"+
+		" # make one that is valid, as deploy/nats/README.md does, and restart the server", hostOf(e.Server))
+}
+
+func hostOf(server string) string {
+	first, _, _ := strings.Cut(redact.URL(server), ",")
+	if _, rest, found := strings.Cut(first, "://"); found {
+		return rest
+	}
+	return first
+}
+
+// note keeps the subjects that the server denied.
+func (e *examination) note(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if denied, ok := deniedSubject(err); ok {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.denied = append(e.denied, denied)
+	}
+}
+
+// checkConnection looks at what the server says of itself when a client connects.
+func (e *examination) checkConnection(ctx context.Context) {
+	of := "server " + redact.URL(e.nc.ConnectedUrl())
+	e.checkVersion(of, e.nc.ConnectedServerVersion())
+	e.checkPayload(of, e.nc.MaxPayload())
+	switch took, err := e.roundTrip(ctx); {
+	case err != nil:
+		e.add("server.silent", Error, of, "nats server check connection "+e.Flags, "it does not answer a ping: %v", err)
+	case took > farAway:
+		e.add("server.rtt", Warning, of, "nats rtt "+e.Flags, "a round trip takes %s, want less than %s", took.Round(time.Millisecond), farAway)
+	}
+	state, err := e.nc.TLSConnectionState()
+	switch away := !isLoopback(e.nc.ConnectedUrl()); {
+	case err == nil && len(state.PeerCertificates) > 0:
+		e.checkExpiry("tls", of, state.PeerCertificates[0], e.renew())
+	case away:
+		e.add("tls.plain", Error, of, restart(`its configuration includes tls.conf, and set NATS_CA`), "other machines reach it without TLS")
+	}
+	if !isLoopback(e.nc.ConnectedUrl()) && !e.nc.AuthRequired() {
+		e.add("server.open", Error, of, restart("its configuration includes accounts.conf"), "everybody who reaches it may do everything")
+	}
+}
+
+// roundTrip returns the time of the shortest of some round trips: each may have to wait for a busy machine.
+func (e *examination) roundTrip(ctx context.Context) (least time.Duration, err error) {
+	const pings = 10
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	for i := range pings {
+		begun := time.Now()
+		if err := e.nc.FlushWithContext(ctx); err != nil {
+			if i > 0 {
+				break
+			}
+			return 0, err //nolint:wrapcheck // the caller says of what
+		}
+		if took := time.Since(begun); i == 0 || took < least {
+			least = took
+		}
+	}
+	return least, nil
+}
+
+func (e *examination) checkVersion(of, version string) {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, errA := strconv.Atoi(major)
+	b, errB := strconv.Atoi(minor)
+	if errA != nil || errB != nil || a < minMajor || a == minMajor && b < minMinor {
+		e.add("server.version", Error, of, "go install github.com/nats-io/nats-server/v2@v2.15.2 # and restart it",
+			"it is of version %q, want %d.%d or later", version, minMajor, minMinor)
+	}
+}
+
+func (e *examination) checkPayload(of string, limit int64) {
+	if limit < contracts.MaxBody {
+		e.add("server.max_payload", Error, of, reload("max_payload is 1MB in its configuration"),
+			"max_payload is %d, want at least %d: larger messages are refused", limit, contracts.MaxBody)
+	}
+}
+
+// checkExpiry reports a certificate that ends soon, or has ended.
+func (e *examination) checkExpiry(kind, of string, certificate *x509.Certificate, cure string) {
+	left := time.Until(certificate.NotAfter)
+	switch {
+	case left <= 0:
+		e.add(kind+".expired", Error, of, cure, "its certificate ended on %s", day(certificate.NotAfter))
+	case left < expiresSoon:
+		e.add(kind+".expires", Warning, of, cure, "its certificate ends on %s", day(certificate.NotAfter))
+	}
+}
+
+func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// isLoopback reports whether an address is of this machine, or of no network.
+func isLoopback(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || u.Hostname() == "localhost" {
+		return err == nil
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,363 @@
+// Package doctor looks at a deployment and says what is wrong with it, each with the shell command that mends it.
+//
+// A check is a function of [checks]. All run at the same time, each within its own bound, so that one that hangs hides none of
+// the others. They read; what they publish to probe permissions is addressed to a stream that does not exist, so that every
+// stream refuses it, but for one record like that of the services' readiness.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// Severity is how bad a finding is.
+type Severity string
+
+const (
+	// Error is that something does not work, or will not when it is needed.
+	Error Severity = "error"
+	// Warning is that something deserves a look.
+	Warning Severity = "warning"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	// ID names the kind of finding, such as "stream.max_age".
+	ID string `json:"id"`
+	// Severity is how bad it is.
+	Severity Severity `json:"severity"`
+	// Of is the thing, such as "stream EVENTS".
+	Of string `json:"of"`
+	// Problem is what is wrong with it.
+	Problem string `json:"problem"`
+	// Cure is a line for a shell. A cure that needs an edit first says so in a comment.
+	Cure string `json:"cure"`
+}
+
+// Report is what was found.
+type Report struct {
+	// Findings are sorted by severity, thing and id.
+	Findings []Finding `json:"findings"`
+	// Skipped says what could not be looked at, and why.
+	Skipped []string `json:"skipped,omitempty"`
+}
+
+// Failed reports whether there is an error.
+func (r Report) Failed() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error })
+}
+
+// Config says where to look.
+type Config struct {
+	// Account is that of the streams, under whose API prefix they are reached. Defaults to all that answer.
+	Account string
+	// As is the user of deploy/nats that Connect authenticates: its permissions are probed. A service sees its own streams only.
+	// Defaults to none, for an administrator.
+	As string
+	// Assets are what is declared. Replicas default to 3 in a cluster, and 1 elsewhere.
+	Assets contracts.AssetOptions
+	// Connect connects to Server. Required.
+	Connect func(...nats.Option) (*nats.Conn, error)
+	// Environment has the variables of the services.
+	Environment map[string]string
+	// Flags are those that commands of cures need to reach the same server, such as "--server nats://n1:4222".
+	Flags string
+	// Monitors are the addresses of servers' HTTP monitoring, such as http://127.0.0.1:8222. Defaults to none.
+	Monitors []string
+	// Server is the address of the server. Required.
+	Server string
+	// Timeout bounds all of it. Defaults to 30 seconds.
+	Timeout time.Duration
+}
+
+// examination is one run.
+type examination struct {
+	Config
+
+	nc      *nats.Conn // nil where there is no connection
+	targets []target
+	secrets []string
+
+	mu       sync.Mutex // guards the rest
+	findings []Finding
+	skipped  []string
+	denied   []string // subjects of the connection's permission violations
+}
+
+// target is an account with the services whose streams are in it.
+type target struct {
+	account  string // "" for the user's own
+	js       jetstream.JetStream
+	services []string
+}
+
+// suffix names the account behind the name of a thing in it.
+func (t target) suffix() string {
+	if t.account == "" {
+		return ""
+	}
+	return " of " + t.account
+}
+
+// checks are all checks, by what Skipped names them.
+var checks = []struct {
+	name   string
+	online bool // needs a connection
+	run    func(*examination, context.Context)
+}{
+	{"connection", true, (*examination).checkConnection},
+	{"servers", false, (*examination).checkServers},
+	{"streams", true, (*examination).checkStreams},
+	{"consumers", true, (*examination).checkConsumers},
+	{"accounts", true, (*examination).checkAccounts},
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+
+	// reserve is the part of the timeout that is kept for what follows a check that used all of its own.
+	reserve = 3
+
+	// once bounds a single question.
+	once = 4 * time.Second
+)
+
+// Run runs all checks. It returns within Config.Timeout, and a second for connections that close.
+func Run(ctx context.Context, cfg Config) Report {
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	e := &examination{Config: cfg, secrets: secrets(cfg.Environment)}
+	if e.connect(ctx) {
+		defer e.nc.Close()
+		e.findTargets(ctx)
+	}
+	bounded, stop := context.WithTimeout(ctx, cfg.Timeout*(reserve-1)/reserve)
+	defer stop()
+	var running sync.WaitGroup
+	for _, c := range checks {
+		if c.online && e.nc == nil {
+			continue
+		}
+		running.Go(func() { e.bounded(bounded, c.name, c.run) })
+	}
+	running.Wait()
+	return e.report()
+}
+
+// bounded runs a check, and leaves it behind when it does not heed its context.
+func (e *examination) bounded(ctx context.Context, name string, run func(*examination, context.Context)) {
+	done := make(chan struct{})
+	go func() { defer close(done); run(e, ctx) }()
+	select {
+	case <-done:
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		e.skipf("%s: no end within the time for it", name)
+	}
+}
+
+// add adds a finding. The problem is a format.
+func (e *examination) add(id string, severity Severity, of, cure, problem string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.findings = append(e.findings, Finding{ID: id, Severity: severity, Of: of, Problem: fmt.Sprintf(problem, args...), Cure: cure})
+}
+
+func (e *examination) skipf(format string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.skipped = append(e.skipped, fmt.Sprintf(format, args...))
+}
+
+// report returns what was found so far, without secrets and without what was found twice.
+func (e *examination) report() Report {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := Report{Findings: []Finding{}}
+	for _, f := range e.findings {
+		f.Of, f.Problem, f.Cure = e.clean(f.Of), e.clean(f.Problem), e.clean(f.Cure)
+		if !slices.Contains(r.Findings, f) {
+			r.Findings = append(r.Findings, f)
+		}
+	}
+	slices.SortFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Of, b.Of), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Problem, b.Problem))
+	})
+	for _, s := range e.skipped {
+		r.Skipped = append(r.Skipped, e.clean(s))
+	}
+	slices.Sort(r.Skipped)
+	r.Skipped = slices.Compact(r.Skipped)
+	return r
+}
+
+// accounts are those of deploy/nats that have a service each.
+var accounts = map[string]string{
+	"ENRICHER": contracts.ServiceEnricher, "IMPORTER": contracts.ServiceImporter, "NOTIFIER": contracts.ServiceNotifier,
+}
+
+// findTargets finds out which accounts have the streams: that which is named, that of the service, or else the accounts of
+// deploy/nats that answer to their prefix, with the rest in the user's own.
+func (e *examination) findTargets(ctx context.Context) {
+	own := e.Assets.Services
+	if len(own) == 0 {
+		own = contracts.Services()
+	}
+	if slices.Contains(contracts.Services(), e.As) {
+		own = []string{e.As}
+	}
+	switch {
+	case e.As == userPublisher, e.As == userSys:
+		return
+	case e.Account == "" && (e.As == "" || e.As == userAdmin):
+		var stop bool
+		if own, stop = e.findAccounts(ctx, own); stop {
+			return
+		}
+	}
+	if len(own) > 0 {
+		e.target(e.Account, own)
+	}
+}
+
+// findAccounts adds the accounts of services that answer, and returns the services that are left for the user's own, or that it
+// has no JetStream.
+func (e *examination) findAccounts(ctx context.Context, own []string) (left []string, none bool) {
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	err := e.ask(ctx, "$JS.API.INFO", &answer)
+	if err == nil && answer.Error != nil && errors.Is(answer.Error, jetstream.ErrJetStreamNotEnabledForAccount) {
+		e.skipf("streams: the user's account has none: it is for monitoring")
+		return nil, true
+	}
+	var found, lost []string
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for account, service := range accounts {
+		if !slices.Contains(own, service) {
+			continue
+		}
+		asking.Go(func() {
+			_, err := e.request(ctx, "$JS."+account+".API.INFO", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				lost = append(lost, account)
+			} else {
+				found = append(found, account)
+			}
+		})
+	}
+	asking.Wait()
+	if len(found) == 0 && e.As != userAdmin {
+		return own, false
+	}
+	for _, account := range lost {
+		e.add("account.unreachable", Error, "account "+account, reload("the exports and imports of "+account+" are in accounts.conf"),
+			"the user does not reach it: no answer to $JS.%s.API.INFO", account)
+	}
+	for _, account := range found {
+		e.target(account, []string{accounts[account]})
+	}
+	return slices.DeleteFunc(slices.Clone(own), func(s string) bool { return s != contracts.ServiceLock }), false
+}
+
+func (e *examination) target(account string, services []string) {
+	t := target{account: account, services: services}
+	var err error
+	if account == "" {
+		t.js, err = jetstream.New(e.nc, jetstream.WithDefaultTimeout(once))
+	} else {
+		t.js, err = jetstream.NewWithAPIPrefix(e.nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(once))
+	}
+	if err != nil { // a name that is none
+		e.skipf("account %s: %v", account, err)
+		return
+	}
+	e.targets = append(e.targets, t)
+}
+
+// request asks a question that is answered at once.
+func (e *examination) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	return e.nc.RequestWithContext(ctx, subject, data) //nolint:wrapcheck // callers say of what
+}
+
+// ask decodes the answer to a question to the JetStream API.
+func (e *examination) ask(ctx context.Context, subject string, answer any) error {
+	msg, err := e.request(ctx, subject, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(msg.Data, answer) //nolint:wrapcheck // as above
+}
+
+// command is a command of this program that reaches a target.
+func (e *examination) command(t target, args ...string) string {
+	words := append([]string{"expediter"}, args...)
+	if t.account != "" {
+		words = append(words, "--account", t.account)
+	}
+	if e.Flags != "" {
+		words = append(words, e.Flags)
+	}
+	return strings.Join(words, " ")
+}
+
+// nats is a command of the program nats that reaches a target.
+func (e *examination) nats(t target, command string) string {
+	command = "nats " + command
+	if t.account != "" {
+		command += " --js-api-prefix '$JS." + t.account + ".API'"
+	}
+	if e.Flags != "" {
+		command += " " + strings.NewReplacer("--ca ", "--tlsca ", "--cert ", "--tlscert ", "--key ", "--tlskey ").Replace(e.Flags)
+	}
+	return command
+}
+
+// apply is the command that makes and mends the streams and consumers of services.
+func (e *examination) apply(t target, more ...string) string {
+	args := append([]string{"apply", "--services", strings.Join(t.services, ",")}, more...)
+	if n := e.replicas(); n != 1 {
+		args = append(args, "--replicas", strconv.Itoa(n))
+	}
+	if e.Assets.MaxBytes > 0 {
+		args = append(args, "--max-bytes", strconv.FormatInt(e.Assets.MaxBytes, 10))
+	}
+	if len(e.Assets.Channels) > 0 {
+		args = append(args, "--channels", strings.Join(e.Assets.Channels, ","))
+	}
+	return e.command(t, args...)
+}
+
+// replicas is how many servers are to keep each stream.
+func (e *examination) replicas() int {
+	switch {
+	case e.Assets.Replicas > 0:
+		return e.Assets.Replicas
+	case e.nc.ConnectedClusterName() != "":
+		return 3 //nolint:mnd // as deploy/nats has them
+	}
+	return 1
+}

@@ -1,0 +1,303 @@
+package doctor_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/cli"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 2) }
+
+// site is a deployment that doctor looks at.
+type site struct {
+	*testing.T
+
+	env  map[string]string
+	args []string // of doctor
+	js   jetstream.JetStream
+}
+
+// newSite has a server with everything that the services need.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	srv := natstest.Server(t, listening)
+	_, js := natstest.Connect(t, srv)
+	s := &site{T: t, env: map[string]string{"NATS_URL": srv.URL()}, js: js}
+	s.run(0, "apply")
+	return s
+}
+
+func listening(c *natsrun.Config) { c.Listen = true }
+
+// run runs a command of the program, and returns what it wrote.
+func (s *site) run(want int, args ...string) string {
+	s.Helper()
+	var out, log bytes.Buffer
+	code := cli.Run(s.Context(), cli.Config{
+		Environ: func() (all []string) {
+			for name, value := range s.env {
+				all = append(all, name+"="+value)
+			}
+			return all
+		},
+		Getenv: func(name string) string { return s.env[name] }, Stderr: &log, Stdin: strings.NewReader(""), Stdout: &out,
+	}, args)
+	if code != want {
+		s.Fatalf("expediter %v exits with %d, want %d:\n%s%s", args, code, want, &out, &log)
+	}
+	return out.String()
+}
+
+// examine returns what doctor finds.
+func (s *site) examine(want int) doctor.Report {
+	s.Helper()
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(s.run(want, append([]string{"doctor", "--json"}, s.args...)...)), &report); err != nil {
+		s.Fatal(err)
+	}
+	return report
+}
+
+// healthy fails the test when doctor finds something.
+func (s *site) healthy() {
+	s.Helper()
+	if r := s.examine(0); len(r.Findings) > 0 {
+		s.Errorf("of a healthy deployment: %+v", r.Findings)
+	}
+}
+
+// mistake is one that doctor has to name.
+type mistake struct {
+	name string
+	id   string // of the finding
+	// make makes the mistake.
+	make func(*site)
+	// undo mends it. Defaults to the cure of the finding, a command of this program, which then has to end the finding.
+	undo func(*site)
+	// warns says that it is no error.
+	warns bool
+}
+
+func (m mistake) check(t *testing.T, s *site) {
+	t.Helper()
+	t.Run(m.name, func(t *testing.T) {
+		at := *s
+		at.T, at.env = t, maps.Clone(s.env)
+		at.args = slices.Clone(s.args)
+		m.make(&at)
+		code := 1
+		if m.warns {
+			code = 0
+		}
+		report := at.examine(code)
+		ids := make([]string, 0, len(report.Findings))
+		for _, f := range report.Findings {
+			ids = append(ids, f.ID)
+			if f.Cure == "" || f.Of == "" || f.Problem == "" || strings.ContainsAny(f.Cure, "\n") {
+				t.Errorf("an incomplete finding: %+v", f)
+			}
+		}
+		if !slices.Equal(slices.Compact(slices.Sorted(slices.Values(ids))), []string{m.id}) {
+			t.Fatalf("it finds %v, want %s: %+v, %v", ids, m.id, report.Findings, report.Skipped)
+		}
+		if m.undo != nil {
+			m.undo(&at)
+			return
+		}
+		for line := range strings.SplitSeq(report.Findings[0].Cure, " && ") {
+			line, _, _ = strings.Cut(line, " #")
+			words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			if words[0] != "expediter" {
+				t.Fatalf("%q is no command of expediter", line)
+			}
+			at.run(0, words[1:]...)
+		}
+		at.healthy()
+	})
+}
+
+func TestAHealthyServer(t *testing.T) {
+	t.Parallel()
+	newSite(t).healthy()
+}
+
+func TestAHealthyCluster(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	s := &site{T: t, env: map[string]string{"NATS_URL": c.URLs()}}
+	s.run(0, "apply", "--replicas", "3")
+	s.healthy()
+}
+
+// change returns a mistake in the settings of a stream.
+func change(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
+	return func(s *site) {
+		found, err := s.js.Stream(s.Context(), stream)
+		if err != nil {
+			s.Fatal(err)
+		}
+		config := found.CachedInfo().Config
+		edit(&config)
+		if _, err := s.js.UpdateStream(s.Context(), config); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// remake returns a mistake in the settings of a stream that no update can change.
+func remake(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
+	return func(s *site) {
+		found, err := s.js.Stream(s.Context(), stream)
+		if err != nil {
+			s.Fatal(err)
+		}
+		config := found.CachedInfo().Config
+		edit(&config)
+		drop(stream)(s)
+		if _, err := s.js.CreateStream(s.Context(), config); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+func drop(stream string) func(*site) {
+	return func(s *site) {
+		if err := s.js.DeleteStream(s.Context(), stream); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// again makes a stream anew, as declared.
+func again(stream string) func(*site) {
+	return func(s *site) {
+		drop(stream)(s)
+		s.run(0, "apply")
+		s.healthy()
+	}
+}
+
+// retune returns a mistake in the settings of a consumer.
+func retune(stream, name string, edit func(*jetstream.ConsumerConfig)) func(*site) {
+	return func(s *site) {
+		found, err := s.js.Consumer(s.Context(), stream, name)
+		if err != nil {
+			s.Fatal(err)
+		}
+		config := found.CachedInfo().Config
+		edit(&config)
+		if _, err := s.js.UpdateConsumer(s.Context(), stream, config); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+var streamMistakes = []mistake{
+	{name: "a stream is missing", id: "stream.missing", make: drop("AUDIT")},
+	{name: "a bucket is missing", id: "stream.missing", make: drop("KV_locks")},
+	{
+		name: "too few replicas", id: "stream.num_replicas", make: func(s *site) { s.args = append(s.args, "--replicas", "3", "--services", "lock") },
+		undo: func(*site) {},
+	},
+	{name: "messages end too soon", id: "stream.max_age", make: change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })},
+	{
+		name: "too little space", id: "stream.max_bytes", warns: true,
+		make: change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 }),
+	},
+	{
+		name: "a full stream drops jobs", id: "stream.discard",
+		make: change("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }),
+	},
+	{
+		name: "a short window for duplicates", id: "stream.duplicate_window",
+		make: change("DEAD", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute }),
+	},
+	{name: "no direct reads", id: "stream.allow_direct", make: change("KV_inbox", func(c *jetstream.StreamConfig) { c.AllowDirect = false })},
+	{name: "no pushes", id: "stream.republish", make: change("KV_enrich", func(c *jetstream.StreamConfig) { c.RePublish = nil })},
+	{name: "small messages only", id: "stream.max_msg_size", make: change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })},
+	{
+		name: "two messages of a place", id: "stream.discard_new_per_subject",
+		make: change("ENRICH_JOBS", func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = false }),
+	},
+	{
+		name: "subjects are missing", id: "stream.subjects",
+		make: change("NOTIFICATIONS", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[:1] }),
+	},
+	{
+		name: "in memory", id: "stream.storage", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }),
+		undo: again("KV_locks"),
+	},
+	{
+		name: "no queue", id: "stream.retention", make: remakeWithConsumers("IMPORT_JOBS", func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
+		undo: again("IMPORT_JOBS"),
+	},
+	{name: "no leases", id: "stream.allow_msg_ttl", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false })},
+	{name: "a foreign stream has the subjects", id: "stream.overlap", make: func(s *site) {
+		drop("IMPORT_JOBS")(s)
+		if _, err := s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN", Subjects: []string{"jobs.import.x.>"}}); err != nil {
+			s.Fatal(err)
+		}
+	}, undo: func(s *site) { drop("FOREIGN")(s); s.run(0, "apply"); s.healthy() }},
+	{name: "a consumer is missing", id: "consumer.missing", make: func(s *site) {
+		if err := s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"); err != nil {
+			s.Fatal(err)
+		}
+	}},
+	{name: "another ack_wait than the service's", id: "consumer.ack_wait", make: func(s *site) { s.env["ENRICHER_ACK_WAIT"] = "10s" }},
+	{
+		name: "few deliveries at a time", id: "consumer.max_ack_pending",
+		make: retune("IMPORT_JOBS", "importer", func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 5 }),
+	},
+	{
+		name: "the server gives jobs up", id: "consumer.max_deliver",
+		make: retune("ENRICH_JOBS", "enricher", func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }),
+	},
+	{
+		name: "a consumer takes too little", id: "consumer.filter_subjects",
+		make: retune("EVENTS", "notifier", func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"events.a.>"} }),
+	},
+	{name: "a consumer is paused", id: "consumer.paused", make: func(s *site) {
+		if _, err := s.js.PauseConsumer(s.Context(), "EVENTS", "notifier", time.Now().Add(time.Hour)); err != nil {
+			s.Fatal(err)
+		}
+	}, undo: func(s *site) {
+		if _, err := s.js.ResumeConsumer(s.Context(), "EVENTS", "notifier"); err != nil {
+			s.Fatal(err)
+		}
+		s.healthy()
+	}},
+}
+
+// remakeWithConsumers is remake, and the consumers are as declared.
+func remakeWithConsumers(stream string, edit func(*jetstream.StreamConfig)) func(*site) {
+	return func(s *site) {
+		remake(stream, edit)(s)
+		_, err := contracts.ApplyConsumers(s.Context(), s.js, slices.DeleteFunc(contracts.Consumers(contracts.AssetOptions{}),
+			func(c contracts.Consumer) bool { return c.Stream != stream }), contracts.ApplyOptions{})
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+//nolint:tparallel // one server
+func TestMistakesInStreams(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, m := range streamMistakes {
+		m.check(t, s)
+	}
+	s.healthy()
+}

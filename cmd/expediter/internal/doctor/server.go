@@ -1,0 +1,237 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
+)
+
+// varz is the part of what a server says of itself that is checked.
+type varz struct {
+	Name       string    `json:"server_name"`
+	Version    string    `json:"version"`
+	Now        time.Time `json:"now"`
+	MaxPayload int64     `json:"max_payload"`
+	Cluster    struct {
+		Name string `json:"name"`
+	} `json:"cluster"`
+	JetStream struct {
+		Config *struct {
+			Domain       string        `json:"domain"`
+			MaxStore     int64         `json:"max_storage"`
+			StoreDir     string        `json:"store_dir"`
+			SyncAlways   bool          `json:"sync_always"`
+			SyncInterval time.Duration `json:"sync_interval"`
+		} `json:"config"`
+		Stats *struct {
+			Store uint64 `json:"storage"`
+		} `json:"stats"`
+	} `json:"jetstream"`
+
+	asked, answered time.Time
+	local           bool
+}
+
+// healthz is what a server says of its health.
+type healthz struct {
+	Status string `json:"status"`
+	Error  string `json:"error"`
+
+	name string
+}
+
+// checkServers looks at what all servers say to monitoring.
+func (e *examination) checkServers(ctx context.Context) {
+	var all []varz
+	var health []healthz
+	if e.nc != nil && !slices.Contains(contracts.Services(), e.As) {
+		all, health = e.pingServers(ctx)
+	}
+	for _, address := range e.Monitors {
+		v, h, err := e.monitor(ctx, address)
+		if err != nil {
+			e.add("monitor.unreachable", Warning, "monitoring "+redact.URL(address), "curl -sSf "+redact.URL(address)+"/healthz",
+				"no answer: %v", redact.Error(err))
+			continue
+		}
+		all, health = append(all, v), append(health, h)
+	}
+	if len(all) == 0 && len(e.Monitors) == 0 {
+		e.skipf("servers' settings: the user may not ask them; name their monitoring with --monitor, or connect as the user sys")
+	}
+	for _, h := range health {
+		if h.Status != "ok" {
+			e.add("server.unhealthy", Error, "server "+h.name, restart("its disk has room"), "its health check says %s: %s", h.Status, h.Error)
+		}
+	}
+	for _, v := range all {
+		e.checkSettings(v)
+	}
+	e.compareServers(all)
+}
+
+// pingServers asks all servers over NATS, as the user sys may.
+func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {
+	type server struct {
+		Name string `json:"name"`
+	}
+	asked := time.Now()
+	for _, msg := range e.gather(ctx, "$SYS.REQ.SERVER.PING.VARZ") {
+		var answer struct {
+			Data varz `json:"data"`
+		}
+		if json.Unmarshal(msg.Data, &answer) == nil && answer.Data.Version != "" {
+			answer.Data.asked, answer.Data.answered = asked, time.Now()
+			answer.Data.local = isLoopback(e.nc.ConnectedUrl())
+			all = append(all, answer.Data)
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	for _, msg := range e.gather(ctx, "$SYS.REQ.SERVER.PING.HEALTHZ") {
+		var answer struct {
+			Server server  `json:"server"`
+			Data   healthz `json:"data"`
+		}
+		if json.Unmarshal(msg.Data, &answer) == nil && answer.Data.Status != "" {
+			answer.Data.name = answer.Server.Name
+			health = append(health, answer.Data)
+		}
+	}
+	return all, health
+}
+
+// gather returns the answers to a question that several may answer.
+func (e *examination) gather(ctx context.Context, subject string) (all []*nats.Msg) {
+	inbox := e.nc.NewInbox()
+	answers, err := e.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil
+	}
+	defer answers.Unsubscribe() //nolint:errcheck // the connection closes soon
+	if e.nc.PublishRequest(subject, inbox, nil) != nil {
+		return nil
+	}
+	for wait := once; ; wait = stall {
+		next, cancel := context.WithTimeout(ctx, wait)
+		msg, err := answers.NextMsgWithContext(next)
+		cancel()
+		if err != nil || len(msg.Data) == 0 {
+			return all
+		}
+		all = append(all, msg)
+	}
+}
+
+// monitor asks one server over HTTP.
+func (e *examination) monitor(ctx context.Context, address string) (v varz, h healthz, err error) {
+	v.asked = time.Now()
+	if err := get(ctx, address+"/varz", &v); err != nil {
+		return v, h, err
+	}
+	v.answered, v.local = time.Now(), isLoopback(address)
+	h.name = v.Name
+	err = get(ctx, address+"/healthz", &h)
+	return v, h, err
+}
+
+// get decodes an answer over HTTP, whatever its status.
+func get(ctx context.Context, address string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}}
+	resp, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer); err != nil {
+		return fmt.Errorf("the answer with status %d: %w", resp.StatusCode, err)
+	}
+	return nil
+}
+
+// checkSettings looks at the settings of one server.
+func (e *examination) checkSettings(v varz) {
+	of := "server " + v.Name
+	e.checkVersion(of, v.Version)
+	e.checkPayload(of, v.MaxPayload)
+	e.checkClock(of, v.Now, v.asked, v.answered)
+	js := v.JetStream.Config
+	if js == nil {
+		e.add("server.jetstream", Error, of, restart("its configuration has a block jetstream, as deploy/nats/single.conf"), "JetStream is off")
+		return
+	}
+	switch {
+	case js.SyncAlways:
+	case v.Cluster.Name != "":
+		e.add("server.sync", Warning, of, restart("sync_interval is always in its block jetstream"),
+			"sync_interval is %s in a cluster: a power cut of all servers loses as much; always costs little", js.SyncInterval)
+	case js.SyncInterval > maxSync || js.SyncInterval == 0:
+		e.add("server.sync", Warning, of, restart("sync_interval is 1s in its block jetstream"),
+			"sync_interval is %s: a power cut loses as much", js.SyncInterval)
+	}
+	if s := v.JetStream.Stats; s != nil && js.MaxStore > 0 && float64(s.Store) > fullNoted*float64(js.MaxStore) {
+		e.add("server.store", Error, of, restart("its disk and max_file_store are larger"), "%.0f %% of max_file_store are used",
+			100*float64(s.Store)/float64(js.MaxStore))
+	}
+	if !v.local {
+		return
+	}
+	room, err := diskRoom(js.StoreDir)
+	if s := v.JetStream.Stats; s != nil {
+		room += s.Store
+	}
+	if err == nil && js.MaxStore > 0 && uint64(js.MaxStore) > room {
+		e.add("server.disk", Warning, of, restart(fmt.Sprintf("max_file_store is %dMB in its block jetstream", room>>20)),
+			"max_file_store is %d MiB, and %s has room for %d: the disk is full before streams are refused",
+			js.MaxStore>>20, js.StoreDir, room>>20)
+	}
+}
+
+// checkClock compares the time in an answer with this machine's.
+func (e *examination) checkClock(of string, at, asked, answered time.Time) {
+	drift := max(asked.Sub(at), at.Sub(answered))
+	if !at.IsZero() && drift > maxDrift {
+		e.add("clock.local", Warning, of, "chronyc makestep # or timedatectl set-ntp true, on both machines",
+			"its clock and that of this machine differ by %s", drift.Round(time.Second))
+	}
+}
+
+// compareServers looks for what all servers should have in common.
+func (e *examination) compareServers(all []varz) {
+	for i, v := range all {
+		if i == 0 {
+			continue
+		}
+		first := all[0]
+		of := fmt.Sprintf("servers %s, %s", first.Name, v.Name)
+		if v.Version != first.Version {
+			e.add("server.versions", Warning, of, "go install github.com/nats-io/nats-server/v2@v2.15.2 # and restart them",
+				"they are of versions %s and %s", first.Version, v.Version)
+		}
+		drift := max(v.Now.Sub(first.Now), first.Now.Sub(v.Now))
+		if apart := max(v.answered.Sub(first.asked), first.answered.Sub(v.asked)); drift > apart+maxDrift {
+			e.add("clock.servers", Error, of, "chronyc makestep # or timedatectl set-ntp true, on both machines",
+				"their clocks differ by %s: leases end too soon or too late", drift.Round(time.Second))
+		}
+		if a, b := first.JetStream.Config, v.JetStream.Config; a != nil && b != nil && a.Domain != b.Domain {
+			e.add("server.domain", Error, of, restart("the domain in their blocks jetstream is the same"),
+				"they have the domains %q and %q", a.Domain, b.Domain)
+		}
+	}
+}
