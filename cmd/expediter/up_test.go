@@ -149,9 +149,7 @@ func TestUpRunsTwoEnrichers(t *testing.T) {
 		t.Fatalf("want two different URLs, got %q", urls)
 	}
 	body := `'{"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71","cityText":"Tel Aviv"}]}'`
-	if a := decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)); a.Pending != 0 {
-		t.Errorf("still pending: %+v", a)
-	}
+	check.Same(t, "still pending", decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)).Pending, 0)
 	if a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body)); a.Pending != 0 {
 		t.Errorf("the second enricher does not know what the first does: %+v", a)
 	}
@@ -184,9 +182,7 @@ func TestUpOnACluster(t *testing.T) {
 	if n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1)); n != 3 {
 		t.Errorf("want the URLs of three servers:\n%s", r.Output())
 	}
-	if a := decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))); a.Pending != 0 {
-		t.Errorf("still pending: %+v", a)
-	}
+	check.Same(t, "still pending", decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0)
 	third := decode(t, shell(t, r.lines()[2]))
 	if third.Results[0].Providers["wolt"]["url"] != venue {
 		t.Errorf("over NATS: %+v", third)

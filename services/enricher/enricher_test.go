@@ -183,9 +183,7 @@ func TestListenFails(t *testing.T) {
 	nc, _ := natstest.Connect(t, natstest.Server(t))
 	cfg := config()
 	cfg.Listen = "nowhere:http:1"
-	if _, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), cfg.Listen) {
-		t.Errorf("started, or %v", err)
-	}
+	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), cfg.Listen)
 }
 
 // TestProbes: alive all the time; ready while there is a connection, a store and a worker.
@@ -226,9 +224,7 @@ func TestInProcess(t *testing.T) {
 	cfg.Listen, cfg.NoDeprecatedField = "-", true
 	e := begin(t, nc, cfg)
 	check.Same(t, "URL without HTTP", e.URL(), "")
-	if _, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{{}}}); !errors.Is(err, contracts.ErrInvalid) {
-		t.Errorf("an invalid request is %v", err)
-	}
+	check.Is(t, check.Err(e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{{}}})), contracts.ErrInvalid)
 	req := contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: 30_000}
 	resp, err := e.Enrich(t.Context(), req)
 	if err != nil || resp.Pending != 0 || resp.Results[0].Field("wolt") != nil {

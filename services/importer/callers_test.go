@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -47,9 +48,7 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 	}
 	file, kind := form(t, "owner_id", "ann", "@soup.vtt", "WEBVTT")
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", file, "Authorization", authorization["bob"], "Content-Type", kind)
-	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a file of bob for ann: %d %s", resp.StatusCode, text)
-	}
+	check.Same(t, fmt.Sprintf("a file of bob for ann: %s", text), resp.StatusCode, http.StatusForbidden)
 	taken := `{"job_id":"anns","owner_id":"bob","source_type":"captions","url":"` + v.URL + `/soup.vtt"}`
 	resp, text = call(t, http.MethodPost, i.URL()+"/v1/imports", taken, "Authorization", authorization["bob"])
 	if resp.StatusCode != http.StatusConflict || strings.Contains(text, job.RecipeID) {

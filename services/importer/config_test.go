@@ -36,9 +36,7 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	for _, want := range []string{
 		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		check.Contains(t, err, want)
 	}
 	if strings.Contains(err.Error(), secret) {
 		t.Error("the error holds a token")

@@ -60,9 +60,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	for id, want := range map[string]contracts.ImportState{
 		"over-http": contracts.ImportReady, "over-nats": contracts.ImportReady,
 	} {
-		if last := followed(t, i, id); last.Status != want {
-			t.Errorf("%s: %+v", id, last)
-		}
+		check.Same(t, id, followed(t, i, id).Status, want)
 	}
 	eventually(t, "the message that is no job is dead-lettered", func() bool {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)

@@ -38,9 +38,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 			if answer, text = submit(1 << 26); answer.StatusCode/100 != 2 {
 				t.Fatalf("again: %d %s", answer.StatusCode, text)
 			}
-			if last := followed(t, i, decode[importer.Job](t, text).JobID); last.Status != contracts.ImportReady {
-				t.Errorf("it ended as %+v", last)
-			}
+			check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
 		})
 	}
 }

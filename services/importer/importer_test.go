@@ -356,7 +356,5 @@ func TestWithoutYtDlpThereIsNoYouTube(t *testing.T) {
 		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-"},
 		TempDir:    t.TempDir(), YouTube: true, YtDlp: "/nonexistent/yt-dlp",
 	})
-	if err == nil || !strings.Contains(err.Error(), "yt-dlp") {
-		t.Errorf("it starts: %v", err)
-	}
+	check.Contains(t, err, "yt-dlp")
 }

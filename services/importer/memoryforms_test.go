@@ -96,9 +96,7 @@ func handIn(t *testing.T, process *crash.Process, copies int) map[string]bool {
 					mu.Unlock()
 				}
 				t.Logf("%s: %d %.100s: %d MiB", name, status, answer, peak(t, process.PID())>>20)
-				if isFile := strings.Contains(name, "."); isFile != (status == http.StatusAccepted) {
-					t.Errorf("%s: %d: %.200s", name, status, answer)
-				}
+				check.Same(t, fmt.Sprintf("%s: %d: %.200s", name, status, answer), strings.Contains(name, "."), status == http.StatusAccepted)
 			})
 		}
 		done.Wait()

@@ -74,9 +74,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			if _, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job}); err != nil {
 				t.Fatal(err)
 			}
-			if last := followed(t, i, "j1"); last.Status != c.state {
-				t.Errorf("it ended as %+v", last)
-			}
+			check.Same(t, "it ended as", followed(t, i, "j1").Status, c.state)
 			want := []string{
 				`GET /internal/import-jobs/j1 `,
 				`POST /internal/import-jobs/j1/status {"status":"RUNNING"}`,

@@ -176,9 +176,7 @@ func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 	}
 	body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Authorization", "Bearer "+secrets["ada"])
-	if resp.StatusCode != http.StatusAccepted {
-		t.Errorf("%d: %s", resp.StatusCode, text)
-	}
+	check.Same(t, text, resp.StatusCode, http.StatusAccepted)
 	for _, c := range files[:4] { // each makes room for one of the others
 		check.OK(t, errors.Join(check.Err(c.WriteString("--b--")), c.Flush()))
 	}
@@ -224,9 +222,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
 	check.OK(t, err)
-	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable {
-		t.Errorf("the file is there: %+v", last)
-	}
+	check.Same(t, "the file is there", followed(t, i, job.JobID).Code, contracts.CodeUnavailable)
 }
 
 // A photo that no message of the server can hold is handed in, and an extractor sees it as it is.
@@ -240,9 +236,7 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 	if resp.StatusCode != http.StatusAccepted {
 		t.Fatalf("%d: %s", resp.StatusCode, text)
 	}
-	if last := followed(t, i, decode[importer.Job](t, text).JobID); last.Status != contracts.ImportReady {
-		t.Errorf("it ended as %+v", last)
-	}
+	check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
 	if got := eyes.seen(); len(got) != 1 || string(got[0]) != photo {
 		t.Errorf("%d photos were seen: want one, as it was handed in", len(got))
 	}

@@ -118,9 +118,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	if len(seen) != 6 {
 		t.Errorf("%d rows: %v", len(seen), seen)
 	}
-	if rows := p.rows(); len(rows) != 6 {
-		t.Errorf("%d rows are stored", len(rows))
-	}
+	check.Same(t, "rows are stored", len(p.rows()), 6)
 	// An id that is a step of a path for clients and proxies.
 	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", ".", 1)); status != 202 {
 		t.Errorf("%d %s", status, body)
@@ -202,9 +200,7 @@ func TestBadRequests(t *testing.T) {
 			t.Errorf("%s: %d %.300s, want %d with %s", name, status, body, c.status, c.text)
 		}
 	}
-	if rows := p.rows(); len(rows) != 0 {
-		t.Errorf("%v", rows)
-	}
+	check.Same(t, "result", len(p.rows()), 0)
 }
 
 // Rows are found by user and by state, each once, whatever the size of the pages.
@@ -248,18 +244,10 @@ func TestNotificationsByUserAndState(t *testing.T) {
 	}
 	check.Equal(t, want, collect(url.Values{"state": {"suppressed"}}))
 	check.Equal(t, want, collect(url.Values{"user": {"out of/office"}, "state": {"suppressed"}}))
-	if got := collect(url.Values{"user": {"u1"}}); len(got) != 6 {
-		t.Errorf("of u1: %v", got)
-	}
-	if got := collect(url.Values{"state": {"sent"}, "channel": {"pigeon"}}); len(got) != 12 {
-		t.Errorf("sent: %v", got)
-	}
-	if got := collect(url.Values{"user": {"*"}}); len(got) != 0 {
-		t.Errorf("a wildcard is a user: %v", got)
-	}
-	if got := collect(url.Values{}); len(got) != 30 {
-		t.Errorf("all: %d", len(got))
-	}
+	check.Same(t, "of u1", len(collect(url.Values{"user": {"u1"}})), 6)
+	check.Same(t, "sent", len(collect(url.Values{"state": {"sent"}, "channel": {"pigeon"}})), 12)
+	check.Same(t, "a wildcard is a user", len(collect(url.Values{"user": {"*"}})), 0)
+	check.Same(t, "all", len(collect(url.Values{})), 30)
 }
 
 func TestOverNATS(t *testing.T) {

@@ -113,9 +113,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	p.publish(planned)
 	p.publish(event("other", "RESERVATION_REQUESTED", staff))
 	p.settled(6)
-	if rows := p.rows(); len(rows) != 6 {
-		t.Errorf("%d rows: %v", len(rows), rows)
-	}
+	check.Same(t, "rows", len(p.rows()), 6)
 	for _, id := range []string{"seen", "planned"} {
 		if e, err := n.Event(t.Context(), id); err != nil || e.State != plan.StateCancelled {
 			t.Errorf("%+v: %v", e, err)

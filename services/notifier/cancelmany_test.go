@@ -72,9 +72,7 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 		}, plan.ErrUnpublished)
 		flood(t, many, func(i int) error {
 			done, err := one(fmt.Sprint("made-up-", i))
-			if done != (Cancelled{EventID: "evt-001", State: plan.StateExpanded}) {
-				t.Errorf("%+v", done)
-			}
+			check.Same(t, "done", done, Cancelled{EventID: "evt-001", State: plan.StateExpanded})
 			return err
 		}, nil)
 		if kept := p.cancellations(); refused > many-plan.MaxUnpublished || refused < many-plan.MaxUnpublished-8 || kept != 0 {
@@ -126,8 +124,6 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	}
 	for key, d := range p.settled(12) {
 		mine := strings.HasSuffix(key, ".u1") && !strings.HasPrefix(key, "other") || key[:5] == "other" && strings.HasSuffix(key, ".u0")
-		if suppressed := d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled; suppressed != mine {
-			t.Errorf("%s: %+v", key, d)
-		}
+		check.Same(t, fmt.Sprintf("%s: %+v", key, d), d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled, mine)
 	}
 }

@@ -67,9 +67,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		t.Errorf("%d %s", status, answer)
 	}
 	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
-	if c := w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER"); c.Suppressed != 2 {
-		t.Errorf("%+v", c)
-	}
+	check.Same(t, "suppressed", w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER").Suppressed, 2)
 	if msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
 		!strings.Contains(string(msg.Data), `"suppressed":4`) {
 		t.Errorf("%s: %v", msg.Data, err)
@@ -78,9 +76,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	p.publish(event("evt-004", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(16)
 	mood.Store(channel.Kind(""))
-	if done := w.replay("reason=rejected"); done.Replayed != 2 {
-		t.Errorf("%+v", done)
-	}
+	check.Same(t, "replayed", w.replay("reason=rejected").Replayed, 2)
 	p.until("they are sent", func() bool {
 		return p.deliveries()["evt-004.pigeon.RESTAURANT_USER.a"].State == "sent" && p.deliveries()["evt-004.pigeon.RESTAURANT_USER.b"].State == "sent"
 	})

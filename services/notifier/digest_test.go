@@ -1,7 +1,6 @@
 package notifier
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -51,9 +50,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		told("bob-3", "bob")
 		told("eve-1", "eve")
 		elapse(time.Minute)
-		if _, err := n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"}); !errors.Is(err, api.ErrUnknownEvent) {
-			t.Errorf("a digest that there is not: %v", err)
-		}
+		check.Is(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"})), api.ErrUnknownEvent)
 
 		// An event that is called like a digest, and cancelled, takes nobody else's with it.
 		p.publish(event(two, "Y", func(e *contracts.Event) { e.UserID, e.NotBefore = "fay", time.Now().Add(10*time.Minute) }))

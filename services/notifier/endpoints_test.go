@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -102,12 +103,8 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		}
 	}
 	list("ada failing, ", "")
-	if d := tell("bob"); d.State != deliveries.Sent {
-		t.Errorf("an endpoint that was enabled: %+v", d)
-	}
-	if d := tell("ada"); d.State != deliveries.Sent {
-		t.Errorf("a failing endpoint: %+v", d)
-	}
+	check.Same(t, "an endpoint that was enabled", tell("bob").State, deliveries.Sent)
+	check.Same(t, "a failing endpoint", tell("ada").State, deliveries.Sent)
 	list("", "")
 }
 

@@ -92,9 +92,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				}
 				p.bound(test.stream, 1<<26)
 				if !test.taken {
-					if err := test.ask(t.Context(), n); err != nil {
-						t.Errorf("again: %v", err)
-					}
+					check.Is(t, test.ask(t.Context(), n), nil)
 				}
 				elapse(time.Minute)
 				if test.taken {

@@ -94,9 +94,7 @@ func TestLargePayloads(t *testing.T) {
 	}
 	// More than a message can hold never leaves its sender.
 	huge := event("huge", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.Payload = text(contracts.MaxBody) })
-	if _, err := publisher.Publish(t.Context(), huge); err == nil || !strings.Contains(err.Error(), "1048576") {
-		t.Errorf("%.300v", err)
-	}
+	check.Contains(t, check.Err(publisher.Publish(t.Context(), huge)), "1048576")
 	body, err := json.Marshal(huge)
 	check.OK(t, err)
 	if status, answer := w.call(http.MethodPost, "/v1/events", string(body)); status != http.StatusRequestEntityTooLarge {

@@ -27,9 +27,7 @@ func TestAMistakeInAProfile(t *testing.T) {
 		p.publish(event(user, "X", func(e *contracts.Event) { e.UserID = user }))
 	}
 	all := p.settled(2)
-	if row := all["ada.pigeon.CUSTOMER.ada"]; row.State != deliveries.Sent {
-		t.Errorf("%+v", row)
-	}
+	check.Same(t, "state", all["ada.pigeon.CUSTOMER.ada"].State, deliveries.Sent)
 	if row := all["eve.pigeon.CUSTOMER.eve"]; row.State != deliveries.Failed || row.Reason != deliveries.ReasonRecipient {
 		t.Errorf("%+v", row)
 	}

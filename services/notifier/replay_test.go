@@ -3,6 +3,7 @@ package notifier
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -55,14 +56,10 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	p.settled(16)
 	mood.Store(channel.Kind(""))
 	for _, query := range []string{"event=evt-002", "state=bounced&event=evt-001", "reason=timeout", "channel=inapp", "user=u9"} {
-		if done := w.replay(query); done != (Replayed{}) {
-			t.Errorf("%s: %+v", query, done)
-		}
+		check.Same(t, query, w.replay(query), Replayed{})
 	}
 	for _, query := range []string{"event=evt-001&user=u0&type=RESTAURANT_USER", "user=u1&reason=rejected"} {
-		if done := w.replay(query); done.Replayed != 1 {
-			t.Errorf("%s: %+v", query, done)
-		}
+		check.Same(t, query, w.replay(query).Replayed, 1)
 	}
 	sent := func(event, state string) int {
 		page, err := n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: deliveries.State(state)})
@@ -70,12 +67,8 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 		return len(page.Notifications)
 	}
 	p.until("two are sent", func() bool { return sent("evt-001", "sent") == 2 })
-	if done := w.replay("reason=rejected"); done.Replayed != 2 {
-		t.Errorf("%+v", done)
-	}
-	if done := w.replay("state=bounced"); done.Replayed != 4 {
-		t.Errorf("%+v", done)
-	}
+	check.Same(t, "replayed", w.replay("reason=rejected").Replayed, 2)
+	check.Same(t, "replayed", w.replay("state=bounced").Replayed, 4)
 	p.until("all are sent", func() bool { return sent("evt-001", "sent") == 4 && sent("evt-002", "sent") == 4 })
 	if messages, calls := birds.counts(); messages != 8 || calls != 16 {
 		t.Errorf("%d messages in %d calls", messages, calls)
@@ -89,9 +82,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
-	if done := w.replay(""); done.Replayed != 0 {
-		t.Errorf("%+v", done)
-	}
+	check.Same(t, "replayed", w.replay("").Replayed, 0)
 	for _, state := range []string{"sent", "delivered", "pending", "suppressed", "lost"} {
 		if status, body := w.call(http.MethodPost, "/v1/notifications/replay?state="+state, ""); status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", state, status, body)
@@ -166,9 +157,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 				t.Fatalf("%d calls", calls)
 			}
 		}
-		if replayed != people {
-			t.Errorf("%+v: %d were sent again, want %d", q, replayed, people)
-		}
+		check.Same(t, fmt.Sprintf("%+v: were sent again", q), replayed, people)
 	}
 	if _, err := n.Replay(t.Context(), Query{Cursor: "12"}); err == nil {
 		t.Error("a cursor that is none is taken")

@@ -236,12 +236,8 @@ func TestCheckRules(t *testing.T) {
 	s.write("rules.yaml", ruled("email, pigeon", "  Y:\n    ADMIN: {channels: [email]}\n"))
 	s.write("templates/Z/default.txt", "t")
 	err := CheckRules(s.path, ways)
-	if err == nil || !strings.Contains(err.Error(), `line 4: events.X.CUSTOMER.channels has "pigeon"`) || !strings.Contains(err.Error(), "Z: default needs") {
-		t.Error(err)
-	}
-	if err := CheckRules(filepath.Join(s.folder, "none.yaml"), ways); err == nil || !strings.Contains(err.Error(), "none.yaml") {
-		t.Error(err)
-	}
+	check.Contains(t, err, `line 4: events.X.CUSTOMER.channels has "pigeon"`, "Z: default needs")
+	check.Contains(t, CheckRules(filepath.Join(s.folder, "none.yaml"), ways), "none.yaml")
 }
 
 // An event that was planned keeps the rules it was planned by, also when it comes again after others have come into force.

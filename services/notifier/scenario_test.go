@@ -25,9 +25,7 @@ func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 	n := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.UserID = "guest" }))
 	all := p.settled(11) // five on two channels, and the guest
-	if rows := p.rows(); len(rows) != 11 {
-		t.Errorf("%d rows: %v", len(rows), rows)
-	}
+	check.Same(t, "rows", len(p.rows()), 11)
 	for key, d := range all {
 		want := deliveries.Delivered
 		if strings.Contains(key, ".pigeon.") {
@@ -70,9 +68,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.RESERVATION_REQUESTED", []byte(again))))
 	}
 	p.until("both skipped", func() bool { return n.Stats().Duplicates == 2 })
-	if rows := p.rows(); len(rows) != 6 {
-		t.Errorf("%d rows", len(rows))
-	}
+	check.Same(t, "rows", len(p.rows()), 6)
 	if _, calls := birds.counts(); calls != 3 {
 		t.Errorf("%d calls", calls)
 	}
@@ -108,9 +104,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 			t.Errorf("a dead letter says %q", letter.Error)
 		}
 	}
-	if rows := p.rows(); len(rows) != 0 {
-		t.Errorf("planned anew: %v", rows)
-	}
+	check.Same(t, "planned anew", len(p.rows()), 0)
 }
 
 // The document's scenarios 1 and 2: the process that plans dies after its effect and before it says so, and before it.
@@ -220,9 +214,7 @@ func TestEveryKindOfRecipient(t *testing.T) {
 	}))
 	p.publish(event("one", "FOR_ALL", func(e *contracts.Event) { e.RecipientType, e.UserID = "ADMIN", "u0" }))
 	p.settled(15 + 2 + 2)
-	if rows := p.rows(); len(rows) != 19 {
-		t.Errorf("%d rows: %v", len(rows), rows)
-	}
+	check.Same(t, "rows", len(p.rows()), 19)
 	for _, kind := range kinds {
 		if counts, err := n.Inbox.Counts(t.Context(), kind, "u2"); err != nil || counts.Unread != 1 {
 			t.Errorf("%s: %+v, %v", kind, counts, err)

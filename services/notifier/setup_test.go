@@ -129,9 +129,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 	n, err := Start(p.Context(), nc, cfg)
 	check.OK(p, err)
 	p.Cleanup(func() {
-		if err := n.Stop(); err != nil {
-			p.Errorf("stop: %v", err)
-		}
+		check.Is(p, n.Stop(), nil)
 	})
 	return n
 }

@@ -206,9 +206,7 @@ func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
 			silent = false
 			mu.Unlock()
 			elapse(soon)
-			if open := l.open("evt-0"); open != "" {
-				t.Errorf("after %d failures and %s there is open:\n%s", failures, soon, open)
-			}
+			check.Same(t, fmt.Sprintf("after %d failures and %s there is open", failures, soon), l.open("evt-0"), "")
 		})
 	}
 }

@@ -114,9 +114,7 @@ func TestCrash(t *testing.T) {
 	}
 	now := results(ctx, t, srv)
 	for key, value := range stored { // its record may have been written once more, with a new TTL, if it was not confirmed
-		if now[key] != value {
-			t.Errorf("the result of %s was %s before the restart, and is %q after it", key, value, now[key])
-		}
+		check.Same(t, fmt.Sprintf("the result of %s was before the restart, and is after it", key), now[key], value)
 	}
 	resumes := 0
 	for _, c := range clients {

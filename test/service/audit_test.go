@@ -42,9 +42,7 @@ var errActed = errors.New("half of it failed")
 func TestEachActionHasOneRecord(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "shop", direct)
-	if all := listed(t, js, 10); len(all) != 0 {
-		t.Errorf("%+v", all)
-	}
+	check.Same(t, "result", len(listed(t, js, 10)), 0)
 	check.Is(t, log.Do(t.Context(), "cancel", "x", does(3, nil)), nil)
 	check.Is(t, log.Do(t.Context(), "replay", "y", does(2, errActed)), errActed)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -56,9 +54,7 @@ func TestEachActionHasOneRecord(t *testing.T) {
 		}
 		return 0, ctx.Err()
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	check.Is(t, err, context.Canceled)
 	all := listed(t, js, 10)
 	for i, want := range []audit.Record{
 		{Action: "enable", Target: "z", Outcome: audit.Failed},
@@ -86,9 +82,7 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 		t.Error("it is done")
 		return 1, nil
 	})
-	if !errors.Is(err, audit.ErrUnavailable) {
-		t.Error(err)
-	}
+	check.Is(t, err, audit.ErrUnavailable)
 }
 
 // deaf loses the answer to each message but the second copy.

@@ -158,9 +158,7 @@ func (f *flooded) reads(n, atOnce int) map[string]int {
 // served checks that the other caller gets all that it asks for.
 func (f *flooded) served() {
 	f.Helper()
-	if got := f.reads(200, 4); got["200"] != 200 {
-		f.Errorf("reads: %v", got)
-	}
+	check.Same(f, "reads", f.reads(200, 4)["200"], 200)
 	for _, r := range []string{"POST /v1/items", "GET /v1/events", "GET /readyz"} {
 		method, path, _ := strings.Cut(r, " ")
 		check.Same(f, r, f.read(method, path), "200")
@@ -181,9 +179,7 @@ func TestIdleConnectionsHurtNobody(t *testing.T) {
 		f.served()
 	}
 	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) //nolint:errcheck // read next
-	if got := answers(busy); got["200"] != 1 {
-		t.Errorf("the oldest connection, with a request: %v", got)
-	}
+	check.Same(t, "the oldest connection, with a request", answers(busy)["200"], 1)
 }
 
 // A caller opens as many streams as its quota has, and other callers open theirs. The service ends them all when it stops.
@@ -225,16 +221,12 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 	if got := answers(conns); got["100"] != 140 { // each is being answered
 		t.Fatal(got)
 	}
-	if got := f.reads(100, 4); got["503 after 2"] != 100 {
-		t.Errorf("reads: %v", got)
-	}
+	check.Same(t, "reads", f.reads(100, 4)["503 after 2"], 100)
 	check.Same(t, "probe", f.read(http.MethodGet, "/livez"), "200")
 	for _, c := range conns {
 		_, _ = io.WriteString(c, strings.Repeat("x", 1000)) //nolint:errcheck // read next
 	}
-	if got := answers(conns); got["200"] != 140 {
-		t.Errorf("flood: %v", got)
-	}
+	check.Same(t, "flood", answers(conns)["200"], 140)
 	f.served()
 }
 
@@ -301,9 +293,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 func TestReadsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFlooded(t, service.LimitConfig{Rate: 100_000, Requests: 1000})
-	if got := f.reads(3000, 1000); got["200"] != 3000 {
-		t.Errorf("reads: %v", got)
-	}
+	check.Same(t, "reads", f.reads(3000, 1000)["200"], 3000)
 	f = newFlooded(t, service.LimitConfig{})
 	got := f.reads(3000, 1000)
 	if got["200"] == 0 || got["200"]+got["429 after 1"]+got["429 after 2"]+got["503 after 2"] != 3000 {

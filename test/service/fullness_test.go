@@ -132,9 +132,7 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		}
 		sh.fill(jobs, "jobs.import.x", 95)
 		sh.ready("failed", jobs+" is 95 % full")
-		if _, err := sh.js.Publish(sh.Context(), "jobs.import.x", nil); err != nil {
-			sh.Errorf("the stream refuses before: %v", err)
-		}
+		check.Is(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)), nil)
 		s, err := sh.js.Stream(sh.Context(), jobs)
 		check.OK(sh, err)
 		check.OK(sh, s.Purge(sh.Context()))

@@ -66,9 +66,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		check.OK(t, c.WaitReady(t.Context()))
 		return importing(t, nc, 3).Ready()["streams"]
 	}
-	if err := ready(); err != nil {
-		t.Errorf("with all nodes: %v", err)
-	}
+	check.Is(t, ready(), nil)
 	away := c.Nodes[2]
 	check.OK(t, away.Stop())
 	err := ready()
@@ -81,9 +79,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 		}
 	}
 	check.OK(t, away.Start(t.Context()))
-	if err := ready(); err != nil {
-		t.Errorf("with all nodes again: %v", err)
-	}
+	check.Is(t, ready(), nil)
 }
 
 // A consumer that is deleted is named, and the service is ready again when it is there.
@@ -99,14 +95,10 @@ func TestAMissingConsumerIsNamed(t *testing.T) {
 		check.OK(t, js.DeleteConsumer(t.Context(), jobs, "importer"))
 		elapse(10 * time.Second)
 		err = s.Ready()["imports"]
-		if err == nil || !strings.Contains(err.Error(), "consumer "+jobs+"/importer is missing") {
-			t.Errorf("got %v, want one that names the consumer and its stream", err)
-		}
+		check.Contains(t, err, "consumer "+jobs+"/importer is missing")
 		check.OK(t, check.Err(js.CreateConsumer(t.Context(), jobs, consumer.CachedInfo().Config)))
 		elapse(10 * time.Second)
-		if err := s.Ready()["imports"]; err != nil {
-			t.Errorf("it is there again: %v", err)
-		}
+		check.Is(t, s.Ready()["imports"], nil)
 	})
 }
 

@@ -164,9 +164,7 @@ func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	if len(failed) != 1 || failed[0].Stream != contracts.StreamEvents || len(changes) != len(want) {
 		t.Errorf("failed: %+v", failed)
 	}
-	if missing := compare(t, js, want); len(missing) != 1 {
-		t.Errorf("got %v, want all but EVENTS to be there", missing)
-	}
+	check.Same(t, "result", len(compare(t, js, want)), 1)
 }
 
 // unanswered loses the answer to the first request for each stream.
@@ -202,9 +200,7 @@ func TestApplyBearsALostAnswer(t *testing.T) {
 	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceImporter}})
 	changes, err := contracts.Apply(t.Context(), &unanswered{js, map[string]bool{}}, want, contracts.ApplyOptions{})
 	check.OK(t, err)
-	if got := actions(changes); got[contracts.ActionCreate] != len(want) {
-		t.Errorf("got %v, want all created", got)
-	}
+	check.Same(t, "got[contracts.ActionCreate]", actions(changes)[contracts.ActionCreate], len(want))
 }
 
 func TestAssetsFitWhatIsReserved(t *testing.T) {

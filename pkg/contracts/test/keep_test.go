@@ -59,9 +59,7 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 		if removes && !options.DryRun {
 			left = 1
 		}
-		if got := stream.CachedInfo().State.Msgs; got != left {
-			t.Errorf("%+v: %d messages are left, want %d", options, got, left)
-		}
+		check.Same(t, fmt.Sprintf("%+v: messages are left", options), stream.CachedInfo().State.Msgs, left)
 	}
 }
 
@@ -123,9 +121,7 @@ func TestApplyConsumers(t *testing.T) {
 	byHand.AckWait, byHand.MaxDeliver, byHand.Metadata = time.Minute, 3, map[string]string{"owner": "ops"}
 	change(byHand)
 	kept := apply(contracts.ApplyOptions{CreateOnly: true}, contracts.ActionKeep, 1)
-	if got := fmt.Sprint(kept[0].Differences); got != "[consumer EVENTS/notifier: max_deliver is 3, want -1 (left as it is)]" {
-		t.Errorf("got %s", got)
-	}
+	check.Same(t, "result", fmt.Sprint(kept[0].Differences), "[consumer EVENTS/notifier: max_deliver is 3, want -1 (left as it is)]")
 	apply(contracts.ApplyOptions{}, contracts.ActionUpdate, 1)
 	consumer, err := js.Consumer(t.Context(), contracts.StreamEvents, "notifier")
 	check.OK(t, err)

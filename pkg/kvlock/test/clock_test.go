@@ -128,9 +128,7 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	<-lease.Context().Done()
 	ended := time.Now()
 	taken.Wait()
-	if next.Err != nil {
-		t.Fatal(next.Err)
-	}
+	check.OK(t, next.Err)
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	if !ended.Before(second) {
 		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))

@@ -43,15 +43,11 @@ func TestGuard(t *testing.T) {
 	if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || fenced.Key != "k" || fenced.Token != token(5) || fenced.Stored != token(9) {
 		t.Errorf("got %v", err)
 	}
-	if got := guarded(t, other, "k"); got != "c by 7-9" {
-		t.Errorf("got %s", got)
-	}
+	check.Same(t, "result", guarded(t, other, "k"), "c by 7-9")
 	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "e", nil)
 	put(g, kvlock.Token{Epoch: 7, Revision: 100}, "f", kvlock.ErrFenced)
 	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "", nil)
-	if got := guarded(t, g, "k"); got != " by 8-1" {
-		t.Errorf("got %s", got)
-	}
+	check.Same(t, "result", guarded(t, g, "k"), " by 8-1")
 	if g.Put(t.Context(), "k", kvlock.Token{}, nil) == nil {
 		t.Error("a zero token was accepted")
 	}
@@ -137,9 +133,7 @@ func TestGuardUnderFaults(t *testing.T) {
 			g := b.Guard(t, kvlock.GuardConfig{})
 			for round := range rounds {
 				want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
-				if got := guarded(t, g, fmt.Sprintf("k%d", round)); got != want {
-					t.Errorf("k%d: got %s, want %s", round, got, want)
-				}
+				check.Same(t, fmt.Sprintf("k%d", round), guarded(t, g, fmt.Sprintf("k%d", round)), want)
 			}
 		})
 	}

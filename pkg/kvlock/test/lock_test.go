@@ -117,9 +117,7 @@ func TestWritesOfALock(t *testing.T) {
 			for _, w := range here {
 				select {
 				case <-w.Done:
-					if w.Err != nil {
-						t.Fatal(w.Err)
-					}
+					check.OK(t, w.Err)
 					if !served[w.Lease] {
 						served[w.Lease] = true
 						release(t, w.Lease)

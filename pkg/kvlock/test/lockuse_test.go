@@ -68,9 +68,7 @@ func TestDoUnderLock(t *testing.T) {
 		t.Errorf("returned %v after a panic", err)
 	}()
 	free, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatalf("after a panic: %v", err)
-	}
+	check.OK(t, err)
 	release(t, free)
 
 	// The function's context ends with the caller's, and with the lease.

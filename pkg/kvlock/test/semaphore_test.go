@@ -222,9 +222,7 @@ func TestReserve(t *testing.T) {
 			}
 		}
 		check.OK(t, one.Wait(t.Context(), "k"))
-		if took := time.Since(start); took.Round(time.Second) != 30*time.Second {
-			t.Errorf("waited until %s", took)
-		}
+		check.Same(t, "waited until", time.Since(start).Round(time.Second), 30*time.Second)
 		one.Close()
 		wantErr(t, one.Wait(t.Context(), "k"), kvlock.ErrClosed)
 		_, _, err := one.Reserve(t.Context(), "k", 0)

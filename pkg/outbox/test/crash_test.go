@@ -91,9 +91,7 @@ func TestWhatTheServerLostIsPublishedAgain(t *testing.T) {
 			p.insert(all[100:]...)
 			r, _ = p.relay(change)
 			await(t, "all are published", func() bool { return r.Stats().Lost >= 50 && p.count("published") == len(all) })
-			if s := r.Stats(); s.Lost != 50 {
-				t.Errorf("%d rows were lost, want 50", s.Lost)
-			}
+			check.Same(t, "rows were lost", r.Stats().Lost, 50)
 			var ours []string
 			for _, id := range p.stored() {
 				if !strings.HasPrefix(id, "other-") {

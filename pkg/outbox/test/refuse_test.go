@@ -118,10 +118,8 @@ func TestNothingOvertakesAMessageThatWasLost(t *testing.T) {
 			})
 			await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
 			checkOrder(t, p.stored(), all)
-			if n := r.Stats().Duplicates; (n == 1) != (how == natstest.ReplyLost) {
-				t.Errorf("%d were in the stream", n)
-			}
-			check.Same(t, "it was in the stream", <-again, (how == natstest.ReplyLost))
+			check.Same(t, "were in the stream", (r.Stats().Duplicates == 1), how == natstest.ReplyLost)
+			check.Same(t, "it was in the stream", <-again, how == natstest.ReplyLost)
 		})
 	}
 }

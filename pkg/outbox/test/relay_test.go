@@ -3,7 +3,6 @@ package outbox_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -236,9 +235,7 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 	}
 	next, _ := p.relay(nil)
 	await(t, "all are published", func() bool { return p.count("published") == len(all) })
-	if s := next.Stats(); s.Duplicates != 0 {
-		t.Errorf("%d were published twice", s.Duplicates)
-	}
+	check.Same(t, "were published twice", next.Stats().Duplicates, 0)
 	checkOrder(t, p.stored(), all)
 }
 
@@ -282,9 +279,7 @@ func TestRowsAreKept(t *testing.T) {
 func TestSchemaIsAskedFor(t *testing.T) {
 	t.Parallel()
 	pool := emptyDatabase(t)
-	if _, err := outbox.New(t.Context(), outbox.Config{Pool: pool}); !errors.Is(err, outbox.ErrNoSchema) {
-		t.Errorf("New says %v, want ErrNoSchema", err)
-	}
+	check.Is(t, check.Err(outbox.New(t.Context(), outbox.Config{Pool: pool})), outbox.ErrNoSchema)
 	for range 2 {
 		check.OK(t, outbox.Migrate(t.Context(), pool))
 	}
@@ -336,9 +331,7 @@ func TestKeyIsTheAggregateUnlessTheEventHasItsOwn(t *testing.T) {
 	for id, want := range map[string]string{
 		"aggregate": "RESTAURANT/5", "none": "", "own": "mine", "unordered": "", "sql": "RESTAURANT/5", "sql none": "",
 	} {
-		if key := query[string](p, "SELECT ordering_key FROM event_outbox WHERE event_id = $1", id); key != want {
-			t.Errorf("the key of %s is %q, want %q", id, key, want)
-		}
+		check.Same(t, fmt.Sprintf("the key of %s", id), query[string](p, "SELECT ordering_key FROM event_outbox WHERE event_id = $1", id), want)
 	}
 	check.Same(t, "one key is in lanes", query[int](p, "SELECT count(DISTINCT lane) FROM event_outbox WHERE ordering_key = 'RESTAURANT/5'"), 1)
 }

@@ -64,9 +64,7 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 		t.Errorf("the last error is %q at %s: %v", s.LastError, s.LastErrorAt, got)
 	}
 	stop()
-	if left := scrape(); len(left) != 0 {
-		t.Errorf("a relay that has ended still shows %v", left)
-	}
+	check.Same(t, "a relay that has ended still shows", len(scrape()), 0)
 }
 
 func TestBacklogOfADatabaseThatIsAway(t *testing.T) {

@@ -276,9 +276,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 			}
 		}
 		// A stream that keeps one message for each subject and refuses a second says so in another way.
-		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
-			t.Errorf("a subject that is taken: %v", err)
-		}
+		check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
 		if _, err := s.Client.Stream("NONE").Latest(t.Context(), "r.a"); !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Errorf("a stream that is not there: %v", err)
 		}

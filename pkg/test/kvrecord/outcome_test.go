@@ -113,20 +113,14 @@ func TestPutOnceAsksOnce(t *testing.T) {
 				}
 				return isWrite(f)
 			}, c.fault, 9)
-			if _, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first}); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			check.Is(t, check.Err(s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first})), c.want)
 			check.Same(t, "asked.Load()", asked.Load(), 1)
 			now, err := other.Latest(t.Context(), "r.a")
 			if err != nil || (string(now.Data) == "second") != c.stored {
 				t.Errorf("there is %q, %v", now.Data, err)
 			}
-			if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
-				t.Errorf("over none: %v", err)
-			}
-			if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now}); err != nil {
-				t.Errorf("over what is there: %v", err)
-			}
+			check.Is(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
+			check.Is(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now})), nil)
 		})
 	}
 }
@@ -220,9 +214,7 @@ func TestARecordThatOnlyADeposedLeaderHas(t *testing.T) {
 				t.Fatal("nothing was lost")
 			}
 			now, readErr := other.Latest(t.Context(), "r.a")
-			if readErr != nil {
-				t.Fatal(readErr)
-			}
+			check.OK(t, readErr)
 			if others == 0 && (err != nil || string(now.Data) != "mine" || now.Revision != r.Revision) {
 				t.Errorf("put at %d, %v; there is %q at %d", r.Revision, err, now.Data, now.Revision)
 			}

@@ -140,9 +140,7 @@ func benchInserts(b *testing.B, how inserter, work func(b *testing.B, js jetstre
 	b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/job")
 	b.ReportMetric(0, "ns/op")
 
-	if left := set.queued(b); left != 0 {
-		b.Errorf("%d jobs left", left)
-	}
+	check.Same(b, "jobs left", set.queued(b), 0)
 }
 
 // queued is the number of jobs in the stream, records left aside.

@@ -44,9 +44,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 			insert(t, c, job)
 			cancel(t, c, test.state)
 
-			if n := b.queued(t); n != 0 {
-				t.Errorf("%d jobs queued after Cancel, want 0", n)
-			}
+			check.Same(t, "jobs queued after Cancel", b.queued(t), 0)
 
 			job.Delay, job.Args = 0, order{N: 2}
 			if r := insert(t, c, job); r.Duplicate {
@@ -91,9 +89,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 
 				<-ctx.Done()
 
-				if !errors.Is(context.Cause(ctx), worker.ErrCancelled) {
-					t.Errorf("cause %v, want ErrCancelled", context.Cause(ctx))
-				}
+				check.Is(t, context.Cause(ctx), worker.ErrCancelled)
 				return errors.New("interrupted") // which does not say by what
 			})
 
@@ -158,9 +154,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 
 		nc.Close()
 
-		if n := b.left(t); n != 2 {
-			t.Errorf("%d messages, want the job and the note", n)
-		}
+		check.Same(t, "messages", b.left(t), 2)
 
 		outcomes, hook := settled(1)
 		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
@@ -237,8 +231,6 @@ func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
 		})
 		cancel(t, client(t, js), worker.StateQueued)
 
-		if notes != 1 {
-			t.Errorf("%d notes, want 1", notes)
-		}
+		check.Same(t, "notes", notes, 1)
 	})
 }

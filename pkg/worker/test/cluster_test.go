@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -96,9 +97,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 	defer mu.Unlock()
 
 	for i := range n {
-		if effects[i] != 1 {
-			t.Errorf("job %d had %d effects, want 1", i, effects[i])
-		}
+		check.Same(t, fmt.Sprintf("job %d had effects", i), effects[i], 1)
 	}
 }
 

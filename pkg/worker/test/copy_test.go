@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -66,15 +67,11 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 		receive(t, settled, "the second job")
 		pass(time.Second)
 
-		if n := len(worked); n != 2 {
-			t.Errorf("%d runs of two jobs", n)
-		}
+		check.Same(t, "runs of two jobs", len(worked), 2)
 
 		mu.Lock()
 		defer mu.Unlock()
 
-		if answered != 2 {
-			t.Errorf("%d acknowledgements, want one of the job and one of its copy", answered)
-		}
+		check.Same(t, "acknowledgements", answered, 2)
 	})
 }

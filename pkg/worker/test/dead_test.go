@@ -43,9 +43,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 
 	for range 2 {
-		if s := receive(t, settled, "a settlement"); s.Outcome != worker.OutcomeDead {
-			t.Errorf("%s, want dead", s.Outcome)
-		}
+		check.Same(t, "outcome", receive(t, settled, "a settlement").Outcome, worker.OutcomeDead)
 	}
 
 	graves, err := b.js.Stream(t.Context(), "GRAVES_OF")
@@ -170,9 +168,7 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 	want := map[string]worker.Outcome{"jobs.number.1": worker.OutcomeDead, "jobs.text.a.b": worker.OutcomeCompleted}
 	check.Equal(t, want, got)
 
-	if left := b.left(t); left != 1 {
-		t.Errorf("%d left, want the one that is not ours", left)
-	}
+	check.Same(t, "messages left", b.left(t), 1)
 }
 
 // TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
@@ -262,9 +258,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 			}
 		}
 
-		if most.Load() != limit {
-			t.Errorf("%d ran at once, want %d", most.Load(), limit)
-		}
+		check.Same(t, "ran at once", most.Load(), limit)
 	})
 }
 

@@ -2,11 +2,13 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -57,9 +59,7 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 				t.Errorf("due %s: started %s late as %q; want 0 to %s, %q", due, late, got.id, lateness, r.ID)
 			}
 
-			if r.State != want {
-				t.Errorf("%+v: %s, want %s", job, r.State, want)
-			}
+			check.Same(t, fmt.Sprintf("%+v", job), r.State, want)
 		}
 	})
 }

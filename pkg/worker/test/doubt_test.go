@@ -208,9 +208,7 @@ func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 		}))
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 		check.OK(t, <-reached)
-		if len(ran) != 1 {
-			t.Errorf("the step ran %d times, want once", len(ran))
-		}
+		check.Same(t, "the step runs", len(ran), 1)
 		p.Filter(nil)
 		close(release)
 	})

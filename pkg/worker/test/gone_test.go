@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -101,9 +100,7 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 					t.Errorf("%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
 				}
 
-				if left := g.left(t); left != 0 {
-					t.Errorf("%d left, want 0", left)
-				}
+				check.Same(t, "messages left", g.left(t), 0)
 			})
 		})
 	}
@@ -173,9 +170,7 @@ func TestPurgedStream(t *testing.T) {
 	receive(t, g.settled, "the job that is gone")
 	g.publish(t, "jobs.2", `{"n":2}`)
 
-	if got := receive(t, g.started, "the next job"); got != `{"n":2}` {
-		t.Errorf("started %s", got)
-	}
+	check.Same(t, "started", receive(t, g.started, "the next job"), `{"n":2}`)
 
 	if s := receive(t, g.settled, "the next job's end"); s.Outcome != worker.OutcomeCompleted || g.left(t) != 0 {
 		t.Errorf("%s, %d left", s.Outcome, g.left(t))
@@ -192,9 +187,7 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	close(g.finish)
 
 	g.run.once = true
-	if err := receive(t, g.run.done, "Run to return"); !errors.Is(err, nats.ErrConnectionClosed) {
-		t.Errorf("Run: %v, want ErrConnectionClosed", err)
-	}
+	check.Is(t, receive(t, g.run.done, "Run to return"), nats.ErrConnectionClosed)
 
 	if s := receive(t, g.settled, "the job's end"); s.Outcome != worker.OutcomeUnknown || g.log.count(worker.EventJobUnknown) == 0 {
 		t.Errorf("%s, want unknown, and an event", s.Outcome)
@@ -208,9 +201,7 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 		return nil
 	})
 
-	if n := receive(t, again, "the job, elsewhere"); n != 2 {
-		t.Errorf("delivery %d, want 2", n)
-	}
+	check.Same(t, "delivery", receive(t, again, "the job, elsewhere"), 2)
 }
 
 // TestLostBucketCostsAttemptsAndNoJob deletes the bucket while jobs are snoozed.
@@ -252,8 +243,6 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 			t.Error("nothing tells that the bucket is missing")
 		}
 
-		if letters := b.letters(t); len(letters) != 0 {
-			t.Errorf("%d dead letters, want none", len(letters))
-		}
+		check.Same(t, "dead letters", len(b.letters(t)), 0)
 	})
 }

@@ -82,9 +82,7 @@ func (h *halfAcked) whileStopped(change func() error) {
 
 	h.running.Swap(nil).Stop()
 
-	if err := change(); err != nil {
-		h.t.Fatal(err)
-	}
+	check.OK(h.t, change())
 
 	h.start()
 	receive(h.t, connected, "the client to reconnect")
@@ -136,9 +134,7 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 			b.restore()
 			until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
 
-			if len(settled) != 0 {
-				t.Errorf("%d jobs were worked once more", len(settled))
-			}
+			check.Same(t, "jobs were worked once more", len(settled), 0)
 		})
 	}
 }
@@ -183,9 +179,7 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 
 		pass(time.Second)
 
-		if left := b.left(t); left != 1 {
-			t.Errorf("%d left, want the job that another worker holds", left)
-		}
+		check.Same(t, "messages left", b.left(t), 1)
 
 		check.Is(t, held.DoubleAck(t.Context()), nil)
 	})

@@ -90,9 +90,7 @@ func TestLostNakHoldsAJobForAckWait(t *testing.T) {
 		first, second := <-starts, <-starts
 		within(t, "the next attempt", second.at.Sub(first.at), 0, 2*ackWait)
 
-		if second.job.Attempt != 2 {
-			t.Errorf("attempt %d, want 2", second.job.Attempt)
-		}
+		check.Same(t, "attempt", second.job.Attempt, 2)
 	})
 }
 
@@ -154,9 +152,7 @@ func TestUnreadableRecordPutsAJobOff(t *testing.T) {
 		second := <-starts
 		within(t, "the next attempt", second.at.Sub(first.at), time.Second+unhandledDelay, time.Second+requestTimeout+unhandledDelay+time.Second)
 
-		if second.job.Attempt != 2 {
-			t.Errorf("attempt %d, want 2", second.job.Attempt)
-		}
+		check.Same(t, "attempt", second.job.Attempt, 2)
 	})
 }
 

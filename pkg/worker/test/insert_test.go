@@ -136,9 +136,7 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 		}
 	}
 
-	if n := b.left(t); n != 0 {
-		t.Errorf("%d messages stored, want 0", n)
-	}
+	check.Same(t, "messages stored", b.left(t), 0)
 
 	if _, err := worker.NewClient(nil, worker.ClientConfig{InFlight: -1, RequestTimeout: -1, Stream: "a.b"}); err == nil ||
 		strings.Count(err.Error(), "worker: ") != 4 {

@@ -193,9 +193,7 @@ func TestServerAcceptsOneOfManyWritesOfAKey(t *testing.T) {
 		}
 
 		_, js := connect()
-		if n := stored(t, js); n != keys {
-			t.Errorf("%d messages stored, want %d", n, keys)
-		}
+		check.Same(t, "messages stored", stored(t, js), keys)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -230,9 +231,7 @@ func TestFloodOfOneKeyHoldsUpNoOther(t *testing.T) {
 		})
 
 		for range others {
-			if job := receive(t, ran, "a job of another key"); job.Attempt != 1 {
-				t.Errorf("attempt %d, want 1", job.Attempt)
-			}
+			check.Same(t, "attempt", receive(t, ran, "a job of another key").Attempt, 1)
 		}
 
 		close(hold)
@@ -254,9 +253,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 		began := time.Now()
 
 		run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
-			if job.Attempt != 1 {
-				t.Errorf("attempt %d, want 1", job.Attempt)
-			}
+			check.Same(t, "attempt", job.Attempt, 1)
 
 			deliveries.Add(int32(job.Deliveries))
 			runs.Add(1)
@@ -270,9 +267,7 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 
 		t.Logf("%d deliveries of %d jobs, %s for %d seconds' work", deliveries.Load(), jobs, time.Since(began), jobs)
 
-		if runs.Load() != jobs {
-			t.Errorf("%d runs of %d jobs: waiting used up the attempt of some", runs.Load(), jobs)
-		}
+		check.Same(t, "runs of jobs: waiting used up the attempt of some", runs.Load(), jobs)
 
 		if deliveries.Load() == jobs {
 			t.Error("no job was given back")

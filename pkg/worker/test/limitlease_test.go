@@ -195,9 +195,7 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		})
 
 		for range 5 {
-			if attempt := <-done; attempt != 1 {
-				t.Errorf("attempt %d, want 1", attempt)
-			}
+			check.Same(t, "attempt", <-done, 1)
 		}
 
 		if took := time.Since(stopped); took > 10*time.Second {

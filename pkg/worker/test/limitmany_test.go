@@ -110,9 +110,7 @@ func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 	expect := func(from chan string, want string) {
 		t.Helper()
 
-		if got := receive(t, from, want); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		check.Same(t, "result", receive(t, from, want), want)
 	}
 
 	b.publish(t, "jobs.busy", `{}`)
@@ -139,9 +137,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 			c.Logger = slog.New(slog.NewTextHandler(events, nil))
 		})
 		r := run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-			if job.Attempt != 1 {
-				t.Errorf("attempt %d, want 1", job.Attempt)
-			}
+			check.Same(t, "attempt", job.Attempt, 1)
 			return nil
 		})
 

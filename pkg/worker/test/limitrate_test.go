@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -47,9 +48,7 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 			starts = append(starts, time.Now())
 			mu.Unlock()
 
-			if job.Attempt != 1 {
-				t.Errorf("attempt %d, want 1: who waits uses none", job.Attempt)
-			}
+			check.Same(t, "attempt", job.Attempt, 1)
 			return nil
 		})
 	}

@@ -93,9 +93,7 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 
 	pass(2 * time.Minute)
 
-	if runs.Load() != 1 {
-		t.Errorf("%d runs, want 1", runs.Load())
-	}
+	check.Same(t, "runs", runs.Load(), 1)
 }
 
 func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
@@ -178,9 +176,7 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 
 	check.Is(t, receive(t, done, "the inserts"), nil)
 
-	if left := b.left(t); left != n {
-		t.Errorf("%d jobs stored, want %d", left, n)
-	}
+	check.Same(t, "jobs stored", b.left(t), n)
 }
 
 // TestInsertsSurviveTheLeadersDeath kills the leader of three nodes under rivals that all
@@ -238,15 +234,11 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 	}
 
 	for k := range keys {
-		if n := accepted[k].Load(); n != 1 {
-			t.Errorf("key %d: %d inserts accepted, want 1", k, n)
-		}
+		check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted[k].Load(), 1)
 	}
 
 	_, js := connect()
-	if n := stored(t, js); n != keys {
-		t.Errorf("%d jobs stored, want %d", n, keys)
-	}
+	check.Same(t, "jobs stored", stored(t, js), keys)
 }
 
 func TestInsertManyOfAnEndedContextStoresNothing(t *testing.T) {

@@ -60,9 +60,7 @@ func TestMiddleware(t *testing.T) {
 		t.Errorf("the second attempt ended with %v, want a panic", second.Err)
 	}
 
-	if got := receive(t, seen, "the handler"); got != "jobs.> anna" {
-		t.Errorf("the handler saw %q", got)
-	}
+	check.Same(t, "the handler saw", receive(t, seen, "the handler"), "jobs.> anna")
 
 	if third := receive(t, settled, "the third attempt"); third.Outcome != worker.OutcomeCompleted || third.Pattern != "jobs.>" {
 		t.Errorf("the third attempt was %s of %q: %v", third.Outcome, third.Pattern, third.Err)

@@ -224,9 +224,7 @@ func TestEveryInstanceSchedules(t *testing.T) {
 
 	group.Wait()
 
-	if n := changes.Load(); n != 1 {
-		t.Errorf("%d instances stored it, want 1", n)
-	}
+	check.Same(t, "instances stored it", changes.Load(), 1)
 }
 
 func TestBadSchedules(t *testing.T) {

@@ -259,9 +259,7 @@ func TestOnePriorityMayUseEverySlot(t *testing.T) {
 			b.publishClass(t, class, slots+2)
 
 			for range slots {
-				if got := receive(t, arrived, "a job in every slot"); got != class {
-					t.Errorf("a %s job, want %s", got, class)
-				}
+				check.Same(t, "a job", receive(t, arrived, "a job in every slot"), class)
 			}
 
 			for range slots + 2 {
@@ -273,9 +271,7 @@ func TestOnePriorityMayUseEverySlot(t *testing.T) {
 			}
 		}
 
-		if most.Load() != slots {
-			t.Errorf("%d jobs at once, want %d", most.Load(), slots)
-		}
+		check.Same(t, "jobs at once", most.Load(), slots)
 	})
 }
 
@@ -292,9 +288,7 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 			r := runClasses(t, b.js, cfg, stepwise(started, leave), threeClasses...)
 
 			for range 5 {
-				if class := <-started; class != "low" {
-					t.Errorf("%s, want low", class)
-				}
+				check.Same(t, "result", <-started, "low")
 
 				pass(after)
 				b.publishClass(t, "high", 1)
@@ -303,9 +297,7 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 				freed := time.Now()
 				leave <- struct{}{}
 
-				if class := <-started; class != "high" {
-					t.Errorf("%s started next, want high", class)
-				}
+				check.Same(t, "started next", <-started, "high")
 
 				if waited := time.Since(freed); waited > 10*time.Millisecond {
 					t.Errorf("after %s, want at once", waited)

@@ -142,16 +142,12 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 	}
 
 	err = worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
-	if err == nil || !strings.Contains(err.Error(), "publish the jobs of each priority under a subject of their own") {
-		t.Errorf("%v, want what to do", err)
-	}
+	check.Contains(t, err, "publish the jobs of each priority under a subject of their own")
 
 	long, err := worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) }))
 	check.OK(t, err)
 
-	if err := worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, none); err == nil || !strings.Contains(err.Error(), "shorter Config.Consumer") {
-		t.Errorf("%v, want a shorter name", err)
-	}
+	check.Contains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, none), "shorter Config.Consumer")
 }
 
 // TestLostPriorityDoesNotStopTheOthers deletes the consumer of one priority. The others go
@@ -249,13 +245,9 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		other, err := b.js.Consumer(t.Context(), stream, durable+"-high")
 		check.OK(t, err)
 
-		if n := other.CachedInfo().Delivered.Consumer; n != 1 {
-			t.Errorf("the high job was delivered %d times, want 1: its consumer was never away", n)
-		}
+		check.Same(t, "the high job was times delivered", other.CachedInfo().Delivered.Consumer, 1)
 
-		if n := b.left(t); n != 0 {
-			t.Errorf("%d left, want 0", n)
-		}
+		check.Same(t, "messages left", b.left(t), 0)
 	})
 }
 
@@ -309,7 +301,5 @@ func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
 	b.restart(t)
 	work()
 
-	if left := b.left(t); left != 0 {
-		t.Errorf("%d left, want 0", left)
-	}
+	check.Same(t, "messages left", b.left(t), 0)
 }

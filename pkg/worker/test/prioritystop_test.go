@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -67,13 +68,9 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 		}
 
 		for id, times := range effects {
-			if times != 1 {
-				t.Errorf("job %s had %d effects, want 1", id, times)
-			}
+			check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
 		}
 
-		if dead := b.letters(t); len(dead) != 0 {
-			t.Errorf("%d dead letters, want none", len(dead))
-		}
+		check.Same(t, "dead letters", len(b.letters(t)), 0)
 	})
 }

@@ -52,17 +52,13 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 			}
 		}
 
-		if _, err := c.Progress(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrNoProgress) {
-			t.Errorf("no job: %v, want ErrNoProgress", err)
-		}
+		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
 
 		r := insert(t, c, mail(worker.Unique{}))
 
 		pass(time.Second)
 
-		if _, err := c.Progress(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrNoProgress) {
-			t.Errorf("after a second: %v, want ErrNoProgress: a short job pays nothing", err)
-		}
+		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
 
 		pass(3 * time.Second)
 		progress(worker.StateRunning, 1, "null")
@@ -88,9 +84,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		next <- struct{}{}
 		<-outcomes
 
-		if _, err := c.Progress(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrNoProgress) {
-			t.Errorf("in the end: %v, want ErrNoProgress", err)
-		}
+		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
 
 		for _, want := range []string{"null", `{"done":10}`, "null", `{"done":20}`} {
 			var p worker.Progress

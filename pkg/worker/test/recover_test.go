@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -99,14 +100,10 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	// A job may run twice when the answer to its acknowledgement was lost and another
 	// delivery followed; the worker repeats the acknowledgement, so here none does.
 	for id, times := range effects {
-		if times != 1 {
-			t.Errorf("job %s ran %d times, want 1", id, times)
-		}
+		check.Same(t, fmt.Sprintf("job %s runs", id), times, 1)
 	}
 
-	if len(effects) != n {
-		t.Errorf("%d jobs ran, want %d", len(effects), n)
-	}
+	check.Same(t, "jobs ran", len(effects), n)
 
 	// The last acknowledgement before a restart may have to be repeated after it.
 	until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
@@ -145,18 +142,14 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 
 		b.publish(t, "jobs.1", `{"n":`+string(rune('0'+n))+`}`)
 
-		if got := receive(t, jobs, "a job"); got != n {
-			t.Errorf("job %d, want %d", got, n)
-		}
+		check.Same(t, "job", receive(t, jobs, "a job"), n)
 
 		if !receive(t, ready, "recovery") {
 			t.Error("recovery was not reported")
 		}
 
 		// The next consumer would be given a job that is not acknowledged yet once more.
-		if s := receive(t, settled, "the acknowledgement"); s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("the job ended as %v", s.Outcome)
-		}
+		check.Same(t, "the job ended as", receive(t, settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
 	}
 }
 
@@ -194,9 +187,7 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 
 	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, declared.CachedInfo().Config)))
 
-	if got := receive(t, jobs, "the job"); got != 7 {
-		t.Errorf("job %d, want 7", got)
-	}
+	check.Same(t, "job", receive(t, jobs, "the job"), 7)
 }
 
 func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
@@ -217,9 +208,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 		t.Errorf("%T is no MissingError", err)
 	}
 
-	if err := try(func(c *worker.Config) { c.Stream = "OTHER" }); err == nil || !strings.Contains(err.Error(), "stream OTHER") {
-		t.Errorf("missing stream is not named: %v", err)
-	}
+	check.Contains(t, try(func(c *worker.Config) { c.Stream = "OTHER" }), "stream OTHER")
 
 	foreign := jetstream.ConsumerConfig{
 		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
@@ -275,9 +264,7 @@ func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
 	b.publish(t, "jobs.1", `{}`)
 	run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
 
-	if s := receive(t, settled, "the settlement"); s.Outcome != worker.OutcomeDead {
-		t.Errorf("%s, want dead", s.Outcome)
-	}
+	check.Same(t, "outcome", receive(t, settled, "the settlement").Outcome, worker.OutcomeDead)
 
 	if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 {
 		t.Errorf("%d letters, %d left; want 1, 0", len(letters), b.left(t))

@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,9 +99,7 @@ func TestRunningJobIsNotReplaced(t *testing.T) {
 				t.Errorf("while it waits for its next attempt: %+v, want it replaced", r)
 			}
 
-			if n := <-started; n != 3 {
-				t.Errorf("job %d started, want 3", n)
-			}
+			check.Same(t, "job started", <-started, 3)
 
 			wake <- nil
 
@@ -118,9 +117,7 @@ func TestRunningJobIsNotReplaced(t *testing.T) {
 
 			pass(time.Hour)
 
-			if n := b.left(t); n != 0 {
-				t.Errorf("%d messages left, want 0", n)
-			}
+			check.Same(t, "messages left", b.left(t), 0)
 		})
 	}
 }
@@ -190,9 +187,7 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 			<-outcomes
 			pass(2 * time.Minute)
 
-			if n := b.left(t); n != 0 {
-				t.Errorf("%d messages left, want 0", n)
-			}
+			check.Same(t, "messages left", b.left(t), 0)
 		})
 	}
 }
@@ -263,9 +258,7 @@ func TestReplacementsAndStartsExclude(t *testing.T) {
 		defer mu.Unlock()
 
 		for id, times := range runs {
-			if times != 1 {
-				t.Errorf("job %s ran %d times", id, times)
-			}
+			check.Same(t, fmt.Sprintf("job %s runs", id), times, 1)
 		}
 
 		if len(runs) != inserted-replaced {

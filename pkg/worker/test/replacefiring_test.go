@@ -3,11 +3,13 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -46,9 +48,7 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 				t.Errorf("%s before its time: %v, want that it is waited for", left, err)
 			}
 
-			if n := <-ran; n != 1 {
-				t.Errorf("%s before its time: job %d ran, want 1", left, n)
-			}
+			check.Same(t, fmt.Sprintf("%s before its time: job ran", left), <-ran, 1)
 
 			<-settled // until then it is in the way of the next
 		}

@@ -48,9 +48,7 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 
 		letters = b.letters(t)
 
-		if left := b.left(t); left != 0 {
-			t.Errorf("%d messages left, want 0", left)
-		}
+		check.Same(t, "messages left", b.left(t), 0)
 	})
 	return runs, letters
 }
@@ -62,9 +60,7 @@ func TestFailedAttemptsWaitLongerEachTime(t *testing.T) {
 	want := []seen{{0, 1, 1}, {2 * time.Second, 2, 2}, {6 * time.Second, 3, 3}, {14 * time.Second, 4, 4}}
 	check.Equal(t, want, runs)
 
-	if len(letters) != 0 {
-		t.Errorf("%d dead letters, want none", len(letters))
-	}
+	check.Same(t, "dead letters", len(letters), 0)
 }
 
 func TestRetryWaitsAsLongAsAsked(t *testing.T) {
@@ -160,9 +156,7 @@ func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {
 		t.Errorf("goexit: %s, %v; want dead, ErrGoexit", s.Outcome, s.Err)
 	}
 
-	if s := last["jobs.2"]; s.Outcome != worker.OutcomeCompleted {
-		t.Errorf("the job behind them: %s, want completed", s.Outcome)
-	}
+	check.Same(t, "the job behind them", last["jobs.2"].Outcome, worker.OutcomeCompleted)
 
 	for _, letter := range b.letters(t) {
 		if letter.Subject == "jobs.0" && !strings.Contains(letter.Stack, "retry_test.go") {
@@ -195,9 +189,7 @@ func TestUndecodableMessagesBlockNobody(t *testing.T) {
 		}
 	}
 
-	if s := receive(t, settled, "the good job"); s.Outcome != worker.OutcomeCompleted {
-		t.Errorf("the job behind them: %s", s.Outcome)
-	}
+	check.Same(t, "the job behind them", receive(t, settled, "the good job").Outcome, worker.OutcomeCompleted)
 
 	letters := b.letters(t)
 	for i, payload := range poison {

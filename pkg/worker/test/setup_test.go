@@ -101,9 +101,7 @@ func start(t testing.TB, w *worker.Worker) *running {
 
 	t.Cleanup(func() {
 		if !r.once {
-			if err := r.wait(); err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			check.Is(t, r.wait(), nil)
 		}
 	})
 	return r

@@ -239,13 +239,9 @@ func TestStepsAtTheSameTime(t *testing.T) {
 		return errors.Join(errs...)
 	}
 
-	if all := attempts(t, b, slices.Repeat([]worker.Handler[order]{fan}, 2)...); all[1].Outcome != worker.OutcomeCompleted {
-		t.Errorf("settled %+v", all)
-	}
+	check.Same(t, "settled", attempts(t, b, slices.Repeat([]worker.Handler[order]{fan}, 2)...)[1].Outcome, worker.OutcomeCompleted)
 
 	for i := range n {
-		if runs[i] != 1+i%2 {
-			t.Errorf("part %d ran %d times", i, runs[i])
-		}
+		check.Same(t, fmt.Sprintf("part %d runs", i), runs[i], 1+i%2)
 	}
 }

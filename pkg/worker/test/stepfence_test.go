@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -115,18 +116,12 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		t.Errorf("the zombie's step: %v, want a FencedError of delivery 2", err)
 	}
 
-	if err := <-cause; !errors.Is(err, step.ErrFenced) {
-		t.Errorf("its context ended because of %v, want ErrFenced", err)
-	}
+	check.Is(t, <-cause, step.ErrFenced)
 
-	if outcome := <-outcomes; outcome != worker.OutcomeFenced {
-		t.Errorf("it was %s, want fenced", outcome)
-	}
+	check.Same(t, "it was", <-outcomes, worker.OutcomeFenced)
 
 	if early {
-		if left := b.left(t); left != 1 {
-			t.Errorf("%d jobs left while the successor works, want 1: the zombie may not settle it", left)
-		}
+		check.Same(t, "jobs left while the successor works", b.left(t), 1)
 
 		close(finish)
 
@@ -144,9 +139,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	l.check(t)
 
 	for key, n := range l.runs {
-		if n != 1 {
-			t.Errorf("%s ran %d times", key, n)
-		}
+		check.Same(t, fmt.Sprintf("%s runs", key), n, 1)
 	}
 }
 
@@ -198,9 +191,7 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 		<-taken
 		nc.Close()
 
-		if err := second.wait(); !errors.Is(err, nats.ErrConnectionClosed) {
-			t.Errorf("the second worker: %v", err)
-		}
+		check.Is(t, second.wait(), nats.ErrConnectionClosed)
 
 		pass(10 * time.Second) // more than AckWait
 		p.Heal()

@@ -54,9 +54,7 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 					l.check(t)
 
 					for key, n := range l.runs {
-						if n != 1 {
-							t.Errorf("%s ran %d times", key, n)
-						}
+						check.Same(t, fmt.Sprintf("%s runs", key), n, 1)
 					}
 				})
 			})
@@ -226,14 +224,10 @@ func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 				<-ctx.Done()
 			}
 
-			if _, err := l.run(ctx, job, "a"); err != nil {
-				t.Errorf("the step that ended after its context: %v", err)
-			}
+			check.Is(t, check.Err(l.run(ctx, job, "a")), nil)
 
 			_, err := l.run(ctx, job, "b")
-			if !errors.Is(err, worker.ErrShutdown) {
-				t.Errorf("the next step: %v, want ErrShutdown", err)
-			}
+			check.Is(t, err, worker.ErrShutdown)
 			return err
 		})
 		b.publish(t, "jobs.1", `{}`)

@@ -27,9 +27,7 @@ func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
 	}
 
 	err = step.Do(m.Attempt(t.Context()), job, "large", func(context.Context) error { return io.EOF })
-	if !errors.Is(err, io.EOF) {
-		t.Errorf("then: %v, want EOF: nothing was recorded", err)
-	}
+	check.Is(t, err, io.EOF)
 }
 
 func TestMisuseOfStepsIsRefused(t *testing.T) {
@@ -38,9 +36,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 	job := &worker.Job[order]{}
 	nothing := func(context.Context) error { return nil }
 
-	if err := step.Do(t.Context(), job, "a", nothing); !errors.Is(err, step.ErrNoJournal) {
-		t.Errorf("outside a worker: %v, want ErrNoJournal", err)
-	}
+	check.Is(t, step.Do(t.Context(), job, "a", nothing), step.ErrNoJournal)
 
 	ctx := step.NewMemory().Attempt(t.Context())
 	check.Is(t, step.Do(ctx, job, "a", nothing), nil)
@@ -55,9 +51,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 		check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
 	}
 
-	if err := step.Do(ctx, job, "last", nothing); !errors.Is(err, step.ErrMisuse) {
-		t.Errorf("one more than MaxSteps: %v, want ErrMisuse", err)
-	}
+	check.Is(t, step.Do(ctx, job, "last", nothing), step.ErrMisuse)
 }
 
 func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
@@ -74,13 +68,9 @@ func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
 		t.Errorf("%v came out, want the panic", value)
 	}
 
-	if err := step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }); !errors.Is(err, io.EOF) {
-		t.Errorf("after a panic: %v, want EOF", err)
-	}
+	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }), io.EOF)
 
-	if err := step.Do(ctx, job, "a", func(context.Context) error { return nil }); err != nil {
-		t.Errorf("after an error: %v", err)
-	}
+	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return nil }), nil)
 }
 
 func TestStepAfterTheHandlerHasReturnedIsRefused(t *testing.T) {
@@ -99,9 +89,7 @@ func TestStepAfterTheHandlerHasReturnedIsRefused(t *testing.T) {
 	})
 	close(returned)
 
-	if err := receive(t, late, "the late step"); !errors.Is(err, step.ErrMisuse) {
-		t.Errorf("%v, want ErrMisuse", err)
-	}
+	check.Is(t, receive(t, late, "the late step"), step.ErrMisuse)
 }
 
 func TestContextOfAnotherJobIsRefused(t *testing.T) {
@@ -114,9 +102,7 @@ func TestContextOfAnotherJobIsRefused(t *testing.T) {
 		return worker.Cancel(step.Do(ctx, &other, "a", func(context.Context) error { return nil }))
 	})
 
-	if !errors.Is(all[0].Err, step.ErrMisuse) {
-		t.Errorf("%v, want ErrMisuse", all[0].Err)
-	}
+	check.Is(t, all[0].Err, step.ErrMisuse)
 }
 
 func TestStepDoesNotStartWhenItsContextHasEnded(t *testing.T) {

@@ -114,30 +114,22 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 
 		pass(10 * time.Second)
 
-		if n := b.journals(t); n != 1 {
-			t.Errorf("%d messages right after completion, want the record: a late delivery may ask for it", n)
-		}
+		check.Same(t, "messages right after completion", b.journals(t), 1)
 
 		pass(time.Minute)
 
-		if n := b.journals(t); n != 0 {
-			t.Errorf("%d messages a minute after completion, want none", n)
-		}
+		check.Same(t, "messages a minute after completion", b.journals(t), 0)
 
 		b.publish(t, "jobs.2", `{"n":2}`)
 		<-done
 		<-done
 		pass(stepTTL - time.Minute)
 
-		if n := b.journals(t); n != 2 {
-			t.Errorf("%d messages of a job with two attempts, want 2: the first may still run", n)
-		}
+		check.Same(t, "messages of a job with two attempts", b.journals(t), 2)
 
 		pass(2 * time.Minute)
 
-		if n := b.journals(t); n != 0 {
-			t.Errorf("%d messages after StepTTL, want none", n)
-		}
+		check.Same(t, "messages after StepTTL", b.journals(t), 0)
 	})
 }
 

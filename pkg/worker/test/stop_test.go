@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -32,9 +33,7 @@ func TestStopLetsHandlersFinish(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 
-		if err := r.wait(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		check.Is(t, r.wait(), nil)
 
 		if took := time.Since(begun); took < 9*time.Second || took >= 11*time.Second {
 			t.Errorf("stopped after %s, want 9s and a second at most", took)
@@ -62,13 +61,9 @@ func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 
-		if err := first.wait(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		check.Is(t, first.wait(), nil)
 
-		if !errors.Is(cause, worker.ErrShutdown) {
-			t.Errorf("the context's cause is %v, want ErrShutdown", cause)
-		}
+		check.Is(t, cause, worker.ErrShutdown)
 
 		assertHandedBack(t, b)
 	})
@@ -122,9 +117,7 @@ func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
 		pass(100 * time.Millisecond)
 		b.publish(t, "jobs.1", `{}`)
 
-		if err := r.wait(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		check.Is(t, r.wait(), nil)
 
 		assertHandedBack(t, b)
 	})
@@ -150,13 +143,9 @@ func assertHandedBack(t *testing.T, b *bundle) {
 		t.Errorf("attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
 	}
 
-	if err := r.wait(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	check.Is(t, r.wait(), nil)
 
-	if left := b.left(t); left != 0 {
-		t.Errorf("%d left, want 0", left)
-	}
+	check.Same(t, "messages left", b.left(t), 0)
 }
 
 // TestStopInFlightLosesNoJobAndNoAttempt stops a worker again and again while jobs flow,
@@ -226,9 +215,7 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 	}
 
 	for id, times := range effects {
-		if times != 1 {
-			t.Errorf("job %s had %d effects, want 1", id, times)
-		}
+		check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
 	}
 
 	if letters := b.letters(t); len(letters) != 0 {

@@ -3,12 +3,14 @@ package test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -69,9 +71,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 			t.Errorf("Run: %v, want a StuckError of %d jobs", err, n/3)
 		}
 
-		if left := b.left(t); left != n-n/3-1 {
-			t.Errorf("%d left, want %d: all but those that finished", left, n-n/3-1)
-		}
+		check.Same(t, "messages left", b.left(t), n-n/3-1)
 
 		// Another worker gets the others at once, each as its first attempt.
 		settled := make(chan worker.Settlement, n)
@@ -95,9 +95,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		close(release)
 
 		for id, times := range effects {
-			if times != 1 {
-				t.Errorf("job %s had %d effects, want 1", id, times)
-			}
+			check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
 		}
 
 		if left := b.left(t); left != 0 || len(effects) != n || len(b.letters(t)) != 0 {

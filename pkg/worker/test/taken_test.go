@@ -44,9 +44,7 @@ func refuseUntaken(t *testing.T, srv *natsrun.Server) {
 	if took := time.Since(begun); took < 5*time.Second || took > 6*time.Second {
 		t.Errorf("it took %s, want five seconds, and no time for the second", took)
 	}
-	if now := b.left(t); now != before {
-		t.Errorf("%d messages, want %d", now, before)
-	}
+	check.Same(t, "messages", b.left(t), before)
 	insert(t, open, mail)
 	insert(t, c, worker.NewJob{Subject: "jobs.mail", Unique: &worker.Unique{Key: "7"}})
 	take("nightly", "jobs.report.*")

@@ -35,9 +35,7 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 		run(t, other, b.config(t), worker.Policy{}, slow)
 		b.publish(t, "jobs.1", `{}`)
 
-		if deliveries := <-done; deliveries != 1 {
-			t.Errorf("%d deliveries, want 1", deliveries)
-		}
+		check.Same(t, "deliveries", <-done, 1)
 
 		pass(time.Minute)
 
@@ -67,9 +65,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				crashed := time.Now()
 				close(dead)
 
-				if err := first.wait(); !errors.Is(err, nats.ErrConnectionClosed) {
-					t.Errorf("Run on a closed connection: %v, want ErrConnectionClosed", err)
-				}
+				check.Is(t, first.wait(), nats.ErrConnectionClosed)
 
 				again := make(chan *worker.Job[order], 1)
 				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
@@ -119,9 +115,7 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 			<-started
 			nc.Close()
 
-			if err := r.wait(); !errors.Is(err, nats.ErrConnectionClosed) {
-				t.Errorf("Run: %v", err)
-			}
+			check.Is(t, r.wait(), nats.ErrConnectionClosed)
 		}
 
 		settled := make(chan worker.Settlement, 1)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -60,9 +60,7 @@ func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
 
 		slices.SortFunc(turns, time.Time.Compare)
 
-		if len(turns) != jobs*turnsOfJob {
-			t.Errorf("%d turns, want %d", len(turns), jobs*turnsOfJob)
-		}
+		check.Same(t, "turns", len(turns), jobs*turnsOfJob)
 
 		for i, first := range turns {
 			for n, last := range turns[i:] {
@@ -87,9 +85,7 @@ func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
 			b.publish(t, subject, `{}`)
 		}
 
-		if err := worker.Turn(t.Context(), "far"); err != nil {
-			t.Errorf("outside of a worker: %v", err)
-		}
+		check.Is(t, worker.Turn(t.Context(), "far"), nil)
 
 		began := time.Now()
 		ended := make(chan string, 3)
@@ -98,9 +94,7 @@ func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
 		}}}
 
 		run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
-			if err := worker.Turn(ctx, "near"); err == nil || !strings.Contains(err.Error(), `no limit of that name`) {
-				t.Errorf("a name that no limit has: %v", err)
-			}
+			check.Contains(t, worker.Turn(ctx, "near"), `no limit of that name`)
 
 			wait, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()

@@ -55,9 +55,7 @@ func TestUniqueJobInEveryState(t *testing.T) {
 				outcomes, hook := settled(1)
 				r := run(t, b.js, b.config(t, hook), worker.Policy{}, test.handler)
 
-				if s := receive(t, outcomes, "the job"); s.Outcome != test.outcome {
-					t.Errorf("first job: %s, want %s", s.Outcome, test.outcome)
-				}
+				check.Same(t, "first job", receive(t, outcomes, "the job").Outcome, test.outcome)
 
 				check.Is(t, r.wait(), nil)
 			}
@@ -72,9 +70,7 @@ func TestUniqueJobInEveryState(t *testing.T) {
 				t.Errorf("second: %+v, want duplicate %t of %+v in state %s", second, test.duplicate, first, test.state)
 			}
 
-			if n := b.left(t); n != 1 {
-				t.Errorf("%d messages of the key, want 1", n)
-			}
+			check.Same(t, "messages of the key", b.left(t), 1)
 		})
 	}
 }
@@ -127,15 +123,11 @@ func TestOneOfManyInsertsIsAccepted(t *testing.T) {
 				}
 			}
 
-			if accepted != 1 {
-				t.Errorf("key %d: %d inserts accepted, want 1", k, accepted)
-			}
+			check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted, 1)
 		}
 
 		_, js := connect()
-		if n := stored(t, js); n != keys {
-			t.Errorf("%d messages stored, want %d", n, keys)
-		}
+		check.Same(t, "messages stored", stored(t, js), keys)
 	})
 }
 
@@ -167,7 +159,5 @@ func TestSameIDIsStoredOnce(t *testing.T) {
 		t.Errorf("unique, again: %+v", r)
 	}
 
-	if n := b.left(t); n != 2 {
-		t.Errorf("%d messages, want 2", n)
-	}
+	check.Same(t, "messages", b.left(t), 2)
 }

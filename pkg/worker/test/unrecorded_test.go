@@ -57,9 +57,7 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 				t.Errorf("first: %+v", first)
 			}
 
-			if r := insert(t, c, unrecorded("b")); r != (worker.Receipt{Duplicate: true, Subject: "jobs.place.7"}) {
-				t.Errorf("second: %+v, want a duplicate of which no more is known", r)
-			}
+			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
 
 			outcomes, hook := settled(1)
 			r := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
@@ -157,14 +155,10 @@ func TestOneOfManyUnrecordedInsertsIsAccepted(t *testing.T) {
 					}
 				}
 
-				if accepted != 1 {
-					t.Errorf("subject %d: %d inserts accepted, want 1", k, accepted)
-				}
+				check.Same(t, fmt.Sprintf("subject %d: inserts accepted", k), accepted, 1)
 			}
 
-			if n := stored(t, b.js); n != keys {
-				t.Errorf("%d messages stored, want %d", n, keys)
-			}
+			check.Same(t, "messages stored", stored(t, b.js), keys)
 		})
 	}
 }
@@ -184,9 +178,7 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 
 	p.Hit(func(f natstest.Frame) bool { return f.Subject == "jobs.place.7" }, natstest.RefusedApplied, 1)
 
-	if r := insert(t, c, unrecorded("a")); r != (worker.Receipt{Duplicate: true, Subject: "jobs.place.7"}) {
-		t.Errorf("%+v, want a duplicate of which no more is known", r)
-	}
+	check.Same(t, "result", insert(t, c, unrecorded("a")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
 
 	s, err := b.js.Stream(t.Context(), stream)
 	check.OK(t, err)

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -51,9 +52,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 				older := handleAll(t, b, worked, "jobs.a")
 
 				for range 2 {
-					if got := receive(t, worked, "the jobs that have a handler"); got != "jobs.a" {
-						t.Errorf("worked %s, want jobs.a", got)
-					}
+					check.Same(t, "worked", receive(t, worked, "the jobs that have a handler"), "jobs.a")
 				}
 
 				check.OK(t, older.wait())
@@ -61,9 +60,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 				handleAll(t, b, worked, patterns...)
 
 				for range 2 {
-					if got := receive(t, worked, "the jobs that have got a handler"); got != "jobs.b" {
-						t.Errorf("worked %s, want jobs.b", got)
-					}
+					check.Same(t, "worked", receive(t, worked, "the jobs that have got a handler"), "jobs.b")
 				}
 			})
 		})
@@ -91,9 +88,7 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 		pass(time.Second)
 		b.publish(t, "jobs.b", `{}`)
 
-		if got := receive(t, worked, "the next job"); got != "jobs.b" {
-			t.Errorf("worked %s, want jobs.b", got)
-		}
+		check.Same(t, "worked", receive(t, worked, "the next job"), "jobs.b")
 
 		pass(time.Minute)
 
@@ -121,9 +116,7 @@ func TestOlderWorkerLeavesTheConsumerOfANewerOneAsItIs(t *testing.T) {
 		for n := range 5 {
 			b.publish(t, "jobs.b", `{}`)
 
-			if got := receive(t, newer, "the newer worker"); got != "jobs.b" {
-				t.Errorf("%d: the newer worker worked %s, want jobs.b", n, got)
-			}
+			check.Same(t, fmt.Sprintf("%d: the newer worker worked", n), receive(t, newer, "the newer worker"), "jobs.b")
 		}
 	})
 }

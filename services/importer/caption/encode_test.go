@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,9 +108,7 @@ func TestStampsAreRounded(t *testing.T) {
 		0: "[0.00s] ", 4 * time.Millisecond: "[0.00s] ", 5 * time.Millisecond: "[0.01s] ", 999 * time.Millisecond: "[1.00s] ", 12340 * time.Millisecond: "[12.34s] ",
 		12345 * time.Millisecond: "[12.35s] ", 10 * time.Hour: "[36000.00s] ", -time.Second: "[0.00s] ",
 	} {
-		if got := string(appendStamp(nil, at)); got != want {
-			t.Errorf("%v gives %q, want %q", at, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%v gives", at), string(appendStamp(nil, at)), want)
 	}
 }
 

@@ -1,9 +1,12 @@
 package caption
 
 import (
+	"fmt"
 	"html"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestCharacterReferences follows "consume a character reference" of HTML, outside of attributes.
@@ -29,9 +32,7 @@ func TestCharacterReferences(t *testing.T) {
 		"&#99999999999999999999999;": "\ufffd", "&#x80;": "€", "&#146;": "’", "&#x9F": "Ÿ", "&#x81;": "\u0081", "&#x10FFFF;": "\U0010ffff",
 		"&#00000000000000000065;": "A", "&#xFFFE;": "\ufffe",
 	} {
-		if got := unescape(text); got != want {
-			t.Errorf("%q gives %q, want %q", text, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%q gives", text), unescape(text), want)
 		if got := unescape("x" + text); got != "x"+want {
 			t.Errorf("%q gives %q, want %q", "x"+text, got, "x"+want)
 		}

@@ -2,10 +2,13 @@ package caption
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestSubRip(t *testing.T) {
@@ -62,9 +65,7 @@ func TestSubRipMarkup(t *testing.T) {
 		"<unknown>a": "<unknown>a", "a<br>b<br/>c": "abc", "&amp; &lt;b&gt;": "& <b>", "one\ntwo": "one two", "<>": "<>", "</>": "</>",
 		"<font" + strings.Repeat(" ", 500) + ">": "<font >",
 	} {
-		if got := (Cue{Format: FormatSRT, Text: text}).Plain(); got != want {
-			t.Errorf("%q reads %q, want %q", text, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%q reads", text), (Cue{Format: FormatSRT, Text: text}).Plain(), want)
 	}
 }
 

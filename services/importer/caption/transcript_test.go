@@ -190,12 +190,8 @@ func TestSounds(t *testing.T) {
 		"(Music)": "(Music)", "[": "[", "]": "]", "a ] b [ c": "a ] b [ c", "[[Music]": "[", "[[Music] x]": "", "[1 [Music] x]": "[1 x]",
 		"[" + strings.Repeat("x", 100) + "]": "[" + strings.Repeat("x", 100) + "]",
 	} {
-		if got := withoutSounds(text); got != want {
-			t.Errorf("%q gives %q, want %q", text, got, want)
-		}
-		if again := withoutSounds(want); again != want {
-			t.Errorf("%q gives %q the second time", want, again)
-		}
+		check.Same(t, fmt.Sprintf("%q gives", text), withoutSounds(text), want)
+		check.Same(t, "gives the second time", withoutSounds(want), want)
 	}
 	input := vtt("0 1000 [Music]", "1000 2000 hello", "2000 3000 [upbeat\nmusic]")
 	check.Equal(t, []string{"1000+1000 hello"}, linesOf(t, input, TranscriptOptions{}))
@@ -222,9 +218,7 @@ func TestSentences(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("word ", 150)
-	if got := linesOf(t, long+"\n"+long+"\n"+long, TranscriptOptions{Sentences: true}); len(got) != 3 {
-		t.Errorf("%d segments of text without times, want 3", len(got))
-	}
+	check.Same(t, "segments of text without times", len(linesOf(t, long+"\n"+long+"\n"+long, TranscriptOptions{Sentences: true})), 3)
 	check.Equal(t, []string{"0+0 take two eggs."}, linesOf(t, "take\ntwo eggs.", TranscriptOptions{Sentences: true}))
 }
 

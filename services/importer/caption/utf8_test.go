@@ -1,9 +1,12 @@
 package caption
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestRepair follows the UTF-8 decoder of the Encoding Standard: one U+FFFD for each part that could have begun a character.
@@ -27,9 +30,7 @@ func TestWholeRunes(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "a": "a", "é": "é", "aé": "aé", "a\xc3": "a", "漢": "漢", "\xe6\xbc": "", "x🍞": "x🍞", "x\xf0\x9f\x8d": "x", "x\xf0": "x", "\x80\x80\x80\x80": "\x80\x80\x80\x80",
 	} {
-		if got := string(wholeRunes([]byte(text))); got != want {
-			t.Errorf("%q gives %q, want %q", text, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%q gives", text), string(wholeRunes([]byte(text))), want)
 	}
 	if text := "漢字🍞"; utf8.ValidString(text) {
 		for i := range len(text) {

@@ -296,8 +296,6 @@ func TestHeaderWords(t *testing.T) {
 		"Language: two words": {"", ""}, "Language: \x1b[31m": {"", ""}, "Kind: é": {"", ""}, "Language: " + strings.Repeat("x", 100): {"", ""}, "X-Language: en": {"", ""},
 	} {
 		track := parse(t, "WEBVTT\n"+header+"\n\n"+at01+"\nKind: text", Options{})
-		if got := [2]string{track.Kind, track.Language}; got != want {
-			t.Errorf("%q: got %q, want %q", header, got, want)
-		}
+		check.Same(t, header, [2]string{track.Kind, track.Language}, want)
 	}
 }

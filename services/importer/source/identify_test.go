@@ -92,9 +92,7 @@ func TestIdentifyIsCanonical(t *testing.T) {
 	for _, same := range []string{
 		"HTTPS://Example.COM:443/cake?page=2#method", "https://example.com./cake?utm_source=x&page=2&fbclid=1",
 	} {
-		if id := identify("", same); id != page {
-			t.Errorf("%s is %s: want %s", same, id, page)
-		}
+		check.Same(t, same, identify("", same), page)
 	}
 	seen := map[string]string{page: "the page"}
 	for _, other := range []string{

@@ -64,9 +64,7 @@ func TestPhotoIsRead(t *testing.T) {
 		if !same || m.ImageType != "image/"+ending || m.Type != contracts.SourcePhoto || m.Transcript.Timed {
 			t.Errorf("type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
 		}
-		if m.Title != "Lemon cake" {
-			t.Errorf("title %q: want that of the photo", m.Title)
-		}
+		check.Same(t, "title", m.Title, "Lemon cake")
 		var said strings.Builder
 		if err := m.Transcript.WriteText(&said); err != nil || !strings.Contains(said.String(), "2 cups flour") {
 			t.Errorf("transcript %q, error %v: want the text of the photo", said.String(), err)
@@ -91,12 +89,8 @@ func TestPhotoIsPassedOn(t *testing.T) {
 			t.Errorf("material %+v, error %v: want the image alone", m, err)
 		}
 	}
-	if _, err := source.New(source.Config{Photo: source.Photo{Program: "tesseract"}}); err == nil || !strings.Contains(err.Error(), "install tesseract") {
-		t.Errorf("error %v: want a program that was asked for to be there", err)
-	}
-	if _, err := source.New(source.Config{YouTube: &source.YouTube{}}); err == nil || !strings.Contains(err.Error(), "install yt-dlp") {
-		t.Errorf("error %v: want yt-dlp to be there when YouTube is turned on", err)
-	}
+	check.Contains(t, check.Err(source.New(source.Config{Photo: source.Photo{Program: "tesseract"}})), "install tesseract")
+	check.Contains(t, check.Err(source.New(source.Config{YouTube: &source.YouTube{}})), "install yt-dlp")
 	for _, languages := range []string{"eng --psm 0", "-l", "eng+", "../x"} {
 		if _, err := source.New(source.Config{Photo: source.Photo{Languages: languages}}); err == nil || !strings.Contains(err.Error(), "Languages") {
 			t.Errorf("languages %q: error %v: want them refused", languages, err)

@@ -1,6 +1,11 @@
 package source
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
 
 func TestTitleOf(t *testing.T) {
 	t.Parallel()
@@ -28,8 +33,6 @@ func TestTitleOf(t *testing.T) {
 		"ni:///sha-256;f4OxZX_x_FO5LcGBSKHWXfwtSx-j1ncoSt3SABJtkGk?name=pea.vtt": "pea",
 		"ni:///sha-256;f4OxZX_x_FO5LcGBSKHWXfwtSx-j1ncoSt3SABJtkGk":              "",
 	} {
-		if got := titleOf(address); got != want {
-			t.Errorf("titleOf(%q) = %q, want %q", address, got, want)
-		}
+		check.Same(t, fmt.Sprintf("titleOf(%q)", address), titleOf(address), want)
 	}
 }

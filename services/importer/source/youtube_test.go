@@ -130,9 +130,7 @@ func TestYouTubeCaptions(t *testing.T) {
 			if m.Title != "Lemon cake" || m.Author != "A Cook" || m.ID != "youtube:"+test.id {
 				t.Errorf("title %q, author %q, id %q: want those of the video", m.Title, m.Author, m.ID)
 			}
-			if n := y.Fetches(test.id); n != 1 {
-				t.Errorf("%d requests for captions: want exactly one", n)
-			}
+			check.Same(t, "requests for captions", y.Fetches(test.id), 1)
 		})
 	}
 }
@@ -216,9 +214,7 @@ func TestYouTubeErrors(t *testing.T) {
 			t.Parallel()
 			_, err := s.Fetch(t.Context(), watch(id(i)), nil)
 			wantError(t, err, test.code, test.again, test.message)
-			if n := y.Fetches(id(i)); n != test.fetches {
-				t.Errorf("%d requests for captions: want %d", n, test.fetches)
-			}
+			check.Same(t, "requests for captions", y.Fetches(id(i)), test.fetches)
 		})
 	}
 }

@@ -149,14 +149,10 @@ func TestNotEvenYAML(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if _, err := rules.Load(file, channels); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
+	check.Is(t, check.Err(rules.Load(file, channels)), os.ErrNotExist)
 	check.OK(t, os.WriteFile(file, []byte(good), 0o600))
 	check.Is(t, check.Err(rules.Load(file, channels)), nil)
-	if _, err := rules.Load(file, channels[:1]); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "line 6: ") {
-		t.Errorf("a channel that is not there: %v", err)
-	}
+	check.Contains(t, check.Err(rules.Load(file, channels[:1])), file, "line 6: ")
 }
 
 // FuzzParse: whatever the file holds, the answer is rules or mistakes.

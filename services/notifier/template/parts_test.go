@@ -113,9 +113,7 @@ func TestTimesOfTheReader(t *testing.T) {
 		}
 	}
 	m.Payload = json.RawMessage(`{"at":5}`)
-	if _, err := set.Render(m, "email", ""); err == nil || !strings.Contains(err.Error(), "x/default.subject:1:") {
-		t.Errorf("a number: %v", err)
-	}
+	check.Contains(t, check.Err(set.Render(m, "email", "")), "x/default.subject:1:")
 }
 
 // What would fail when a message is sent is found before, with its line.

@@ -70,9 +70,7 @@ func TestRender(t *testing.T) {
 		t.Errorf("by type of event: %+v %v", got, err)
 	}
 	m.Template = "nobody"
-	if _, err := set.Render(m, "email", ""); !errors.Is(err, template.ErrNotFound) {
-		t.Errorf("none: %v", err)
-	}
+	check.Is(t, check.Err(set.Render(m, "email", "")), template.ErrNotFound)
 	if diff := cmp.Diff([]string{"X", "reservation.requested"}, set.Names()); diff != "" || !set.Has("X") || set.Has("Y") {
 		t.Error(diff)
 	}
@@ -278,9 +276,7 @@ func TestMistakesAreToldAtOnce(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	if _, err := template.Load(filepath.Join(folder, "none"), template.Config{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
-	}
+	check.Is(t, check.Err(template.Load(filepath.Join(folder, "none"), template.Config{})), os.ErrNotExist)
 	check.OK(t, os.Mkdir(filepath.Join(folder, "x"), 0o700))
 	for _, name := range []string{"default.subject", "default.txt"} {
 		check.OK(t, os.WriteFile(filepath.Join(folder, "x", name), []byte("hello"), 0o600))

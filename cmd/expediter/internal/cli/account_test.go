@@ -39,12 +39,10 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	}
 	nc, own := natstest.Connect(t, srv, users.As("admin"))
 	enricher := natstest.InAccount(t, nc, "ENRICHER")
-	if _, err := worker.PublishDeadLetter(t.Context(), enricher, "dead", worker.DeadLetter{
+	check.OK(t, check.Err(worker.PublishDeadLetter(t.Context(), enricher, "dead", worker.DeadLetter{
 		Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Error: "status 503", ID: "a", MaxAttempts: 5, Payload: []byte("{}"),
 		Reason: worker.ReasonExhausted, Sequence: 1, Signature: "status #", Stream: contracts.StreamEnrichJobs, Subject: "jobs.enrich.wolt.a",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	run(3, "dead", "list")
 	if out := run(0, "dead", "list", "--account", "ENRICHER"); !strings.Contains(out, "status 503") {
 		t.Errorf("letters of the account:\n%s", out)

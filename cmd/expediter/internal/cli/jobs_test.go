@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -79,9 +80,7 @@ func TestNextRun(t *testing.T) {
 	t.Parallel()
 	at := func(text string) time.Time {
 		at, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return at
 	}
 	now := at("2026-07-01T08:30:00Z")

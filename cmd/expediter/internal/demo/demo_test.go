@@ -194,9 +194,7 @@ func TestJudgeNotifier(t *testing.T) {
 		d.report.Notifier = good
 		spoil(&d.report.Notifier)
 		d.judge()
-		if got := strings.Join(d.report.Broken, "; "); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		check.Same(t, "result", strings.Join(d.report.Broken, "; "), want)
 	}
 }
 

@@ -134,9 +134,7 @@ func TestRunKeepsTheOrder(t *testing.T) {
 		if diff := cmp.Diff(want, out.ids()); diff != "" {
 			t.Errorf("seed %d: %s", seed, diff)
 		}
-		if most != 5 {
-			t.Errorf("seed %d: %d requests at a time, want 5", seed, most)
-		}
+		check.Same(t, fmt.Sprintf("seed %d: requests at a time", seed), most, 5)
 		check.Equal(t, Summary{Found: n}, summary)
 		if progress.asked.Load() != n || progress.answered.Load() != n || !slices.IsSorted(progress.offsets) {
 			t.Errorf("progress: asked %d, answered %d", progress.asked.Load(), progress.answered.Load())

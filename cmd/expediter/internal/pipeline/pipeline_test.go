@@ -40,9 +40,7 @@ func begin(t *testing.T, cfg Config) *Pipeline {
 	p, err := Start(t.Context(), cfg)
 	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			t.Errorf("stop: %v", err)
-		}
+		check.Is(t, p.Stop(), nil)
 	})
 	return p
 }
@@ -76,9 +74,7 @@ func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 func TestEmbeddedReportsABadRequest(t *testing.T) {
 	t.Parallel()
 	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}})
-	if _, err := (Embedded{p}).Enrich(t.Context(), request("")); err == nil || !strings.Contains(err.Error(), "/results/0/name") {
-		t.Errorf("got %v", err)
-	}
+	check.Contains(t, check.Err((Embedded{p}).Enrich(t.Context(), request(""))), "/results/0/name")
 }
 
 // The instances are one service: what one has found out the other knows.

@@ -46,9 +46,7 @@ func TestRemoteErrors(t *testing.T) {
 			t.Parallel()
 			r := remote(t, tc.status, tc.body)
 			_, err := r.Enrich(t.Context(), request("Alma"))
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), r.URL) {
-				t.Errorf("got %v, want %q and %s", err, tc.want, r.URL)
-			}
+			check.Contains(t, err, tc.want, r.URL)
 			if got := errors.Is(err, enrich.ErrUnavailable); got != tc.unavailable {
 				t.Errorf("unavailable %v, want %v: %v", got, tc.unavailable, err)
 			}

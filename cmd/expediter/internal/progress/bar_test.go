@@ -109,9 +109,7 @@ func TestNilBar(t *testing.T) {
 	var b *Bar
 	run(b)
 	b.Close()
-	if got := b.Counts(); got != (Counts{}) {
-		t.Errorf("counted %v", got)
-	}
+	check.Same(t, "counted", b.Counts(), Counts{})
 }
 
 func ExampleBar() {

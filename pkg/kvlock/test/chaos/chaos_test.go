@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
@@ -73,9 +74,7 @@ func serverFaults(srv *crash.Server) []fault {
 		{"the server is killed and restarted", func(ctx context.Context, s *stage, r *rand.Rand) {
 			srv.Kill()
 			sleep(ctx, between(r, 100*time.Millisecond))
-			if err := srv.Start(ctx); err != nil {
-				s.t.Error(err)
-			}
+			check.Is(s.t, srv.Start(ctx), nil)
 		}},
 	}
 }
@@ -95,22 +94,16 @@ func clusterFaults(cluster *natsrun.Cluster) []fault {
 			n := leader(ctx, s, r)
 			err := n.Kill()
 			sleep(ctx, between(r, time.Second))
-			if err := errors.Join(err, n.Start(ctx)); err != nil {
-				s.t.Error(err)
-			}
+			check.Is(s.t, errors.Join(err, n.Start(ctx)), nil)
 		}},
 		{"the leader is frozen and comes back", func(ctx context.Context, s *stage, r *rand.Rand) {
 			n := leader(ctx, s, r)
 			err := n.Pause()
 			sleep(ctx, between(r, 1500*time.Millisecond))
-			if err := errors.Join(err, n.Continue()); err != nil {
-				s.t.Error(err)
-			}
+			check.Is(s.t, errors.Join(err, n.Continue()), nil)
 		}},
 		{"the leader steps down", func(ctx context.Context, s *stage, _ *rand.Rand) {
-			if err := cluster.StepDown(ctx, "KV_"+lockBucket); err != nil {
-				s.t.Error(err)
-			}
+			check.Is(s.t, cluster.StepDown(ctx, "KV_"+lockBucket), nil)
 		}},
 	}
 }

@@ -165,9 +165,7 @@ func (s *stage) readAll() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
 	f, err := flight.New(ctx, js, flight.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check.OK(s.t, err)
 	defer f.Close()
 	for _, e := range s.history.events {
 		if e.Kind != completed || e.Answer != accepted {
@@ -175,22 +173,16 @@ func (s *stage) readAll() {
 		}
 		from := now()
 		slot, err := f.Get(ctx, e.Name)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		check.OK(s.t, err)
 		s.history.events = append(s.history.events, event{Kind: read, Name: e.Name, Value: string(slot.Value), From: from, To: now()})
 	}
 	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: 10 * time.Second})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	check.OK(s.t, err)
 	defer g.Close()
 	for _, name := range lockNames {
 		from := now()
 		last, err := g.Get(ctx, name)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		check.OK(s.t, err)
 		s.history.events = append(s.history.events, event{Kind: read, Name: name, Value: string(last.Value), From: from, To: now()})
 	}
 }

@@ -169,9 +169,7 @@ func TestEventsOfWhoJoins(t *testing.T) {
 		for _, e := range o.take() {
 			count[e.Kind]++
 		}
-		if got := fmt.Sprint(count); got != "map[acquired:1 coalesced:1 released:1 returned:2 waiting:1]" {
-			t.Errorf("got %s", got)
-		}
+		check.Same(t, "result", fmt.Sprint(count), "map[acquired:1 coalesced:1 released:1 returned:2 waiting:1]")
 	})
 }
 

@@ -257,9 +257,7 @@ func TestReferenceIsChecked(t *testing.T) {
 	for size, want := range map[int]flight.State{9: flight.Absent, 10: flight.Done, 11: flight.Absent} {
 		key := fmt.Sprintf("real%d", size)
 		b.put(t, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
-		if s := get(t, f, key); s.State != want {
-			t.Errorf("10 bytes as %d: %s", size, s.State)
-		}
+		check.Same(t, fmt.Sprintf("10 bytes as %d", size), get(t, f, key).State, want)
 	}
 	if n := log.Count("corrupt record is removed"); n != len(bad)+2 {
 		t.Errorf("%d of %d are reported:\n%s", n, len(bad)+2, log.String())

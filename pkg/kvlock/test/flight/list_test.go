@@ -72,9 +72,7 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
-	if all := list(t, f, ""); len(all) != 0 {
-		t.Errorf("an empty bucket has %v", all)
-	}
+	check.Same(t, "an empty bucket has", len(list(t, f, "")), 0)
 	large := strings.Repeat("v", 100<<10) // compressed
 	complete(t, begin(t, f, "a.done", flight.BeginOptions{}), "v")
 	complete(t, begin(t, f, "a.large", flight.BeginOptions{}), large)

@@ -51,9 +51,7 @@ func TestLostAcknowledgements(t *testing.T) {
 						c = begin(t, f, "k", flight.BeginOptions{})
 					}
 					p.Hit(writes("k"), how, times)
-					if err := op.do(t.Context(), f, c); err != nil {
-						t.Errorf("reported %v for what was written in the end", err)
-					}
+					check.Is(t, op.do(t.Context(), f, c), nil)
 					p.Filter(nil)
 					wantSlot(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
 				})
@@ -89,9 +87,7 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 			defer cancel()
 			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
 			p.Filter(nil)
-			if err := after.do(t.Context(), c); err != nil {
-				t.Errorf("got %v", err)
-			}
+			check.Is(t, after.do(t.Context(), c), nil)
 			wantSlot(t, f, "k", after.want, "")
 		})
 	}
@@ -276,9 +272,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
 			deposed()
 			p.Hit(writes("k"), natstest.RefusedApplied, 1)
-			if err := c.Renew(t.Context(), 0); err != nil {
-				t.Errorf("got %v, though the claim is held", err)
-			}
+			check.Is(t, c.Renew(t.Context(), 0), nil)
 			p.Filter(nil)
 			complete(t, c, "v")
 		})

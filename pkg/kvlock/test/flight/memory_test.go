@@ -146,9 +146,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		})
 		var read sync.WaitGroup
 		read.Go(func() {
-			if s := get(t, f, "k"); string(s.Value) != "old" {
-				t.Errorf("got %+v: it was not read before the invalidation", s)
-			}
+			check.Same(t, "result", string(get(t, f, "k").Value), "old")
 		})
 		<-overtaken
 		check.OK(t, g.Invalidate(t.Context(), "k"))
@@ -156,9 +154,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 		begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
 		wantSlot(t, f, "k", flight.Absent, "")
-		if s := f.Stats().Memory; s.Refused != 1 {
-			t.Errorf("got %+v", s)
-		}
+		check.Same(t, "refused", f.Stats().Memory.Refused, 1)
 	})
 }
 
@@ -279,9 +275,7 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 			get(t, f, key)
 			before := f.Stats().Memory.Hits
 			get(t, f, key)
-			if kept := f.Stats().Memory.Hits > before; kept != (ttl > 10*time.Second) {
-				t.Errorf("TTL of %s: kept %v", ttl, kept)
-			}
+			check.Same(t, fmt.Sprintf("TTL of %s: kept", ttl), f.Stats().Memory.Hits > before, ttl > 10*time.Second)
 		}
 	})
 }

@@ -47,9 +47,7 @@ func watchManyKeys(t *testing.T, b *bed, cfg flight.Config) *watchedKeys {
 func (c *watchedKeys) watch(key string, state flight.State) *flight.Watcher {
 	c.t.Helper()
 	w, err := c.watching.Watch(key)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	check.OK(c.t, err)
 	c.t.Cleanup(w.Close)
 	c.wantNext(w, state, time.Second)
 	return w

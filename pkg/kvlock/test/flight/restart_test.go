@@ -59,9 +59,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 				r, err := f.Do(ctx, key, func(context.Context) ([]byte, error) {
 					return fmt.Appendf(nil, "%s by %d, run %d", key, i, runs[k].Add(1)), nil
 				}, flight.DoOptions{})
-				if err != nil {
-					t.Errorf("Do: %v", err)
-				}
+				check.Is(t, err, nil)
 				values[k].Store(string(r.Value), true)
 
 				own := fmt.Sprintf("own.%d.%d", i, round)
@@ -70,9 +68,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 					t.Errorf("Begin: %v", err)
 					continue
 				}
-				if _, err := c.Complete(ctx, []byte(own), 0); err != nil {
-					t.Errorf("Complete: %v", err)
-				}
+				check.Is(t, check.Err(c.Complete(ctx, []byte(own), 0)), nil)
 				slots, err := f.GetMany(ctx, []string{own, key})
 				if err != nil || string(slots[0].Value) != own || !bytes.Equal(slots[1].Value, r.Value) {
 					t.Errorf("GetMany: got %+v, %v", slots, err)

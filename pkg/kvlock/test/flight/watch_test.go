@@ -49,13 +49,9 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 		t.Errorf("got %+v, want the failure", s)
 	}
 	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Slot{Revision: 4}})
-	if s := next(); s.State != flight.Pending {
-		t.Errorf("got %+v, want the second claim", s)
-	}
+	check.Same(t, "state", next().State, flight.Pending)
 	check.OK(t, c.Release(t.Context()))
-	if s := next(); s.State != flight.Absent {
-		t.Errorf("got %+v, want that it was given back", s)
-	}
+	check.Same(t, "state", next().State, flight.Absent)
 	check.OK(t, g.Invalidate(t.Context(), "done"))
 	if s := next(); s.Key != "done" || s.State != flight.Absent {
 		t.Errorf("got %+v, want absence", s)

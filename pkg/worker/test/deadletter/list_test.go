@@ -117,9 +117,7 @@ func TestGetOfNothingIsNotFound(t *testing.T) {
 	}
 
 	outcomes := b.replay(t, deadletter.Filter{Sequences: []uint64{7}}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
-	if !errors.Is(outcomes[0].Err, deadletter.ErrNotFound) {
-		t.Errorf("%v, want ErrNotFound", outcomes[0].Err)
-	}
+	check.Is(t, outcomes[0].Err, deadletter.ErrNotFound)
 }
 
 func TestGroupsCountWhatReplayTakes(t *testing.T) {
@@ -159,9 +157,7 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 
 	b.replay(t, overview.Groups[1].Filter(deadletter.Filter{}), deadletter.ReplayOptions{}, deadletter.Result{Done: 2})
 
-	if left := b.messages(t, "DEAD"); left != 5 {
-		t.Errorf("%d messages left, want the 5 of other groups", left)
-	}
+	check.Same(t, "messages left", b.messages(t, "DEAD"), 5)
 }
 
 func TestGroupsAreBounded(t *testing.T) {
@@ -256,9 +252,7 @@ func TestListLeavesNoConsumer(t *testing.T) {
 	dead, err := b.js.Stream(t.Context(), "DEAD")
 	check.OK(t, err)
 
-	if n := dead.CachedInfo().State.Consumers; n != 0 {
-		t.Errorf("%d consumers are left, want none", n)
-	}
+	check.Same(t, "consumers are left", dead.CachedInfo().State.Consumers, 0)
 }
 
 func TestOpenNamesWhatIsWrong(t *testing.T) {
@@ -273,9 +267,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		}
 	}
 
-	if _, err := deadletter.Open(t.Context(), b.js, deadletter.Config{Stream: "NONE"}); !errors.Is(err, deadletter.ErrNoStream) {
-		t.Errorf("%v, want ErrNoStream", err)
-	}
+	check.Is(t, check.Err(deadletter.Open(t.Context(), b.js, deadletter.Config{Stream: "NONE"})), deadletter.ErrNoStream)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -292,7 +284,5 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		t.Error("a negative rate was taken")
 	}
 
-	if _, err := b.store.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want that the context has ended", err)
-	}
+	check.Is(t, check.Err(b.store.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{})), context.Canceled)
 }

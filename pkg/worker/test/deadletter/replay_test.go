@@ -53,9 +53,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 		t.Errorf("ID %q, headers (-want +got):\n%s", id, diff)
 	}
 
-	if left := b.messages(t, "DEAD"); left != 0 {
-		t.Errorf("%d messages are left in the dead letter stream, want none", left)
-	}
+	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 
 	// It dies again and is replayed again: a new letter, the same job.
 	b.work(t, 1, errors.New("still broken"))
@@ -69,9 +67,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 		t.Errorf("%s: %s", s[0].ID, s[0].Outcome)
 	}
 
-	if left := b.messages(t, "DEAD"); left != 0 {
-		t.Errorf("%d messages are left in the dead letter stream, want none", left)
-	}
+	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 }
 
 func TestReplayDropsWhatTheServerReads(t *testing.T) {
@@ -138,13 +134,9 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 				pass(later)
 				b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
-				if n := int(b.messages(t, "JOBS")); n+ran != 1 {
-					t.Errorf("published %d times, want once", n+ran)
-				}
+				check.Same(t, "times published", int(b.messages(t, "JOBS"))+ran, 1)
 
-				if left := b.messages(t, "DEAD"); left != 0 {
-					t.Errorf("%d messages are left in the dead letter stream, want none", left)
-				}
+				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 			})
 		}
 	}
@@ -196,9 +188,7 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 					t.Errorf("%+v, %v; want one letter", result, err)
 				}
 
-				if left := b.messages(t, "DEAD"); left != 0 {
-					t.Errorf("%d messages are left in the dead letter stream, want none", left)
-				}
+				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 			})
 		}
 	}
@@ -230,9 +220,7 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 		pass(time.Minute)
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
-		if b.messages(t, "JOBS") != 2 {
-			t.Errorf("%d jobs, want 2", b.messages(t, "JOBS"))
-		}
+		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
 	})
 }
 
@@ -306,9 +294,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	before := state()
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Done: 1, Failed: 1})
-	if !errors.Is(outcomes[1].Err, deadletter.ErrNoStream) {
-		t.Errorf("%v, want ErrNoStream", outcomes[1].Err)
-	}
+	check.Is(t, outcomes[1].Err, deadletter.ErrNoStream)
 
 	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{DryRun: true}); err != nil || r.Done != 2 {
 		t.Errorf("%+v, %v", r, err)
@@ -321,9 +307,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	// Without it the failure is the same, and leaves no record.
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1, Failed: 1})
 
-	if left := b.messages(t, "DEAD"); left != 1 {
-		t.Errorf("%d messages left, want the one letter", left)
-	}
+	check.Same(t, "messages left", b.messages(t, "DEAD"), 1)
 }
 
 func TestReplayWithEditedPayload(t *testing.T) {
@@ -346,9 +330,7 @@ func TestReplayWithEditedPayload(t *testing.T) {
 		}
 	}}, deadletter.Result{Done: 1, Failed: 1, Skipped: 1})
 
-	if data := b.job(t, outcomes[0].Sequence).Data; string(data) != "edited" {
-		t.Errorf("published %q", data)
-	}
+	check.Same(t, "published", string(b.job(t, outcomes[0].Sequence).Data), "edited")
 
 	if !errors.Is(outcomes[2].Err, broken) || b.messages(t, "DEAD") != 2 {
 		t.Errorf("%v; %d letters left, want 2", outcomes[2].Err, b.messages(t, "DEAD"))

@@ -154,9 +154,7 @@ func (b *bundle) work(t testing.TB, n int, err error) []worker.Settlement {
 		AutoCreate: true, Consumer: "mailer", Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
 		Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
 	})
-	if failed != nil {
-		t.Fatal(failed)
-	}
+	check.OK(t, failed)
 
 	policy := worker.Policy{MaxAttempts: 1}
 	if failed = worker.Handle(w, "jobs.>", policy, func(context.Context, *worker.Job[any]) error { return err }); failed != nil {

@@ -167,9 +167,7 @@ func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
 	}
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
-	if !errors.Is(outcomes[0].Err, deadletter.ErrGone) {
-		t.Errorf("%v, want ErrGone", outcomes[0].Err)
-	}
+	check.Is(t, outcomes[0].Err, deadletter.ErrGone)
 
 	check.OK(t, b.js.DeleteStream(t.Context(), "JOBS"))
 
@@ -250,9 +248,7 @@ func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
 		t.Error("a stream that is no work queue was looked through")
 	}
 
-	if _, err := b.store.Stranded(t.Context(), "NONE"); !errors.Is(err, deadletter.ErrNoStream) {
-		t.Errorf("%v, want ErrNoStream", err)
-	}
+	check.Is(t, check.Err(b.store.Stranded(t.Context(), "NONE")), deadletter.ErrNoStream)
 }
 
 // TestLargeLettersComeBackWhole dead-letters jobs whose letters fit into no message: random bytes
@@ -299,9 +295,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 
 			// The headers of the replay do not fit beside a payload of the server's limit.
 			outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Failed: 1})
-			if !errors.Is(outcomes[0].Err, nats.ErrMaxPayload) {
-				t.Errorf("%v, want ErrMaxPayload", outcomes[0].Err)
-			}
+			check.Is(t, outcomes[0].Err, nats.ErrMaxPayload)
 
 			outcomes = b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{
 				Edit: func(l worker.DeadLetter) ([]byte, error) { return l.Payload[:1<<20-1024], nil }, // room for the headers
@@ -310,9 +304,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 				t.Error("the payload was changed")
 			}
 
-			if left := b.messages(t, "DEAD"); left != 0 {
-				t.Errorf("%d messages left, want none: parts go with their letter", left)
-			}
+			check.Same(t, "messages left", b.messages(t, "DEAD"), 0)
 		})
 	}
 }

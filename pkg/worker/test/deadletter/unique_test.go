@@ -43,9 +43,7 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 		}
 	}
 
-	if left := b.messages(t, "DEAD"); left != 3 {
-		t.Errorf("%d messages left, want the 3 letters", left)
-	}
+	check.Same(t, "messages left", b.messages(t, "DEAD"), 3)
 }
 
 // TestUniqueJobIsReplayedInItsKey is a unique job from its insertion to its end.
@@ -78,9 +76,7 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 		t.Errorf("while it waits again: %+v, want job %s", again, first.ID)
 	}
 
-	if s := b.work(t, 1, nil); s[0].ID != first.ID {
-		t.Errorf("worked %s, want %s", s[0].ID, first.ID)
-	}
+	check.Same(t, "worked", b.work(t, 1, nil)[0].ID, first.ID)
 
 	if again := insert(); !again.Duplicate || again.State != worker.StateDone {
 		t.Errorf("when done: %+v", again)

@@ -2,6 +2,7 @@ package enrich
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -142,9 +143,7 @@ func TestJitter(t *testing.T) {
 		t.Errorf("only %d different TTLs", len(seen))
 	}
 	for _, o := range []contracts.Outcome{contracts.OutcomeAmbiguous, contracts.OutcomeError} {
-		if d := s.ttl(o); d != 7*time.Second {
-			t.Errorf("%s is kept for %s, want 7s", o, d)
-		}
+		check.Same(t, fmt.Sprintf("%s is kept for", o), s.ttl(o), 7*time.Second)
 	}
 }
 

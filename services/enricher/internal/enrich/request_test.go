@@ -64,9 +64,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		i.ask(t, "req-1", all[from:from+contracts.MaxResults])
 	}
 	i.ask(t, "req-1", all[:3]) // adds nothing
-	if _, err := i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]}); !errors.Is(err, ErrRequestFull) {
-		t.Errorf("one place too many: %v", err)
-	}
+	check.Is(t, check.Err(i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]})), ErrRequestFull)
 	if resp := i.ask(t, "req-2", all[maxRecorded:]); resp.Pending != 1 || resp.Skipped != "" {
 		t.Errorf("under another id: %+v", resp)
 	}

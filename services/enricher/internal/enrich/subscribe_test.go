@@ -118,12 +118,8 @@ func TestSubscription(t *testing.T) {
 			t.Errorf("snapshot is %+v, want two that are found", s)
 		}
 	}
-	if _, err := i.Subscribe(t.Context(), "nobody", ""); !errors.Is(err, ErrUnknownRequest) {
-		t.Errorf("an unknown request is %v", err)
-	}
-	if _, err := i.Subscribe(t.Context(), "", ""); !errors.Is(err, ErrUnknownRequest) {
-		t.Errorf("an empty request is %v", err)
-	}
+	check.Is(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
+	check.Is(t, check.Err(i.Subscribe(t.Context(), "", "")), ErrUnknownRequest)
 }
 
 // TestRequestGrows: the same id is used for more places. What was told before stays told, and earlier ids stay valid.
@@ -155,9 +151,7 @@ func TestRequestGrows(t *testing.T) {
 	slices.Sort(told)
 	check.Equal(t, []string{"id-Kitchen-002", "id-Kitchen-003"}, told)
 	another := take(t, subscribe(t, i, "req-1", ""), 1)
-	if s := body[Snapshot](t, another[0]); len(s.Places) != 4 {
-		t.Errorf("snapshot has %d places, want 4", len(s.Places))
-	}
+	check.Same(t, "snapshot has places", len(body[Snapshot](t, another[0]).Places), 4)
 }
 
 // TestConcurrentRecords: requests with one id and different places, at the same moment, are all recorded.
@@ -171,9 +165,7 @@ func TestConcurrentRecords(t *testing.T) {
 	all.Wait()
 	sub := subscribe(t, i, "req-1", "")
 	defer sub.Close()
-	if s := body[Snapshot](t, take(t, sub, 1)[0]); len(s.Places) != 6 {
-		t.Errorf("%d places are recorded, want 6", len(s.Places))
-	}
+	check.Same(t, "places are recorded", len(body[Snapshot](t, take(t, sub, 1)[0]).Places), 6)
 }
 
 // TestUnresolvedThenFound: a place that was told to have no answer is told again when it has one, and is not looked up
@@ -196,9 +188,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 		defer sub.Close()
 		got := take(t, sub, 2)
 		wantTypes(t, got, TypeSnapshot, contracts.TypeResultPatch)
-		if s := body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"]; s.Reason != contracts.ReasonProviderError {
-			t.Errorf("told %+v, want no answer", s)
-		}
+		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, contracts.ReasonProviderError)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires meanwhile
 		defer cancel()
 		if _, _, err := sub.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -220,13 +210,9 @@ func TestMaxSubscriptions(t *testing.T) {
 	i.ask(t, "req-1", places(1))
 	a, b := subscribe(t, i, "req-1", ""), subscribe(t, i, "req-1", "")
 	defer b.Close()
-	if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrTooManySubscriptions) {
-		t.Errorf("the third is %v", err)
-	}
+	check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrTooManySubscriptions)
 	a.Close()
-	if _, err := i.Subscribe(t.Context(), "nobody", ""); !errors.Is(err, ErrUnknownRequest) {
-		t.Errorf("an unknown one is %v", err)
-	}
+	check.Is(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
 	subscribe(t, i, "req-1", "").Close()
 }
 
@@ -243,9 +229,7 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 		ended <- err
 	}()
 	i.Close()
-	if err := <-ended; !errors.Is(err, kvlock.ErrClosed) {
-		t.Errorf("ended with %v", err)
-	}
+	check.Is(t, <-ended, kvlock.ErrClosed)
 	sub.Close()
 }
 
@@ -258,14 +242,10 @@ func TestRequestTTL(t *testing.T) {
 		elapse(9 * time.Minute)
 		i.ask(t, "req-2", places(2))
 		elapse(2 * time.Minute)
-		if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrUnknownRequest) {
-			t.Errorf("after its time it is %v", err)
-		}
+		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest)
 		subscribe(t, i, "req-2", "").Close()
 		elapse(9 * time.Minute)
-		if _, err := i.Subscribe(t.Context(), "req-2", ""); !errors.Is(err, ErrUnknownRequest) {
-			t.Errorf("after its time it is %v", err)
-		}
+		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-2", "")), ErrUnknownRequest)
 	})
 }
 

@@ -3,6 +3,7 @@ package enrich
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -79,9 +80,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	check.OK(t, err)
 	i.Settled(settled)
 	i.background.Wait()
-	if err := claim.Renew(t.Context(), time.Minute); err != nil {
-		t.Errorf("the claim of who works is gone: %v", err)
-	}
+	check.Is(t, claim.Renew(t.Context(), time.Minute), nil)
 	check.OK(t, claim.HandOff(t.Context(), time.Minute))
 	settled.Outcome = worker.OutcomeRetried
 	i.Settled(settled)
@@ -135,8 +134,6 @@ func TestStructuredJob(t *testing.T) {
 	for field, want := range map[string]string{
 		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
 	} {
-		if got := msg.Header.Get(field); got != want {
-			t.Errorf("header %s is %q, want %q", field, got, want)
-		}
+		check.Same(t, fmt.Sprintf("header %s", field), msg.Header.Get(field), want)
 	}
 }

@@ -264,12 +264,8 @@ func TestRedelivery(t *testing.T) {
 			}
 		}
 		close(held.open)
-		if err := <-done; err != nil {
-			t.Errorf("the first delivery came to %v", err)
-		}
-		if err := second.Work(t.Context(), job); err != nil {
-			t.Errorf("a delivery after the result came to %v, want nothing to do", err)
-		}
+		check.Is(t, <-done, nil)
+		check.Is(t, second.Work(t.Context(), job), nil)
 		wantStatus(t, first.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		check.Same(t, "asked, times", p.total(), 1)
 	})

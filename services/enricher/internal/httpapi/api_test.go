@@ -201,9 +201,7 @@ func TestStoreGone(t *testing.T) {
 	i := start(t, srv, options{Config: enrich.Config{StoreTimeout: 50 * time.Millisecond}})
 	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(1)})
 	srv.Stop()
-	if resp := i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(2)}); resp.Pending != 2 {
-		t.Errorf("%d pending, want 2", resp.Pending)
-	}
+	check.Same(t, "pending", i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(2)}).Pending, 2)
 	for _, path := range []string{"", "/events", "/ws"} {
 		p, header := i.problem(t, http.MethodGet, "/v1/requests/r"+path, "")
 		if p.Status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -63,9 +62,7 @@ func open(t *testing.T, i *instance, last string) stream {
 func read(t *testing.T, r io.Reader) []event {
 	t.Helper()
 	var list []event
-	if err := events(r, func(e event) bool { list = append(list, e); return true }); !errors.Is(err, errEnd) {
-		t.Error(err)
-	}
+	check.Is(t, events(r, func(e event) bool { list = append(list, e); return true }), errEnd)
 	return list
 }
 
@@ -81,10 +78,8 @@ func TestEventStream(t *testing.T) {
 	t.Parallel()
 	i, let := begin(t, options{heartbeat: time.Millisecond})
 	resp := open(t, i, "")
-	if diff := cmp.Diff([]string{"text/event-stream", "no-store", "no"},
-		[]string{resp.header.Get("Content-Type"), resp.header.Get("Cache-Control"), resp.header.Get("X-Accel-Buffering")}); diff != "" {
-		t.Errorf("header (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"text/event-stream", "no-store", "no"},
+		[]string{resp.header.Get("Content-Type"), resp.header.Get("Cache-Control"), resp.header.Get("X-Accel-Buffering")})
 	lines := bufio.NewReader(resp)
 	var raw strings.Builder
 	for !strings.Contains(raw.String(), ": heartbeat\n\n: heartbeat\n\n") {
@@ -102,9 +97,7 @@ func TestEventStream(t *testing.T) {
 	}
 	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
 		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
-	if diff := cmp.Diff(frame, list[1].data); diff != "" {
-		t.Errorf("patch (-want +got):\n%s", diff)
-	}
+	check.Equal(t, frame, list[1].data)
 
 	// A client that comes back after the end is told to stop.
 	for _, e := range list[1:] {
@@ -114,19 +107,13 @@ func TestEventStream(t *testing.T) {
 	}
 	// One that had only the snapshot gets the rest, also by the query parameter.
 	resp = open(t, i, list[0].id)
-	if diff := cmp.Diff([]string{"RESULT_PATCH", "complete"}, kinds(read(t, resp))); diff != "" {
-		t.Errorf("resumed (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"RESULT_PATCH", "complete"}, kinds(read(t, resp)))
 	_, _, data := i.do(t, http.MethodGet, "/v1/requests/r/events?last_event_id="+list[0].id, "", nil)
-	if diff := cmp.Diff([]string{"RESULT_PATCH", "complete"}, kinds(read(t, strings.NewReader(string(data))))); diff != "" {
-		t.Errorf("resumed by query (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"RESULT_PATCH", "complete"}, kinds(read(t, strings.NewReader(string(data)))))
 	// A stale id is a reset and a snapshot.
 	resp = open(t, i, "AAAAAAAA.AA")
 	list = read(t, resp)
-	if diff := cmp.Diff([]string{"reset", "snapshot", "complete"}, kinds(list)); diff != "" {
-		t.Errorf("stale (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"reset", "snapshot", "complete"}, kinds(list))
 	check.Same(t, "the id of the reset", list[0].id, "")
 }
 
@@ -272,7 +259,5 @@ func TestSlowReader(t *testing.T) {
 	check.OK(t, err)
 	defer resp.Body.Close()
 	let()
-	if diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body))); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body)))
 }

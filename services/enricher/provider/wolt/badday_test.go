@@ -137,9 +137,7 @@ func TestUnreachableServerIsUnavailable(t *testing.T) {
 
 	t.Cleanup(client.Close)
 
-	if _, err := client.Search(t.Context(), match.Place{Name: "Taizu", Location: &telAviv}); err != nil {
-		t.Fatalf("Search while the server is up: %v", err)
-	}
+	check.OK(t, check.Err(client.Search(t.Context(), match.Place{Name: "Taizu", Location: &telAviv})))
 
 	check.OK(t, server.Close())
 
@@ -163,9 +161,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	_, err = client.Search(t.Context(), pizzaHouse)
 	wantFailure(t, err, provider.KindBlocked)
 
-	if calls := elsewhere.Calls(); len(calls) != 0 {
-		t.Errorf("the other host was called: %v", calls)
-	}
+	check.Same(t, "the other host was called", len(elsewhere.Calls()), 0)
 }
 
 func TestFoundBesideBrokenVenues(t *testing.T) {
@@ -210,9 +206,7 @@ func TestCallerGivesUp(t *testing.T) {
 		err := <-done
 		wantFailure(t, err, provider.KindCanceled)
 
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v hides context.Canceled", err)
-		}
+		check.Is(t, err, context.Canceled)
 	})
 }
 
@@ -226,9 +220,7 @@ func TestCallerWhoHasGivenUpCausesNoCall(t *testing.T) {
 	_, err := client.Search(ctx, pizzaHouse)
 	wantFailure(t, err, provider.KindCanceled)
 
-	if calls := server.Calls(); len(calls) != 0 {
-		t.Errorf("calls = %v, want none", calls)
-	}
+	check.Same(t, "calls =", len(server.Calls()), 0)
 }
 
 func TestDeadlines(t *testing.T) {

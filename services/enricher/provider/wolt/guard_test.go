@@ -55,9 +55,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		elapse(31 * time.Second)
 
 		for range 3 {
-			if err := search(); err != nil {
-				t.Errorf("search after recovery: %v", err)
-			}
+			check.Is(t, search(), nil)
 		}
 
 		check.Same(t, "calls since the breaker opened", len(server.Calls())-calls, 4)
@@ -146,9 +144,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 
 				elapse(time.Nanosecond)
 
-				if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-					t.Errorf("search after the pause: %v", err)
-				}
+				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), nil)
 			})
 		})
 	}

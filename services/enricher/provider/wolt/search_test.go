@@ -1,6 +1,7 @@
 package wolt_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -66,9 +67,7 @@ func TestSearchSendsTheDocumentedCall(t *testing.T) {
 		"App-Language": "en", "Client-Version": "1.16.125", "Content-Type": "application/json", "Platform": "Web",
 		"User-Agent": "expediter-enricher/1", "W-Wolt-Session-Id": "no-analytics-consent",
 	} {
-		if got := search.Header.Get(name); got != value {
-			t.Errorf("header %s = %q, want %q", name, got, value)
-		}
+		check.Same(t, fmt.Sprintf("header %s", name), search.Header.Get(name), value)
 	}
 
 	check.OK(t, uuid.Validate(search.Header.Get("X-Wolt-Web-Clientid")))

@@ -305,9 +305,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 		}
 	}
 	check.Same(t, "fetches", i.far.total(), 1)
-	if _, err := i.Cancel(t.Context(), "nobody"); !errors.Is(err, ErrUnknownJob) {
-		t.Errorf("cancelled: %v", err)
-	}
+	check.Is(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
 }
 
 // A job that failed runs again when somebody asks for it, and only then. Time is fake: what failed is kept for a while.
@@ -336,11 +334,7 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		}
 		i.ready(t, "j1")
 		check.Same(t, "the transcript was fetched, times", i.far.total(), 1)
-		if _, err := i.Retry(t.Context(), "j1"); !errors.Is(err, ErrNotFailed) {
-			t.Errorf("retried: %v", err)
-		}
-		if _, err := i.Cancel(t.Context(), "j1"); !errors.Is(err, ErrFinal) {
-			t.Errorf("cancelled: %v", err)
-		}
+		check.Is(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)
+		check.Is(t, check.Err(i.Cancel(t.Context(), "j1")), ErrFinal)
 	})
 }

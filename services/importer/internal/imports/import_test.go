@@ -81,9 +81,7 @@ func TestOneVideoIsFetchedOnce(t *testing.T) {
 	for n := range jobs {
 		ids[a.ready(t, fmt.Sprintf("j%d", n)).ID] = true
 	}
-	if len(ids) != jobs {
-		t.Errorf("%d recipes for %d jobs", len(ids), jobs)
-	}
+	check.Same(t, "recipes for jobs", len(ids), jobs)
 	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
 	check.Same(t, "extracted, times", a.chef.total()+b.chef.total(), 1)
 }

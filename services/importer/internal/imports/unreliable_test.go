@@ -131,9 +131,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 				t.Errorf("%s is %s, and the service was told %s", id, j.Status, told.Status)
 			}
 		}
-		if fetches := a.far.total() + b.far.total(); fetches != videos {
-			t.Errorf("%d fetches of %d videos", fetches, videos)
-		}
+		check.Same(t, "fetches of videos", a.far.total()+b.far.total(), videos)
 		t.Logf("%d of %d failed, %d recipes", failed, jobs, service.created)
 	})
 }

@@ -3,10 +3,12 @@ package retry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
 )
 
@@ -25,9 +27,7 @@ func TestPausesAreTheDocumented(t *testing.T) {
 			}
 		}
 	}
-	if got := (retry.Policy{Base: time.Millisecond}).Pause(0); got != 100*time.Millisecond {
-		t.Errorf("%s, want 100ms", got)
-	}
+	check.Same(t, "result", (retry.Policy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond)
 }
 
 func TestRepetitionsAreCounted(t *testing.T) {
@@ -68,13 +68,9 @@ func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
 			err := retry.Policy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errFar },
 				func(error) retry.Verdict { return retry.Verdict{Again: true, After: asked} },
 				func(_ int, pause time.Duration, _ error) { paused = pause })
-			if !errors.Is(err, errFar) {
-				t.Errorf("%v", err)
-			}
+			check.Is(t, err, errFar)
 		})
-		if paused != want {
-			t.Errorf("%s for %s", paused, asked)
-		}
+		check.Same(t, fmt.Sprintf("for %s", asked), paused, want)
 	}
 }
 
@@ -97,7 +93,5 @@ func TestTheEndOfTheCallerEndsThePause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err := retry.Policy{Base: time.Hour, Retries: 3}.Do(ctx, func(context.Context) error { return errFar }, always,
 		func(int, time.Duration, error) { cancel(errFar) })
-	if !errors.Is(err, errFar) {
-		t.Errorf("%v", err)
-	}
+	check.Is(t, err, errFar)
 }

@@ -130,9 +130,7 @@ func TestTitlesStayText(t *testing.T) {
 			t.Errorf("%q: %v", title, err)
 			continue
 		}
-		if got := fmt.Sprint(c.meta["title"]); got != oneLine(title) {
-			t.Errorf("%q is %q", title, got)
-		}
+		check.Same(t, fmt.Sprintf("%q", title), fmt.Sprint(c.meta["title"]), oneLine(title))
 	}
 }
 

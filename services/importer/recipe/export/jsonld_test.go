@@ -73,9 +73,7 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 		"context": {"https://schema.org", got.Context}, "type": {"Recipe", got.Type}, "name": {r.Title, got.Name},
 		"description": {r.Description, got.Description}, "language": {r.Language, got.Language}, "yield": {r.Servings, got.Yield},
 	} {
-		if pair[0] != pair[1] {
-			t.Errorf("%s is %q, want %q", what, pair[1], pair[0])
-		}
+		check.Same(t, what, pair[0], pair[1])
 	}
 	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
 	check.Same(t, "times", times, r.Times)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
@@ -23,7 +24,5 @@ func TestNoCallComesOverTheConnectionOfAnother(t *testing.T) {
 			t.Errorf("call %d: %q, %v", n+1, id, err)
 		}
 	}
-	if len(seen) != calls {
-		t.Errorf("%d calls over %d connections", calls, len(seen))
-	}
+	check.Same(t, "calls over connections", len(seen), calls)
 }

@@ -124,7 +124,5 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 			t.Errorf("%v does not say %s", err, want)
 		}
 	}
-	if _, err := New(Config{Body: "{} {}", Name: "x", URL: "https://x"}); err == nil || !strings.Contains(err.Error(), "more than one") {
-		t.Error(err)
-	}
+	check.Contains(t, check.Err(New(Config{Body: "{} {}", Name: "x", URL: "https://x"})), "more than one")
 }

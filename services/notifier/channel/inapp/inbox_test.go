@@ -149,13 +149,9 @@ func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 		elapse(40 * time.Second)
 		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
 		elapse(15 * time.Second)
-		if _, err := b.Get(t.Context(), "CUSTOMER", "u", "e"); err != nil {
-			t.Errorf("before its time: %v", err)
-		}
+		check.Is(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), nil)
 		elapse(10 * time.Second)
-		if _, err := b.Get(t.Context(), "CUSTOMER", "u", "e"); !errors.Is(err, inapp.ErrNotFound) {
-			t.Errorf("after its time: %v", err)
-		}
+		check.Is(t, check.Err(b.Get(t.Context(), "CUSTOMER", "u", "e")), inapp.ErrNotFound)
 	})
 }
 

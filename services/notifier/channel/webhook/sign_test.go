@@ -69,7 +69,5 @@ func TestSecretsAreChecked(t *testing.T) {
 		}
 	}
 	_, err := New(Config{Secrets: []string{"x", secretOf(1), "y"}})
-	if err == nil || !strings.Contains(err.Error(), "number 1") || !strings.Contains(err.Error(), "number 3") {
-		t.Errorf("not every mistake is told: %v", err)
-	}
+	check.Contains(t, err, "number 1", "number 3")
 }

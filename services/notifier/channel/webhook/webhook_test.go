@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -110,9 +111,7 @@ func TestUsersCanCheckIt(t *testing.T) {
 			check.OK(t, err)
 			checker, err := standardwebhooks.NewWebhook(secret)
 			check.OK(t, err)
-			if err := checker.Verify(got.body, got.header); (err == nil) != (user == "ada") {
-				t.Errorf("with a secret of %s: %v", user, err)
-			}
+			check.Same(t, fmt.Sprintf("with a secret of %s", user), (checker.Verify(got.body, got.header) == nil), user == "ada")
 		}
 	}
 	m.Attempt++
@@ -226,9 +225,7 @@ func TestWhereItDoesNotGo(t *testing.T) {
 	}
 	check.Same(t, "calls", len(calls), 0)
 	insecure := newWebhook(t, srv, func(c *Config) { c.AllowHTTP = true })
-	if _, err := insecure.Send(t.Context(), message(plain.URL)); err != nil {
-		t.Errorf("what is allowed: %v", err)
-	}
+	check.Is(t, check.Err(insecure.Send(t.Context(), message(plain.URL))), nil)
 }
 
 func TestPayloadThatIsNotJSON(t *testing.T) {

@@ -46,9 +46,7 @@ func TestTheExampleOfTheRFC(t *testing.T) {
 	if err != nil || b64.EncodeToString(got) != want {
 		t.Errorf("%s (%v), want\n%s", b64.EncodeToString(got), err, want)
 	}
-	if read := decrypt(t, unb64(t, want), browser, auth); string(read) != plain {
-		t.Errorf("the test's browser reads %q", read)
-	}
+	check.Same(t, "the test's browser reads", string(decrypt(t, unb64(t, want), browser, auth)), plain)
 }
 
 func TestSizes(t *testing.T) {

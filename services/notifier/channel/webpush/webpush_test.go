@@ -241,9 +241,7 @@ func TestPartsOfAPush(t *testing.T) {
 	check.Equal(t, want, string(decrypt(t, (<-b.calls).body, b.key, b.auth)))
 	check.OK(t, send(strings.Repeat("b", MaxPlain), strings.Repeat("x", MaxPlain/2)))
 	<-b.calls
-	if err := send("b", strings.Repeat("x", MaxPlain)); failure(t, err).Kind != channel.KindRejected {
-		t.Errorf("%v", err)
-	}
+	check.Same(t, "result", failure(t, send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected)
 }
 
 // Keys come in either alphabet of base64, and what is too long is cut.

@@ -273,9 +273,7 @@ func (n *nest) audit(b *bird, want []string) {
 			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliver.MessageID(key), d.Digest)
 		}
 	}
-	if len(in) != len(want) {
-		n.Errorf("%d events are delivered, of %d", len(in), len(want))
-	}
+	check.Same(n, "events are delivered, of", len(in), len(want))
 }
 
 // points are all that a row and a digest pass.

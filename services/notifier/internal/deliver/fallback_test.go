@@ -99,9 +99,7 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 		n.work(n.sender("a", &bird{fly: fails(channel.KindUnavailable)}, profile{}))
 		n.store(inOrder, func(row *contracts.Notification) { row.FallbackAfter = 600 })
 		elapse(9 * time.Minute)
-		if rows := n.followers(); len(rows) != 0 {
-			t.Errorf("%+v", rows)
-		}
+		check.Same(t, "result", len(n.followers()), 0)
 		elapse(2 * time.Minute)
 		n.want(deliveries.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
 		if rows := n.followers(); len(rows) != 1 || rows[0].FallbackAfter != 600 || n.letters() != 0 {

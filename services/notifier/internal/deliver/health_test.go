@@ -135,9 +135,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		}
 		n.deliverTo("bob", "e")
 		elapse(time.Second)
-		if got := n.row("bob", "e"); got.State != deliveries.Sent {
-			t.Errorf("a row to another endpoint is %s", got.State)
-		}
+		check.Same(t, "a row to another endpoint is", n.row("bob", "e").State, deliveries.Sent)
 		elapse(time.Hour)
 		calls := d.count("at ada")
 		if most := d.most["at ada"]; most != 1 || calls > rows+30 {

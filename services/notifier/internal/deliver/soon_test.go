@@ -61,9 +61,7 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
 			defer cancel()
-			if err := s.Work(ctx, n.job(1)); snoozed(err) != time.Second {
-				t.Errorf("%v, want to be put off for a second", err)
-			}
+			check.Same(t, "result", snoozed(s.Work(ctx, n.job(1))), time.Second)
 		})
 	}
 }
@@ -115,9 +113,7 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 				check.Is(t, n.book.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
 			}}
 		})
-		if err := s.Work(n.Context(), n.job(1)); err != nil {
-			t.Errorf("it is %v", err)
-		}
+		check.Is(t, s.Work(n.Context(), n.job(1)), nil)
 		n.want(deliveries.Sent, "", "sent")
 	})
 }

@@ -245,9 +245,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	few := func(c *plan.Config) { c.MaxRecipients = 10 }
 	large := happened("large")
 	large.Payload = []byte(`"` + strings.Repeat("<", plan.MaxPayload-2) + `"`)
-	if _, err := newPlanner(t, js, list{users: customers(3000, "user-with-a-name-")}).Plan(t.Context(), large); err != nil {
-		t.Errorf("the largest payload: %v", err)
-	}
+	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(3000, "user-with-a-name-")}).Plan(t.Context(), large)), nil)
 	if got, _ := read(t, reader(t, js), "large"); string(got.Payload) != string(large.Payload) {
 		t.Error("the payload changed")
 	}
@@ -270,9 +268,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten")); err != nil {
-		t.Errorf("ten of ten: %v", err)
-	}
+	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten"))), nil)
 }
 
 // What the event says of whom it is for goes before the rules.

@@ -170,9 +170,7 @@ func TestARowTakesOneGrant(t *testing.T) {
 		if wait := g.ask(1, ada, "again", three, false); wait > 0 {
 			t.Errorf("it has been granted, and is to wait for %s", wait)
 		}
-		if kept := g.kept(); len(kept.Granted) != 3 {
-			t.Errorf("%+v", kept)
-		}
+		check.Same(t, "result", len(g.kept().Granted), 3)
 		for range 3 {
 			check.Same(t, "it is to wait for", g.ask(1, ada, "fourth", three, false), time.Minute)
 		}
@@ -184,9 +182,7 @@ func TestARowTakesOneGrant(t *testing.T) {
 func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
 	inGate(t, func(g *gate) {
 		for n := range 10 {
-			if wait := g.ask(n%2, ada, fmt.Sprint("row-", n), suppress, false); (wait > 0) != (n >= suppress.Limit) {
-				t.Errorf("row %d: %s", n, wait)
-			}
+			check.Same(t, fmt.Sprintf("row %d", n), (g.ask(n%2, ada, fmt.Sprint("row-", n), suppress, false) > 0), n >= suppress.Limit)
 		}
 		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 0 {
 			t.Errorf("%+v", kept)
@@ -208,9 +204,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 			if wait := g.ask(0, key, "row", one, false); wait > 0 {
 				t.Errorf("%+v: %s", key, wait)
 			}
-			if wait := g.ask(1, key, "another", one, false); wait != time.Minute {
-				t.Errorf("%+v: another: %s", key, wait)
-			}
+			check.Same(t, fmt.Sprintf("%+v: another", key), g.ask(1, key, "another", one, false), time.Minute)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
 )
 
@@ -62,14 +63,8 @@ func TestCityInTheAddress(t *testing.T) {
 	t.Parallel()
 	none, haifa := city.Parse(""), city.Parse("Haifa")
 	address := strings.Fields("herzl 5 haifa israel")
-	if got := city.Compare(&none, &haifa, address, nil); got != city.Same {
-		t.Errorf("in the address: %d", got)
-	}
-	if got := city.Compare(&none, &haifa, strings.Fields("herzl 5"), nil); got != city.Unknown {
-		t.Errorf("nowhere: %d", got)
-	}
+	check.Same(t, "in the address", city.Compare(&none, &haifa, address, nil), city.Same)
+	check.Same(t, "nowhere", city.Compare(&none, &haifa, strings.Fields("herzl 5"), nil), city.Unknown)
 	other := city.Parse("Acre")
-	if got := city.Compare(&other, &haifa, address, nil); got != city.Same {
-		t.Errorf("a suburb whose address names the city: %d", got)
-	}
+	check.Same(t, "a suburb whose address names the city", city.Compare(&other, &haifa, address, nil), city.Same)
 }

@@ -75,9 +75,7 @@ func TestSignsHoldAgainstTheData(t *testing.T) {
 			sample{values: map[int]float64{base: 1, same: 1}, label: 0, weight: 1},
 			sample{values: map[int]float64{base: 1}, label: 1, weight: 1})
 	}
-	if w := fit(samples, 10); w[same] != 0 {
-		t.Errorf("phone.same weighs %v", w[same])
-	}
+	check.Same(t, "phone.same weighs", fit(samples, 10)[same], 0)
 }
 
 func TestOutputIsSource(t *testing.T) {

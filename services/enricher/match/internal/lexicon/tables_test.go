@@ -1,9 +1,11 @@
 package lexicon
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
@@ -82,15 +84,11 @@ func TestStreetName(t *testing.T) {
 		"university": "جامعه πανεπιστημιου", "prophets": "נביאים הנביאים", "red": "красная rouge",
 	} {
 		for w := range strings.FieldsSeq(meaning + " " + words) {
-			if got := StreetName(text.Fold(w)); got != meaning {
-				t.Errorf("%s means %q, want %q", w, got, meaning)
-			}
+			check.Same(t, fmt.Sprintf("%s means", w), StreetName(text.Fold(w)), meaning)
 		}
 	}
 	for _, w := range []string{"", "dizengoff", "הרצל", "herzl", "din", "арбат", "ה"} {
-		if got := StreetName(w); got != "" {
-			t.Errorf("%q means %q", w, got)
-		}
+		check.Same(t, fmt.Sprintf("%q means", w), StreetName(w), "")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
 )
 
@@ -136,9 +137,7 @@ func TestLocalWords(t *testing.T) {
 func TestAliases(t *testing.T) {
 	t.Parallel()
 	a, b := name.Parse("Ocean Blue", []string{"Captain Jack", "קפטן ג'ק"}, nil), name.Parse("Captain Jack", nil, nil)
-	if g := name.Compare(&a, &b, nil, nil); g.Exact != 1 {
-		t.Errorf("%+v", g)
-	}
+	check.Same(t, "exact", name.Compare(&a, &b, nil, nil).Exact, 1)
 }
 
 // TestUntold tells names that may be translations of each other from names that are two.

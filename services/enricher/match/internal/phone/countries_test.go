@@ -1,8 +1,10 @@
 package phone_test
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
 )
 
@@ -78,8 +80,6 @@ func TestSeveralNumbers(t *testing.T) {
 		"212/555/0134": 1, "call us": 0, "": 0, "12345": 0, "+": 0, "03-522-5005 שלוחה 12": 1,
 		"03-522-5001, 03-522-5002, 03-522-5003, 03-522-5004, 03-522-5005": 4,
 	} {
-		if got := phone.Parse(field); len(got) != want {
-			t.Errorf("Parse(%q) = %v, want %d numbers", field, got, want)
-		}
+		check.Same(t, fmt.Sprintf("Parse(%q)", field), len(phone.Parse(field)), want)
 	}
 }

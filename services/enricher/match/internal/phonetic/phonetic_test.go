@@ -1,10 +1,12 @@
 package phonetic_test
 
 import (
+	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
@@ -109,9 +111,7 @@ func TestAtLeast(t *testing.T) {
 				if want < least {
 					want = 0
 				}
-				if got := phonetic.AtLeast(p, q, written, least); got != want {
-					t.Errorf("AtLeast(%s, %s, %v) = %v, want %v", a, b, least, got, want)
-				}
+				check.Same(t, fmt.Sprintf("AtLeast(%s, %s, %v)", a, b, least), phonetic.AtLeast(p, q, written, least), want)
 			}
 		}
 	}
@@ -122,9 +122,7 @@ func TestNothingToHear(t *testing.T) {
 	if got := phonetic.Of("寿司", text.Other); got != nil {
 		t.Errorf("a script without a table sounds %v", got)
 	}
-	if got := phonetic.Similarity(phonetic.NewRow(nil), phonetic.NewRow(nil), phonetic.LongVowels); got != 0 {
-		t.Errorf("silence is %v alike", got)
-	}
+	check.Same(t, "silence is alike", phonetic.Similarity(phonetic.NewRow(nil), phonetic.NewRow(nil), phonetic.LongVowels), 0)
 	if got := phonetic.Skeletons(phonetic.Of("aeio", text.Latin)); got != nil {
 		t.Errorf("vowels have skeletons %q", got)
 	}

@@ -1,6 +1,7 @@
 package text_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
@@ -107,9 +109,7 @@ func TestScripts(t *testing.T) {
 	for word, want := range map[string]text.Script{
 		"abc": text.Latin, "пирог": text.Cyrillic, "ουζο": text.Greek, "חומוס": text.Hebrew, "حمص": text.Arabic, "寿": text.Other, "123": text.None,
 	} {
-		if got := text.Words(text.Fold(word))[0].Script; got != want {
-			t.Errorf("%s is in script %d, want %d", word, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%s is in script", word), text.Words(text.Fold(word))[0].Script, want)
 		if want.Abjad() != (want == text.Hebrew || want == text.Arabic) || want.Sounded() == (want == text.Other || want == text.None) {
 			t.Errorf("script %d: abjad %v, sounded %v", want, want.Abjad(), want.Sounded())
 		}

@@ -103,9 +103,7 @@ func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
 			t.Parallel()
 			got, err := r.Read(t.Context(), "job", shot)
 			check.OK(t, err)
-			if text := Title(got); text != title {
-				t.Errorf("seed %d, %+v: title %q", seed, c, text)
-			}
+			check.Same(t, fmt.Sprintf("seed %d, %+v: title", seed, c), Title(got), title)
 			var text, sure []string
 			for _, l := range got {
 				text, sure = append(text, l.Text), append(sure, l.Sure)
@@ -144,9 +142,7 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 		check.OK(t, err)
 		got, err := r.Read(t.Context(), "job", photo)
 		check.OK(t, err)
-		if text := Title(got); text != title {
-			t.Errorf("orientation %d: title %q", orientation, text)
-		}
+		check.Same(t, fmt.Sprintf("orientation %d: title", orientation), Title(got), title)
 	}
 }
 
@@ -172,9 +168,7 @@ func TestLanguagesThatAreMissing(t *testing.T) {
 	t.Parallel()
 	config := reader(t).config
 	config.Languages = "eng+xyz"
-	if _, err := New(t.Context(), config); err == nil || !strings.Contains(err.Error(), `no language "xyz"`) {
-		t.Errorf("%v", err)
-	}
+	check.Contains(t, check.Err(New(t.Context(), config)), `no language "xyz"`)
 }
 
 func FuzzOrientation(f *testing.F) {

@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"reflect"
 	"strings"
@@ -121,9 +122,7 @@ func TestDurations(t *testing.T) {
 		if !ok && got == 0 {
 			got = -1
 		}
-		if got != want {
-			t.Errorf("%q is %d seconds: want %d", text, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%q is seconds", text), got, want)
 	}
 }
 
@@ -176,9 +175,7 @@ func TestTracks(t *testing.T) {
 		`<base href="https://cdn.example.com/a/">` + `<video><track src=x.vtt></video>`: "https://cdn.example.com/a/x.vtt",
 		`<video src=a.mp4></video>`: "", `<video><track></video>`: "",
 	} {
-		if got := choose(body); got != want {
-			t.Errorf("%s\nchose %q: want %q", body, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%s chose", body), choose(body), want)
 	}
 }
 

@@ -45,9 +45,7 @@ func TestFolderNames(t *testing.T) {
 			check.Is(t, folder.Remove(), nil)
 		})
 	}
-	if n := len(names(t, root)); n != len(seen) {
-		t.Errorf("%d folders: want %d", n, len(seen))
-	}
+	check.Same(t, "folders", len(names(t, root)), len(seen))
 }
 
 // What a process left that is gone is removed at the next start; what one is at work in, and what is not ours, stays.
@@ -64,11 +62,7 @@ func TestOldFoldersAreRemoved(t *testing.T) {
 	left.held.Close() // as the kernel does when a process ends
 	check.OK(t, os.Mkdir(filepath.Join(root, "another's"), 0o700))
 	check.OK(t, check.Err(NewFolders(root)))
-	if got := strings.Join(names(t, root), " "); got != "another's "+filepath.Base(inUse.Path) {
-		t.Errorf("left: %s; want what is in use, and what is not ours", got)
-	}
+	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's "+filepath.Base(inUse.Path))
 	check.OK(t, inUse.Remove())
-	if got := strings.Join(names(t, root), " "); got != "another's" {
-		t.Errorf("left: %s; want what is not ours", got)
-	}
+	check.Same(t, "messages left", strings.Join(names(t, root), " "), "another's")
 }

@@ -138,9 +138,7 @@ echo ready > ready
 				c.Timeout = more
 				_, err = Run(ctx, c)
 			}
-			if !errors.Is(err, test.reason) {
-				t.Errorf("error %v: want %v", err, test.reason)
-			}
+			check.Is(t, err, test.reason)
 			for _, pid := range pids(t, c.Dir, "parent", "child", "grandchild") {
 				wantGone(t, pid)
 			}

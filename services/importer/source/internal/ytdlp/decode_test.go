@@ -3,6 +3,7 @@ package ytdlp
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -109,9 +110,7 @@ func TestLanguageTags(t *testing.T) {
 	for key, want := range map[string]string{
 		"en": "en", "en-orig": "en", "iw": "he", "en-nP7-2PuUl7o": "en", "pt-br": "pt-BR", "zh-Hans": "zh-Hans", "English": "", "Klingon": "", "x": "", "": "",
 	} {
-		if got := tag(key); got != want {
-			t.Errorf("tag(%q) is %q: want %q", key, got, want)
-		}
+		check.Same(t, fmt.Sprintf("tag(%q)", key), tag(key), want)
 	}
 }
 
@@ -146,9 +145,7 @@ func TestWhatItSays(t *testing.T) {
 		}
 	}
 	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
-	if err := withoutCaptions(blocked, true, "is_live"); err.Code != contracts.CodeCaptionsBlocked {
-		t.Errorf("%s\nis %s: want captions_blocked", blocked, err.Code)
-	}
+	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, contracts.CodeCaptionsBlocked)
 	if err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live"); err.Code != contracts.CodeNoCaptions {
 		t.Errorf("a video that can be played and has no captions is %s: want no_captions", err.Code)
 	}

@@ -163,7 +163,5 @@ func TestVersionIsChecked(t *testing.T) {
 	}
 	folders, err := program.NewFolders(t.TempDir())
 	check.OK(t, err)
-	if _, err := New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders}); err == nil || !strings.Contains(err.Error(), "install yt-dlp") {
-		t.Errorf("error %v: want it to say what to install", err)
-	}
+	check.Contains(t, check.Err(New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders})), "install yt-dlp")
 }
