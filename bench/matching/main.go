@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
 const defaultData = "../../shared/data/places"
@@ -55,4 +57,54 @@ func run(args []string, out io.Writer) error {
 		p.linef("%s", line)
 	}
 	return p.err
+}
+
+// fieldSet is what a comparison gets to see.
+type fieldSet struct {
+	name           string
+	address, phone bool
+	location       bool
+}
+
+var fieldSets = []fieldSet{ //nolint:gochecknoglobals // a constant table
+	{name: "name+address+city+phone", address: true, phone: true, location: true},
+	{name: "name+address+city", address: true, location: true},
+	{name: "name+city"},
+}
+
+func (f fieldSet) only(p match.Place) match.Place {
+	if !f.address {
+		p.Address = ""
+	}
+	if !f.phone {
+		p.Phone = ""
+	}
+	if !f.location {
+		p.Location = nil
+	}
+	return p
+}
+
+// printer writes lines and keeps the first error.
+type printer struct {
+	out  io.Writer
+	list bool
+	err  error
+}
+
+func (p *printer) linef(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
+	}
+}
+
+// mistake lists one pair under --errors.
+func (p *printer) mistake(what string, a, b match.Place, e match.Evidence) {
+	if p.list {
+		p.linef("    %-9s %s  #  %s\n              %s", what, oneLine(a), oneLine(b), e)
+	}
+}
+
+func oneLine(p match.Place) string {
+	return fmt.Sprintf("%s | %s | %s | %s", p.Name, p.Address, p.City, p.Phone)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -203,4 +204,116 @@ func (n *Node) running() (runningNode, error) {
 		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
 	return n.run, nil
+}
+
+// localNode is a node inside this process.
+type localNode struct{ ns *server.Server }
+
+func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (runningNode, error) {
+	opts, err := nodeOptions(spec)
+	if err != nil {
+		return nil, err
+	}
+
+	// A server in this process is asked without HTTP.
+	opts.HTTPHost, opts.HTTPPort = "", 0
+
+	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &localNode{ns: ns}, nil
+}
+
+func (l *localNode) info(ctx context.Context) (*server.JSInfo, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+
+	info, err := l.ns.Jsz(streamInfo())
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: JetStream of %s: %w", l.ns.Name(), err)
+	}
+	return info, nil
+}
+
+func (l *localNode) routes(ctx context.Context) (*server.Routez, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+
+	routes, err := l.ns.Routez(nil)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: routes of %s: %w", l.ns.Name(), err)
+	}
+	return routes, nil
+}
+
+func (l *localNode) kill() error { return ErrNoProcess }
+
+func (l *localNode) pause(bool) error { return ErrNoProcess }
+
+func (l *localNode) stop() error {
+	l.ns.Shutdown()
+	l.ns.WaitForShutdown()
+	return nil
+}
+
+// streamInfo asks for every stream and consumer of every account with its leader.
+func streamInfo() *server.JSzOptions {
+	return &server.JSzOptions{Accounts: true, Streams: true, Consumer: true, Limit: maxStreams}
+}
+
+// maxStreams bounds an answer about streams.
+const maxStreams = 10_000
+
+// timeLeft returns how long ctx lasts; it has a deadline.
+func timeLeft(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return defaultClusterReady
+	}
+	return time.Until(deadline)
+}
+
+// portsPerNode are those for clients, for monitoring and for routes.
+const portsPerNode = 3
+
+// confNodes is how many node files deploy/nats/cluster has.
+const confNodes = 3
+
+// nodeSpec is the complete configuration of a node, in this or another process.
+type nodeSpec struct {
+	ClientPort  int    `json:"client_port"`
+	Dir         string `json:"dir"`
+	MonitorPort int    `json:"monitor_port"`
+	Name        string `json:"name"`
+	RoutePort   int    `json:"route_port"`
+	Text        string `json:"text"` // the configuration, with its variables and includes
+}
+
+// nodeText returns the configuration of the node with index i. Nodes beyond
+// those that have a file take the last one's and differ in name only.
+func nodeText(i int, users map[string]string, routes []string, password string) (string, error) {
+	name := fmt.Sprintf("cluster/n%d.conf", min(i+1, confNodes))
+	all := fmt.Sprintf("NATS_ROUTES: [%q]", strings.Join(routes, `", "`))
+	all = strings.ReplaceAll(all, `\"`, `"`)
+	return configText(name, users, define("NATS_ROUTE_PASSWORD", password), all)
+}
+
+// options parses the configuration and sets the directories and ports of this machine.
+func nodeOptions(s nodeSpec) (*server.Options, error) {
+	opts, err := parse(s.Text, "cluster configuration")
+	if err != nil {
+		return nil, err
+	}
+
+	embed(opts)
+
+	opts.ServerName = s.Name
+	opts.StoreDir = s.Dir
+	opts.Host, opts.Port = loopback, s.ClientPort
+	opts.HTTPHost, opts.HTTPPort = loopback, s.MonitorPort
+	opts.Cluster.Host, opts.Cluster.Port = loopback, s.RoutePort
+	return opts, nil
 }

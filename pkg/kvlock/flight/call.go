@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -353,4 +354,25 @@ func (c *Claim) heldUntil() (until time.Time, ended error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.deadline, c.ended
+}
+
+// sign names this process in a claim, if others can find out whether it is alive.
+func (f *Flight) sign(r *claimRecord) {
+	r.Member, r.Server = "", ""
+	if !r.Handoff && r.State == Pending.String() {
+		r.Member, r.Server = f.alive.Self()
+	}
+}
+
+// probe starts to probe the process whose claim slot shows. It returns nil when the claim names none, or this one.
+func (f *Flight) probe(slot *Slot) *alive.Probe {
+	if slot.State != Pending {
+		return nil
+	}
+	return f.alive.Watch(slot.in().member, slot.in().server, false)
+}
+
+// isDead reports whether the process that holds the claim in slot is known to be gone.
+func (f *Flight) isDead(ctx context.Context, slot Slot) bool {
+	return slot.State == Pending && f.alive.IsGone(ctx, slot.in().member, slot.in().server)
 }

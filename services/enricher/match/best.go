@@ -1,6 +1,8 @@
 package match
 
-import "math"
+import (
+	"math"
+)
 
 // Best looks for the place among candidates. It compares with each and takes the likeliest when its score reaches
 // FoundScore and no rival comes near. Candidates that are evidently the same venue as the best are no rivals, so a
@@ -66,4 +68,24 @@ func sameVenue(a, b *Prepared) bool {
 	v := observe(a, b)
 	placed := v[addressSame] > 0.9 || v[phoneSame] > 0 || v[geoSpot] > 0
 	return placed && v[addressOther] < 0.5 && v[addressNumberDiffers] == 0 && v[branchDiffers] == 0 && v.score() >= 0.95
+}
+
+// Contradict reports whether two descriptions cannot be of one place as far as both say something: their names are not one name
+// in two spellings, or an address, a city, a telephone number or a location of one is another than that of the other. A field
+// that only one has counts for nothing. It is symmetric.
+func Contradict(a, b *Prepared) bool {
+	v := observe(a, b)
+	for _, f := range []feature{
+		addressOther, addressNumberDiffers, branchDiffers, cityDiffers, geoFar, geoFarSameAddress, geoQuarter, phoneDiffers,
+	} {
+		if v[f] > 0.5 {
+			return true
+		}
+	}
+	if v[nameExact] == 1 {
+		return false
+	}
+	names := vector{citySame: 1, strangers: v[strangers]}
+	copy(names[:nameAlone], v[:nameAlone])
+	return v[nameUnknown] == 1 || names.score() < 0.5
 }

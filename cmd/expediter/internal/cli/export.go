@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // exportBatch is how many messages are asked for at a time.
@@ -152,4 +155,149 @@ func (f *natsFlags) exportMessage(stream string, msg jetstream.Msg) (int, error)
 		}
 	}
 	return 1, f.writeLine(line)
+}
+
+func newForget(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	var (
+		kind string
+		yes  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "forget USER --type KIND",
+		Short: "Erase what the notifier keeps of a user",
+		Long: `Forget removes what the notifier keeps under the id of a user: all that expediter export writes, and dead letters of what was
+to be sent. A mark without data stays in the directory for 40 days, so that nothing is sent to the user that was planned before;
+writing the user to the directory again lifts it.
+
+Services may run meanwhile. Repeat the command a minute later for what was being sent, and when it was interrupted: it begins
+again, and counts only what is there. Without --yes it counts, and changes nothing.
+
+Not removed are events and plans, which are not kept by user and expire after 7 and 30 days, and backups.`,
+		Example: `  expediter forget carla --type CUSTOMER --yes`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := errors.Join(checkID("user", args[0]), checkKind(kind))
+			if kind == "" {
+				err = errors.Join(err, errors.New("--type is required: the kind of recipient that the user is"))
+			}
+			if err != nil {
+				return &UsageError{Err: err}
+			}
+			return f.forget(cmd.Context(), args[0], contracts.RecipientType(kind), yes)
+		},
+	}
+	f.register(cmd.Flags())
+	f.registerAccount(cmd.Flags())
+	cmd.Flags().StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	completeWith(cmd, "type", recipientKinds...)
+	return cmd
+}
+
+func (f *natsFlags) forget(ctx context.Context, user string, kind contracts.RecipientType, yes bool) error {
+	js, stop, err := f.connect(ctx, "expediter forget")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if !yes {
+		n, err := f.erase(ctx, js, user, kind, true)
+		if err == nil {
+			f.notef("%s would be removed. Do it with --yes.\n", counted(n, "message"))
+		}
+		return err
+	}
+	return f.audited(ctx, js, "forget", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
+		n, err := f.erase(ctx, js, user, kind, false)
+		f.notef("%s removed.\n", counted(n, "message"))
+		return n, err
+	})
+}
+
+// erase removes what is kept of a user, or only counts it. The mark in the directory comes first: nothing that was planned
+// before is sent from then on, and adds nothing behind the removal.
+func (f *natsFlags) erase(
+	ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, dry bool,
+) (n int, err error) {
+	id, err := contracts.EncodeToken(user)
+	if err != nil {
+		return 0, &UsageError{Err: err}
+	}
+	who := string(kind) + "." + id
+	var known bool
+	if dry {
+		known, err = hasRecord(ctx, js, who)
+	} else {
+		known, err = eraseRecord(ctx, js, user, kind)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if known {
+		n++
+	}
+	for _, of := range keptOf(who) {
+		removed, err := purge(ctx, js, of, dry)
+		if n += removed; err != nil {
+			return n, fmt.Errorf("%w: remove from %s: %w", errUnavailable, of.stream, err)
+		}
+	}
+	letters, err := deadletter.Open(ctx, js, deadletter.Config{RequestTimeout: f.timeout})
+	if err != nil {
+		return n, err
+	}
+	theirs := deadletter.Filter{Stream: contracts.StreamNotifications, Subject: sentTo(who)}
+	done, err := letters.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
+	if err == nil && done.Failed+done.Skipped > 0 {
+		err = fmt.Errorf("%w: %d of the user's", errNotAll, done.Failed+done.Skipped)
+	}
+	return n + done.Done, err
+}
+
+// eraseRecord removes the record of the directory, and reports whether there was one.
+func eraseRecord(ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType) (bool, error) {
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	defer records.Close()
+	directory, err := recipient.OpenDirectory(ctx, js, records, nil)
+	if err != nil {
+		return false, err
+	}
+	return directory.Forget(ctx, kind, user)
+}
+
+// hasRecord reports whether there is a record in the directory.
+func hasRecord(ctx context.Context, js jetstream.JetStream, key string) (bool, error) {
+	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
+	if err == nil {
+		_, err = kv.Get(ctx, key)
+	}
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	return err == nil, err //nolint:wrapcheck // it names the bucket
+}
+
+// purge removes messages of a stream, or only counts them. Two round trips for each filter.
+func purge(ctx context.Context, js jetstream.JetStream, of kept, dry bool) (n int, err error) {
+	stream, err := js.Stream(ctx, of.stream)
+	for _, filter := range of.filters {
+		if err != nil {
+			return n, err //nolint:wrapcheck // the caller names the stream
+		}
+		var info *jetstream.StreamInfo
+		if info, err = stream.Info(ctx, jetstream.WithSubjectFilter(filter)); err != nil || len(info.State.Subjects) == 0 {
+			continue
+		}
+		if !dry {
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject(filter))
+		}
+		if err == nil {
+			n += len(info.State.Subjects) // each has one message
+		}
+	}
+	return n, err //nolint:wrapcheck // as above
 }

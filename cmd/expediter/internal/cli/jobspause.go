@@ -1,9 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 func newJobsPause(f *jobsFlags) *cobra.Command {
@@ -125,4 +132,209 @@ func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, pattern s
 	}
 	_, err = fmt.Fprintf(f.config.Stdout, "Resumed %s.\n", table.Printable(pattern))
 	return wrapWrite(err)
+}
+
+// workersFlags are the flags of jobs workers.
+type workersFlags struct {
+	*jobsFlags
+
+	format string
+	recent bool
+	stacks bool
+}
+
+func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
+	f := &workersFlags{jobsFlags: jobs}
+	cmd := &cobra.Command{
+		Use:   "workers [WORKER]",
+		Short: "Show the workers that run, and what one of them does",
+		Long: `Workers asks all workers what they are, those of other accounts included, or those of --stream. With WORKER, an id or an instance,
+it shows the handlers of one, with --recent its last attempts (200 at most, since it started), with --stacks what runs at this moment,
+and where in the program. A worker answers also when all its handlers hang. One that has ended, or has no connection, does not.`,
+		Example: `  expediter jobs workers
+  expediter jobs workers --stream IMPORT_JOBS -o json
+  expediter jobs workers vm-3-812-4Kx0 --recent
+  expediter jobs workers vm-3-812-4Kx0 --stacks`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := checkFormat(f.format, deadFormats...)
+			if (f.recent || f.stacks) && len(args) == 0 || f.recent && f.stacks {
+				err = errors.Join(err, usage(errors.New("--recent and --stacks need a WORKER, and exclude each other")))
+			}
+			if err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), strings.Join(args, ""))
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.recent, "recent", false, "show the last attempts of the worker")
+	flags.BoolVar(&f.stacks, "stacks", false, "show the stacks of the attempts that run in the worker")
+	outputFlag(cmd, &f.format, deadFormats...)
+	return cmd
+}
+
+func (f *workersFlags) run(ctx context.Context, name string) error {
+	js, stop, err := f.connect(ctx, "expediter jobs")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	nc := js.Conn()
+	all, err := inspect.Workers(ctx, nc)
+	if err != nil {
+		f.notef("%v\n", err) // the others are here
+	}
+	all = slices.DeleteFunc(all, func(w inspect.Info) bool {
+		return f.stream != "" && w.Stream != f.stream || name != "" && w.ID != name && w.Instance != name
+	})
+	slices.SortFunc(all, func(a, b inspect.Info) int {
+		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.ID, b.ID), a.Started.Compare(b.Started))
+	})
+	switch {
+	case name == "":
+		return f.list(all)
+	case len(all) == 0:
+		return fmt.Errorf("%w: no worker %q answers", ErrNotFound, name)
+	case len(all) > 1:
+		instances := make([]string, 0, len(all))
+		for _, w := range all {
+			instances = append(instances, w.Instance)
+		}
+		return usage(fmt.Errorf("%d workers are %q: name one by its instance, %s", len(all), name, strings.Join(instances, " or ")))
+	case f.recent:
+		recent, err := inspect.RecentOf(ctx, nc, all[0].Instance)
+		return errors.Join(err, f.showRecent(recent))
+	case f.stacks:
+		stacks, err := inspect.StacksOf(ctx, nc, all[0].Instance)
+		return errors.Join(err, f.showStacks(stacks))
+	}
+	return f.show(all[0])
+}
+
+func (f *workersFlags) list(all []inspect.Info) (err error) {
+	out := output.NewRows(f.config.Stdout, output.Format(f.format),
+		table.Column{Name: "WORKER"}, table.Column{Name: "VERSION"}, table.Column{Name: "STREAM"},
+		table.Column{Name: "CONSUMER"}, table.Column{Name: "RUNNING"}, table.Column{Name: "WAITING"}, table.Column{Name: "STATE"},
+		table.Column{Name: "DONE"}, table.Column{Name: "OTHERS"}, table.Column{Name: "STARTED"}, table.Column{Name: "INSTANCE"})
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for _, w := range all {
+		done, others := attempts(w)
+		err := out.Write(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), strconv.Itoa(w.Waiting),
+			stateOf(w), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), stamp(w.Started), w.Instance)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attempts counts the attempts of a worker that have completed, and the others.
+func attempts(w inspect.Info) (done, others uint64) {
+	for outcome, n := range w.Attempts {
+		if outcome == string(worker.OutcomeCompleted) {
+			done += n
+		} else {
+			others += n
+		}
+	}
+	return done, others
+}
+
+func stateOf(w inspect.Info) string {
+	switch {
+	case w.Stopping:
+		return "stopping"
+	case w.Ready:
+		return "ready"
+	}
+	return "not ready"
+}
+
+func (f *workersFlags) show(w inspect.Info) error {
+	if f.format != deadFormats[0] {
+		return f.writeLine(w)
+	}
+	var text strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
+		}
+	}
+	line("worker", w.ID)
+	line("instance", w.Instance)
+	line("version", w.Version)
+	line("stream", fmt.Sprintf("%s, consumer %s", w.Stream, w.Consumer))
+	line("started", stamp(w.Started))
+	line("state", stateOf(w))
+	line("problem", w.Problem)
+	line("running", fmt.Sprintf("%d of %d, and %d wait", w.Running, w.Slots, w.Waiting))
+	line("paused", strings.Join(w.Paused, " "))
+	for _, outcome := range slices.Sorted(maps.Keys(w.Attempts)) {
+		line("attempts", fmt.Sprintf("%d %s", w.Attempts[outcome], outcome))
+	}
+	for _, h := range w.Handlers {
+		more := ""
+		if h.Timeout > 0 {
+			more = ", timeout " + h.Timeout.String()
+		}
+		if h.Ordered {
+			more += ", ordered"
+		}
+		if len(h.Limits) > 0 {
+			more += ", limits " + strings.Join(h.Limits, " ")
+		}
+		line("handler", fmt.Sprintf("%s, consumer %s, %d attempts%s", h.Pattern, h.Consumer, h.MaxAttempts, more))
+	}
+	if w.HandlersOmitted > 0 {
+		line("", fmt.Sprintf("and %d more handlers", w.HandlersOmitted))
+	}
+	_, err := io.WriteString(f.config.Stdout, text.String())
+	return wrapWrite(err)
+}
+
+func (f *workersFlags) showRecent(r inspect.Recent) (err error) {
+	out := output.NewRows(f.config.Stdout, output.Format(f.format),
+		table.Column{Name: "STARTED"}, table.Column{Name: "RAN"}, table.Column{Name: "OUTCOME"},
+		table.Column{Name: "TRY"}, table.Column{Name: "SEQ"}, table.Column{Name: "JOB", Width: cells},
+		table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR", Width: 2 * cells})
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for _, a := range r.Attempts {
+		if err := out.Write(a, stamp(a.Started), a.Ran.Round(time.Millisecond).String(), a.Outcome, strconv.Itoa(a.Attempt),
+			strconv.FormatUint(a.Sequence, 10), a.Job, a.Subject, firstLine(a.Error)); err != nil {
+			return err
+		}
+	}
+	f.omitted(r.Omitted)
+	return nil
+}
+
+func (f *workersFlags) showStacks(s inspect.Stacks) error {
+	if f.format != deadFormats[0] {
+		return f.writeLine(s)
+	}
+	var text strings.Builder
+	for _, a := range s.Attempts {
+		stuck := ""
+		if a.Stuck {
+			stuck = ", and ignores its ended context"
+		}
+		fmt.Fprintf(&text, "%s (%d, job %s), attempt %d, since %s%s\n", table.Printable(a.Subject), a.Sequence, table.Printable(a.Job), a.Attempt,
+			stamp(a.Started), stuck)
+		for row := range strings.Lines(a.Stacks) {
+			text.WriteString("  " + table.Printable(strings.ReplaceAll(strings.TrimRight(row, "\n"), "\t", "    ")) + "\n")
+		}
+	}
+	_, err := io.WriteString(f.config.Stdout, text.String())
+	f.omitted(s.Omitted)
+	return wrapWrite(err)
+}
+
+// omitted notes what did not fit into an answer.
+func (f *workersFlags) omitted(n int) {
+	if n > 0 {
+		f.notef("%d more did not fit into the answer.\n", n)
+	}
 }

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -78,4 +81,23 @@ func (s *Service) Close() {
 	s.background.Wait() // each part is bounded, and needs the Flight
 	s.flight.Close()
 	s.requests.Close()
+}
+
+// Problem maps an error of this service to the problem that a client gets. It is a [service.ErrorMapper].
+func Problem(err error) service.Problem {
+	switch {
+	case errors.Is(err, ErrUnknownProvider):
+		return service.Problem{Status: http.StatusBadRequest}
+	case errors.Is(err, ErrUnknownRequest):
+		return service.Problem{Status: http.StatusNotFound}
+	case errors.Is(err, ErrRequestTaken), errors.Is(err, ErrRequestFull):
+		return service.Problem{Status: http.StatusConflict}
+	case errors.Is(err, ErrTooManySubscriptions):
+		return service.Problem{Status: http.StatusServiceUnavailable}
+	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable):
+		return service.Unavailable()
+	case errors.Is(err, kvlock.ErrClosed), errors.Is(err, kvrecord.ErrClosed):
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
+	}
+	return service.Problem{}
 }

@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
+
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
@@ -142,4 +147,16 @@ func chord(a, b match.Point) float64 {
 func onSphere(p match.Point) (x, y, z float64) {
 	lat, lng := p.Lat*math.Pi/180, p.Lng*math.Pi/180
 	return math.Cos(lat) * math.Cos(lng), math.Cos(lat) * math.Sin(lng), math.Sin(lat)
+}
+
+// foldCity brings the name or slug of a city into the form in which it is looked
+// up: lower case, without accents, single spaces between words.
+func foldCity(name string) string {
+	folded, _, err := transform.String(transform.Chain(norm.NFKD, runes.Remove(runes.In(unicode.Mn))), name)
+	if err != nil {
+		folded = name
+	}
+	return strings.Join(strings.FieldsFunc(strings.ToLower(folded), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}), " ")
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -164,4 +165,31 @@ func (c *Client) follow(
 			"%d venues of the answers cannot be read, and the place may be among them", g.broken), nil)
 	}
 	return g.venues, nil
+}
+
+// pause holds calls back until a time that Wolt has asked for.
+type pause struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+// extend lets no call through for d from now. It never shortens a pause.
+func (p *pause) extend(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if until := time.Now().Add(d); until.After(p.until) {
+		p.until = until
+	}
+}
+
+// left is how long the pause still lasts, or 0.
+func (p *pause) left() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(0, time.Until(p.until))
+}
+
+func bound(d, most time.Duration) time.Duration {
+	return min(max(d, time.Second), most)
 }
