@@ -7,13 +7,18 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -153,6 +158,108 @@ func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
 			}); err != nil {
 				t.Errorf("%s of %s: %v", name, account, err)
 			}
+		}
+	}
+}
+
+// A source system whose account imports no more than events publishes them. It is told at once that it cannot compare a duplicate.
+func TestASourceThatMayNotReadPublishes(t *testing.T) {
+	t.Parallel()
+
+	text, err := deploy.Text("accounts.conf")
+	check.OK(t, err)
+
+	read := regexp.MustCompile(`\{ account: NOTIFIER, subject: "\$JS\.API\.(INFO|STREAM\.INFO\.EVENTS|DIRECT\.GET\.EVENTS|STREAM\.MSG\.GET\.EVENTS)" \} \}`)
+	lines := slices.DeleteFunc(strings.SplitAfter(text, "\n"), read.MatchString)
+
+	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t)}
+	published := func(s *site) {
+		createAssets(t, s.admin, 1)
+
+		_, js := s.as("publisher")
+		p, err := contracts.NewPublisher(js, contracts.PublisherConfig{})
+		check.OK(t, err)
+
+		e := contracts.Event{EventID: "e", EventType: "HELLO", AggregateType: "GUEST"}
+		check.OK(t, check.Err(p.Publish(t.Context(), e)))
+
+		_, err = p.Publish(t.Context(), e)
+		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !failed.Unsure {
+			t.Errorf("again: %+v", err)
+		}
+
+		check.Contains(t, err, "this account may not read")
+	}
+
+	if err := v.try(t, lines, published); err == nil {
+		t.Error("the source reads events")
+	}
+}
+
+// deployed is where the files are that a server is deployed with.
+const deployed = "../../deploy/nats"
+
+// The line that single.conf has commented out works when it is not.
+//
+//nolint:paralleltest // sets the environment that the server reads
+func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
+	for name, key := range natstest.NewUsers(t).Public {
+		t.Setenv("NATS_NKEY_"+strings.ToUpper(name), key)
+	}
+
+	dir := t.TempDir()
+	check.OK(t, os.CopyFS(dir, deploy.Files))
+
+	path := filepath.Join(dir, "single.conf")
+
+	text, err := os.ReadFile(path)
+	check.OK(t, err)
+
+	opened := strings.Replace(string(text), "# include", "include", 1)
+	check.OK(t, os.WriteFile(path, []byte(opened), 0o600))
+
+	opts, err := server.ProcessConfigFile(path)
+	check.OK(t, err)
+
+	if opts.SystemAccount != "SYS" || len(opts.Nkeys) != 6 {
+		t.Errorf("single.conf with the accounts: got %v and %d users, want 6", err, len(opts.Nkeys))
+	}
+}
+
+func TestServerStartsFromTheDeployedFile(t *testing.T) {
+	t.Parallel()
+
+	var opts *server.Options
+
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.ConfigFile = filepath.Join(deployed, "single.conf")
+		natsrun.ChangeOptions(c, func(o *server.Options) { opts = o })
+	})
+	_, js := natstest.Connect(t, srv)
+	put(t, bucket(t, js, "b", 1), "k", "v")
+
+	if opts.SyncInterval != time.Second || opts.MaxPayload != 1<<20 || opts.MaxConn != 4096 {
+		t.Errorf("settings of the file: got sync %s, payload %d, connections %d",
+			opts.SyncInterval, opts.MaxPayload, opts.MaxConn)
+	}
+}
+
+func TestUsersMustBeComplete(t *testing.T) {
+	t.Parallel()
+
+	users := natstest.NewUsers(t).Public
+	delete(users, "sys")
+	users["admin"] = ""
+	users["stranger"] = "U"
+
+	_, err := natsrun.Start(natsrun.Config{Users: users})
+	if !errors.Is(err, deploy.ErrVariable) {
+		t.Fatalf("got %v, want deploy.ErrVariable", err)
+	}
+
+	for _, name := range []string{"NATS_NKEY_SYS", "NATS_NKEY_ADMIN", "NATS_NKEY_STRANGER"} {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("error %q does not name %s", err, name)
 		}
 	}
 }

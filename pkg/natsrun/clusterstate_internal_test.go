@@ -1,10 +1,18 @@
 package natsrun
 
 import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // What a real cluster is in for too short a time to be caught at it.
@@ -179,5 +187,92 @@ func TestCheckRoutes(t *testing.T) {
 				t.Errorf("got %v, want one that says %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A node that is down must find its ports free when it comes back.
+func TestReservedPortsAreNobodyElses(t *testing.T) {
+	t.Parallel()
+
+	const n = portsPerNode * maxNodes
+
+	seen := make(map[int]bool)
+
+	for range 20 {
+		b, err := reservePorts(n)
+		check.OK(t, err)
+
+		t.Cleanup(func() {
+			check.Is(t, b.close(), nil)
+		})
+
+		for _, port := range b.ports {
+			if seen[port] {
+				t.Errorf("port %d was reserved twice", port)
+			}
+
+			seen[port] = true
+		}
+	}
+
+	check.Same(t, "ports", len(seen), 20*n)
+}
+
+func TestPortsAreGivenBack(t *testing.T) {
+	t.Parallel()
+
+	b, err := reservePorts(1)
+	check.OK(t, err)
+
+	guard := b.guard.Addr().String()
+	if _, err := listen(guard); err == nil {
+		t.Errorf("%s can be had while its block is reserved", guard)
+	}
+
+	check.OK(t, b.close())
+
+	check.Is(t, b.close(), net.ErrClosed)
+
+	if err := (*portBlock)(nil).close(); err != nil {
+		t.Errorf("ports that were never taken: %v", err)
+	}
+}
+
+func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
+	t.Parallel()
+
+	parent := t.TempDir()
+	long := time.Now().Add(-2 * abandonedAfter)
+
+	for _, name := range []string{"natsrun-abandoned", "natsrun-new", "natsrun-used", "other"} {
+		path := filepath.Join(parent, name)
+		check.OK(t, os.Mkdir(path, dirMode))
+
+		lock := flock.New(filepath.Join(path, lockName))
+		check.OK(t, check.Err(lock.TryLock()))
+
+		if name != "natsrun-used" {
+			check.OK(t, lock.Close())
+		}
+
+		t.Cleanup(func() { _ = lock.Close() })
+
+		if name != "natsrun-new" {
+			check.OK(t, os.Chtimes(path, long, long))
+		}
+	}
+
+	removeAbandoned(parent)
+
+	entries, err := os.ReadDir(parent)
+	check.OK(t, err)
+
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+
+	if want := []string{"natsrun-new", "natsrun-used", "other"}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
 	}
 }

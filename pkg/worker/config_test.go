@@ -1,10 +1,15 @@
 package worker
 
 import (
+	"context"
+	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 )
 
@@ -38,5 +43,152 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "Config."+field+" is") {
 			t.Errorf("%v; want it to name %s", err, field)
 		}
+	}
+}
+
+// The first middleware is the outermost. Each sees the job, and the error that the inner one returns.
+func TestMiddlewareOrder(t *testing.T) {
+	t.Parallel()
+
+	type key struct{}
+
+	var calls []string
+
+	named := func(name string) Middleware {
+		return func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error {
+			calls = append(calls, name+" "+info.ID+" "+header.Get("H"))
+			err := next(context.WithValue(ctx, key{}, name))
+			calls = append(calls, name+" got "+err.Error())
+			return errors.Join(err, errors.New(name))
+		}
+	}
+	work := func(ctx context.Context) error {
+		calls = append(calls, "work in "+ctx.Value(key{}).(string)) //nolint:forcetypeassert // set above
+		return errors.New("no")
+	}
+
+	err := wrap([]Middleware{named("a"), named("b")}, Info{ID: "j"}, nats.Header{"H": {"h"}}, work)(t.Context())
+
+	want := []string{"a j h", "b j h", "work in b", "b got no", "a got no\nb"}
+	if !slices.Equal(calls, want) || err.Error() != "no\nb\na" {
+		t.Errorf("calls %q, error %q", calls, err)
+	}
+}
+
+// A middleware may decide without the handler, and none costs nothing.
+func TestMiddlewareDecides(t *testing.T) {
+	t.Parallel()
+
+	refuse := func(context.Context, Info, nats.Header, func(context.Context) error) error { return Snooze(0) }
+	work := func(context.Context) error { panic("called") }
+
+	if _, ok := errors.AsType[*SnoozeError](wrap([]Middleware{refuse}, Info{}, nil, work)(t.Context())); !ok {
+		t.Error("the middleware's error was lost")
+	}
+}
+
+func TestExponentialDoublesUpToItsLimit(t *testing.T) {
+	t.Parallel()
+
+	backoff := Exponential(2*time.Second, 15*time.Second)
+
+	for attempt, want := range map[int]time.Duration{
+		-1: 2 * time.Second, 0: 2 * time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 3: 8 * time.Second,
+		4: 15 * time.Second, 5: 15 * time.Second, math.MaxInt: 15 * time.Second,
+	} {
+		if got := backoff(attempt); got != want {
+			t.Errorf("after attempt %d: %s, want %s", attempt, got, want)
+		}
+	}
+
+	if got := Exponential(0, time.Hour)(40); got != 0 {
+		t.Errorf("base 0: %s, want 0", got)
+	}
+
+	if got := Exponential(time.Hour, math.MaxInt64)(math.MaxInt); got <= 0 {
+		t.Errorf("no limit: %s, want no overflow", got)
+	}
+}
+
+func TestPolicyDelayStaysWithinItsJitter(t *testing.T) {
+	t.Parallel()
+
+	policy := Policy{Backoff: Exponential(time.Second, time.Minute)}.withDefaults()
+
+	for random, want := range map[float64]time.Duration{0: 1600 * time.Millisecond, 0.5: 2 * time.Second, 1: 2400 * time.Millisecond} {
+		if got := policy.delay(2, random); got != want {
+			t.Errorf("random %v: %s, want %s", random, got, want)
+		}
+	}
+
+	policy.Jitter = -1
+	if got := policy.delay(2, 0); got != 2*time.Second {
+		t.Errorf("without jitter: %s, want 2s", got)
+	}
+
+	policy.Backoff = func(int) time.Duration { return -time.Hour }
+	if got := policy.delay(1, 0.5); got != minDelay {
+		t.Errorf("negative backoff: %s, want %s", got, minDelay)
+	}
+}
+
+func TestPolicyAndConfigReportEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+
+	_, err := New(nil, Config{
+		AckWait: time.Millisecond, Bucket: "a.b", Concurrency: -1, Consumer: "", DeadSubject: "dead.*", HardStop: -2,
+		RequestTimeout: -1, SettleTimeout: -1, SoftStop: -2, Stream: "a b", StuckAfter: -1,
+	})
+	for _, field := range []string{
+		"JetStream", "AckWait", "Bucket", "Concurrency", "Consumer", "DeadSubject", "HardStop", "RequestTimeout",
+		"SettleTimeout", "SoftStop", "Stream", "StuckAfter",
+	} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("New does not name %s: %v", field, err)
+		}
+	}
+
+	err = Handle[int](&Worker{}, ">", Policy{Jitter: 2, MaxAttempts: -1, Timeout: -2}, nil)
+	for _, field := range []string{"Jitter", "MaxAttempts", "Timeout", "handler"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("Handle does not name %s: %v", field, err)
+		}
+	}
+}
+
+func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
+	t.Parallel()
+
+	w := &Worker{}
+	add := func(pattern string) error {
+		return Handle(w, pattern, Policy{}, func(_ context.Context, _ *Job[int]) error { return nil })
+	}
+
+	for _, good := range []string{"a.*.x", "a.*.y", "b.>", "c"} {
+		if err := add(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+
+	for _, bad := range []string{"", "a..b", "a b", "a.>.b", "a*", "a.b.x", "*.>", "b.c", "c", ">"} {
+		if err := add(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+
+	for subject, want := range map[string]string{"a.1.x": "a.*.x", "a.1.y": "a.*.y", "b.1.2": "b.>", "c": "c", "b": "", "a.x": ""} {
+		got := ""
+		if r := w.routeOf(subject); r != nil {
+			got = r.pattern
+		}
+
+		if got != want {
+			t.Errorf("%q goes to %q, want %q", subject, got, want)
+		}
+	}
+
+	w.started.Store(true)
+	if err := add("late"); !errors.Is(err, ErrStarted) {
+		t.Errorf("after Run: %v, want ErrStarted", err)
 	}
 }

@@ -1,6 +1,7 @@
 package kvlock_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -109,4 +110,126 @@ func takeLock(t *testing.T, js jetstream.JetStream) kvlock.Token {
 	lease := acquire(t, l, "l")
 	release(t, lease)
 	return lease.Token()
+}
+
+// remakes are the ways in which a bucket is made anew under running processes.
+var remakes = map[string]func(t *testing.T, b *bed){
+	"from a file": func(t *testing.T, b *bed) {
+		t.Helper()
+		b.MakeBucketAnew(t, time.Millisecond)
+	},
+	"by CreateBucket": func(t *testing.T, b *bed) {
+		t.Helper()
+		b.DeleteBucket(t)
+		pass(time.Millisecond)
+		check.OK(t, kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: bucket}))
+	},
+	"marked as restored": func(t *testing.T, b *bed) {
+		t.Helper()
+		check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, bucket))
+	},
+}
+
+// A process that was idle while others wrote past its highest revision has a greater token than they all the same. It learns of
+// the generation from the record that it replaces, or asks.
+func TestTokenOfAnIdleProcess(t *testing.T) {
+	for how, remake := range remakes {
+		for key, idle := range map[string]time.Duration{"other": 2 * time.Second, "l": 0} {
+			runInBubble(t, how+"/"+key, func(t *testing.T, b *bed) {
+				idler, locks := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
+				first := begin(t, idler, "l", flight.BeginOptions{})
+				check.OK(t, first.Release(t.Context()))
+				release(t, acquire(t, locks, "lock"))
+				remake(t, b)
+				busy, other := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
+				for range 50 {
+					check.OK(t, begin(t, busy, key, flight.BeginOptions{}).Release(t.Context()))
+					release(t, acquire(t, other, "lock"))
+				}
+				last, lastLock := begin(t, busy, "l", flight.BeginOptions{}), acquire(t, other, "lock")
+				check.OK(t, last.Release(t.Context()))
+				release(t, lastLock)
+				pass(idle)
+				if now := begin(t, idler, "l", flight.BeginOptions{}).Token(); now.Compare(last.Token()) <= 0 {
+					t.Errorf("the idle process has claim token %s after %s", now, last.Token())
+				}
+				lease := acquire(t, locks, "lock")
+				if now := lease.Token(); now.Compare(lastLock.Token()) <= 0 {
+					t.Errorf("the idle process has lock token %s after %s", now, lastLock.Token())
+				}
+				release(t, lease)
+			})
+		}
+	}
+}
+
+// When a bucket is made anew its holder loses a lock as soon as another has it, or else with its next renewal. Pushes may be lost.
+func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
+	for _, how := range []string{"from a file", "by CreateBucket"} {
+		for pushes, lost := range map[string]bool{"pushed": false, "pushes lost": true} {
+			runInBubble(t, how+"/"+pushes, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				if lost {
+					p.Filter(losePushes)
+				}
+				old, next := b.Locker(t, kvlock.LockerConfig{TTL: 30 * time.Second}, p.Through()), b.Locker(t, kvlock.LockerConfig{})
+				lease := acquire(t, old, "l")
+				remakes[how](t, b)
+				start := time.Now()
+				release(t, acquire(t, next, "l"))
+				<-lease.Context().Done()
+				wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+				limit := time.Second
+				if lost {
+					limit += 10 * time.Second // a third of the TTL
+				}
+				if took := time.Since(start); took > limit {
+					t.Errorf("the former holder lost the lock after %s", took)
+				}
+				release(t, acquire(t, next, "l"))
+			})
+		}
+	}
+}
+
+// Where the revisions of two buckets coincide a former holder does not evict the present one: CreateBucket makes no buckets whose
+// revisions do, and after a reconnection the holder asks before it writes.
+func TestRevisionsCoincide(t *testing.T) {
+	fromFile := func(t *testing.T, b *bed) {
+		t.Helper()
+		b.MakeBucketAnew(t, time.Millisecond)
+	}
+	for name, made := range map[string]struct {
+		bucket  func(t *testing.T, b *bed)
+		between func(p *natstest.Proxy)
+	}{
+		"by CreateBucket": {remakes["by CreateBucket"], func(*natstest.Proxy) {}},
+		"from a file, after a reconnection": {fromFile, func(p *natstest.Proxy) {
+			p.Heal() // closes the connections
+			pass(3 * time.Second)
+		}},
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			made.bucket(t, b)
+			p := natstest.NewProxy(t, b.Srv)
+			p.Filter(losePushes)
+			old, oldLocks := b.Flight(t, flight.Config{}, p.Through()), b.Locker(t, kvlock.LockerConfig{}, p.Through())
+			claim, lease := begin(t, old, "claim", flight.BeginOptions{}), acquire(t, oldLocks, "l")
+			made.bucket(t, b)
+			present, presentLocks := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
+			now, held := begin(t, present, "claim", flight.BeginOptions{}), acquire(t, presentLocks, "l")
+			made.between(p)
+			_, err := claim.Complete(t.Context(), []byte("old"), 0)
+			wantErr(t, err, kvlock.ErrLost)
+			<-lease.Context().Done() // after a renewal was tried
+			complete(t, now, "new")
+			if held.Context().Err() != nil {
+				t.Errorf("the present holder lost the lock: %v", context.Cause(held.Context()))
+			}
+			if slot := get(t, present, "claim"); string(slot.Value) != "new" {
+				t.Errorf("the result is %q", slot.Value)
+			}
+			release(t, held)
+		})
+	}
 }

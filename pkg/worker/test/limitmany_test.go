@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -213,4 +215,154 @@ func TestKeysAreIndependent(t *testing.T) {
 
 		close(hold)
 	})
+}
+
+// TestRateIsKept counts the starts in every window of Per, over two workers.
+func TestRateIsKept(t *testing.T) {
+	for _, l := range []worker.Limit{
+		{Name: "slow", Per: time.Minute, Rate: 10},
+		{Burst: 5, Name: "bursts", Per: time.Second, Rate: 3},
+		{Burst: 3, Name: "fast", Per: time.Second, Rate: 100},
+		{Burst: 4, Concurrency: 2, Name: "both", Per: time.Second, Rate: 10},
+	} {
+		natstest.RunBubble(t, l.Name, func(t *testing.T, srv *natsrun.Server) { rateIsKept(t, srv, l) })
+	}
+}
+
+func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
+	t.Helper()
+
+	const jobs = 60
+
+	b := setup(t, srv)
+	b.publishN(t, jobs)
+
+	var (
+		mu     sync.Mutex
+		starts []time.Time
+	)
+
+	policy := worker.Policy{Limits: []worker.Limit{l}, MaxAttempts: 1}
+	cfg := b.config(t, func(cfg *worker.Config) { cfg.MaxWaiting = jobs / 4 })
+
+	for range 2 {
+		_, js := natstest.Connect(t, srv)
+		run(t, js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
+			mu.Lock()
+			starts = append(starts, time.Now())
+			mu.Unlock()
+
+			check.Same(t, "attempt", job.Attempt, 1)
+			return nil
+		})
+	}
+
+	for b.left(t) > 0 {
+		pass(time.Second)
+	}
+
+	slices.SortFunc(starts, time.Time.Compare)
+
+	most := 0
+
+	for i, first := range starts {
+		n := 0
+		for n < len(starts)-i && starts[i+n].Sub(first) < l.Per {
+			n++
+		}
+
+		most = max(most, n)
+	}
+
+	took := starts[len(starts)-1].Sub(starts[0])
+	fewest := time.Duration(jobs-max(l.Burst, 1)) * l.Per / time.Duration(l.Rate)
+
+	t.Logf("%d starts in %s (at the rate: %s), at most %d in %s", len(starts), took, fewest, most, l.Per)
+
+	if want := l.Rate + max(l.Burst, 1); most > want {
+		t.Errorf("%d starts in %s, want at most %d", most, l.Per, want)
+	}
+
+	if took < fewest-time.Millisecond {
+		t.Errorf("%d starts took %s, want at least %s", len(starts), took, fewest)
+	}
+
+	if took > 2*fewest+5*time.Second {
+		t.Errorf("%d starts took %s, want about %s", len(starts), took, fewest)
+	}
+}
+
+// TestRefusedEndOfALeaseCountsForNothing has a worker end the lease of one that seems to be
+// gone, at the very moment at which that one renews it. The server refuses the end, and the
+// permit stays where it is for another lease.
+func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		nc, js := natstest.Connect(t, srv)
+		started := make(chan struct{}, 1)
+		first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+
+		b.publish(t, "jobs.1", `{}`)
+		receive(t, started, "the holder")
+
+		p := natstest.NewProxy(t, srv)
+		_, js = natstest.Connect(t, srv, p.Through())
+		renewed, begun := make(chan time.Time, 1), make(chan time.Time, 2)
+		tried := false
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && strings.Contains(f.Subject, ".limits.workers.") &&
+				strings.Contains(string(f.Payload()), `"ended":true`) && !tried {
+				tried = true
+
+				renew(t, b.js, f.Subject)
+				renewed <- time.Now()
+			}
+			return natstest.Relay
+		})
+
+		run(t, js, b.config(t), oneAtATime, func(context.Context, *worker.Job[order]) error {
+			begun <- time.Now()
+			return nil
+		})
+
+		b.publish(t, "jobs.2", `{}`)
+		pass(time.Minute)
+		nc.Close()
+
+		if err := first.wait(); err == nil {
+			t.Error("the first worker ended without an error")
+		}
+
+		at := receive(t, begun, "the next job")
+
+		const lease = 5 * time.Second // AckWait
+
+		if since := at.Sub(receive(t, renewed, "the renewal")); since < lease {
+			t.Errorf("the next job began %s after the holder had renewed its lease of %s", since, lease)
+		}
+	})
+}
+
+// renew writes once more what a worker has written about its lease.
+func renew(t *testing.T, js jetstream.JetStream, subject string) {
+	t.Helper()
+
+	s, err := js.Stream(t.Context(), "KV_jobs")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+
+	last, err := s.GetLastMsgForSubject(t.Context(), subject)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+
+	check.Is(t, check.Err(js.Publish(t.Context(), subject, last.Data)), nil)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -201,5 +202,95 @@ func TestListWaitsForAReplicaThatLags(t *testing.T) {
 				check.Equal(t, want, sequences(listed.list(t, filter, deadletter.OldestFirst)))
 			})
 		}
+	}
+}
+
+// TestStrandedFindsWhatAConsumerHasPassed gives a consumer a subject of which it has passed
+// messages.
+func TestStrandedFindsWhatAConsumerHasPassed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	publish := func(subjects ...string) {
+		for _, to := range subjects {
+			check.OK(t, check.Err(b.js.Publish(t.Context(), to, nil)))
+		}
+	}
+	stranded := func(want ...deadletter.SubjectCount) {
+		t.Helper()
+
+		got, err := b.store.Stranded(t.Context(), "JOBS")
+		if diff := cmp.Diff(want, got.Subjects); diff != "" || err != nil || !got.Complete {
+			t.Errorf("%v, complete %t (-want +got):\n%s", err, got.Complete, diff)
+		}
+	}
+
+	cfg := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "baker", FilterSubject: "jobs.a"}
+
+	consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", cfg)
+	check.OK(t, err)
+
+	publish("jobs.b.1", "jobs.b.2", "jobs.b.1", "jobs.a", "jobs.a", "jobs.a")
+
+	for i := range 2 {
+		msg, err := consumer.Next()
+		check.OK(t, err)
+
+		if i > 0 {
+			continue // it is worked
+		}
+
+		check.OK(t, msg.DoubleAck(t.Context()))
+	}
+
+	stranded(deadletter.SubjectCount{Messages: 2, Subject: "jobs.b.1"}, deadletter.SubjectCount{Messages: 1, Subject: "jobs.b.2"})
+
+	cfg.FilterSubject, cfg.FilterSubjects = "", []string{"jobs.a", "jobs.b.*"}
+
+	check.OK(t, check.Err(b.js.UpdateConsumer(t.Context(), "JOBS", cfg)))
+
+	publish("jobs.b.3")
+	stranded(
+		deadletter.SubjectCount{Messages: 2, PassedBy: "baker", Subject: "jobs.b.1"},
+		deadletter.SubjectCount{Messages: 1, PassedBy: "baker", Subject: "jobs.b.2"},
+	)
+}
+
+// TestJobThatIsDoneIsNoLetter has the server note that a message, which was acknowledged or deleted, went while a consumer's
+// leader still waited for it. Only where the stream may have dropped it unworked, that is an entry.
+func TestJobThatIsDoneIsNoLetter(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mutate func(*jetstream.StreamConfig)
+		want   int
+	}{
+		"a work queue":                  {func(*jetstream.StreamConfig) {}, 0},
+		"one that refuses":              {func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 10 }, 0},
+		"one that drops the old":        {func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }, 1},
+		"one that drops by age":         {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, 1},
+		"one that drops by subject":     {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, 1},
+		"one that keeps what was acked": {func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil, test.mutate)
+			arrived, err := b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{})
+			check.OK(t, err)
+			ack, err := b.js.Publish(t.Context(), "jobs.1", nil)
+			check.OK(t, err)
+			consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "cook"})
+			check.OK(t, err)
+			check.OK(t, check.Err(consumer.Next()))
+			jobs, err := b.js.Stream(t.Context(), "JOBS")
+			check.OK(t, err)
+			check.OK(t, jobs.DeleteMsg(t.Context(), ack.Sequence))
+			check.OK(t, check.Err(arrived.Next(jetstream.FetchMaxWait(time.Minute))))
+			entries := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
+			overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+			if err != nil || len(entries) != test.want || overview.Total != test.want {
+				t.Errorf("%d entries, %d in groups, %v; want %d", len(entries), overview.Total, err, test.want)
+			}
+			b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Skipped: test.want})
+		})
 	}
 }

@@ -1,15 +1,24 @@
 package enrich
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
 // TestSharedClaims: a request that wants a place which another one of this process claims just now waits for what that
@@ -59,5 +68,180 @@ func TestSharedClaims(t *testing.T) {
 			}
 			check.Same(t, "claims were taken", len(i.log.events("wolt_lock_acquired")), 0)
 		})
+	}
+}
+
+// TestTTL: how long a claim and each outcome are kept, to the second, by when the server lets them go.
+func TestTTL(t *testing.T) {
+	const week, day = 7 * 24 * time.Hour, 24 * time.Hour
+	for name, c := range map[string]struct {
+		far         *far
+		least, most time.Duration
+	}{
+		"FOUND":     {&far{}, week * 9 / 10, week * 11 / 10},
+		"NOT_FOUND": {&far{search: noVenue}, day * 9 / 10, day * 11 / 10},
+		"AMBIGUOUS": {&far{search: twoVenues}, time.Minute, time.Minute},
+		"ERROR":     {&far{search: failTimes(1000, errFar)}, time.Minute, time.Minute},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv, c.far, func(cfg *Config) {
+				if c.least > day { // a memory asks for changes every second
+					cfg.MemoryBytes = -1
+				}
+			})
+			stop := i.work(t)
+			somewhere := place("Pizza House")
+			somewhere.Address = ""
+			i.ask(t, "req-1", []contracts.Restaurant{somewhere})
+			i.told(t, "req-1")
+			stop()
+			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+			check.OK(t, err)
+			results, err := i.Results(t.Context(), "wolt", contracts.EnrichRequest{Results: []contracts.Restaurant{somewhere, place("unknown")}})
+			if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
+				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
+			}
+			if slot.TTL < c.least || slot.TTL > c.most {
+				t.Errorf("kept for %s, want %s to %s", slot.TTL, c.least, c.most)
+			}
+			elapse(slot.TTL - slot.Age() - time.Second)
+			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Done {
+				t.Errorf("a second before its time it is %v, %v", slot.State, err)
+			}
+			elapse(2 * time.Second)
+			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
+				t.Errorf("a second after its time it is %v, %v", slot.State, err)
+			}
+		})
+	}
+	natstest.RunBubble(t, "claim", func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+		if err != nil || slot.State != flight.Pending || slot.TTL != time.Minute {
+			t.Errorf("claim is %+v, %v, want one of 60 s", slot, err)
+		}
+		elapse(time.Minute + time.Second)
+		if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
+			t.Errorf("after 61 s it is %v, %v", slot.State, err)
+		}
+	})
+}
+
+// TestUnusableJobs go to the dead letters at once. Their places are left without an answer for a minute, so that they
+// are not queued again for ever, and nobody else is held up.
+func TestUnusableJobs(t *testing.T) {
+	good := contracts.EnrichJob{Provider: "wolt", PlaceID: "id-Pizza-House", RequestID: "r", Claim: "abc.1.1", Name: "Pizza House"}
+	alter := func(f func(*contracts.EnrichJob)) []byte {
+		job := good
+		f(&job)
+		data, err := json.Marshal(job)
+		check.OK(t, err)
+		return data
+	}
+	for name, c := range map[string]struct {
+		body   []byte
+		reason worker.Reason
+	}{
+		"not JSON":         {[]byte("?"), worker.ReasonUndecodable},
+		"empty":            {nil, worker.ReasonUndecodable},
+		"missing field":    {alter(func(j *contracts.EnrichJob) { j.Name = "" }), worker.ReasonUndecodable},
+		"wrong type":       {[]byte(`{"provider":7}`), worker.ReasonUndecodable},
+		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonCancelled},
+		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonCancelled},
+		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{}
+			i := newInstance(t, srv, p)
+			check.OK(t, check.Err(i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body)))
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
+			began := time.Now()
+			i.work(t)
+			states := i.told(t, "req-1")
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("told after %s, want at once", took)
+			}
+			if got := states["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
+				t.Errorf("told %+v of the place, want that there is no answer", got)
+			}
+			wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
+			if letter := deadLetter(t, i); letter.Reason != c.reason {
+				t.Errorf("dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
+			}
+			if ever, _ := i.jobs(t); ever != 2 {
+				t.Errorf("%d jobs were queued, want 2", ever)
+			}
+			elapse(61 * time.Second)
+			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
+		})
+	}
+}
+
+// TestAbandonLeavesOthersAlone: a job is dead-lettered while somebody works on its place for another job, or has answered.
+func TestAbandonLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
+	claim, err := i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{})
+	check.OK(t, err)
+	i.Settled(settled)
+	i.background.Wait()
+	check.Is(t, claim.Renew(t.Context(), time.Minute), nil)
+	check.OK(t, claim.HandOff(t.Context(), time.Minute))
+	settled.Outcome = worker.OutcomeRetried
+	i.Settled(settled)
+	i.background.Wait()
+	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Pending {
+		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
+	}
+	writes, err := i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey)
+	check.OK(t, err)
+	settled.Outcome = worker.OutcomeDead
+	i.Settled(settled)
+	i.background.Wait()
+	for range 2 { // the place is never free meanwhile: a process with a subscriber would queue its job again
+		if msg, err := writes.NextMsg(patience); err != nil || msg.Header.Get("KV-Operation") != "" {
+			t.Fatalf("%v: %v", msg, err)
+		}
+	}
+	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Done {
+		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
+	}
+	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {
+		i.Settled(worker.Settlement{Info: worker.Info{Subject: subject}, Outcome: worker.OutcomeDead})
+	}
+	i.background.Wait()
+}
+
+// TestInvalidVenue: what a provider says is checked before it is stored.
+func TestInvalidVenue(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+		return []provider.Venue{{Place: place, ID: "v", URL: "javascript:alert(1)"}}, nil
+	}})
+	i.work(t)
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError || got.URL != nil {
+		t.Errorf("told %+v, want no answer", got)
+	}
+}
+
+// TestStructuredJob: a job may come as a CloudEvent in structured mode, from any publisher.
+func TestStructuredJob(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+	check.OK(t, err)
+	var msg *jetstream.RawStreamMsg
+	if msg, err = stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{
+		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
+	} {
+		check.Same(t, fmt.Sprintf("header %s", field), msg.Header.Get(field), want)
 	}
 }

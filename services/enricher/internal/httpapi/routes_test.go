@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
+	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
 )
 
 // TestRoutesThatAreNot: what has no route is answered as other errors are, and says what would be allowed.
@@ -81,4 +84,16 @@ func TestAnswersEndALine(t *testing.T) {
 			t.Errorf("%s %s with %q is %d %q, want one line", c.method, c.path, c.body, status, text)
 		}
 	}
+}
+
+func TestEveryRouteKnowsItsCaller(t *testing.T) {
+	t.Parallel()
+	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, map[string]servicetest.Foreign{
+		"POST /v1/enrich": {Body: `{"requestId":"theirs:1","results":[]}`},
+	})
+}
+
+func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
+	t.Parallel()
+	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) })
 }
