@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -106,7 +107,8 @@ type BaseConfig struct {
 	// is the program's own. Defaults to false.
 	UpdateConsumers bool `env:"-"`
 
-	// Version is the semantic version that /version and `nats micro info` show. Defaults to "0.0.0-dev".
+	// Version is the semantic version that /version and `nats micro info` show. Defaults to the version of the main module, or
+	// "0.0.0-dev" where the go command has not stamped one into the program.
 	Version string `env:"-"`
 
 	started func() // is called when the service serves, nil for nothing
@@ -129,6 +131,9 @@ func (cfg BaseConfig) WithDefaults(listen string, concurrency int) BaseConfig {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.NATSURL = cmp.Or(cfg.NATSURL, nats.DefaultURL)
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
+	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
+		cfg.Version = cmp.Or(cfg.Version, info.Main.Version[1:])
+	}
 	cfg.Version = cmp.Or(cfg.Version, "0.0.0-dev")
 	return cfg
 }

@@ -105,12 +105,21 @@ type Service struct {
 // Main reads the configuration, and runs a service until the process is interrupted or terminated. The service stops and begins
 // again, in the same process, when a file changes that a variable with _FILE behind its name has named. Main logs the error of a
 // service that failed, and returns the exit code of the process.
+//
+// With the arguments "ready" and a URL it asks whether the service at the URL is ready instead: the health check of a container that
+// has no other program.
 func Main[C any](name string, fromEnvironment func() (C, error), run func(context.Context, C) error) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // begins here
-	err := reloading(ctx, fromEnvironment, run)
+	var err error
+	said := ": stopped"
+	if len(os.Args) == 3 && os.Args[1] == "ready" {
+		said, err = ": not ready", askReady(ctx, os.Args[2])
+	} else {
+		err = reloading(ctx, fromEnvironment, run)
+	}
 	stop()
 	if err != nil {
-		NewLogger(os.Stderr, 0).Error(name+": stopped", "error", err) //nolint:sloglint // begins with the service's name
+		NewLogger(os.Stderr, 0).Error(name+said, "error", err) //nolint:sloglint // begins with the service's name
 		return 1
 	}
 	return 0
