@@ -1,6 +1,7 @@
 package contracts
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -276,13 +277,9 @@ func objects(options AssetOptions) []jetstream.StreamConfig {
 
 // declare fills in the settings that all streams share.
 func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.StreamConfig {
-	if config.MaxMsgsPerSubject == 0 {
-		config.MaxMsgsPerSubject = -1
-	}
+	config.MaxMsgsPerSubject = cmp.Or(config.MaxMsgsPerSubject, -1)
 	config.AllowDirect = true
-	if config.Duplicates == 0 {
-		config.Duplicates = dedupWindow
-	}
+	config.Duplicates = cmp.Or(config.Duplicates, dedupWindow)
 	config.MaxConsumers = maxConsumers
 	config.MaxMsgs = -1
 	config.MaxMsgSize = MaxBody

@@ -1,6 +1,7 @@
 package contracts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -67,9 +68,7 @@ func (e *ValidationError) Error() string {
 			b.WriteByte(';')
 		}
 		path := field.Path
-		if path == "" {
-			path = "body"
-		}
+		path = cmp.Or(path, "body")
 		b.WriteByte(' ')
 		b.WriteString(path)
 		b.WriteByte(' ')

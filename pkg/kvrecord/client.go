@@ -1,6 +1,7 @@
 package kvrecord
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,12 +31,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Try == 0 {
-		c.Try = 2 * time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
+	c.Try = cmp.Or(c.Try, 2*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	return c
 }
 

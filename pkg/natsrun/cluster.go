@@ -1,6 +1,7 @@
 package natsrun
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -59,13 +60,9 @@ type ClusterConfig struct {
 }
 
 func (c ClusterConfig) withDefaults() ClusterConfig {
-	if c.Nodes == 0 {
-		c.Nodes = defaultNodes
-	}
+	c.Nodes = cmp.Or(c.Nodes, defaultNodes)
 
-	if c.ReadyTimeout == 0 {
-		c.ReadyTimeout = defaultClusterReady
-	}
+	c.ReadyTimeout = cmp.Or(c.ReadyTimeout, defaultClusterReady)
 	return c
 }
 

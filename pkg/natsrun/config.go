@@ -1,6 +1,7 @@
 package natsrun
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -75,13 +76,9 @@ func ChangeOptions(c *Config, change func(*server.Options)) {
 
 // withDefaults returns a copy in which every unset field has its default.
 func (c Config) withDefaults() Config {
-	if c.ReadyTimeout == 0 {
-		c.ReadyTimeout = defaultReadyTimeout
-	}
+	c.ReadyTimeout = cmp.Or(c.ReadyTimeout, defaultReadyTimeout)
 
-	if c.ServerName == "" {
-		c.ServerName = defaultServerName
-	}
+	c.ServerName = cmp.Or(c.ServerName, defaultServerName)
 
 	c.Listen = c.Listen || c.Port != 0
 	return c

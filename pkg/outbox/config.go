@@ -107,9 +107,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Stream = cmp.Or(cfg.Stream, contracts.StreamEvents)
 	cfg.SyncInterval = cmp.Or(cfg.SyncInterval, 2*time.Minute)
 	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.passed == nil {
 		cfg.passed = func(string) {}
 	}

@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -132,9 +133,7 @@ func (s *rulesStore) load() (*rules.Rules, *template.Set, error) {
 func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 	return func(eventType string, route rules.Route) string {
 		name := route.Template
-		if name == "" {
-			name = eventType
-		}
+		name = cmp.Or(name, eventType)
 		var need []string
 		for _, c := range cfg.textNames() {
 			if slices.Contains(slices.Concat(route.Channels, route.Fallback), c) {

@@ -3,6 +3,7 @@ package service_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -71,9 +72,7 @@ func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check.OK(t, err)
 	signer := a.key
-	if signer == nil {
-		signer = key
-	}
+	signer = cmp.Or(signer, key)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, signer)
 	check.OK(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)

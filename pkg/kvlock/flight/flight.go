@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,21 +101,11 @@ type Flight struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.ClaimTTL == 0 {
-		cfg.ClaimTTL = defaultClaimTTL
-	}
-	if cfg.CompressAbove == 0 {
-		cfg.CompressAbove = defaultCompressAbove
-	}
-	if cfg.MaxValue == 0 {
-		cfg.MaxValue = defaultMaxValue
-	}
-	if cfg.ProbeInterval == 0 {
-		cfg.ProbeInterval = alive.Every
-	}
-	if cfg.ResultTTL == 0 {
-		cfg.ResultTTL = defaultResultTTL
-	}
+	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, defaultClaimTTL)
+	cfg.CompressAbove = cmp.Or(cfg.CompressAbove, defaultCompressAbove)
+	cfg.MaxValue = cmp.Or(cfg.MaxValue, defaultMaxValue)
+	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, alive.Every)
+	cfg.ResultTTL = cmp.Or(cfg.ResultTTL, defaultResultTTL)
 	return cfg
 }
 

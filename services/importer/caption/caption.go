@@ -1,6 +1,7 @@
 package caption
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -190,21 +191,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Format == "" {
-		o.Format = FormatAuto
-	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
-	if o.MaxCueBytes == 0 {
-		o.MaxCueBytes = DefaultMaxCueBytes
-	}
-	if o.MaxCues == 0 {
-		o.MaxCues = DefaultMaxCues
-	}
-	if o.MaxTextBytes == 0 {
-		o.MaxTextBytes = DefaultMaxTextBytes
-	}
+	o.Format = cmp.Or(o.Format, FormatAuto)
+	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
+	o.MaxCueBytes = cmp.Or(o.MaxCueBytes, DefaultMaxCueBytes)
+	o.MaxCues = cmp.Or(o.MaxCues, DefaultMaxCues)
+	o.MaxTextBytes = cmp.Or(o.MaxTextBytes, DefaultMaxTextBytes)
 	return o
 }
 

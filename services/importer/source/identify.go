@@ -123,9 +123,7 @@ func canonical(address string) (*url.URL, error) {
 		return refuse(err, "its host is not valid")
 	}
 	u.Fragment, u.RawFragment = "", ""
-	if u.Path == "" {
-		u.Path = "/"
-	}
+	u.Path = cmp.Or(u.Path, "/")
 	u.RawQuery, u.ForceQuery = withoutTracking(u.RawQuery), false
 	if len(u.String()) > maxURL {
 		return refuse(nil, "it is longer than 2048 bytes")

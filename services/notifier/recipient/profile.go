@@ -1,6 +1,7 @@
 package recipient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,9 +75,7 @@ type warner struct {
 }
 
 func newWarner(logger *slog.Logger) *warner {
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger = cmp.Or(logger, slog.Default())
 	return &warner{logger: logger, some: rate.Sometimes{Interval: warnEvery}}
 }
 

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -91,9 +92,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 		return
 	}
 	name := route.Digest.Template
-	if name == "" {
-		name = route.Category + DigestSuffix
-	}
+	name = cmp.Or(name, route.Category+DigestSuffix)
 	if p.digests == nil {
 		p.digests = map[string]string{}
 	}

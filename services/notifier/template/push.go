@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,9 +114,7 @@ func (r *pushReader) object(field string) (any, error) {
 			return nil, fmt.Errorf("%q is there twice", name)
 		}
 		in := field
-		if in == "" {
-			in = name
-		}
+		in = cmp.Or(in, name)
 		if all[name], err = r.value(in); err != nil {
 			return nil, err
 		}

@@ -129,9 +129,7 @@ func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 // names the template and the line.
 func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 	name := m.Template
-	if name == "" {
-		name = m.EventType
-	}
+	name = cmp.Or(name, m.EventType)
 	all := (*s.byName.Load())[name]
 	if all == nil {
 		all = fallback(m)

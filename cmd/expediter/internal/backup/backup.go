@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +37,7 @@ type Config struct {
 }
 
 func (c Config) validate() (Config, error) {
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	if c.reached == nil {
 		c.reached = func(string) {}
 	}

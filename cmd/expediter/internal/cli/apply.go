@@ -73,29 +73,19 @@ It needs an administrator's permissions. The services do not need them: they onl
 }
 
 func (f *applyFlags) check() error {
-	var errs []error
-	errs = append(errs, checkReplicas(f.assets.Replicas))
-	if f.assets.MaxBytes < 0 {
-		errs = append(errs, fmt.Errorf("--max-bytes %d: use a positive number", f.assets.MaxBytes))
-	}
-	if f.assets.AckWait < 0 {
-		errs = append(errs, fmt.Errorf("--ack-wait %s: use a positive duration", f.assets.AckWait))
-	}
+	errs := []error{checkReplicas(f.assets.Replicas)}
+	errs = append(errs, refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes))
+	errs = append(errs, refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait))
 	errs = append(errs, checkServices(f.assets.Services))
 	for _, c := range f.assets.Channels {
-		if !channelName.MatchString(c) {
-			errs = append(errs, fmt.Errorf("--channels %s: use A-Z, a-z, 0-9, _ and -", c))
-		}
+		errs = append(errs, refuse(!channelName.MatchString(c), "--channels %s: use A-Z, a-z, 0-9, _ and -", c))
 	}
 	return usage(errs...)
 }
 
 // checkServices returns a UsageError for names that are not those of services.
 func checkServices(services []string) error {
-	var errs []error
-	if len(services) == 0 {
-		errs = append(errs, fmt.Errorf("--services is empty: use some of %s", strings.Join(contracts.Services(), ", ")))
-	}
+	errs := []error{refuse(len(services) == 0, "--services is empty: use some of %s", strings.Join(contracts.Services(), ", "))}
 	for _, s := range services {
 		if !slices.Contains(contracts.Services(), s) {
 			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))

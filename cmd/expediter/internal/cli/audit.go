@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,8 +105,6 @@ func (f *natsFlags) user(ctx context.Context, js jetstream.JetStream) (string, e
 	if err := json.Unmarshal(msg.Data, &answer); err != nil {
 		return "", fmt.Errorf("the name of the user: %w", err)
 	}
-	if answer.Data.User == "" {
-		answer.Data.User = audit.ActorAnyone
-	}
+	answer.Data.User = cmp.Or(answer.Data.User, audit.ActorAnyone)
 	return answer.Data.Account + "/" + answer.Data.User, nil
 }

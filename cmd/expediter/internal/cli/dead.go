@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -114,18 +113,11 @@ func (f *filterFlags) filter(now time.Time, sequences []uint64) (deadletter.Filt
 			continue
 		}
 		at, err := parseTime(now, bound.value)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", bound.flag, err))
-		}
+		errs = append(errs, refuse(err != nil, "--%s: %w", bound.flag, err))
 		*bound.at = at
 	}
-	if err := filter.Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if len(errs) > 0 {
-		return filter, &UsageError{Err: errors.Join(errs...)}
-	}
-	return filter, nil
+	errs = append(errs, filter.Validate())
+	return filter, usage(errs...)
 }
 
 // empty reports whether the flags select everything.

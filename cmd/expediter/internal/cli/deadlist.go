@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,9 +228,7 @@ func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string
 			Subjects: g.Subjects, Signature: g.Signature, Example: g.Example,
 		}
 		reason := row.Reason
-		if reason == "" {
-			reason = row.Kind
-		}
+		reason = cmp.Or(reason, row.Kind)
 		err := out.Write(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), reason, g.Stream, g.Subjects,
 			strconv.FormatUint(g.Example, 10), g.Signature)
 		if err != nil {

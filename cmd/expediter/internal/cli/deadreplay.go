@@ -54,18 +54,10 @@ func (c *changeFlags) check(args []string) error {
 	case len(args) == 0 && !c.all && c.empty():
 		errs = append(errs, errors.New("say which letters: their numbers, flags that select them, or --all"))
 	}
-	if c.yes && c.dryRun {
-		errs = append(errs, errors.New("--yes and --dry-run exclude each other"))
-	}
-	if c.payload != "" && len(args) != 1 {
-		errs = append(errs, errors.New("--payload is for one letter that is named by its number"))
-	}
-	if c.rate < 0 && c.rate != -1 {
-		errs = append(errs, fmt.Errorf("--rate %v: want a positive number, or -1 for no limit", c.rate))
-	}
-	if c.limit < 0 {
-		errs = append(errs, fmt.Errorf("--limit %d: want 0 or more", c.limit))
-	}
+	errs = append(errs, refuse(c.yes && c.dryRun, "--yes and --dry-run exclude each other"))
+	errs = append(errs, refuse(c.payload != "" && len(args) != 1, "--payload is for one letter that is named by its number"))
+	errs = append(errs, refuse(c.rate < 0 && c.rate != -1, "--rate %v: want a positive number, or -1 for no limit", c.rate))
+	errs = append(errs, refuse(c.limit < 0, "--limit %d: want 0 or more", c.limit))
 	return usage(errs...)
 }
 

@@ -227,10 +227,7 @@ func counted(n int, thing string) string {
 
 // refused is the error for events that were left out, or that another stands for.
 func (e *emission) refused() error {
-	var errs []error
-	if e.partial && e.bad > 0 {
-		errs = append(errs, fmt.Errorf("%w: %d of %d, and left out", errBadEvents, e.bad, e.bad+e.all()+e.failed))
-	}
+	errs := []error{refuse(e.partial && e.bad > 0, "%w: %d of %d, and left out", errBadEvents, e.bad, e.bad+e.all()+e.failed)}
 	if n := e.counts[notify.Mismatch]; n > 0 {
 		errs = append(errs, fmt.Errorf("%s %w", counted(n, "event"), errMismatch))
 	}

@@ -99,9 +99,7 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 // check returns every mistake that can be seen before anything is opened.
 func (f *emitFlags) check(paths []string) error {
 	errs := []error{oneOf("--via", f.via, viaStream, viaNotifier)}
-	if f.limit <= 0 {
-		errs = append(errs, fmt.Errorf("--timeout %s: want more than 0", f.limit))
-	}
+	errs = append(errs, refuse(f.limit <= 0, "--timeout %s: want more than 0", f.limit))
 	if err := (contracts.CloudEvent{ID: "1", Source: f.source, Type: contracts.CloudEventDomain}).Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--source %q: want a URI reference such as /reservations", f.source))
 	}

@@ -110,12 +110,8 @@ func (f enrichFlags) check(paths []string) error {
 			stdin++
 		}
 	}
-	if stdin > 1 {
-		errs = append(errs, errors.New(`"-" is given more than once: the standard input can be read only once`))
-	}
-	if err := f.run(nil).Validate(); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))
+	errs = append(errs, f.run(nil).Validate())
 	return usage(errs...)
 }
 

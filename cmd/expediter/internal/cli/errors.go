@@ -61,6 +61,14 @@ func usage(mistakes ...error) error {
 	return nil
 }
 
+// refuse returns the mistake that the format says, if it was made.
+func refuse(made bool, format string, args ...any) error {
+	if made {
+		return fmt.Errorf(format, args...)
+	}
+	return nil
+}
+
 // codeError ends a command with an exit code of its own.
 type codeError struct {
 	code int

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,7 @@ func (f *natsFlags) export(ctx context.Context, user, kind string) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	if kind == "" {
-		kind = "*"
-	}
+	kind = cmp.Or(kind, "*")
 	who := kind + "." + id
 	js, stop, err := f.connect(ctx, "expediter export")
 	if err != nil {

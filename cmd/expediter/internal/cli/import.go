@@ -133,9 +133,7 @@ import goes on without the command.`,
 // check returns every mistake in the flags and in the source that can be seen before anything is opened.
 func (f *importFlags) check(source string) error {
 	errs := []error{f.followFlags.check()}
-	if err := oneOf("--priority", f.priority, priorities...); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, oneOf("--priority", f.priority, priorities...))
 	if f.kind != "" {
 		errs = append(errs, oneOf("--type", f.kind, sourceKinds...))
 	}
@@ -145,12 +143,8 @@ func (f *importFlags) check(source string) error {
 	if _, err := charset.Canonical(f.encoding); err != nil {
 		errs = append(errs, fmt.Errorf("--encoding: %w", err))
 	}
-	if f.owner == "" {
-		errs = append(errs, errors.New("--owner is empty: want the id of a person"))
-	}
-	if f.name != "" && isAddress(source) {
-		errs = append(errs, errors.New("--name is for files"))
-	}
+	errs = append(errs, refuse(f.owner == "", "--owner is empty: want the id of a person"))
+	errs = append(errs, refuse(f.name != "" && isAddress(source), "--name is for files"))
 	if scheme, _, ok := strings.Cut(source, "://"); ok && !isAddress(source) {
 		hint := "want http or https"
 		if scheme == "file" {

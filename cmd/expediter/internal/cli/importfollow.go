@@ -55,13 +55,8 @@ func recipeFormatFlag(cmd *cobra.Command, format *string) {
 }
 
 func (f *followFlags) check() error {
-	var errs []error
-	if f.timeout <= 0 {
-		errs = append(errs, fmt.Errorf("--timeout %s: want more than 0", f.timeout))
-	}
-	if f.json && f.format != recipeFormats[0] {
-		errs = append(errs, errors.New("--json and --format exclude each other"))
-	}
+	errs := []error{refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout)}
+	errs = append(errs, refuse(f.json && f.format != recipeFormats[0], "--json and --format exclude each other"))
 	return errors.Join(append(errs, checkRecipeFormat(f.format), f.importerFlags.check())...)
 }
 

@@ -79,14 +79,9 @@ Write "--" before a user id that is also a command of inbox: expediter inbox -- 
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *inboxFlags) check(userID string) error {
-	var errs []error
-	if f.limit < 1 || f.limit > maxItems {
-		errs = append(errs, fmt.Errorf("--limit %d: want 1 to %d", f.limit, maxItems))
-	}
+	errs := []error{refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems)}
 	for _, state := range f.states {
-		if err := oneOf("--state", state, inboxStates...); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, oneOf("--state", state, inboxStates...))
 	}
 	errs = append(errs, checkKind(f.kind), checkID("user", userID))
 	return usage(errs...)

@@ -189,9 +189,7 @@ func (f *jobsListFlags) check() error {
 	if len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)) {
 		errs = append(errs, errors.New("--state dead goes alone: dead letters are in a stream of their own"))
 	}
-	if f.limit < 1 {
-		errs = append(errs, fmt.Errorf("--limit %d: want 1 or more", f.limit))
-	}
+	errs = append(errs, refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit))
 	return usage(errs...)
 }
 

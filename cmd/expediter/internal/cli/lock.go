@@ -152,19 +152,10 @@ func checkLockArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (f *lockFlags) check() error {
-	var errs []error
-	if f.conflict < 0 || f.conflict > 255 {
-		errs = append(errs, fmt.Errorf("--conflict-exit-code %d: want 0 to 255", f.conflict))
-	}
-	if f.grace < 0 {
-		errs = append(errs, fmt.Errorf("--grace %s: want 0 or more", f.grace))
-	}
-	if f.ttl < time.Second || f.ttl%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("--ttl %s: want whole seconds", f.ttl))
-	}
-	if f.wait < 0 {
-		errs = append(errs, fmt.Errorf("--wait %s: want 0 or more", f.wait))
-	}
+	errs := []error{refuse(f.conflict < 0 || f.conflict > 255, "--conflict-exit-code %d: want 0 to 255", f.conflict)}
+	errs = append(errs, refuse(f.grace < 0, "--grace %s: want 0 or more", f.grace))
+	errs = append(errs, refuse(f.ttl < time.Second || f.ttl%time.Second != 0, "--ttl %s: want whole seconds", f.ttl))
+	errs = append(errs, refuse(f.wait < 0, "--wait %s: want 0 or more", f.wait))
 	return usage(errs...)
 }
 

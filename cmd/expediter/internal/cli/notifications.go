@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,12 +98,8 @@ func (f *notificationsFlags) check() error {
 	if f.state != "" {
 		errs = append(errs, oneOf("--state", f.state, rowStates...))
 	}
-	if f.limit < 0 {
-		errs = append(errs, fmt.Errorf("--limit %d: want 0 or more", f.limit))
-	}
-	if f.attempts && f.json {
-		errs = append(errs, errors.New("--attempts and --json exclude each other: the JSON has them"))
-	}
+	errs = append(errs, refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit))
+	errs = append(errs, refuse(f.attempts && f.json, "--attempts and --json exclude each other: the JSON has them"))
 	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}} {
 		if id[1] != "" {
 			errs = append(errs, checkID(id[0], id[1]))
@@ -267,9 +264,7 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			errs := []error{checkID("event", args[0]), checkKind(kind)}
-			if (kind == "") != (user == "") {
-				errs = append(errs, errors.New("--type and --user go together"))
-			}
+			errs = append(errs, refuse((kind == "") != (user == ""), "--type and --user go together"))
 			if err := usage(errs...); err != nil {
 				return err
 			}
@@ -335,9 +330,7 @@ receiving side recognises a message that it has already. Without --yes it only c
 }
 
 func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
-	if f.state == "" {
-		f.state = "failed"
-	}
+	f.state = cmp.Or(f.state, "failed")
 	if err := usage(oneOf("--state", f.state, "failed", "bounced"), f.check()); err != nil {
 		return err
 	}

@@ -75,9 +75,7 @@ func (f *recipesFlags) register(cmd *cobra.Command) {
 
 func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
 	errs := []error{f.check(), checkFormat(f.format, listFormats...)}
-	if f.limit < 1 || f.limit > kvstore.MaxList {
-		errs = append(errs, fmt.Errorf("--limit %d: want 1 to %d", f.limit, kvstore.MaxList))
-	}
+	errs = append(errs, refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList))
 	if err := usage(errs...); err != nil {
 		return err
 	}

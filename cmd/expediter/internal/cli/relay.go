@@ -130,13 +130,8 @@ func (f *relayFlags) tellBacklog(ctx context.Context, pool *pgxpool.Pool) error 
 }
 
 func (f *relayFlags) check() error {
-	var errs []error
-	if f.concurrency < 1 || f.concurrency > 64 {
-		errs = append(errs, fmt.Errorf("--concurrency %d: want 1 to 64", f.concurrency))
-	}
-	if f.keep < 0 {
-		errs = append(errs, fmt.Errorf("--keep %s: want 0 or more", f.keep))
-	}
+	errs := []error{refuse(f.concurrency < 1 || f.concurrency > 64, "--concurrency %d: want 1 to 64", f.concurrency)}
+	errs = append(errs, refuse(f.keep < 0, "--keep %s: want 0 or more", f.keep))
 	if f.database = cmp.Or(f.database, f.config.Getenv("DATABASE_URL")); f.database == "" {
 		errs = append(errs, errors.New("--database is missing, and there is no DATABASE_URL"))
 	}

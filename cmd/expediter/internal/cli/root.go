@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,9 +155,7 @@ func version() string {
 		return "(unknown)"
 	}
 	text := info.Main.Version
-	if text == "" {
-		text = "(devel)"
-	}
+	text = cmp.Or(text, "(devel)")
 	settings := make(map[string]string)
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value

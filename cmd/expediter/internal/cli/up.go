@@ -86,10 +86,7 @@ const maxPort = 1<<16 - 1
 
 // check returns every mistake in the flags that can be seen before anything is started.
 func (f upFlags) check() error {
-	var errs []error
-	if f.cluster != 1 && (f.cluster < 3 || f.cluster > 9) {
-		errs = append(errs, fmt.Errorf("--cluster %d: want 1, or 3 to 9", f.cluster))
-	}
+	errs := []error{refuse(f.cluster != 1 && (f.cluster < 3 || f.cluster > 9), "--cluster %d: want 1, or 3 to 9", f.cluster)}
 	taken := map[int]string{}
 	for _, port := range f.ports() {
 		switch before := taken[port.number]; {

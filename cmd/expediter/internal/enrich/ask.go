@@ -1,6 +1,7 @@
 package enrich
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,7 @@ func round(ctx context.Context, e Enricher, places []input.Place, open []int, ro
 	if err != nil {
 		return open, fmt.Errorf("enrich: places from %s on: %w", places[open[0]].Position, err)
 	}
-	if answer.Provider == "" {
-		answer.Provider = contracts.ProviderWolt
-	}
+	answer.Provider = cmp.Or(answer.Provider, contracts.ProviderWolt)
 	results := answer.Response.Results
 	if len(results) != len(open) {
 		return open, fmt.Errorf("%w: asked about %d places from %s on, got %d", ErrMismatch, len(open), places[open[0]].Position, len(results))

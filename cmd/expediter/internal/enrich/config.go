@@ -1,6 +1,7 @@
 package enrich
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,18 +36,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.BatchSize == 0 {
-		c.BatchSize = 20
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = 4
-	}
+	c.BatchSize = cmp.Or(c.BatchSize, 20)
+	c.Concurrency = cmp.Or(c.Concurrency, 4)
 	if c.Progress == nil {
 		c.Progress = nobody{}
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 2 * time.Minute
-	}
+	c.Timeout = cmp.Or(c.Timeout, 2*time.Minute)
 	return c
 }
 

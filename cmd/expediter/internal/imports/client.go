@@ -2,6 +2,7 @@ package imports
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -193,9 +194,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}
 	client := c.HTTP
-	if client == nil {
-		client = defaultClient
-	}
+	client = cmp.Or(client, defaultClient)
 	return client.Do(req) //nolint:wrapcheck // the callers say what it means
 }
 

@@ -6,6 +6,7 @@
 package input
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,18 +161,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Format == "" {
-		c.Format = FormatAuto
-	}
-	if c.MaxIDs == 0 {
-		c.MaxIDs = 1_000_000
-	}
-	if c.MaxProblems == 0 {
-		c.MaxProblems = 100
-	}
-	if c.MaxRecordBytes == 0 {
-		c.MaxRecordBytes = contracts.MaxBody / 4
-	}
+	c.Format = cmp.Or(c.Format, FormatAuto)
+	c.MaxIDs = cmp.Or(c.MaxIDs, 1_000_000)
+	c.MaxProblems = cmp.Or(c.MaxProblems, 100)
+	c.MaxRecordBytes = cmp.Or(c.MaxRecordBytes, contracts.MaxBody/4)
 	if c.Stdin == nil {
 		c.Stdin = os.Stdin
 	}

@@ -2,6 +2,7 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ func (rec record) place() (Place, *RowError) {
 		name:     check.text(fieldName, true, false),
 		phone:    check.text(fieldPhone, false, true),
 	}
-	if values.city == "" {
-		values.city = rec.city
-	}
+	values.city = cmp.Or(values.city, rec.city)
 	place := Place{Offset: rec.end, Position: rec.position}
 	if len(check.problems) == 0 {
 		place.Body = rec.body(known, values)

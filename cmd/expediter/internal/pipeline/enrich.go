@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -65,9 +66,7 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 		post.Header.Set("Authorization", "Bearer "+r.Key)
 	}
 	client := r.Client
-	if client == nil {
-		client = defaultClient
-	}
+	client = cmp.Or(client, defaultClient)
 	answer, err := client.Do(post)
 	if err != nil {
 		return enrich.Answer{}, r.silent(ctx, err)

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,9 +114,7 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 	if len(cfg.Enrichers) == 0 {
 		cfg.Enrichers = []string{"-"}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	p := &Pipeline{logger: cfg.Logger}
 	if err := p.start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, p.Stop())

@@ -4,6 +4,7 @@ package table
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -129,9 +130,7 @@ func (w *Writer) line(cells []string, colored bool) error {
 		if w.widths[i] < 0 {
 			continue
 		}
-		if cell == "" {
-			cell = blank
-		}
+		cell = cmp.Or(cell, blank)
 		text.WriteString(padding.String()) // so that no line ends with spaces
 		padding.Reset()
 		padding.WriteString(strings.Repeat(" ", max(w.widths[i]-uniseg.StringWidth(cell), 0)) + gap)

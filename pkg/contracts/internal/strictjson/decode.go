@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -219,9 +220,7 @@ func fieldsOf(t reflect.Type) []field {
 		if !f.IsExported() || name == "-" {
 			continue
 		}
-		if name == "" {
-			name = f.Name
-		}
+		name = cmp.Or(name, f.Name)
 		entry := field{name: name, index: i}
 		for option := range strings.SplitSeq(f.Tag.Get("wire"), ",") {
 			if limit, ok := strings.CutPrefix(option, "max="); ok {

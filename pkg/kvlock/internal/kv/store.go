@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,12 +87,8 @@ func (cfg Config) WithDefaults() Config {
 		}
 		cfg.Instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), nuid.Next()[16:])
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	if cfg.OpTimeout == 0 {
-		cfg.OpTimeout = defaultOpTimeout
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.OpTimeout = cmp.Or(cfg.OpTimeout, defaultOpTimeout)
 	return cfg
 }
 

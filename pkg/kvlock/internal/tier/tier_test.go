@@ -1,6 +1,7 @@
 package tier_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -13,12 +14,8 @@ import (
 )
 
 func open(cfg tier.Config) *tier.Tier[uint64] {
-	if cfg.MaxAge == 0 {
-		cfg.MaxAge = time.Hour
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 1 << 20
-	}
+	cfg.MaxAge = cmp.Or(cfg.MaxAge, time.Hour)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 1<<20)
 	t := tier.New[uint64](cfg)
 	t.Reset(0)
 	t.Extend(time.Now().Add(1000 * time.Hour))

@@ -2,6 +2,7 @@ package wolt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,9 +118,7 @@ func (c *Client) statusError(resp *http.Response) *provider.Error {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests:
 		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
-		if failure.RetryAfter == 0 {
-			failure.RetryAfter = rateLimitPause
-		}
+		failure.RetryAfter = cmp.Or(failure.RetryAfter, rateLimitPause)
 	case http.StatusServiceUnavailable:
 		failure.RetryAfter = retryafter.Parse(resp.Header, time.Second, maxRetryAfter)
 	}

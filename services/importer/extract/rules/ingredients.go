@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -208,9 +209,7 @@ func (g *gatherer) merge(m mention) {
 		if len(m.stems) > len(f.stems) && len(m.stems) <= 4 {
 			f.ingredient.Item, f.stems = m.ingredient.Item, m.stems
 		}
-		if f.ingredient.Note == "" {
-			f.ingredient.Note = m.ingredient.Note
-		}
+		f.ingredient.Note = cmp.Or(f.ingredient.Note, m.ingredient.Note)
 		if !f.amount && m.amount {
 			item := f.ingredient.Item
 			f.amount, f.ingredient = true, m.ingredient

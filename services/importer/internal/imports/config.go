@@ -113,9 +113,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Inject == nil {
 		cfg.Inject = func(context.Context, nats.Header) {}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Meter == nil {
 		cfg.Meter = noop.Meter{}
 	}

@@ -246,9 +246,7 @@ type Submission struct {
 
 // Validate checks all fields. The job id may be missing.
 func (sub Submission) Validate() error {
-	if sub.JobID == "" {
-		sub.JobID = "none"
-	}
+	sub.JobID = cmp.Or(sub.JobID, "none")
 	return sub.ImportJob.Validate()
 }
 

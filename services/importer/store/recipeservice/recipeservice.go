@@ -2,6 +2,7 @@ package recipeservice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -124,9 +125,7 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 		return "", err
 	}
 	id := answer.RecipeID
-	if id == "" {
-		id = answer.ID
-	}
+	id = cmp.Or(id, answer.ID)
 	if id == "" || len(id) > contracts.MaxID {
 		return "", &store.Error{Op: op, Err: errors.New("the answer has no recipe_id")}
 	}

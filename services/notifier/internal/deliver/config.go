@@ -116,9 +116,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Cancelled == nil {
 		cfg.Cancelled = nothing{}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
 	}

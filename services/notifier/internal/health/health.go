@@ -99,9 +99,7 @@ type Store struct {
 func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, error) {
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
 	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	s := &Store{cfg: cfg, records: records.Bucket(contracts.BucketDeliveries), known: map[string]Endpoint{}}
 	if err := s.read(ctx); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package unsubscribe
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -77,9 +78,7 @@ func (l *Links) Of(name string) func(m channel.Message) string {
 			return ""
 		}
 		s := Subject{Kind: m.RecipientType, UserID: m.UserID, Category: m.Category, Channel: name}
-		if s.Category == "" {
-			s.Category = contracts.Anything
-		}
+		s.Category = cmp.Or(s.Category, contracts.Anything)
 		return l.base + l.Token(s)
 	}
 }

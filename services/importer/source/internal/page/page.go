@@ -85,9 +85,7 @@ func (p *Page) meta(attrs attributes) {
 	case "description":
 		p.Description = content
 	case "og:description":
-		if p.Description == "" {
-			p.Description = content
-		}
+		p.Description = cmp.Or(p.Description, content)
 	case "og:title":
 		p.Title = content
 	case "author":
