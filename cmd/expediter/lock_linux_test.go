@@ -112,9 +112,7 @@ func (l *locking) exits(code int, stderr string) {
 	if got := exitCode(l.t, l.cmd.Wait()); got != code {
 		l.t.Errorf("%v exits with %d, want %d:\n%s", l.cmd.Args[1:], got, code, l.stderr.String())
 	}
-	if !strings.Contains(l.stderr.String(), stderr) {
-		l.t.Errorf("the standard error is %q, want %q in it", l.stderr.String(), stderr)
-	}
+	check.Says(l.t, l.stderr.String(), stderr)
 }
 
 // alive reports whether a process runs.

@@ -125,17 +125,13 @@ func TestUpSaysWhatToTry(t *testing.T) {
 		t.Errorf("the first answer is %+v", first)
 	}
 	events := shell(t, lines[1])
-	if !strings.Contains(events, `"status":"FOUND","url":"`+venue+`"`) || !strings.Contains(events, "event: complete") {
-		t.Errorf("the events are:\n%s", events)
-	}
+	check.Says(t, events, `"status":"FOUND","url":"`+venue+`"`, "event: complete")
 	third := decode(t, shell(t, lines[2]))
 	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
 	if diff := cmp.Diff(want, third.Results[0].Providers); diff != "" || third.Pending != 0 {
 		t.Errorf("%d pending, %s", third.Pending, diff)
 	}
-	if recipe := shell(t, lines[3]); !strings.Contains(recipe, "1 tablespoon  butter") || !strings.Contains(recipe, "3. Pour in the eggs") {
-		t.Errorf("the recipe is:\n%s", recipe)
-	}
+	check.Says(t, shell(t, lines[3]), "1 tablespoon  butter", "3. Pour in the eggs")
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 }
@@ -284,9 +280,7 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	check.OK(t, os.WriteFile(filepath.Join(dir, "yt-dlp"), []byte("#!/bin/sh\nexit 3\n"), 0o700))
 	t.Setenv("PATH", dir)
 	r := up(t)
-	if !strings.Contains(r.Output(), "a yt-dlp that works, so no videos of YouTube") {
-		t.Errorf("it says:\n%s", r.Output())
-	}
+	check.Says(t, r.Output(), "a yt-dlp that works, so no videos of YouTube")
 	r.Interrupt()
 	t.Setenv("IMPORTER_YOUTUBE", "true")
 	var stderr bytes.Buffer

@@ -23,9 +23,7 @@ func TestUpTellsPeople(t *testing.T) {
 	}
 	rows := shell(t, "expediter notifications --server "+server+" --event evt-001")
 	for _, want := range []string{"RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla"} {
-		if !strings.Contains(rows, want) {
-			t.Errorf("no %q in:\n%s", want, rows)
-		}
+		check.Says(t, rows, want)
 	}
 	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
 		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")
@@ -33,9 +31,7 @@ func TestUpTellsPeople(t *testing.T) {
 			t.Errorf("%s is not told: %s", name, out)
 		}
 	}
-	if out := shell(t, "curl -s "+url+"/readyz"); !strings.Contains(out, "ok") {
-		t.Errorf("the notifier is not ready: %s", out)
-	}
+	check.Says(t, shell(t, "curl -s "+url+"/readyz"), "ok")
 	shell(t, strings.Replace(inbox, "expediter inbox", "expediter inbox archive --all", 1))
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")

@@ -81,9 +81,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			larger := dead.CachedInfo().Config
 			larger.MaxBytes = 32 << 30
 
-			if _, err := js.UpdateStream(t.Context(), larger); err == nil {
-				t.Errorf("%s has room for a stream of %d bytes", account, larger.MaxBytes)
-			}
+			check.Fails(t, check.Err(js.UpdateStream(t.Context(), larger)), "%s has room for a stream of %d bytes", account, larger.MaxBytes)
 		}
 
 		// A node that answers monitoring sends the answer to the others like any message. In the account of the servers
@@ -97,9 +95,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 
 		settle(t, c)
 
-		if _, err := accountOf(t, nc, "NOTIFIER").Stream(t.Context(), "EVENTS"); err != nil {
-			t.Errorf("after an answer to an order: %v", err)
-		}
+		check.Is(t, check.Err(accountOf(t, nc, "NOTIFIER").Stream(t.Context(), "EVENTS")), nil)
 	})
 }
 
@@ -191,9 +187,7 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 		check.Contains(t, err, "this account may not read")
 	}
 
-	if err := v.try(t, lines, published); err == nil {
-		t.Error("the source reads events")
-	}
+	check.Fails(t, v.try(t, lines, published), "the source reads events")
 }
 
 // deployed is where the files are that a server is deployed with.

@@ -325,9 +325,7 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 	}
 
 	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t)}
-	if err := v.try(t, lines, (*site).fill); err != nil {
-		t.Fatalf("with all lines: %v", err)
-	}
+	check.OK(t, v.try(t, lines, (*site).fill))
 
 	for _, i := range all {
 		if v.try(t, slices.Concat(lines[:i], lines[i+1:])) == nil {

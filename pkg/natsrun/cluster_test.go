@@ -76,9 +76,7 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 
 	put(t, kv, "k", "after")
 
-	if err := c.WaitReady(t.Context()); err != nil {
-		t.Fatalf("two of three: %v", err)
-	}
+	check.OK(t, c.WaitReady(t.Context()))
 
 	if got := leader(t, c); got == killed {
 		t.Errorf("leader after its death: still %s", got.Name)
@@ -103,9 +101,7 @@ func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 		check.OK(t, n.Kill())
 	}
 
-	if _, err := c.StreamLeader(soon(t), "KV_b"); !errors.Is(err, natsrun.ErrNoLeader) {
-		t.Errorf("leader while all are dead: got %v, want ErrNoLeader", err)
-	}
+	check.Is(t, check.Err(c.StreamLeader(soon(t), "KV_b")), natsrun.ErrNoLeader)
 
 	for _, n := range c.Nodes {
 		check.OK(t, n.Start(t.Context()))
@@ -187,18 +183,12 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 		t.Error("the node went down by a Kill that it refused")
 	}
 
-	if _, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Dir: dir}); !errors.Is(err, natsrun.ErrDirInUse) {
-		t.Errorf("directory of another cluster: got %v, want ErrDirInUse", err)
-	}
+	check.Is(t, check.Err(natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Dir: dir})), natsrun.ErrDirInUse)
 
 	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Nodes: 10, ReadyTimeout: -1})
-	if err == nil || !strings.Contains(err.Error(), "Nodes 10") || !strings.Contains(err.Error(), "ReadyTimeout") {
-		t.Errorf("bad configuration: got %v, want both mistakes named", err)
-	}
+	check.Contains(t, err, "Nodes 10", "ReadyTimeout")
 
-	if _, err := c.StreamLeader(soon(t), "NONE"); !errors.Is(err, natsrun.ErrNoLeader) {
-		t.Errorf("leader of no stream: got %v, want ErrNoLeader", err)
-	}
+	check.Is(t, check.Err(c.StreamLeader(soon(t), "NONE")), natsrun.ErrNoLeader)
 
 	c.Stop()
 	c.Stop()

@@ -225,17 +225,13 @@ func TestPortsAreGivenBack(t *testing.T) {
 	check.OK(t, err)
 
 	guard := b.guard.Addr().String()
-	if _, err := listen(guard); err == nil {
-		t.Errorf("%s can be had while its block is reserved", guard)
-	}
+	check.Fails(t, check.Err(listen(guard)), "%s can be had while its block is reserved", guard)
 
 	check.OK(t, b.close())
 
 	check.Is(t, b.close(), net.ErrClosed)
 
-	if err := (*portBlock)(nil).close(); err != nil {
-		t.Errorf("ports that were never taken: %v", err)
-	}
+	check.Is(t, (*portBlock)(nil).close(), nil)
 }
 
 func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -49,7 +50,5 @@ func TestNodesDieWithTheirParent(t *testing.T) {
 		}
 	}
 
-	if err := t.Context().Err(); err != nil {
-		t.Errorf("nodes outlive their parent: %v", err)
-	}
+	check.Is(t, t.Context().Err(), nil)
 }

@@ -45,9 +45,7 @@ func TestServerListensOnLoopbackOnlyWhenAsked(t *testing.T) {
 	}
 
 	nc, _ := natstest.ConnectURL(t, srv.URL())
-	if _, err := nc.RTT(); err != nil {
-		t.Errorf("ping over TCP: %v", err)
-	}
+	check.Is(t, check.Err(nc.RTT()), nil)
 }
 
 func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
@@ -72,9 +70,7 @@ func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 			kv := bucket(t, js, "b", 1)
 			rev := put(t, kv, "k", "before")
 
-			if err := srv.Restart(t.Context()); err != nil {
-				t.Fatalf("restart: %v", err)
-			}
+			check.OK(t, srv.Restart(t.Context()))
 
 			await(t, reconnected, "the in-process client to reconnect by itself")
 
@@ -107,9 +103,7 @@ func TestStopIsCompleteAndIdempotent(t *testing.T) {
 
 	check.Is(t, srv.Restart(t.Context()), natsrun.ErrStopped)
 
-	if _, err := srv.InProcessConn(); !errors.Is(err, natsrun.ErrStopped) {
-		t.Errorf("connection after stop: got %v, want ErrStopped", err)
-	}
+	check.Is(t, check.Err(srv.InProcessConn()), natsrun.ErrStopped)
 }
 
 func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
@@ -133,9 +127,7 @@ func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
 	put(t, bucket(t, js, "b", 1), "k", "v")
 	srv.Stop()
 
-	if _, err := os.Stat(filepath.Join(own, "jetstream")); err != nil {
-		t.Errorf("own store after stop: got %v, want it kept", err)
-	}
+	check.Is(t, check.Err(os.Stat(filepath.Join(own, "jetstream"))), nil)
 }
 
 func TestStartSaysWhatIsWrong(t *testing.T) {
@@ -212,9 +204,7 @@ func TestLoggerHearsTheServer(t *testing.T) {
 	srv.Stop()
 
 	for _, line := range []string{"Server is ready", "Server Exiting"} {
-		if !strings.Contains(said.String(), line) {
-			t.Errorf("log lacks %q:\n%s", line, said.String())
-		}
+		check.Says(t, said.String(), line)
 	}
 }
 
@@ -238,9 +228,7 @@ func TestRestartAndStopAtTheSameTime(t *testing.T) {
 
 	wg.Wait()
 
-	if _, err := srv.InProcessConn(); !errors.Is(err, natsrun.ErrStopped) {
-		t.Errorf("connection after all stops: got %v, want ErrStopped", err)
-	}
+	check.Is(t, check.Err(srv.InProcessConn()), natsrun.ErrStopped)
 }
 
 func TestFiftyServersInParallel(t *testing.T) {

@@ -172,9 +172,7 @@ func TestDrift(t *testing.T) {
 	cfg.CreateAssets, cfg.Logger = false, slog.New(slog.NewTextHandler(log, nil))
 	other, _ := natstest.Connect(t, srv)
 	begin(t, other, cfg)
-	if s := log.String(); !strings.Contains(s, "max_bytes") || !strings.Contains(s, "KV_requests") {
-		t.Errorf("the log does not tell the difference:\n%s", s)
-	}
+	check.Says(t, log.String(), "max_bytes", "KV_requests")
 }
 
 // TestListenFails: what cannot listen leaves nothing running.

@@ -46,9 +46,7 @@ func TestMetrics(t *testing.T) {
 		`worker_job_wait_seconds_count{consumer="enricher",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
 		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready`,
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %s in:\n%s", want, text)
-		}
+		check.Says(t, text, want)
 	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
@@ -123,9 +121,7 @@ func TestTraceReachesTheJob(t *testing.T) {
 	}
 	caller := "\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c" // the trace of the request, in OTLP's bytes
 	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller} {
-		if !strings.Contains(all.String(), want) {
-			t.Errorf("the collector got no %q", want)
-		}
+		check.Says(t, all.String(), want)
 	}
 	if n := strings.Count(all.String(), caller); n < 2 {
 		t.Errorf("the trace of the caller is in %d places, want it in the request's span and in the job's link", n)

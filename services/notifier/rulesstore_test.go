@@ -118,9 +118,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		want("back to what is in force", "pigeon", 0, 4)
 		check.OK(t, os.Remove(filepath.Join(s.folder, "rules.yaml")))
 		want("no file", "pigeon", -1, 5)
-		if !strings.Contains(s.Stats().Failed, "no such file") {
-			t.Error(s.Stats().Failed)
-		}
+		check.Says(t, s.Stats().Failed, "no such file")
 		s.write("rules.yaml", ruled("inapp, email", ""))
 		want("a file again", "inapp email", 0, 6)
 		cancel()
@@ -260,9 +258,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	told("evt-001")
 	p.settled(2)
 	first := n.Stats().Rules.Version
-	if text := metrics(); !strings.Contains(text, `notifier_rules_info{version="`+first+`"} 1`) || !strings.Contains(text, "notifier_rules_failed 0") {
-		t.Error(text)
-	}
+	check.Says(t, metrics(), `notifier_rules_info{version="`+first+`"} 1`, "notifier_rules_failed 0")
 	replace := func(text string) {
 		check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		n.rules.look(t.Context())
@@ -286,9 +282,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	if want := "[+]rules ok, but: version " + second + " stays in force: "; status != http.StatusOK || !strings.Contains(text, want) {
 		t.Errorf("%d %s", status, text)
 	}
-	if text := metrics(); !strings.Contains(text, "notifier_rules_failed 1") || !strings.Contains(text, "notifier_rules_loaded_seconds ") {
-		t.Error(text)
-	}
+	check.Says(t, metrics(), "notifier_rules_failed 1", "notifier_rules_loaded_seconds ")
 	if n.Stats().Rules.Failed == "" {
 		t.Error("the statistics do not say so")
 	}

@@ -100,9 +100,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	p.until("the first one is known", func() bool { return n.Stats().Duplicates == 1 })
 	p.until("dead letters", func() bool { return len(p.letters()) == 4 })
 	for _, letter := range p.letters() {
-		if !strings.Contains(letter.Error, "under this id") {
-			t.Errorf("a dead letter says %q", letter.Error)
-		}
+		check.Says(t, letter.Error, "under this id")
 	}
 	check.Same(t, "planned anew", len(p.rows()), 0)
 }

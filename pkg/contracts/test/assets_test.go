@@ -117,9 +117,7 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 	}
 	differences = compare(t, js, want)
 	check.Equal(t, expected[:1], differences)
-	if line := differences[0].String(); !strings.Contains(line, "deny_delete is true, want unset (left as it is)") {
-		t.Errorf("got %q", line)
-	}
+	check.Says(t, differences[0].String(), "deny_delete is true, want unset (left as it is)")
 	stream, err := js.Stream(t.Context(), name)
 	if err != nil || stream.CachedInfo().Config.Metadata["owner"] != "ops" {
 		t.Errorf("the operator's metadata is gone: %v", err)

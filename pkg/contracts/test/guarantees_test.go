@@ -35,9 +35,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	check.OK(t, err)
 	msg, err := consumer.Next()
 	check.OK(t, err)
-	if err := publish("claim-3"); err == nil {
-		t.Error("a second job was queued while the first was being worked")
-	}
+	check.Fails(t, publish("claim-3"), "a second job was queued while the first was being worked")
 	check.OK(t, msg.DoubleAck(t.Context()))
 	check.Is(t, publish("claim-4"), nil)
 }
@@ -48,12 +46,8 @@ func TestARowIsStoredOnce(t *testing.T) {
 	subject, err := contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001")
 	check.OK(t, err)
 	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
-	if _, err := js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0)); err == nil {
-		t.Error("stored twice")
-	}
-	if _, err := js.Publish(t.Context(), subject, nil); err == nil {
-		t.Error("stored twice by a publisher that expects nothing")
-	}
+	check.Fails(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice")
+	check.Fails(t, check.Err(js.Publish(t.Context(), subject, nil)), "stored twice by a publisher that expects nothing")
 }
 
 // TestADeadLetterIsStoredOnce: also when the worker that gives the job up again has been away for most of a day.

@@ -24,9 +24,7 @@ func TestBucketMadeAnew(t *testing.T) {
 		if lease.Token().Compare(before.Token()) <= 0 {
 			t.Errorf("token %s after %s", lease.Token(), before.Token())
 		}
-		if before.Context().Err() == nil {
-			t.Error("two hold the lock")
-		}
+		check.Fails(t, before.Context().Err(), "two hold the lock")
 		release(t, lease)
 		release(t, acquire(t, one, "l"))
 	})
@@ -136,9 +134,7 @@ func TestRecordIsGone(t *testing.T) {
 		check.OK(t, err)
 		check.OK(t, stream.Purge(t.Context()))
 		next := patiently(t, w)
-		if lease.Context().Err() == nil {
-			t.Error("two hold the lock")
-		}
+		check.Fails(t, lease.Context().Err(), "two hold the lock")
 		release(t, next)
 	})
 }

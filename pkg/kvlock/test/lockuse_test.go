@@ -180,9 +180,7 @@ func TestLockArguments(t *testing.T) {
 		"too short":     {Bucket: bucket, TTL: time.Millisecond},
 		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
 	} {
-		if _, err := kvlock.NewLocker(t.Context(), b.JS, cfg); err == nil {
-			t.Errorf("%s was accepted", name)
-		}
+		check.Fails(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)), "%s was accepted", name)
 	}
 	_, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)

@@ -1,6 +1,7 @@
 package natstest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -72,9 +73,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 					want = n - 1
 				}
 
-				if sum != want {
-					t.Errorf("aimed at %d: %d answers, want %d", n, sum, want)
-				}
+				check.Same(t, fmt.Sprintf("aimed at %d: answers", n), sum, want)
 			}
 
 			info, err := stream.Info(t.Context())

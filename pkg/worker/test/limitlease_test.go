@@ -48,9 +48,7 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 
 				done := make(chan struct{}, 1+others)
 				run(t, b.js, b.config(t), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-					if held.Err() == nil {
-						t.Error("two handlers run under one permit")
-					}
+					check.Fails(t, held.Err(), "two handlers run under one permit")
 
 					again = append(again, job.Subject)
 					done <- struct{}{}

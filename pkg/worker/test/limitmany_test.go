@@ -334,9 +334,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		pass(time.Minute)
 		nc.Close()
 
-		if err := first.wait(); err == nil {
-			t.Error("the first worker ended without an error")
-		}
+		check.Fails(t, first.wait(), "the first worker ended without an error")
 
 		at := receive(t, begun, "the next job")
 

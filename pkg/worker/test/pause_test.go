@@ -213,9 +213,7 @@ func TestPausesOfManyClients(t *testing.T) {
 		run(t, b.js, b.config(t), worker.Policy{}, complete)
 		pass(heartbeats)
 		for _, p := range []worker.Pause{{Pattern: "jbos.>"}, {Pattern: "jobs..x"}, {Pattern: "jobs.>", Until: time.Now()}} {
-			if err := c.Pause(t.Context(), p); err == nil {
-				t.Errorf("%+v was accepted", p)
-			}
+			check.Fails(t, c.Pause(t.Context(), p), "%+v was accepted", p)
 		}
 	})
 }

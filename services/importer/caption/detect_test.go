@@ -7,6 +7,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestDetect(t *testing.T) {
@@ -114,9 +116,7 @@ func TestReadersFail(t *testing.T) {
 			t.Errorf("%.20q: %d cues, error %v", text, len(track.Cues), err)
 		}
 	}
-	if _, err := Parse(iotest.ErrReader(nil), Options{}); err == nil {
-		t.Error("a reader that returns nothing for ever: no error")
-	}
+	check.Fails(t, check.Err(Parse(iotest.ErrReader(nil), Options{})), "a reader that returns nothing for ever: no error")
 }
 
 // failing is a reader that ends with an error.

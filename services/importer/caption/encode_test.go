@@ -83,9 +83,7 @@ func TestTranscriptJSON(t *testing.T) {
 	check.OK(t, json.Unmarshal(data, &got))
 	check.Equal(t, want, got)
 	for _, bad := range []string{`{"start":"1"}`, `{"start":1e300}`, `{"dur":-1e12}`, `{"text":1}`, `[]`} {
-		if err := json.Unmarshal([]byte(bad), new(Segment)); err == nil {
-			t.Errorf("%s: no error", bad)
-		}
+		check.Fails(t, json.Unmarshal([]byte(bad), new(Segment)), "%s: no error", bad)
 	}
 }
 

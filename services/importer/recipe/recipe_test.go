@@ -155,9 +155,7 @@ func TestQuantityReadsNumbers(t *testing.T) {
 	}
 	for _, text := range []string{`{}`, `[1]`, `true`} {
 		var i recipe.Ingredient
-		if err := json.Unmarshal([]byte(`{"qty":`+text+`}`), &i); err == nil {
-			t.Errorf("%s is %q", text, i.Qty)
-		}
+		check.Fails(t, json.Unmarshal([]byte(`{"qty":`+text+`}`), &i), "%s is %q", text, i.Qty)
 	}
 }
 

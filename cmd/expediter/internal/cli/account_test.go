@@ -49,9 +49,7 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 		Reason: worker.ReasonExhausted, Sequence: 1, Signature: "status #", Stream: contracts.StreamEnrichJobs, Subject: "jobs.enrich.wolt.a",
 	})))
 	run(3, "dead", "list")
-	if out := run(0, "dead", "list", "--account", "ENRICHER"); !strings.Contains(out, "status 503") {
-		t.Errorf("letters of the account:\n%s", out)
-	}
+	check.Says(t, run(0, "dead", "list", "--account", "ENRICHER"), "status 503")
 	if out := run(0, "dead", "list", "--account", "IMPORTER"); strings.Contains(out, "status 503") {
 		t.Errorf("letters of another account:\n%s", out)
 	}
@@ -64,9 +62,7 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 		t.Errorf("the letter stays:\n%s", out)
 	}
 	run(0, "schedules", "ENRICH_JOBS")
-	if out := run(0, "jobs", "list", "--stream", "ENRICH_JOBS"); !strings.Contains(out, "jobs.enrich.wolt.a") {
-		t.Errorf("jobs of the account:\n%s", out)
-	}
+	check.Says(t, run(0, "jobs", "list", "--stream", "ENRICH_JOBS"), "jobs.enrich.wolt.a")
 	run(0, "jobs", "cancel", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS", "--yes")
 	run(3, "jobs", "show", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS")
 	run(0, "jobs", "pause", "jobs.enrich.>", "--stream", "ENRICH_JOBS")
@@ -75,16 +71,10 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
 	run(0, "forget", "ada", "--type", "GUEST", "--yes", "--account", "NOTIFIER")
 	check.Same(t, "of one who was erased", run(0, "export", "ada", "--account", "NOTIFIER"), "")
-	if out := run(0, "audit"); !strings.Contains(out, "OPERATOR/") || !strings.Contains(out, "forget") {
-		t.Errorf("the audit:\n%s", out)
-	}
-	if out := run(2, "inbox", "ada", "--account", "A.B"); !strings.Contains(out, "--account") {
-		t.Errorf("a name that is none:\n%s", out)
-	}
+	check.Says(t, run(0, "audit"), "OPERATOR/", "forget")
+	check.Says(t, run(2, "inbox", "ada", "--account", "A.B"), "--account")
 	check.Is(t, check.Err(own.Stream(t.Context(), "KV_"+contracts.BucketLocks)), nil)
-	if _, err := own.Stream(t.Context(), contracts.StreamEvents); err == nil {
-		t.Error("the events are in the operators' account as well")
-	}
+	check.Fails(t, check.Err(own.Stream(t.Context(), contracts.StreamEvents)), "the events are in the operators' account as well")
 }
 
 const eventOfAccount = `{"event_id":"e1","event_type":"HELLO","aggregate_type":"GUEST","aggregate_id":"ada","user_id":"ada","payload":{"n":1}}`

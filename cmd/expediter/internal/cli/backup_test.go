@@ -136,9 +136,7 @@ func TestApplyStopsAtADenial(t *testing.T) {
 		Getenv: func(string) string { return "" }, Stderr: &stderr, Stdin: strings.NewReader(""), Stdout: &stdout,
 	}, []string{"apply", "--server", strings.Replace(srv.URL(), "//", "//u:p@", 1)})
 	for _, want := range []string{"needs an administrator's permissions", "$JS.API.STREAM.CREATE.DEAD"} {
-		if !strings.Contains(stderr.String(), want) {
-			t.Errorf("it does not say %q: %s", want, stderr.String())
-		}
+		check.Says(t, stderr.String(), want)
 	}
 	if code != ExitUnavailable || strings.Contains(stdout.String(), "ENRICH_JOBS") {
 		t.Errorf("it ended with %d, and went on: %s", code, stdout.String())

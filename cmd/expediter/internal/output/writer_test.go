@@ -97,9 +97,7 @@ p3        A B             PENDING    ambiguous  -      v3         -
 func TestTableColor(t *testing.T) {
 	t.Parallel()
 	colored := write(t, Options{Color: true}, rows...)
-	if !strings.Contains(colored, "\x1b[32mFOUND\x1b[0m") {
-		t.Errorf("no colour in %q", colored)
-	}
+	check.Says(t, colored, "\x1b[32mFOUND\x1b[0m")
 	plain := write(t, Options{}, rows...)
 	for _, code := range []string{"\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"} {
 		colored = strings.ReplaceAll(colored, code, "")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The bar says what is done, is drawn anew while nothing happens, and goes away.
@@ -15,9 +17,7 @@ func TestSteps(t *testing.T) {
 		s := NewSteps(Config{Visible: true, Writer: &out})
 		s.Set("reading the source", 0.25)
 		synctest.Wait()
-		if text := out.String(); !strings.Contains(text, "reading the source") || !strings.Contains(text, "25%") {
-			t.Errorf("it draws %q", text)
-		}
+		check.Says(t, out.String(), "reading the source", "25%")
 		out.Reset()
 		<-time.After(3*tick + tick/2)
 		synctest.Wait()

@@ -190,9 +190,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		}
 	}
 	// What settles an unknown write reads such a value from the leader.
-	if _, err := f.Begin(t.Context(), "k0", flight.BeginOptions{}); err == nil {
-		t.Error("a done key was claimed")
-	}
+	check.Fails(t, check.Err(f.Begin(t.Context(), "k0", flight.BeginOptions{})), "a done key was claimed")
 }
 
 func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {

@@ -301,9 +301,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		"watch": func() error { return check.Err(f.Watch("k", ">")) },
 		"inval": func() error { return f.Invalidate(ctx, ">") },
 	} {
-		if err := do(); err == nil {
-			t.Errorf("%s: was taken", name)
-		}
+		check.Fails(t, do(), "%s: was taken", name)
 	}
 	_, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})
 	wantErr(t, err, flight.ErrInvalidRef)

@@ -197,9 +197,7 @@ func (w *referee) work(ctx context.Context, f *flight.Flight, r *rand.Rand, key 
 		c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: slot})
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			w.t.Errorf("begin: %v", err)
-		}
+		check.Fails(w.t, ctx.Err(), "begin: %v", err)
 		return
 	}
 	w.took(key, c.ID(), came)

@@ -62,5 +62,24 @@ func Contains(t testing.TB, err error, texts ...string) {
 	}
 }
 
+// Fails fails the test, which goes on, when err is nil. The message says what should not have been possible.
+func Fails(t testing.TB, err error, format string, args ...any) { //nolint:thelper // as OK
+	if err == nil {
+		t.Helper()
+		t.Errorf(format, args...)
+	}
+}
+
+// Says fails the test, which goes on, for each of the texts that got does not contain.
+func Says(t testing.TB, got string, texts ...string) {
+	t.Helper()
+
+	for _, text := range texts {
+		if !strings.Contains(got, text) {
+			t.Errorf("got %q, want %q in it", got, text)
+		}
+	}
+}
+
 // Err returns the error of a call that has another result, for the other functions: check.OK(t, check.Err(f())).
 func Err[T any](_ T, err error) error { return err }

@@ -72,9 +72,7 @@ func TestLines(t *testing.T) {
 	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
 	check.Same(t, "the first line", p.Line(), "one")
 
-	if match := p.Await(`^three (\d)`); match[1] != "3" {
-		t.Errorf("awaited %q", match)
-	}
+	check.Same(t, "awaited", p.Await(`^three (\d)`)[1], "3")
 
 	p.Kill()
 

@@ -171,9 +171,7 @@ func TestTargets(t *testing.T) {
 		{"yelp.a", "Another", "Haifa", "req-1", []int{3}},
 	}
 	check.Equal(t, want, got)
-	if _, err := targets(req, "req-1", []string{"not a name"}); err == nil {
-		t.Error("a provider that is no token was taken")
-	}
+	check.Fails(t, check.Err(targets(req, "req-1", []string{"not a name"})), "a provider that is no token was taken")
 }
 
 func TestConfigReportsEverything(t *testing.T) {

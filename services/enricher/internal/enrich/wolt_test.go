@@ -60,9 +60,7 @@ func TestWoltsBadDays(t *testing.T) {
 				t.Fatalf("told %+v, want PENDING because of the provider", got)
 			}
 			elapse(time.Second)
-			if letter := deadLetter(t, i); !strings.Contains(letter.Error, "wolt: ") {
-				t.Errorf("the dead letter says %q, want what the provider said", letter.Error)
-			}
+			check.Says(t, deadLetter(t, i).Error, "wolt: ")
 			if stats := i.Stats(); stats.NotFound != 1 || stats.Errors != 1 {
 				t.Errorf("stats are %+v, want one error beside the first answer", stats)
 			}

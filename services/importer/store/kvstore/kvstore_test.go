@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 
@@ -60,9 +59,7 @@ func TestManyListsAndABadRecord(t *testing.T) {
 	if list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "eve"}); err != nil || len(list) != kvstore.MaxList || !more {
 		t.Errorf("%d recipes, %t, %v", len(list), more, err)
 	}
-	if !strings.Contains(log.String(), "owner_id=ada records=1") {
-		t.Errorf("log: %s", log.String())
-	}
+	check.Says(t, log.String(), "owner_id=ada records=1")
 }
 
 func draft(jobID, owner, title, item string) store.Draft {

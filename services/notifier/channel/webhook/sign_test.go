@@ -59,9 +59,7 @@ func TestSecretsAreChecked(t *testing.T) {
 		{secretOf(1), secretOf(2), secretOf(3), secretOf(4), secretOf(5)},
 	} {
 		_, err := New(Config{Secrets: secrets})
-		if err == nil {
-			t.Errorf("%q is taken", secrets)
-		}
+		check.Fails(t, err, "%q is taken", secrets)
 		for _, secret := range secrets {
 			if err != nil && secret != "" && strings.Contains(err.Error(), strings.TrimPrefix(secret, "whsec_")) && secret != "whsec_" {
 				t.Errorf("the error tells the secret: %v", err)

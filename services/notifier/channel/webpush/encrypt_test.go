@@ -65,7 +65,5 @@ func TestSizes(t *testing.T) {
 			t.Errorf("a key or a salt was used twice (%v)", err)
 		}
 	}
-	if _, err := s.seal(make([]byte, MaxPlain+1)); err == nil {
-		t.Error("too much is taken")
-	}
+	check.Fails(t, check.Err(s.seal(make([]byte, MaxPlain+1))), "too much is taken")
 }

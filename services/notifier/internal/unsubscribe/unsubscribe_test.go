@@ -89,9 +89,7 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("%v does not say %s", err, want)
 		}
 	}
-	if _, err := unsubscribe.New("https://n.example", nil); err == nil {
-		t.Error("no secret")
-	}
+	check.Fails(t, check.Err(unsubscribe.New("https://n.example", nil)), "no secret")
 }
 
 // book keeps what it is told.

@@ -151,7 +151,5 @@ func TestWriteReplacesTheFile(t *testing.T) {
 	written, err := os.ReadFile(path)
 	check.OK(t, err)
 	check.Equal(t, printed.String(), string(written))
-	if err := run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard); err == nil {
-		t.Error("a folder was overwritten")
-	}
+	check.Fails(t, run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard), "a folder was overwritten")
 }
