@@ -38,7 +38,10 @@ func Read(name string, environment map[string]string, stderr io.Writer, cfg Conf
 		if tag == "" || tag == "-" {
 			continue
 		}
-		variable := strings.Replace(tag, placeholder, prefix, 1)
+		variable := tag
+		if rest, shared := strings.CutPrefix(tag, placeholder); shared { // and not IMPORTER_RECIPE_SERVICE_URL
+			variable = prefix + rest
+		}
 		known[field.Name] = variable
 		value, ok := environment[variable]
 		if path, named := environment[variable+fileSuffix]; named {

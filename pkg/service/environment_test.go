@@ -23,6 +23,7 @@ type config struct {
 	Plain string        // has no variable
 	Inner string        `env:"-"`
 	Size  int           `env:"SHOP_SIZE"`
+	Room  string        `env:"SHOP_ROOM_SERVICE_URL"`
 	Wait  time.Duration `env:"SHOP_WAIT"`
 }
 
@@ -32,9 +33,10 @@ func TestRead(t *testing.T) {
 	err := service.Read("shop", map[string]string{
 		"SHOP_SIZE": "3", "SHOP_WAIT": "7s", "ENABLE_OLD": "true", "SHOPPING": "x", "HOME": "/", "SERVICE_LISTEN": ":1",
 		"SHOP_LISTEN": ":2", "NATS_URL": "nats://x:4222", "SHOP_REPLICAS": "3",
+		"SHOP_ROOM_SERVICE_URL": "https://x",
 	}, io.Discard, &cfg)
 	cfg.Logger = nil
-	want := config{Old: true, Size: 3, Wait: 7 * time.Second}
+	want := config{Old: true, Room: "https://x", Size: 3, Wait: 7 * time.Second}
 	want.Listen, want.NATSURL, want.Replicas = ":2", "nats://x:4222", 3
 	if err != nil || !reflect.DeepEqual(cfg, want) {
 		t.Errorf("%+v: %v", cfg, err)
