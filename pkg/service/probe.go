@@ -58,17 +58,34 @@ func newProbe(ctx context.Context, js jetstream.JetStream, streams []string) *pr
 	id := nuid.Next()
 	p := &probe{js: js, subjects: map[string]string{}, outcomes: map[string]outcome{}}
 	for _, name := range streams {
-		if bucket, ok := strings.CutPrefix(name, "KV_"); ok {
-			p.subjects[name] = "$KV." + bucket + ".ready." + id
-		} else if bucket, ok := strings.CutPrefix(name, "OBJ_"); ok {
-			p.subjects[name] = "$O." + bucket + ".C.ready." + id // a part of no object
-		} else {
-			continue
+		if subject := probeSubject(name, id); subject != "" {
+			p.subjects[name], p.outcomes[name] = subject, outcome{err: errUnproved}
 		}
-		p.outcomes[name] = outcome{err: errUnproved}
 	}
 	p.sample(ctx)
 	return p
+}
+
+// probeSubject returns where an instance writes to a store, or "" for a stream that is none.
+func probeSubject(name, id string) string {
+	if bucket, ok := strings.CutPrefix(name, "KV_"); ok {
+		return "$KV." + bucket + ".ready." + id
+	} else if bucket, ok := strings.CutPrefix(name, "OBJ_"); ok {
+		return "$O." + bucket + ".C.ready." + id // a part of no object
+	}
+	return ""
+}
+
+// ProbeStore writes once to a bucket or object store what each service writes to prove that the leader of it can write: a record
+// of 5 KiB that no client of the bucket sees, and that ends after a minute. The bucket's subjects begin with prefix in the account of
+// the connection. It does nothing to other streams.
+func ProbeStore(ctx context.Context, js jetstream.JetStream, prefix, name string) error {
+	subject := probeSubject(name, nuid.Next())
+	if subject == "" {
+		return nil
+	}
+	_, err := (&probe{js: js}).write(ctx, name, prefix+subject, 0)
+	return err
 }
 
 // run samples until ctx ends.

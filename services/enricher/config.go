@@ -3,6 +3,7 @@ package enricher
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -63,6 +64,14 @@ type Config struct {
 func FromEnvironment() (cfg Config, err error) {
 	err = service.FromEnvironment(name, &cfg)
 	return cfg, err
+}
+
+// Check reads the configuration from an environment as [FromEnvironment] does, and reports every mistake that [Run] finds without
+// a server.
+func Check(environment map[string]string) (cfg Config, err error) {
+	err = service.Read(name, environment, io.Discard, &cfg)
+	_, mistakes := prepare(cfg)
+	return cfg.withDefaults(), errors.Join(err, mistakes)
 }
 
 func (cfg Config) withDefaults() Config {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
@@ -138,6 +139,15 @@ type Config struct {
 func FromEnvironment() (cfg Config, err error) {
 	err = service.FromEnvironment(name, &cfg)
 	return cfg, err
+}
+
+// Check reads the configuration from an environment as [FromEnvironment] does, and reports every mistake that [Run] finds without
+// a server and other programs.
+func Check(environment map[string]string) (cfg Config, err error) {
+	err = service.Read(name, environment, io.Discard, &cfg)
+	_, mistakes := prepare(cfg)
+	_, extractor := cfg.extractor()
+	return cfg.withDefaults(), errors.Join(err, mistakes, extractor)
 }
 
 func (cfg Config) withDefaults() Config {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -98,6 +99,17 @@ type Channel struct {
 func FromEnvironment() (cfg Config, err error) {
 	err = service.FromEnvironment(name, &cfg)
 	return cfg, err
+}
+
+// Check reads the configuration from an environment as [FromEnvironment] does, and reports every mistake that [Run] finds without
+// a server, also those of rules and templates.
+func Check(environment map[string]string) (cfg Config, err error) {
+	err = service.Read(name, environment, io.Discard, &cfg)
+	n, mistakes := prepare(cfg)
+	for _, c := range n.closers {
+		c.Close()
+	}
+	return n.cfg, errors.Join(err, mistakes)
 }
 
 func (cfg Config) withDefaults() Config {

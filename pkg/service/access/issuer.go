@@ -144,6 +144,12 @@ func (o *OIDC) fetch(ctx context.Context) {
 	}
 }
 
+// Reach asks the issuer for its keys once, and returns why they cannot be used.
+func (o *OIDC) Reach(ctx context.Context) error {
+	_, err := o.read(ctx)
+	return err
+}
+
 // read returns the keys of the issuer by their ids (OpenID Connect Discovery, RFC 7517), without those that do not check signatures.
 func (o *OIDC) read(ctx context.Context) (map[string][]jose.JSONWebKey, error) {
 	var about struct {

@@ -25,6 +25,7 @@ type doctorFlags struct {
 	assets   contracts.AssetOptions
 	json     bool
 	monitors []string
+	readOnly bool
 }
 
 func newDoctor(g *globals) *cobra.Command {
@@ -35,7 +36,8 @@ func newDoctor(g *globals) *cobra.Command {
 		Long: `Doctor looks at the servers, accounts, permissions, streams, consumers, workers and dead letters, at the configuration of the
 services in the environment, and at the far sides that it names. Each finding has the command that mends it.
 
-It changes nothing. With the accounts of deploy/nats it sees all streams as admin, the settings of the servers as sys or with
+It changes nothing, but for a record that it writes to each bucket for a minute, as the services do to be ready; --read-only
+leaves that out. With the accounts of deploy/nats it sees all streams as admin, the settings of the servers as sys or with
 --monitor, and with --as SERVICE, and the user of that service, also whether that has all permissions that it needs.
 
 Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
@@ -60,6 +62,7 @@ Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
 	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(), "services that are looked at, separated by commas")
 	flags.StringSliceVar(&f.monitors, "monitor", nil, "addresses of servers' HTTP monitoring, separated by commas")
+	flags.BoolVar(&f.readOnly, "read-only", false, "do not see whether a record of a minute can be written to each bucket")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time for all of it")
 	completeWith(cmd, "as", doctor.Users()...)
 	return cmd
@@ -85,7 +88,7 @@ func (f *doctorFlags) check() error {
 func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
 	report := doctor.Run(ctx, doctor.Config{
 		Account: f.account, As: f.as, Assets: f.assets, Environment: f.environment(), Flags: given(flags), Monitors: f.monitors,
-		Server: cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL), Timeout: f.timeout,
+		ReadOnly: f.readOnly, Server: cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL), Timeout: f.timeout,
 		Connect: func(more ...nats.Option) (*nats.Conn, error) {
 			server, opts, err := f.options(ctx, "expediter doctor")
 			if err != nil {
@@ -103,12 +106,20 @@ func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// environment is that of the services.
+// environment is that of the services, with the flags in the place of the variables that they replace.
 func (f *doctorFlags) environment() map[string]string {
 	all := make(map[string]string)
 	for _, line := range f.config.Environ() {
 		name, value, _ := strings.Cut(line, "=")
 		all[name] = value
+	}
+	for name, value := range map[string]string{
+		"NATS_CA": f.NATSCA, "NATS_CERT": f.NATSCert, "NATS_CREDS": f.NATSCreds, "NATS_KEY": f.NATSKey, "NATS_NKEY": f.NATSNkey,
+		"NATS_URL": f.NATSURL,
+	} {
+		if value != "" {
+			all[name] = value
+		}
 	}
 	return all
 }

@@ -88,6 +88,9 @@ func (e *examination) unanswered(ctx context.Context, of, subject string, err er
 	denied := strings.Join(e.denied, " ")
 	e.mu.Unlock()
 	switch name := subject[strings.LastIndexByte(subject, '.')+1:]; {
+	case strings.Contains(denied, "_INBOX"):
+		e.add("permission.subscribe", Error, "user "+e.As, reload("the user may subscribe to its inbox, and --as names it"),
+			"it gets no answers: it may not subscribe to them")
 	case strings.Contains(denied, name):
 		e.add("permission.publish", Error, of, reload(fmt.Sprintf("%q is among the permissions of the user in accounts.conf", subject)),
 			"the user may not ask about it")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
+	"io/fs"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -56,12 +56,19 @@ func (e *examination) connect(ctx context.Context) bool {
 	id, cure := "connect.refused", "nats-server -c deploy/nats/single.conf # or set NATS_URL to where the server runs"
 	var certificate x509.CertificateInvalidError
 	switch text := err.Error(); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false // the file is reported with its variable
+	case strings.HasPrefix(text, "NATS_"):
+		id, cure = "connect.files", "nk -gen user >user.nk && export NATS_NKEY=user.nk"+
+			" # and the servers get its public key, as deploy/nats/README.md says"
+	case strings.Contains(text, "nkeys not supported"):
+		id, cure = "connect.auth", "unset NATS_NKEY # or include accounts.conf in the server's configuration, and restart it"
 	case errors.Is(err, nats.ErrAuthorization), strings.Contains(strings.ToLower(text), "authorization violation"):
 		id, cure = "connect.auth", `nk -inkey "$NATS_NKEY" -pubout # the servers' NATS_NKEY_<USER> has to be what this prints`
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired:
-		id, cure = "tls.expired", e.renew()
+		id, cure = "tls.expired", renew
 	case isType[x509.HostnameError](err):
-		id, cure = "tls.name", e.renew()
+		id, cure = "tls.name", renew
 	case isType[x509.UnknownAuthorityError](err):
 		id, cure = "tls.authority", "export NATS_CA=ca.pem # the authority of the server's certificate"
 	case strings.Contains(text, "tls") || strings.Contains(text, "secure"):
@@ -76,19 +83,9 @@ func isType[T error](err error) bool {
 	return ok
 }
 
-// renew shows what a certificate of a server needs.
-func (e *examination) renew() string {
-	return fmt.Sprintf("openssl s_client -starttls nats -connect %s </dev/null | openssl x509 -noout -subject -enddate -ext subjectAltName"+
-		" # make one that is valid, as deploy/nats/README.md does, and restart the server", hostOf(e.Server))
-}
-
-func hostOf(server string) string {
-	first, _, _ := strings.Cut(redact.URL(server), ",")
-	if _, rest, found := strings.Cut(first, "://"); found {
-		return rest
-	}
-	return first
-}
+// renew is the cure of a certificate of a server.
+const renew = "openssl x509 -noout -subject -enddate -ext subjectAltName -in cert.pem" +
+	" # on the server: make another one, as deploy/nats/README.md does, and restart it"
 
 // note keeps the subjects that the server denied.
 func (e *examination) note(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -113,7 +110,7 @@ func (e *examination) checkConnection(ctx context.Context) {
 	state, err := e.nc.TLSConnectionState()
 	switch away := !isLoopback(e.nc.ConnectedUrl()); {
 	case err == nil && len(state.PeerCertificates) > 0:
-		e.checkExpiry("tls", of, state.PeerCertificates[0], e.renew())
+		e.checkExpiry("tls", of, state.PeerCertificates[0], renew)
 	case away:
 		e.add("tls.plain", Error, of, restart(`its configuration includes tls.conf, and set NATS_CA`), "other machines reach it without TLS")
 	}

@@ -77,6 +77,8 @@ type Config struct {
 	Flags string
 	// Monitors are the addresses of servers' HTTP monitoring, such as http://127.0.0.1:8222. Defaults to none.
 	Monitors []string
+	// ReadOnly writes no record to the buckets. Defaults to false.
+	ReadOnly bool
 	// Server is the address of the server. Required.
 	Server string
 	// Timeout bounds all of it. Defaults to 30 seconds.
@@ -123,6 +125,11 @@ var checks = []struct {
 	{"streams", true, (*examination).checkStreams},
 	{"consumers", true, (*examination).checkConsumers},
 	{"accounts", true, (*examination).checkAccounts},
+	{"permissions", true, (*examination).checkPermissions},
+	{"writes", true, (*examination).checkWrites},
+	{"work", true, (*examination).checkWork},
+	{"environment", false, (*examination).checkEnvironment},
+	{"far sides", false, (*examination).checkFarSides},
 }
 
 const (
@@ -178,7 +185,9 @@ func (e *examination) bounded(ctx context.Context, name string, run func(*examin
 func (e *examination) add(id string, severity Severity, of, cure, problem string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.findings = append(e.findings, Finding{ID: id, Severity: severity, Of: of, Problem: fmt.Sprintf(problem, args...), Cure: cure})
+	e.findings = append(e.findings, Finding{
+		ID: id, Severity: severity, Of: of, Problem: fmt.Sprintf(problem, args...), Cure: strings.TrimSpace(cure),
+	})
 }
 
 func (e *examination) skipf(format string, args ...any) {

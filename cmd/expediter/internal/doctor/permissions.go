@@ -1,14 +1,17 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
+	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -18,6 +21,9 @@ const (
 	userPublisher = "publisher"
 	userSys       = "sys"
 )
+
+// accountOf are the accounts of the users that have no permissions but what their account imports.
+var accountOf = map[string]string{userAdmin: "OPERATOR", userPublisher: "PUBLISHER", userSys: "MONITOR"}
 
 // Users are the users of deploy/nats.
 func Users() []string {
@@ -32,7 +38,12 @@ func CheckUser(name string) error {
 	return fmt.Errorf("--as %q: use one of %s", name, strings.Join(Users(), ", "))
 }
 
-var deniedText = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+var (
+	deniedText = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
+	grantLine  = regexp.MustCompile(`^\s*"([^"]+)"`)
+	grantList  = regexp.MustCompile(`^\s*(publish|subscribe): \[`)
+	importLine = regexp.MustCompile(`\{ service: \{ account: (\w+), subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
+)
 
 // deniedSubject returns the subject of a permissions violation.
 func deniedSubject(err error) (subject string, ok bool) {
@@ -44,4 +55,133 @@ func deniedSubject(err error) (subject string, ok bool) {
 		return "", false
 	}
 	return m[2], true
+}
+
+// grants returns what accounts.conf lets a service publish and subscribe to.
+func grants(accounts, user string) map[string][]string {
+	_, text, _ := strings.Cut(accounts, "nkey: $NATS_NKEY_"+strings.ToUpper(user)+", permissions: {")
+	text, _, _ = strings.Cut(text, "allow_responses")
+	all, kind := map[string][]string{}, ""
+	for line := range strings.Lines(text) {
+		if m := grantList.FindStringSubmatch(line); m != nil {
+			kind = m[1]
+		} else if m := grantLine.FindStringSubmatch(line); m != nil {
+			all[kind] = append(all[kind], m[1])
+		}
+	}
+	return all
+}
+
+// probe is a subject under a pattern that means nothing to anybody.
+func probe(pattern string) string {
+	if rest, ok := strings.CutSuffix(pattern, ">"); ok {
+		pattern = rest + "doctor.probe"
+	}
+	return strings.ReplaceAll(pattern, "*", "doctor")
+}
+
+// harmless is a message that no stream stores, because none has the name that it expects, and to which no server answers. To an
+// acknowledgement it says that work goes on.
+func harmless(subject string) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	msg.Header.Set(nats.ExpectedStreamHdr, "DOCTOR")
+	if strings.HasPrefix(subject, "$JS.ACK.") {
+		msg.Header, msg.Data = nil, []byte("+WPI")
+	}
+	return msg
+}
+
+// checkPermissions tries what accounts.conf permits the user.
+func (e *examination) checkPermissions(ctx context.Context) {
+	text, err := deploy.Text("accounts.conf")
+	if err != nil {
+		e.skipf("permissions: %v", err)
+		return
+	}
+	if slices.Contains(contracts.Services(), e.As) {
+		e.tryGrants(ctx, grants(text, e.As))
+		return
+	}
+	user := e.As
+	if user == "" && len(e.targets) > 1 {
+		user = userAdmin
+	}
+	_, block, _ := strings.Cut(text, "\n  "+accountOf[user]+" {")
+	block, _, _ = strings.Cut(block, "\n  }")
+	if user != "" {
+		e.tryImports(ctx, importLine.FindAllStringSubmatch(block, -1))
+	}
+}
+
+// tryGrants publishes and subscribes on a connection of its own. The server answers to what it denies only, before the pong.
+func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
+	var mu sync.Mutex
+	denied := map[string]bool{}
+	closed := make(chan struct{})
+	nc, err := e.Connect(nats.NoReconnect(), nats.Timeout(once), nats.CustomInboxPrefix("_INBOX_"+e.As),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), // after the last error
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if subject, ok := deniedSubject(err); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				denied[subject] = true
+			}
+		}))
+	if err != nil {
+		e.skipf("permissions: connect: %v", err)
+		return
+	}
+	for _, pattern := range all["publish"] {
+		err = errors.Join(err, nc.PublishMsg(harmless(probe(pattern))))
+	}
+	for _, pattern := range all["subscribe"] {
+		_, failed := nc.SubscribeSync(probe(pattern))
+		err = errors.Join(err, failed)
+	}
+	err = errors.Join(err, nc.FlushWithContext(ctx))
+	nc.Close()
+	<-closed
+	if err != nil {
+		e.skipf("permissions: %v", err)
+	}
+	for _, kind := range []string{"publish", "subscribe"} {
+		for _, pattern := range all[kind] {
+			if denied[probe(pattern)] {
+				e.add("permission."+kind, Error, "user "+e.As, reload(fmt.Sprintf("%q is in the list %s of %s in accounts.conf", pattern, kind, e.As)),
+					"it may not %s to %s", kind, pattern)
+			}
+		}
+	}
+}
+
+// tryImports asks what the user's account imports. That something answers, with an error, is enough.
+func (e *examination) tryImports(ctx context.Context, lines [][]string) {
+	var asking sync.WaitGroup
+	for _, line := range lines {
+		account, pattern, to := line[1], line[2], line[3]
+		switch {
+		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."), strings.HasPrefix(pattern, "$JS.SNAPSHOT."):
+			continue // a service answers, or nobody
+		case to == "":
+			to = pattern
+		}
+		asking.Go(func() {
+			subject := probe(strings.NewReplacer("API.STREAM.>", "API.STREAM.NAMES", "API.CONSUMER.>", "API.CONSUMER.NAMES.DEAD",
+				"DIRECT.>", "DIRECT.GET.DEAD", "$KV.>", "$KV.jobs.doctor", "notify.>", "notify.plan.doctor").Replace(to))
+			once, cancel := context.WithTimeout(ctx, once)
+			defer cancel()
+			_, err := e.nc.RequestMsgWithContext(once, harmless(subject))
+			if errors.Is(err, nats.ErrNoResponders) && !e.isUnreachable(account) {
+				e.add("permission.import", Error, "account "+accountOf[userAdmin], reload(line[0]+" is in accounts.conf, and the streams are there"),
+					"nothing answers there to %s of %s", pattern, account)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+func (e *examination) isUnreachable(account string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.findings, func(f Finding) bool { return f.ID == "account.unreachable" && f.Of == "account "+account })
 }

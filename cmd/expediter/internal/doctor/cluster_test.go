@@ -1,0 +1,42 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
+)
+
+//nolint:tparallel // one cluster
+func TestACluster(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	s := &site{T: t, env: map[string]string{"NATS_URL": c.URLs()}}
+	_, s.js = natstest.ConnectURL(t, c.URLs())
+	s.run(0, "apply", "--replicas", "3")
+	s.healthy()
+	mistake{name: "a replica is missing", id: "stream.num_replicas", make: change("KV_locks", func(c *jetstream.StreamConfig) { c.Replicas = 1 })}.check(t, s)
+	check.OK(t, c.Nodes[2].Stop())
+	report := s.examine(1)
+	for _, f := range report.Findings {
+		if f.ID != "replica.offline" && f.ID != "replica.behind" || !strings.Contains(f.Problem, c.Nodes[2].Name) {
+			t.Errorf("without a node it finds %+v", f)
+		}
+	}
+	if len(report.Findings) < 17 { //nolint:mnd // streams
+		t.Errorf("without a node it finds %+v", report.Findings)
+	}
+	check.OK(t, c.Nodes[1].Stop())
+	report = s.examine(1)
+	found := map[string]bool{}
+	for _, f := range report.Findings {
+		found[f.ID] = true
+	}
+	if !found["stream.leader"] {
+		t.Errorf("without two nodes it finds %+v", report.Findings)
+	}
+}

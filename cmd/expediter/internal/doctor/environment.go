@@ -1,0 +1,197 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/services/enricher"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// fileKind says what is looked for in a file.
+type fileKind int
+
+const (
+	anyFile fileKind = iota
+	secretFile
+	certificateFile
+	keysFile
+)
+
+// fileKinds are the variables that name files, without the name of the service.
+var fileKinds = map[string]fileKind{
+	"CATALOG": anyFile, "KEYS": keysFile, "ROOT_CAS": certificateFile, "RULES": anyFile, "TEMPLATES": anyFile, "TLS_CERT": certificateFile,
+	"TLS_KEY": secretFile, "NATS_CA": certificateFile, "NATS_CERT": certificateFile, "NATS_CREDS": secretFile, "NATS_KEY": secretFile,
+	"NATS_NKEY": secretFile,
+}
+
+// checkEnvironment looks at the files that the environment names, and has each service whose variables are set check them.
+func (e *examination) checkEnvironment(context.Context) {
+	missing := false
+	for _, variable := range slices.Sorted(maps.Keys(e.Environment)) {
+		name := variable
+		for _, s := range contracts.Services() {
+			name = strings.TrimPrefix(name, strings.ToUpper(s)+"_")
+		}
+		kind, ok := fileKinds[name]
+		if path, file := strings.CutSuffix(variable, "_FILE"); file && name != variable {
+			kind, ok = secretFile, true
+			if !secretName.MatchString(path) {
+				kind = anyFile
+			}
+		}
+		if path := e.Environment[variable]; ok && path != "" && (name != variable || strings.HasPrefix(name, "NATS_")) {
+			missing = e.checkFile(variable, path, kind) || missing
+		}
+	}
+	for _, s := range []struct {
+		name  string
+		check func(map[string]string) (service.BaseConfig, error)
+	}{
+		{contracts.ServiceEnricher, func(m map[string]string) (service.BaseConfig, error) {
+			c, err := enricher.Check(m)
+			return c.BaseConfig, err
+		}},
+		{contracts.ServiceImporter, func(m map[string]string) (service.BaseConfig, error) {
+			c, err := importer.Check(m)
+			return c.BaseConfig, err
+		}},
+		{contracts.ServiceNotifier, func(m map[string]string) (service.BaseConfig, error) {
+			c, err := notifier.Check(m)
+			return c.BaseConfig, err
+		}},
+	} {
+		if e.configures(s.name) {
+			cfg, err := s.check(e.Environment)
+			e.checkConfig(s.name, cfg, err, missing)
+		}
+	}
+}
+
+// configures reports whether the environment has variables of a service.
+func (e *examination) configures(name string) bool {
+	for variable := range e.Environment {
+		if strings.HasPrefix(variable, strings.ToUpper(name)+"_") {
+			return true
+		}
+	}
+	return false
+}
+
+// checkConfig reports what a service found in its configuration.
+func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error, missing bool) {
+	of := "configuration of " + name
+	for _, mistake := range flatten(err) {
+		text := strings.TrimPrefix(mistake.Error(), name+": ")
+		id, cure := "config.value", "${EDITOR:-vi} "+name+"/env # as docs/operate.md and services/"+name+"/config.go say, then start it again"
+		switch _, unknown, found := strings.Cut(text, "unknown environment variable "); {
+		case errors.Is(mistake, fs.ErrNotExist) && missing:
+			continue // is reported with its variable
+		case found:
+			variable, _, _ := strings.Cut(unknown, ":")
+			id, cure = "config.unknown", "unset "+variable+" # or spell it as docs/operate.md does"
+		case isType[*rules.Error](mistake), isType[*template.Error](mistake):
+			if id = "config.rules"; isType[*template.Error](mistake) {
+				id = "config.texts"
+			}
+			cure = "expediter rules check " + word(e.Environment["NOTIFIER_RULES"])
+			if texts := e.Environment["NOTIFIER_TEMPLATES"]; texts != "" {
+				cure += " --templates " + word(texts)
+			}
+		}
+		e.add(id, Error, of, cure, "%s", strings.ReplaceAll(text, "\n", "; "))
+	}
+	if cfg.TLSCert != "" && cfg.TLSKey != "" {
+		if _, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			e.add("file.pair", Error, of, fmt.Sprintf("openssl x509 -noout -pubkey -in %s && openssl pkey -pubout -in %s # have to be the same",
+				word(cfg.TLSCert), word(cfg.TLSKey)), "%s with %s: %v", cfg.TLSCert, cfg.TLSKey, err)
+		}
+	}
+	local := cfg.Listen == service.None || !strings.HasPrefix(cfg.Listen, ":") && isLoopback("http://"+cfg.Listen)
+	if !local && cfg.Keys == "" && cfg.OIDCIssuer == "" && !cfg.Insecure {
+		variable := strings.ToUpper(name)
+		e.add("config.exposed", Error, of,
+			fmt.Sprintf("expediter keys add --file keys.json --scope read,publish NAME && export %s_KEYS=keys.json", variable),
+			"it does not start: %s_LISTEN is %s, which others reach, and there are neither %[1]s_KEYS nor %[1]s_OIDC_ISSUER", variable, cfg.Listen)
+	}
+}
+
+// flatten returns the errors that were joined.
+func flatten(err error) []error {
+	switch joined, ok := err.(interface{ Unwrap() []error }); {
+	case err == nil:
+		return nil
+	case ok && !strings.Contains(fmt.Sprintf("%T", err), "fmt."):
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, flatten(one)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// checkFile looks at a file that a variable names, and reports whether it is missing.
+func (e *examination) checkFile(variable, path string, kind fileKind) (missing bool) {
+	of := variable
+	info, err := os.Stat(path)
+	if err != nil {
+		e.add("file.missing", Error, of, "export "+variable+"=FILE # one that is there", "%v", err)
+		return true
+	}
+	if kind == secretFile && info.Mode().Perm()&0o004 != 0 {
+		e.add("file.mode", Error, of, "chmod 600 "+word(path), "%s has a secret, and everybody on this machine may read it", path)
+	}
+	switch data, err := os.ReadFile(path); { //nolint:gosec // the operator names it
+	case kind == keysFile:
+		e.checkKeys(of, path)
+	case kind == certificateFile && err == nil:
+		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+				e.checkExpiry("file", of, certificate, "openssl x509 -noout -subject -enddate -in "+word(path)+" # replace it")
+			}
+		}
+	}
+	return false
+}
+
+// checkKeys looks at the keys of callers.
+func (e *examination) checkKeys(of, path string) {
+	keys, err := access.ReadFile(path)
+	if err != nil {
+		e.add("keys.invalid", Error, of, "expediter keys list --file "+word(path), "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	for _, k := range keys {
+		if left := time.Until(k.Expires); !k.Expires.IsZero() && left < expiresSoon {
+			e.add("keys.expires", Warning, of, fmt.Sprintf("expediter keys revoke --file %s %s", word(path), word(k.Name)),
+				"the key %s ends on %s: add another one", k.Name, day(k.Expires))
+		}
+	}
+}
+
+// word is a word of a shell.
+func word(text string) string {
+	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@%"
+	if text != "" && strings.Trim(text, safe) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(filepath.ToSlash(text), "'", `'\''`) + "'"
+}

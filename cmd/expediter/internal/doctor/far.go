@@ -1,0 +1,167 @@
+package doctor
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+// farSides are the variables with the addresses that services call.
+var farSides = []string{
+	"ENRICHER_WOLT_URL", "IMPORTER_OPENAI_URL", "IMPORTER_ORCHESTRATOR_URL", "IMPORTER_RECIPE_SERVICE_URL", "NOTIFIER_RESOLVER_URL",
+	"NOTIFIER_SMS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT",
+}
+
+// backlogAge is how old the oldest row of an outbox may be.
+const backlogAge = 5 * time.Minute
+
+// checkFarSides connects to all that the environment names. It sends no request but for the keys of an issuer.
+func (e *examination) checkFarSides(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*once)
+	defer cancel()
+	var asking sync.WaitGroup
+	each := func(variable string, check func(context.Context, string, string)) {
+		if value := strings.TrimSpace(e.Environment[variable]); value != "" {
+			asking.Go(func() { check(ctx, variable, value) })
+		}
+	}
+	for _, variable := range farSides {
+		each(variable, e.checkURL)
+	}
+	each("NOTIFIER_EMAIL_SERVER", e.checkMail)
+	each("DATABASE_URL", e.checkDatabase)
+	for _, s := range contracts.Services() {
+		each(strings.ToUpper(s)+"_OIDC_ISSUER", e.checkIssuer)
+	}
+	asking.Wait()
+}
+
+func (e *examination) unreachable(variable, address, cure string, err error) {
+	id := "far.unreachable"
+	if isType[*tls.CertificateVerificationError](err) {
+		id = "far.tls"
+	}
+	e.add(id, Error, variable, cure, "%s: %v", redact.URL(address), redact.Error(err))
+}
+
+// checkURL connects to the host of an address, or to the proxy before it.
+func (e *examination) checkURL(ctx context.Context, variable, value string) {
+	u, err := url.Parse(value)
+	if err != nil || u.Host == "" {
+		return // the configuration says so
+	}
+	cure := "curl -sSI " + word(u.Scheme+"://"+u.Host) + " # has to answer on the machine of the service"
+	host, secure := u, u.Scheme == "https"
+	if r, err := http.NewRequestWithContext(ctx, http.MethodHead, value, http.NoBody); err == nil {
+		if proxy, err := http.ProxyFromEnvironment(r); err == nil && proxy != nil {
+			host, secure = proxy, proxy.Scheme == "https"
+		}
+	}
+	port := cmp.Or(host.Port(), map[bool]string{true: "443", false: "80"}[secure])
+	conn, err := dial(ctx, net.JoinHostPort(host.Hostname(), port), secure, host.Hostname(), e.roots(variable))
+	if err != nil {
+		e.unreachable(variable, value, cure, err)
+		return
+	}
+	conn.Close() //nolint:errcheck,gosec // nothing was written
+}
+
+// roots are the authorities that a service trusts, nil for the system's.
+func (e *examination) roots(variable string) *x509.CertPool {
+	if !strings.HasPrefix(variable, "NOTIFIER_") || e.Environment["NOTIFIER_ROOT_CAS"] == "" {
+		return nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil
+	}
+	if data, err := os.ReadFile(e.Environment["NOTIFIER_ROOT_CAS"]); err == nil {
+		pool.AppendCertsFromPEM(data)
+	}
+	return pool
+}
+
+func dial(ctx context.Context, address string, secure bool, name string, roots *x509.CertPool) (net.Conn, error) {
+	if secure {
+		dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: name}}
+		return dialer.DialContext(ctx, "tcp", address) //nolint:wrapcheck // names the address
+	}
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", address) //nolint:wrapcheck // names the address
+}
+
+// checkMail waits for the greeting of a mail server.
+func (e *examination) checkMail(ctx context.Context, variable, value string) {
+	host, _, err := net.SplitHostPort(value)
+	if err != nil {
+		return // the configuration says so
+	}
+	cure := "openssl s_client -starttls smtp -connect " + word(value) + " # has to answer on the machine of the notifier"
+	conn, err := dial(ctx, value, e.Environment["NOTIFIER_EMAIL_SECURITY"] == "tls", host, e.roots(variable))
+	if err == nil {
+		defer conn.Close()                                      //nolint:errcheck // nothing was written
+		stop := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck,gosec // ends the read
+		defer stop()
+		var line string
+		if line, err = bufio.NewReader(conn).ReadString('\n'); err == nil && !strings.HasPrefix(line, "220") {
+			err = fmt.Errorf("it greets with %.60q, want 220", strings.TrimSpace(line))
+		} else if ctx.Err() != nil {
+			err = errors.New("no greeting")
+		}
+	}
+	if err != nil {
+		e.unreachable(variable, value, cure, err)
+	}
+}
+
+// checkIssuer asks for the keys that check tokens.
+func (e *examination) checkIssuer(ctx context.Context, variable, value string) {
+	issuer, err := access.NewOIDC(access.OIDCConfig{Audience: "doctor", Issuer: value, Name: "doctor"})
+	if err != nil {
+		return // the configuration says so
+	}
+	if err := issuer.Reach(ctx); err != nil {
+		e.unreachable(variable, value, "curl -sSf "+word(strings.TrimSuffix(value, "/")+"/.well-known/openid-configuration"), err)
+	}
+}
+
+// checkDatabase looks at the outbox in Postgres.
+func (e *examination) checkDatabase(ctx context.Context, variable, value string) {
+	conn, err := pgx.Connect(ctx, value)
+	if err != nil {
+		e.unreachable(variable, value, `psql "$DATABASE_URL" -c 'SELECT 1' # has to answer on the machine of the relay`, err)
+		return
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	backlog, err := outbox.ReadBacklog(ctx, conn)
+	if err != nil {
+		e.add("outbox.schema", Error, variable, `expediter relay --print-schema | psql "$DATABASE_URL"`, "%v", redact.Error(err))
+		return
+	}
+	if backlog.SetAside > 0 {
+		e.add("outbox.aside", Warning, variable, "expediter relay --requeue # when what they were refused for is mended",
+			"%d rows of the outbox are set aside", backlog.SetAside)
+	}
+	if backlog.Oldest > backlogAge {
+		e.add("outbox.waits", Error, variable, "expediter relay "+e.Flags, "%d rows of the outbox wait, the oldest for %s: does a relay run?",
+			backlog.Rows, backlog.Oldest.Round(time.Second))
+	}
+}

@@ -1,0 +1,216 @@
+package doctor_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// secured makes a server that has a certificate, and is its own authority in the environment.
+func secured(left time.Duration) func(*site) {
+	return func(s *site) {
+		cert, key := pair(s.T, time.Now().Add(left))
+		identity, err := tls.X509KeyPair([]byte(cert), []byte(key))
+		check.OK(s.T, err)
+		serve(func(o *server.Options) {
+			o.TLS, o.TLSTimeout = true, 10
+			o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12}
+		})(s)
+		s.env["NATS_CA"] = filepath.Join(s.TempDir(), "ca.pem")
+		ca, _ := pair(s.T, time.Now().Add(365*24*time.Hour))
+		check.OK(s.T, os.WriteFile(s.env["NATS_CA"], []byte(cert+ca), 0o600))
+	}
+}
+
+// serve makes a server with other settings.
+func serve(change func(*server.Options)) func(*site) {
+	return func(s *site) {
+		srv := natstest.Server(s.T, listening, func(c *natsrun.Config) { natsrun.ChangeOptions(c, change) })
+		s.env["NATS_URL"] = srv.URL()
+	}
+}
+
+// through makes doctor connect to an address with a connection that is not what it seems.
+func through(address string, wrap func(net.Conn) net.Conn, more ...nats.Option) func(*site) {
+	return func(s *site) {
+		_, at, _ := strings.Cut(s.env["NATS_URL"], "://")
+		s.env["NATS_URL"] = address
+		s.connect = func(options ...nats.Option) (*nats.Conn, error) {
+			return nats.Connect(address, append(append(options, more...), nats.SetCustomDialer(dialer{at, wrap}))...)
+		}
+	}
+}
+
+type dialer struct {
+	address string
+	wrap    func(net.Conn) net.Conn
+}
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(string, string) (net.Conn, error) {
+	conn, err := net.Dial("tcp", d.address)
+	if err != nil || d.wrap == nil {
+		return conn, err
+	}
+	return d.wrap(conn), nil
+}
+
+// old is a connection to a server that says that it is of another version.
+type old struct{ net.Conn }
+
+func (c old) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	copy(b, bytes.Replace(b[:n], []byte(`"version":"`+server.VERSION+`"`), []byte(`"version":"2.14.9"`), 1))
+	return n, err
+}
+
+// slow is a connection over a long distance, on which only pings take their time.
+type slow struct{ net.Conn }
+
+func (c slow) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("PING\r\n")) {
+		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // is the distance
+	}
+	return c.Conn.Write(b)
+}
+
+// after returns a mistake on top of another one.
+func after(first, then func(*site)) func(*site) { return func(s *site) { first(s); then(s) } }
+
+// gone ends a test of a server that is no more.
+func gone(s *site) { s.env, s.connect, s.args = s.before, nil, nil }
+
+const far = "nats://10.9.9.9:4222"
+
+var connectionMistakes = []mistake{
+	{name: "nothing listens", id: "connect.refused", make: set("NATS_URL=nats://" + closed), undo: gone},
+	{name: "the server is silent", id: "connect.refused", make: func(s *site) { s.env["NATS_URL"] = "nats://" + greeter(s.T, "") }, undo: gone},
+	{name: "a wrong password", id: "connect.auth", undo: gone, make: after(
+		serve(func(o *server.Options) { o.Username, o.Password = "u", "p" }),
+		func(s *site) { s.env["NATS_URL"] = strings.Replace(s.env["NATS_URL"], "//", "//u:confidential@", 1) })},
+	{name: "an unknown authority", id: "tls.authority", make: after(secured(365*24*time.Hour), set("NATS_CA")), undo: gone},
+	{name: "the server's certificate has ended", id: "tls.expired", also: []string{"file.expired"}, make: secured(-time.Hour), undo: gone},
+	{name: "the server's certificate ends soon", id: "tls.expires", also: []string{"file.expires"}, warns: true, make: after(
+		secured(time.Hour), func(s *site) { s.run(0, "apply") }), undo: gone},
+	{name: "a certificate of another name", id: "tls.name", undo: gone, make: after(secured(365*24*time.Hour), func(s *site) {
+		through("tls://nats.example.com:4222", nil, nats.RootCAs(s.env["NATS_CA"]))(s)
+	})},
+	{name: "no TLS", id: "tls.plain", also: []string{"server.open"}, make: through(far, nil), undo: gone},
+	{name: "an old server", id: "server.version", make: through("nats://127.0.0.1:4222", func(c net.Conn) net.Conn { return old{c} }), undo: gone},
+	{
+		name: "a far server", id: "server.rtt", warns: true,
+		make: through("nats://127.0.0.1:4222", func(c net.Conn) net.Conn { return slow{c} }), undo: gone,
+	},
+	{name: "small messages only", id: "server.max_payload", undo: gone, make: after(
+		serve(func(o *server.Options) { o.MaxPayload = 64 << 10 }), func(s *site) { s.run(0, "apply") })},
+	{name: "a disk that takes nothing", id: "store.stalled", make: stalled, undo: gone},
+	{name: "no JetStream", id: "account.jetstream", make: serve(func(o *server.Options) { o.JetStream = false }), undo: gone},
+}
+
+//nolint:tparallel // one site
+func TestMistakesOfConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, m := range connectionMistakes {
+		m.check(t, s)
+	}
+}
+
+// monitored returns the mistake of servers that say something else of themselves: two of a cluster, with the changes.
+func monitored(first, second func(varz, jetstream map[string]any), health string) func(*site) {
+	return func(s *site) {
+		for i, change := range []func(varz, jetstream map[string]any){first, second} {
+			js := map[string]any{"max_storage": 1 << 30, "store_dir": "/nowhere", "sync_always": true}
+			varz := map[string]any{
+				"server_name": "n" + string(rune('1'+i)), "version": server.VERSION, "max_payload": 1 << 20, "cluster": map[string]any{"name": "c"},
+				"jetstream": map[string]any{"config": js, "stats": map[string]any{"storage": 1 << 20}},
+			}
+			monitor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/healthz" {
+					w.Write([]byte(health))
+					return
+				}
+				varz["now"] = time.Now()
+				if change != nil {
+					change(varz, js)
+				}
+				json.NewEncoder(w).Encode(varz) //nolint:errcheck // as above
+			}))
+			s.Cleanup(monitor.Close)
+			s.args = append(s.args, "--monitor", monitor.URL)
+		}
+	}
+}
+
+// settings returns monitored with a change of the second server's.
+func settings(change func(varz, jetstream map[string]any)) func(*site) {
+	return monitored(nil, change, `{"status":"ok"}`)
+}
+
+func nowhere(s *site) { s.args = nil }
+
+var serverMistakes = []mistake{
+	{name: "no monitoring", id: "monitor.unreachable", warns: true, make: func(s *site) { s.args = []string{"--monitor", "http://" + closed} }, undo: nowhere},
+	{
+		name: "one server is old", id: "server.version", also: []string{"server.versions"}, undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["version"] = "2.14.0" }),
+	},
+	{name: "two versions", id: "server.versions", warns: true, undo: nowhere, make: settings(func(v, _ map[string]any) { v["version"] = "2.99.0" })},
+	{
+		name: "one server takes small messages only", id: "server.max_payload", undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["max_payload"] = 1000 }),
+	},
+	{
+		name: "a clock is behind", id: "clock.servers", also: []string{"clock.local"}, undo: nowhere,
+		make: settings(func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) }),
+	},
+	{name: "this machine's clock is ahead", id: "clock.local", warns: true, undo: nowhere, make: monitored(
+		func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) }, func(v, _ map[string]any) { v["now"] = time.Now().Add(-time.Hour) },
+		`{"status":"ok"}`)},
+	{name: "the disk is written later", id: "server.sync", warns: true, undo: nowhere, make: settings(func(_, js map[string]any) {
+		js["sync_always"], js["sync_interval"] = false, time.Second
+	})},
+	{name: "the disk of one server is written much later", id: "server.sync", warns: true, undo: nowhere, make: settings(func(v, js map[string]any) {
+		delete(v, "cluster")
+		js["sync_always"], js["sync_interval"] = false, 2*time.Minute
+	})},
+	{name: "JetStream is off", id: "server.jetstream", undo: nowhere, make: settings(func(v, _ map[string]any) { delete(v, "jetstream") })},
+	{name: "two domains", id: "server.domain", undo: nowhere, make: settings(func(_, js map[string]any) { js["domain"] = "leaf" })},
+	{name: "a full store", id: "server.store", undo: nowhere, make: settings(func(v, js map[string]any) {
+		v["jetstream"] = map[string]any{"config": js, "stats": map[string]any{"storage": 1000 << 20}}
+	})},
+	{name: "a small disk", id: "server.disk", warns: true, undo: nowhere, make: settings(func(_, js map[string]any) {
+		js["store_dir"], js["max_storage"] = "/", int64(1)<<60
+	})},
+	{
+		name: "a server could not write", id: "server.unhealthy", undo: nowhere,
+		make: monitored(nil, nil, `{"status":"unavailable","error":"JetStream stream 'A > B' write error: no space left on device"}`),
+	},
+}
+
+//nolint:tparallel // one site
+func TestMistakesOfServers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	at := *s
+	settings(nil)(&at)
+	at.healthy()
+	for _, m := range serverMistakes {
+		m.check(t, s)
+	}
+}

@@ -1,0 +1,198 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+const (
+	syncWithin  = 2 * time.Second // for an acknowledgement of a write, as readiness has it
+	maxSubjects = 100_000         // that a server lists
+)
+
+// checkWrites writes to each bucket what the services write to prove that they can. A server that could not write once looks
+// healthy to everything else.
+func (e *examination) checkWrites(ctx context.Context) {
+	if e.ReadOnly {
+		e.skipf("writes: --read-only")
+		return
+	}
+	var writing sync.WaitGroup
+	for _, t := range e.targets {
+		prefix := ""
+		if t.account != "" {
+			prefix = "$JS." + t.account + ".API."
+		}
+		for _, want := range contracts.Assets(e.options(t)) {
+			if strings.HasPrefix(want.Name, "KV_") {
+				writing.Go(func() { e.checkWrite(ctx, t, prefix, want.Name) })
+			}
+		}
+	}
+	writing.Wait()
+}
+
+// checkWrite tries twice, for a machine may be busy.
+func (e *examination) checkWrite(ctx context.Context, t target, prefix, name string) {
+	if _, err := t.js.Stream(ctx, name); err != nil {
+		return // is reported
+	}
+	var err error
+	for range 2 {
+		try, cancel := context.WithTimeout(ctx, syncWithin)
+		err = service.ProbeStore(try, t.js, prefix, name)
+		cancel()
+		if err == nil {
+			return
+		}
+	}
+	switch api, refused := errors.AsType[*jetstream.APIError](err); {
+	case e.isDenied("$KV." + strings.TrimPrefix(name, "KV_")):
+		e.add("permission.publish", Error, streamOf(t, name), reload("the user may publish to its subjects"), "the user may not write to it")
+	case refused && slices.Contains(reported, api.ErrorCode):
+	case refused:
+		e.add("store.refuses", Error, streamOf(t, name), e.apply(t), "it refuses a write: %s", api.Description)
+	case errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse):
+		e.add("store.unreachable", Error, streamOf(t, name), e.nats(t, "stream info "+name), "nobody takes a write to it")
+	default:
+		e.add("store.stalled", Error, streamOf(t, name), restart("its disk has room"),
+			"a write was not acknowledged within %s, twice: is the disk of its leader full?", syncWithin)
+	}
+}
+
+// reported are the codes of refusals for what another check finds: records cannot end by themselves, and the stream is full.
+var reported = []jetstream.ErrorCode{10166, 10077}
+
+// checkWork looks for jobs that nobody works.
+func (e *examination) checkWork(ctx context.Context) {
+	if e.As == "" || e.As == userAdmin {
+		e.checkWorkers(ctx)
+	} else {
+		e.skipf("workers: only an administrator may ask them")
+	}
+	for _, t := range e.targets {
+		e.checkDead(ctx, t)
+		for _, want := range contracts.Assets(e.options(t)) {
+			if strings.HasPrefix(want.Name, "KV_") || strings.HasPrefix(want.Name, "OBJ_") || slices.Contains(noJobs, want.Name) {
+				continue
+			}
+			e.checkPauses(ctx, t, want.Name)
+			if want.Retention == jetstream.WorkQueuePolicy {
+				e.checkStranded(ctx, t, want.Name)
+			}
+		}
+	}
+}
+
+// noJobs are the streams that no worker pulls from.
+var noJobs = []string{contracts.StreamAudit, contracts.StreamDead}
+
+// checkWorkers compares the jobs that wait with the workers that answer.
+func (e *examination) checkWorkers(ctx context.Context) {
+	short, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	workers, err := inspect.Workers(short, e.nc)
+	if err != nil && !errors.Is(err, inspect.ErrNoWorker) {
+		e.skipf("workers: %v", err)
+	}
+	for _, w := range workers {
+		if !w.Ready && !w.Stopping {
+			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+w.Instance+" "+e.Flags, "it takes no jobs: %s", w.Problem)
+		}
+	}
+	for _, t := range e.targets {
+		for _, c := range contracts.Consumers(e.options(t)) {
+			consumer, err := t.js.Consumer(ctx, c.Stream, c.Config.Durable)
+			if err != nil {
+				continue // is reported
+			}
+			waiting := consumer.CachedInfo().NumPending + uint64(max(consumer.CachedInfo().NumAckPending, 0))
+			works := func(w inspect.Info) bool {
+				return w.Stream == c.Stream && slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == c.Config.Durable })
+			}
+			if waiting > 0 && !slices.ContainsFunc(workers, works) {
+				program, _, _ := strings.Cut(c.Config.Durable, "-")
+				e.add("worker.gone", Error, consumerOf(t, c.Stream+"/"+c.Config.Durable),
+					"./"+program+" # on its machine, as deploy/nats/README.md starts it", "%d jobs wait, and no worker of it answers", waiting)
+			}
+		}
+	}
+}
+
+// checkPauses looks for handlers that are paused.
+func (e *examination) checkPauses(ctx context.Context, t target, stream string) {
+	client, err := worker.NewClient(t.js, worker.ClientConfig{RequestTimeout: once, SettleTimeout: once, Stream: stream})
+	if err != nil {
+		e.skipf("pauses of %s: %v", stream, err)
+		return
+	}
+	all, err := client.Pauses(ctx)
+	if err != nil {
+		return // its bucket is reported
+	}
+	for _, p := range all {
+		until := "for ever"
+		if !p.Until.IsZero() {
+			until = "until " + p.Until.UTC().Format(time.RFC3339)
+		}
+		e.add("handler.paused", Warning, streamOf(t, stream), e.command(t, "jobs", "resume", "--stream", stream, "'"+p.Pattern+"'"),
+			"jobs of %s do not start %s", p.Pattern, until)
+	}
+}
+
+// checkDead counts dead letters.
+func (e *examination) checkDead(ctx context.Context, t target) {
+	stream, err := t.js.Stream(ctx, contracts.StreamDead)
+	if err != nil || stream.CachedInfo().State.Msgs == 0 {
+		return
+	}
+	count := stream.CachedInfo().State.Msgs
+	if stream.CachedInfo().State.NumSubjects <= maxSubjects {
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
+		if err != nil {
+			return
+		}
+		for subject, n := range info.State.Subjects {
+			if strings.Contains(subject, "."+worker.TokenReplay+".") || strings.Contains(subject, "."+worker.TokenPart+".") {
+				count -= n // no letters
+			}
+		}
+	}
+	if count > 0 {
+		e.add("dead.letters", Warning, streamOf(t, contracts.StreamDead), e.command(t, "dead", "groups"),
+			"%d dead letters wait for a decision", count)
+	}
+}
+
+// checkStranded looks for messages that no consumer delivers.
+func (e *examination) checkStranded(ctx context.Context, t target, stream string) {
+	store, err := deadletter.Open(ctx, t.js, deadletter.Config{RequestTimeout: once})
+	if err != nil {
+		return // its stream is reported
+	}
+	found, err := store.Stranded(ctx, stream)
+	if err == nil && found.Messages > 0 {
+		e.add("queue.stranded", Error, streamOf(t, stream), e.command(t, "dead", "stranded", stream),
+			"no consumer delivers %d messages, such as %s", found.Messages, found.Subjects[0].Subject)
+	}
+}
+
+// isDenied reports whether the server denied a subject that begins so.
+func (e *examination) isDenied(prefix string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.denied, func(s string) bool { return strings.Contains(s, prefix) })
+}

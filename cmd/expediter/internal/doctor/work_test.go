@@ -1,0 +1,94 @@
+package doctor_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+// publish stores a message.
+func publish(subject string, size int) func(*site) {
+	return func(s *site) {
+		_, err := s.js.Publish(s.Context(), subject, make([]byte, size))
+		check.OK(s.T, err)
+	}
+}
+
+func purge(stream string) func(*site) {
+	return func(s *site) {
+		found, err := s.js.Stream(s.Context(), stream)
+		check.OK(s.T, err)
+		check.OK(s.T, found.Purge(s.Context()))
+	}
+}
+
+// answers makes a worker that says something of itself.
+func answers(info inspect.Info) func(*site) {
+	return func(s *site) {
+		sub, err := s.js.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
+			data, _ := json.Marshal(info) //nolint:errcheck // is one
+			m.Respond(data)               //nolint:errcheck // the client says so
+		})
+		check.OK(s.T, err)
+		s.stop = sync.OnceFunc(func() { check.OK(s.T, errors.Join(sub.Unsubscribe(), s.js.Conn().Flush())) })
+		s.Cleanup(s.stop)
+		check.OK(s.T, s.js.Conn().Flush())
+	}
+}
+
+var workMistakes = []mistake{
+	{name: "jobs wait, and no worker runs", id: "worker.gone", make: publish("jobs.enrich.wolt.a", 1), undo: purge("ENRICH_JOBS")},
+	{name: "a worker of other jobs runs", id: "worker.gone", make: after(publish("jobs.import.low.a", 1), answers(inspect.Info{
+		ID: "w", Ready: true, Stream: "IMPORT_JOBS", Handlers: []inspect.Handler{{Consumer: "importer"}},
+	})), undo: purge("IMPORT_JOBS")},
+	{name: "a job that no consumer takes", id: "queue.stranded", make: publish("jobs.import.urgent.a", 1), undo: purge("IMPORT_JOBS")},
+	{
+		name: "a handler is paused", id: "handler.paused", warns: true,
+		make: func(s *site) { s.run(0, "jobs", "pause", "--stream", "IMPORT_JOBS", "jobs.import.low.>") },
+	},
+	{name: "dead letters", id: "dead.letters", warns: true, make: func(s *site) {
+		_, err := worker.PublishDeadLetter(s.Context(), s.js, "dead", worker.DeadLetter{
+			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Error: "status 503", ID: "a", MaxAttempts: 5, Payload: []byte("{}"),
+			Reason: worker.ReasonExhausted, Sequence: 1, Signature: "status #", Stream: contracts.StreamEnrichJobs, Subject: "jobs.enrich.wolt.a",
+		})
+		check.OK(s.T, err)
+	}, undo: func(s *site) { s.run(0, "dead", "discard", "--yes", "--reason", "exhausted") }},
+	{name: "a full bucket", id: "stream.full", make: publish("$KV.locks.a", 1_040_000), undo: purge("KV_locks")},
+	{name: "a bucket that is rather full", id: "stream.full", warns: true, make: publish("$KV.locks.a", 950_000), undo: purge("KV_locks")},
+	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w", Problem: "it has no bucket"}), undo: func(s *site) { s.stop() }},
+}
+
+// stalled makes a server that acknowledges no write to a bucket.
+func stalled(s *site) {
+	p := natstest.NewProxy(s.T, s.server)
+	p.Filter(func(f natstest.Frame) natstest.Verdict {
+		if strings.HasPrefix(f.Subject, "$KV.locks.ready.") {
+			return natstest.Lose
+		}
+		return natstest.Relay
+	})
+	s.connect = func(more ...nats.Option) (*nats.Conn, error) { return nats.Connect("", append(more, p.Through())...) }
+}
+
+// The streams are small, so that one message fills one.
+//
+//nolint:tparallel // one site
+func TestMistakesInWork(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "--max-bytes", fmt.Sprint(18<<20))
+	for _, m := range workMistakes {
+		m.check(t, s)
+	}
+}
