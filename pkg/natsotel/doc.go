@@ -15,19 +15,9 @@
 //
 // # Metrics
 //
-// No label has an id, a subject or a key, whose number is unbounded. A job is labelled by the pattern of its handler.
-//
-//	worker.job.attempts      counter            stream, consumer, pattern, outcome
-//	worker.job.duration      histogram, s       stream, consumer, pattern, outcome   of one attempt
-//	worker.job.wait          histogram, s       stream, consumer, pattern            from stored to started, first attempts
-//	worker.job.age           histogram, s       stream, consumer, pattern, outcome   from stored to completed or dead
-//	worker.jobs.running      up-down counter    stream, consumer, pattern
-//	worker.jobs.stuck        counter            stream, consumer, pattern            handlers that ignore their ended context
-//	worker.jobs.waiting      up-down counter    stream, consumer, pattern            jobs that wait in a worker for a limit
-//	worker.ready             gauge, 1 or 0                                           whether jobs can be pulled
-//	kvlock.events            counter            bucket, kind
-//	kvlock.hold.duration     histogram, s       bucket                               of a claim, from taken to ended
-//	kvlock.wait.duration     histogram, s       bucket, kind                         until a wait ended, and how
+// docs/metrics.md lists them with their labels: those that begin with worker, kvlock and far_side, and those of the semantic
+// conventions for messaging. No label has an id, a subject or a key, whose number is unbounded. A job is labelled by the pattern of its
+// handler.
 //
 // # Traces
 //

@@ -14,6 +14,9 @@ import (
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/pkg/natsotel"
 
+// system is the messaging system in the semantic conventions, which have no name for it yet.
+const system = "nats"
+
 // Config configures [Telemetry]. The zero value is ready to use.
 type Config struct {
 	// MeterProvider takes the metrics. Defaults to the global one.
@@ -28,10 +31,12 @@ type Config struct {
 
 // Telemetry is the adapter. One serves any number of workers, locks and flights; it is safe for concurrent use.
 type Telemetry struct {
+	meter      metric.Meter
 	propagator propagation.TextMapPropagator
 	tracer     trace.Tracer
 	jobs       jobMetrics
 	locks      lockMetrics
+	operations operationMetrics
 }
 
 // New returns an adapter, or the error with which the provider refused a metric.
@@ -47,8 +52,8 @@ func New(cfg Config) (*Telemetry, error) {
 	}
 	m := &maker{meter: cfg.MeterProvider.Meter(scope)}
 	t := &Telemetry{
-		propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope),
-		jobs: newJobMetrics(m), locks: newLockMetrics(m),
+		meter: m.meter, propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope),
+		jobs: newJobMetrics(m), locks: newLockMetrics(m), operations: newOperationMetrics(m),
 	}
 	return t, errors.Join(m.errs...)
 }

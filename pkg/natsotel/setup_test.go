@@ -21,18 +21,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bundle struct {
 	*natsotel.Telemetry
 
-	provider *sdktrace.TracerProvider
-	reader   *sdkmetric.ManualReader
-	spans    *tracetest.SpanRecorder
+	propagator propagation.TextMapPropagator
+	provider   *sdktrace.TracerProvider
+	reader     *sdkmetric.ManualReader
+	spans      *tracetest.SpanRecorder
 }
 
 func setup(t *testing.T, mutate func(*natsotel.Config)) *bundle {
 	t.Helper()
-	b := &bundle{reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	b := &bundle{propagator: propagation.TraceContext{}, reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	b.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans))
 	cfg := natsotel.Config{
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)),
-		Propagator:    propagation.TraceContext{}, TracerProvider: b.provider,
+		Propagator:    b.propagator, TracerProvider: b.provider,
 	}
 	if mutate != nil {
 		mutate(&cfg)

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -23,11 +24,21 @@ type jobMetrics struct {
 	stuck               metric.Int64Counter
 	waiting             metric.Int64UpDownCounter
 
-	made *sync.Map // of labels, by kind
+	// Those of the semantic conventions.
+	consumed  messagingconv.ClientConsumedMessages
+	processed messagingconv.ProcessDuration
+
+	made *sync.Map // jobLabels, by kind
 }
 
 func newJobMetrics(m *maker) jobMetrics {
+	consumed, err := messagingconv.NewClientConsumedMessages(m.meter)
+	m.errs = append(m.errs, err)
+	processed, err := messagingconv.NewProcessDuration(m.meter, seconds)
+	m.errs = append(m.errs, err)
 	return jobMetrics{
+		consumed: consumed, processed: processed,
+
 		attempts: m.counter("worker.job.attempts", "{attempt}", "Attempts at jobs that ended."),
 		age:      m.histogram("worker.job.age", "Time from a job being stored to its end."),
 		duration: m.histogram("worker.job.duration", "How long handlers ran."),
@@ -51,10 +62,23 @@ func kindOf(info worker.Info) kind {
 	return kind{stream: info.Stream, consumer: info.Consumer, pattern: info.Pattern}
 }
 
+// jobLabels are the labels of a kind, of our metrics and of those of the semantic conventions.
+type jobLabels struct{ ours, standard metric.MeasurementOption }
+
 // labels returns the labels of a kind. They are made once, because sorting and hashing them costs more than counting.
-func (m *jobMetrics) labels(k kind) metric.MeasurementOption {
+func (m *jobMetrics) labels(k kind) jobLabels {
 	if made, ok := m.made.Load(k); ok {
-		return made.(metric.MeasurementOption) //nolint:forcetypeassert // what is stored below
+		return made.(jobLabels) //nolint:forcetypeassert // what is stored below
+	}
+	standard := []attribute.KeyValue{
+		attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "process"),
+		m.processed.AttrDestinationName(k.stream), m.processed.AttrConsumerGroupName(k.consumer), m.processed.AttrDestinationTemplate(k.pattern),
+	}
+	switch k.outcome {
+	case worker.OutcomeDead, worker.OutcomeFenced, worker.OutcomeRetried, worker.OutcomeUnknown:
+		standard = append(standard, m.processed.AttrErrorType(messagingconv.ErrorTypeAttr(k.outcome)))
+	case worker.OutcomeCancelled, worker.OutcomeCompleted, worker.OutcomeHandedBack, worker.OutcomeLimited, worker.OutcomePaused,
+		worker.OutcomeReplaced, worker.OutcomeSnoozed:
 	}
 	all := []attribute.KeyValue{
 		attribute.String("stream", k.stream), attribute.String("consumer", k.consumer), attribute.String("pattern", k.pattern),
@@ -62,7 +86,9 @@ func (m *jobMetrics) labels(k kind) metric.MeasurementOption {
 	if k.outcome != "" {
 		all = append(all, attribute.String("outcome", string(k.outcome)))
 	}
-	labels := metric.WithAttributeSet(attribute.NewSet(all...))
+	labels := jobLabels{
+		ours: metric.WithAttributeSet(attribute.NewSet(all...)), standard: metric.WithAttributeSet(attribute.NewSet(standard...)),
+	}
 	m.made.Store(k, labels)
 	return labels
 }
@@ -89,7 +115,7 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 		},
 		Started: next.Started,
 		Stuck: func(h worker.StuckHandler) {
-			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)))
+			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)).ours)
 			if next.Stuck != nil {
 				next.Stuck(h)
 			}
@@ -99,7 +125,7 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 			if waits {
 				change = 1
 			}
-			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)))
+			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)).ours)
 			if next.Waiting != nil {
 				next.Waiting(info, waits)
 			}
@@ -109,14 +135,17 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 
 func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 	of := kindOf(s.Info)
-	all := t.jobs.labels(of)
+	all := t.jobs.labels(of).ours
 	of.outcome = s.Outcome
-	ended := t.jobs.labels(of)
+	labels := t.jobs.labels(of)
+	ended := labels.ours
 	t.jobs.attempts.Add(ctx, 1, ended)
+	t.jobs.consumed.Inst().Add(ctx, 1, labels.standard)
 	if s.Ran == 0 {
 		return // it never began
 	}
 	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended)
+	t.jobs.processed.Inst().Record(ctx, s.Ran.Seconds(), labels.standard)
 	if s.Deliveries == 1 {
 		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), all)
 	}
@@ -128,7 +157,7 @@ func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 // Middleware is a middleware for Config.Middleware of a worker: it makes a span for each attempt, and counts the
 // attempt as running meanwhile.
 func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
-	all := t.jobs.labels(kindOf(info))
+	all := t.jobs.labels(kindOf(info)).ours
 	t.jobs.running.Add(ctx, 1, all)
 	defer t.jobs.running.Add(ctx, -1, all)
 
@@ -149,7 +178,7 @@ func (t *Telemetry) about(ctx context.Context, info worker.Info, header nats.Hea
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
-			attribute.String("messaging.system", "nats"),
+			attribute.String("messaging.system", system),
 			attribute.String("messaging.operation.name", "process"),
 			attribute.String("messaging.operation.type", "process"),
 			attribute.String("messaging.destination.name", info.Stream),

@@ -55,6 +55,8 @@ var intruders = []intruder{
 	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: "AUDIT", carriers: []carrier{
 		{"$JS.API.DIRECT.GET.KV_inbox.$KV.inbox.attack", ""},
 		{"audit.notifier.attack", "BODY"},
+		{"$JS.API.CONSUMER.LIST.EVENTS", ""},
+		{"$JS.API.INFO", ""},
 		{"$JS.API.CONSUMER.CREATE.KV_directory.attack", `{"stream_name":"KV_directory","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none"}}`},
 	}},
 	{user: "sys", account: "MONITOR", carriers: []carrier{

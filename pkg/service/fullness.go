@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -33,21 +31,26 @@ const (
 	scope = "github.com/expediter-io/expediter/pkg/service" // names this package to OpenTelemetry
 )
 
-// fullness samples how full the streams of a service are. It asks for each stream every 15 seconds, all at the same time: one
-// request each, some 100 µs of the server's time. The limits of an account need no question: a server reserves the bounds of all
-// streams in them, so that a stream is full first.
+// fullness samples how full the streams of a service are, and which jobs wait in them. It asks every 15 seconds, for all streams at the
+// same time: one request for each stream, some 100 µs of the server's time, one more for one of which workers take jobs, and a third
+// while jobs wait there. Readiness needs no limits of the account: a server reserves the bounds of all streams in them, so that a
+// stream is full first.
 type fullness struct {
 	js    jetstream.JetStream
 	names []string
 	stop  func() error // ends the metrics, nil for none
+	works bool         // workers take jobs; it does not change while run runs
 
-	mu      sync.Mutex // guards streams
+	mu      sync.Mutex // guards the answers
+	account stored
 	streams map[string]filled
+	worked  map[string]worked // those of which workers take jobs
 }
 
 // filled is the last answer about a stream.
 type filled struct {
 	at              time.Time // when it was asked for
+	held            uint64    // messages
 	bytes, messages float64   // the parts of the bounds, 0 where there is none
 	missing         bool
 	refuses         bool     // what is full refuses messages; the others drop the oldest
@@ -56,7 +59,7 @@ type filled struct {
 
 // newFullness samples once, for 5 seconds at most.
 func newFullness(ctx context.Context, js jetstream.JetStream, names []string, exports *export.Exports) (*fullness, error) {
-	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}}
+	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}, worked: map[string]worked{}}
 	now := time.Now()
 	for _, name := range names {
 		f.streams[name] = filled{at: now}
@@ -65,27 +68,16 @@ func newFullness(ctx context.Context, js jetstream.JetStream, names []string, ex
 	if exports == nil {
 		return f, nil
 	}
-	meter := exports.Meters.Meter(scope)
-	gauge, err := meter.Float64ObservableGauge("stream.fullness", metric.WithUnit("1"),
-		metric.WithDescription("How much of its bound a stream uses, absent while the server does not answer"))
-	if err != nil {
-		return nil, fmt.Errorf("service: metrics: %w", err)
-	}
-	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		f.observe(func(stream, bound string, part float64) {
-			o.ObserveFloat64(gauge, part, metric.WithAttributes(attribute.String("stream", stream), attribute.String("bound", bound)))
-		})
-		return nil
-	}, gauge)
-	if err != nil {
-		return nil, fmt.Errorf("service: metrics: %w", err)
-	}
-	f.stop = registered.Unregister
-	return f, nil
+	var err error
+	f.stop, err = f.export(exports.Meters.Meter(scope))
+	return f, err
 }
 
 // run samples until ctx ends.
 func (f *fullness) run(ctx context.Context) error {
+	if f.works { // which was not known at the first sample
+		f.sample(ctx)
+	}
 	pause.Every(ctx, fullnessEvery, f.sample)
 	return nil
 }
@@ -97,11 +89,15 @@ func (f *fullness) sample(ctx context.Context) {
 	for _, name := range f.names {
 		asking.Go(func() { f.ask(ctx, name) })
 	}
+	if f.works {
+		asking.Go(func() { f.askAccount(ctx) })
+	}
 	asking.Wait()
 }
 
 // ask keeps the former answer when there is no new one.
 func (f *fullness) ask(ctx context.Context, name string) {
+	jobs := f.askConsumers(ctx, name)
 	now := filled{at: time.Now()}
 	stream, err := f.js.Stream(ctx, name)
 	switch {
@@ -114,7 +110,8 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.refuses = info.Config.Discard == jetstream.DiscardNew
 		now.bytes = part(info.State.Bytes, info.Config.MaxBytes)
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
-		now.without = without(info.Cluster)
+		now.without, now.held = without(info.Cluster), info.State.Msgs
+		f.askOldest(ctx, jobs, info)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,21 +141,6 @@ func part(used uint64, bound int64) float64 {
 		return 0
 	}
 	return float64(used) / float64(bound)
-}
-
-// observe tells the fullness of each stream of which it is known.
-func (f *fullness) observe(tell func(stream, bound string, part float64)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name, s := range f.streams {
-		if s.missing || time.Since(s.at) > fullnessFresh {
-			continue
-		}
-		tell(name, "bytes", s.bytes)
-		if s.messages > 0 {
-			tell(name, "messages", s.messages)
-		}
-	}
 }
 
 // ready is the check of readiness: an error when a stream is missing, or is about to refuse messages. Nodes that are missing are

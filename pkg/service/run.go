@@ -93,6 +93,8 @@ type Service struct {
 	runs     []func(context.Context) error // begin when the service serves
 	spec     Spec
 
+	unobserve func() error // ends the metrics of far sides, nil for none
+
 	listeners []listener // the API's first; none before Open has returned
 
 	stopOnce sync.Once
@@ -179,7 +181,6 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if s.fullness, err = newFullness(ctx, s.JetStream, s.spec.Streams, cfg.Exports); err != nil {
 		return err
 	}
-	s.Go(s.fullness.run)
 	s.probe = newProbe(ctx, s.JetStream, s.spec.Streams)
 	s.Go(s.probe.run)
 	if err := s.openAccess(); err != nil {
@@ -188,6 +189,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if err := s.spec.Open(ctx, s); err != nil {
 		return err
 	}
+	s.Go(s.fullness.run)
 	s.route()
 	if err := s.listen(ctx); err != nil {
 		return err
@@ -213,6 +215,7 @@ func (s *Service) Go(run func(context.Context) error) { s.runs = append(s.runs, 
 // fields that are alike in all services, and Concurrency unless that is set. It replaces Hooks.Ready.
 func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error) {
 	s.workers[check] = errNotStarted
+	s.fullness.work(cfg.Stream)
 	cfg.AckWait, cfg.AutoCreate, cfg.Logger = s.Config.AckWait, s.Config.CreateAssets, s.Config.Logger
 	cfg.KeepConsumers = !s.Config.UpdateConsumers
 	cfg.Version = s.Config.Version
@@ -232,6 +235,17 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	}
 	s.Go(w.Run)
 	return w, nil
+}
+
+// Held has held called whenever the metrics are read, as [natsotel.Telemetry.ObserveHeld] says, until the service stops. Only Open
+// may call it.
+func (s *Service) Held(held func(tell func(side string, n int))) error {
+	stop, err := s.Telemetry.ObserveHeld(held)
+	if err != nil {
+		return fmt.Errorf("%s: metrics: %w", s.spec.Name, err)
+	}
+	s.unobserve = stop
+	return nil
 }
 
 // Ready returns the checks of readiness by name: nil or a [Note] for one that is passed. They are the last outcomes of what the
@@ -268,7 +282,11 @@ func (s *Service) Ready() map[string]error {
 func (s *Service) Stop() error {
 	s.stopOnce.Do(func() {
 		err := errors.Join(s.micro.Stop(), s.stopListening())
-		s.stopErr = errors.Join(err, s.group.Stop(), s.fullness.close(), s.spec.close())
+		err = errors.Join(err, s.group.Stop(), s.fullness.close())
+		if s.unobserve != nil {
+			err = errors.Join(err, s.unobserve())
+		}
+		s.stopErr = errors.Join(err, s.spec.close())
 	})
 	return s.stopErr
 }

@@ -102,11 +102,27 @@ func (e *Enricher) open(ctx context.Context, s *service.Service) error {
 func (e *Enricher) answer(ctx context.Context, s *service.Service) (err error) {
 	settings := e.cfg.answering(e.providers)
 	settings.Backlog = s.Backlog(contracts.StreamEnrichJobs, consumerName)
-	settings.Inject, settings.Observe = s.Telemetry.Inject, s.Telemetry.Observe(contracts.BucketEnrich)
+	settings.Telemetry, settings.Observe = s.Telemetry, s.Telemetry.Observe(contracts.BucketEnrich)
 	if e.service, err = enrich.New(ctx, s.JetStream, settings); err != nil {
 		return err
 	}
+	if err := s.Held(e.held); err != nil {
+		return err
+	}
 	return e.exportStats(s.Config.Exports)
+}
+
+// held tells which providers are not called now.
+func (e *Enricher) held(tell func(side string, n int)) {
+	for _, p := range e.providers {
+		if guarded, ok := p.(interface{ Held() bool }); ok {
+			n := 0
+			if guarded.Held() {
+				n = 1
+			}
+			tell(p.Name(), n)
+		}
+	}
 }
 
 func (e *Enricher) close() error {

@@ -45,6 +45,8 @@ func TestMetrics(t *testing.T) {
 		`worker_job_attempts_total{consumer="enricher",outcome="completed",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
 		`worker_job_wait_seconds_count{consumer="enricher",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
 		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready`,
+		`far_side_call_duration_seconds_count{outcome="ok",side="wolt"} 2`,
+		`messaging_client_sent_messages_total{messaging_destination_name="ENRICH_JOBS",messaging_operation_name="send",messaging_system="nats"} 2`,
 	} {
 		check.Says(t, text, want)
 	}

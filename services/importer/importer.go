@@ -141,9 +141,11 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 		i.closers = append(i.closers, closer.Close)
 	}
 	settings.Backlog = s.Backlog(contracts.StreamImportJobs, consumerName)
-	settings.Inject, settings.Observe = s.Telemetry.Inject, s.Telemetry.Observe(contracts.BucketImportSteps)
-	i.service, err = imports.New(ctx, s.JetStream, settings)
-	return err
+	settings.Telemetry, settings.Observe = s.Telemetry, s.Telemetry.Observe(contracts.BucketImportSteps)
+	if i.service, err = imports.New(ctx, s.JetStream, settings); err != nil {
+		return err
+	}
+	return s.Held(i.service.Held)
 }
 
 func (i *Importer) close() (err error) {

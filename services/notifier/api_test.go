@@ -308,9 +308,22 @@ func TestNotifierIsWatched(t *testing.T) {
 	if _, version := w.call(http.MethodGet, "/version", ""); version != "1.2.3\n" {
 		t.Errorf("version %s", version)
 	}
+	p.directory(contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "a"})
+	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", "evt-002", 1)); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
 	p.until("metrics", func() bool {
 		_, metrics := w.call(http.MethodGet, "/metrics", "")
-		return strings.Contains(metrics, `worker_job_attempts_total{consumer="notifier"`)
+		for _, want := range []string{
+			`worker_job_attempts_total{consumer="notifier"`, `notifier_events_total{outcome="planned"} 1`,
+			`notifier_events_total{outcome="refused"} 1`,
+			`notifier_rows_total{channel="pigeon",reason="",state="sent"} 1`, `far_side_call_duration_seconds_count{outcome="ok",side="pigeon"} 1`,
+		} {
+			if !strings.Contains(metrics, want) {
+				return false
+			}
+		}
+		return true
 	})
 }
 

@@ -9,41 +9,66 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/services/notifier"
 
-// exportRules exports the state of the rules, and the records that could not be read, as metrics until stop is called. Without
-// exports stop is nil.
-func (n *Notifier) exportRules(exports *export.Exports) (stop func() error, err error) {
+// observe exports what the notifier counts as metrics, until stop is called. Without exports stop is nil.
+func (n *Notifier) observe(exports *export.Exports) (stop func() error, err error) {
 	if exports == nil {
 		return nil, nil //nolint:nilnil // documented
 	}
 	meter := exports.Meters.Meter(scope)
-	info, infoErr := meter.Int64ObservableGauge("notifier.rules.info",
-		metric.WithDescription("1, with the version of the rules that are in force"))
-	loaded, loadedErr := meter.Int64ObservableGauge("notifier.rules.loaded",
-		metric.WithUnit("s"), metric.WithDescription("When the rules that are in force were read, in Unix time"))
-	failed, failedErr := meter.Int64ObservableGauge("notifier.rules.failed",
-		metric.WithDescription("1 when what the files of rules and templates hold now has mistakes, and is not in force"))
-	illegible, illegibleErr := meter.Int64ObservableCounter("notifier.records.unreadable",
-		metric.WithDescription("Records that could not be read when they were listed"))
-	if err := errors.Join(infoErr, loadedErr, failedErr, illegibleErr); err != nil {
+	var all []metric.Observable
+	gauge := func(name, unit, description string) metric.Int64Observable {
+		g, failed := meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+		all, err = append(all, g), errors.Join(err, failed)
+		return g
+	}
+	counter := func(name, unit, description string) metric.Int64Observable {
+		c, failed := meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		all, err = append(all, c), errors.Join(err, failed)
+		return c
+	}
+	info := gauge("notifier.rules.info", "", "1, with the version of the rules that are in force.")
+	loaded := gauge("notifier.rules.loaded", "s", "When the rules that are in force were read, in Unix time.")
+	failed := gauge("notifier.rules.failed", "", "1 when what the files of rules and templates hold now has mistakes, and is not in force.")
+	illegible := counter("notifier.records.unreadable", "", "Records that could not be read when they were listed.")
+	events := counter("notifier.events", "{event}", "Events that were worked, by outcome.")
+	rows := counter("notifier.rows", "{row}", "Rows that came into a state, by channel and reason.")
+	endpoints := gauge("notifier.endpoints", "{endpoint}", "Endpoints of users that fail, or are disabled, by channel.")
+	if err != nil {
 		return nil, fmt.Errorf("notifier: metrics: %w", err)
 	}
 	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		stats := n.rules.Stats()
-		o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("version", stats.Version)))
-		o.ObserveInt64(loaded, stats.LoadedAt.Unix())
+		stats := n.Stats()
+		o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("version", stats.Rules.Version)))
+		o.ObserveInt64(loaded, stats.Rules.LoadedAt.Unix())
 		mistakes := int64(0)
-		if stats.Failed != "" {
+		if stats.Rules.Failed != "" {
 			mistakes = 1
 		}
 		o.ObserveInt64(failed, mistakes)
 		o.ObserveInt64(illegible, n.illegible.Load())
+		for outcome, times := range map[string]int64{
+			"duplicate": stats.Duplicates, "ignored": stats.Ignored, "planned": stats.Planned, "refused": stats.Refused,
+		} {
+			o.ObserveInt64(events, times, metric.WithAttributes(attribute.String("outcome", outcome)))
+		}
+		for _, s := range n.senders {
+			for came, times := range s.Came() {
+				o.ObserveInt64(rows, times, metric.WithAttributes(attribute.String("channel", s.Channel()),
+					attribute.String("state", string(came.State)), attribute.String("reason", came.Reason)))
+			}
+		}
+		n.health.Counts(func(channel string, state health.State, count int) {
+			o.ObserveInt64(endpoints, int64(count), metric.WithAttributes(
+				attribute.String("channel", channel), attribute.String("state", string(state))))
+		})
 		return nil
-	}, info, loaded, failed, illegible)
+	}, all...)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: metrics: %w", err)
 	}

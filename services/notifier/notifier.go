@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -64,7 +65,8 @@ type Notifier struct {
 	illegible atomic.Int64 // records that could not be read
 	api       *api.API
 	running   *service.Service
-	unobserve func() error // ends the metrics of the rules, nil without exports
+	telemetry *natsotel.Telemetry
+	unobserve func() error // ends the metrics, nil without exports
 }
 
 // Run connects to NATS, serves until ctx ends, and stops: requests and jobs under way are finished.
@@ -127,9 +129,7 @@ func (n *Notifier) spec() service.Spec {
 
 // open makes the stores, the workers and the API.
 func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
-	if n.unobserve, err = n.exportRules(s.Config.Exports); err != nil {
-		return err
-	}
+	n.telemetry = s.Telemetry
 	if err := n.openStores(ctx, s); err != nil {
 		return err
 	}
@@ -137,6 +137,12 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		return err
 	}
 	if err := n.addWorkers(s); err != nil {
+		return err
+	}
+	if err := s.Held(n.health.Held); err != nil {
+		return err
+	}
+	if n.unobserve, err = n.observe(s.Config.Exports); err != nil {
 		return err
 	}
 	publisher, err := contracts.NewPublisher(s.JetStream, contracts.PublisherConfig{
@@ -285,7 +291,7 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
 		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
-		Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
+		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
 }
 

@@ -215,8 +215,8 @@ func (n *Notifier) Stats() Stats {
 		Rules: n.rules.Stats(), States: map[string]int64{},
 	}
 	for _, s := range n.senders {
-		for state, times := range s.States() {
-			stats.States[string(state)] += times
+		for came, times := range s.Came() {
+			stats.States[string(came.State)] += times
 		}
 	}
 	return stats

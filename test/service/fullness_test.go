@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 const (
@@ -31,14 +33,15 @@ type store struct {
 	*testing.T
 
 	exports *export.Exports
+	hold    chan struct{} // has an element for each job that may end
 	js      jetstream.JetStream
 	proxy   *natstest.Proxy
 	service *service.Service
 }
 
-func newStore(t *testing.T, srv *natsrun.Server) *store {
+func newStore(t *testing.T, srv *natsrun.Server, works bool) *store {
 	t.Helper()
-	sh := &store{T: t, proxy: natstest.NewProxy(t, srv)}
+	sh := &store{T: t, hold: make(chan struct{}, 100), proxy: natstest.NewProxy(t, srv)}
 	_, sh.js = natstest.Connect(t, srv)
 	nc, _ := natstest.Connect(t, srv, sh.proxy.Through())
 	var err error
@@ -50,10 +53,14 @@ func newStore(t *testing.T, srv *natsrun.Server) *store {
 			t.Error(err)
 		}
 	})
+	open := func(context.Context, *service.Service) error { return nil }
+	if works {
+		open = sh.open
+	}
 	cfg := service.BaseConfig{CreateAssets: true, Exports: sh.exports, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1}
 	sh.service, err = service.Start(t.Context(), nc, service.Spec{
 		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
-		Open:   func(context.Context, *service.Service) error { return nil },
+		Open:   open,
 		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
 	})
 	check.OK(t, err)
@@ -61,6 +68,23 @@ func newStore(t *testing.T, srv *natsrun.Server) *store {
 		check.Is(t, sh.service.Stop(), nil)
 	})
 	return sh
+}
+
+// open makes the worker of the stream of jobs, which works one at a time.
+func (sh *store) open(_ context.Context, s *service.Service) error {
+	w, err := s.Worker("worker", worker.Config{Consumer: "importer", Concurrency: 1, Stream: jobs})
+	if err != nil {
+		return err
+	}
+	work := func(ctx context.Context, _ *worker.Job[json.RawMessage]) error {
+		select {
+		case <-sh.hold:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return worker.Handle(w, "jobs.import.worked.>", worker.Policy{Timeout: time.Hour}, work)
 }
 
 // fill stores messages in a stream until they use a part of its bound in percent, and lets the time of a sample pass.
@@ -101,13 +125,22 @@ func (sh *store) ready(state string, says ...string) {
 	}
 }
 
-// gauge returns the line of a stream in the metrics, "" for none.
+// gauge returns the fullness of a stream in the metrics, "" for none.
 func (sh *store) gauge(stream, by string) string {
+	return sh.metric("stream_fullness_ratio", stream, by)
+}
+
+// metric returns the value with the labels in the metrics, "" for none.
+func (sh *store) metric(name string, labels ...string) string {
 	sh.Helper()
 	answer := httptest.NewRecorder()
 	sh.exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(sh.Context(), "GET", "/metrics", nil))
 	for line := range strings.Lines(answer.Body.String()) {
-		if strings.HasPrefix(line, "stream_fullness_ratio{") && strings.Contains(line, `"`+stream+`"`) && strings.Contains(line, `"`+by+`"`) {
+		has := strings.HasPrefix(line, name+"{") || strings.HasPrefix(line, name+" ")
+		for _, label := range labels {
+			has = has && strings.Contains(line, `"`+label+`"`)
+		}
+		if has {
 			return strings.TrimSpace(line[strings.LastIndex(line, " "):])
 		}
 	}
@@ -116,7 +149,7 @@ func (sh *store) gauge(stream, by string) string {
 
 func inStore(t *testing.T, f func(*store)) {
 	t.Helper()
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { f(newStore(t, srv)) })
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { f(newStore(t, srv, false)) })
 }
 
 // The service is not ready before its stream refuses messages, says so before that, and is ready again when there is room.

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -26,12 +28,15 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 	defer func() {
 		check.Is(t, exports.Stop(context.WithoutCancel(t.Context())), nil)
 	}()
-	scrape := func() map[string]float64 {
-		t.Helper()
+	page := func() string {
 		w := httptest.NewRecorder()
 		exports.Metrics.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		return w.Body.String()
+	}
+	scrape := func() map[string]float64 {
+		t.Helper()
 		values := map[string]float64{}
-		for _, found := range regexp.MustCompile(`(?m)^(outbox_\w+?)(?:_total)?(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(w.Body.String(), -1) {
+		for _, found := range regexp.MustCompile(`(?m)^(outbox_\w+?)(?:_total)?(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(page(), -1) {
 			if values[found[1]], err = strconv.ParseFloat(found[2], 64); err != nil {
 				t.Fatal(err)
 			}
@@ -49,6 +54,7 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 		return s.Refused > 0 && s.SetAside == 1 && s.Deleted == 12
 	})
 	got := scrape()
+	documented.Metrics(t, page(), func(name string) bool { return strings.HasPrefix(name, "outbox_") })
 	for name, want := range map[string]float64{
 		"outbox_backlog": 1, "outbox_backlog_set_aside": 1, "outbox_deleted": 12, "outbox_duplicates": 0, "outbox_lost": 0,
 		"outbox_published": 12, "outbox_set_aside": 1,

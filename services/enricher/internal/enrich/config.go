@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -36,9 +35,6 @@ type Config struct {
 
 	// FoundTTL is how long an answer FOUND is kept, ±10 %. Defaults to 7 days.
 	FoundTTL time.Duration
-
-	// Inject writes trace context into the headers of a job. Defaults to none.
-	Inject func(ctx context.Context, header nats.Header)
 
 	// LeaseTTL is how long a place that a worker looks up stays the worker's when it does not renew that, in whole
 	// seconds: how soon another worker takes over from one that was killed. Defaults to 10 seconds, about as long
@@ -75,6 +71,9 @@ type Config struct {
 	// what is known, while claims and jobs are finished in the background. Defaults to 1.8 seconds, so that the answer is out within two.
 	StoreTimeout time.Duration
 
+	// Telemetry measures and traces jobs that are queued, and searches. Defaults to none.
+	Telemetry *natsotel.Telemetry
+
 	// UnresolvedTTL is how long a look-up that ended without an answer (several venues could be the place, or the
 	// provider failed for good) keeps the place from being looked up again. Defaults to 60 seconds.
 	UnresolvedTTL time.Duration
@@ -90,9 +89,6 @@ func (cfg Config) withDefaults() Config {
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
 	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
 	cfg.UnresolvedTTL = cmp.Or(cfg.UnresolvedTTL, time.Minute)
-	if cfg.Inject == nil {
-		cfg.Inject = func(context.Context, nats.Header) {}
-	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return cfg
 }

@@ -65,10 +65,11 @@ func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (s
 	if err != nil {
 		return 0, err
 	}
-	s.cfg.Inject(ctx, header)
+	ctx, sending := s.cfg.Telemetry.Send(ctx, contracts.StreamEnrichJobs, header)
 	receipt, err := s.client.Insert(ctx, worker.NewJob{
 		Args: body, Header: header, ID: contracts.EnrichJobMsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
 	})
+	sending.EndSend(err)
 	if err != nil {
 		return 0, fmt.Errorf("enricher: queue %s: %w", subject, err)
 	}

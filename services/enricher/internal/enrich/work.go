@@ -1,6 +1,7 @@
 package enrich
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -169,7 +171,9 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 		s.counters.providerCalls.Add(1)
 	}()
 	place := placeOf(t.job)
-	venues, err := s.providers[t.job.Provider].Search(ctx, place)
+	asking, call := s.cfg.Telemetry.Call(ctx, t.job.Provider)
+	venues, err := s.providers[t.job.Provider].Search(asking, place)
+	call.End(outcomeOf(err), err)
 	if err != nil {
 		return contracts.EnrichResult{}, err
 	}
@@ -185,6 +189,14 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 	}
 	s.log(ctx, slog.LevelInfo, EventMatched, t, attrs...)
 	return result, nil
+}
+
+// outcomeOf is the outcome of a search in the metrics.
+func outcomeOf(err error) string {
+	if err == nil {
+		return natsotel.OutcomeOK
+	}
+	return cmp.Or(string(provider.KindOf(err)), "error")
 }
 
 // resultOf puts a decision into the form that is kept: the answer, and what it was made on.

@@ -92,6 +92,11 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 	return err //nolint:wrapcheck // It is a provider.Error, from the function above.
 }
 
+// Held reports whether no call is made now: Wolt has asked for a pause, or has failed too often in a row.
+func (c *Client) Held() bool {
+	return c.pause.left() > 0 || c.guard.breaker.State() == gobreaker.StateOpen
+}
+
 // takeTurn waits until the rate allows a call. What happened meanwhile counts: a queue of calls must not be sent when Wolt
 // has begun to refuse or to fail.
 func (c *Client) takeTurn(ctx context.Context) error {

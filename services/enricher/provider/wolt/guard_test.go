@@ -40,7 +40,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		err := search()
 		failure := wantFailure(t, err, provider.KindUnavailable)
 
-		if !errors.Is(err, wolt.ErrCircuitOpen) || failure.RetryAfter != 26*time.Second {
+		if !errors.Is(err, wolt.ErrCircuitOpen) || failure.RetryAfter != 26*time.Second || !client.Held() {
 			t.Errorf("error = %v, want an open breaker for 26s", err)
 		}
 

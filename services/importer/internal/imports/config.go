@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
@@ -44,9 +44,6 @@ type Config struct {
 
 	// Fetcher fetches sources. Required.
 	Fetcher source.Fetcher
-
-	// Inject writes trace context into the headers of a job. Defaults to none.
-	Inject func(ctx context.Context, header nats.Header)
 
 	// Logger gets the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -80,6 +77,9 @@ type Config struct {
 	// Store takes the recipes. Required.
 	Store store.Store
 
+	// Telemetry measures and traces jobs that are queued, and calls of far sides. Defaults to none.
+	Telemetry *natsotel.Telemetry
+
 	// TranscriptTTL is how long the transcript of a source is kept for other jobs, in whole seconds. Defaults to 7 days.
 	TranscriptTTL time.Duration
 
@@ -110,9 +110,6 @@ func (cfg Config) withDefaults() Config {
 	cfg.StateTTL = cmp.Or(cfg.StateTTL, 30*24*time.Hour)
 	cfg.TranscriptTTL = cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour)
 	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
-	if cfg.Inject == nil {
-		cfg.Inject = func(context.Context, nats.Header) {}
-	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Meter == nil {
 		cfg.Meter = noop.Meter{}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -24,6 +25,7 @@ const (
 	sideStatus    = "recipe store: states"
 	sideYouTube   = "YouTube"
 	sidePrefix    = "site "
+	sideSites     = "sites" // all of them, in the metrics
 )
 
 const (
@@ -148,22 +150,52 @@ func (s *Service) Check() error {
 	return nil
 }
 
+// Held tells how many far sides are not called, but for one call at a time, under the name of each; the sites together. What was not
+// called for a while is left out.
+func (s *Service) Held(tell func(side string, n int)) {
+	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
+	s.breaker.mu.Lock()
+	for side, t := range s.breaker.troubled {
+		if t.pause > 0 && time.Since(t.until) <= maxRetryAfter {
+			held[labelOf(side)]++
+		}
+	}
+	s.breaker.mu.Unlock()
+	for side, n := range held {
+		tell(side, n)
+	}
+}
+
+// labelOf is a far side in the metrics, where the sites have one name.
+func labelOf(side string) string {
+	if strings.HasPrefix(side, sidePrefix) {
+		return sideSites
+	}
+	return side
+}
+
 // reach makes a call to a far side, unless that is known not to work. failure makes the failure of an error.
-func (a *attempt) reach(ctx context.Context, side string, failure func(error) *FailedError, call func() error) error {
+func (a *attempt) reach(
+	ctx context.Context, side string, failure func(error) *FailedError, call func(context.Context) error,
+) error {
 	if a.admitted == side {
 		a.admitted = ""
 	} else if f := a.breaker.enter(side); f != nil {
 		return f
 	}
-	err := call()
+	calling, measured := a.cfg.Telemetry.Call(ctx, labelOf(side))
+	err := call(calling)
 	if err != nil && ctx.Err() != nil {
+		measured.End("interrupted", err)
 		return context.Cause(ctx) // the caller's end says nothing of the far side
 	}
 	if err == nil {
+		measured.End(natsotel.OutcomeOK, nil)
 		a.reached(ctx, side, nil)
 		return nil
 	}
 	f := failure(err)
+	measured.End(string(f.Code), err)
 	if f.Outage == "" {
 		a.reached(ctx, side, nil)
 		return f

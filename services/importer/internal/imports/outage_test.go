@@ -131,13 +131,22 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 			if n := w.calls.Load(); n > c.most || n < jobs {
 				t.Errorf("%d calls of %d jobs within %s: want %d to %d", n, jobs, lasts, jobs, c.most)
 			}
+			held := func() (n int) {
+				i.Held(func(side string, times int) {
+					if side == labelOf(c.side) {
+						n = times
+					}
+				})
+				return n
+			}
+			check.Same(t, "sides that are held", held(), 1)
 			w.down.Store(false)
 			for n := range jobs {
 				if j := i.until(t, fmt.Sprintf("j%d", n)); j.Status != contracts.ImportReady || j.Attempt != 1 || j.WaitingFor != "" {
 					t.Errorf("it ended as %+v", j)
 				}
 			}
-			if letters := i.settled(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil {
+			if letters := i.settled(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil || held() != 0 {
 				t.Errorf("%d dead letters, %d recipes, readiness: %v", letters, w.made.Load(), i.Check())
 			}
 		})

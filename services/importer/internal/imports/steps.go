@@ -130,7 +130,7 @@ func sourceOf(job contracts.ImportJob) source.Request {
 func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	a.passed(PointFetching)
 	var material *source.Material
-	err := a.reach(ctx, sideOf(&a.record), failureOf, func() (err error) {
+	err := a.reach(ctx, sideOf(&a.record), failureOf, func(ctx context.Context) (err error) {
 		a.counters.fetches.Add(1)
 		started := time.Now()
 		material, err = a.cfg.Fetcher.Fetch(ctx, sourceOf(a.record.request()), a.progress(ctx, stepTranscript))
@@ -235,7 +235,7 @@ func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
 	a.passed(PointExtracting)
 	var made recipe.Recipe
 	extractor := extract.Checked(a.cfg.Extractor)
-	err := a.reach(ctx, sideExtractor, extractFailure, func() error {
+	err := a.reach(ctx, sideExtractor, extractFailure, func(ctx context.Context) error {
 		return a.cfg.RetryExtract.Do(ctx, func(ctx context.Context) error {
 			a.counters.extractions.Add(1)
 			started := time.Now()
@@ -271,7 +271,7 @@ func (a *attempt) create(ctx context.Context, m *source.Material, made recipe.Re
 		draft := store.Draft{JobID: a.id, OwnerID: a.record.OwnerID, Recipe: made, Transcript: text(m)}
 		started := time.Now()
 		var id string
-		err := a.reach(ctx, sideRecipes, storeFailure("Failed to create recipe: "), func() error {
+		err := a.reach(ctx, sideRecipes, storeFailure("Failed to create recipe: "), func(ctx context.Context) error {
 			return a.cfg.RetryCreate.Do(ctx, func(ctx context.Context) error {
 				var err error
 				id, err = a.cfg.Store.Create(ctx, draft)

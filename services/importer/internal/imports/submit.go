@@ -98,8 +98,9 @@ func (s *Service) queue(ctx context.Context, r *record) error {
 	if err != nil {
 		return fmt.Errorf("importer: queue job %q: %w", r.JobID, err)
 	}
-	s.cfg.Inject(ctx, job.Header)
+	ctx, sending := s.cfg.Telemetry.Send(ctx, contracts.StreamImportJobs, job.Header)
 	receipt, err := s.client.Insert(ctx, job)
+	sending.EndSend(err)
 	if err != nil {
 		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, r.JobID, err)
 	}

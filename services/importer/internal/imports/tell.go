@@ -36,7 +36,9 @@ func (a *attempt) checkStore(ctx context.Context) (bool, error) {
 			return false, a.adopt(ctx, *status)
 		}
 	}
-	err := a.reach(ctx, sideStatus, storeFailure("Status update failed: "), func() error { return a.retryStatus(ctx, a.record.ImportStatus) })
+	err := a.reach(ctx, sideStatus, storeFailure("Status update failed: "), func(ctx context.Context) error {
+		return a.retryStatus(ctx, a.record.ImportStatus)
+	})
 	return err == nil, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -95,6 +96,9 @@ type Config struct {
 
 	// Slots is how many rows this process sends at a time, of which Health gives shares to endpoints. Defaults to 1,024.
 	Slots int
+
+	// Telemetry measures and traces the calls of the channel. Defaults to none.
+	Telemetry *natsotel.Telemetry
 
 	// Throttles count how often users are notified. Required.
 	Throttles *throttle.Store

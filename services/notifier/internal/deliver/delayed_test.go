@@ -82,8 +82,8 @@ func TestARowThatComesTooEarlyIsPutOffAgain(t *testing.T) {
 			}
 		}
 		n.want(deliveries.Deferred, "not_before")
-		if s.States()[deliveries.Deferred] != 1 || len(b.sent) != 0 {
-			t.Errorf("%v, %d calls", s.States(), len(b.sent))
+		if came := s.Came(); came[deliver.Standing{deliveries.Deferred, deliveries.ReasonNotBefore}] != 1 || len(b.sent) != 0 {
+			t.Errorf("%v, %d calls", came, len(b.sent))
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -208,6 +209,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	}
 	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
+	call, measured := s.cfg.Telemetry.Call(call, r.Channel)
 	sent := message(r, d)
 	dialled := time.Now()
 	receipt, err := s.cfg.Channel.Send(call, sent)
@@ -222,6 +224,9 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 		if interrupted != nil && failure.Unsure() {
 			failure = &channel.Error{Channel: r.Channel, Kind: channel.KindInterrupted, Cause: err}
 		}
+		measured.End(string(failure.Kind), failure)
+	} else {
+		measured.End(natsotel.OutcomeOK, nil)
 	}
 	verdict := s.judge(r, d, receipt, failure)
 	ended := d.State.Ended()

@@ -139,7 +139,7 @@ func (s *Sender) wait(ctx context.Context, r *row, d *deliveries.Delivery, until
 
 // report counts the state that a row came into, and logs it.
 func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, failure *channel.Error) {
-	s.counters.count(d.State)
+	s.counters.count(d)
 	level := slog.LevelDebug
 	if failure != nil || d.State == deliveries.Failed {
 		level = slog.LevelWarn

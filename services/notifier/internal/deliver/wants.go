@@ -126,24 +126,33 @@ func (s *Sender) drop(ctx context.Context, r *row) {
 	}
 }
 
+// Standing is a state of rows, and why they are in it.
+type Standing struct {
+	State  deliveries.State
+	Reason string
+}
+
 // counters count the states that rows came into.
 type counters struct {
-	mu     sync.Mutex
-	states map[deliveries.State]int64
+	mu   sync.Mutex
+	came map[Standing]int64
 }
 
-func (c *counters) count(state deliveries.State) {
+func (c *counters) count(d *deliveries.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.states == nil {
-		c.states = map[deliveries.State]int64{}
+	if c.came == nil {
+		c.came = map[Standing]int64{}
 	}
-	c.states[state]++
+	c.came[Standing{d.State, d.Reason}]++
 }
 
-// States returns how often rows came into each state, in this process.
-func (s *Sender) States() map[deliveries.State]int64 {
+// Channel is the name of the channel.
+func (s *Sender) Channel() string { return s.cfg.Channel.Name() }
+
+// Came returns how often rows came into each state, for each reason, in this process.
+func (s *Sender) Came() map[Standing]int64 {
 	s.counters.mu.Lock()
 	defer s.counters.mu.Unlock()
-	return maps.Clone(s.counters.states)
+	return maps.Clone(s.counters.came)
 }

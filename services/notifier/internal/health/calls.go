@@ -80,6 +80,8 @@ type Call struct {
 
 // endpoint is one that was called lately.
 type endpoint struct {
+	channel string
+
 	calls  int           // under way
 	heard  time.Time     // when it answered last, or when the first of the calls under way began
 	took   time.Duration // what its answers take, those that take long above all; 0 when there was none
@@ -123,7 +125,7 @@ type breaker struct {
 func (b *breaker) enter(c *Call, now time.Time) (wait time.Duration, down bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e, l := b.endpoint(c.key, now), b.lane(c.Channel)
+	e, l := b.endpoint(c, now), b.lane(c.Channel)
 	switch {
 	case e.missed < strikes || !now.Before(e.until):
 	case e.tried:
@@ -261,8 +263,8 @@ func (b *breaker) lane(name string) *lane {
 
 // endpoint returns what is known of an endpoint. When too many are known, one makes room that is well and idle, or was not called
 // for long.
-func (b *breaker) endpoint(key string, now time.Time) *endpoint {
-	if e := b.known[key]; e != nil {
+func (b *breaker) endpoint(c *Call, now time.Time) *endpoint {
+	if e := b.known[c.key]; e != nil {
 		return e
 	}
 	if b.known == nil {
@@ -278,11 +280,27 @@ func (b *breaker) endpoint(key string, now time.Time) *endpoint {
 			delete(b.known, other)
 		}
 	}
-	e := &endpoint{}
+	e := &endpoint{channel: c.Channel}
 	if len(b.known) < maxKnown {
-		b.known[key] = e
+		b.known[c.key] = e
 	}
 	return e
+}
+
+// held counts the endpoints that are left alone now, by channel.
+func (b *breaker) held(now time.Time) map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := map[string]int{}
+	for name := range b.lanes {
+		counts[name] = 0
+	}
+	for _, e := range b.known {
+		if e.missed >= strikes && now.Before(e.until) {
+			counts[e.channel]++
+		}
+	}
+	return counts
 }
 
 func (b *breaker) forget(key string) {

@@ -311,6 +311,28 @@ func (s *Store) List(ctx context.Context, name string, state State, from uint64,
 	return found, next, nil
 }
 
+// Held tells how many endpoints of each channel this process does not call now, because they were not reached.
+func (s *Store) Held(tell func(channel string, n int)) {
+	for name, n := range s.breaker.held(time.Now()) {
+		tell(name, n)
+	}
+}
+
+// Counts tells how many endpoints of each channel are in each state but [Healthy].
+func (s *Store) Counts(tell func(channel string, state State, n int)) {
+	counts := map[[2]string]int{}
+	s.mu.Lock()
+	for _, e := range s.known {
+		if e.State != Healthy {
+			counts[[2]string{e.Channel, string(e.State)}]++
+		}
+	}
+	s.mu.Unlock()
+	for of, n := range counts {
+		tell(of[0], State(of[1]), n)
+	}
+}
+
 // Enable puts an endpoint back to work, and returns how it was. The others hear of it within Config.Every. Two round trips.
 func (s *Store) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
 	for {

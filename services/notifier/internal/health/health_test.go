@@ -38,6 +38,11 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 		call := &health.Call{Address: "at home", Channel: "bird", Slots: 32, Timeout: time.Second}
 		store.Gate(call)
 		store.Called(t.Context(), call, channel.Message{}, step.failure)
+		counts := map[health.State]int{}
+		store.Counts(func(_ string, state health.State, n int) { counts[state] = n })
+		if n := len(counts); n > 1 || (step.state != health.Healthy) != (counts[step.state] == 1) {
+			t.Errorf("%s: the counts are %v", step.state, counts)
+		}
 		stored, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"./endpoint.bird.*")
 		check.OK(t, err)
 		ttl, err := time.ParseDuration("0" + stored.Header.Get(jetstream.MsgTTLHeader))

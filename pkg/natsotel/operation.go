@@ -1,0 +1,171 @@
+package natsotel
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// OutcomeOK is the outcome of an [Operation] that has not failed.
+const OutcomeOK = "ok"
+
+// operationMetrics are the instruments of what a program does outside of its jobs.
+type operationMetrics struct {
+	calls metric.Float64Histogram
+	held  metric.Int64ObservableGauge
+	sends messagingconv.ClientOperationDuration
+	sent  messagingconv.ClientSentMessages
+
+	made *sync.Map // operationLabels, by operationKind
+}
+
+func newOperationMetrics(m *maker) operationMetrics {
+	held, err := m.meter.Int64ObservableGauge("far_side.held", metric.WithUnit("{far_side}"),
+		metric.WithDescription("Far sides that are not called now, because they failed."))
+	m.errs = append(m.errs, err)
+	sends, err := messagingconv.NewClientOperationDuration(m.meter, seconds)
+	m.errs = append(m.errs, err)
+	sent, err := messagingconv.NewClientSentMessages(m.meter)
+	m.errs = append(m.errs, err)
+	return operationMetrics{
+		calls: m.histogram("far_side.call.duration", "How long calls of far sides took, by outcome."),
+		held:  held, sends: sends, sent: sent, made: &sync.Map{},
+	}
+}
+
+// operationKind has the labels of an operation. There are few.
+type operationKind struct {
+	name, outcome string // of the far side, or of the destination
+	send          bool
+}
+
+// operationLabels are made once for each kind: making them costs more than counting.
+type operationLabels struct {
+	metric metric.MeasurementOption
+	span   []trace.SpanStartOption
+	title  string
+}
+
+func (m *operationMetrics) labels(k operationKind) *operationLabels {
+	if made, ok := m.made.Load(k); ok {
+		return made.(*operationLabels) //nolint:forcetypeassert // what is stored below
+	}
+	side := attribute.String("side", k.name)
+	made := &operationLabels{
+		metric: metric.WithAttributes(side, attribute.String("outcome", k.outcome)), title: "call " + k.name,
+		span: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(side)},
+	}
+	if k.send {
+		about := []attribute.KeyValue{
+			attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "send"),
+			m.sends.AttrDestinationName(k.name),
+		}
+		typed := m.sends.AttrOperationType(messagingconv.OperationTypeSend)
+		made.title = "send " + k.name
+		made.span = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(append(about, typed)...)}
+		if k.outcome != OutcomeOK {
+			about = append(about, m.sends.AttrErrorType(messagingconv.ErrorTypeAttr(k.outcome)))
+		}
+		made.metric = metric.WithAttributes(about...)
+	}
+	m.made.Store(k, made)
+	return made
+}
+
+// Operation is a call, or the sending of a message, that is under way. The zero value measures nothing.
+type Operation struct {
+	of    *Telemetry
+	kind  operationKind
+	span  trace.Span
+	start time.Time
+}
+
+// Call begins a call of a far side, such as a provider, in a span of the kind client. The name of the side is a label: there
+// must be few.
+func (t *Telemetry) Call(ctx context.Context, side string) (context.Context, Operation) {
+	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK})
+}
+
+// Send begins to send a message to a destination, of which there must be few: the name of its stream and not its subject. It
+// makes a span of the kind producer, and writes the context of that into header, which must not be nil, so that the span of the
+// consumer links to it.
+func (t *Telemetry) Send(ctx context.Context, destination string, header nats.Header) (context.Context, Operation) {
+	ctx, o := t.begin(ctx, operationKind{name: destination, outcome: OutcomeOK, send: true})
+	if o.of != nil {
+		t.Inject(ctx, header)
+	}
+	return ctx, o
+}
+
+// begin does nothing when t is nil.
+func (t *Telemetry) begin(ctx context.Context, k operationKind) (context.Context, Operation) {
+	if t == nil {
+		return ctx, Operation{}
+	}
+	labels := t.operations.labels(k)
+	ctx, span := t.tracer.Start(ctx, labels.title, labels.span...)       //nolint:spancheck // End ends it
+	return ctx, Operation{of: t, kind: k, span: span, start: time.Now()} //nolint:spancheck // as above
+}
+
+// End ends the operation. outcome is [OutcomeOK] or the kind of the failure, which is a label: there must be few. err describes
+// the failure in the span; it may be nil.
+func (o Operation) End(outcome string, err error) {
+	if o.of == nil {
+		return
+	}
+	if o.kind.outcome = outcome; outcome != OutcomeOK {
+		o.span.SetAttributes(attribute.String("error.type", outcome))
+		o.span.SetStatus(codes.Error, text(err))
+	}
+	o.span.End()
+	ctx := context.Background() //nolint:forbidigo // metrics need none
+	if o.span.IsRecording() || o.span.SpanContext().IsSampled() {
+		ctx = trace.ContextWithSpan(ctx, o.span) // for exemplars
+	}
+	m, took := &o.of.operations, time.Since(o.start).Seconds()
+	labels := m.labels(o.kind).metric
+	if !o.kind.send {
+		m.calls.Record(ctx, took, labels)
+		return
+	}
+	m.sends.Inst().Record(ctx, took, labels)
+	m.sent.Inst().Add(ctx, 1, labels)
+}
+
+// EndSend ends the sending of a message, which has failed unless err is nil.
+func (o Operation) EndSend(err error) {
+	outcome := OutcomeOK
+	if err != nil {
+		outcome = "error"
+	}
+	o.End(outcome, err)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// ObserveHeld has held called whenever the metrics are read, to tell how many far sides under a name are not called now. There
+// must be few names. It does so until stop is called.
+func (t *Telemetry) ObserveHeld(held func(tell func(side string, n int))) (stop func() error, err error) {
+	registered, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		held(func(side string, n int) {
+			o.ObserveInt64(t.operations.held, int64(n), metric.WithAttributes(attribute.String("side", side)))
+		})
+		return nil
+	}, t.operations.held)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the instrument
+	}
+	return registered.Unregister, nil
+}

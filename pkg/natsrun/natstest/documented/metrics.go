@@ -1,0 +1,101 @@
+// Package documented compares what programs show with what the documentation says that they show.
+package documented
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// foreign are the beginnings of the names of metrics that the exporter adds, of the process, of Go's runtime and of itself.
+var foreign = regexp.MustCompile(`^(go|process|promhttp)_|^target_info$`)
+
+var (
+	kinds   = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`)
+	samples = regexp.MustCompile(`(?m)^([a-zA-Z_:]\w*)\{([^}]*)\} `)
+	label   = regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
+	row     = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*)\\|")
+)
+
+// metric is the kind and the labels of a metric.
+type metric struct {
+	kind   string
+	labels map[string]bool
+}
+
+// Metrics checks that pages of /metrics and the tables of docs/metrics.md have the same metrics, among those that are selected by
+// name, of the same kinds, and the pages no further labels.
+func Metrics(t testing.TB, pages string, selected func(name string) bool) {
+	t.Helper()
+	doc := metricsIn(t)
+	shown := map[string]metric{}
+	for _, found := range kinds.FindAllStringSubmatch(pages, -1) {
+		if name := found[1]; !foreign.MatchString(name) && selected(name) {
+			shown[name] = metric{kind: found[2], labels: map[string]bool{}}
+		}
+	}
+	for _, found := range samples.FindAllStringSubmatch(pages, -1) {
+		name := found[1]
+		for _, end := range []string{"_bucket", "_sum", "_count"} {
+			if base, ok := strings.CutSuffix(name, end); ok && shown[base].kind == "histogram" {
+				name = base
+			}
+		}
+		for _, l := range label.FindAllStringSubmatch(found[2], -1) {
+			if shown[name].kind != "" && l[1] != "le" {
+				shown[name].labels[l[1]] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		want, ok := doc[name]
+		switch {
+		case !ok:
+			t.Errorf("%s (%s, %v) is not in docs/metrics.md", name, shown[name].kind, slices.Sorted(maps.Keys(shown[name].labels)))
+		case want.kind != shown[name].kind:
+			t.Errorf("%s is a %s, and docs/metrics.md says %s", name, shown[name].kind, want.kind)
+		}
+		for l := range shown[name].labels {
+			if ok && !want.labels[l] {
+				t.Errorf("%s has the label %s, which docs/metrics.md does not name", name, l)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc)) {
+		if _, ok := shown[name]; !ok && selected(name) {
+			t.Errorf("docs/metrics.md has %s, and nothing shows it", name)
+		}
+	}
+}
+
+// metricsIn reads docs/metrics.md.
+func metricsIn(t testing.TB) map[string]metric {
+	t.Helper()
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, found := os.Stat(filepath.Join(dir, "go.work")); found == nil {
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no go.work in the folders above")
+		}
+		dir = filepath.Dir(dir)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "docs", "metrics.md")) //nolint:gosec // a file of the repository
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]metric{}
+	for _, found := range row.FindAllStringSubmatch(string(data), -1) {
+		m := metric{kind: found[2], labels: map[string]bool{}}
+		for l := range strings.FieldsFuncSeq(found[3], func(r rune) bool { return r == ',' || r == ' ' || r == '`' }) {
+			m.labels[l] = true
+		}
+		all[found[1]] = m
+	}
+	return all
+}
