@@ -167,7 +167,7 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 }
 
 // snapshot does what a backup and a restore of a stream do.
-func (s *site) snapshot(nc *nats.Conn, account, stream string) error {
+func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 	own := "$JS." + account + "."
 	deliver := "backup." + account + ".x"
 
@@ -175,7 +175,14 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) error {
 	if err != nil {
 		return err
 	}
-	defer chunks.Unsubscribe() //nolint:errcheck // of the test
+	// A server waits for an acknowledgement for five seconds, also when it is stopped meanwhile, and then ends the snapshot.
+	defer func() {
+		for ended := err == nil; !ended; {
+			part, none := chunks.NextMsg(6 * time.Second)
+			ended = none != nil || len(part.Data) == 0
+		}
+		err = errors.Join(err, chunks.Unsubscribe())
+	}()
 
 	// The window holds one part: the second comes when the first is acknowledged.
 	if _, err := nc.Request(own+"API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), brief); err != nil {
