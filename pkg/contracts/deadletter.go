@@ -13,11 +13,11 @@ func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 	var letter DeadLetter
 	if fields := decodeInto(data, &letter); len(fields.list) > 0 {
 		if fields.fatal == nil {
-			fields.merge(ValidateDeadLetter(letter))
+			fields.merge(validateDeadLetter(letter))
 		}
 		return DeadLetter{}, &ValidationError{Type: "DeadLetter", Fields: fields.list, cause: fields.sentinel}
 	}
-	if err := ValidateDeadLetter(letter); err != nil {
+	if err := validateDeadLetter(letter); err != nil {
 		return DeadLetter{}, err
 	}
 	letter, err := worker.ParseDeadLetter(data)
@@ -29,8 +29,8 @@ func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 	return letter, nil
 }
 
-// ValidateDeadLetter is Validate for DeadLetter: its origin, its reason and the number of attempts are required.
-func ValidateDeadLetter(letter DeadLetter) error {
+// validateDeadLetter is Validate for DeadLetter: its origin, its reason and the number of attempts are required.
+func validateDeadLetter(letter DeadLetter) error {
 	var c checks
 	for _, required := range []struct{ path, value string }{
 		{"/id", letter.ID},

@@ -3,7 +3,6 @@ package contracts
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"reflect"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
@@ -108,22 +107,6 @@ func (r *Restaurant) SetState(provider string, state ProviderState, deprecated b
 // Field returns the bytes of any member that the sender wrote, known or not, or nil. The caller must not
 // change them.
 func (r Restaurant) Field(name string) json.RawMessage { return r.fields.get(name) }
-
-// SetField adds or replaces a member that this package does not know. It refuses the known ones, which have
-// fields and methods of their own, and a value that is not JSON.
-func (r *Restaurant) SetField(name string, value json.RawMessage) error {
-	switch name {
-	case "address", "cityText", "location", "name", "phone", "placeId", "providers", ProviderWolt:
-		return fmt.Errorf("%w: field %q of a Restaurant has its own setter", ErrInvalid, name)
-	}
-	if problem := strictjson.Check(value); problem != nil {
-		return &ValidationError{Type: "Restaurant", Fields: []FieldError{{
-			Path: strictjson.Pointer("", name) + problem.Path, Problem: problem.Text,
-		}}}
-	}
-	r.fields.set(name, bytes.Clone(bytes.TrimSpace(value)))
-	return nil
-}
 
 // Equal reports whether both have the same JSON.
 func (r Restaurant) Equal(other Restaurant) bool {

@@ -2,6 +2,7 @@ package flight
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -65,7 +66,9 @@ type Event struct {
 
 // emit counts an event, and passes it to the observer, if there is one. The caller holds no mutex.
 func (f *Flight) emit(ctx context.Context, e Event) {
-	f.counts.happened(e.Kind)
+	if count := f.counts.of(e.Kind); count != nil {
+		count.Add(1)
+	}
 	if f.cfg.Observe != nil {
 		f.cfg.Observe(ctx, e)
 	}
@@ -165,13 +168,15 @@ type MemoryStats struct {
 // Stats returns what the Flight counted since it was made. No round trip.
 func (f *Flight) Stats() Stats {
 	c := &f.counts
+	events := func(kind EventKind) uint64 { return c.of(kind).Load() }
 	s := Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
 		Cached: c.outcomes[Cached].Load(), Coalesced: c.outcomes[Coalesced].Load(), Computed: c.outcomes[Computed].Load(),
 		Stale: c.outcomes[Stale].Load(), Errors: c.errors.Load(),
-		Acquired: c.acquired.Load(), Held: c.held.Load(), Lost: c.lost.Load(), Refreshes: c.refreshes.Load(), RenewalsFailed: c.renewals.Load(),
-		TakeOvers: c.takeOvers.Load(), Waits: c.waits.Load(), WaitTimeouts: c.timeouts.Load(),
-		Corrupt: c.corrupt.Load(), Panics: c.panics.Load(), Unavailable: f.store.Unanswered.Load(),
+		Acquired: events(EventAcquired), Held: events(EventHeld), Lost: events(EventLost), Refreshes: events(EventRefresh),
+		RenewalsFailed: events(EventRenewalFailed), TakeOvers: events(EventTakeOver), Waits: events(EventWaiting),
+		WaitTimeouts: events(EventWaitTimeout), Corrupt: events(EventCorrupt), Panics: events(EventPanic),
+		Unavailable: f.store.Unanswered.Load(),
 	}
 	if f.memory != nil {
 		s.Memory = MemoryStats(f.memory.Stats())
@@ -179,39 +184,26 @@ func (f *Flight) Stats() Stats {
 	return s
 }
 
-// counters are the counts that Stats sums up. Most are counts of events.
-type counters struct {
-	acquired, corrupt, held, lost, panics, refreshes, renewals, takeOvers, timeouts, waits atomic.Uint64
-
-	errors, hits, misses atomic.Uint64
-
-	outcomes [8]atomic.Uint64 // by Outcome
+// countedKinds are the events that Stats counts.
+var countedKinds = []EventKind{
+	EventAcquired, EventCorrupt, EventHeld, EventLost, EventPanic, EventRefresh, EventRenewalFailed, EventTakeOver, EventWaiting,
+	EventWaitTimeout,
 }
 
-func (c *counters) happened(kind EventKind) {
-	switch kind {
-	case EventAcquired:
-		c.acquired.Add(1)
-	case EventHeld:
-		c.held.Add(1)
-	case EventLost:
-		c.lost.Add(1)
-	case EventRenewalFailed:
-		c.renewals.Add(1)
-	case EventTakeOver:
-		c.takeOvers.Add(1)
-	case EventWaiting:
-		c.waits.Add(1)
-	case EventWaitTimeout:
-		c.timeouts.Add(1)
-	case EventPanic:
-		c.panics.Add(1)
-	case EventCorrupt:
-		c.corrupt.Add(1)
-	case EventRefresh:
-		c.refreshes.Add(1)
-	case EventReleased, EventCoalesced, EventReturned, EventStale:
+// counters are the counts that Stats sums up.
+type counters struct {
+	errors, hits, misses atomic.Uint64
+
+	events   [10]atomic.Uint64 // by the position of the kind in countedKinds
+	outcomes [8]atomic.Uint64  // by Outcome
+}
+
+// of returns the count of the events of a kind, nil for one that is not counted.
+func (c *counters) of(kind EventKind) *atomic.Uint64 {
+	if i := slices.Index(countedKinds, kind); i >= 0 {
+		return &c.events[i]
 	}
+	return nil
 }
 
 // read counts what a read found in the bucket.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 )
 
@@ -80,7 +81,7 @@ func reason(err error) string {
 
 // setAll takes the fields of an object in, and of the object that is its location.
 func (r *row) setAll(fields map[string]json.RawMessage, outermost bool) {
-	for _, name := range sortedKeys(fields) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := fields[name]
 
 		switch c := columnOf(name); {
@@ -148,14 +149,4 @@ func scalar(value json.RawMessage) (string, error) {
 	default:
 		return string(value), nil
 	}
-}
-
-func sortedKeys(fields map[string]json.RawMessage) []string {
-	keys := make([]string, 0, len(fields))
-	for key := range fields {
-		keys = append(keys, key)
-	}
-
-	slices.Sort(keys)
-	return keys
 }
