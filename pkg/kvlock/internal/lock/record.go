@@ -103,7 +103,11 @@ func (r *Record) read(line []byte) error {
 		return nil
 	}
 	*r = first
-	return json.Unmarshal(line, r) //nolint:wrapcheck // by decode
+	err := json.Unmarshal(line, r)
+	if len(r.Metadata) == 0 { // as it is written
+		r.Metadata = nil
+	}
+	return err //nolint:wrapcheck // by decode
 }
 
 // fields returns the members of the second line other than the metadata.
