@@ -24,7 +24,8 @@ import (
 
 const (
 	defaultData  = "../../shared/data/cooking"
-	defaultTalks = "../services/importer/extract/rules/testdata/talks/heldout.txt,../../shared/data/captions"
+	talksFolder  = "../services/importer/extract/rules/testdata/talks/"
+	defaultTalks = talksFolder + "heldout.txt," + talksFolder + "unseen.txt,../../shared/data/captions"
 )
 
 // report is the last line.

@@ -62,7 +62,7 @@ func (Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, 
 	if len(r.recipe.Steps) == 0 || len(r.recipe.Ingredients) == 0 {
 		return recipe.Recipe{}, r.nothing()
 	}
-	return r.recipe, r.judgeRecipe()
+	return r.recipe, nil
 }
 
 // reader is one extraction.
@@ -74,7 +74,6 @@ type reader struct {
 	lines     []string // of the description, without those that speak to a model
 	sentences []talk.Sentence
 	scores    []float64
-	cooking   float64 // how likely the source is about it, when it is English
 	recipe    recipe.Recipe
 
 	listed       []recipe.Ingredient // the list in the description

@@ -26,17 +26,32 @@ func New(features []float64, marked bool) Sample {
 func Fit(samples []Sample, width float64, signs []float64) (base float64, w []float64) {
 	odds := make([]float64, len(samples))
 	w = make([]float64, len(samples[0].Features))
+	every, columns := make([]entry, len(samples)), make([][]entry, len(w))
+	for i, s := range samples {
+		every[i] = entry{i, 1}
+		for j, x := range s.Features {
+			if x != 0 {
+				columns[j] = append(columns[j], entry{i, x})
+			}
+		}
+	}
 	for range sweeps {
-		base += step(samples, odds, func(*Sample) float64 { return 1 }, base, 10, 0)
+		base += step(samples, odds, every, base, 10, 0)
 		for j := range w {
 			sign := 0.0
 			if signs != nil {
 				sign = signs[j]
 			}
-			w[j] += step(samples, odds, func(s *Sample) float64 { return s.Features[j] }, w[j], width, sign)
+			w[j] += step(samples, odds, columns[j], w[j], width, sign)
 		}
 	}
 	return base, w
+}
+
+// entry is a sample with a value that is not zero.
+type entry struct {
+	sample int
+	value  float64
 }
 
 // Odds returns the log-odds that weights give to features.
@@ -50,21 +65,19 @@ func Odds(base float64, weights, features []float64) float64 {
 // Sigmoid turns log-odds into a probability.
 func Sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-func step(samples []Sample, odds []float64, value func(*Sample) float64, at, width, sign float64) float64 {
+func step(samples []Sample, odds []float64, column []entry, at, width, sign float64) float64 {
 	gradient, curvature := at/(width*width), 1/(width*width)
-	for i := range samples {
-		if x := value(&samples[i]); x != 0 {
-			p := Sigmoid(odds[i])
-			gradient += (p - samples[i].Label) * x
-			curvature += max(p*(1-p), 1e-3) * x * x
-		}
+	for _, e := range column {
+		p := Sigmoid(odds[e.sample])
+		gradient += (p - samples[e.sample].Label) * e.value
+		curvature += max(p*(1-p), 1e-3) * e.value * e.value
 	}
 	move := -gradient / curvature
 	if sign*(at+move) < 0 {
 		move = -at
 	}
-	for i := range samples {
-		odds[i] += move * value(&samples[i])
+	for _, e := range column {
+		odds[e.sample] += move * e.value
 	}
 	return move
 }

@@ -1,7 +1,10 @@
 package talk
 
 import (
+	_ "embed"
+	"iter"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
@@ -13,22 +16,87 @@ import (
 type Document struct {
 	// Sentences are what is said, and the lines that are written as a list or a method.
 	Sentences []Sentence
-	// Title is that of the source, cut into words as a sentence is.
-	Title Sentence
-	// Listed counts the written ingredients that have an amount and name a food, Written the lines of a written method.
-	Listed, Written int
+	// Listed counts the written ingredients that have an amount and name a food.
+	Listed int
 }
 
-// Doubtful is the likelihood below which a document that is not refused carries a warning.
-const Doubtful = 0.6
+// The likelihoods below which a document is refused, and below which one that is not carries a warning.
+const (
+	Refused  = 0.55
+	Doubtful = 0.85
+)
 
-// Refused returns the likelihood below which the document is refused. Cooks who talk for long say much that has nothing to do with
-// food, and no long talk about something else comes near to a cook's, so that less is required of a long document.
-func (d *Document) Refused() float64 {
-	if len(d.stream().Words) >= 200 {
-		return 0.05
+// window is how many words are judged at once: a cook who talks for long says much that has nothing to do with food.
+const window = 120
+
+// Cooking returns how likely it is that somebody cooks in the document, in [0,1]: that of its likeliest part. Parts overlap by
+// half. The function is called every now and then, and ends it by an error, which is returned.
+func (d *Document) Cooking(stop func() error) (float64, error) {
+	most := 0.0
+	for s := range d.parts() {
+		t, err := d.traits(s, stop)
+		if err != nil {
+			return 0, err
+		}
+		likely := logistic.Sigmoid(logistic.Odds(cookingBase, cookingWeights[:], t[:]) + said(s))
+		if most = max(most, likely); most >= Doubtful {
+			break
+		}
 	}
-	return 0.2
+	return most, nil
+}
+
+// parts yields the stream of the document in windows, of which the last one is longer.
+func (d *Document) parts() iter.Seq[*Sentence] {
+	return func(yield func(*Sentence) bool) {
+		s := d.stream()
+		for from := 0; ; from += window / 2 {
+			to := from + window
+			if to+window/2 > len(s.Words) {
+				to = len(s.Words)
+			}
+			if !yield(&Sentence{Words: s.Words[from:to], Stems: s.Stems[from:to]}) || to == len(s.Words) {
+				return
+			}
+		}
+	}
+}
+
+//go:embed stems.txt
+var stemsText string
+
+// stemWeights is what each stem adds to the log-odds, before it is shared.
+var stemWeights = parseStems(stemsText)
+
+func parseStems(text string) map[string]float64 {
+	out := map[string]float64{}
+	for field := range strings.FieldsSeq(text) {
+		stem, weight, _ := strings.Cut(field, ":")
+		out[stem], _ = strconv.ParseFloat(weight, 64) //nolint:errcheck // a test makes the text
+	}
+	return out
+}
+
+// said returns what the words of a part add to the log-odds.
+func said(s *Sentence) float64 {
+	sum := 0.0
+	stems, share := Said(s.Stems, func(stem string) bool { _, ok := stemWeights[stem]; return ok })
+	for _, stem := range stems {
+		sum += stemWeights[stem]
+	}
+	return sum * share
+}
+
+// Said returns the stems that are known, each once, and how much each counts: the less, the more there are.
+func Said(stems []string, known func(stem string) bool) (said []string, share float64) {
+	seen := map[string]bool{}
+	for _, stem := range stems {
+		if known(stem) && !seen[stem] {
+			seen[stem] = true
+			said = append(said, stem)
+		}
+	}
+	return said, 1.6 / math.Sqrt(float64(len(said)+10))
 }
 
 // Traits are what is observed of a document, by index. None depends on where sentences end, or on marks and capitals: speech that
@@ -39,11 +107,9 @@ type Traits [TraitCount]float64
 // Society count different words for the length; the others are shares.
 const (
 	FoodActed     = iota // something is done with a food
-	FoodMeasured         //
 	HeatNamed            //
 	UntilNamed           //
 	VesselNamed          //
-	OrdersGiven          // a verb of the kitchen as an order or a plan, or what is being done
 	PronounActed         // something is done with "it"
 	TasteNamed           //
 	StoriesTold          // the past
@@ -61,19 +127,16 @@ const (
 	Animals              //
 	Dining               //
 	Society              //
-	FoodShare            // of the foods, those that something is done with
 	KitchenShare         // of the words of subjects, those of the kitchen
 	ListWritten          // an ingredient list, 1 from six entries on
-	MethodWritten        // a method, 1 from four lines on
-	TitleFood            // the title names a food or says that it is a recipe
 	TraitCount
 )
 
 // TraitNames are the names of the traits.
 var TraitNames = [TraitCount]string{
-	"FoodActed", "FoodMeasured", "HeatNamed", "UntilNamed", "VesselNamed", "OrdersGiven", "PronounActed", "TasteNamed", "StoriesTold",
+	"FoodActed", "HeatNamed", "UntilNamed", "VesselNamed", "PronounActed", "TasteNamed", "StoriesTold",
 	"FoodsSure", "FoodsDoubtful", "FoodKinds", "KitchenWords", "Computing", "Workshop", "Garden", "Lab", "Body", "Health", "Home", "Animals",
-	"Dining", "Society", "FoodShare", "KitchenShare", "ListWritten", "MethodWritten", "TitleFood",
+	"Dining", "Society", "KitchenShare", "ListWritten",
 }
 
 var subjectTraits = map[string]int{
@@ -84,10 +147,17 @@ var subjectTraits = map[string]int{
 // fewWords is how many words without anything are added to a document, so that little is no proof.
 const fewWords = 8
 
-// Traits returns what is observed of the document. The function is called every now and then, and ends it by an error, which is
-// returned.
-func (d *Document) Traits(stop func() error) (t Traits, err error) {
-	s := d.stream()
+// Observe returns the traits and the stems of the first part of the document, to fit weights to.
+func (d *Document) Observe() (t Traits, stems []string, err error) {
+	for s := range d.parts() {
+		t, err = d.traits(s, func() error { return nil })
+		return t, s.Stems, err
+	}
+	return t, nil, nil
+}
+
+// traits returns what is observed of a part of the document.
+func (d *Document) traits(s *Sentence, stop func() error) (t Traits, err error) {
 	t.words(s)
 	if err := t.deeds(s, stop); err != nil {
 		return t, err
@@ -97,10 +167,9 @@ func (d *Document) Traits(stop func() error) (t Traits, err error) {
 	for trait := KitchenWords; trait <= Society; trait++ {
 		subjects += t[trait]
 	}
-	t[FoodShare] = 3 * t[FoodActed] / (t[FoodsSure] + 2)
 	t[KitchenShare] = 2 * t[KitchenWords] / (subjects + 1)
 	said := subjects + t[FoodKinds] + 3
-	for trait := range FoodShare {
+	for trait := range KitchenShare {
 		switch {
 		case trait < FoodKinds:
 			t[trait] = math.Log1p(100 * t[trait] / length)
@@ -110,12 +179,7 @@ func (d *Document) Traits(stop func() error) (t Traits, err error) {
 			t[trait] = 3 * max(0, t[trait]-0.07*math.Sqrt(length)) / said
 		}
 	}
-	t[ListWritten], t[MethodWritten] = min(1, float64(d.Listed)/6), min(1, float64(d.Written)/4)
-	for i, stem := range d.Title.Stems {
-		if used, _ := lexicon.Food(d.Title.Stems, i); used > 0 || stem == "recip" {
-			t[TitleFood] = 1
-		}
-	}
+	t[ListWritten] = min(1, float64(d.Listed)/6)
 	return t, nil
 }
 
@@ -169,10 +233,7 @@ func (t *Traits) deeds(s *Sentence, stop func() error) error {
 		var f Features
 		f.thing(s, i)
 		f.numbers(s, i)
-		if acts(s, i) {
-			t[OrdersGiven]++
-			t[PronounActed] += one(pronouns[lower(s, i+1)] || pronouns[lower(s, i+2)])
-		}
+		t[PronounActed] += one(acts(s, i) && (pronouns[lower(s, i+1)] || pronouns[lower(s, i+2)]))
 		for feature, trait := range observed {
 			t[trait] += f[feature]
 		}
@@ -182,7 +243,7 @@ func (t *Traits) deeds(s *Sentence, stop func() error) error {
 }
 
 // observed are the features of words that are traits of their document.
-var observed = map[int]int{AmountFood: FoodMeasured, HeatSaid: HeatNamed, Until: UntilNamed, Vessel: VesselNamed, Taste: TasteNamed}
+var observed = map[int]int{HeatSaid: HeatNamed, Until: UntilNamed, Vessel: VesselNamed, Taste: TasteNamed}
 
 // acts reports whether a verb of the kitchen at i is an order, a plan, or what is or was done. Without marks, an order shows by what
 // follows it: "chop the onions", "add salt".
@@ -204,9 +265,4 @@ func (t *Traits) kind(trait int, name []string, seen map[string]bool) {
 		seen[key] = true
 		t[trait]++
 	}
-}
-
-// Cooking returns how likely it is that somebody cooks in the document, in [0,1].
-func (t *Traits) Cooking() float64 {
-	return logistic.Sigmoid(logistic.Odds(cookingBase, cookingWeights[:], t[:]))
 }
