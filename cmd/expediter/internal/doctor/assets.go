@@ -80,10 +80,6 @@ func consumerOf(t target, name string) string { return "consumer " + name + t.su
 
 // unanswered reports a request without an answer: denied, or nobody is there.
 func (e *examination) unanswered(ctx context.Context, of, subject string, err error) {
-	if ctx.Err() != nil {
-		e.skipf("%s: %v", of, ctx.Err())
-		return
-	}
 	e.mu.Lock()
 	denied := strings.Join(e.denied, " ")
 	e.mu.Unlock()
@@ -94,6 +90,8 @@ func (e *examination) unanswered(ctx context.Context, of, subject string, err er
 	case strings.Contains(denied, name):
 		e.add("permission.publish", Error, of, reload(fmt.Sprintf("%q is among the permissions of the user in accounts.conf", subject)),
 			"the user may not ask about it")
+	case ctx.Err() != nil:
+		e.skipf("%s: %v", of, ctx.Err())
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, nats.ErrNoResponders):
 		e.add("account.jetstream", Error, of, restart("its configuration has JetStream for the account, and name that with --account"),
@@ -222,6 +220,10 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 	if _, err := t.js.Stream(ctx, want.Stream); changes[0].Action == contracts.ActionCreate && errors.Is(err, jetstream.ErrStreamNotFound) {
 		return // is reported, and apply makes both
 	}
+	if changes[0].Action == contracts.ActionCreate && e.isUnused(ctx, want) {
+		e.skipf("%s: it is missing, and no notifier that is known sends by its channel", of)
+		return
+	}
 	for _, d := range changes[0].Differences {
 		e.differs(t, of, changes[0], d)
 	}
@@ -229,6 +231,19 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 		e.add("consumer.paused", Error, of, e.nats(t, "consumer resume -f "+want.Stream+" "+name),
 			"it is paused for another %s", consumer.CachedInfo().PauseRemaining.Round(time.Second))
 	}
+}
+
+// channels are the variables that set channels up.
+var channels = map[string]string{
+	"email": "NOTIFIER_EMAIL_SERVER", "sms": "NOTIFIER_SMS_URL", "webhook": "NOTIFIER_WEBHOOK_SECRETS", "webpush": "NOTIFIER_WEBPUSH_KEY",
+}
+
+// isUnused reports whether a consumer is of a channel by which nobody sends, as far as is known: those that notifiers make with
+// NOTIFIER_CREATE_ASSETS are of their channels only.
+func (e *examination) isUnused(ctx context.Context, c contracts.Consumer) bool {
+	channel, _ := strings.CutPrefix(c.Config.Durable, "notifier-send-")
+	variable, ok := channels[channel]
+	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(e.findWorkers(ctx), c)
 }
 
 // checkAccounts looks at the limits of accounts.

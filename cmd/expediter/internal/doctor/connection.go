@@ -46,11 +46,20 @@ func (e *examination) connect(ctx context.Context) bool {
 	if e.As != "" {
 		options = append(options, nats.CustomInboxPrefix("_INBOX_"+e.As))
 	}
-	nc, err := e.Connect(options...)
-	if e.nc = nc; err == nil {
-		return true
+	// It reads files, which may hang.
+	type answer struct {
+		nc  *nats.Conn
+		err error
 	}
-	if ctx.Err() != nil {
+	answers := make(chan answer, 1)
+	go func() { nc, err := e.Connect(options...); answers <- answer{nc, err} }()
+	var err error
+	select {
+	case a := <-answers:
+		if e.nc, err = a.nc, a.err; err == nil {
+			return true
+		}
+	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	id, cure := "connect.refused", "nats-server -c deploy/nats/single.conf # or set NATS_URL to where the server runs"

@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // Severity is how bad a finding is.
@@ -97,6 +98,9 @@ type examination struct {
 	findings []Finding
 	skipped  []string
 	denied   []string // subjects of the connection's permission violations
+
+	askWorkers sync.Once
+	workers    []inspect.Info
 }
 
 // target is an account with the services whose streams are in it.
@@ -135,7 +139,7 @@ var checks = []struct {
 const (
 	defaultTimeout = 30 * time.Second
 
-	// reserve is the part of the timeout that is kept for what follows a check that used all of its own.
+	// reserve is the part of the timeout that is for the connection, and the rest for the checks.
 	reserve = 3
 
 	// once bounds a single question.
@@ -145,12 +149,14 @@ const (
 // Run runs all checks. It returns within Config.Timeout, and a second for connections that close.
 func Run(ctx context.Context, cfg Config) Report {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
-	defer cancel()
+	ctx, end := context.WithTimeout(ctx, cfg.Timeout)
+	defer end()
 	e := &examination{Config: cfg, secrets: secrets(cfg.Environment)}
-	if e.connect(ctx) {
+	first, cancel := context.WithTimeout(ctx, cfg.Timeout/reserve)
+	defer cancel()
+	if e.connect(first) {
 		defer e.nc.Close()
-		e.findTargets(ctx)
+		e.findTargets(first)
 	}
 	bounded, stop := context.WithTimeout(ctx, cfg.Timeout*(reserve-1)/reserve)
 	defer stop()

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // change returns a mistake in the settings of a stream.
@@ -121,6 +122,11 @@ var streamMistakes = []mistake{
 	{name: "a consumer is missing", id: "consumer.missing", make: func(s *site) {
 		if err := s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"); err != nil {
 			s.Fatal(err)
+		}
+	}},
+	{name: "a channel's consumer is missing", id: "consumer.missing", make: func(s *site) {
+		for _, channel := range []string{"sms", "webpush"} { // of which one is set up
+			check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-"+channel))
 		}
 	}},
 	{name: "another ack_wait than the service's", id: "consumer.ack_wait", make: func(s *site) { s.env["ENRICHER_ACK_WAIT"] = "10s" }},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
@@ -91,6 +92,33 @@ func TestUsers(t *testing.T) {
 		drop("FOREIGN")(&site{T: s.T, js: natstest.InAccount(s.T, g.js.Conn(), "ENRICHER")})
 		s.run(0, "apply", "--account", "ENRICHER", "--services", "enricher", "--max-bytes", "200000000")
 	}}.check(t, g.as("admin").site)
+}
+
+// A user of another server may not do what doctor does.
+func TestARestrictedUser(t *testing.T) {
+	t.Parallel()
+	for id, restrict := range map[string]server.Permissions{
+		"permission.publish":   {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.INFO.KV_requests"}}},
+		"permission.subscribe": {Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			s := &site{T: t, env: map[string]string{}}
+			serve(func(o *server.Options) {
+				o.NoAuthUser = "admin"
+				o.Users = []*server.User{
+					{Username: "admin", Password: "x"}, {Username: "u", Password: "confidential", Permissions: &restrict},
+				}
+			})(s)
+			s.run(0, "apply", "--services", "enricher")
+			s.env["NATS_URL"] = strings.Replace(s.env["NATS_URL"], "//", "//u:confidential@", 1)
+			s.args = []string{"--services", "enricher", "--timeout", "9s", "--read-only"}
+			report := s.examine(1)
+			if len(report.Findings) != 1 || report.Findings[0].ID != id {
+				t.Errorf("it finds %+v, want %s", report.Findings, id)
+			}
+		})
+	}
 }
 
 // Each line that is missing from the permissions is named.

@@ -78,11 +78,7 @@ var reported = []jetstream.ErrorCode{10166, 10077}
 
 // checkWork looks for jobs that nobody works.
 func (e *examination) checkWork(ctx context.Context) {
-	if e.As == "" || e.As == userAdmin {
-		e.checkWorkers(ctx)
-	} else {
-		e.skipf("workers: only an administrator may ask them")
-	}
+	e.checkWorkers(ctx)
 	for _, t := range e.targets {
 		e.checkDead(ctx, t)
 		for _, want := range contracts.Assets(e.options(t)) {
@@ -102,11 +98,9 @@ var noJobs = []string{contracts.StreamAudit, contracts.StreamDead}
 
 // checkWorkers compares the jobs that wait with the workers that answer.
 func (e *examination) checkWorkers(ctx context.Context) {
-	short, cancel := context.WithTimeout(ctx, once)
-	defer cancel()
-	workers, err := inspect.Workers(short, e.nc)
-	if err != nil && !errors.Is(err, inspect.ErrNoWorker) {
-		e.skipf("workers: %v", err)
+	workers := e.findWorkers(ctx)
+	if e.As != "" && e.As != userAdmin {
+		return
 	}
 	for _, w := range workers {
 		if !w.Ready && !w.Stopping {
@@ -120,16 +114,37 @@ func (e *examination) checkWorkers(ctx context.Context) {
 				continue // is reported
 			}
 			waiting := consumer.CachedInfo().NumPending + uint64(max(consumer.CachedInfo().NumAckPending, 0))
-			works := func(w inspect.Info) bool {
-				return w.Stream == c.Stream && slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == c.Config.Durable })
-			}
-			if waiting > 0 && !slices.ContainsFunc(workers, works) {
+			if waiting > 0 && !pulled(workers, c) {
 				program, _, _ := strings.Cut(c.Config.Durable, "-")
 				e.add("worker.gone", Error, consumerOf(t, c.Stream+"/"+c.Config.Durable),
 					"./"+program+" # on its machine, as deploy/nats/README.md starts it", "%d jobs wait, and no worker of it answers", waiting)
 			}
 		}
 	}
+}
+
+// findWorkers asks the workers once, as an administrator may.
+func (e *examination) findWorkers(ctx context.Context) []inspect.Info {
+	e.askWorkers.Do(func() {
+		if e.As != "" && e.As != userAdmin {
+			e.skipf("workers: only an administrator may ask them")
+			return
+		}
+		short, cancel := context.WithTimeout(ctx, once)
+		defer cancel()
+		var err error
+		if e.workers, err = inspect.Workers(short, e.nc); err != nil && !errors.Is(err, inspect.ErrNoWorker) {
+			e.skipf("workers: %v", err)
+		}
+	})
+	return e.workers
+}
+
+// pulled reports whether a worker has handlers of a consumer.
+func pulled(workers []inspect.Info, c contracts.Consumer) bool {
+	return slices.ContainsFunc(workers, func(w inspect.Info) bool {
+		return w.Stream == c.Stream && slices.ContainsFunc(w.Handlers, func(h inspect.Handler) bool { return h.Consumer == c.Config.Durable })
+	})
 }
 
 // checkPauses looks for handlers that are paused.

@@ -18,6 +18,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
+func stop(s *site) { s.stop() }
+
 // publish stores a message.
 func publish(subject string, size int) func(*site) {
 	return func(s *site) {
@@ -65,9 +67,38 @@ var workMistakes = []mistake{
 		})
 		check.OK(s.T, err)
 	}, undo: func(s *site) { s.run(0, "dead", "discard", "--yes", "--reason", "exhausted") }},
+	{name: "a replica is behind", id: "replica.behind", warns: true, undo: stop, make: tells("STREAM.INFO.KV_locks", func(answer map[string]any) {
+		answer["cluster"] = map[string]any{"leader": "n1", "replicas": []any{map[string]any{"name": "n2", "current": false, "lag": 7}}}
+	})},
+	{name: "a stream has no leader", id: "stream.leader", undo: stop, make: tells("STREAM.INFO.KV_locks", func(answer map[string]any) {
+		answer["cluster"] = map[string]any{"leader": ""}
+	})},
+	{name: "an account has no room", id: "account.store", undo: stop, make: tells("INFO", func(answer map[string]any) {
+		answer["storage"], answer["limits"] = 99, map[string]any{"max_storage": 100, "max_streams": -1}
+	})},
 	{name: "a full bucket", id: "stream.full", make: publish("$KV.locks.a", 1_040_000), undo: purge("KV_locks")},
 	{name: "a bucket that is rather full", id: "stream.full", warns: true, make: publish("$KV.locks.a", 950_000), undo: purge("KV_locks")},
-	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w", Problem: "it has no bucket"}), undo: func(s *site) { s.stop() }},
+	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w", Problem: "it has no bucket"}), undo: stop},
+}
+
+// tells makes an account FAKE, in which the answers to questions that begin so are another.
+func tells(question string, change func(answer map[string]any)) func(*site) {
+	return func(s *site) {
+		nc := s.js.Conn()
+		sub, err := nc.Subscribe("$JS.FAKE.API.>", func(m *nats.Msg) {
+			asked := strings.TrimPrefix(m.Subject, "$JS.FAKE.API.")
+			var answer map[string]any
+			got, err := nc.Request("$JS.API."+asked, m.Data, time.Minute)
+			if err == nil && strings.HasPrefix(asked, question) && json.Unmarshal(got.Data, &answer) == nil {
+				change(answer)
+				got.Data, _ = json.Marshal(answer) //nolint:errcheck // was one
+			}
+			m.Respond(got.Data) //nolint:errcheck,gosec // the client says so
+		})
+		check.OK(s.T, errors.Join(err, nc.Flush()))
+		s.stop = func() { s.args = s.args[:2]; check.OK(s.T, errors.Join(sub.Unsubscribe(), nc.Flush())) }
+		s.args = append(s.args, "--account", "FAKE", "--read-only")
+	}
 }
 
 // stalled makes a server that acknowledges no write to a bucket.
