@@ -1,11 +1,17 @@
 package template
 
 import (
+	"embed"
 	"io"
+	"io/fs"
 	"iter"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
 // Kind is what a channel shows of a text.
@@ -118,4 +124,29 @@ func (p *parser) complete(name string, all texts) {
 			}
 		}
 	}
+}
+
+// builtin has the text of digests that have none of their own: a plain list, in English.
+//
+//go:embed builtin
+var builtin embed.FS
+
+var digestText = sync.OnceValues(func() (*Set, error) {
+	folder, err := fs.Sub(builtin, "builtin")
+	if err != nil {
+		return nil, err //nolint:wrapcheck // cannot fail
+	}
+	return Parse(folder, Config{})
+})
+
+// fallback returns the text for a message whose template there is not: digests have one.
+func fallback(m channel.Message) texts {
+	if m.EventType != contracts.EventTypeDigest {
+		return nil
+	}
+	set, err := digestText()
+	if err != nil {
+		return nil
+	}
+	return (*set.byName.Load())["digest"]
 }
