@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
@@ -93,7 +95,7 @@ type Service struct {
 	runs     []func(context.Context) error // begin when the service serves
 	spec     Spec
 
-	unobserve func() error // ends the metrics of far sides, nil for none
+	unobserve []func() error // end the metrics of far sides and of readiness
 
 	listeners []listener // the API's first; none before Open has returned
 
@@ -190,6 +192,9 @@ func (s *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.Go(s.fullness.run)
+	if err := s.showReady(); err != nil {
+		return err
+	}
 	s.route()
 	if err := s.listen(ctx); err != nil {
 		return err
@@ -244,7 +249,34 @@ func (s *Service) Held(held func(tell func(side string, n int))) error {
 	if err != nil {
 		return fmt.Errorf("%s: metrics: %w", s.spec.Name, err)
 	}
-	s.unobserve = stop
+	s.unobserve = append(s.unobserve, stop)
+	return nil
+}
+
+// showReady shows the outcomes of the checks of readiness as metrics, until the service stops.
+func (s *Service) showReady() error {
+	if s.Config.Exports == nil {
+		return nil
+	}
+	m := meters{Meter: s.Config.Exports.Meters.Meter(scope)}
+	ready := m.int("service.ready", "", "1 while the check of readiness is passed, else 0.")
+	if m.err != nil {
+		return m.err
+	}
+	registered, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for name, err := range s.Ready() {
+			var value int64
+			if _, noted := errors.AsType[Note](err); noted || err == nil {
+				value = 1
+			}
+			o.ObserveInt64(ready, value, metric.WithAttributes(attribute.String("check", name)))
+		}
+		return nil
+	}, m.all...)
+	if err != nil {
+		return fmt.Errorf("%s: metrics: %w", s.spec.Name, err)
+	}
+	s.unobserve = append(s.unobserve, registered.Unregister)
 	return nil
 }
 
@@ -283,8 +315,8 @@ func (s *Service) Stop() error {
 	s.stopOnce.Do(func() {
 		err := errors.Join(s.micro.Stop(), s.stopListening())
 		err = errors.Join(err, s.group.Stop(), s.fullness.close())
-		if s.unobserve != nil {
-			err = errors.Join(err, s.unobserve())
+		for _, stop := range s.unobserve {
+			err = errors.Join(err, stop())
 		}
 		s.stopErr = errors.Join(err, s.spec.close())
 	})

@@ -20,12 +20,13 @@ const (
 	objects = "OBJ_" + contracts.BucketImportSteps
 )
 
-// stored checks the check of the stores: passed, or failed with a text.
+// stored checks the check of the stores, and its metric: passed, or failed with a text.
 func (sh *store) stored(says string) {
 	sh.Helper()
 	if err := sh.service.Ready()["store"]; (err == nil) != (says == "") || !strings.Contains(fmt.Sprint(err), says) {
 		sh.Errorf("the check of the stores is %v, want %q", err, says)
 	}
+	sh.shows(map[bool]string{true: "1", false: "0"}[says == ""], "service_ready", "store")
 }
 
 // elapse lets time pass.
@@ -120,8 +121,9 @@ func TestReadinessCostsNoRequest(t *testing.T) {
 			return natstest.Relay
 		})
 		for range 10_000 {
-			sh.stored("")
+			check.Is(sh, sh.service.Ready()["store"], nil)
 		}
+		sh.stored("")
 		if n := sent.Load(); n > 0 {
 			sh.Errorf("sent %d messages", n)
 		}

@@ -19,7 +19,15 @@ var (
 	samples = regexp.MustCompile(`(?m)^([a-zA-Z_:]\w*)\{([^}]*)\} `)
 	label   = regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
 	row     = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| ([^|]*)\\|")
+
+	quoted   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	selector = regexp.MustCompile(`(\w+)\{([^}]*)\}`)
+	word     = regexp.MustCompile(`\b[a-zA-Z_]\w*`)
 )
+
+// promQL are the words of queries that are neither metrics nor labels of ours.
+var promQL = strings.Fields(`and by histogram_quantile increase label_values max min_over_time offset on or rate sum time unless up
+	instance job le`)
 
 // metric is the kind and the labels of a metric.
 type metric struct {
@@ -68,6 +76,41 @@ func Metrics(t testing.TB, pages string, selected func(name string) bool) {
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
 		if _, ok := shown[name]; !ok && selected(name) {
 			t.Errorf("docs/metrics.md has %s, and nothing shows it", name)
+		}
+	}
+}
+
+// Queries checks that docs/metrics.md has each metric and each label of queries in PromQL.
+func Queries(t testing.TB, queries ...string) {
+	t.Helper()
+	doc := metricsIn(t)
+	known := map[string]bool{}
+	for _, w := range promQL {
+		known[w] = true
+	}
+	for name, m := range maps.Clone(doc) {
+		for l := range m.labels {
+			known[l] = true
+		}
+		known[name] = true
+		for _, end := range []string{"_bucket", "_count", "_sum"} {
+			known[name+end] = m.kind == "histogram"
+			doc[name+end] = m
+		}
+	}
+	for _, query := range queries {
+		query = quoted.ReplaceAllString(query, "")
+		for _, w := range word.FindAllString(query, -1) {
+			if !known[w] {
+				t.Errorf("%s: docs/metrics.md has no metric and no label %s", query, w)
+			}
+		}
+		for _, found := range selector.FindAllStringSubmatch(query, -1) {
+			for _, l := range word.FindAllString(found[2], -1) {
+				if !doc[found[1]].labels[l] && !slices.Contains(promQL, l) {
+					t.Errorf("%s: docs/metrics.md gives %s no label %s", query, found[1], l)
+				}
+			}
 		}
 	}
 }
