@@ -2,8 +2,11 @@
 package alerts
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -69,4 +72,45 @@ func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	promtool(t, "check", "config", "../../deploy/prometheus/prometheus.yaml")
 	promtool(t, "test", "rules", "../../deploy/prometheus/rules_test.yaml")
+}
+
+// dashboard is a dashboard of Grafana.
+type dashboard struct {
+	Panels []struct {
+		Description, Title string
+		FieldConfig        struct{ Defaults struct{ Unit string } }
+		Targets            []struct{ Expr string }
+	}
+	Templating struct{ List []struct{ Query any } }
+}
+
+// Each query of a dashboard is one that Prometheus takes, of metrics that are documented. Each panel has a description and a unit.
+func TestDashboardsAsk(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("../../deploy/grafana/*.json")
+	check.OK(t, err)
+	check.Same(t, "dashboards", len(paths), 3)
+	recorded := "groups: [{name: dashboards, rules: [\n"
+	for _, path := range paths {
+		var d dashboard
+		check.OK(t, json.Unmarshal([]byte(read(t, path)), &d))
+		for _, v := range d.Templating.List {
+			if query, ok := v.Query.(string); ok && strings.HasPrefix(query, "label_values") {
+				documented.Queries(t, query)
+			}
+		}
+		for _, p := range d.Panels {
+			if p.Description == "" || p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 {
+				t.Errorf("%s: panel %q has no description, unit or query", path, p.Title)
+			}
+			for _, target := range p.Targets {
+				query := strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")
+				documented.Queries(t, query)
+				recorded += fmt.Sprintf("{record: r%d, expr: %q},\n", len(recorded), query)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	check.OK(t, os.WriteFile(file, []byte(recorded+"]}]\n"), 0o600))
+	promtool(t, "check", "rules", file)
 }

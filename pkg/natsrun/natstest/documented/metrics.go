@@ -26,8 +26,8 @@ var (
 )
 
 // promQL are the words of queries that are neither metrics nor labels of ours.
-var promQL = strings.Fields(`and by histogram_quantile increase label_values max min_over_time offset on or rate sum time unless up
-	instance job le`)
+var promQL = strings.Fields(`and by count histogram_quantile increase label_values max min min_over_time offset on or rate sum unless
+	up vector instance job le`)
 
 // metric is the kind and the labels of a metric.
 type metric struct {
