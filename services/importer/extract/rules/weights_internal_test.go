@@ -3,7 +3,6 @@ package rules
 import (
 	"bytes"
 	"encoding/csv"
-	"errors"
 	"flag"
 	"fmt"
 	"go/format"
@@ -23,13 +22,13 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/rules/rulestest"
 )
 
-var write = flag.Bool("write", false, "write the fitted weights of the judgement to its source")
+var (
+	speechDir = flag.String("speech", "", "`folder` with transcripts: cooking/sentences-dev.csv, and captions/*.vtt of talks without cooking")
+	write     = flag.Bool("write", false, "write the fitted weights of the judgement to its source")
+)
 
 // widthOfPrior keeps the weights small.
 const widthOfPrior = 2
-
-// shared is where real transcripts are, beside the project.
-const shared = "../../../../../shared/data/"
 
 // observed is a text to learn from.
 type observed struct {
@@ -87,10 +86,10 @@ func observeAll(t *testing.T, texts []rulestest.Text) []observed {
 // speech returns pieces of 100 words of real speech: of the cooking videos of every other dish, and of half of the captions of talks.
 func speech(t *testing.T) []observed {
 	t.Helper()
-	data, err := os.ReadFile(shared + "cooking/sentences-dev.csv")
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("there are no transcripts in " + shared)
+	if *speechDir == "" {
+		t.Skip("-args -speech FOLDER names no transcripts")
 	}
+	data, err := os.ReadFile(filepath.Join(*speechDir, "cooking/sentences-dev.csv"))
 	check.OK(t, err)
 	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
 	check.OK(t, err)
@@ -109,7 +108,7 @@ func speech(t *testing.T) []observed {
 		}
 		said = ""
 	}
-	names, err := filepath.Glob(shared + "captions/*.vtt")
+	names, err := filepath.Glob(filepath.Join(*speechDir, "captions/*.vtt"))
 	check.OK(t, err)
 	for i := 0; i < len(names); i += 2 {
 		data, err := os.ReadFile(names[i])
@@ -206,7 +205,7 @@ func (m *model) cooking(text *observed) float64 {
 	return logistic.Sigmoid(logistic.Odds(m.base, m.weights, m.features(text)))
 }
 
-// The weights in use are those that the texts give. With -args -write they are made again.
+// The weights in use are those that the texts give. With -args -speech FOLDER -write they are made again.
 func TestWeightsAreThoseOfTheTexts(t *testing.T) {
 	t.Parallel()
 	texts := append(observe(t), speech(t)...)
@@ -236,7 +235,7 @@ func writeCooking(t *testing.T, m *model) {
 //
 // To make it again, and stems.txt, from extract/rules/testdata/talks/train.txt and real transcripts, in the folder of the module:
 //
-//	go test ./extract/rules -run Weights -args -write
+//	go test ./extract/rules -run Weights -args -speech FOLDER -write
 
 package talk
 
@@ -263,11 +262,11 @@ var cookingWeights = Traits{
 // Of texts that are judged by the weights of the others, few are judged wrongly.
 func TestCrossValidation(t *testing.T) {
 	t.Parallel()
-	texts, spoken := observe(t), speech(t)
+	texts, said := observe(t), speech(t)
 	plain := strings.Count(file(t, "train.txt"), "\n## ")
 	refused, cooking, taken, other := 0, 0, 0, 0
 	for left := range 5 {
-		others := slices.Clone(spoken)
+		others := slices.Clone(said)
 		for i := range texts {
 			if i%plain%5 != left { // a text as it is and with small talk are in one
 				others = append(others, texts[i])

@@ -2,7 +2,7 @@
 //
 // To make it again, and stems.txt, from extract/rules/testdata/talks/train.txt and real transcripts, in the folder of the module:
 //
-//	go test ./extract/rules -run Weights -args -write
+//	go test ./extract/rules -run Weights -args -speech FOLDER -write
 
 package talk
 
