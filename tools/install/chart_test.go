@@ -1,0 +1,174 @@
+package install
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const chartDir = "../../deploy/helm/expediter"
+
+// everything are the values that turn everything on.
+var everything = map[string]any{
+	"image": map[string]any{"registry": "r", "tag": "v9.9.9", "pullSecrets": []any{map[string]any{"name": "pull"}}},
+	"nats":  map[string]any{"url": "nats://n1:4222", "to": []any{map[string]any{"podSelector": map[string]any{}}}},
+	"from":  []any{map[string]any{"podSelector": map[string]any{}}}, "keda": map[string]any{"enabled": true, "prometheus": "http://p:9090"},
+	"prometheusRule": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}},
+	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}},
+}
+
+// scaledObject is what the chart uses of the type of KEDA.
+type scaledObject struct {
+	APIVersion, Kind string
+	Metadata         struct {
+		Name   string
+		Labels map[string]string
+	}
+	Spec struct {
+		ScaleTargetRef                   struct{ Name string }
+		MinReplicaCount, MaxReplicaCount int32
+		Fallback                         struct {
+			FailureThreshold, Replicas int32
+			Behavior                   string
+		}
+		Triggers []struct {
+			Type     string
+			Metadata map[string]string
+		}
+	}
+}
+
+// render renders the chart as `helm template` does, and decodes each object into its type, with nothing that the type does not have.
+func render(t *testing.T, set map[string]any) ([]any, error) {
+	t.Helper()
+	c, err := loader.LoadDir(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Files = append(c.Files, &chart.File{Name: "rules.yaml", Data: []byte("groups: [{name: g, rules: [{alert: A, expr: up == 0}]}]\n")})
+	values, err := chartutil.ToRenderValues(c, set, chartutil.ReleaseOptions{Name: "site", Namespace: "default"}, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := engine.Engine{Strict: true}.Render(c, values)
+	if err != nil {
+		return nil, err
+	}
+	var objects []any
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		for text := range strings.SplitSeq(texts[name], "\n---\n") {
+			if path.Ext(name) != ".yaml" || strings.TrimSpace(text) == "" {
+				continue
+			}
+			var kind struct{ Kind string }
+			if err := yaml.Unmarshal([]byte(text), &kind); err != nil {
+				t.Fatalf("%v\n%s", err, text)
+			}
+			object := map[string]any{
+				"Deployment": new(apps.Deployment), "NetworkPolicy": new(networking.NetworkPolicy), "PodDisruptionBudget": new(policy.PodDisruptionBudget),
+				"PrometheusRule": new(monitoring.PrometheusRule), "ScaledObject": new(scaledObject), "Service": new(core.Service),
+				"ServiceAccount": new(core.ServiceAccount), "ServiceMonitor": new(monitoring.ServiceMonitor),
+			}[kind.Kind]
+			if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+				t.Fatalf("%s: %v\n%s", kind.Kind, err, text)
+			}
+			objects = append(objects, object)
+		}
+	}
+	return objects, nil
+}
+
+func TestChartHasNoFindings(t *testing.T) {
+	t.Parallel()
+	for _, message := range lint.All(chartDir, nil, "default", true).Messages {
+		if !strings.Contains(message.Error(), "icon is recommended") {
+			t.Error(message)
+		}
+	}
+}
+
+func TestChartRendersWhatItSays(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		set     map[string]any
+		objects int
+	}{
+		"of the defaults":     {nil, 3 * 5},
+		"of one service":      {map[string]any{"enricher": map[string]any{"enabled": false}, "importer": map[string]any{"enabled": false}}, 5},
+		"of everything":       {everything, 3*7 + 1},
+		"of nothing optional": {map[string]any{"networkPolicy": map[string]any{"enabled": false}, "podDisruptionBudget": map[string]any{"enabled": false}}, 3 * 3},
+	} {
+		objects, err := render(t, test.set)
+		if err != nil || len(objects) != test.objects {
+			t.Errorf("%s %d objects, %v: want %d", name, len(objects), err, test.objects)
+		}
+		for _, object := range objects {
+			switch o := object.(type) {
+			case *apps.Deployment:
+				restricted(t, name, o)
+				if (o.Spec.Replicas == nil) != (name == "of everything") {
+					t.Errorf("%s: %s has replicas beside KEDA, or none", name, o.Name)
+				}
+			case *core.ServiceAccount:
+				if *o.AutomountServiceAccountToken {
+					t.Errorf("%s: %s has a token", name, o.Name)
+				}
+			case *scaledObject: // a consumer that is missing must not scale to the maximum, as with the trigger nats-jetstream
+				trigger := o.Spec.Triggers[0]
+				if trigger.Type != "prometheus" || trigger.Metadata["ignoreNullValues"] != "true" || o.Spec.Fallback.Behavior != "currentReplicas" {
+					t.Errorf("%s: %+v", name, o)
+				}
+			}
+		}
+	}
+}
+
+// restricted checks a deployment against the Pod Security Standard of that name, and that its root folder is read-only.
+func restricted(t *testing.T, name string, d *apps.Deployment) {
+	t.Helper()
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	if !*pod.SecurityContext.RunAsNonRoot || pod.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || *pod.AutomountServiceAccountToken ||
+		*c.SecurityContext.AllowPrivilegeEscalation || !*c.SecurityContext.ReadOnlyRootFilesystem || c.SecurityContext.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("%s: %s is not restricted: %+v %+v", name, d.Name, pod.SecurityContext, c.SecurityContext)
+	}
+	if c.LivenessProbe == nil || c.ReadinessProbe == nil || c.Resources.Limits.Memory().IsZero() || len(pod.TopologySpreadConstraints) != 2 {
+		t.Errorf("%s: %s has no probes, limits or spread", name, d.Name)
+	}
+	for _, variable := range c.Env {
+		if strings.HasPrefix(variable.Name, "NATS_") && variable.Name != "NATS_URL" && !strings.HasPrefix(variable.Value, "/run/secrets/") {
+			t.Errorf("%s: %s has %s=%s, which is no file", name, d.Name, variable.Name, variable.Value)
+		}
+	}
+}
+
+func TestChartRefusesWrongValues(t *testing.T) {
+	t.Parallel()
+	for want, set := range map[string]map[string]any{
+		"keda.prometheus": {"keda": map[string]any{"enabled": true}},
+		"replica":         {"enricher": map[string]any{"replica": 3}},
+		"nats/url":        {"nats": map[string]any{"url": "nats://me:secret@n1:4222"}},
+		"notifier/secret": {"notifier": map[string]any{"secret": ""}},
+	} {
+		if _, err := render(t, set); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), ".url", "/url"), want) {
+			t.Errorf("error %v: want one with %q", err, want)
+		}
+	}
+	if _, err := render(t, everything); err != nil {
+		t.Error(err)
+	}
+}
