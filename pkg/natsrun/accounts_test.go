@@ -3,7 +3,6 @@ package natsrun_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -192,9 +191,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		"password":  {nats.UserInfo("admin", users.Public["admin"])},
 	} {
 		nc, err := nats.Connect(srv.URL(), opts...)
-		if !errors.Is(err, nats.ErrAuthorization) {
-			t.Errorf("%s: got %v, want ErrAuthorization", name, err)
-		}
+		check.Is(t, err, nats.ErrAuthorization, name)
 
 		nc.Close()
 	}

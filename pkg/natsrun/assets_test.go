@@ -81,7 +81,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			larger := dead.CachedInfo().Config
 			larger.MaxBytes = 32 << 30
 
-			check.Fails(t, check.Err(js.UpdateStream(t.Context(), larger)), "%s has room for a stream of %d bytes", account, larger.MaxBytes)
+			check.Failsf(t, check.Err(js.UpdateStream(t.Context(), larger)), "%s has room for a stream of %d bytes", account, larger.MaxBytes)
 		}
 
 		// A node that answers monitoring sends the answer to the others like any message. In the account of the servers
@@ -187,7 +187,7 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 		check.Contains(t, err, "this account may not read")
 	}
 
-	check.Fails(t, v.try(t, lines, published), "the source reads events")
+	check.Failsf(t, v.try(t, lines, published), "the source reads events")
 }
 
 // deployed is where the files are that a server is deployed with.

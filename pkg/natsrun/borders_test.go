@@ -37,9 +37,7 @@ func TestUsersReachWhatIsImported(t *testing.T) {
 
 	s := newSite(t)
 	for user, flow := range flows {
-		if err := flow(s); err != nil {
-			t.Errorf("%s: %v", user, err)
-		}
+		check.Is(t, flow(s), nil, user)
 	}
 }
 

@@ -174,9 +174,7 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 		"pause in process":    c.Nodes[0].Pause(),
 		"continue in process": c.Nodes[0].Continue(),
 	} {
-		if !errors.Is(err, natsrun.ErrNoProcess) {
-			t.Errorf("%s: got %v, want ErrNoProcess", name, err)
-		}
+		check.Is(t, err, natsrun.ErrNoProcess, name)
 	}
 
 	if !c.Nodes[0].Running() {

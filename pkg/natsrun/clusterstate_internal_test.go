@@ -225,7 +225,7 @@ func TestPortsAreGivenBack(t *testing.T) {
 	check.OK(t, err)
 
 	guard := b.guard.Addr().String()
-	check.Fails(t, check.Err(listen(guard)), "%s can be had while its block is reserved", guard)
+	check.Failsf(t, check.Err(listen(guard)), "%s can be had while its block is reserved", guard)
 
 	check.OK(t, b.close())
 

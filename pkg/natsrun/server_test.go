@@ -117,9 +117,7 @@ func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
 	})
 	srv.Stop()
 
-	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("temporary store %s after stop: got %v, want it gone", temp, err)
-	}
+	check.Is(t, check.Err(os.Stat(temp)), os.ErrNotExist, temp)
 
 	own := t.TempDir()
 	srv = natstest.Server(t, func(c *natsrun.Config) { c.Dir = own })

@@ -115,7 +115,7 @@ func (h *hostile) letters() uint64 {
 // unharmed says that nothing has happened but what the importer is there for.
 func (h *hostile) unharmed() {
 	h.Helper()
-	check.Fails(h, check.Err(os.Stat(h.marker)), "a command of a stranger was run")
+	check.Failsf(h, check.Err(os.Stat(h.marker)), "a command of a stranger was run")
 	if n := h.reached.Load(); n > 0 {
 		h.Errorf("%d requests reached a private address", n)
 	}

@@ -159,7 +159,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 		}
 		check.Same(t, fmt.Sprintf("%+v: were sent again", q), replayed, people)
 	}
-	check.Fails(t, check.Err(n.Replay(t.Context(), Query{Cursor: "12"})), "a cursor that is none is taken")
+	check.Failsf(t, check.Err(n.Replay(t.Context(), Query{Cursor: "12"})), "a cursor that is none is taken")
 	// A row is a dead letter after it has failed.
 	p.until("each row is a dead letter three times", func() bool { return len(p.letters()) == 3*people })
 }

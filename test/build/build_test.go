@@ -127,9 +127,7 @@ func TestArchivesHoldTheProgramsAndTheLicence(t *testing.T) {
 	const folder = "expediter-v1.2.3-linux-amd64/"
 	check.Equal(t, "for amd64", texts[folder+"notifier"])
 	check.Equal(t, int64(0o755), headers[folder+"notifier"].Mode)
-	if !strings.Contains(texts[folder+"LICENSE"], "Apache License") {
-		t.Error("the archive has no licence")
-	}
+	check.Says(t, texts[folder+"LICENSE"], "Apache License")
 
 	built[0].os = "windows"
 	check.OK(t, b.archive("windows/amd64", built[:1]))

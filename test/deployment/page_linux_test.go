@@ -252,7 +252,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	check.Is(t, s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))), nil)
-	check.Fails(t, s.connect(), "a server lets in a client without a certificate")
+	check.Failsf(t, s.connect(), "a server lets in a client without a certificate")
 	check.Is(t, s.speaksTLSWithNodes(), nil)
 	s.fillDisks()
 	s.follow(blocks[last][1])

@@ -121,9 +121,7 @@ func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
-			if err := s.Stop(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			check.Is(t, s.Stop(), nil, name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,9 +34,7 @@ func (sh *store) send(subject string, n int) {
 // shows checks values of metrics: each is a name with labels, and the value, "" for none.
 func (sh *store) shows(want string, name string, labels ...string) {
 	sh.Helper()
-	if got := sh.metric(name, labels...); got != want {
-		sh.Errorf("%s %v is %q, want %q", name, labels, got, want)
-	}
+	check.Same(sh, fmt.Sprintf("%s %v", name, labels), sh.metric(name, labels...), want)
 }
 
 // The gauges count the jobs that wait, since when, and those that a worker has.

@@ -75,14 +75,10 @@ func TestApplyCreatesWhatIsMissing(t *testing.T) {
 		t.Errorf("second time: got %v, %v", got, err)
 	}
 	for _, bucket := range contracts.Buckets(contracts.AssetOptions{}) {
-		if _, err := js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_")); err != nil {
-			t.Errorf("%s: %v", bucket.Name, err)
-		}
+		check.Is(t, check.Err(js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_"))), nil, bucket.Name)
 	}
 	for _, bucket := range contracts.Objects(contracts.AssetOptions{}) {
-		if _, err := js.ObjectStore(t.Context(), strings.TrimPrefix(bucket.Name, "OBJ_")); err != nil {
-			t.Errorf("%s: %v", bucket.Name, err)
-		}
+		check.Is(t, check.Err(js.ObjectStore(t.Context(), strings.TrimPrefix(bucket.Name, "OBJ_"))), nil, bucket.Name)
 	}
 }
 
@@ -268,9 +264,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		config.Replicas = 1
-		if _, err := js.CreateStream(t.Context(), config); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
+		check.Is(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)
 	}
 	if differences := compare(t, js, contracts.Assets(contracts.AssetOptions{})); differences != nil {
 		t.Errorf("the files are not the declarations: %v", differences)

@@ -35,7 +35,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	check.OK(t, err)
 	msg, err := consumer.Next()
 	check.OK(t, err)
-	check.Fails(t, publish("claim-3"), "a second job was queued while the first was being worked")
+	check.Failsf(t, publish("claim-3"), "a second job was queued while the first was being worked")
 	check.OK(t, msg.DoubleAck(t.Context()))
 	check.Is(t, publish("claim-4"), nil)
 }
@@ -46,8 +46,8 @@ func TestARowIsStoredOnce(t *testing.T) {
 	subject, err := contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001")
 	check.OK(t, err)
 	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
-	check.Fails(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice")
-	check.Fails(t, check.Err(js.Publish(t.Context(), subject, nil)), "stored twice by a publisher that expects nothing")
+	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice")
+	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil)), "stored twice by a publisher that expects nothing")
 }
 
 // TestADeadLetterIsStoredOnce: also when the worker that gives the job up again has been away for most of a day.
@@ -129,9 +129,7 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 		check.OK(t, err)
 		kv, err := js.KeyValue(t.Context(), bucket)
 		check.OK(t, err)
-		if _, err := kv.Create(t.Context(), key, []byte("v")); err != nil {
-			t.Errorf("%s: %v", bucket, err)
-		}
+		check.Is(t, check.Err(kv.Create(t.Context(), key, []byte("v"))), nil, bucket)
 		if entry, err := kv.Get(t.Context(), key); err != nil || string(entry.Value()) != "v" {
 			t.Errorf("%s: %v", bucket, err)
 		}

@@ -48,7 +48,7 @@ func TestGuard(t *testing.T) {
 	put(g, kvlock.Token{Epoch: 7, Revision: 100}, "f", kvlock.ErrFenced)
 	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "", nil)
 	check.Same(t, "result", guarded(t, g, "k"), " by 8-1")
-	check.Fails(t, g.Put(t.Context(), "k", kvlock.Token{}, nil), "a zero token was accepted")
+	check.Failsf(t, g.Put(t.Context(), "k", kvlock.Token{}, nil), "a zero token was accepted")
 	wantErr(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
 	_, err = g.Get(t.Context(), "a b")
 	wantErr(t, err, kvlock.ErrInvalidKey)
@@ -59,7 +59,7 @@ func TestGuard(t *testing.T) {
 func TestGuardArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	check.Fails(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{})), "no bucket was accepted")
+	check.Failsf(t, check.Err(kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{})), "no bucket was accepted")
 	_, err := kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
@@ -82,8 +82,8 @@ func TestGuardOfSomethingElse(t *testing.T) {
 	} {
 		revision, err := kv.PutString(t.Context(), name, value)
 		check.OK(t, err)
-		check.Fails(t, g.Put(t.Context(), name, token(1), nil), "%s was replaced", name)
-		check.Fails(t, check.Err(g.Get(t.Context(), name)), "%s was read", name)
+		check.Failsf(t, g.Put(t.Context(), name, token(1), nil), "%s was replaced", name)
+		check.Failsf(t, check.Err(g.Get(t.Context(), name)), "%s was read", name)
 		check.Same(t, name, b.Present(t, name).Sequence, revision)
 	}
 }

@@ -24,7 +24,7 @@ func TestBucketMadeAnew(t *testing.T) {
 		if lease.Token().Compare(before.Token()) <= 0 {
 			t.Errorf("token %s after %s", lease.Token(), before.Token())
 		}
-		check.Fails(t, before.Context().Err(), "two hold the lock")
+		check.Failsf(t, before.Context().Err(), "two hold the lock")
 		release(t, lease)
 		release(t, acquire(t, one, "l"))
 	})
@@ -134,7 +134,7 @@ func TestRecordIsGone(t *testing.T) {
 		check.OK(t, err)
 		check.OK(t, stream.Purge(t.Context()))
 		next := patiently(t, w)
-		check.Fails(t, lease.Context().Err(), "two hold the lock")
+		check.Failsf(t, lease.Context().Err(), "two hold the lock")
 		release(t, next)
 	})
 }

@@ -30,7 +30,7 @@ func TestDeadHolder(t *testing.T) {
 			if took < ttl*2/3-10*time.Millisecond || took > ttl+100*time.Millisecond {
 				t.Errorf("took over after %s, want %s to %s", took, ttl*2/3, ttl)
 			}
-			check.Fails(t, first.Context().Err(), "the dead holder's context has not ended")
+			check.Failsf(t, first.Context().Err(), "the dead holder's context has not ended")
 			release(t, lease)
 			release(t, patiently(t, second))
 		})
@@ -212,7 +212,7 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 				}
 				got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 				if err == nil {
-					check.Fails(t, lease.Context().Err(), "the holder's context has not ended")
+					check.Failsf(t, lease.Context().Err(), "the holder's context has not ended")
 					release(t, got)
 					break
 				}

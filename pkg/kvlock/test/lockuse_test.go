@@ -180,7 +180,7 @@ func TestLockArguments(t *testing.T) {
 		"too short":     {Bucket: bucket, TTL: time.Millisecond},
 		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
 	} {
-		check.Fails(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)), "%s was accepted", name)
+		check.Failsf(t, check.Err(kvlock.NewLocker(t.Context(), b.JS, cfg)), "%s was accepted", name)
 	}
 	_, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
@@ -253,9 +253,7 @@ func TestUnreadableLocks(t *testing.T) {
 		"queue": head + `{"member":"a"}` + "\nb 0 \"x\"\n", "ttl": `{"v":1,"state":"held","claim":"c","owner":"o"}` + "\n" + `{"member":"a"}` + "\n",
 	} {
 		put(key, value)
-		if _, err := l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{}); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
+		check.Is(t, check.Err(l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})), nil, key)
 		corrupt = append(corrupt, key)
 	}
 	f := b.Flight(t, flight.Config{})

@@ -237,13 +237,13 @@ func TestInvalidLimits(t *testing.T) {
 		"no name": {Permits: 1}, "name": {Name: "a.b", Permits: 1}, "no permits": {Name: "a"}, "TTL": {Name: "a", Permits: 1, TTL: 1},
 	} {
 		cfg.Bucket = testbed.Bucket
-		check.Fails(t, check.Err(kvlock.NewSemaphore(t.Context(), b.JS, cfg)), "%s was accepted", name)
+		check.Failsf(t, check.Err(kvlock.NewSemaphore(t.Context(), b.JS, cfg)), "%s was accepted", name)
 	}
 	for name, cfg := range map[string]kvlock.RateLimiterConfig{
 		"no rate": {Name: "a", Per: time.Second}, "no time": {Name: "a", Rate: 1}, "burst": {Name: "a", Per: time.Second, Rate: 1, Burst: -1},
 	} {
 		cfg.Bucket = testbed.Bucket
-		check.Fails(t, check.Err(kvlock.NewRateLimiter(t.Context(), b.JS, cfg)), "%s was accepted", name)
+		check.Failsf(t, check.Err(kvlock.NewRateLimiter(t.Context(), b.JS, cfg)), "%s was accepted", name)
 	}
 	_, err := kvlock.NewSemaphore(t.Context(), b.JS, kvlock.SemaphoreConfig{Bucket: "none", Name: "a", Permits: 1})
 	wantErr(t, err, jetstream.ErrStreamNotFound)

@@ -114,6 +114,6 @@ func TestProxyPartition(t *testing.T) {
 
 		p.Cut()
 
-		check.Fails(t, check.Err(p.InProcessConn()), "a new connection was let in")
+		check.Failsf(t, check.Err(p.InProcessConn()), "a new connection was let in")
 	})
 }

@@ -59,7 +59,7 @@ func TestPrivilegesAreThoseThatAreDocumented(t *testing.T) {
 	}
 	writer, relay := as(t, p.pool, database+"_writer"), as(t, p.pool, database+"_relay")
 	check.Is(t, outbox.Insert(t.Context(), writer, events("e", 3, 3)...), nil)
-	check.Fails(t, check.Err(writer.Exec(t.Context(), "SELECT FROM event_outbox")), "nothing is forbidden, so nothing is tested")
+	check.Failsf(t, check.Err(writer.Exec(t.Context(), "SELECT FROM event_outbox")), "nothing is forbidden, so nothing is tested")
 	r, _ := p.relay(func(c *outbox.Config) { c.Pool, c.SyncInterval, c.Keep = relay, time.Second, time.Second })
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 9 })
 }

@@ -286,7 +286,7 @@ func TestSchemaIsAskedFor(t *testing.T) {
 	check.Is(t, check.Err(outbox.New(t.Context(), outbox.Config{Pool: pool})), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	check.Fails(t, outbox.Migrate(ctx, pool), "a cancelled migration is none")
+	check.Failsf(t, outbox.Migrate(ctx, pool), "a cancelled migration is none")
 }
 
 // Applications go on while a table of the former version is changed, also while the change waits for a transaction of one of them.

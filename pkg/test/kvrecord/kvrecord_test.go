@@ -214,9 +214,7 @@ func TestADomainIsHonoured(t *testing.T) {
 	for name, js := range map[string]jetstream.JetStream{"domain": byDomain, "prefix": byPrefix} {
 		c := client(t, kvrecord.Config{JetStream: js})
 		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
-			if _, err := s.Put(t.Context(), kvrecord.Write{Subject: subject}); err != nil {
-				t.Errorf("%s: %v", subject, err)
-			}
+			check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: subject})), nil, subject)
 			if r, err := s.Get(t.Context(), subject); err != nil || r.Revision == 0 {
 				t.Errorf("%s: got %+v, %v", subject, r, err)
 			}
@@ -290,9 +288,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 			"Scan":     func() error { _, _, err := s.Scan(t.Context(), 1, 1); return err },
 			"Subjects": func() error { _, _, err := s.Subjects(t.Context(), ">", 0); return err },
 		} {
-			if err := f(); !errors.Is(err, kvrecord.ErrUnavailable) {
-				t.Errorf("%s of a stream that is away: %v", name, err)
-			}
+			check.Is(t, f(), kvrecord.ErrUnavailable, name)
 		}
 		if took := time.Since(begun); took > 6*10*time.Second+time.Second {
 			t.Errorf("six operations took %s, want 10 s each at most", took)

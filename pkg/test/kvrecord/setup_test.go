@@ -98,8 +98,6 @@ func TestDeletedKeysOfABucket(t *testing.T) {
 		if err != nil || r.Deleted() != (remove[key] != nil) || (len(r.Data) == 0) != r.Deleted() {
 			t.Errorf("%s: got %+v, %v", key, r, err)
 		}
-		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r}); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
+		check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r})), nil, key)
 	}
 }

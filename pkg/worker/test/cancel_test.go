@@ -148,7 +148,7 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 		nc, js = natstest.Connect(t, srv, dying.Through())
 		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
 
-		check.Fails(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
+		check.Failsf(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
 
 		nc.Close()
 
@@ -181,7 +181,7 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 		nc, js := natstest.Connect(t, srv, dying.Through(), nats.MaxReconnects(0))
 		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
 
-		check.Fails(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
+		check.Failsf(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
 
 		nc.Close()
 

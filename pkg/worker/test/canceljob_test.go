@@ -160,7 +160,7 @@ func TestResultIsKeptWithTheJob(t *testing.T) {
 		c := client(t, b.js)
 		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			check.OK(t, job.SetResult(ctx, map[string]int{"attempt": job.Attempt}))
-			check.Fails(t, job.SetResult(ctx, strings.Repeat("x", 65<<10)), "a result of 65 KiB was accepted")
+			check.Failsf(t, job.SetResult(ctx, strings.Repeat("x", 65<<10)), "a result of 65 KiB was accepted")
 			pass(time.Minute)
 			switch {
 			case job.Args.N == 2:

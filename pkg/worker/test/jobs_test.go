@@ -159,7 +159,7 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 		t.Errorf("looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
 	}
 	for _, f := range []worker.JobFilter{{Limit: -1}, {Limit: 1001}, {Subject: "jobs..x"}, {Key: strings.Repeat("x", 321)}} {
-		check.Fails(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
+		check.Failsf(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 
 				done := make(chan struct{}, 1+others)
 				run(t, b.js, b.config(t), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
-					check.Fails(t, held.Err(), "two handlers run under one permit")
+					check.Failsf(t, held.Err(), "two handlers run under one permit")
 
 					again = append(again, job.Subject)
 					done <- struct{}{}

@@ -334,7 +334,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		pass(time.Minute)
 		nc.Close()
 
-		check.Fails(t, first.wait(), "the first worker ended without an error")
+		check.Failsf(t, first.wait(), "the first worker ended without an error")
 
 		at := receive(t, begun, "the next job")
 

@@ -213,7 +213,7 @@ func TestPausesOfManyClients(t *testing.T) {
 		run(t, b.js, b.config(t), worker.Policy{}, complete)
 		pass(heartbeats)
 		for _, p := range []worker.Pause{{Pattern: "jbos.>"}, {Pattern: "jobs..x"}, {Pattern: "jobs.>", Until: time.Now()}} {
-			check.Fails(t, c.Pause(t.Context(), p), "%+v was accepted", p)
+			check.Failsf(t, c.Pause(t.Context(), p), "%+v was accepted", p)
 		}
 	})
 }

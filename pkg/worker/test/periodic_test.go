@@ -308,9 +308,7 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 
 			cancel()
 
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s before its time: %v, want that it is waited for", left, err)
-			}
+			check.Is(t, err, context.DeadlineExceeded, left)
 
 			check.Same(t, fmt.Sprintf("%s before its time: job ran", left), <-ran, 1)
 

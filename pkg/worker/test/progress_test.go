@@ -31,7 +31,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 
 			check.Is(t, job.Progress(ctx, map[string]int{"done": job.Attempt * 10}), nil)
 
-			check.Fails(t, job.Progress(ctx, strings.Repeat("x", 65<<10)), "progress of 65 KiB was accepted")
+			check.Failsf(t, job.Progress(ctx, strings.Repeat("x", 65<<10)), "progress of 65 KiB was accepted")
 
 			<-next
 

@@ -350,7 +350,7 @@ func TestOnlyAUniqueJobReplaces(t *testing.T) {
 	b := keyed(t, nil)
 	c := client(t, b.js)
 
-	check.Fails(t, check.Err(c.Replace(t.Context(), worker.NewJob{Subject: "jobs.a"})), "a job that is not unique was accepted")
+	check.Failsf(t, check.Err(c.Replace(t.Context(), worker.NewJob{Subject: "jobs.a"})), "a job that is not unique was accepted")
 
 	first := insert(t, c, mail(worker.Unique{}))
 	if r := replace(t, c, 2, 0, 0); !r.Duplicate || r.ID != first.ID || r.State != worker.StateQueued {

@@ -188,7 +188,7 @@ func TestFailedStepIsNotRecorded(t *testing.T) {
 				first, second = second, first
 			}
 
-			check.Fails(t, first.Err, "first: %s without an error", first.Outcome)
+			check.Failsf(t, first.Err, "first: %s without an error", first.Outcome)
 
 			if second.Outcome != worker.OutcomeCompleted || ran != 2 {
 				t.Errorf("then: %s, %v, %d runs", second.Outcome, second.Err, ran)

@@ -46,9 +46,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 	check.Is(t, step.Do(ctx, job, "a", nothing), nil)
 
 	for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
-		if err := step.Do(ctx, job, name, nothing); !errors.Is(err, step.ErrMisuse) {
-			t.Errorf("%q: %v, want ErrMisuse", name, err)
-		}
+		check.Is(t, step.Do(ctx, job, name, nothing), step.ErrMisuse, name)
 	}
 
 	for i := 1; i < step.MaxSteps; i++ {

@@ -116,7 +116,7 @@ func TestReadersFail(t *testing.T) {
 			t.Errorf("%.20q: %d cues, error %v", text, len(track.Cues), err)
 		}
 	}
-	check.Fails(t, check.Err(Parse(iotest.ErrReader(nil), Options{})), "a reader that returns nothing for ever: no error")
+	check.Failsf(t, check.Err(Parse(iotest.ErrReader(nil), Options{})), "a reader that returns nothing for ever: no error")
 }
 
 // failing is a reader that ends with an error.

@@ -83,7 +83,7 @@ func TestTranscriptJSON(t *testing.T) {
 	check.OK(t, json.Unmarshal(data, &got))
 	check.Equal(t, want, got)
 	for _, bad := range []string{`{"start":"1"}`, `{"start":1e300}`, `{"dur":-1e12}`, `{"text":1}`, `[]`} {
-		check.Fails(t, json.Unmarshal([]byte(bad), new(Segment)), "%s: no error", bad)
+		check.Failsf(t, json.Unmarshal([]byte(bad), new(Segment)), "%s: no error", bad)
 	}
 }
 

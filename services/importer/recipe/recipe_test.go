@@ -155,7 +155,7 @@ func TestQuantityReadsNumbers(t *testing.T) {
 	}
 	for _, text := range []string{`{}`, `[1]`, `true`} {
 		var i recipe.Ingredient
-		check.Fails(t, json.Unmarshal([]byte(`{"qty":`+text+`}`), &i), "%s is %q", text, i.Qty)
+		check.Failsf(t, json.Unmarshal([]byte(`{"qty":`+text+`}`), &i), "%s is %q", text, i.Qty)
 	}
 }
 

@@ -143,6 +143,6 @@ func TestHTTPKeepsItsSecrets(t *testing.T) {
 func TestHTTPNeedsAURL(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "/x", "ftp://x.example", "http://"} {
-		check.Fails(t, check.Err(recipient.NewHTTP(recipient.HTTPConfig{URL: bad})), "%q was accepted", bad)
+		check.Failsf(t, check.Err(recipient.NewHTTP(recipient.HTTPConfig{URL: bad})), "%q was accepted", bad)
 	}
 }

@@ -74,7 +74,7 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	check.Says(t, run(0, "audit"), "OPERATOR/", "forget")
 	check.Says(t, run(2, "inbox", "ada", "--account", "A.B"), "--account")
 	check.Is(t, check.Err(own.Stream(t.Context(), "KV_"+contracts.BucketLocks)), nil)
-	check.Fails(t, check.Err(own.Stream(t.Context(), contracts.StreamEvents)), "the events are in the operators' account as well")
+	check.Failsf(t, check.Err(own.Stream(t.Context(), contracts.StreamEvents)), "the events are in the operators' account as well")
 }
 
 const eventOfAccount = `{"event_id":"e1","event_type":"HELLO","aggregate_type":"GUEST","aggregate_id":"ada","user_id":"ada","payload":{"n":1}}`

@@ -73,14 +73,16 @@ It needs an administrator's permissions. The services do not need them: they onl
 }
 
 func (f *applyFlags) check() error {
-	errs := []error{checkReplicas(f.assets.Replicas)}
-	errs = append(errs, refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes))
-	errs = append(errs, refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait))
-	errs = append(errs, checkServices(f.assets.Services))
+	var channels error
 	for _, c := range f.assets.Channels {
-		errs = append(errs, refuse(!channelName.MatchString(c), "--channels %s: use A-Z, a-z, 0-9, _ and -", c))
+		channels = errors.Join(channels, refuse(!channelName.MatchString(c), "--channels %s: use A-Z, a-z, 0-9, _ and -", c))
 	}
-	return usage(errs...)
+	return usage(
+		checkReplicas(f.assets.Replicas),
+		refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes),
+		refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait),
+		checkServices(f.assets.Services), channels,
+	)
 }
 
 // checkServices returns a UsageError for names that are not those of services.

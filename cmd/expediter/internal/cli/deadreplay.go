@@ -54,11 +54,11 @@ func (c *changeFlags) check(args []string) error {
 	case len(args) == 0 && !c.all && c.empty():
 		errs = append(errs, errors.New("say which letters: their numbers, flags that select them, or --all"))
 	}
-	errs = append(errs, refuse(c.yes && c.dryRun, "--yes and --dry-run exclude each other"))
-	errs = append(errs, refuse(c.payload != "" && len(args) != 1, "--payload is for one letter that is named by its number"))
-	errs = append(errs, refuse(c.rate < 0 && c.rate != -1, "--rate %v: want a positive number, or -1 for no limit", c.rate))
-	errs = append(errs, refuse(c.limit < 0, "--limit %d: want 0 or more", c.limit))
-	return usage(errs...)
+	return usage(append(errs,
+		refuse(c.yes && c.dryRun, "--yes and --dry-run exclude each other"),
+		refuse(c.payload != "" && len(args) != 1, "--payload is for one letter that is named by its number"),
+		refuse(c.rate < 0 && c.rate != -1, "--rate %v: want a positive number, or -1 for no limit", c.rate),
+		refuse(c.limit < 0, "--limit %d: want 0 or more", c.limit))...)
 }
 
 func newDeadReplay(f *deadFlags) *cobra.Command {

@@ -110,9 +110,8 @@ func (f enrichFlags) check(paths []string) error {
 			stdin++
 		}
 	}
-	errs = append(errs, refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))
-	errs = append(errs, f.run(nil).Validate())
-	return usage(errs...)
+	return usage(append(errs, f.run(nil).Validate(),
+		refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))...)
 }
 
 func (f enrichFlags) run(bar enrich.Progress) enrich.Config {

@@ -132,8 +132,11 @@ import goes on without the command.`,
 
 // check returns every mistake in the flags and in the source that can be seen before anything is opened.
 func (f *importFlags) check(source string) error {
-	errs := []error{f.followFlags.check()}
-	errs = append(errs, oneOf("--priority", f.priority, priorities...))
+	errs := []error{
+		f.followFlags.check(), oneOf("--priority", f.priority, priorities...),
+		refuse(f.owner == "", "--owner is empty: want the id of a person"),
+		refuse(f.name != "" && isAddress(source), "--name is for files"),
+	}
 	if f.kind != "" {
 		errs = append(errs, oneOf("--type", f.kind, sourceKinds...))
 	}
@@ -143,8 +146,6 @@ func (f *importFlags) check(source string) error {
 	if _, err := charset.Canonical(f.encoding); err != nil {
 		errs = append(errs, fmt.Errorf("--encoding: %w", err))
 	}
-	errs = append(errs, refuse(f.owner == "", "--owner is empty: want the id of a person"))
-	errs = append(errs, refuse(f.name != "" && isAddress(source), "--name is for files"))
 	if scheme, _, ok := strings.Cut(source, "://"); ok && !isAddress(source) {
 		hint := "want http or https"
 		if scheme == "file" {

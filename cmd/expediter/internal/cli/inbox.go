@@ -79,12 +79,12 @@ Write "--" before a user id that is also a command of inbox: expediter inbox -- 
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *inboxFlags) check(userID string) error {
-	errs := []error{refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems)}
+	var states error
 	for _, state := range f.states {
-		errs = append(errs, oneOf("--state", state, inboxStates...))
+		states = errors.Join(states, oneOf("--state", state, inboxStates...))
 	}
-	errs = append(errs, checkKind(f.kind), checkID("user", userID))
-	return usage(errs...)
+	return usage(refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems),
+		states, checkKind(f.kind), checkID("user", userID))
 }
 
 // checkKind returns an error for an invalid --type.

@@ -152,11 +152,12 @@ func checkLockArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (f *lockFlags) check() error {
-	errs := []error{refuse(f.conflict < 0 || f.conflict > 255, "--conflict-exit-code %d: want 0 to 255", f.conflict)}
-	errs = append(errs, refuse(f.grace < 0, "--grace %s: want 0 or more", f.grace))
-	errs = append(errs, refuse(f.ttl < time.Second || f.ttl%time.Second != 0, "--ttl %s: want whole seconds", f.ttl))
-	errs = append(errs, refuse(f.wait < 0, "--wait %s: want 0 or more", f.wait))
-	return usage(errs...)
+	return usage(
+		refuse(f.conflict < 0 || f.conflict > 255, "--conflict-exit-code %d: want 0 to 255", f.conflict),
+		refuse(f.grace < 0, "--grace %s: want 0 or more", f.grace),
+		refuse(f.ttl < time.Second || f.ttl%time.Second != 0, "--ttl %s: want whole seconds", f.ttl),
+		refuse(f.wait < 0, "--wait %s: want 0 or more", f.wait),
+	)
 }
 
 // exit gives an error the exit code that the help promises.

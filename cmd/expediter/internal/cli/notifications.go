@@ -94,18 +94,18 @@ func (f *notificationsFlags) query() notifier.Query {
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *notificationsFlags) check() error {
-	var errs []error
+	errs := []error{
+		checkKind(f.kind), refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit),
+		refuse(f.attempts && f.json, "--attempts and --json exclude each other: the JSON has them"),
+	}
 	if f.state != "" {
 		errs = append(errs, oneOf("--state", f.state, rowStates...))
 	}
-	errs = append(errs, refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit))
-	errs = append(errs, refuse(f.attempts && f.json, "--attempts and --json exclude each other: the JSON has them"))
 	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}} {
 		if id[1] != "" {
 			errs = append(errs, checkID(id[0], id[1]))
 		}
 	}
-	errs = append(errs, checkKind(f.kind))
 	return usage(errs...)
 }
 
@@ -263,9 +263,8 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
   expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			errs := []error{checkID("event", args[0]), checkKind(kind)}
-			errs = append(errs, refuse((kind == "") != (user == ""), "--type and --user go together"))
-			if err := usage(errs...); err != nil {
+			if err := usage(checkID("event", args[0]), checkKind(kind),
+				refuse((kind == "") != (user == ""), "--type and --user go together")); err != nil {
 				return err
 			}
 			return shared.cancel(cmd.Context(), notifier.Cancellation{

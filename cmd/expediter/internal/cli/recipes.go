@@ -74,9 +74,8 @@ func (f *recipesFlags) register(cmd *cobra.Command) {
 }
 
 func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
-	errs := []error{f.check(), checkFormat(f.format, listFormats...)}
-	errs = append(errs, refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList))
-	if err := usage(errs...); err != nil {
+	if err := usage(f.check(), checkFormat(f.format, listFormats...),
+		refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList)); err != nil {
 		return err
 	}
 	list, more, err := f.client().Recipes(cmd.Context(), kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})

@@ -190,8 +190,8 @@ func openCatalog(path string) (*catalog.Catalog, error) {
 
 // greet writes the addresses of all services, and command lines to paste.
 func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerSettings) error {
-	http, nats := p.Enrichers[0].URL(), p.NATSURL()
-	server, _, _ := strings.Cut(nats, ",")
+	http, cluster := p.Enrichers[0].URL(), p.NATSURL()
+	server, _, _ := strings.Cut(cluster, ",")
 	kept := "nothing is kept when it stops"
 	if f.dir != "" {
 		kept = "kept in " + f.dir
@@ -223,7 +223,7 @@ Tell people about an event, and look at what one of them was told:
 %s
 Stop with Ctrl-C.
 `, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), p.Notifiers[0].URL(),
-		strings.ReplaceAll(nats, ",", "  "), replicas, kept,
+		strings.ReplaceAll(cluster, ",", "  "), replicas, kept,
 		http, body, http, server, body, tryImport(p.Importers[0].URL()), f.tryEmit(server))
 	if err != nil {
 		return fmt.Errorf("write: %w", err)

@@ -125,9 +125,7 @@ func TestFollowGivesUp(t *testing.T) {
 		s, c := newStub(t, tc.answer)
 		c.Patience = time.Nanosecond
 		err := c.Follow(t.Context(), "j", func(importer.Job) error { return stop })
-		if !errors.Is(err, tc.want) {
-			t.Errorf("%s: got %v, want %v", name, err, tc.want)
-		}
+		check.Is(t, err, tc.want, name)
 		check.Same(t, name+": requests", len(s.requests()), 1)
 	}
 	_, c := newStub(t, says(event(1, contracts.ImportRunning)))
@@ -157,8 +155,6 @@ func TestRefusals(t *testing.T) {
 		"an abort":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		_, c := newStub(t, answer)
-		if _, err := c.Job(t.Context(), "j"); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
-		}
+		check.Is(t, check.Err(c.Job(t.Context(), "j")), ErrUnavailable, name)
 	}
 }

@@ -119,9 +119,7 @@ func TestReaderPassesReadErrorsOn(t *testing.T) {
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			last = err
 		}
-		if !errors.Is(last, broken) {
-			t.Errorf("%s: got %v", format, last)
-		}
+		check.Is(t, last, broken, format)
 	}
 }
 

@@ -1,12 +1,12 @@
 package notify
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
@@ -26,9 +26,7 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		{"503", `{"code":"STORE_UNAVAILABLE"}`, ErrUnavailable},
 		{"507", `{"code":"STORE_FULL"}`, ErrUnavailable},
 	} {
-		if err := answer(tt.code, "no \x1b[31m", tt.body); !errors.Is(err, tt.want) {
-			t.Errorf("%s is %v", tt.code, err)
-		}
+		check.Is(t, answer(tt.code, "no \x1b[31m", tt.body), tt.want, tt.code)
 	}
 	if err := answer("409", "too many users", `{"code":"EVENT_NOT_EXPANDED"}`); err == nil || err.Error() != "the notifier refuses: too many users (409)" {
 		t.Error(err)

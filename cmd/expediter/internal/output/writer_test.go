@@ -115,9 +115,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	for _, format := range Formats() {
 		w, err := New(brokenWriter{full}, Options{Format: Format(format)})
 		check.OK(t, err)
-		if err := errors.Join(w.Write(rows[0]), w.Close()); !errors.Is(err, full) {
-			t.Errorf("%s: got %v", format, err)
-		}
+		check.Is(t, errors.Join(w.Write(rows[0]), w.Close()), full, format)
 	}
 }
 

@@ -69,7 +69,7 @@ func TestRemoteRefusesWhatIsWrong(t *testing.T) {
 	if _, err := (Remote{URL: "http://127.0.0.1:1"}).Enrich(t.Context(), request("")); !errors.As(err, &invalid) {
 		t.Errorf("got %v", err)
 	}
-	check.Fails(t, check.Err((Remote{URL: "http://[broken"}).Enrich(t.Context(), request("Alma"))), "a broken URL is asked")
+	check.Failsf(t, check.Err((Remote{URL: "http://[broken"}).Enrich(t.Context(), request("Alma"))), "a broken URL is asked")
 }
 
 // The error of a caller that gives up is its context's, and not that the service is down.

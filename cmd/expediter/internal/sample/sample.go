@@ -10,7 +10,6 @@ package sample
 import (
 	"bytes"
 	"embed"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"

@@ -45,9 +45,7 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 	b := setup(t)
 	complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
 	for _, cfg := range []kvlock.BucketConfig{{Bucket: bucket}, {Bucket: bucket, Description: "another"}} {
-		if err := kvlock.CreateBucket(t.Context(), b.JS, cfg); err != nil {
-			t.Errorf("%+v: %v", cfg, err)
-		}
+		check.Is(t, kvlock.CreateBucket(t.Context(), b.JS, cfg), nil, cfg)
 	}
 	wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
 }

@@ -126,9 +126,7 @@ func TestCacheKeys(t *testing.T) {
 		_, _, errDo := c.Do(t.Context(), j, nil)
 		_, _, errGet := c.Get(t.Context(), j)
 		for _, err := range []error{errKey, errDo, errGet, c.Invalidate(t.Context(), j)} {
-			if !errors.Is(err, flight.ErrInvalidInputs) {
-				t.Errorf("%s: got %v, want ErrInvalidInputs", name, err)
-			}
+			check.Is(t, err, flight.ErrInvalidInputs, name)
 		}
 	}
 }

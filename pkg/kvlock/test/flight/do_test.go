@@ -316,9 +316,7 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 			"Begin": func() error { return check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})) },
 			"Watch": func() error { return check.Err(f.Watch("k")) },
 		} {
-			if err := do(); !errors.Is(err, kvlock.ErrClosed) {
-				t.Errorf("%s of a closed Flight: got %v", name, err)
-			}
+			check.Is(t, do(), kvlock.ErrClosed, name)
 		}
 	})
 }

@@ -243,7 +243,7 @@ func TestStats(t *testing.T) {
 		waiter.Wait()
 		do(f, "a") // from memory
 		do(g, "a") // from the bucket
-		check.Fails(t, check.Err(g.Do(t.Context(), "e", func(context.Context) ([]byte, error) { panic("p") }, flight.DoOptions{})), "no error")
+		check.Failsf(t, check.Err(g.Do(t.Context(), "e", func(context.Context) ([]byte, error) { panic("p") }, flight.DoOptions{})), "no error")
 		s := f.Stats()
 		if s.Computed != 1 || s.Cached != 0 || s.Memory.Hits != 1 || s.Misses != 1 || s.Acquired != 1 {
 			t.Errorf("got %+v", s)

@@ -201,9 +201,7 @@ func testUnreachable(t *testing.T, b *bed) {
 			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
 		},
 	} {
-		if err := do(); !errors.Is(err, kvlock.ErrUnavailable) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		check.Is(t, do(), kvlock.ErrUnavailable, name)
 	}
 	p.Heal()
 	pass(10 * time.Second)

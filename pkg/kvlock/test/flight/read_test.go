@@ -190,7 +190,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		}
 	}
 	// What settles an unknown write reads such a value from the leader.
-	check.Fails(t, check.Err(f.Begin(t.Context(), "k0", flight.BeginOptions{})), "a done key was claimed")
+	check.Failsf(t, check.Err(f.Begin(t.Context(), "k0", flight.BeginOptions{})), "a done key was claimed")
 }
 
 func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {

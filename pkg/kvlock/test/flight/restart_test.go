@@ -161,5 +161,5 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 	if second := <-took; !ended.Before(second) {
 		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	}
-	check.Fails(t, check.Err(c.Complete(t.Context(), nil, 0)), "completed what somebody else holds")
+	check.Failsf(t, check.Err(c.Complete(t.Context(), nil, 0)), "completed what somebody else holds")
 }

@@ -274,9 +274,7 @@ func TestReferenceInASlot(t *testing.T) {
 			case slot.State == flight.Pending && slot.Claim == c.ID() && slot.Attempt == 1 && ref != c.Ref(): // nobody resumed it
 				t.Errorf("reference is %q, want the holder's %q", ref, c.Ref())
 			case slot.State == flight.Pending:
-				if _, err := f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: slot.Handoff}); err != nil {
-					t.Errorf("reference %q: %v", ref, err)
-				}
+				check.Is(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: slot.Handoff})), nil, ref)
 			}
 		})
 	}
@@ -301,7 +299,7 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 		"watch": func() error { return check.Err(f.Watch("k", ">")) },
 		"inval": func() error { return f.Invalidate(ctx, ">") },
 	} {
-		check.Fails(t, do(), "%s: was taken", name)
+		check.Failsf(t, do(), "%s: was taken", name)
 	}
 	_, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})
 	wantErr(t, err, flight.ErrInvalidRef)

@@ -197,7 +197,7 @@ func (w *referee) work(ctx context.Context, f *flight.Flight, r *rand.Rand, key 
 		c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: slot})
 	}
 	if err != nil {
-		check.Fails(w.t, ctx.Err(), "begin: %v", err)
+		check.Failsf(w.t, ctx.Err(), "begin: %v", err)
 		return
 	}
 	w.took(key, c.ID(), came)

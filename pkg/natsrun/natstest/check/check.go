@@ -3,6 +3,7 @@ package check
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,12 +19,19 @@ func OK(t testing.TB, err error) { //nolint:thelper // Helper costs more than mu
 	}
 }
 
-// Is fails the test, which goes on, unless err is want, which may be nil.
-func Is(t testing.TB, err, want error) { //nolint:thelper // as OK
+// Is fails the test, which goes on, unless err is want, which may be nil. The message begins with what err is about, if that is given.
+func Is(t testing.TB, err, want error, about ...any) { //nolint:thelper // as OK
 	if !errors.Is(err, want) {
 		t.Helper()
-		t.Errorf("got error %v, want %v", err, want)
+		t.Errorf("%sgot error %v, want %v", prefix(about), err, want)
 	}
+}
+
+func prefix(about []any) string {
+	if len(about) == 0 {
+		return ""
+	}
+	return fmt.Sprintln(about...)
 }
 
 // Equal fails the test, which goes on, unless got equals want as [cmp.Diff] compares them. It prints the difference.
@@ -62,8 +70,8 @@ func Contains(t testing.TB, err error, texts ...string) {
 	}
 }
 
-// Fails fails the test, which goes on, when err is nil. The message says what should not have been possible.
-func Fails(t testing.TB, err error, format string, args ...any) { //nolint:thelper // as OK
+// Failsf fails the test, which goes on, when err is nil. The message says what should not have been possible.
+func Failsf(t testing.TB, err error, format string, args ...any) { //nolint:thelper // as OK
 	if err == nil {
 		t.Helper()
 		t.Errorf(format, args...)

@@ -116,7 +116,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 	check.Is(t, errors.Join(err, shell.Process.Kill()), nil)
 
 	// The kernel has sent all that it sends for the end of a process when that was waited for.
-	check.Fails(t, shell.Wait(), "the shell has ended by itself")
+	check.Failsf(t, shell.Wait(), "the shell has ended by itself")
 
 	check.Same(t, "the child is in state after the end of the shell", stateOf(t, pid), "T")
 

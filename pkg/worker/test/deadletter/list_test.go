@@ -111,9 +111,7 @@ func TestGetOfNothingIsNotFound(t *testing.T) {
 
 	b := setup(t, nil)
 	for _, seq := range []uint64{0, 1} {
-		if _, err := b.store.Get(t.Context(), seq); !errors.Is(err, deadletter.ErrNotFound) {
-			t.Errorf("%d: %v, want ErrNotFound", seq, err)
-		}
+		check.Is(t, check.Err(b.store.Get(t.Context(), seq)), deadletter.ErrNotFound, seq)
 	}
 
 	outcomes := b.replay(t, deadletter.Filter{Sequences: []uint64{7}}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})

@@ -244,7 +244,7 @@ func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 
-	check.Fails(t, check.Err(b.store.Stranded(t.Context(), "DEAD")), "a stream that is no work queue was looked through")
+	check.Failsf(t, check.Err(b.store.Stranded(t.Context(), "DEAD")), "a stream that is no work queue was looked through")
 
 	check.Is(t, check.Err(b.store.Stranded(t.Context(), "NONE")), deadletter.ErrNoStream)
 }

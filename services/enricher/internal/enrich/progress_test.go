@@ -1,7 +1,6 @@
 package enrich
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -52,9 +51,7 @@ func TestProgressRefusesForeignIDs(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", ".", "abcd1234", "other.AA", "abcd1234.AAAA", "abcd1234.?", "abcd1234.A", "abcd1234.AA==", "abcd1234.AA.AA", ".AA"} {
 		p := progress{nonce: "abcd1234", told: make([]told, 3)}
-		if err := p.resume(id); !errors.Is(err, errStaleEventID) {
-			t.Errorf("%q: %v, want a stale id", id, err)
-		}
+		check.Is(t, p.resume(id), errStaleEventID, id)
 		if diff := cmp.Diff(make([]told, 3), p.told); diff != "" {
 			t.Errorf("%q left something behind:\n%s", id, diff)
 		}
@@ -171,7 +168,7 @@ func TestTargets(t *testing.T) {
 		{"yelp.a", "Another", "Haifa", "req-1", []int{3}},
 	}
 	check.Equal(t, want, got)
-	check.Fails(t, check.Err(targets(req, "req-1", []string{"not a name"})), "a provider that is no token was taken")
+	check.Failsf(t, check.Err(targets(req, "req-1", []string{"not a name"})), "a provider that is no token was taken")
 }
 
 func TestConfigReportsEverything(t *testing.T) {

@@ -262,9 +262,7 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 			pause.For(t.Context(), wait)
 			continue
 		}
-		if err != nil {
-			t.Errorf("request %s: %v", id, err)
-		}
+		check.Is(t, err, nil, id)
 		maps.Copy(states, told)
 		return states
 	}

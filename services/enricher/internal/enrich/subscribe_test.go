@@ -255,9 +255,7 @@ func TestUnreadableRecord(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	for _, value := range []string{"?", ""} {
 		check.OK(t, check.Err(i.js.Publish(t.Context(), i.requests.Key("req-1"), []byte(value))))
-		if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrUnknownRequest) {
-			t.Errorf("%q is %v", value, err)
-		}
+		check.Is(t, check.Err(i.Subscribe(t.Context(), "req-1", "")), ErrUnknownRequest, value)
 	}
 	i.ask(t, "req-1", places(1)) // is answered all the same
 }

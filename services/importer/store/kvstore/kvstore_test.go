@@ -2,7 +2,6 @@ package kvstore_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -132,8 +131,6 @@ func TestGetOfNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	for _, id := range []string{"x", "", "a.b", "*", ">", "../x"} {
-		if _, err := s.Get(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("%q: %v", id, err)
-		}
+		check.Is(t, check.Err(s.Get(t.Context(), id)), store.ErrNotFound, id)
 	}
 }

@@ -117,7 +117,7 @@ func TestWhatIsRefused(t *testing.T) {
 	b, js := open(t, natstest.Server(t), inapp.Config{})
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen")), inapp.ErrState)
-	check.Fails(t, check.Err(b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
+	check.Failsf(t, check.Err(b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
 	if _, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: 1500 * time.Millisecond}); err == nil {
 		t.Error("half a second was accepted")
 	}
@@ -134,7 +134,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if failure := channel.Of("", err); failure.Kind != channel.KindTimeout || !failure.Temporary() || !failure.Unsure() {
 		t.Errorf("%v", err)
 	}
-	check.Fails(t, check.Err(b.Counts(ctx, "CUSTOMER", "u")), "a list that never began was taken for an empty one")
+	check.Failsf(t, check.Err(b.Counts(ctx, "CUSTOMER", "u")), "a list that never began was taken for an empty one")
 }
 
 // An item is removed when it is old, also when it was read in the meantime.

@@ -27,9 +27,7 @@ func TestSecretsAreOfOneUser(t *testing.T) {
 		for _, user := range []string{"ada", "bob", ""} {
 			secret, err := Secret(service, "CUSTOMER", user)
 			check.OK(t, err)
-			if _, err := parseSecret(secret); err != nil {
-				t.Errorf("%q: %v", secret, err)
-			}
+			check.Is(t, check.Err(parseSecret(secret)), nil, secret)
 			if other, twice := seen[secret]; twice {
 				t.Errorf("%s and %s have the same secret", other, user)
 			}
@@ -59,7 +57,7 @@ func TestSecretsAreChecked(t *testing.T) {
 		{secretOf(1), secretOf(2), secretOf(3), secretOf(4), secretOf(5)},
 	} {
 		_, err := New(Config{Secrets: secrets})
-		check.Fails(t, err, "%q is taken", secrets)
+		check.Failsf(t, err, "%q is taken", secrets)
 		for _, secret := range secrets {
 			if err != nil && secret != "" && strings.Contains(err.Error(), strings.TrimPrefix(secret, "whsec_")) && secret != "whsec_" {
 				t.Errorf("the error tells the secret: %v", err)

@@ -151,9 +151,7 @@ func TestAnswers(t *testing.T) {
 		})
 		_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
 		if want == "" {
-			if err != nil {
-				t.Errorf("%d: %v", status, err)
-			}
+			check.Is(t, err, nil, status)
 			continue
 		}
 		failed := failure(t, err)
@@ -292,7 +290,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		ended <- err
 	})
 	check.Is(t, check.Err(newWebhook(t, srv).Send(t.Context(), message(srv.URL))), nil)
-	check.Fails(t, <-ended, "64 MB were read")
+	check.Failsf(t, <-ended, "64 MB were read")
 }
 
 // FuzzEndpoint: whatever the directory holds, the address is read or refused, and its secrets are not told.

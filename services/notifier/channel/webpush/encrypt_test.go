@@ -65,5 +65,5 @@ func TestSizes(t *testing.T) {
 			t.Errorf("a key or a salt was used twice (%v)", err)
 		}
 	}
-	check.Fails(t, check.Err(s.seal(make([]byte, MaxPlain+1))), "too much is taken")
+	check.Failsf(t, check.Err(s.seal(make([]byte, MaxPlain+1))), "too much is taken")
 }

@@ -292,6 +292,6 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	d := openAPI(t, js)
 	// "1" and "zz" are revisions, which were cursors for events before their rows came in the order of the plan.
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "1", "zz"} {
-		check.Fails(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
+		check.Failsf(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
 	}
 }

@@ -93,7 +93,7 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 		t.Errorf("%+v: %v", kept, err)
 	}
 	p.Pages++ // one that is not there
-	check.Fails(t, check.Err(b.expander.Expand(t.Context(), p)), "a page that is missing was taken for none")
+	check.Failsf(t, check.Err(b.expander.Expand(t.Context(), p)), "a page that is missing was taken for none")
 	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
 		t.Errorf("%+v: %v", kept, err)
 	}

@@ -23,9 +23,7 @@ func TestHowManyEndpointsAreKnown(t *testing.T) {
 	for range strikes {
 		call("down", &channel.Error{Kind: channel.KindTimeout})
 	}
-	if n := b.held(now)["bird"]; n != 1 {
-		t.Errorf("%d endpoints are held, want 1", n)
-	}
+	check.Same(t, "endpoints are held", b.held(now)["bird"], 1)
 	for i := range maxKnown + 5000 {
 		call(fmt.Sprint("well-", i), nil)
 	}

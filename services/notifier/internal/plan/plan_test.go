@@ -264,9 +264,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 			return newPlanner(t, js, list{users: []contracts.Recipient{wide}}).Plan(t.Context(), happened("wide"))
 		},
 	} {
-		if _, err := try(); !errors.Is(err, plan.ErrTooLarge) {
-			t.Errorf("%s: %v", name, err)
-		}
+		check.Is(t, check.Err(try()), plan.ErrTooLarge, name)
 	}
 	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten"))), nil)
 }

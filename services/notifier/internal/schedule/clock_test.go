@@ -103,7 +103,7 @@ func after(times []time.Time, now time.Time) time.Time {
 func TestWhatIsNoClock(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "24:00", "9", "09:60", "x"} {
-		check.Fails(t, check.Err(schedule.Clock(text)), "%q was read", text)
+		check.Failsf(t, check.Err(schedule.Clock(text)), "%q was read", text)
 	}
-	check.Fails(t, check.Err(schedule.In("Mars/Olympus", time.Now())), "a zone that is none was found")
+	check.Failsf(t, check.Err(schedule.In("Mars/Olympus", time.Now())), "a zone that is none was found")
 }

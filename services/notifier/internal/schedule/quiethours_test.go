@@ -99,7 +99,7 @@ func TestQuietIsOneStretch(t *testing.T) {
 func TestUntilRefuses(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []contracts.QuietHours{{From: "x", To: "07:00"}, {From: "22:00", To: "25:00"}} {
-		check.Fails(t, check.Err(schedule.QuietUntil(time.Now(), &bad, "")), "%v was accepted", bad)
+		check.Failsf(t, check.Err(schedule.QuietUntil(time.Now(), &bad, "")), "%v was accepted", bad)
 	}
 	if _, err := schedule.QuietUntil(time.Now(), &contracts.QuietHours{From: "22:00", To: "07:00"}, "Mars/Olympus"); err == nil {
 		t.Error("a zone that is none was accepted")

@@ -75,9 +75,7 @@ func TestLinksCannotBeMade(t *testing.T) {
 	}
 	head, tail, _ := strings.Cut(token, ".")
 	for _, bad := range []string{"", ".", head, head + ".", "." + tail, token + "=", token + "A", strings.Repeat("A", 5000) + "." + tail} {
-		if _, err := l.Read(bad); !errors.Is(err, unsubscribe.ErrLink) {
-			t.Errorf("%.80q: %v", bad, err)
-		}
+		check.Is(t, check.Err(l.Read(bad)), unsubscribe.ErrLink, bad)
 	}
 }
 
@@ -89,7 +87,7 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("%v does not say %s", err, want)
 		}
 	}
-	check.Fails(t, check.Err(unsubscribe.New("https://n.example", nil)), "no secret")
+	check.Failsf(t, check.Err(unsubscribe.New("https://n.example", nil)), "no secret")
 }
 
 // book keeps what it is told.

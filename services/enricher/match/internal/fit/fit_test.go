@@ -151,5 +151,5 @@ func TestWriteReplacesTheFile(t *testing.T) {
 	written, err := os.ReadFile(path)
 	check.OK(t, err)
 	check.Equal(t, printed.String(), string(written))
-	check.Fails(t, run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard), "a folder was overwritten")
+	check.Failsf(t, run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard), "a folder was overwritten")
 }

@@ -37,23 +37,23 @@ var shared = map[string]bool{"an": true, "as": true, "ter": true}
 // TestWordsCanBeFound checks that every word of the tables is one that a folded text can contain.
 func TestWordsCanBeFound(t *testing.T) {
 	t.Parallel()
-	check := func(table, w string) {
+	look := func(table, w string) {
 		if text.Fold(w) != w || strings.ContainsAny(w, " .-'") || w == "" {
 			t.Errorf("%s: no text contains %q", table, w)
 		}
 	}
 	for w := range names {
-		check("names", w)
+		look("names", w)
 	}
 	for w := range addresses {
-		check("addresses", w)
+		look("addresses", w)
 	}
 	for w := range streetNames {
-		check("street names", w)
+		look("street names", w)
 	}
 	for _, table := range []map[string]string{numbers, ordinals, cities} {
 		for w := range table {
-			check("numbers and cities", w)
+			look("numbers and cities", w)
 		}
 	}
 }

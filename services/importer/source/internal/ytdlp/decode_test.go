@@ -2,7 +2,6 @@ package ytdlp
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -35,9 +34,7 @@ func TestDecodeTakesWhatItCan(t *testing.T) {
 		t.Errorf("subtitles %+v: want the WebVTT file of en alone", info.Subtitles)
 	}
 	for _, nothing := range []string{"", "null", " \n", `{"_type":"playlist","entries":[]}`, `{"_type":"playlist","entries":[null,{"_type":"playlist"}]}`} {
-		if _, err := decode([]byte(nothing)); !errors.Is(err, errNothing) {
-			t.Errorf("%s: error %v: want errNothing", nothing, err)
-		}
+		check.Is(t, check.Err(decode([]byte(nothing))), errNothing, nothing)
 	}
 }
 
