@@ -23,6 +23,10 @@ type Config struct {
 	// JetStream reaches the streams. Its domain or API prefix is used.
 	JetStream jetstream.JetStream
 
+	// Prepare is called with the headers of each record that is sent, for example to write trace context into them. It must not
+	// change those that are there. Defaults to none.
+	Prepare func(ctx context.Context, subject string, header nats.Header)
+
 	// Try bounds one request, so that after a lost answer there is time for another request. Defaults to 2 seconds.
 	Try time.Duration
 

@@ -123,6 +123,9 @@ func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) 
 	m := nats.NewMsg(s.api.Target(w.Subject))
 	m.Data = w.Data
 	maps.Copy(m.Header, w.Header)
+	if s.cfg.Prepare != nil {
+		s.cfg.Prepare(ctx, w.Subject, m.Header)
+	}
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(over.Revision, 10))
 	m.Header.Set(HeaderWriter, writer)
 	m.Header.Set(HeaderReplaced, over.identity())

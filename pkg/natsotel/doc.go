@@ -22,6 +22,7 @@
 // # Traces
 //
 // Each attempt is a span named "process <pattern>", of the kind consumer, that links to the span of the job's
-// publisher, as the semantic conventions for messaging have it: a job may run long after its publisher has ended.
+// publisher, as the semantic conventions for messaging have it: a job may run long after its publisher has ended. The span
+// of [Telemetry.Send] is of the kind producer, that of [Telemetry.Call] of the kind client.
 // Events of locks and claims are added to the spans of their callers.
 package natsotel

@@ -6,9 +6,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // scope names this package to OpenTelemetry.
@@ -34,6 +36,7 @@ type Telemetry struct {
 	meter      metric.Meter
 	propagator propagation.TextMapPropagator
 	tracer     trace.Tracer
+	traces     bool // spans are recorded
 	jobs       jobMetrics
 	locks      lockMetrics
 	operations operationMetrics
@@ -50,9 +53,10 @@ func New(cfg Config) (*Telemetry, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = otel.GetTracerProvider()
 	}
+	_, off := cfg.TracerProvider.(noop.TracerProvider)
 	m := &maker{meter: cfg.MeterProvider.Meter(scope)}
 	t := &Telemetry{
-		meter: m.meter, propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope),
+		meter: m.meter, propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope), traces: !off,
 		jobs: newJobMetrics(m), locks: newLockMetrics(m), operations: newOperationMetrics(m),
 	}
 	return t, errors.Join(m.errs...)
@@ -61,12 +65,42 @@ func New(cfg Config) (*Telemetry, error) {
 // Inject writes the trace context of ctx into the headers of a message that is about to be published, so that the spans
 // of the job link to it. header must not be nil.
 func (t *Telemetry) Inject(ctx context.Context, header nats.Header) {
-	t.propagator.Inject(ctx, Carrier(header))
+	if t != nil {
+		t.propagator.Inject(ctx, Carrier(header))
+	}
+}
+
+// Extract returns ctx with the trace context in the headers of a message: spans that are begun with it are below that.
+func (t *Telemetry) Extract(ctx context.Context, header nats.Header) context.Context {
+	if t == nil || header == nil {
+		return ctx
+	}
+	return t.propagator.Extract(ctx, Carrier(header))
+}
+
+// Link links the span of ctx to the trace context in the headers of a message, if there are both.
+func (t *Telemetry) Link(ctx context.Context, header nats.Header) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		if other := trace.SpanContextFromContext(t.Extract(trace.ContextWithSpan(ctx, nil), header)); other.IsValid() {
+			span.AddLink(trace.Link{SpanContext: other})
+		}
+	}
 }
 
 // seconds are the bounds of the histograms, from the shortest round trip to the longest job.
 var seconds = metric.WithExplicitBucketBoundaries(
 	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+// labels are those of one kind of measurement, as the methods of instruments take them: none is made again for each.
+type labels struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+}
+
+func newLabels(all ...attribute.KeyValue) labels {
+	set := metric.WithAttributeSet(attribute.NewSet(all...))
+	return labels{add: []metric.AddOption{set}, record: []metric.RecordOption{set}}
+}
 
 // maker makes instruments and collects their errors.
 type maker struct {

@@ -48,7 +48,7 @@ type operationKind struct {
 
 // operationLabels are made once for each kind: making them costs more than counting.
 type operationLabels struct {
-	metric metric.MeasurementOption
+	metric labels
 	span   []trace.SpanStartOption
 	title  string
 }
@@ -59,7 +59,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 	}
 	side := attribute.String("side", k.name)
 	made := &operationLabels{
-		metric: metric.WithAttributes(side, attribute.String("outcome", k.outcome)), title: "call " + k.name,
+		metric: newLabels(side, attribute.String("outcome", k.outcome)), title: "call " + k.name,
 		span: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(side)},
 	}
 	if k.send {
@@ -73,7 +73,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 		if k.outcome != OutcomeOK {
 			about = append(about, m.sends.AttrErrorType(messagingconv.ErrorTypeAttr(k.outcome)))
 		}
-		made.metric = metric.WithAttributes(about...)
+		made.metric = newLabels(about...)
 	}
 	m.made.Store(k, made)
 	return made
@@ -83,7 +83,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 type Operation struct {
 	of    *Telemetry
 	kind  operationKind
-	span  trace.Span
+	span  trace.Span // nil when none is recorded
 	start time.Time
 }
 
@@ -109,9 +109,12 @@ func (t *Telemetry) begin(ctx context.Context, k operationKind) (context.Context
 	if t == nil {
 		return ctx, Operation{}
 	}
-	labels := t.operations.labels(k)
-	ctx, span := t.tracer.Start(ctx, labels.title, labels.span...)       //nolint:spancheck // End ends it
-	return ctx, Operation{of: t, kind: k, span: span, start: time.Now()} //nolint:spancheck // as above
+	o := Operation{of: t, kind: k, start: time.Now()}
+	if t.traces {
+		about := t.operations.labels(k)
+		ctx, o.span = t.tracer.Start(ctx, about.title, about.span...) //nolint:spancheck // End ends it
+	}
+	return ctx, o
 }
 
 // End ends the operation. outcome is [OutcomeOK] or the kind of the failure, which is a label: there must be few. err describes
@@ -120,23 +123,24 @@ func (o Operation) End(outcome string, err error) {
 	if o.of == nil {
 		return
 	}
-	if o.kind.outcome = outcome; outcome != OutcomeOK {
-		o.span.SetAttributes(attribute.String("error.type", outcome))
-		o.span.SetStatus(codes.Error, text(err))
-	}
-	o.span.End()
+	o.kind.outcome = outcome
 	ctx := context.Background() //nolint:forbidigo // metrics need none
-	if o.span.IsRecording() || o.span.SpanContext().IsSampled() {
+	if o.span != nil {
+		if outcome != OutcomeOK {
+			o.span.SetAttributes(attribute.String("error.type", outcome))
+			o.span.SetStatus(codes.Error, text(err))
+		}
+		o.span.End()
 		ctx = trace.ContextWithSpan(ctx, o.span) // for exemplars
 	}
 	m, took := &o.of.operations, time.Since(o.start).Seconds()
-	labels := m.labels(o.kind).metric
+	of := m.labels(o.kind).metric
 	if !o.kind.send {
-		m.calls.Record(ctx, took, labels)
+		m.calls.Record(ctx, took, of.record...)
 		return
 	}
-	m.sends.Inst().Record(ctx, took, labels)
-	m.sent.Inst().Add(ctx, 1, labels)
+	m.sends.Inst().Record(ctx, took, of.record...)
+	m.sent.Inst().Add(ctx, 1, of.add...)
 }
 
 // EndSend ends the sending of a message, which has failed unless err is nil.

@@ -1,7 +1,6 @@
 package natsotel_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -26,7 +25,7 @@ func TestSend(t *testing.T) {
 	if first := spans[0]; first.Name() != "send JOBS" || first.SpanKind() != trace.SpanKindProducer || first.Status().Code != codes.Unset {
 		t.Errorf("got %q %s %v", first.Name(), first.SpanKind(), first.Status())
 	}
-	if carried := trace.SpanContextFromContext(b.extract(header)); carried.SpanID() != spans[0].SpanContext().SpanID() {
+	if carried := trace.SpanContextFromContext(b.Extract(t.Context(), header)); carried.SpanID() != spans[0].SpanContext().SpanID() {
 		t.Errorf("the message carries %s, want that of its span", carried.SpanID())
 	}
 	if status := spans[1].Status(); status.Code != codes.Error || status.Description != "no" {
@@ -104,7 +103,21 @@ func TestObserveHeld(t *testing.T) {
 	}
 }
 
-// extract returns a context with the trace context of a header.
-func (b *bundle) extract(header nats.Header) context.Context {
-	return b.propagator.Extract(context.Background(), natsotel.Carrier(header))
+// What follows a message later links to it, and a message that carries nothing changes nothing.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	header, creator := published(t, b)
+	ctx, span := b.provider.Tracer("test").Start(t.Context(), "follow")
+	b.Link(ctx, nats.Header{})
+	b.Link(ctx, nil)
+	b.Link(ctx, header)
+	b.Link(t.Context(), header) // no span
+	span.End()
+	if links := b.spans.Ended()[1].Links(); len(links) != 1 || links[0].SpanContext.SpanID() != creator.SpanID() {
+		t.Errorf("links are %v, want one to the publisher", links)
+	}
+	if got := trace.SpanContextFromContext(b.Extract(t.Context(), header)); got.SpanID() != creator.SpanID() {
+		t.Errorf("extracted %s, want %s", got.SpanID(), creator.SpanID())
+	}
 }

@@ -21,19 +21,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bundle struct {
 	*natsotel.Telemetry
 
-	propagator propagation.TextMapPropagator
-	provider   *sdktrace.TracerProvider
-	reader     *sdkmetric.ManualReader
-	spans      *tracetest.SpanRecorder
+	provider *sdktrace.TracerProvider
+	reader   *sdkmetric.ManualReader
+	spans    *tracetest.SpanRecorder
 }
 
 func setup(t *testing.T, mutate func(*natsotel.Config)) *bundle {
 	t.Helper()
-	b := &bundle{propagator: propagation.TraceContext{}, reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	b := &bundle{reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	b.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans))
 	cfg := natsotel.Config{
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)),
-		Propagator:    b.propagator, TracerProvider: b.provider,
+		Propagator:    propagation.TraceContext{}, TracerProvider: b.provider,
 	}
 	if mutate != nil {
 		mutate(&cfg)

@@ -63,7 +63,7 @@ func kindOf(info worker.Info) kind {
 }
 
 // jobLabels are the labels of a kind, of our metrics and of those of the semantic conventions.
-type jobLabels struct{ ours, standard metric.MeasurementOption }
+type jobLabels struct{ ours, standard labels }
 
 // labels returns the labels of a kind. They are made once, because sorting and hashing them costs more than counting.
 func (m *jobMetrics) labels(k kind) jobLabels {
@@ -86,11 +86,9 @@ func (m *jobMetrics) labels(k kind) jobLabels {
 	if k.outcome != "" {
 		all = append(all, attribute.String("outcome", string(k.outcome)))
 	}
-	labels := jobLabels{
-		ours: metric.WithAttributeSet(attribute.NewSet(all...)), standard: metric.WithAttributeSet(attribute.NewSet(standard...)),
-	}
-	m.made.Store(k, labels)
-	return labels
+	made := jobLabels{ours: newLabels(all...), standard: newLabels(standard...)}
+	m.made.Store(k, made)
+	return made
 }
 
 // Hooks returns hooks for Config.Hooks of a worker: they count, and then call the hooks of next that are set.
@@ -115,7 +113,7 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 		},
 		Started: next.Started,
 		Stuck: func(h worker.StuckHandler) {
-			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)).ours)
+			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)).ours.add...)
 			if next.Stuck != nil {
 				next.Stuck(h)
 			}
@@ -125,7 +123,7 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 			if waits {
 				change = 1
 			}
-			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)).ours)
+			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)).ours.add...)
 			if next.Waiting != nil {
 				next.Waiting(info, waits)
 			}
@@ -137,20 +135,19 @@ func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 	of := kindOf(s.Info)
 	all := t.jobs.labels(of).ours
 	of.outcome = s.Outcome
-	labels := t.jobs.labels(of)
-	ended := labels.ours
-	t.jobs.attempts.Add(ctx, 1, ended)
-	t.jobs.consumed.Inst().Add(ctx, 1, labels.standard)
+	ended := t.jobs.labels(of)
+	t.jobs.attempts.Add(ctx, 1, ended.ours.add...)
+	t.jobs.consumed.Inst().Add(ctx, 1, ended.standard.add...)
 	if s.Ran == 0 {
 		return // it never began
 	}
-	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended)
-	t.jobs.processed.Inst().Record(ctx, s.Ran.Seconds(), labels.standard)
+	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended.ours.record...)
+	t.jobs.processed.Inst().Record(ctx, s.Ran.Seconds(), ended.standard.record...)
 	if s.Deliveries == 1 {
-		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), all)
+		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), all.record...)
 	}
 	if s.Outcome == worker.OutcomeCompleted || s.Outcome == worker.OutcomeDead {
-		t.jobs.age.Record(ctx, max(s.Waited+s.Ran, 0).Seconds(), ended)
+		t.jobs.age.Record(ctx, max(s.Waited+s.Ran, 0).Seconds(), ended.ours.record...)
 	}
 }
 
@@ -158,8 +155,8 @@ func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 // attempt as running meanwhile.
 func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
 	all := t.jobs.labels(kindOf(info)).ours
-	t.jobs.running.Add(ctx, 1, all)
-	defer t.jobs.running.Add(ctx, -1, all)
+	t.jobs.running.Add(ctx, 1, all.add...)
+	defer t.jobs.running.Add(ctx, -1, all.add...)
 
 	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, t.about(ctx, info, header)...)
 	defer span.End() // records a panic and lets it pass

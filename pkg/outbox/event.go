@@ -3,6 +3,8 @@ package outbox
 import (
 	"errors"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Names of the events that a relay logs, as the message of the record.
@@ -48,6 +50,10 @@ type Hooks struct {
 
 	// Ready is called with true when the relay publishes, and with false and the reason when it cannot.
 	Ready func(ready bool, reason error)
+
+	// Sending is called with the headers of each event before it is published, and may add to them. The function that it returns is
+	// called with what became of that.
+	Sending func(header nats.Header) (sent func(error))
 
 	// SetAside is called for each row that was set aside.
 	SetAside func(eventID, reason string)

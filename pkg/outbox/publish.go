@@ -105,8 +105,9 @@ func (r *Relay) round(ctx context.Context, s *session, queues [][]*row, results 
 		queues = queues[len(part):]
 		futures := make([]jetstream.PubAckFuture, len(part))
 		errs := make([]error, len(part))
+		sent := make([]func(error), len(part))
 		for i, queue := range part {
-			futures[i], errs[i] = r.send(s, queue[0])
+			futures[i], sent[i], errs[i] = r.send(s, queue[0])
 		}
 		for i, queue := range part {
 			got := answer{err: errs[i]}
@@ -116,6 +117,7 @@ func (r *Relay) round(ctx context.Context, s *session, queues [][]*row, results 
 			if got.err == nil && got.ack.Duplicate {
 				got.err = s.same(ctx, got.ack.Sequence, queue[0])
 			}
+			sent[i](got.err)
 			if r.settle(queue[0], got, results, silent) && len(queue) > 1 {
 				next = append(next, queue[1:])
 			}
@@ -129,13 +131,17 @@ type hopelessError struct{ error }
 
 func (e hopelessError) Unwrap() error { return e.error }
 
-func (r *Relay) send(s *session, one *row) (jetstream.PubAckFuture, error) {
+func (r *Relay) send(s *session, one *row) (future jetstream.PubAckFuture, sent func(error), err error) {
+	sent = func(error) {}
 	msg, err := one.message(r.cfg.Stream, r.cfg.Source)
 	if err != nil {
-		return nil, hopelessError{err}
+		return nil, sent, hopelessError{err}
 	}
-	future, err := s.JS.PublishMsgAsync(msg)
-	return future, err //nolint:wrapcheck // classified
+	if r.cfg.Hooks.Sending != nil {
+		sent = r.cfg.Hooks.Sending(msg.Header)
+	}
+	future, err = s.JS.PublishMsgAsync(msg)
+	return future, sent, err //nolint:wrapcheck // classified
 }
 
 // settle puts a row where its answer belongs, and reports whether the next row of its key may be published.

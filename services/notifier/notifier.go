@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -158,6 +159,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Telemetry: s.Telemetry,
 	})
 	return nil
 }
@@ -176,7 +178,7 @@ func (n *Notifier) URL() string { return n.running.URL() }
 
 // openStores opens the streams and buckets.
 func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err error) {
-	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream}); err != nil {
+	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream, Prepare: n.traced}); err != nil {
 		return err
 	}
 	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records, n.cfg.Logger); err != nil {
@@ -222,8 +224,17 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
 		Rules: n.rules.rules.Load,
 	})
-	n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed)
+	if n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed); err == nil {
+		n.expander.Inject = n.telemetry.Inject
+	}
 	return err
+}
+
+// traced writes trace context into plans and rows, which are jobs as well as records: their spans link to what stored them.
+func (n *Notifier) traced(ctx context.Context, subject string, header nats.Header) {
+	if strings.HasPrefix(subject, "notify.") {
+		n.telemetry.Inject(ctx, header)
+	}
 }
 
 // eventsConsumer is the consumer that reads the events.

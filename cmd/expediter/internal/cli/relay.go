@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -177,8 +179,12 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer about.stop()
+	hooks, err := about.hooks(cmp.Or(f.stream, contracts.StreamEvents))
+	if err != nil {
+		return err
+	}
 	r, err := outbox.New(ctx, outbox.Config{
-		Concurrency: f.concurrency, Hooks: outbox.Hooks{Ready: about.ready}, Keep: f.keep, Logger: f.logger, Meters: about.meters(),
+		Concurrency: f.concurrency, Hooks: hooks, Keep: f.keep, Logger: f.logger, Meters: about.meters(),
 		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream, SyncInterval: f.syncInterval,
 	})
 	if errors.Is(err, outbox.ErrNoSchema) {
@@ -232,6 +238,23 @@ func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
 		return nil, errors.Join(err, w.server.Stop())
 	}
 	return w, nil
+}
+
+// hooks returns those of the relay. With exports each event has a span below that of the transaction that inserted it, if the row has
+// its trace context, and carries the context of that.
+func (w *watched) hooks(stream string) (outbox.Hooks, error) {
+	hooks := outbox.Hooks{Ready: w.ready}
+	if w.exports == nil {
+		return hooks, nil
+	}
+	t, err := natsotel.New(natsotel.Config{
+		MeterProvider: w.exports.Meters, Propagator: w.exports.Propagator, TracerProvider: w.exports.Tracers,
+	})
+	hooks.Sending = func(header nats.Header) func(error) {
+		_, sending := t.Send(t.Extract(context.Background(), header), stream, header) //nolint:forbidigo // that of the row
+		return sending.EndSend
+	}
+	return hooks, err
 }
 
 // meters returns the provider of the meters, nil without exports.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -58,7 +59,8 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 	caller := access.From(ctx).Name
 	fresh := requestRecord{Nonce: uuid.NewString()[:8], Owner: caller}
 	fresh.add(targets)
-	record, over := fresh, kvrecord.Record{}
+	record, over, header := fresh, kvrecord.Record{}, nats.Header{}
+	s.cfg.Telemetry.Inject(ctx, header) // the spans of those who subscribe to the request link to it
 	for range saveTries {
 		data, err := json.Marshal(record)
 		if err != nil {
@@ -68,7 +70,9 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 			return fmt.Errorf("%w: %q with %d places in %d bytes, at most %d in %d: use another requestId",
 				ErrRequestFull, requestID, len(record.Jobs), len(data), maxRecorded, maxRecordBytes)
 		}
-		_, err = s.requests.Put(ctx, kvrecord.Write{Subject: s.requests.Key(key), Data: data, Over: over, TTL: s.cfg.RequestTTL})
+		_, err = s.requests.Put(ctx, kvrecord.Write{
+			Subject: s.requests.Key(key), Data: data, Header: header, Over: over, TTL: s.cfg.RequestTTL,
+		})
 		conflict, taken := errors.AsType[*kvrecord.ConflictError](err)
 		if err == nil {
 			return nil
@@ -108,7 +112,7 @@ func (r *requestRecord) add(targets []*target) bool {
 	return len(r.Jobs) > before
 }
 
-// load reads the record of a request. One round trip, two for an unknown one.
+// load reads the record of a request, to which the span of ctx links then. One round trip, two for an unknown one.
 func (s *Service) load(ctx context.Context, requestID string) (requestRecord, error) {
 	key, err := contracts.RequestKey(requestID)
 	if err != nil {
@@ -124,6 +128,7 @@ func (s *Service) load(ctx context.Context, requestID string) (requestRecord, er
 	case len(stored.Data) == 0:
 		return requestRecord{}, fmt.Errorf("%w %q: it had nothing pending, is over, or was never made", ErrUnknownRequest, requestID)
 	}
+	s.cfg.Telemetry.Link(ctx, stored.Header)
 	var record requestRecord
 	if err := json.Unmarshal(stored.Data, &record); err != nil {
 		s.logger.LogAttrs(ctx, slog.LevelError, "enricher: request record is not JSON",

@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -33,6 +36,7 @@ type Config struct {
 	Deliveries *deliveries.Store
 	Planner    *plan.Planner
 	Publisher  *contracts.Publisher
+	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
 }
 
@@ -96,7 +100,9 @@ func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) 
 
 // store publishes an event, which waits for the planner then.
 func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published, error) {
+	ctx, sending := a.cfg.Telemetry.Send(ctx, contracts.StreamEvents, nats.Header{}) // the publisher writes those of each attempt
 	done, err := a.cfg.Publisher.Publish(ctx, e)
+	sending.EndSend(err)
 	if err == nil && !done.Duplicate {
 		a.cfg.Backlog.Add(ctx, done.Sequence)
 	}

@@ -38,6 +38,9 @@ const (
 
 // Expander stores the rows of plans. It may be used by many at once, in any number of processes.
 type Expander struct {
+	// Inject writes trace context into the headers of rows. Defaults to none.
+	Inject func(ctx context.Context, header nats.Header)
+
 	js     jetstream.JetStream // publishes without waiting, and has no other use
 	passed func(point string)
 	reader *plan.Reader
@@ -83,6 +86,9 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	header, err := row.Header(p.CreatedAt)
 	if err != nil {
 		return stored, err
+	}
+	if e.Inject != nil {
+		e.Inject(ctx, header) // once for all rows of the plan
 	}
 	var encoder row.Encoder
 	flight := make([]sent, 0, window)

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/propagation"
+	collect "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	traces "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/enricher"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/channel/email"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// collector receives traces by OTLP over HTTP.
+type collector struct {
+	*testing.T
+
+	mu    sync.Mutex
+	spans []span
+}
+
+type span struct {
+	*traces.Span
+
+	service string
+}
+
+// newCollector starts one that the exports of the test, and of programs that it starts, send to.
+func newCollector(t *testing.T) *collector {
+	t.Helper()
+	c := &collector{T: t}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var batch collect.ExportTraceServiceRequest
+		if err == nil {
+			err = proto.Unmarshal(body, &batch)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, from := range batch.GetResourceSpans() {
+			name := ""
+			for _, a := range from.GetResource().GetAttributes() {
+				if a.GetKey() == "service.name" {
+					name = a.GetValue().GetStringValue()
+				}
+			}
+			for _, scope := range from.GetScopeSpans() {
+				for _, s := range scope.GetSpans() {
+					c.spans = append(c.spans, span{s, name})
+				}
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	return c
+}
+
+// exports starts those of a program. The function that it returns sends what is left.
+func (c *collector) exports(name string) (*export.Exports, func()) {
+	c.Helper()
+	x, err := export.Start(c.Context(), export.Config{Service: name})
+	check.OK(c, err)
+	return x, sync.OnceFunc(func() { check.Is(c, x.Stop(c.Context()), nil) })
+}
+
+// tree prints the spans as one tree: below each those that have it as their parent, and behind a "~" those that link to it.
+func (c *collector) tree() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slices.SortFunc(c.spans, func(a, b span) int { return int(a.GetStartTimeUnixNano()) - int(b.GetStartTimeUnixNano()) })
+	below, known := map[string][]span{}, map[string]bool{}
+	for _, s := range c.spans {
+		known[string(s.GetSpanId())] = true
+	}
+	for _, s := range c.spans {
+		above := string(s.GetParentSpanId())
+		if !known[above] && len(s.GetLinks()) == 1 {
+			above = string(s.GetLinks()[0].GetSpanId())
+		}
+		if !known[above] {
+			above = ""
+		}
+		below[above] = append(below[above], s)
+	}
+	var b strings.Builder
+	var show func(above, indent string)
+	show = func(above, indent string) {
+		for _, s := range below[above] {
+			link := ""
+			if len(s.GetParentSpanId()) == 0 && len(s.GetLinks()) > 0 {
+				link = "~ "
+			}
+			kind := strings.ToLower(strings.TrimPrefix(s.GetKind().String(), "SPAN_KIND_"))
+			fmt.Fprintf(&b, "%s%s%s: %s (%s)\n", indent, link, s.service, s.GetName(), kind)
+			show(string(s.GetSpanId()), indent+"  ")
+		}
+	}
+	show("", "")
+	return b.String()
+}
+
+// shows checks the tree of all spans.
+func (c *collector) shows(want string) {
+	c.Helper()
+	got := c.tree()
+	c.Log("\n" + got)
+	if got != want {
+		c.Errorf("the trace is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// waiting is a provider that finds every place, when it may.
+type waiting struct{ may chan struct{} }
+
+func (waiting) Name() string { return contracts.ProviderWolt }
+
+func (w waiting) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	select {
+	case <-w.may:
+	case <-ctx.Done():
+	}
+	return []provider.Venue{{ID: "v", Place: place, URL: "https://example.org/v"}}, nil
+}
+
+// A request, the job that it queues, the call of the provider, and the stream of its patches are one tree.
+func TestOneTraceFromARequestToItsPatch(t *testing.T) {
+	c := newCollector(t)
+	x, flush := c.exports("enricher")
+	app, flushApp := c.exports("app")
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	far := waiting{may: make(chan struct{})}
+	e, err := enricher.Start(t.Context(), nc, enricher.Config{
+		BaseConfig: service.BaseConfig{CreateAssets: true, Exports: x, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)},
+		Enabled:    true, Providers: []provider.Provider{far},
+	})
+	check.OK(t, err)
+	ctx, root := app.Tracers.Tracer("app").Start(t.Context(), "search")
+	client := http.Client{Timeout: clientTimeout}
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL()+"/v1/enrich", strings.NewReader(
+		`{"requestId":"r1","cityText":"Haifa","results":[{"placeId":"p1","name":"Alma","address":"Herzl 7"}]}`))
+	check.OK(t, err)
+	post.Header.Set("Content-Type", "application/json")
+	app.Propagator.Inject(ctx, propagation.HeaderCarrier(post.Header))
+	answer, err := client.Do(post)
+	check.OK(t, err)
+	check.OK(t, answer.Body.Close())
+	root.End()
+	follow, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.URL()+"/v1/requests/r1/events", http.NoBody)
+	check.OK(t, err)
+	events, err := client.Do(follow)
+	check.OK(t, err)
+	close(far.may)
+	text, err := io.ReadAll(events.Body) // it ends with the last patch
+	check.OK(t, err)
+	check.OK(t, events.Body.Close())
+	if !strings.Contains(string(text), "https://example.org/v") {
+		t.Errorf("no patch in %s", text)
+	}
+	check.Is(t, e.Stop(), nil)
+	flush()
+	flushApp()
+	c.shows(`app: search (internal)
+  enricher: POST /v1/enrich (server)
+    enricher: send ENRICH_JOBS (producer)
+      ~ enricher: process jobs.enrich.> (consumer)
+        enricher: call wolt (client)
+    ~ enricher: GET /v1/requests/{requestId}/events (server)
+`)
+}
+
+// post answers as a mail server does that takes every mail, and tells of each.
+func post(t *testing.T) (address string, taken <-chan string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check.OK(t, err)
+	mails, done := make(chan string, 10), make(chan struct{})
+	t.Cleanup(func() { listener.Close(); <-done })
+	go func() {
+		defer close(done)
+		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+			talk(textproto.NewConn(conn), mails)
+		}
+	}()
+	return listener.Addr().String(), mails
+}
+
+func talk(c *textproto.Conn, mails chan<- string) {
+	defer c.Close()
+	for err := c.PrintfLine("220 localhost"); err == nil; {
+		var line string
+		if line, err = c.ReadLine(); err != nil {
+			return
+		}
+		switch verb, _, _ := strings.Cut(line, " "); verb {
+		case "DATA":
+			c.PrintfLine("354 go on") //nolint:errcheck // read fails then
+			var lines []string
+			if lines, err = c.ReadDotLines(); err == nil {
+				mails <- strings.Join(lines, "\n")
+				err = c.PrintfLine("250 taken")
+			}
+		case "QUIT":
+			c.PrintfLine("221 bye") //nolint:errcheck // it is over
+			return
+		default:
+			err = c.PrintfLine("250 ok")
+		}
+	}
+}
+
+// An event that is committed with a transaction, its way through the relay, plan and row, and the mail are one tree.
+func TestOneTraceFromATransactionToAMail(t *testing.T) {
+	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	c := newCollector(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	nc, js := natstest.Connect(t, srv)
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	x, flush := c.exports("notifier")
+	app, flushApp := c.exports("app")
+	address, taken := post(t)
+	rules, channels := mailing(t, address)
+	n, err := notifier.Start(t.Context(), nc, notifier.Config{
+		BaseConfig: service.BaseConfig{CreateAssets: true, Exports: x, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
+		Channels:   channels, Rules: rules,
+	})
+	check.OK(t, err)
+	check.OK(t, n.Directory.Put(t.Context(), contracts.Recipient{
+		RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
+	}))
+	relay := startRelay(t, "--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0", "--migrate")
+	conn, err := pgx.Connect(t.Context(), database)
+	check.OK(t, err)
+	defer conn.Close(t.Context())
+	ctx, root := app.Tracers.Tracer("app").Start(t.Context(), "checkout")
+	headers := map[string]string{}
+	app.Propagator.Inject(ctx, propagation.MapCarrier(headers))
+	check.OK(t, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		return outbox.Insert(ctx, tx, outbox.Event{Headers: headers, Event: contracts.Event{
+			EventID: "e1", EventType: "OUTAGE", AggregateType: "SITE", AggregateID: "1", Payload: json.RawMessage(`{}`),
+		}})
+	}))
+	root.End()
+	select {
+	case mail := <-taken:
+		if !strings.Contains(mail, "ada@example.org") {
+			t.Errorf("the mail is %s", mail)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("no mail in a minute")
+	}
+	check.Is(t, n.Stop(), nil)
+	relay.Interrupt()
+	flush()
+	flushApp()
+	c.shows(`app: checkout (internal)
+  expediter-relay: send EVENTS (producer)
+    ~ notifier: process events.> (consumer)
+      ~ notifier: process notify.plan.* (consumer)
+        ~ notifier: process notify.send.email.> (consumer)
+          notifier: call email (client)
+`)
+}
+
+// mailing makes a notifier send mails about outages.
+func mailing(t *testing.T, address string) (rules string, channels []notifier.Channel) {
+	t.Helper()
+	dir := t.TempDir()
+	texts := filepath.Join(dir, "texts")
+	check.OK(t, os.MkdirAll(filepath.Join(texts, "OUTAGE"), 0o700))
+	rules = filepath.Join(dir, "rules.yaml")
+	for path, text := range map[string]string{
+		filepath.Join(texts, "OUTAGE", "default.subject"): "An outage", filepath.Join(texts, "OUTAGE", "default.txt"): "Look.",
+		rules: "{version: 1, events: {OUTAGE: {ADMIN: {scope: all, channels: [email]}}}}",
+	} {
+		check.OK(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	set, err := template.Load(texts, template.Config{})
+	check.OK(t, err)
+	mails, err := email.New(email.Config{Address: address, From: "notify@example.com", Security: email.Plain, Templates: set})
+	check.OK(t, err)
+	t.Cleanup(mails.Close)
+	return rules, []notifier.Channel{{Channel: mails}}
+}
