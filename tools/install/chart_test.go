@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
-	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -59,7 +58,6 @@ func render(t *testing.T, set map[string]any) ([]any, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Files = append(c.Files, &chart.File{Name: "rules.yaml", Data: []byte("groups: [{name: g, rules: [{alert: A, expr: up == 0}]}]\n")})
 	values, err := chartutil.ToRenderValues(c, set, chartutil.ReleaseOptions{Name: "site", Namespace: "default"}, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -122,6 +120,14 @@ func TestChartRendersWhatItSays(t *testing.T) {
 				restricted(t, name, o)
 				if (o.Spec.Replicas == nil) != (name == "of everything") {
 					t.Errorf("%s: %s has replicas beside KEDA, or none", name, o.Name)
+				}
+			case *monitoring.PrometheusRule:
+				if len(o.Spec.Groups) == 0 {
+					t.Errorf("%s: no alerts", name)
+				}
+			case *monitoring.ServiceMonitor:
+				if o.Labels[o.Spec.JobLabel] != strings.TrimPrefix(o.Name, "site-") {
+					t.Errorf("%s: the job of %s is the label %q", name, o.Name, o.Spec.JobLabel)
 				}
 			case *core.ServiceAccount:
 				if *o.AutomountServiceAccountToken {

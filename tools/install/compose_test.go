@@ -73,3 +73,20 @@ func TestServersAreOfTheTestedVersion(t *testing.T) {
 		t.Errorf("the image is %s: the tests use %s", image, version)
 	}
 }
+
+// Alerts name jobs, so the site has those that the rules are tested with.
+func TestSiteScrapesTheJobsOfTheAlerts(t *testing.T) {
+	t.Parallel()
+	job := regexp.MustCompile(`job_name: (\S+)`)
+	var names [][]string
+	for _, file := range []string{"../../deploy/prometheus/prometheus.yaml", "../../deploy/compose/prometheus.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, job.FindAllString(string(text), -1))
+	}
+	if len(names[0]) == 0 || !slices.Equal(names[0], names[1]) {
+		t.Errorf("jobs %q: want %q", names[1], names[0])
+	}
+}
