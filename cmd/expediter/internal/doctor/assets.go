@@ -59,19 +59,20 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 		return
 	}
 	e.checkClock("the leader of "+of, stream.CachedInfo().TimeStamp, asked, time.Now())
-	// A replica may be behind for a moment at any time.
-	for ctx.Err() == nil && time.Since(asked) < behindFor && isBehind(stream.CachedInfo()) {
+	// A replica may be behind, and a stream elect its leader, for a moment at any time.
+	for ctx.Err() == nil && time.Since(asked) < once && isUnsettled(stream.CachedInfo().Cluster) {
 		pause.For(ctx, stall)
 		if _, err := stream.Info(ctx); err != nil {
+			e.unanswered(ctx, of, "$JS.API.STREAM.INFO."+want.Name, err)
 			return
 		}
 	}
 	e.checkState(t, of, *stream.CachedInfo())
 }
 
-func isBehind(info *jetstream.StreamInfo) bool {
-	away := func(p *jetstream.PeerInfo) bool { return !p.Current && !p.Offline }
-	return info.Cluster != nil && slices.ContainsFunc(info.Cluster.Replicas, away)
+func isUnsettled(c *jetstream.ClusterInfo) bool {
+	behind := func(p *jetstream.PeerInfo) bool { return !p.Current && !p.Offline }
+	return c != nil && (c.Leader == "" || slices.ContainsFunc(c.Replicas, behind))
 }
 
 func streamOf(t target, name string) string { return "stream " + name + t.suffix() }
@@ -156,6 +157,7 @@ func (e *examination) checkState(t target, of string, info jetstream.StreamInfo)
 	if c := info.Cluster; c != nil {
 		if c.Leader == "" {
 			e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "it has no leader")
+			return // which knows the others
 		}
 		for _, peer := range c.Replicas {
 			switch {

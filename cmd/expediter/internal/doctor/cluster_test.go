@@ -1,11 +1,15 @@
 package doctor_test
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
@@ -21,6 +25,16 @@ func TestACluster(t *testing.T) {
 	s.healthy()
 	mistake{name: "a replica is missing", id: "stream.num_replicas", make: change("KV_locks", func(c *jetstream.StreamConfig) { c.Replicas = 1 })}.check(t, s)
 	check.OK(t, c.Nodes[2].Stop())
+	away := func(p *jetstream.PeerInfo) bool { return p.Offline }
+	for _, stream := range contracts.Assets(contracts.AssetOptions{}) { // all have a leader, which knows that the node is away
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
+			found, err := s.js.Stream(ctx, stream.Name)
+			if err == nil && (found.CachedInfo().Cluster.Leader == "" || !slices.ContainsFunc(found.CachedInfo().Cluster.Replicas, away)) {
+				err = nats.ErrNoResponders
+			}
+			return err
+		}))
+	}
 	report := s.examine(1)
 	for _, f := range report.Findings {
 		if f.ID != "replica.offline" && f.ID != "replica.behind" || !strings.Contains(f.Problem, c.Nodes[2].Name) {

@@ -20,7 +20,6 @@ import (
 const (
 	minMajor, minMinor = 2, 15 // of the servers that are supported
 
-	behindFor   = 2 * time.Second             // for which a replica is
 	expiresSoon = 14 * 24 * time.Hour         // before a certificate or a key ends
 	farAway     = 250 * time.Millisecond      // round trip
 	maxDrift    = 2 * time.Second             // between two clocks

@@ -81,34 +81,38 @@ func (e *examination) checkServers(ctx context.Context) {
 
 // pingServers asks all servers over NATS, as the user sys may.
 func (e *examination) pingServers(ctx context.Context) (all []varz, health []healthz) {
-	type server struct {
-		Name string `json:"name"`
-	}
 	asked := time.Now()
-	for _, msg := range e.gather(ctx, "$SYS.REQ.SERVER.PING.VARZ") {
-		var answer struct {
-			Data varz `json:"data"`
-		}
-		if json.Unmarshal(msg.Data, &answer) == nil && answer.Data.Version != "" {
-			answer.Data.asked, answer.Data.answered = asked, time.Now()
-			answer.Data.local = isLoopback(e.nc.ConnectedUrl())
-			all = append(all, answer.Data)
-		}
+	for _, a := range ping[varz](ctx, e, "VARZ") {
+		a.Data.asked, a.Data.answered, a.Data.local = asked, time.Now(), isLoopback(e.nc.ConnectedUrl())
+		all = append(all, a.Data)
 	}
 	if len(all) == 0 {
 		return nil, nil
 	}
-	for _, msg := range e.gather(ctx, "$SYS.REQ.SERVER.PING.HEALTHZ") {
-		var answer struct {
-			Server server  `json:"server"`
-			Data   healthz `json:"data"`
-		}
-		if json.Unmarshal(msg.Data, &answer) == nil && answer.Data.Status != "" {
-			answer.Data.name = answer.Server.Name
-			health = append(health, answer.Data)
-		}
+	for _, a := range ping[healthz](ctx, e, "HEALTHZ") {
+		a.Data.name = a.Server.Name
+		health = append(health, a.Data)
 	}
 	return all, health
+}
+
+// pong is the answer of a server.
+type pong[T any] struct {
+	Server struct {
+		Name string `json:"name"`
+	} `json:"server"`
+	Data T `json:"data"`
+}
+
+// ping asks all servers for something.
+func ping[T any](ctx context.Context, e *examination, what string) (all []pong[T]) {
+	for _, msg := range e.gather(ctx, "$SYS.REQ.SERVER.PING."+what) {
+		var answer pong[T]
+		if json.Unmarshal(msg.Data, &answer) == nil && answer.Server.Name != "" {
+			all = append(all, answer)
+		}
+	}
+	return all
 }
 
 // gather returns the answers to a question that several may answer.

@@ -97,25 +97,29 @@ func TestUsers(t *testing.T) {
 // A user of another server may not do what doctor does.
 func TestARestrictedUser(t *testing.T) {
 	t.Parallel()
-	for id, restrict := range map[string]server.Permissions{
-		"permission.publish":   {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.INFO.KV_requests"}}},
-		"permission.subscribe": {Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}},
+	for name, m := range map[string]struct {
+		id       string
+		restrict server.Permissions
+	}{
+		"no questions": {"permission.publish", server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.INFO.KV_requests"}}}},
+		"no writes":    {"permission.publish", server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.requests.>"}}}},
+		"no answers":   {"permission.subscribe", server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}}},
 	} {
-		t.Run(id, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &site{T: t, env: map[string]string{}}
 			serve(func(o *server.Options) {
 				o.NoAuthUser = "admin"
 				o.Users = []*server.User{
-					{Username: "admin", Password: "x"}, {Username: "u", Password: "confidential", Permissions: &restrict},
+					{Username: "admin", Password: "x"}, {Username: "u", Password: "confidential", Permissions: &m.restrict},
 				}
 			})(s)
 			s.run(0, "apply", "--services", "enricher")
 			s.env["NATS_URL"] = strings.Replace(s.env["NATS_URL"], "//", "//u:confidential@", 1)
-			s.args = []string{"--services", "enricher", "--timeout", "9s", "--read-only"}
+			s.args = []string{"--services", "enricher", "--timeout", "9s"}
 			report := s.examine(1)
-			if len(report.Findings) != 1 || report.Findings[0].ID != id {
-				t.Errorf("it finds %+v, want %s", report.Findings, id)
+			if len(report.Findings) != 1 || report.Findings[0].ID != m.id {
+				t.Errorf("it finds %+v, want %s", report.Findings, m.id)
 			}
 		})
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -60,16 +59,14 @@ func (e *examination) checkWrite(ctx context.Context, t target, prefix, name str
 		}
 	}
 	switch api, refused := errors.AsType[*jetstream.APIError](err); {
-	case e.isDenied("$KV." + strings.TrimPrefix(name, "KV_")):
-		e.add("permission.publish", Error, streamOf(t, name), reload("the user may publish to its subjects"), "the user may not write to it")
 	case refused && slices.Contains(reported, api.ErrorCode):
 	case refused:
-		e.add("store.refuses", Error, streamOf(t, name), e.apply(t), "it refuses a write: %s", api.Description)
-	case errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse):
-		e.add("store.unreachable", Error, streamOf(t, name), e.nats(t, "stream info "+name), "nobody takes a write to it")
+		e.add("store.refuses", Error, streamOf(t, name), e.nats(t, "stream info "+name), "it refuses a write: %s", api.Description)
+	case e.isDenied("$KV." + strings.TrimPrefix(name, "KV_") + "."):
+		e.add("permission.publish", Error, streamOf(t, name), reload("the user may publish to its subjects"), "the user may not write to it")
 	default:
 		e.add("store.stalled", Error, streamOf(t, name), restart("its disk has room"),
-			"a write was not acknowledged within %s, twice: is the disk of its leader full?", syncWithin)
+			"a write was not acknowledged within %s, twice: is the disk of its leader full? %v", syncWithin, err)
 	}
 }
 

@@ -73,11 +73,14 @@ var workMistakes = []mistake{
 	{name: "a stream has no leader", id: "stream.leader", undo: stop, make: tells("STREAM.INFO.KV_locks", func(answer map[string]any) {
 		answer["cluster"] = map[string]any{"leader": ""}
 	})},
+	{name: "a bucket refuses a write", id: "store.refuses", undo: stop, make: tells("$KV.locks.ready.", func(answer map[string]any) {
+		answer["error"] = map[string]any{"code": 503, "err_code": 10047, "description": "insufficient storage resources available"}
+	})},
 	{name: "an account has no room", id: "account.store", undo: stop, make: tells("INFO", func(answer map[string]any) {
 		answer["storage"], answer["limits"] = 99, map[string]any{"max_storage": 100, "max_streams": -1}
 	})},
-	{name: "a full bucket", id: "stream.full", make: publish("$KV.locks.a", 1_040_000), undo: purge("KV_locks")},
-	{name: "a bucket that is rather full", id: "stream.full", warns: true, make: publish("$KV.locks.a", 950_000), undo: purge("KV_locks")},
+	{name: "a full bucket", id: "stream.full", make: after(after(purge("KV_locks"), publish("$KV.locks.a", 1_040_000)), publish("$KV.locks.b", 30_000)), undo: purge("KV_locks")},
+	{name: "a bucket that is rather full", id: "stream.full", warns: true, make: after(purge("KV_locks"), publish("$KV.locks.a", 950_000)), undo: purge("KV_locks")},
 	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w", Problem: "it has no bucket"}), undo: stop},
 }
 
@@ -88,8 +91,11 @@ func tells(question string, change func(answer map[string]any)) func(*site) {
 		sub, err := nc.Subscribe("$JS.FAKE.API.>", func(m *nats.Msg) {
 			asked := strings.TrimPrefix(m.Subject, "$JS.FAKE.API.")
 			var answer map[string]any
-			got, err := nc.Request("$JS.API."+asked, m.Data, time.Minute)
-			if err == nil && strings.HasPrefix(asked, question) && json.Unmarshal(got.Data, &answer) == nil {
+			if !strings.HasPrefix(asked, "$KV.") {
+				asked = "$JS.API." + asked
+			}
+			got, err := nc.RequestMsg(&nats.Msg{Subject: asked, Header: m.Header, Data: m.Data}, time.Minute)
+			if err == nil && strings.HasPrefix(strings.TrimPrefix(asked, "$JS.API."), question) && json.Unmarshal(got.Data, &answer) == nil {
 				change(answer)
 				got.Data, _ = json.Marshal(answer) //nolint:errcheck // was one
 			}
@@ -97,7 +103,7 @@ func tells(question string, change func(answer map[string]any)) func(*site) {
 		})
 		check.OK(s.T, errors.Join(err, nc.Flush()))
 		s.stop = func() { s.args = s.args[:2]; check.OK(s.T, errors.Join(sub.Unsubscribe(), nc.Flush())) }
-		s.args = append(s.args, "--account", "FAKE", "--read-only")
+		s.args = append(s.args, "--account", "FAKE")
 	}
 }
 
