@@ -71,10 +71,10 @@ func (p parts) lacks(kind Kind) string {
 // texts are those of one template: by locale, and by the channel that they are for, "" for all.
 type texts map[string]map[string]parts
 
-// find returns the parts for a channel in the locale that fits best, of those that have all that the channel needs.
-func (t texts) find(locale, channel string, kind Kind) (parts, bool) {
+// find returns the parts for the channel of that name in the locale that fits best, of those that have all that the channel needs.
+func (t texts) find(locale, name string, kind Kind) (parts, bool) {
 	for tag := range fitting(locale) {
-		if p := t[tag][channel].over(t[tag][""]); p.lacks(kind) == "" {
+		if p := t[tag][name].over(t[tag][""]); p.lacks(kind) == "" {
 			return p, true
 		}
 	}

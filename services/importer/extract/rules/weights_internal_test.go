@@ -89,7 +89,7 @@ func speech(t *testing.T) []observed {
 	if *speechDir == "" {
 		t.Skip("-args -speech FOLDER names no transcripts")
 	}
-	data, err := os.ReadFile(filepath.Join(*speechDir, "cooking/sentences-dev.csv"))
+	data, err := os.ReadFile(filepath.Join(*speechDir, "cooking", "sentences-dev.csv"))
 	check.OK(t, err)
 	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
 	check.OK(t, err)
@@ -108,7 +108,7 @@ func speech(t *testing.T) []observed {
 		}
 		said = ""
 	}
-	names, err := filepath.Glob(filepath.Join(*speechDir, "captions/*.vtt"))
+	names, err := filepath.Glob(filepath.Join(*speechDir, "captions", "*.vtt"))
 	check.OK(t, err)
 	for i := 0; i < len(names); i += 2 {
 		data, err := os.ReadFile(names[i])

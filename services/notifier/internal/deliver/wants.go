@@ -72,9 +72,9 @@ func merge(under, over map[string]string) map[string]string {
 }
 
 // optedOut reports whether a user does not want a category, or anything, on a channel, or at all.
-func optedOut(optOut map[string][]string, category, channel string) bool {
+func optedOut(optOut map[string][]string, category, by string) bool {
 	for _, name := range []string{category, contracts.Anything} {
-		for _, refused := range []string{channel, contracts.Anything} {
+		for _, refused := range []string{by, contracts.Anything} {
 			if name != "" && slices.Contains(optOut[name], refused) {
 				return true
 			}
