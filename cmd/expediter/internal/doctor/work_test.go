@@ -99,7 +99,7 @@ func tells(question string, change func(answer map[string]any)) func(*site) {
 				change(answer)
 				got.Data, _ = json.Marshal(answer) //nolint:errcheck // was one
 			}
-			m.Respond(got.Data) //nolint:errcheck,gosec // the client says so
+			m.Respond(got.Data) //nolint:errcheck // the client says so
 		})
 		check.OK(s.T, errors.Join(err, nc.Flush()))
 		s.stop = func() { s.args = s.args[:2]; check.OK(s.T, errors.Join(sub.Unsubscribe(), nc.Flush())) }
