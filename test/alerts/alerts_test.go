@@ -11,14 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { crash.Main(m, 1) }
 
 const rules = "../../deploy/prometheus/rules.yaml"
 
@@ -31,7 +30,7 @@ var (
 // read returns the text of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path) //nolint:gosec // of the repository
+	data, err := os.ReadFile(path)
 	check.OK(t, err)
 	return string(data)
 }
@@ -61,7 +60,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 // promtool runs the program.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), installed.Prometheus.Find(t)[1], args...).CombinedOutput() //nolint:gosec // as found
+	out, err := exec.CommandContext(t.Context(), installed.Prometheus.Find(t)[1], args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool %v: %v\n%s", args, err, out)
 	}
@@ -77,11 +76,22 @@ func TestAlertsFire(t *testing.T) {
 // dashboard is a dashboard of Grafana.
 type dashboard struct {
 	Panels []struct {
-		Description, Title string
-		FieldConfig        struct{ Defaults struct{ Unit string } }
-		Targets            []struct{ Expr string }
-	}
-	Templating struct{ List []struct{ Query any } }
+		Description string `json:"description"`
+		FieldConfig struct {
+			Defaults struct {
+				Unit string `json:"unit"`
+			} `json:"defaults"`
+		} `json:"fieldConfig"`
+		Targets []struct {
+			Expr string `json:"expr"`
+		} `json:"targets"`
+		Title string `json:"title"`
+	} `json:"panels"`
+	Templating struct {
+		List []struct {
+			Query any `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
 }
 
 // Each query of a dashboard is one that Prometheus takes, of metrics that are documented. Each panel has a description and a unit.
