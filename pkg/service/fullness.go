@@ -23,6 +23,9 @@ const (
 	// fullnessFresh is for how long an answer counts: two of three may be lost.
 	fullnessFresh = 3 * fullnessEvery
 
+	// strandedAgain is how soon a stream is looked at once more in which a message seems to be stranded.
+	strandedAgain = 2 * time.Second
+
 	// fullnessNoted and fullnessRefused are the parts of its bound from which a stream that refuses messages when it is full is
 	// noted, and from which the service is not ready.
 	fullnessNoted   = 0.80
@@ -87,7 +90,12 @@ func (f *fullness) sample(ctx context.Context) {
 	defer cancel()
 	var asking sync.WaitGroup
 	for _, name := range f.names {
-		asking.Go(func() { f.ask(ctx, name) })
+		asking.Go(func() {
+			f.ask(ctx, name)
+			if f.suspects(name) && pause.For(ctx, strandedAgain) {
+				f.ask(ctx, name)
+			}
+		})
 	}
 	if f.works {
 		asking.Go(func() { f.askAccount(ctx) })

@@ -137,6 +137,15 @@ func (f *fullness) askOldest(ctx context.Context, now *worked, info *jetstream.S
 	f.worked[info.Config.Name] = *now
 }
 
+// suspects reports whether the last answer had more messages that no consumer has than the one before: they are stranded, or were
+// being removed.
+func (f *fullness) suspects(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.worked[name]
+	return w.asideName == jobsStranded && w.aside[1] > w.aside[0]
+}
+
 // askAccount asks how much of its storage the account uses. One round trip.
 func (f *fullness) askAccount(ctx context.Context) {
 	now := stored{at: time.Now()}

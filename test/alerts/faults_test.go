@@ -203,6 +203,9 @@ func TestFaultsFireAndAreMended(t *testing.T) {
 	s.watch(a.URL(), b.URL())
 
 	s.broken.Store(true)
+	for range 20 {
+		s.ask(a)
+	}
 	s.meanwhile = func() { s.ask(a) } // else the breaker lets a call through after 30 seconds, and there is none
 	s.await(true, "DeadLettersGrow", "FarSideHeld")
 	s.meanwhile = nil
