@@ -69,6 +69,12 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 	if s := r.Stats(); s.LastError == "" || got["outbox_refused"] < 1 || got["outbox_last_error_time_seconds"] < float64(began.Unix()) {
 		t.Errorf("the last error is %q at %s: %v", s.LastError, s.LastErrorAt, got)
 	}
+	p.exec("ALTER TABLE event_outbox RENAME TO away")
+	got = scrape()
+	if _, ok := got["outbox_backlog"]; ok || got["outbox_published"] != 12 {
+		t.Errorf("a database that does not answer has a backlog: %v", got)
+	}
+	p.exec("ALTER TABLE away RENAME TO event_outbox")
 	stop()
 	check.Same(t, "a relay that has ended still shows", len(scrape()), 0)
 }
