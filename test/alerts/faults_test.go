@@ -73,12 +73,16 @@ func (s *site) enricher(listen string) *enricher.Enricher {
 	return e
 }
 
-// ask asks an enricher for a place that was not asked for before.
-func (s *site) ask(e *enricher.Enricher) {
+// ask asks an enricher for n places that were not asked for before.
+func (s *site) ask(e *enricher.Enricher, n int) {
 	s.Helper()
-	s.asked++
-	place := contracts.Restaurant{PlaceID: strconv.Itoa(s.asked), Name: fmt.Sprint("Kitchen ", s.asked), CityText: "Haifa"}
-	check.OK(s, check.Err(e.Enrich(s.Context(), contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{place}})))
+	request := contracts.EnrichRequest{RequestID: "r"}
+	for range n {
+		s.asked++
+		name := fmt.Sprint("Kitchen ", s.asked)
+		request.Results = append(request.Results, contracts.Restaurant{PlaceID: strconv.Itoa(s.asked), Name: name, CityText: "Haifa"})
+	}
+	check.OK(s, check.Err(e.Enrich(s.Context(), request)))
 }
 
 // edit changes the configuration of a stream.
@@ -203,15 +207,18 @@ func TestFaultsFireAndAreMended(t *testing.T) {
 	s.watch(a.URL(), b.URL())
 
 	s.broken.Store(true)
-	for range 20 {
-		s.ask(a)
+	s.ask(a, 20)
+	polls := 0
+	s.meanwhile = func() { // else the breaker lets a call through after 30 seconds, and there is none
+		if polls++; polls%50 == 0 {
+			s.ask(a, 1)
+		}
 	}
-	s.meanwhile = func() { s.ask(a) } // else the breaker lets a call through after 30 seconds, and there is none
 	s.await(true, "DeadLettersGrow", "FarSideHeld")
 	s.meanwhile = nil
 
 	check.OK(t, check.Err(s.js.PauseConsumer(t.Context(), jobs, "enricher", time.Now().Add(time.Hour))))
-	s.ask(a)
+	s.ask(a, 1)
 	queue := s.edit(jobs, func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "jobs.nobody") })
 	stranded := s.publish("jobs.nobody", nil)
 	for n := range 10 {
