@@ -210,7 +210,8 @@ func TestFaultsFireAndAreMended(t *testing.T) {
 	s.ask(a, 20)
 	polls := 0
 	s.meanwhile = func() { // else the breaker lets a call through after 30 seconds, and there is none
-		if polls++; polls%50 == 0 {
+		polls++
+		if polls%50 == 0 {
 			s.ask(a, 1)
 		}
 	}
