@@ -136,7 +136,7 @@ type guardedHead struct {
 }
 
 // Fields returns the members of the first line.
-func (h *guardedHead) Fields() []any { return append(h.Head.Fields(), "replaced", &h.Replaced) }
+func (h *guardedHead) Fields() []any { return h.Head.Fields("replaced", &h.Replaced) }
 
 // guarded is what a key of a Guard holds.
 type guarded struct {

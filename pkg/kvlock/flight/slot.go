@@ -202,7 +202,7 @@ type claimRecord struct {
 
 // Fields returns the members that most records have.
 func (r *claimRecord) Fields() []any {
-	return append(r.Head.Fields(), "attempt", &r.Attempt, "ttl", &r.TTL, "member", &r.Member, "server", &r.Server)
+	return r.Head.Fields("attempt", &r.Attempt, "ttl", &r.TTL, "member", &r.Member, "server", &r.Server)
 }
 
 // decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for a

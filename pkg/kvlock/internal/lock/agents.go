@@ -77,6 +77,7 @@ type Agents struct {
 	member string // the name of these Agents in records; that in alive, if others can probe them
 
 	isFresh func() bool // of store
+	pushed  lastQueue
 
 	closing     sync.Once
 	work        sync.WaitGroup // workers of agents
@@ -182,7 +183,7 @@ func (a *Agents) List(ctx context.Context, prefix string, yield func(State, erro
 			yield(State{}, err)
 			return
 		}
-		s, err := stateOf(e)
+		s, err := stateOf(e, nil)
 		if !errors.Is(err, record.ErrMismatch) && !yield(s, err) {
 			return
 		}

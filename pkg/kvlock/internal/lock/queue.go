@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
@@ -138,12 +139,48 @@ func (q queue) append(b []byte) []byte {
 	return b
 }
 
-// parseQueue reads what append wrote.
-func parseQueue(text string) (queue, error) {
-	if text == "" {
-		return nil, nil
+// lastQueue is the queue of the record that was pushed last, as it was written and as it was read. The next record of a lock
+// mostly has the same queue, or the same without its first line or with one more line, and only that is read then: where many
+// wait, each of them receives every record. It may be nil. Its methods may be called at the same time.
+type lastQueue struct{ of atomic.Pointer[writtenQueue] }
+
+type writtenQueue struct {
+	text  string
+	queue queue
+}
+
+// parse reads what append wrote.
+func (l *lastQueue) parse(text string) (queue, error) {
+	if l == nil {
+		return parseQueue(nil, text)
 	}
-	q := make(queue, 0, strings.Count(text, "\n"))
+	var q queue
+	added := text
+	if last := l.of.Load(); last != nil {
+		const most = 2 // lines that may be missing at the beginning
+		before := last.text
+		for i := range min(len(last.queue), most+1) {
+			if end, ok := strings.CutPrefix(text, before); ok {
+				// A copy, so that a line keeps no more in memory than itself.
+				q, added = last.queue[i:], strings.Clone(end)
+				break
+			}
+			_, before, _ = strings.Cut(before, "\n")
+		}
+	}
+	q, err := parseQueue(q, added)
+	if err == nil {
+		l.of.Store(&writtenQueue{text: text, queue: q})
+	}
+	return q, err
+}
+
+// parseQueue returns the runs of q, and after them those that text has.
+func parseQueue(q queue, text string) (queue, error) {
+	if text == "" {
+		return q, nil
+	}
+	q = append(make(queue, 0, len(q)+strings.Count(text, "\n")), q...)
 	for text != "" {
 		line, rest, ended := strings.Cut(text, "\n")
 		member, more, _ := strings.Cut(line, " ")

@@ -57,6 +57,7 @@ func TestRandomQueues(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, seed))
 	var q queue
+	var last lastQueue
 	for range 20_000 {
 		member := string(rune('a' + r.IntN(26)))
 		before, shown := slices.Clone(q), members(q)
@@ -84,11 +85,11 @@ func TestRandomQueues(t *testing.T) {
 		if !slices.Equal(others, shown) {
 			t.Fatalf("others were %q, and are %q", shown, others)
 		}
-		read, err := parseQueue(string(next.append(nil)))
+		read, err := last.parse(string(next.append(nil)))
 		if err != nil || len(read) != len(next) || len(next) > 0 && !reflect.DeepEqual(read, next) {
 			t.Fatalf("read %v, %v; wrote %v", read, err, next)
 		}
-		q = next
+		q = read
 	}
 }
 
@@ -106,10 +107,36 @@ func TestFullQueue(t *testing.T) {
 	if !q.room(last) || q.fit(last, "i", 1000).count(last) != 1000 {
 		t.Error("the last run cannot grow")
 	}
-	if _, err := parseQueue(string(q.append(nil))); err != nil {
+	if _, err := parseQueue(nil, string(q.append(nil))); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseQueue(string(append(q, run{"c", "i", 1}).append(nil))); err == nil {
+	if _, err := parseQueue(nil, string(append(q, run{"c", "i", 1}).append(nil))); err == nil {
 		t.Error("a queue that is too long was read")
+	}
+}
+
+// The lines that a queue has in common with the last one are not read again.
+func TestOnlyNewLinesOfAQueueAreRead(t *testing.T) {
+	t.Parallel()
+	text := func(members string) (lines string) {
+		for _, m := range members {
+			lines += string(m) + " 1 \"read\"\n"
+		}
+		return lines
+	}
+	for members, want := range map[string]string{
+		"abcd": "kkkk", "bcd": "kkk", "cd": "kk", "d": "r", "abcde": "kkkkr", "bcdef": "kkkrr", "": "",
+		"acd": "rrr", "xabcd": "rrrrr", "abc": "rrr",
+	} {
+		var last lastQueue
+		last.of.Store(&writtenQueue{text: text("abcd"), queue: slices.Repeat(queue{{instance: "known"}}, 4)})
+		q, err := last.parse(text(members))
+		got := ""
+		for _, r := range q {
+			got += r.instance[:1]
+		}
+		if err != nil || got != want || last.of.Load().text != text(members) {
+			t.Errorf("%q: %s, %v, want %s", members, got, err, want)
+		}
 	}
 }

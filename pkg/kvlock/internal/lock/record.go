@@ -55,7 +55,7 @@ type head struct {
 }
 
 // Fields returns the members of the first line.
-func (h *head) Fields() []any { return append(h.Head.Fields(), "ttl", &h.TTL) }
+func (h *head) Fields() []any { return h.Head.Fields("ttl", &h.TTL) }
 
 // encode returns the record as the bucket stores it. owner is unique for this write.
 func (r *Record) encode(owner string) ([]byte, error) {
@@ -69,8 +69,8 @@ func (r *Record) encode(owner string) ([]byte, error) {
 	}, r.queue.append(append(meta, '\n')))
 }
 
-// decode reads what encode wrote.
-func decode(data []byte) (*Record, error) {
+// decode reads what encode wrote. last may be nil.
+func decode(data []byte, last *lastQueue) (*Record, error) {
 	h, value, err := record.Decode[head](data, record.Lock)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func decode(data []byte) (*Record, error) {
 	if r.TTL < time.Second {
 		return nil, errors.New("lock without a ttl")
 	}
-	r.queue, err = parseQueue(string(value[end+1:]))
+	r.queue, err = last.parse(string(value[end+1:]))
 	return r, err
 }
 
@@ -172,14 +172,14 @@ func (s *State) follows(last *State) bool {
 	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
 }
 
-// stateOf decodes an entry. After an error the lock is free, at the revision of the entry.
-func stateOf(e kv.Entry) (State, error) {
+// stateOf decodes an entry. After an error the lock is free, at the revision of the entry. last may be nil.
+func stateOf(e kv.Entry, last *lastQueue) (State, error) {
 	s := State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen}
 	if e.Deleted() || e.Purged() {
 		return s, nil
 	}
 	var err error
-	s.Record, err = decode(e.Data)
+	s.Record, err = decode(e.Data, last)
 	if err != nil {
 		s.Record = nil
 	}
@@ -188,7 +188,7 @@ func stateOf(e kv.Entry) (State, error) {
 
 // state decodes an entry that was read. A corrupt record is reported, removed, and the lock free.
 func (a *Agents) state(ctx context.Context, e kv.Entry) State {
-	s, err := stateOf(e)
+	s, err := stateOf(e, nil)
 	switch {
 	case record.IsForeign(err):
 		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, a.store.Bucket, s.Revision, err)
@@ -210,7 +210,7 @@ func view(e *kv.Entry, s State) kv.View {
 }
 
 func (a *Agents) viewPushed(e kv.Entry) (kv.View, error) {
-	s, err := stateOf(e)
+	s, err := stateOf(e, &a.pushed)
 	return view(&e, s), err
 }
 

@@ -37,7 +37,7 @@ func TestRecordAsStored(t *testing.T) {
 		t.Fatalf("stored as\n%s, %v, not\n%s", data, err, want)
 	}
 	r.writer = "owner"
-	if got, err := decode(data); err != nil || !reflect.DeepEqual(got, r) {
+	if got, err := decode(data, nil); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("read as %+v, %v", got, err)
 	}
 }
@@ -94,7 +94,7 @@ func BenchmarkDecode(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decode(data); err != nil {
+				if _, err := decode(data, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -118,7 +118,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":1}` + "\n" + `{"member":"m","since":1,"metadata":{"a":"b"}}` + "\n"))
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":1}` + "\n" + `{"member":"m","since":1,"metadata":{}}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := decode(data)
+		r, err := decode(data, nil)
 		if err != nil {
 			return
 		}
@@ -126,7 +126,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			return // escaping made the first line too long
 		}
-		if back, err := decode(again); err != nil || !reflect.DeepEqual(back, r) {
+		if back, err := decode(again, nil); err != nil || !reflect.DeepEqual(back, r) {
 			t.Errorf("%+v was read back as %+v, %v", r, back, err)
 		}
 	})

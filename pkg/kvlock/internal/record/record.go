@@ -67,9 +67,12 @@ type Head struct {
 // Common returns the head of a record that embeds it.
 func (h *Head) Common() Head { return *h }
 
-// Fields returns the members of the first line for fastjson.Read, but those that are rare or nested.
-func (h *Head) Fields() []any {
-	return []any{"v", &h.Version, "state", &h.State, "claim", &h.Claim, "owner", &h.Owner, "instance", &h.Instance}
+// Fields returns the members of the first line for fastjson.Read, but those that are rare or nested, and then the others.
+func (h *Head) Fields(others ...any) []any {
+	const own = 10
+	fields := append(make([]any, 0, own+len(others)),
+		"v", &h.Version, "state", &h.State, "claim", &h.Claim, "owner", &h.Owner, "instance", &h.Instance)
+	return append(fields, others...)
 }
 
 // line is a pointer to a first line of type T.
