@@ -13,8 +13,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// headerGeneration has the generation of the bucket, as the writer of the message knew it.
-const headerGeneration = "Kvlock-Generation"
+// headerGeneration has the generation of the bucket, as the writer of the message knew it, in base 36. Name and value are short,
+// since the server copies the header of an entry six times for each that is read: 25 bytes more cost a tenth of its CPU.
+const headerGeneration = "Kv-Gen"
+
+const baseOfGeneration = 36
 
 // generationMetadata is the metadata of a stream that was marked as restored: its generation, in nanoseconds since 1970.
 const generationMetadata = "kvlock-epoch"
@@ -45,7 +48,7 @@ type knownGeneration struct {
 }
 
 func known(number uint64, asked time.Time, reconnects uint64) *knownGeneration {
-	return &knownGeneration{number: number, header: []string{strconv.FormatUint(number, 10)}, asked: asked, reconnects: reconnects}
+	return &knownGeneration{number: number, header: []string{strconv.FormatUint(number, baseOfGeneration)}, asked: asked, reconnects: reconnects}
 }
 
 // generationOf returns the generation of a stream: when it was created, or marked as restored.
@@ -158,7 +161,7 @@ func (s *Store) later(h nats.Header) uint64 {
 	if len(values) != 1 || values[0] == k.header[0] {
 		return 0
 	}
-	number, err := strconv.ParseUint(values[0], 10, 64)
+	number, err := strconv.ParseUint(values[0], baseOfGeneration, 64)
 	if err != nil || number <= k.number || number > uint64(max(0, s.Clock.Now().Add(maxAhead).UnixNano())) {
 		return 0
 	}
