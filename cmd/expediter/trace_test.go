@@ -202,7 +202,7 @@ func TestOneTraceFromARequestToItsPatch(t *testing.T) {
 `)
 }
 
-// post answers as a mail server does that takes every mail, and tells of each.
+// post is a mail server that accepts every mail and reports each.
 func post(t *testing.T) (address string, taken <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

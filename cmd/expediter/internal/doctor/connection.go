@@ -104,7 +104,7 @@ func (e *examination) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// checkConnection looks at what the server says of itself when a client connects.
+// checkConnection checks the version, limits and TLS that the server announces when a client connects.
 func (e *examination) checkConnection(ctx context.Context) {
 	of := "server " + redact.URL(e.nc.ConnectedUrl())
 	e.checkVersion(of, e.nc.ConnectedServerVersion())
@@ -138,7 +138,7 @@ func (e *examination) roundTrip(ctx context.Context) (least time.Duration, err e
 			if i > 0 {
 				break
 			}
-			return 0, err //nolint:wrapcheck // the caller says of what
+			return 0, err //nolint:wrapcheck // the caller names the server
 		}
 		if took := time.Since(begun); i == 0 || took < least {
 			least = took

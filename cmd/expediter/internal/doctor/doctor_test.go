@@ -208,7 +208,7 @@ type mistake struct {
 	make func(*site)
 	// undo mends it. Defaults to the cure of the finding, a command of this program, which then has to end the finding.
 	undo func(*site)
-	// warns says that it is no error.
+	// warns reports whether it is a warning instead of an error.
 	warns bool
 }
 

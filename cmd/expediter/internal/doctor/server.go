@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
-// varz is the part of what a server says of itself that is checked.
+// varz has the settings and figures of a server that are checked.
 type varz struct {
 	Name       string    `json:"server_name"`
 	Version    string    `json:"version"`
@@ -41,7 +41,7 @@ type varz struct {
 	local           bool
 }
 
-// healthz is what a server says of its health.
+// healthz is the answer of a health check.
 type healthz struct {
 	Status string `json:"status"`
 	Error  string `json:"error"`
