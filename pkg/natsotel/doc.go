@@ -3,11 +3,9 @@
 //
 //	telemetry, err := natsotel.New(natsotel.Config{})
 //	...
-//	w, err := worker.New(js, worker.Config{
-//		Stream: "JOBS", Consumer: "mailer",
-//		Hooks:      telemetry.Hooks(worker.Hooks{}),
-//		Middleware: []worker.Middleware{telemetry.Middleware},
-//	})
+//	cfg := worker.Config{Stream: "JOBS", Consumer: "mailer", Middleware: []worker.Middleware{telemetry.Middleware}}
+//	cfg.Hooks = telemetry.Hooks(cfg)
+//	w, err := worker.New(js, cfg)
 //	menus, err := flight.New(ctx, js, flight.Config{Bucket: "menus", Observe: telemetry.Observe("menus")})
 //
 // It uses the API of OpenTelemetry only. Without providers, configured or global ones, it does nothing and costs next

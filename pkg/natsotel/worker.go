@@ -91,16 +91,18 @@ func (m *jobMetrics) labels(k kind) jobLabels {
 	return made
 }
 
-// Hooks returns hooks for Config.Hooks of a worker: they count, and then call the hooks of next that are set.
-func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
+// Hooks returns hooks for the worker that cfg describes: they count, and then call those of cfg.Hooks that are set.
+func (t *Telemetry) Hooks(cfg worker.Config) worker.Hooks {
 	ctx := context.Background() //nolint:forbidigo // hooks have none, and metrics need none
+	next := cfg.Hooks
+	of := newLabels(attribute.String("stream", cfg.Stream), attribute.String("consumer", cfg.Consumer))
 	return worker.Hooks{
 		Ready: func(ready bool, reason error) {
 			var value int64
 			if ready {
 				value = 1
 			}
-			t.jobs.ready.Record(ctx, value)
+			t.jobs.ready.Record(ctx, value, of.record...)
 			if next.Ready != nil {
 				next.Ready(ready, reason)
 			}

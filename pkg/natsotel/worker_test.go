@@ -118,11 +118,13 @@ func TestHooks(t *testing.T) {
 	b := setup(t, nil)
 	var settled, stuck, waited int
 	var ready bool
-	hooks := b.Hooks(worker.Hooks{
+	hooks := b.Hooks(worker.Config{Stream: mail.Stream, Consumer: mail.Consumer, Hooks: worker.Hooks{
 		Ready: func(r bool, _ error) { ready = r }, Settled: func(worker.Settlement) { settled++ }, Stuck: func(worker.StuckHandler) { stuck++ },
 		Waiting: func(worker.Info, bool) { waited++ },
-	})
+	}})
+	other := b.Hooks(worker.Config{Stream: mail.Stream, Consumer: "other"}) // without hooks of its own
 	hooks.Ready(true, nil)
+	other.Ready(false, nil)
 	hooks.Waiting(mail, true)
 	hooks.Waiting(mail, true)
 	hooks.Waiting(mail, false)
@@ -153,7 +155,7 @@ func TestHooks(t *testing.T) {
 		{"worker.job.age", with(worker.OutcomeRetried), 0},
 		{"worker.jobs.stuck", kind, 1},
 		{"worker.jobs.waiting", kind, 1},
-		{"worker.ready", nil, 1},
+		{"worker.ready", kind[:2], 1},
 		{"messaging.client.consumed.messages", standard, 2},
 		{"messaging.client.consumed.messages", append(standard[:5:5], attribute.String("error.type", "retried")), 1},
 		{"messaging.process.duration", standard, 1},
@@ -166,8 +168,8 @@ func TestHooks(t *testing.T) {
 		t.Errorf("the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)
 	}
 	hooks.Ready(false, errors.New("down"))
-	if got := b.value(t, "worker.ready"); got != 0 {
+	if got := b.value(t, "worker.ready", kind[:2]...); got != 0 {
 		t.Errorf("ready is %d", got)
 	}
-	b.Hooks(worker.Hooks{}).Settled(worker.Settlement{Info: mail}) // none of its own
+	other.Settled(worker.Settlement{Info: mail})
 }

@@ -233,7 +233,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 		defer s.mu.Unlock()
 		s.workers[check] = reason
 	}
-	cfg.Hooks = s.Telemetry.Hooks(cfg.Hooks)
+	cfg.Hooks = s.Telemetry.Hooks(cfg)
 	w, err := worker.New(s.JetStream, cfg)
 	if err != nil {
 		return nil, err
