@@ -2,6 +2,8 @@ package natsotel
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/rpcconv"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -18,10 +21,11 @@ const OutcomeOK = "ok"
 
 // operationMetrics are the instruments of what a program does outside of its jobs.
 type operationMetrics struct {
-	calls metric.Float64Histogram
-	held  metric.Int64ObservableGauge
-	sends messagingconv.ClientOperationDuration
-	sent  messagingconv.ClientSentMessages
+	answers rpcconv.ServerCallDuration
+	calls   metric.Float64Histogram
+	held    metric.Int64ObservableGauge
+	sends   messagingconv.ClientOperationDuration
+	sent    messagingconv.ClientSentMessages
 
 	made *sync.Map // operationLabels, by operationKind
 }
@@ -34,16 +38,32 @@ func newOperationMetrics(m *maker) operationMetrics {
 	m.errs = append(m.errs, err)
 	sent, err := messagingconv.NewClientSentMessages(m.meter)
 	m.errs = append(m.errs, err)
+	answers, err := rpcconv.NewServerCallDuration(m.meter)
+	m.errs = append(m.errs, err)
 	return operationMetrics{
-		calls: m.histogram("far_side.call.duration", "How long calls of far sides took, by outcome."),
-		held:  held, sends: sends, sent: sent, made: &sync.Map{},
+		answers: answers, calls: m.histogram("far_side.call.duration", "How long calls of far sides took, by outcome."),
+		held: held, sends: sends, sent: sent, made: &sync.Map{},
 	}
 }
 
+// task is what an operation does.
+type task int
+
+const (
+	taskCall task = iota
+	taskSend
+	taskAnswer
+)
+
 // operationKind has the labels of an operation. There are few.
 type operationKind struct {
-	name, outcome string // of the far side, or of the destination
-	send          bool
+	name, outcome string // of the far side, of the destination, or of the method
+	task          task
+}
+
+// failed reports whether the operation has. A request that is refused for a mistake of its own has not, as over HTTP.
+func (k operationKind) failed() bool {
+	return k.outcome != OutcomeOK && (k.task != taskAnswer || k.outcome >= "500")
 }
 
 // operationLabels are made once for each kind: making them costs more than counting.
@@ -57,24 +77,32 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 	if made, ok := m.made.Load(k); ok {
 		return made.(*operationLabels) //nolint:forcetypeassert // what is stored below
 	}
-	side := attribute.String("side", k.name)
-	made := &operationLabels{
-		metric: newLabels(side, attribute.String("outcome", k.outcome)), title: "call " + k.name,
-		span: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(side)},
-	}
-	if k.send {
-		about := []attribute.KeyValue{
+	made := &operationLabels{}
+	var about, more, ended []attribute.KeyValue // more is for spans alone, ended for metrics
+	kind := trace.SpanKindClient
+	switch k.task {
+	case taskCall:
+		made.title = "call " + k.name
+		about, ended = []attribute.KeyValue{attribute.String("side", k.name)}, []attribute.KeyValue{attribute.String("outcome", k.outcome)}
+	case taskSend:
+		kind, made.title = trace.SpanKindProducer, "send "+k.name
+		about = []attribute.KeyValue{
 			attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "send"),
 			m.sends.AttrDestinationName(k.name),
 		}
-		typed := m.sends.AttrOperationType(messagingconv.OperationTypeSend)
-		made.title = "send " + k.name
-		made.span = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(append(about, typed)...)}
+		more = []attribute.KeyValue{m.sends.AttrOperationType(messagingconv.OperationTypeSend)}
+	case taskAnswer:
+		kind, made.title = trace.SpanKindServer, k.name
+		about = []attribute.KeyValue{attribute.String("rpc.system.name", system), m.answers.AttrMethod(k.name)}
 		if k.outcome != OutcomeOK {
-			about = append(about, m.sends.AttrErrorType(messagingconv.ErrorTypeAttr(k.outcome)))
+			ended = []attribute.KeyValue{m.answers.AttrResponseStatusCode(k.outcome)}
 		}
-		made.metric = newLabels(about...)
 	}
+	if k.task != taskCall && k.failed() {
+		ended = append(ended, attribute.String("error.type", k.outcome))
+	}
+	made.span = []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(about, more)...)}
+	made.metric = newLabels(slices.Concat(about, ended)...)
 	m.made.Store(k, made)
 	return made
 }
@@ -90,18 +118,24 @@ type Operation struct {
 // Call begins a call of a far side, such as a provider, in a span of the kind client. The name of the side is a label: there
 // must be few.
 func (t *Telemetry) Call(ctx context.Context, side string) (context.Context, Operation) {
-	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK})
+	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK, task: taskCall})
 }
 
 // Send begins to send a message to a destination, of which there must be few: the name of its stream and not its subject. It
 // makes a span of the kind producer, and writes the context of that into header, which must not be nil, so that the span of the
 // consumer links to it.
 func (t *Telemetry) Send(ctx context.Context, destination string, header nats.Header) (context.Context, Operation) {
-	ctx, o := t.begin(ctx, operationKind{name: destination, outcome: OutcomeOK, send: true})
+	ctx, o := t.begin(ctx, operationKind{name: destination, outcome: OutcomeOK, task: taskSend})
 	if o.of != nil {
 		t.Inject(ctx, header)
 	}
 	return ctx, o
+}
+
+// Answer begins to answer a request, in a span of the kind server below that of the requester, whose context header has. The method
+// is a label, such as the subject of an endpoint: there must be few.
+func (t *Telemetry) Answer(ctx context.Context, method string, header nats.Header) (context.Context, Operation) {
+	return t.begin(t.Extract(ctx, header), operationKind{name: method, outcome: OutcomeOK, task: taskAnswer})
 }
 
 // begin does nothing when t is nil.
@@ -119,14 +153,20 @@ func (t *Telemetry) begin(ctx context.Context, k operationKind) (context.Context
 
 // End ends the operation. outcome is [OutcomeOK] or the kind of the failure, which is a label: there must be few. err describes
 // the failure in the span; it may be nil.
-func (o Operation) End(outcome string, err error) {
+func (o Operation) End(outcome string, err error) { o.end(outcome, 1, err) }
+
+// end ends the operation, which has sent n messages if that is what it does.
+func (o Operation) end(outcome string, n int, err error) {
 	if o.of == nil {
 		return
 	}
 	o.kind.outcome = outcome
 	ctx := context.Background() //nolint:forbidigo // metrics need none
 	if o.span != nil {
-		if outcome != OutcomeOK {
+		if o.kind.task == taskAnswer && outcome != OutcomeOK {
+			o.span.SetAttributes(o.of.operations.answers.AttrResponseStatusCode(outcome))
+		}
+		if o.kind.failed() {
 			o.span.SetAttributes(attribute.String("error.type", outcome))
 			o.span.SetStatus(codes.Error, text(err))
 		}
@@ -135,12 +175,15 @@ func (o Operation) End(outcome string, err error) {
 	}
 	m, took := &o.of.operations, time.Since(o.start).Seconds()
 	of := m.labels(o.kind).metric
-	if !o.kind.send {
+	switch o.kind.task {
+	case taskCall:
 		m.calls.Record(ctx, took, of.record...)
-		return
+	case taskAnswer:
+		m.answers.Inst().Record(ctx, took, of.record...)
+	case taskSend:
+		m.sends.Inst().Record(ctx, took, of.record...)
+		m.sent.Inst().Add(ctx, int64(n), of.add...)
 	}
-	m.sends.Inst().Record(ctx, took, of.record...)
-	m.sent.Inst().Add(ctx, 1, of.add...)
 }
 
 // EndSend ends the sending of a message, which has failed unless err is nil.
@@ -148,6 +191,33 @@ func (o Operation) EndSend(err error) {
 	outcome := OutcomeOK
 	if err != nil {
 		outcome = "error"
+	}
+	o.End(outcome, err)
+}
+
+// EndSends ends the sending of n messages at once, after which one has failed unless err is nil.
+func (o Operation) EndSends(n int, err error) {
+	if o.of == nil {
+		return
+	}
+	if o.span != nil {
+		o.span.SetAttributes(attribute.Int("messaging.batch.message_count", n))
+	}
+	if err == nil {
+		o.end(OutcomeOK, n, nil)
+		return
+	}
+	m := &o.of.operations
+	m.sent.Inst().Add(context.Background(), int64(n), m.labels(o.kind).metric.add...) //nolint:forbidigo // metrics need none
+	o.end("error", 1, err)
+}
+
+// EndAnswer ends the answer to a request: an error with a status of HTTP, unless err is nil. With one below 500 the requester is to
+// blame, and the operation has not failed.
+func (o Operation) EndAnswer(status int, err error) {
+	outcome := OutcomeOK
+	if err != nil {
+		outcome = strconv.Itoa(status)
 	}
 	o.End(outcome, err)
 }

@@ -2,6 +2,7 @@ package natsotel_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +22,10 @@ func TestSend(t *testing.T) {
 	sending.EndSend(nil)
 	_, sending = b.Send(t.Context(), "JOBS", nats.Header{})
 	sending.EndSend(errors.New("no"))
+	for _, err := range []error{nil, errors.New("no more")} {
+		_, sending = b.Send(t.Context(), "MANY", nats.Header{})
+		sending.EndSends(100, err)
+	}
 	spans := b.spans.Ended()
 	if first := spans[0]; first.Name() != "send JOBS" || first.SpanKind() != trace.SpanKindProducer || first.Status().Code != codes.Unset {
 		t.Errorf("got %q %s %v", first.Name(), first.SpanKind(), first.Status())
@@ -31,15 +36,61 @@ func TestSend(t *testing.T) {
 	if status := spans[1].Status(); status.Code != codes.Error || status.Description != "no" {
 		t.Errorf("the span of what failed is %v", status)
 	}
-	labels := []attribute.KeyValue{
-		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "send"),
-		attribute.String("messaging.destination.name", "JOBS"),
-	}
-	for _, name := range []string{"messaging.client.sent.messages", "messaging.client.operation.duration"} {
-		for _, more := range [][]attribute.KeyValue{nil, {attribute.String("error.type", "error")}} {
-			if got := b.value(t, name, append(labels[:3:3], more...)...); got != 1 {
-				t.Errorf("%s %v is %d, want 1", name, more, got)
+	for stream, sent := range map[string]int64{"JOBS": 1, "MANY": 200} {
+		labels := []attribute.KeyValue{
+			attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "send"),
+			attribute.String("messaging.destination.name", stream),
+		}
+		failed := slices.Concat(labels, []attribute.KeyValue{attribute.String("error.type", "error")})
+		for _, c := range []struct {
+			name   string
+			labels []attribute.KeyValue
+			want   int64
+		}{
+			{"messaging.client.sent.messages", labels, sent},
+			{"messaging.client.sent.messages", failed, 1},
+			{"messaging.client.operation.duration", labels, 1},
+			{"messaging.client.operation.duration", failed, 1},
+		} {
+			if got := b.value(t, c.name, c.labels...); got != c.want {
+				t.Errorf("%s %v is %d, want %d", c.name, c.labels, got, c.want)
 			}
+		}
+	}
+}
+
+// A request that is answered has a span below that of the requester, and counts by its status: one that is refused for a mistake of its
+// own has not failed.
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	header, requester := published(t, b)
+	method := []attribute.KeyValue{attribute.String("rpc.system.name", "nats"), attribute.String("rpc.method", "shop.v1.sell")}
+	for i, c := range []struct {
+		status int
+		err    error
+		code   codes.Code
+		labels []attribute.KeyValue
+	}{
+		{0, nil, codes.Unset, nil},
+		{404, errors.New("no such thing"), codes.Unset, []attribute.KeyValue{attribute.String("rpc.response.status_code", "404")}},
+		{503, errors.New("no store"), codes.Error, []attribute.KeyValue{
+			attribute.String("rpc.response.status_code", "503"), attribute.String("error.type", "503"),
+		}},
+	} {
+		_, answering := b.Answer(t.Context(), "shop.v1.sell", header)
+		answering.EndAnswer(c.status, c.err)
+		span := b.spans.Ended()[1+i] // behind that of the requester
+		if span.Name() != "shop.v1.sell" || span.SpanKind() != trace.SpanKindServer || span.Parent().SpanID() != requester.SpanID() ||
+			span.Status().Code != c.code {
+			t.Errorf("%d: %q %s below %s: %v", c.status, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
+		}
+		want, got := attribute.NewSet(append(c.labels, method...)...), attribute.NewSet(span.Attributes()...)
+		if !got.Equals(&want) {
+			t.Errorf("%d: the span has %v, want %v", c.status, span.Attributes(), want.ToSlice())
+		}
+		if got := b.value(t, "rpc.server.call.duration", append(c.labels, method...)...); got != 1 {
+			t.Errorf("%d: %d requests are counted, want 1", c.status, got)
 		}
 	}
 }
@@ -72,6 +123,10 @@ func TestNoTelemetry(t *testing.T) {
 	header := nats.Header{}
 	_, sending := none.Send(t.Context(), "JOBS", header)
 	sending.EndSend(nil)
+	_, sending = none.Send(t.Context(), "JOBS", header)
+	sending.EndSends(2, nil)
+	_, answering := none.Answer(t.Context(), "shop.v1.sell", header)
+	answering.EndAnswer(0, nil)
 	_, call := none.Call(t.Context(), "mail")
 	call.End("timeout", nil)
 	if len(header) != 0 {

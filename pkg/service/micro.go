@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/expediter-io/expediter/pkg/natsotel"
 )
 
 // requestsAtOnce bounds the requests that are answered at the same time; the next ones wait in the subscription.
@@ -60,6 +62,9 @@ type MicroConfig struct {
 	// Name is the name of the service. Required.
 	Name string
 
+	// Telemetry counts the requests, and makes their spans. Defaults to none.
+	Telemetry *natsotel.Telemetry
+
 	// Timeout bounds an answer. Defaults to 15 seconds.
 	Timeout time.Duration
 
@@ -97,7 +102,7 @@ func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 	m.micro = svc
 	errs := make([]error, 0, len(cfg.Endpoints))
 	for _, e := range cfg.Endpoints {
-		errs = append(errs, svc.AddEndpoint(e.Name, m.handler(e.Answer), micro.WithEndpointSubject(e.Subject),
+		errs = append(errs, svc.AddEndpoint(e.Name, m.handler(e), micro.WithEndpointSubject(e.Subject),
 			micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
 	}
 	// A client that learns of the service may send a request at once.
@@ -125,20 +130,22 @@ func (m *Micro) Stop() error {
 }
 
 // handler answers each request in a goroutine of its own: an endpoint gets requests one by one, and one may wait for long.
-func (m *Micro) handler(answer func(context.Context, Request) ([]byte, error)) micro.Handler {
+func (m *Micro) handler(e Endpoint) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
+		header := nats.Header(r.Headers())
+		ctx, answering := m.cfg.Telemetry.Answer(m.ctx, e.Subject, header)
 		if m.stopped || !m.admit() {
-			m.respond(r, nil, ErrStopping)
+			answering.EndAnswer(m.respond(r, nil, ErrStopping))
 			return
 		}
 		m.requests.Go(func() {
 			defer func() { <-m.limit }()
-			ctx, cancel := context.WithTimeoutCause(m.ctx, cmp.Or(m.cfg.Timeout, requestTimeout), errSilent)
+			ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(m.cfg.Timeout, requestTimeout), errSilent)
 			defer cancel()
-			data, err := answer(ctx, Request{Data: r.Data(), Header: nats.Header(r.Headers())})
-			m.respond(r, data, err)
+			data, err := e.Answer(ctx, Request{Data: r.Data(), Header: header})
+			answering.EndAnswer(m.respond(r, data, err))
 		})
 	})
 }
@@ -154,19 +161,25 @@ func (m *Micro) admit() bool {
 	}
 }
 
-// respond sends an answer, or an error in the headers of ADR-32 with the failing fields and the code in the body.
-func (m *Micro) respond(r micro.Request, data []byte, err error) {
-	if err == nil {
+// respond sends an answer, or an error in the headers of ADR-32 with the failing fields and the code in the body. It returns what was
+// wrong with the request or the answer, and its status.
+func (m *Micro) respond(r micro.Request, data []byte, failed error) (status int, err error) {
+	status = http.StatusInternalServerError
+	if failed == nil {
 		err = r.Respond(data)
 	} else {
-		err = m.refuse(r, err)
+		status, err = m.refuse(r, failed)
 	}
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		m.warn("answer not sent", "subject", r.Subject(), "error", err)
 	}
+	if failed != nil || r.Reply() == "" { // nobody waits for the answer
+		err = failed
+	}
+	return status, err
 }
 
-func (m *Micro) refuse(r micro.Request, err error) error {
+func (m *Micro) refuse(r micro.Request, err error) (status int, unsent error) {
 	p := m.cfg.Errors.Of(err)
 	if p.Status == http.StatusInternalServerError {
 		m.warn("request failed", "subject", r.Subject(), "error", err)
@@ -182,7 +195,7 @@ func (m *Micro) refuse(r micro.Request, err error) error {
 	if more.Errors != nil || more.Code != "" {
 		body, _ = json.Marshal(more) //nolint:errcheck,errchkjson // strings only
 	}
-	return r.Error(strconv.Itoa(p.Status), p.Detail, body) //nolint:wrapcheck // logged by the caller
+	return p.Status, r.Error(strconv.Itoa(p.Status), p.Detail, body) //nolint:wrapcheck // logged by the caller
 }
 
 func (m *Micro) warn(text string, attrs ...any) {

@@ -201,7 +201,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	}
 	if s.micro, err = StartMicro(s.Conn, MicroConfig{
 		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors, Logger: cfg.Logger, Name: name,
-		Timeout: s.spec.Timeout, Version: cfg.Version,
+		Telemetry: s.Telemetry, Timeout: s.spec.Timeout, Version: cfg.Version,
 	}); err != nil {
 		return err
 	}

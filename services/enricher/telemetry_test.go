@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -33,7 +34,8 @@ func TestMetrics(t *testing.T) {
 	if resp, err := e.Enrich(t.Context(), req); err != nil || resp.Pending != 0 {
 		t.Fatalf("got %+v, %v", resp, err)
 	}
-	if err := e.Stop(); err != nil { // a job is counted after its answer is out
+	check.OK(t, check.Err(nc.Request("enricher.v1.get", []byte(`{"requestId":"nobody"}`), patience)))
+	if err := e.Stop(); err != nil { // a job and a request are counted after their answers are out
 		t.Fatal(err)
 	}
 	answer := httptest.NewRecorder()
@@ -44,7 +46,8 @@ func TestMetrics(t *testing.T) {
 		`enricher_lookups_total{outcome="NOT_FOUND"} 1`,
 		`worker_job_attempts_total{consumer="enricher",outcome="completed",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
 		`worker_job_wait_seconds_count{consumer="enricher",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
-		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready`,
+		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready{consumer="enricher",stream="ENRICH_JOBS"} `,
+		`rpc_server_call_duration_seconds_count{rpc_method="enricher.v1.get",rpc_response_status_code="404",rpc_system_name="nats"} 1`,
 		`far_side_call_duration_seconds_count{outcome="ok",side="wolt"} 2`,
 		`messaging_client_sent_messages_total{messaging_destination_name="ENRICH_JOBS",messaging_operation_name="send",messaging_system="nats"} 2`,
 	} {
@@ -93,7 +96,7 @@ func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
 	}
 }
 
-// The trace of a request over HTTP leads to the look-up that it caused, in whichever process that runs.
+// The trace of a request over HTTP or NATS leads to the look-up that it caused, in whichever process that runs.
 func TestTraceReachesTheJob(t *testing.T) {
 	spans := make(chan string, 100)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -114,6 +117,10 @@ func TestTraceReachesTheJob(t *testing.T) {
 	ask(t, e.URL(), body, func(r *http.Request) {
 		r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	})
+	over := nats.NewMsg("enricher.v1.enrich") // NATS
+	over.Header.Set("traceparent", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	over.Data = []byte(body)
+	check.OK(t, check.Err(nc.RequestMsg(over, patience)))
 	check.OK(t, e.Stop())
 	check.OK(t, exports.Stop(t.Context()))
 	close(spans)
@@ -122,7 +129,7 @@ func TestTraceReachesTheJob(t *testing.T) {
 		all.WriteString(s)
 	}
 	caller := "\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c" // the trace of the request, in OTLP's bytes
-	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller} {
+	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller, "enricher.v1.enrich", "\x1a" + caller[1:]} {
 		check.Says(t, all.String(), want)
 	}
 	if n := strings.Count(all.String(), caller); n < 2 {

@@ -225,7 +225,7 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 		Rules: n.rules.rules.Load,
 	})
 	if n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed); err == nil {
-		n.expander.Inject = n.telemetry.Inject
+		n.expander.Telemetry = n.telemetry
 	}
 	return err
 }

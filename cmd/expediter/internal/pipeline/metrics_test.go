@@ -116,6 +116,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for range 2 { // the second is skipped
 		check.OK(t, check.Err(e.Enrich(t.Context(), request("Alma"))))
 	}
+	check.OK(t, check.Err(nc.Request("enricher.v1.get", []byte(`{}`), time.Minute)))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(e.URL(), "http://"))
 	check.OK(t, err)
 	check.OK(t, check.Err(conn.Write([]byte("GET /v1/none HTTP/1.0\r\n\r\n"))))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
@@ -38,8 +39,8 @@ const (
 
 // Expander stores the rows of plans. It may be used by many at once, in any number of processes.
 type Expander struct {
-	// Inject writes trace context into the headers of rows. Defaults to none.
-	Inject func(ctx context.Context, header nats.Header)
+	// Telemetry counts rows, and has their spans link to that of their expansion. Defaults to none.
+	Telemetry *natsotel.Telemetry
 
 	js     jetstream.JetStream // publishes without waiting, and has no other use
 	passed func(point string)
@@ -87,37 +88,10 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	if err != nil {
 		return stored, err
 	}
-	if e.Inject != nil {
-		e.Inject(ctx, header) // once for all rows of the plan
-	}
-	var encoder row.Encoder
-	flight := make([]sent, 0, window)
-	settle := func(n int) error {
-		for _, s := range flight[:n] {
-			if err := e.settle(ctx, s, &stored); err != nil {
-				return err
-			}
-		}
-		flight = append(flight[:0], flight[n:]...)
-		return nil
-	}
-	for n, err := range e.reader.Rows(ctx, p) {
-		if err != nil {
-			return stored, err
-		}
-		if len(flight) == window {
-			if err := settle(window / 2); err != nil {
-				return stored, err
-			}
-		}
-		s, err := e.send(n, &encoder, header)
-		if err != nil {
-			return stored, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
-		}
-		flight = append(flight, s)
-		e.passed(PointRow)
-	}
-	if err := settle(len(flight)); err != nil {
+	within, sending := e.Telemetry.Send(ctx, contracts.StreamNotifications, header) // once for all rows of the plan
+	err = e.store(within, p, header, &stored)
+	sending.EndSends(stored.New, err)
+	if err != nil {
 		return stored, err
 	}
 	e.passed(PointRows)
@@ -126,6 +100,38 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	}
 	e.passed(PointExpanded)
 	return stored, nil
+}
+
+// store stores the rows of a plan, with the headers that all have, and counts them.
+func (e *Expander) store(ctx context.Context, p *plan.Plan, header nats.Header, stored *Stored) error {
+	var encoder row.Encoder
+	flight := make([]sent, 0, window)
+	settle := func(n int) error {
+		for _, s := range flight[:n] {
+			if err := e.settle(ctx, s, stored); err != nil {
+				return err
+			}
+		}
+		flight = append(flight[:0], flight[n:]...)
+		return nil
+	}
+	for n, err := range e.reader.Rows(ctx, p) {
+		if err != nil {
+			return err
+		}
+		if len(flight) == window {
+			if err := settle(window / 2); err != nil {
+				return err
+			}
+		}
+		s, err := e.send(n, &encoder, header)
+		if err != nil {
+			return fmt.Errorf("plan of %.80q: %w", p.EventID, err)
+		}
+		flight = append(flight, s)
+		e.passed(PointRow)
+	}
+	return settle(len(flight))
 }
 
 // sent is a row on its way.

@@ -3,12 +3,16 @@ package fanout_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
@@ -99,16 +103,22 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	}
 }
 
-// A stream that is full takes no more rows: the plan is not expanded then, and goes on where it was when there is room.
+// A stream that is full takes no more rows: the plan is not expanded then, and goes on where it was when there is room. The rows that
+// it took are counted.
 func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
+	check.OK(t, err)
+	b.expander.Telemetry, err = natsotel.New(natsotel.Config{MeterProvider: exports.Meters})
+	check.OK(t, err)
 	p := b.planned(t, 500)
 	config := b.stream.CachedInfo().Config
 	config.MaxMsgs = 600
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
-	if stored, err := b.expander.Expand(t.Context(), p); err == nil {
-		t.Errorf("%+v", stored)
+	first, err := b.expander.Expand(t.Context(), p)
+	if err == nil {
+		t.Errorf("%+v", first)
 	}
 	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
 		t.Errorf("%+v: %v", kept, err)
@@ -119,6 +129,11 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	if err != nil || stored.New+stored.Old != 1000 || stored.Old == 0 {
 		t.Errorf("%+v: %v", stored, err)
 	}
+	page := httptest.NewRecorder()
+	exports.Metrics.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	const labels = `messaging_destination_name="NOTIFICATIONS",messaging_operation_name="send",messaging_system="nats"} `
+	check.Says(t, page.Body.String(), fmt.Sprint("messaging_client_sent_messages_total{", labels, first.New+stored.New, "\n"))
+	check.Says(t, page.Body.String(), `messaging_client_sent_messages_total{error_type="error",`+labels+"1\n")
 	if rows, err := b.rows(t.Context(), "e"); err != nil || len(rows) != 1000 {
 		t.Errorf("%d rows: %v", len(rows), err)
 	}
