@@ -94,9 +94,8 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 				want   int
 			}{{"ada", "one", 200}, {"ada", "two", 200}, {"ada", "three", 429}, {"ada", "one", tc.known}, {"bob", "four", 200}} {
 				got, said := submit(step.by, step.id)
-				if got/100 != step.want/100 || (got == http.StatusTooManyRequests) != strings.Contains(said, `"code":"QUOTA_WAITING"`) {
-					t.Errorf("%s submits %s: %d %s, want %d", step.by, step.id, got, said, step.want)
-				}
+				check.That(t, got/100 == step.want/100 && (got == http.StatusTooManyRequests) == strings.Contains(said, `"code":"QUOTA_WAITING"`),
+					"%s submits %s: %d %s, want %d", step.by, step.id, got, said, step.want)
 			}
 			check.OK(t, check.Err(js.ResumeConsumer(t.Context(), tc.stream, tc.consumer)))
 			for { // until the test ends
@@ -104,9 +103,7 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 				if got/100 == 2 {
 					return
 				}
-				if got != http.StatusTooManyRequests {
-					t.Fatalf("%d %s", got, said)
-				}
+				check.Require(t, got == http.StatusTooManyRequests, "%d %s", got, said)
 				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the service asks once a second
 			}
 		})

@@ -93,9 +93,7 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 			said += body
 		}
 		if took := time.Since(begun); all || took > most {
-			if !all {
-				t.Errorf("after %s readiness is not %t everywhere:\n%s", took, ready, said)
-			}
+			check.That(t, all, "after %s readiness is not %t everywhere:\n%s", took, ready, said)
 			return took, said
 		}
 		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the rate of a probe
@@ -132,9 +130,8 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	stop()
 	sources.Wait()
 	t.Logf("ready after %s; %d events accepted, refused %v; the longest request took %s", green, len(source.accepted), source.refused, source.longest)
-	if source.longest > 18*time.Second || len(source.refused) == 0 {
-		t.Errorf("a request took %s, refused were %v", source.longest, source.refused)
-	}
+	check.That(t, source.longest <= 18*time.Second && len(source.refused) != 0,
+		"a request took %s, refused were %v", source.longest, source.refused)
 	told(t, address("NATS", "nats"), source.accepted)
 	check.Says(t, r.Said(), "no space left")
 	r.Interrupt()
@@ -164,8 +161,6 @@ func told(t *testing.T, server string, events []string) {
 			t.Logf("all are told %s later", time.Since(begun))
 			return
 		}
-		if time.Since(begun) > 2*time.Minute {
-			t.Fatalf("%d of %d events are lost: %.20v", len(missing), len(events), missing)
-		}
+		check.Require(t, time.Since(begun) <= 2*time.Minute, "%d of %d events are lost: %.20v", len(missing), len(events), missing)
 	}
 }

@@ -40,9 +40,8 @@ func examine(t *testing.T, args ...string) (cures map[string]string) {
 func TestDoctorOfWhatIsUp(t *testing.T) {
 	t.Parallel()
 	r := up(t)
-	if found := examine(t, "--server", r.find(t, `nats://[0-9.:]+`)); len(found) > 0 {
-		t.Errorf("of what is up it finds %v", found)
-	}
+	found := examine(t, "--server", r.find(t, `nats://[0-9.:]+`))
+	check.That(t, len(found) == 0, "of what is up it finds %v", found)
 	r.Interrupt()
 }
 
@@ -62,9 +61,7 @@ func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environme
 	cure := func(id string) {
 		t.Helper()
 		cures := examine(t)
-		if len(cures) != 1 || cures[id] == "" {
-			t.Fatalf("it finds %v, want %s", cures, id)
-		}
+		check.Require(t, len(cures) == 1 && cures[id] != "", "it finds %v, want %s", cures, id)
 		line, _, _ := strings.Cut(cures[id], " #")
 		if _, err := exec.LookPath("psql"); err != nil && strings.Contains(line, "psql") {
 			line = "true"
@@ -74,9 +71,8 @@ func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environme
 			return // runs until it is interrupted
 		}
 		shell(t, line)
-		if found := examine(t); len(found) > 0 {
-			t.Errorf("after %s it finds %v", line, found)
-		}
+		found := examine(t)
+		check.That(t, len(found) == 0, "after %s it finds %v", line, found)
 	}
 	cure("outbox.schema")
 	check.OK(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {

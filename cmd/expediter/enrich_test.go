@@ -20,9 +20,7 @@ func statuses(t *testing.T, args ...string) map[string]int {
 	cmd := exec.CommandContext(t.Context(), "expediter", args...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%q: %v: %s", args, err, &stderr)
-	}
+	check.Require(t, err == nil, "%q: %v: %s", args, err, &stderr)
 	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
 	check.OK(t, err)
 	counts := map[string]int{}
@@ -43,15 +41,12 @@ func TestEnrichAsksARunningService(t *testing.T) {
 	r := up(t)
 	service := r.find(t, `http://127\.0\.0\.1:\d+`)
 	first := statuses(t, "enrich", "--url", service, "-o", "csv", places)
-	if first["PENDING"] == 0 {
-		t.Errorf("the first answer waits for the provider: %v", first)
-	}
+	check.That(t, first["PENDING"] != 0, "the first answer waits for the provider: %v", first)
 	asked := statuses(t, "enrich", "--url", service, "--wait", "-o", "csv", places)
 	embedded := statuses(t, "enrich", "--catalog", "internal/sample/catalog.json", "-o", "csv", places)
 	for _, status := range []string{"FOUND", "NOT_FOUND", "PENDING"} { // ambiguous ones stay pending
-		if asked[status] != embedded[status] || asked["FOUND"] == 0 || asked["NOT_FOUND"] == 0 {
-			t.Fatalf("the service answers %v, an embedded pipeline %v", asked, embedded)
-		}
+		check.Require(t, asked[status] == embedded[status] && asked["FOUND"] != 0 && asked["NOT_FOUND"] != 0,
+			"the service answers %v, an embedded pipeline %v", asked, embedded)
 	}
 	r.Interrupt()
 }

@@ -146,9 +146,7 @@ func TestLockedCommandsRunOneAtATime(t *testing.T) {
 	for _, line := range lines {
 		text, name, _ := strings.Cut(line, " ")
 		token, err := kvlock.ParseToken(text)
-		if err != nil || token.Compare(last) <= 0 || name != "report.daily" {
-			t.Errorf("%q comes after %s: %v", line, last, err)
-		}
+		check.That(t, err == nil && token.Compare(last) > 0 && name == "report.daily", "%q comes after %s: %v", line, last, err)
 		last = token
 	}
 }
@@ -216,9 +214,7 @@ func TestCommandIsKilledAfterTheGrace(t *testing.T) {
 	descendant := holder.pid()
 	p.start("locks", "steal", "x", "--yes").exits(0, "")
 	holder.exits(75, "with 137")
-	if alive(descendant) {
-		t.Error("a descendant runs")
-	}
+	check.That(t, !alive(descendant), "a descendant runs")
 }
 
 // A descendant that outlives the command of a lost lock has until the end of the grace.

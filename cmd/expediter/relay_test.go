@@ -55,9 +55,8 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	}
 	insert("e0", "e1")
 	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
-	if err != nil || !regexp.MustCompile(`^Waiting: 2, the oldest for \d+\w*s; set aside: 0\.\n$`).Match(status) {
-		t.Errorf("--status says %s, %v", status, err)
-	}
+	check.That(t, err == nil && regexp.MustCompile(`^Waiting: 2, the oldest for \d+\w*s; set aside: 0\.\n$`).Match(status),
+		"--status says %s, %v", status, err)
 	r := startRelay(t, flags...)
 	insert("e2")
 	for n := range 3 {
@@ -69,9 +68,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	}
 	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.Output()))
 	for _, name := range []string{"outbox_published", "outbox_refused", "outbox_backlog", "outbox_backlog_age_seconds"} {
-		if !strings.Contains(metrics, "\n"+name) {
-			t.Errorf("no %s in\n%s", name, metrics)
-		}
+		check.That(t, strings.Contains(metrics, "\n"+name), "no %s in\n%s", name, metrics)
 	}
 	r.Interrupt()
 	said := r.Output()

@@ -187,9 +187,7 @@ func TestOneTraceFromARequestToItsPatch(t *testing.T) {
 	text, err := io.ReadAll(events.Body) // it ends with the last patch
 	check.OK(t, err)
 	check.OK(t, events.Body.Close())
-	if !strings.Contains(string(text), "https://example.org/v") {
-		t.Errorf("no patch in %s", text)
-	}
+	check.That(t, strings.Contains(string(text), "https://example.org/v"), "no patch in %s", text)
 	check.Is(t, e.Stop(), nil)
 	flush()
 	flushApp()

@@ -75,9 +75,7 @@ func shell(t *testing.T, line string) string {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", line, err, &stderr)
-	}
+	check.Require(t, err == nil, "%s: %v: %s", line, err, &stderr)
 	return string(out)
 }
 
@@ -100,12 +98,9 @@ func decode(t *testing.T, text string) answer {
 	t.Helper()
 	var a answer
 	text = strings.ReplaceAll(text, `"url":null`, `"url":""`)
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	if len(a.Results) != 1 {
-		t.Fatalf("%d results: %s", len(a.Results), text)
-	}
+	err := json.Unmarshal([]byte(text), &a)
+	check.Require(t, err == nil, "%v: %s", err, text)
+	check.Require(t, len(a.Results) == 1, "%d results: %s", len(a.Results), text)
 	return a
 }
 
@@ -121,16 +116,14 @@ func TestUpSaysWhatToTry(t *testing.T) {
 		t.Fatalf("want six lines to paste, got %q in:\n%s", lines, r.Output())
 	}
 	first := decode(t, shell(t, lines[0]))
-	if first.RequestID != "hello" || first.Pending != 1 || first.Results[0].Providers["wolt"]["status"] != "PENDING" {
-		t.Errorf("the first answer is %+v", first)
-	}
+	check.That(t, first.RequestID == "hello" && first.Pending == 1 && first.Results[0].Providers["wolt"]["status"] == "PENDING",
+		"the first answer is %+v", first)
 	events := shell(t, lines[1])
 	check.Says(t, events, `"status":"FOUND","url":"`+venue+`"`, "event: complete")
 	third := decode(t, shell(t, lines[2]))
 	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
-	if diff := cmp.Diff(want, third.Results[0].Providers); diff != "" || third.Pending != 0 {
-		t.Errorf("%d pending, %s", third.Pending, diff)
-	}
+	diff := cmp.Diff(want, third.Results[0].Providers)
+	check.That(t, diff == "" && third.Pending == 0, "%d pending, %s", third.Pending, diff)
 	check.Says(t, shell(t, lines[3]), "1 tablespoon  butter", "3. Pour in the eggs")
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
@@ -141,14 +134,11 @@ func TestUpRunsTwoEnrichers(t *testing.T) {
 	t.Parallel()
 	r := up(t)
 	urls := regexp.MustCompile(`http://127\.0\.0\.1:\d+\b`).FindAllString(r.Output(), 2)
-	if len(urls) != 2 || urls[0] == urls[1] {
-		t.Fatalf("want two different URLs, got %q", urls)
-	}
+	check.Require(t, len(urls) == 2 && urls[0] != urls[1], "want two different URLs, got %q", urls)
 	body := `'{"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71","cityText":"Tel Aviv"}]}'`
 	check.Same(t, "still pending", decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)).Pending, 0)
-	if a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body)); a.Pending != 0 {
-		t.Errorf("the second enricher does not know what the first does: %+v", a)
-	}
+	a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body))
+	check.That(t, a.Pending == 0, "the second enricher does not know what the first does: %+v", a)
 	r.Interrupt()
 }
 
@@ -159,9 +149,7 @@ func TestUpKeepsResults(t *testing.T) {
 	r := up(t, "--dir", dir)
 	ask := strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)
 	before := decode(t, shell(t, ask))
-	if before.Pending != 0 {
-		t.Fatalf("still pending: %+v", before)
-	}
+	check.Require(t, before.Pending == 0, "still pending: %+v", before)
 	r.Interrupt()
 	r = up(t, "--dir", dir)
 	after := decode(t, shell(t, r.lines()[0])) // without waiting
@@ -180,9 +168,7 @@ func TestUpOnACluster(t *testing.T) {
 	}
 	check.Same(t, "still pending", decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))).Pending, 0)
 	third := decode(t, shell(t, r.lines()[2]))
-	if third.Results[0].Providers["wolt"]["url"] != venue {
-		t.Errorf("over NATS: %+v", third)
-	}
+	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)
 	r.Interrupt()
 	if strings.Contains(r.Said(), "route") {
 		t.Errorf("it talks of what is none of its user's business:\n%s", r.Said())
@@ -194,9 +180,8 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 	t.Parallel()
 	r := start(t, "", exec.Command("sh", "-c", "exec expediter up --http-port 0 --importer-port 0 --notifier-port 0 --cluster 3 2>&1"))
 	r.Interrupt()
-	if said := r.Output(); !strings.HasPrefix(said, "Starting 3 NATS servers") || strings.Contains(said, "error") {
-		t.Errorf("it says:\n%s", said)
-	}
+	said := r.Output()
+	check.That(t, strings.HasPrefix(said, "Starting 3 NATS servers") && !strings.Contains(said, "error"), "it says:\n%s", said)
 }
 
 // What keeps it from starting is told in the words of its flags, with what to do.
@@ -262,9 +247,8 @@ func TestUpWithoutPrograms(t *testing.T) {
 	file := filepath.Join(dir, "quick-omelette.txt")
 	check.OK(t, os.WriteFile(file, []byte(omelette), 0o600))
 	out, err := exec.CommandContext(t.Context(), "expediter", "import", "--follow", "--url", url, file).Output()
-	if err != nil || !strings.HasPrefix(string(out), "Quick omelette\n") && !strings.HasPrefix(string(out), "Omelette\n") {
-		t.Errorf("%v: %s", err, out)
-	}
+	check.That(t, err == nil && (strings.HasPrefix(string(out), "Quick omelette\n") || strings.HasPrefix(string(out), "Omelette\n")),
+		"%v: %s", err, out)
 	var stderr bytes.Buffer
 	video := exec.CommandContext(t.Context(), "expediter", "import", "--follow", "--url", url, "https://youtu.be/dQw4w9WgXcQ")
 	video.Stderr = &stderr
@@ -286,14 +270,12 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	var stderr bytes.Buffer
 	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")
 	asked.Stderr = &stderr
-	if code := exitCode(t, asked.Run()); code != 1 || !strings.Contains(stderr.String(), "yt-dlp --version exits with 3") {
-		t.Errorf("it ends with %d: %s", code, &stderr)
-	}
+	code := exitCode(t, asked.Run())
+	check.That(t, code == 1 && strings.Contains(stderr.String(), "yt-dlp --version exits with 3"), "it ends with %d: %s", code, &stderr)
 	t.Setenv("IMPORTER_YUOTUBE", "true")
 	stderr.Reset()
 	misspelt := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")
 	misspelt.Stderr = &stderr
-	if code := exitCode(t, misspelt.Run()); code != 2 || !strings.Contains(stderr.String(), "IMPORTER_YUOTUBE: is it misspelt?") {
-		t.Errorf("it ends with %d: %s", code, &stderr)
-	}
+	code = exitCode(t, misspelt.Run())
+	check.That(t, code == 2 && strings.Contains(stderr.String(), "IMPORTER_YUOTUBE: is it misspelt?"), "it ends with %d: %s", code, &stderr)
 }

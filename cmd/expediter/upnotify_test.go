@@ -18,18 +18,16 @@ func TestUpTellsPeople(t *testing.T) {
 	lines := r.lines()
 	emit, inbox := lines[len(lines)-2], lines[len(lines)-1]
 	check.Same(t, emit, shell(t, emit), "accepted   evt-001  RESERVATION_REQUESTED\n")
-	if out := shell(t, inbox); !strings.Contains(out, "unread") || !strings.Contains(out, `{"guests":4}`) {
-		t.Errorf("%s: %s", inbox, out)
-	}
+	out := shell(t, inbox)
+	check.That(t, strings.Contains(out, "unread") && strings.Contains(out, `{"guests":4}`), "%s: %s", inbox, out)
 	rows := shell(t, "expediter notifications --server "+server+" --event evt-001")
 	for _, want := range []string{"RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla"} {
 		check.Says(t, rows, want)
 	}
 	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
 		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")
-		if out := shell(t, "expediter inbox --server "+server+" "+name); !strings.Contains(out, "unread") {
-			t.Errorf("%s is not told: %s", name, out)
-		}
+		out := shell(t, "expediter inbox --server "+server+" "+name)
+		check.That(t, strings.Contains(out, "unread"), "%s is not told: %s", name, out)
 	}
 	check.Says(t, shell(t, "curl -s "+url+"/readyz"), "ok")
 	shell(t, strings.Replace(inbox, "expediter inbox", "expediter inbox archive --all", 1))
@@ -40,9 +38,8 @@ func TestUpTellsPeople(t *testing.T) {
 	r = up(t, "--dir", dir)
 	lines = r.lines()
 	check.Same(t, "again", shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED\n")
-	if out := shell(t, lines[len(lines)-1]); !strings.Contains(out, "archived") || strings.Contains(out, "unread") {
-		t.Errorf("again: %s", out)
-	}
+	out = shell(t, lines[len(lines)-1])
+	check.That(t, strings.Contains(out, "archived") && !strings.Contains(out, "unread"), "again: %s", out)
 	r.Interrupt()
 }
 
@@ -65,13 +62,10 @@ func TestUpWithRules(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
 			"--notifier-port", "0", "--rules", path)
 		out, err := cmd.CombinedOutput()
-		if code := exitCode(t, err); code != tc.code {
-			t.Errorf("exits with %d, want %d", code, tc.code)
-		}
+		code := exitCode(t, err)
+		check.That(t, code == tc.code, "exits with %d, want %d", code, tc.code)
 		for _, want := range tc.want {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("no %q in %s", want, out)
-			}
+			check.That(t, strings.Contains(string(out), want), "no %q in %s", want, out)
 		}
 	}
 }

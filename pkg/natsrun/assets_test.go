@@ -105,15 +105,11 @@ func TestEveryDeclarationIsOfAnAccount(t *testing.T) {
 	all := slices.Concat(slices.Collect(maps.Values(declared))...)
 
 	files, err := filepath.Glob(filepath.Join(deployed, "*", "*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("declarations: got %d, %v", len(files), err)
-	}
+	check.Require(t, err == nil && len(files) != 0, "declarations: got %d, %v", len(files), err)
 
 	for _, file := range files {
 		kind, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
-		if !slices.Contains(all, kind+"/"+name[:len(name)-len(".json")]) {
-			t.Errorf("%s is in no account", file)
-		}
+		check.That(t, slices.Contains(all, kind+"/"+name[:len(name)-len(".json")]), "%s is in no account", file)
 	}
 }
 
@@ -180,9 +176,8 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 		check.OK(t, check.Err(p.Publish(t.Context(), e)))
 
 		_, err = p.Publish(t.Context(), e)
-		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !failed.Unsure {
-			t.Errorf("again: %+v", err)
-		}
+		failed, ok := errors.AsType[*contracts.PublishError](err)
+		check.That(t, ok && failed.Attempts == 1 && failed.Unsure, "again: %+v", err)
 
 		check.Contains(t, err, "this account may not read")
 	}
@@ -215,9 +210,8 @@ func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	opts, err := server.ProcessConfigFile(path)
 	check.OK(t, err)
 
-	if opts.SystemAccount != "SYS" || len(opts.Nkeys) != 6 {
-		t.Errorf("single.conf with the accounts: got %v and %d users, want 6", err, len(opts.Nkeys))
-	}
+	check.That(t, opts.SystemAccount == "SYS" && len(opts.Nkeys) == 6,
+		"single.conf with the accounts: got %v and %d users, want 6", err, len(opts.Nkeys))
 }
 
 func TestServerStartsFromTheDeployedFile(t *testing.T) {
@@ -232,10 +226,8 @@ func TestServerStartsFromTheDeployedFile(t *testing.T) {
 	_, js := natstest.Connect(t, srv)
 	put(t, bucket(t, js, "b", 1), "k", "v")
 
-	if opts.SyncInterval != time.Second || opts.MaxPayload != 1<<20 || opts.MaxConn != 4096 {
-		t.Errorf("settings of the file: got sync %s, payload %d, connections %d",
-			opts.SyncInterval, opts.MaxPayload, opts.MaxConn)
-	}
+	check.That(t, opts.SyncInterval == time.Second && opts.MaxPayload == 1<<20 && opts.MaxConn == 4096,
+		"settings of the file: got sync %s, payload %d, connections %d", opts.SyncInterval, opts.MaxPayload, opts.MaxConn)
 }
 
 func TestUsersMustBeComplete(t *testing.T) {
@@ -247,13 +239,9 @@ func TestUsersMustBeComplete(t *testing.T) {
 	users["stranger"] = "U"
 
 	_, err := natsrun.Start(natsrun.Config{Users: users})
-	if !errors.Is(err, deploy.ErrVariable) {
-		t.Fatalf("got %v, want deploy.ErrVariable", err)
-	}
+	check.Require(t, errors.Is(err, deploy.ErrVariable), "got %v, want deploy.ErrVariable", err)
 
 	for _, name := range []string{"NATS_NKEY_SYS", "NATS_NKEY_ADMIN", "NATS_NKEY_STRANGER"} {
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("error %q does not name %s", err, name)
-		}
+		check.That(t, strings.Contains(err.Error(), name), "error %q does not name %s", err, name)
 	}
 }

@@ -70,9 +70,8 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 	check.OK(t, killed.Kill())
 
 	said, err := os.ReadFile(filepath.Join(dir, killed.Name, "server.log"))
-	if err != nil || strings.Contains(string(said), "Initiating Shutdown") {
-		t.Errorf("log of the killed node: got %v and a farewell, want none:\n%s", err, said)
-	}
+	check.That(t, err == nil && !strings.Contains(string(said), "Initiating Shutdown"),
+		"log of the killed node: got %v and a farewell, want none:\n%s", err, said)
 
 	put(t, kv, "k", "after")
 
@@ -177,9 +176,7 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 		check.Is(t, err, natsrun.ErrNoProcess, name)
 	}
 
-	if !c.Nodes[0].Running() {
-		t.Error("the node went down by a Kill that it refused")
-	}
+	check.That(t, c.Nodes[0].Running(), "the node went down by a Kill that it refused")
 
 	check.Is(t, check.Err(natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Dir: dir})), natsrun.ErrDirInUse)
 

@@ -50,13 +50,9 @@ func TestCheckStreams(t *testing.T) {
 			}
 
 			err := checkStreams(view, view)
-			if tt.want == "" && err != nil {
-				t.Errorf("got %v, want none", err)
-			}
+			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
 
-			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %v, want one that says %q", err, tt.want)
-			}
+			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
 }
@@ -98,13 +94,9 @@ func TestCheckConsumers(t *testing.T) {
 			}
 
 			err := checkStreams(view, view)
-			if tt.want == "" && err != nil {
-				t.Errorf("got %v, want none", err)
-			}
+			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
 
-			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %v, want one that says %q", err, tt.want)
-			}
+			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
 }
@@ -136,13 +128,9 @@ func TestCheckMeta(t *testing.T) {
 			t.Parallel()
 
 			err := checkMeta(tt.view)
-			if tt.want == "" && err != nil {
-				t.Errorf("got %v, want none", err)
-			}
+			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
 
-			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %v, want one that says %q", err, tt.want)
-			}
+			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
 }
@@ -179,13 +167,9 @@ func TestCheckRoutes(t *testing.T) {
 			t.Parallel()
 
 			err := checkRoutes(tt.view)
-			if tt.want == "" && err != nil {
-				t.Errorf("got %v, want none", err)
-			}
+			check.That(t, tt.want != "" || err == nil, "got %v, want none", err)
 
-			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Errorf("got %v, want one that says %q", err, tt.want)
-			}
+			check.That(t, tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want), "got %v, want one that says %q", err, tt.want)
 		})
 	}
 }
@@ -207,9 +191,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 		})
 
 		for _, port := range b.ports {
-			if seen[port] {
-				t.Errorf("port %d was reserved twice", port)
-			}
+			check.That(t, !seen[port], "port %d was reserved twice", port)
 
 			seen[port] = true
 		}
@@ -268,7 +250,6 @@ func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
 		left = append(left, e.Name())
 	}
 
-	if want := []string{"natsrun-new", "natsrun-used", "other"}; !slices.Equal(left, want) {
-		t.Errorf("left are %v, want %v", left, want)
-	}
+	want := []string{"natsrun-new", "natsrun-used", "other"}
+	check.That(t, slices.Equal(left, want), "left are %v, want %v", left, want)
 }

@@ -154,9 +154,8 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 			}
 
 			for what := range s.others(by) {
-				if _, there := before[what]; !there {
-					t.Errorf("%s made %s", by.user, what)
-				}
+				_, there := before[what]
+				check.That(t, there, "%s made %s", by.user, what)
 			}
 
 			for _, m := range heard() {

@@ -75,9 +75,8 @@ func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 			await(t, reconnected, "the in-process client to reconnect by itself")
 
 			entry, err := kv.Get(t.Context(), "k")
-			if err != nil || string(entry.Value()) != "before" || entry.Revision() != rev {
-				t.Errorf("after the restart: got %v, %v, want revision %d of %q", entry, err, rev, "before")
-			}
+			check.That(t, err == nil && string(entry.Value()) == "before" && entry.Revision() == rev,
+				"after the restart: got %v, %v, want revision %d of %q", entry, err, rev, "before")
 
 			check.Same(t, "URL changed over the restart", srv.URL(), url)
 
@@ -180,14 +179,10 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 				t.Fatal("started, want an error")
 			}
 
-			if tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("got %v, want %v", err, tt.want)
-			}
+			check.That(t, tt.want == nil || errors.Is(err, tt.want), "got %v, want %v", err, tt.want)
 
 			for _, part := range tt.says {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error %q does not say %q", err, part)
-				}
+				check.That(t, strings.Contains(err.Error(), part), "error %q does not say %q", err, part)
 			}
 		})
 	}
@@ -215,9 +210,8 @@ func TestRestartAndStopAtTheSameTime(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if err := srv.Restart(t.Context()); err != nil && !errors.Is(err, natsrun.ErrStopped) {
-				t.Errorf("restart: %v", err)
-			}
+			err := srv.Restart(t.Context())
+			check.That(t, err == nil || errors.Is(err, natsrun.ErrStopped), "restart: %v", err)
 
 			_ = srv.URL()
 		})
@@ -248,9 +242,7 @@ func TestFiftyServersInParallel(t *testing.T) {
 				return err
 			}))
 
-			if !slices.Equal(keys, []string{key}) {
-				t.Errorf("keys: got %q, want %q alone: the store is not this test's own", keys, key)
-			}
+			check.That(t, slices.Equal(keys, []string{key}), "keys: got %q, want %q alone: the store is not this test's own", keys, key)
 		})
 	}
 }

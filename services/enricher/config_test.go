@@ -35,9 +35,7 @@ func TestFromEnvironment(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	cfg := Config{}.withDefaults()
-	if cfg.Logger == nil || cfg.Enabled || cfg.CreateAssets || cfg.NoDeprecatedField {
-		t.Errorf("defaults are %+v", cfg)
-	}
+	check.That(t, cfg.Logger != nil && !cfg.Enabled && !cfg.CreateAssets && !cfg.NoDeprecatedField, "defaults are %+v", cfg)
 	cfg.Logger = nil
 	want := Config{BaseConfig: service.BaseConfig{
 		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSConfig: service.NATSConfig{NATSURL: "nats://127.0.0.1:4222"}, Replicas: 1, Version: "0.0.0-dev",
@@ -53,15 +51,11 @@ func TestValidateReportsEverything(t *testing.T) {
 		WoltURL: "https://x",
 	}
 	err := cfg.withDefaults().validate()
-	if err == nil {
-		t.Fatal("nothing is reported")
-	}
+	check.Require(t, err != nil, "nothing is reported")
 	for _, want := range []string{
 		"AckWait", "ClaimTTL", "Concurrency", "FoundTTL", "MaxBytes", "NotFoundTTL", `"["`, `"example.com"`, "Replicas", "both set",
 	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not name %s:\n%v", want, err)
-		}
+		check.That(t, strings.Contains(err.Error(), want), "the error does not name %s:\n%v", want, err)
 	}
 	check.Contains(t, (Config{}).withDefaults().validate(), "ENRICHER_CATALOG")
 	if err := (Config{Providers: []provider.Provider{named("a b")}}).withDefaults().validate(); err == nil {
@@ -82,12 +76,9 @@ func TestProviders(t *testing.T) {
 		{Config{Catalog: "nowhere.csv"}, "nowhere.csv"},
 		{Config{WoltURL: "ftp://x"}, "ENRICHER_WOLT_URL"},
 	} {
-		if _, err := c.cfg.providers(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want an error that names %s", c.cfg, err, c.want)
-		}
+		_, err := c.cfg.providers()
+		check.That(t, err != nil && strings.Contains(err.Error(), c.want), "%+v: %v, want an error that names %s", c.cfg, err, c.want)
 	}
 	list, err := Config{WoltURL: "https://gateway.test"}.withDefaults().providers()
-	if err != nil || len(list) != 1 || list[0].Name() != "wolt" {
-		t.Errorf("providers are %v, %v", list, err)
-	}
+	check.That(t, err == nil && len(list) == 1 && list[0].Name() == "wolt", "providers are %v, %v", list, err)
 }

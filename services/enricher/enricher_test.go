@@ -134,9 +134,8 @@ func TestRun(t *testing.T) {
 			check.OK(t, json.Unmarshal([]byte(line), &ready))
 		}
 	}
-	if !strings.HasPrefix(ready.HTTP, "http://127.0.0.1:") || ready.NATS == "" {
-		t.Errorf("the log does not say where the service is:\n%s", log)
-	}
+	check.That(t, strings.HasPrefix(ready.HTTP, "http://127.0.0.1:") && ready.NATS != "",
+		"the log does not say where the service is:\n%s", log)
 }
 
 // TestMissingAssets names what an administrator has to make.
@@ -146,13 +145,9 @@ func TestMissingAssets(t *testing.T) {
 	cfg := config()
 	cfg.CreateAssets = false
 	_, err := Start(t.Context(), nc, cfg)
-	if err == nil {
-		t.Fatal("started without streams")
-	}
+	check.Require(t, err != nil, "started without streams")
 	for _, name := range []string{"ENRICH_JOBS", "KV_enrich", "KV_jobs", "KV_requests"} {
-		if !strings.Contains(err.Error(), "stream "+name+" is missing") {
-			t.Errorf("the error does not name %s:\n%v", name, err)
-		}
+		check.That(t, strings.Contains(err.Error(), "stream "+name+" is missing"), "the error does not name %s:\n%v", name, err)
 	}
 }
 
@@ -206,9 +201,7 @@ func TestProbes(t *testing.T) {
 	for !strings.Contains(body, "[-]nats failed: connection is ") { // the connection learns it in a moment
 		status, body = get(t, e.URL()+"/readyz")
 	}
-	if status != 503 || !strings.Contains(body, "[-]store failed: ") {
-		t.Errorf("without a server readyz is %d %q", status, body)
-	}
+	check.That(t, status == 503 && strings.Contains(body, "[-]store failed: "), "without a server readyz is %d %q", status, body)
 	if status, _ := get(t, e.URL()+"/livez"); status != 200 {
 		t.Errorf("without a server livez is %d", status)
 	}
@@ -225,16 +218,13 @@ func TestInProcess(t *testing.T) {
 	check.Is(t, check.Err(e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{{}}})), contracts.ErrInvalid)
 	req := contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: 30_000}
 	resp, err := e.Enrich(t.Context(), req)
-	if err != nil || resp.Pending != 0 || resp.Results[0].Field("wolt") != nil {
-		t.Errorf("answer is %+v, %v", resp, err)
-	}
+	check.That(t, err == nil && resp.Pending == 0 && resp.Results[0].Field("wolt") == nil, "answer is %+v, %v", resp, err)
 	results, err := e.Results(t.Context(), "wolt", req)
 	if err != nil || results["id-A"].Outcome != contracts.OutcomeFound || results["id-Nowhere"].Outcome != contracts.OutcomeNotFound {
 		t.Errorf("results are %+v, %v", results, err)
 	}
-	if s := e.Stats(); s.Requests != 1 || s.Jobs != 2 {
-		t.Errorf("stats are %+v", s)
-	}
+	s := e.Stats()
+	check.That(t, s.Requests == 1 && s.Jobs == 2, "stats are %+v", s)
 	check.Is(t, e.Stop(), nil)
 }
 
@@ -266,23 +256,17 @@ func TestLeastPrivilege(t *testing.T) {
 	results := []contracts.Restaurant{restaurant("A"), restaurant("Nowhere"), restaurant("Trouble")}
 	for range 2 {
 		resp, err := e.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "r", Results: results, WaitMS: 60_000})
-		if err != nil || resp.Pending != 0 {
-			t.Fatalf("%d pending, %v", resp.Pending, err)
-		}
+		check.Require(t, err == nil && resp.Pending == 0, "%d pending, %v", resp.Pending, err)
 	}
-	if status, body := get(t, e.URL()+"/v1/requests/r/events"); status != 200 || !strings.Contains(body, "event: complete") {
-		t.Errorf("events are %d %q", status, body)
-	}
-	if status, body := get(t, e.URL()+"/v1/requests/unknown"); status != 404 {
-		t.Errorf("an unknown request is %d %q", status, body)
-	}
-	if status, body := get(t, e.URL()+"/readyz"); status != 200 {
-		t.Errorf("readyz is %d %q", status, body)
-	}
+	status, body := get(t, e.URL()+"/v1/requests/r/events")
+	check.That(t, status == 200 && strings.Contains(body, "event: complete"), "events are %d %q", status, body)
+	status, body = get(t, e.URL()+"/v1/requests/unknown")
+	check.That(t, status == 404, "an unknown request is %d %q", status, body)
+	status, body = get(t, e.URL()+"/readyz")
+	check.That(t, status == 200, "readyz is %d %q", status, body)
 	asker, _ := natstest.Connect(t, srv, users.As("publisher"))
-	if msg, err := asker.Request("enricher.v1.get", []byte(`{"requestId":"r"}`), patience); err != nil || !bytes.Contains(msg.Data, []byte(`"snapshot"`)) {
-		t.Errorf("a source system gets %+v, %v", msg, err)
-	}
+	msg, err := asker.Request("enricher.v1.get", []byte(`{"requestId":"r"}`), patience)
+	check.That(t, err == nil && bytes.Contains(msg.Data, []byte(`"snapshot"`)), "a source system gets %+v, %v", msg, err)
 	check.Is(t, e.Stop(), nil)
 	may.CheckNeeded(t,
 		"$JS.ACK.*.*.ENRICH_JOBS.>",                                        // acknowledgements with the server's feature js_ack_fc_v2
@@ -292,7 +276,6 @@ func TestLeastPrivilege(t *testing.T) {
 		"$KV.jobs.progress.ENRICH_JOBS.>", // a job that takes long
 		"$KV.jobs.limits.>",               // a provider with limits
 	)
-	if stream, err := admin.Stream(t.Context(), contracts.StreamDead); err != nil || stream.CachedInfo().State.Msgs != 1 {
-		t.Errorf("dead letters: %v, want one", err)
-	}
+	stream, err := admin.Stream(t.Context(), contracts.StreamDead)
+	check.That(t, err == nil && stream.CachedInfo().State.Msgs == 1, "dead letters: %v, want one", err)
 }

@@ -37,21 +37,18 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 		t.Errorf("it starts without keys: %v", err)
 	}
 	cfg.Insecure = true
-	if status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x"); status != http.StatusNotFound {
-		t.Errorf("insecure: %d %s", status, text)
-	}
+	status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x")
+	check.That(t, status == http.StatusNotFound, "insecure: %d %s", status, text)
 	cfg.Keys = filepath.Join(t.TempDir(), "keys.json")
 	check.OK(t, check.Err(access.Add(cfg.Keys, access.Key{Name: "a", Scopes: []access.Scope{access.Read}})))
 	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), "ENRICHER_INSECURE")
 	cfg.Insecure = false
-	if status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x"); status != http.StatusUnauthorized {
-		t.Errorf("with keys: %d %s", status, text)
-	}
+	status, text = get(t, begin(t, nc, cfg).URL()+"/v1/requests/x")
+	check.That(t, status == http.StatusUnauthorized, "with keys: %d %s", status, text)
 	// An issuer that is down is no reason not to start; the callers with a key go on.
 	cfg.Keys, cfg.OIDCAudience, cfg.OIDCIssuer = "", "enricher", "http://127.0.0.1:1"
-	if status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x"); status != http.StatusUnauthorized {
-		t.Errorf("with an issuer: %d %s", status, text)
-	}
+	status, text = get(t, begin(t, nc, cfg).URL()+"/v1/requests/x")
+	check.That(t, status == http.StatusUnauthorized, "with an issuer: %d %s", status, text)
 	issuer, token := issuer(t)
 	cfg.OIDCIssuer, cfg.OIDCScopeClaim = issuer, "roles"
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody)
@@ -121,9 +118,8 @@ func TestLogEvents(t *testing.T) {
 					seen = append(seen, event)
 				}
 			}
-			if got := strings.Join(seen, " "); got != want {
-				t.Errorf("the log has %s, want %s:\n%s", got, want, log)
-			}
+			got := strings.Join(seen, " ")
+			check.That(t, got == want, "the log has %s, want %s:\n%s", got, want, log)
 		})
 	}
 }

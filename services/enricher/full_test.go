@@ -34,9 +34,8 @@ func TestAPlaceIsPendingWhileAStoreIsFull(t *testing.T) {
 				check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
 				answer, err := e.Enrich(t.Context(), request)
 				unrecorded := !room && stream == "KV_"+contracts.BucketRequests
-				if err != nil || room != (answer.Pending == 0) || (answer.Skipped == contracts.SkippedStoreFull) != unrecorded {
-					t.Errorf("room %t: %+v, %v", room, answer, err)
-				}
+				check.That(t, err == nil && room == (answer.Pending == 0) && (answer.Skipped == contracts.SkippedStoreFull) == unrecorded,
+					"room %t: %+v, %v", room, answer, err)
 			}
 		})
 	}
@@ -64,9 +63,8 @@ func TestLongAnswers(t *testing.T) {
 		answer, err := client.Post("http://localhost/v1/enrich?wait=55s", "application/json", strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`))
 		check.OK(t, err)
 		defer answer.Body.Close()
-		if took := time.Since(began); took < 55*time.Second || took > 56*time.Second {
-			t.Errorf("answered after %s, want 55 s", took)
-		}
+		took := time.Since(began)
+		check.That(t, took >= 55*time.Second && took <= 56*time.Second, "answered after %s, want 55 s", took)
 		resp, err := client.Get("http://localhost/v1/requests/r/events") //nolint:bodyclose // closed below
 		check.OK(t, err)
 		defer resp.Body.Close()
@@ -84,9 +82,8 @@ func TestLongAnswers(t *testing.T) {
 		began = time.Now()
 		check.Is(t, e.Stop(), nil)
 		<-ended
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("the stop took %s, want no wait for open streams", took)
-		}
+		took = time.Since(began)
+		check.That(t, took <= time.Second, "the stop took %s, want no wait for open streams", took)
 	})
 }
 

@@ -73,9 +73,8 @@ func TestMetricsPage(t *testing.T) {
 		}
 		ask(t, e.URL(), `{"results":[]}`, func(r *http.Request) { r.Host = "any.test:12345" })
 		status, text := get(t, e.URL()+"/metrics")
-		if (status == http.StatusOK) != (x != nil) || x != nil && !strings.Contains(text, "go_goroutines") {
-			t.Errorf("/metrics is %d with exports %t: %s", status, x != nil, text)
-		}
+		check.That(t, (status == http.StatusOK) == (x != nil) && (x == nil || strings.Contains(text, "go_goroutines")),
+			"/metrics is %d with exports %t: %s", status, x != nil, text)
 		if strings.Contains(text, "any.test") || strings.Contains(text, "server_port") || x != nil && !strings.Contains(text, "http_server_request_duration_seconds_count") {
 			t.Errorf("requests are not counted, or by what a client writes as the host and port: %s", text)
 		}
@@ -132,7 +131,6 @@ func TestTraceReachesTheJob(t *testing.T) {
 	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller, "enricher.v1.enrich", "\x1a" + caller[1:]} {
 		check.Says(t, all.String(), want)
 	}
-	if n := strings.Count(all.String(), caller); n < 2 {
-		t.Errorf("the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
-	}
+	n := strings.Count(all.String(), caller)
+	check.That(t, n >= 2, "the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
 }

@@ -20,9 +20,7 @@ func TestEnvironmentIsReportedAtOnce(t *testing.T) {
 	err = service.Read(name, map[string]string{
 		"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1",
 	}, io.Discard, &cfg)
-	if err != nil || cfg.Concurrency != 3 || len(cfg.AllowNetworks) != 2 || cfg.NATSURL != "nats://n1" {
-		t.Errorf("%+v, %v", cfg, err)
-	}
+	check.That(t, err == nil && cfg.Concurrency == 3 && len(cfg.AllowNetworks) == 2 && cfg.NATSURL == "nats://n1", "%+v, %v", cfg, err)
 }
 
 func TestConfigurationIsCheckedAtOnce(t *testing.T) {
@@ -38,9 +36,7 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	} {
 		check.Contains(t, err, want)
 	}
-	if strings.Contains(err.Error(), secret) {
-		t.Error("the error holds a token")
-	}
+	check.That(t, !strings.Contains(err.Error(), secret), "the error holds a token")
 	check.Is(t, (Config{}).withDefaults().validate(), nil)
 }
 
@@ -60,9 +56,7 @@ func TestExtractorsAreToldApart(t *testing.T) {
 		made, err := cfg.extractor()
 		check.OK(t, err)
 		is := made.Name + " " + made.Version
-		if seen[is] {
-			t.Errorf("%s is the version of two", is)
-		}
+		check.That(t, !seen[is], "%s is the version of two", is)
 		seen[is] = true
 	}
 }

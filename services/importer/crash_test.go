@@ -88,19 +88,15 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 	last := c.spawn(duty{Killer: killer.URL})
 	c.await("all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })
 	last.Stop()
-	if job, _ := c.job(killer.JobID); job.Status != contracts.ImportFailed || job.Code != contracts.CodeCrashed || job.Attempt != 5 {
-		t.Errorf("%+v", job)
-	}
+	job, _ := c.job(killer.JobID)
+	check.That(t, job.Status == contracts.ImportFailed && job.Code == contracts.CodeCrashed && job.Attempt == 5, "%+v", job)
 	for _, job := range c.inserted {
-		if got, _ := c.job(job.JobID); got.Code == contracts.CodeCrashed || !got.Status.Final() {
-			t.Errorf("%+v", got)
-		}
+		got, _ := c.job(job.JobID)
+		check.That(t, got.Code != contracts.CodeCrashed && got.Status.Final(), "%+v", got)
 	}
 	dead, err := c.js.Stream(t.Context(), contracts.StreamDead)
 	check.OK(t, err)
-	if dead.CachedInfo().State.Msgs == 0 {
-		t.Error("there is no dead letter")
-	}
+	check.That(t, dead.CachedInfo().State.Msgs != 0, "there is no dead letter")
 }
 
 // run is some imports whose workers are killed.

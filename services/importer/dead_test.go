@@ -36,9 +36,8 @@ func TestADeadImportIsReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const message = "The caption file could not be fetched: the site answered HTTP 503"
-	if last := followed(t, i, "j1"); last.Code != contracts.CodeNetwork || last.Error != message || !last.Retryable || last.Attempt != 1 {
-		t.Errorf("it ended as %+v", last)
-	}
+	last := followed(t, i, "j1")
+	check.That(t, last.Code == contracts.CodeNetwork && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
 	_, js := natstest.Connect(t, srv)
 	dead, err := deadletter.Open(t.Context(), js, deadletter.Config{})
 	check.OK(t, err)
@@ -51,15 +50,12 @@ func TestADeadImportIsReplayed(t *testing.T) {
 		return letters
 	}
 	eventually(t, "the letter is there", func() bool { return len(letters()) == 1 })
-	if letter := letters()[0]; letter.Problem != nil || !strings.HasSuffix(letter.Letter.Error, message) {
-		t.Errorf("letter %+v", letter)
-	}
+	letter := letters()[0]
+	check.That(t, letter.Problem == nil && strings.HasSuffix(letter.Letter.Error, message), "letter %+v", letter)
 
 	back.Store(true)
 	result, err := dead.Replay(t.Context(), filter, deadletter.ReplayOptions{})
-	if err != nil || result.Done != 1 {
-		t.Fatalf("%+v, %v", result, err)
-	}
+	check.Require(t, err == nil && result.Done == 1, "%+v, %v", result, err)
 	eventually(t, "the job is READY", func() bool {
 		last, err := i.Get(t.Context(), "j1")
 		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == kvstore.RecipeID("j1")
@@ -67,9 +63,8 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 1 {
 		t.Errorf("recipes %+v, %v", list, err)
 	}
-	if left := letters(); len(left) > 0 {
-		t.Errorf("letters %+v", left)
-	}
+	left := letters()
+	check.That(t, len(left) == 0, "letters %+v", left)
 }
 
 // eventually waits until something has come true, and says what when it never does.

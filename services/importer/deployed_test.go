@@ -46,9 +46,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	request := func(id, kind, url string) string {
 		return `{"job_id":"` + id + `","owner_id":"ada","source_type":"` + kind + `","url":"` + url + `"}`
 	}
-	if _, text := call(t, http.MethodPost, i.URL()+"/v1/imports", request("over-http", "captions", site.URL+"/a.vtt")); !strings.Contains(text, "QUEUED") {
-		t.Errorf("over HTTP: %s", text)
-	}
+	_, text := call(t, http.MethodPost, i.URL()+"/v1/imports", request("over-http", "captions", site.URL+"/a.vtt"))
+	check.That(t, strings.Contains(text, "QUEUED"), "over HTTP: %s", text)
 	if reply, err := publisher.Request("importer.v1.submit", []byte(request("over-nats", "photo", large.URL+"/a.jpg")), time.Minute); err != nil {
 		t.Error(err)
 	} else if !strings.Contains(string(reply.Data), "QUEUED") {
@@ -71,9 +70,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	} else if _, err := i.Recipes().Get(t.Context(), list[0].ID); err != nil {
 		t.Error(err)
 	}
-	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK {
-		t.Errorf("it is not ready: %s", text)
-	}
+	resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", "")
+	check.That(t, resp.StatusCode == http.StatusOK, "it is not ready: %s", text)
 	check.Is(t, nc.Flush(), nil)
 	select {
 	case err := <-denied:

@@ -31,8 +31,6 @@ func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
 		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
 			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
 		})
-		if last.Status != contracts.ImportReady || last.Title != "Soup" || warned != (named != "") {
-			t.Errorf("%s ended as %+v", field, last)
-		}
+		check.That(t, last.Status == contracts.ImportReady && last.Title == "Soup" && warned == (named != ""), "%s ended as %+v", field, last)
 	}
 }

@@ -137,15 +137,13 @@ func TestHostileJobIDs(t *testing.T) {
 	}
 	for way, submit := range h.ways() {
 		for _, id := range refused {
-			if said := submit(request(id, "captions", h.site+"/a.vtt")); said != "" && (!strings.HasPrefix(said, "400") || !strings.Contains(said, "/job_id")) {
-				t.Errorf("%s: %.40q: %.200s", way, id, said)
-			}
+			said := submit(request(id, "captions", h.site+"/a.vtt"))
+			check.That(t, said == "" || strings.HasPrefix(said, "400") && strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
 		}
 		for _, id := range odd {
 			id = way + id
-			if said := submit(request(id, "captions", h.site+"/a.vtt")); strings.Contains(said, "/job_id") {
-				t.Errorf("%s: %.40q: %.200s", way, id, said)
-			}
+			said := submit(request(id, "captions", h.site+"/a.vtt"))
+			check.That(t, !strings.Contains(said, "/job_id"), "%s: %.40q: %.200s", way, id, said)
 		}
 	}
 	for way := range h.ways() {
@@ -159,9 +157,7 @@ func TestHostileJobIDs(t *testing.T) {
 	}
 	eventually(t, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
 	list, _, err := h.importer.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada", Limit: 100})
-	if err != nil || len(list) != 3*len(odd) {
-		t.Errorf("%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
-	}
+	check.That(t, err == nil && len(list) == 3*len(odd), "%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
 	h.unharmed()
 }
 
@@ -213,16 +209,14 @@ func TestHostileURLs(t *testing.T) {
 	for _, id := range ids {
 		eventually(t, id+" has failed", func() bool {
 			job, err := h.importer.Get(t.Context(), id)
-			if err == nil && job.Status.Final() && (job.Status != contracts.ImportFailed || job.Code != contracts.CodeUnavailable) {
-				t.Fatalf("%s: %+v", id, job)
-			}
+			check.Require(t, err != nil || !job.Status.Final() || job.Status == contracts.ImportFailed && job.Code == contracts.CodeUnavailable,
+				"%s: %+v", id, job)
 			return err == nil && job.Status.Final()
 		})
 	}
 	eventually(t, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(unknown) })
-	if data, err := os.ReadFile(h.asked); err == nil {
-		t.Errorf("yt-dlp was called:\n%s", data)
-	}
+	data, err := os.ReadFile(h.asked)
+	check.That(t, err != nil, "yt-dlp was called:\n%s", data)
 	h.unharmed()
 }
 
@@ -243,12 +237,9 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 	data, err := os.ReadFile(h.asked)
 	check.OK(t, err)
 	for call := range strings.SplitSeq(strings.TrimSpace(string(data)), "--ignore-config\n") {
-		if call != "" && !strings.HasSuffix(strings.TrimSpace(call), "\n--\nhttps://www.youtube.com/watch?v="+id) {
-			t.Errorf("yt-dlp was called with\n%s", call)
-		}
+		check.That(t, call == "" || strings.HasSuffix(strings.TrimSpace(call), "\n--\nhttps://www.youtube.com/watch?v="+id),
+			"yt-dlp was called with\n%s", call)
 	}
-	if strings.Contains(string(data), "--exec") {
-		t.Errorf("yt-dlp was called with\n%s", data)
-	}
+	check.That(t, !strings.Contains(string(data), "--exec"), "yt-dlp was called with\n%s", data)
 	h.unharmed()
 }

@@ -121,9 +121,8 @@ func call(t *testing.T, method, url, body string, header ...string) (reply, stri
 
 func decode[T any](t *testing.T, text string) (v T) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
+	err := json.Unmarshal([]byte(text), &v)
+	check.Require(t, err == nil, "%v in %s", err, text)
 	return v
 }
 
@@ -135,13 +134,9 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	body := fmt.Sprintf(`{"owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/pancakes.vtt")
 
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Idempotency-Key", `"k1"`)
-	if resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("%d: %s", resp.StatusCode, text)
-	}
+	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	job := decode[importer.Job](t, text)
-	if resp.Header.Get("Location") != "/v1/imports/"+job.JobID || job.Status != contracts.ImportQueued {
-		t.Errorf("%v: %+v", resp.Header, job)
-	}
+	check.That(t, resp.Header.Get("Location") == "/v1/imports/"+job.JobID && job.Status == contracts.ImportQueued, "%v: %+v", resp.Header, job)
 	if resp, again := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Idempotency-Key", "k1"); resp.StatusCode != http.StatusOK ||
 		decode[importer.Job](t, again).JobID != job.JobID {
 		t.Errorf("once more: %d: %s", resp.StatusCode, again)
@@ -149,9 +144,7 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 
 	events := follow(t, i.URL()+"/v1/imports/"+job.JobID+"/events")
 	last := events[len(events)-1]
-	if last.job.Status != contracts.ImportReady || last.job.RecipeID != kvstore.RecipeID(job.JobID) {
-		t.Fatalf("last event: %+v", last.job)
-	}
+	check.Require(t, last.job.Status == contracts.ImportReady && last.job.RecipeID == kvstore.RecipeID(job.JobID), "last event: %+v", last.job)
 	if resp, _ := call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("a follower who knows the end gets %d", resp.StatusCode)
 	}
@@ -169,9 +162,8 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	_, text = call(t, http.MethodGet, i.URL()+"/v1/recipes?owner=ada&q=flour", "")
-	if list := decode[struct{ Recipes []kvstore.Summary }](t, text); len(list.Recipes) != 1 || list.Recipes[0].ID != last.job.RecipeID {
-		t.Errorf("%s", text)
-	}
+	list := decode[struct{ Recipes []kvstore.Summary }](t, text)
+	check.That(t, len(list.Recipes) == 1 && list.Recipes[0].ID == last.job.RecipeID, "%s", text)
 	check.Same(t, "the file was fetched, times", site.requests.Load(), 1)
 }
 
@@ -249,9 +241,8 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	})
 	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Exports = exports })
 	for path, want := range map[string]string{"/health": `{"status":"healthy"}`, "/livez": "ok", "/version": "1.2.3"} {
-		if resp, text := call(t, http.MethodGet, i.URL()+path, ""); resp.StatusCode != http.StatusOK || strings.TrimSpace(text) != want {
-			t.Errorf("%s: %d %s", path, resp.StatusCode, text)
-		}
+		resp, text := call(t, http.MethodGet, i.URL()+path, "")
+		check.That(t, resp.StatusCode == http.StatusOK && strings.TrimSpace(text) == want, "%s: %d %s", path, resp.StatusCode, text)
 	}
 	for name, want := range map[string]contracts.ImportState{"ok": contracts.ImportReady, "gone": contracts.ImportFailed} {
 		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
@@ -317,12 +308,10 @@ func TestMicroService(t *testing.T) {
 		t.Fatalf("%v %s", reply.Header, reply.Data)
 	}
 	check.OK(t, i.Follow(t.Context(), "j1", func(importer.Job) error { return nil }))
-	if _, job := ask("importer.v1.get", `{"job_id":"j1"}`); job.Status != contracts.ImportFailed {
-		t.Errorf("%+v", job)
-	}
-	if _, job := ask("importer.v1.retry", `{"job_id":"j1"}`); job.Run != 2 {
-		t.Errorf("%+v", job)
-	}
+	_, job := ask("importer.v1.get", `{"job_id":"j1"}`)
+	check.That(t, job.Status == contracts.ImportFailed, "%+v", job)
+	_, job = ask("importer.v1.retry", `{"job_id":"j1"}`)
+	check.That(t, job.Run == 2, "%+v", job)
 	for _, c := range [][3]string{
 		{"importer.v1.submit", `{}`, "400"},
 		{"importer.v1.get", `{}`, "400"},

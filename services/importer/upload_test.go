@@ -69,27 +69,19 @@ func TestAFileIsHandedIn(t *testing.T) {
 	b, _ := start(t, srv)
 	body, contentType := form(t, "owner_id", "ada", "priority", "high", "language", "en-GB", "@fluffy-pancakes.en.vtt", captions)
 	resp, text := call(t, http.MethodPost, a.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
-	if resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("%d: %s", resp.StatusCode, text)
-	}
+	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	job := decode[importer.Job](t, text)
 	if job.SourceType != contracts.SourceCaptions || job.Priority != contracts.PriorityHigh || job.Language != "en-GB" ||
 		job.URL != contracts.NewFile("fluffy-pancakes.en.vtt", []byte(captions)).URL() {
 		t.Errorf("job %+v", job)
 	}
 	last := followed(t, b, job.JobID)
-	if last.Status != contracts.ImportReady || last.Title != "Fluffy pancakes" {
-		t.Errorf("it ended as %+v", last)
-	}
+	check.That(t, last.Status == contracts.ImportReady && last.Title == "Fluffy pancakes", "it ended as %+v", last)
 	list, _, err := b.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
-	if err != nil || len(list) != 1 || list[0].Title != "Fluffy pancakes" {
-		t.Errorf("recipes %+v, %v", list, err)
-	}
+	check.That(t, err == nil && len(list) == 1 && list[0].Title == "Fluffy pancakes", "recipes %+v, %v", list, err)
 	// Again with the same key, at the other instance: the same job.
 	resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
-	if resp.StatusCode != http.StatusOK || decode[importer.Job](t, text).JobID != job.JobID {
-		t.Errorf("again: %d: %s", resp.StatusCode, text)
-	}
+	check.That(t, resp.StatusCode == http.StatusOK && decode[importer.Job](t, text).JobID == job.JobID, "again: %d: %s", resp.StatusCode, text)
 	if stored, err := b.Recipes().Get(t.Context(), last.RecipeID); err != nil || stored.Recipe.Language != "en-GB" {
 		t.Errorf("%+v, %v", stored.Recipe, err)
 	}
@@ -111,14 +103,10 @@ func TestAnEncodingIsNamed(t *testing.T) {
 	for encoding, want := range map[string]bool{"windows-1252": false, "": true} {
 		body, contentType := form(t, "owner_id", "ada", "encoding", encoding, "@pancakes.vtt", file)
 		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
-		if resp.StatusCode != http.StatusAccepted {
-			t.Fatalf("%d: %s", resp.StatusCode, text)
-		}
+		check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 		last := followed(t, i, decode[importer.Job](t, text).JobID)
 		guessed := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool { return w.Code == source.WarnEncoding })
-		if last.Status != contracts.ImportReady || last.Encoding != encoding || guessed != want {
-			t.Errorf("%q ended as %+v", encoding, last)
-		}
+		check.That(t, last.Status == contracts.ImportReady && last.Encoding == encoding && guessed == want, "%q ended as %+v", encoding, last)
 	}
 }
 
@@ -130,9 +118,8 @@ func TestAFileIsKept(t *testing.T) {
 	check.OK(t, err)
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
 	check.OK(t, err)
-	if last := followed(t, i, job.JobID); last.Status != contracts.ImportReady || last.Title != "Untitled recipe" {
-		t.Errorf("it ended as %+v", last)
-	}
+	last := followed(t, i, job.JobID)
+	check.That(t, last.Status == contracts.ImportReady && last.Title == "Untitled recipe", "it ended as %+v", last)
 	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
 	job, _, err = i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: gone}})
 	check.OK(t, err)
@@ -163,9 +150,8 @@ func TestSlowFilesKeepNoOtherCallerOut(t *testing.T) {
 	}
 	arriving := func(c *bufio.ReadWriter) {
 		t.Helper()
-		if line, err := c.ReadString('\n'); !strings.Contains(line, "100 Continue") {
-			t.Fatalf("%q, %v", line, err)
-		}
+		line, err := c.ReadString('\n')
+		check.Require(t, strings.Contains(line, "100 Continue"), "%q, %v", line, err)
 	}
 	var files []*bufio.ReadWriter
 	for range 8 {
@@ -208,14 +194,12 @@ func TestFormsThatAreRefused(t *testing.T) {
 	} {
 		body, contentType := form(t, tc.fields...)
 		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
-		if resp.StatusCode != tc.status || !strings.Contains(text, tc.want) {
-			t.Errorf("%s: %d: %s; want %d and %s", tc.name, resp.StatusCode, text, tc.status, tc.want)
-		}
+		check.That(t, resp.StatusCode == tc.status && strings.Contains(text, tc.want),
+			"%s: %d: %s; want %d and %s", tc.name, resp.StatusCode, text, tc.status, tc.want)
 	}
 	for _, contentType := range []string{"multipart/form-data", "multipart/form-data; boundary=x"} {
-		if resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", "--y", "Content-Type", contentType); resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %d: %s", contentType, resp.StatusCode, text)
-		}
+		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", "--y", "Content-Type", contentType)
+		check.That(t, resp.StatusCode == http.StatusBadRequest, "%s: %d: %s", contentType, resp.StatusCode, text)
 	}
 	check.Same(t, "jobs of what was refused", i.Stats().Submitted, 0)
 	// Nor is the file kept of what is refused for something else.
@@ -233,13 +217,10 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 	photo := "\xff\xd8\xff" + noise(6<<20)
 	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", photo)
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
-	if resp.StatusCode != http.StatusAccepted {
-		t.Fatalf("%d: %s", resp.StatusCode, text)
-	}
+	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
 	check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
-	if got := eyes.seen(); len(got) != 1 || string(got[0]) != photo {
-		t.Errorf("%d photos were seen: want one, as it was handed in", len(got))
-	}
+	got := eyes.seen()
+	check.That(t, len(got) == 1 && string(got[0]) == photo, "%d photos were seen: want one, as it was handed in", len(got))
 }
 
 // What there is no room for is refused when it is handed in, not when a worker looks for it.
@@ -248,9 +229,7 @@ func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.MaxBytes = 64 << 20 })
 	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", "\xff\xd8\xff"+noise(7<<20))
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
-	if resp.StatusCode != http.StatusInsufficientStorage || i.Stats().Submitted != 0 {
-		t.Errorf("%d: %s", resp.StatusCode, text)
-	}
+	check.That(t, resp.StatusCode == http.StatusInsufficientStorage && i.Stats().Submitted == 0, "%d: %s", resp.StatusCode, text)
 }
 
 // noise is what does not get smaller when it is compressed.

@@ -181,7 +181,6 @@ func (c videoCase) check(t *testing.T, i *importer.Importer, job importer.Job) {
 		return
 	}
 	stored, err := i.Recipes().Get(t.Context(), job.RecipeID)
-	if err != nil || len(stored.Recipe.Steps) == 0 || stored.Recipe.Steps[0].Text != c.words {
-		t.Errorf("%s: recipe %+v, %v: want %q", c.name, stored.Recipe, err, c.words)
-	}
+	check.That(t, err == nil && len(stored.Recipe.Steps) != 0 && stored.Recipe.Steps[0].Text == c.words,
+		"%s: recipe %+v, %v: want %q", c.name, stored.Recipe, err, c.words)
 }

@@ -68,9 +68,8 @@ func gunzip(t *testing.T, data string) []byte {
 func blob(t *testing.T, files map[string]string, d v1.Descriptor, into any) {
 	t.Helper()
 	text, ok := files["blobs/sha256/"+d.Digest.Encoded()]
-	if !ok || digest.FromString(text) != d.Digest || int64(len(text)) != d.Size {
-		t.Fatalf("%s %s is not there, or is another: %d bytes", d.MediaType, d.Digest, len(text))
-	}
+	check.Require(t, ok && digest.FromString(text) == d.Digest && int64(len(text)) == d.Size,
+		"%s %s is not there, or is another: %d bytes", d.MediaType, d.Digest, len(text))
 	check.OK(t, json.Unmarshal([]byte(text), into))
 }
 
@@ -102,17 +101,14 @@ func TestImageIsOfAllPlatformsAndOfAUserWithoutRights(t *testing.T) {
 			texts, headers := untar(t, plain)
 			for name, header := range headers {
 				all[name], modes[name] = texts[name], header.Mode
-				if header.Uid != 0 || !header.ModTime.Equal(b.time) {
-					t.Errorf("%s is of user %d, of %s", name, header.Uid, header.ModTime)
-				}
+				check.That(t, header.Uid == 0 && header.ModTime.Equal(b.time), "%s is of user %d, of %s", name, header.Uid, header.ModTime)
 			}
 		}
 		check.Equal(t, "for "+p.arch, all[strings.TrimPrefix(config.Config.Entrypoint[0], "/")])
 		check.Equal(t, int64(0o755), modes["usr/local/bin/notifier"])
 		check.Equal(t, int64(0o1777), modes["tmp/"])
-		if first, _ := pem.Decode([]byte(all["etc/ssl/certs/ca-certificates.crt"])); first == nil {
-			t.Error("the image has no certificates")
-		}
+		first, _ := pem.Decode([]byte(all["etc/ssl/certs/ca-certificates.crt"]))
+		check.That(t, first != nil, "the image has no certificates")
 		check.Equal(t, "{}", all["usr/share/sbom/notifier.cdx.json"])
 	}
 }
@@ -142,9 +138,8 @@ func TestArchivesHoldTheProgramsAndTheLicence(t *testing.T) {
 
 	sums, err := b.sums()
 	check.OK(t, err)
-	if want := digest.FromBytes(data).Encoded() + "  expediter-v1.2.3-linux-amd64.tar.gz\n"; !strings.HasPrefix(sums, want) {
-		t.Errorf("sums\n%s\nwant first %s", sums, want)
-	}
+	want := digest.FromBytes(data).Encoded() + "  expediter-v1.2.3-linux-amd64.tar.gz\n"
+	check.That(t, strings.HasPrefix(sums, want), "sums\n%s\nwant first %s", sums, want)
 }
 
 func TestFilesThatDifferAreNamed(t *testing.T) {

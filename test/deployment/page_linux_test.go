@@ -238,15 +238,11 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{`"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
-		if !strings.Contains(s.said.String(), want) {
-			t.Errorf("no block has printed %s:\n%s", want, &s.said)
-		}
+		check.That(t, strings.Contains(s.said.String(), want), "no block has printed %s:\n%s", want, &s.said)
 	}
 	for folder, sign := range ready {
 		p := s.processes[folder]
-		if p == nil {
-			t.Fatalf("no block has started what logs %q", sign)
-		}
+		check.Require(t, p != nil, "no block has started what logs %q", sign)
 		if lines := trouble.FindAllString(p.Output(), -1); lines != nil || p.Ended() {
 			t.Errorf("%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
 		}

@@ -74,9 +74,7 @@ func TestTheTableOfAMonthIsComputed(t *testing.T) {
 		days, err := strconv.ParseFloat(line[3], 64)
 		check.OK(t, err)
 		c := declared[line[1]]
-		if c.MaxAge > 0 && c.MaxAge.Hours() != 24*days {
-			t.Errorf("the age of %s is %s", c.Name, c.MaxAge)
-		}
+		check.That(t, c.MaxAge <= 0 || c.MaxAge.Hours() == 24*days, "the age of %s is %s", c.Name, c.MaxAge)
 		all := bytes * 10_000_000 * days / 30
 		got := []string{line[4], line[5], line[6]}
 		want := []string{fmt.Sprintf("%.1f GiB", all/(1<<30)), size(c.MaxBytes), fmt.Sprintf("%.0f %%", 100*all/float64(c.MaxBytes))}

@@ -69,14 +69,10 @@ func TestTestsThatDocumentsNameExist(t *testing.T) {
 	for path, text := range files(t, ".md") {
 		for _, found := range testName.FindAllStringSubmatch(text, -1) {
 			named++
-			if !tests[found[1]] {
-				t.Errorf("%s names %s: there is no such test", path, found[1])
-			}
+			check.That(t, tests[found[1]], "%s names %s: there is no such test", path, found[1])
 		}
 	}
-	if named < 40 {
-		t.Errorf("%d tests are named: fewer than docs/recovery.md alone has", named)
-	}
+	check.That(t, named >= 40, "%d tests are named: fewer than docs/recovery.md alone has", named)
 }
 
 // Each row of the requirements names a test and its folder, or says that the point is not met.
@@ -96,14 +92,10 @@ func TestRequirementsAreMetByTheTestsTheyName(t *testing.T) {
 			if found := placed.FindStringSubmatch(cells[3]); len(found) > 0 {
 				met = tests[[2]string{found[1], found[2]}]
 			}
-			if !met {
-				t.Errorf("there is no test as the row names it: %s", line)
-			}
+			check.That(t, met, "there is no test as the row names it: %s", line)
 		}
 	}
-	if rows < 70 {
-		t.Errorf("%d rows are too few to be all", rows)
-	}
+	check.That(t, rows >= 70, "%d rows are too few to be all", rows)
 }
 
 func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
@@ -125,9 +117,7 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
-	if linked < 60 {
-		t.Errorf("%d links are too few to be all", linked)
-	}
+	check.That(t, linked >= 60, "%d links are too few to be all", linked)
 }
 
 // hasHeading reports whether a document has a heading with this anchor.
@@ -173,9 +163,7 @@ func TestPathsThatDocumentsNameExist(t *testing.T) {
 			}
 		}
 	}
-	if paths < 60 || symbols < 30 {
-		t.Errorf("%d paths and %d symbols are too few to be all", paths, symbols)
-	}
+	check.That(t, paths >= 60 && symbols >= 30, "%d paths and %d symbols are too few to be all", paths, symbols)
 }
 
 // declares reports whether a Go file declares a function, method or type of this name.
@@ -211,9 +199,7 @@ func TestVariablesThatDocumentsNameAreRead(t *testing.T) {
 			}
 		}
 	}
-	if variables < 40 {
-		t.Errorf("%d variables are too few to be all", variables)
-	}
+	check.That(t, variables >= 40, "%d variables are too few to be all", variables)
 }
 
 func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
@@ -244,9 +230,7 @@ func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
 			}
 		}
 	}
-	if routes < 30 {
-		t.Errorf("%d routes are too few to be all", routes)
-	}
+	check.That(t, routes >= 30, "%d routes are too few to be all", routes)
 }
 
 // A long first page is not read.
@@ -257,18 +241,15 @@ func TestFirstPagesAreShort(t *testing.T) {
 		t.Errorf("README.md has %d words: at most 1300", words)
 	}
 	architecture := documents["ARCHITECTURE.md"]
-	if lines := strings.Count(architecture, "\n"); lines > 200 {
-		t.Errorf("ARCHITECTURE.md has %d lines: at most 200", lines)
-	}
+	lines := strings.Count(architecture, "\n")
+	check.That(t, lines <= 200, "ARCHITECTURE.md has %d lines: at most 200", lines)
 	_, rest, _ := strings.Cut(architecture, "\n## Where is\n")
 	where, words, _ := strings.Cut(rest, "\n## Words\n")
 	const head = 2 // lines of a table
-	if rows := strings.Count(where, "\n|") - head; rows < 20 {
-		t.Errorf("%d questions are answered in ARCHITECTURE.md: at least 20", rows)
-	}
-	if rows := strings.Count(words, "\n|") - head; rows > 25 || rows < 15 {
-		t.Errorf("%d words are defined in ARCHITECTURE.md: at most 25", rows)
-	}
+	rows := strings.Count(where, "\n|") - head
+	check.That(t, rows >= 20, "%d questions are answered in ARCHITECTURE.md: at least 20", rows)
+	rows = strings.Count(words, "\n|") - head
+	check.That(t, rows <= 25 && rows >= 15, "%d words are defined in ARCHITECTURE.md: at most 25", rows)
 }
 
 // Documents quote programs, after a comment with the file. CI runs these outside of the repository.
@@ -286,9 +267,7 @@ func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 			}
 		}
 	}
-	if len(quoted) < 5 {
-		t.Errorf("documents quote %d programs: want the five first programs", len(quoted))
-	}
+	check.That(t, len(quoted) >= 5, "documents quote %d programs: want the five first programs", len(quoted))
 }
 
 // A first program is read in one go: it has at most 25 lines, beside what it imports, comments and blank lines.
@@ -307,11 +286,7 @@ func TestFirstProgramsAreShort(t *testing.T) {
 				lines++
 			}
 		}
-		if lines > 25 {
-			t.Errorf("%s has %d lines: at most 25", path, lines)
-		}
+		check.That(t, lines <= 25, "%s has %d lines: at most 25", path, lines)
 	}
-	if programs < 5 {
-		t.Errorf("%d programs: want five", programs)
-	}
+	check.That(t, programs >= 5, "%d programs: want five", programs)
 }

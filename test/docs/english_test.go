@@ -75,10 +75,8 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 			}
 		}
 	}
-	if comments < 5000 || helps < 50 || documents < 10 || settings < 30 {
-		t.Errorf("%d comments, %d help texts, %d documents and %d comments of settings are too few to be all",
-			comments, helps, documents, settings)
-	}
+	check.That(t, comments >= 5000 && helps >= 50 && documents >= 10 && settings >= 30,
+		"%d comments, %d help texts, %d documents and %d comments of settings are too few to be all", comments, helps, documents, settings)
 }
 
 func TestBooleanFunctionsReportWhether(t *testing.T) {
@@ -101,9 +99,7 @@ func TestBooleanFunctionsReportWhether(t *testing.T) {
 			}
 		}
 	}
-	if functions < 100 {
-		t.Errorf("%d functions are too few to be all", functions)
-	}
+	check.That(t, functions >= 100, "%d functions are too few to be all", functions)
 }
 
 func parse(t *testing.T, path, text string) (*token.FileSet, *ast.File) {

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // blankReturn is a return after a blank line that no comment precedes.
@@ -20,7 +22,5 @@ func TestReturnsFollowTheirStatements(t *testing.T) {
 			t.Errorf("%s:%d: a blank line stands before the return", path, line)
 		}
 	}
-	if returns < 10000 {
-		t.Errorf("%d returns are too few to be all", returns)
-	}
+	check.That(t, returns >= 10000, "%d returns are too few to be all", returns)
 }

@@ -109,9 +109,7 @@ func TestCrash(t *testing.T) {
 		check.Is(t, err, nil)
 	}
 	again := checkOnce(t, clients, lookUps{before: before, all: far.counts(), killed: q.Instance})
-	if !slices.Contains(again, victim) {
-		t.Errorf("%s was looked up by %s alone, which was killed before it had an answer", victim, q.Instance)
-	}
+	check.That(t, slices.Contains(again, victim), "%s was looked up by %s alone, which was killed before it had an answer", victim, q.Instance)
 	now := results(ctx, t, srv)
 	for key, value := range stored { // its record may have been written once more, with a new TTL, if it was not confirmed
 		check.Same(t, fmt.Sprintf("the result of %s was before the restart, and is after it", key), now[key], value)

@@ -103,9 +103,8 @@ func TestLookUps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			again, err := lookUps{calls{"p": tt.before}, calls{"p": tt.all}, "dead"}.check("p", tt.found)
-			if err == nil && tt.wrong != "" || err != nil && (tt.wrong == "" || !strings.Contains(err.Error(), tt.wrong)) {
-				t.Errorf("got %v, want %q", err, tt.wrong)
-			}
+			check.That(t, (err != nil || tt.wrong == "") && (err == nil || tt.wrong != "" && strings.Contains(err.Error(), tt.wrong)),
+				"got %v, want %q", err, tt.wrong)
 			check.Same(t, "looked up again by right", again, tt.again)
 		})
 	}

@@ -81,9 +81,7 @@ func (w *slowWolt) await(t *testing.T, n int) {
 			ticker.Stop()
 			return
 		}
-		if t.Context().Err() != nil {
-			t.Fatalf("%d calls, want %d", got, n)
-		}
+		check.Require(t, t.Context().Err() == nil, "%d calls, want %d", got, n)
 	}
 }
 
@@ -128,23 +126,19 @@ func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 		}
 		pending = resp.Pending > 0
 		for _, place := range resp.Results {
-			if state, _ := place.State(contracts.ProviderWolt); !pending && state.Status != contracts.StatusNotFound {
-				t.Errorf("%s is %+v, want NOT_FOUND", place.PlaceID, state)
-			}
+			state, _ := place.State(contracts.ProviderWolt)
+			check.That(t, pending || state.Status == contracts.StatusNotFound, "%s is %+v, want NOT_FOUND", place.PlaceID, state)
 		}
 	}
 	<-killed
 	far.mu.Lock()
 	defer far.mu.Unlock()
-	if far.most > searches {
-		t.Errorf("%d calls were under way, want at most %d", far.most, searches)
-	}
+	check.That(t, far.most <= searches, "%d calls were under way, want at most %d", far.most, searches)
 	slices.SortFunc(far.came, time.Time.Compare)
 	for i, first := range far.came {
 		for j, last := range far.came[i:] {
-			if allowed := burst + int((last.Sub(first)+late)*rate/time.Second) + 1; j+1 > allowed {
-				t.Fatalf("%d calls in %s, want at most %d", j+1, last.Sub(first), allowed)
-			}
+			allowed := burst + int((last.Sub(first)+late)*rate/time.Second) + 1
+			check.Require(t, j < allowed, "%d calls in %s, want at most %d", j+1, last.Sub(first), allowed)
 		}
 	}
 	t.Logf("%d calls in %s, %d at once", len(far.came), far.came[len(far.came)-1].Sub(far.came[0]), far.most)

@@ -88,9 +88,7 @@ func TestReleaseIsOneCommitWithATagForEachModule(t *testing.T) {
 	check.Same(t, "not committed", git(t, r.work, "status", "--porcelain"), "")
 	check.Same(t, "the commit", git(t, r.work, "log", "-1", "--format=%s"), "Release v0.1.0\n")
 	push := "git push --atomic origin HEAD pkg/v0.1.0 pkg/natsrun/v0.1.0 cmd/expediter/v0.1.0\n"
-	if !strings.HasSuffix(out.String(), push) {
-		t.Errorf("it prints\n%s\nwant each module after those that it requires:\n%s", out, push)
-	}
+	check.That(t, strings.HasSuffix(out.String(), push), "it prints\n%s\nwant each module after those that it requires:\n%s", out, push)
 	check.Same(t, "tags", len(strings.Fields(git(t, r.work, "tag", "--points-at", "HEAD"))), 3)
 	for name, want := range map[string]string{
 		changelog:            "## Unreleased\n\n## v0.1.0 - 2026-11-24\n\n### Added\n\n- Everything.\n",
@@ -157,9 +155,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 		t.Error("it did something")
 	}
 	for _, want := range []string{"\tpkg/v0.1.0\n\tpkg/natsrun/v0.1.0\n\tcmd/expediter/v0.1.0\n", "CHANGELOG.md", noRelease, "--yes"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it prints no %q:\n%s", want, out)
-		}
+		check.That(t, strings.Contains(out.String(), want), "it prints no %q:\n%s", want, out)
 	}
 }
 
@@ -210,9 +206,7 @@ func TestWhatStandsAgainstARelease(t *testing.T) {
 			c.prepare(t, r.work)
 			tags := git(t, r.work, "tag")
 			err := r.make(t.Context(), true)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %v, want %q:\n%s", err, c.want, out)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), c.want), "error %v, want %q:\n%s", err, c.want, out)
 			check.Same(t, "tags", git(t, r.work, "tag"), tags)
 		})
 	}
@@ -233,9 +227,7 @@ func TestBrokenAPIIsToldAndRefusedInAPatch(t *testing.T) {
 	r.version = ""
 	check.Is(t, r.api(t.Context()), nil)
 	want := "API: what breaks it since v0.1.0:\n\tpkg/kvlock: Name: changed from func() string to func(...int) string\n"
-	if out.String() != want {
-		t.Errorf("it prints\n%s\nwant\n%s", out, want)
-	}
+	check.That(t, out.String() == want, "it prints\n%s\nwant\n%s", out, want)
 	r.version = "v0.1.1"
 	check.Contains(t, r.make(t.Context(), true), "v0.1.1 must not break the API")
 	made(t, r, "v0.2.0")

@@ -49,9 +49,7 @@ func TestEachActionHasOneRecord(t *testing.T) {
 	err := log.Do(ctx, "enable", "z", func(ctx context.Context) (int, error) { // its caller goes away, and its process does not
 		cancel()
 		all := listed(t, js, 10)
-		if len(all) != 3 || all[0].Outcome != audit.Begun || all[0].Target != "z" {
-			t.Errorf("while it is done: %+v", all)
-		}
+		check.That(t, len(all) == 3 && all[0].Outcome == audit.Begun && all[0].Target == "z", "while it is done: %+v", all)
 		return 0, ctx.Err()
 	})
 	check.Is(t, err, context.Canceled)
@@ -62,13 +60,10 @@ func TestEachActionHasOneRecord(t *testing.T) {
 		{Action: "cancel", Target: "x", Count: 3, Outcome: audit.Done},
 	} {
 		want.ID, want.At, want.Source, want.Actor = all[i].ID, all[i].At, "shop", audit.ActorNATS
-		if len(all) != 3 || all[i] != want || all[i].ID == "" || all[i].At.IsZero() {
-			t.Errorf("%+v, want %+v", all, want)
-		}
+		check.That(t, len(all) == 3 && all[i] == want && all[i].ID != "" && !all[i].At.IsZero(), "%+v, want %+v", all, want)
 	}
-	if latest := listed(t, js, 1); len(latest) != 1 || latest[0] != all[0] {
-		t.Errorf("%+v", latest)
-	}
+	latest := listed(t, js, 1)
+	check.That(t, len(latest) == 1 && latest[0] == all[0], "%+v", latest)
 	if stream, err := js.Stream(t.Context(), contracts.StreamAudit); err != nil || stream.CachedInfo().State.Consumers != 0 {
 		t.Error("a consumer stays", err)
 	}

@@ -192,9 +192,7 @@ func TestIdleStreamsHurtNobody(t *testing.T) {
 	client := floods.Start(t, f.flood(n, f.request("GET /v1/events")))
 	var got map[string]int
 	check.OK(t, json.Unmarshal([]byte(client.Line()), &got))
-	if got["200"] != n-n/10 || got["429 after 2"] != n/10 {
-		t.Errorf("%d streams: %v", n, got)
-	}
+	check.That(t, got["200"] == n-n/10 && got["429 after 2"] == n/10, "%d streams: %v", n, got)
 	runtime.ReadMemStats(&after)
 	t.Logf("%d streams, %d KiB each", n, (after.Sys-before.Sys)>>10/uint64(n))
 	f.served()
@@ -270,9 +268,8 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 	for i, body := range bodies {
 		_, _ = io.WriteString(body, "hello") //nolint:errcheck // the answer counts
 		body.Close()
-		if text, err := io.ReadAll(answers[i].Body); err != nil || string(text) != "hello" {
-			t.Errorf("%q: %v", text, err)
-		}
+		text, err := io.ReadAll(answers[i].Body)
+		check.That(t, err == nil && string(text) == "hello", "%q: %v", text, err)
 		if i > 0 {
 			continue
 		}
@@ -296,7 +293,5 @@ func TestReadsAtOnce(t *testing.T) {
 	check.Same(t, "reads", f.reads(3000, 1000)["200"], 3000)
 	f = newFlooded(t, service.LimitConfig{})
 	got := f.reads(3000, 1000)
-	if got["200"] == 0 || got["200"]+got["429 after 1"]+got["429 after 2"]+got["503 after 2"] != 3000 {
-		t.Errorf("reads: %v", got)
-	}
+	check.That(t, got["200"] != 0 && got["200"]+got["429 after 1"]+got["429 after 2"]+got["503 after 2"] == 3000, "reads: %v", got)
 }

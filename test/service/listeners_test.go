@@ -84,9 +84,8 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 			}
 		}
 	}
-	if one.PartURL("admin") != "" || hidden.PartURL("admin") != "" || hidden.PartURL("page") != "" {
-		t.Error("there are listeners that nobody asked for")
-	}
+	check.That(t, one.PartURL("admin") == "" && hidden.PartURL("admin") == "" && hidden.PartURL("page") == "",
+		"there are listeners that nobody asked for")
 }
 
 // Without keys, only a part that is for everybody may be reached from other machines.

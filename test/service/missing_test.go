@@ -70,13 +70,11 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 	away := c.Nodes[2]
 	check.OK(t, away.Stop())
 	err := ready()
-	if _, ok := errors.AsType[service.Note](err); !ok {
-		t.Fatalf("without a node: got %v, want a note", err)
-	}
+	_, ok := errors.AsType[service.Note](err)
+	check.Require(t, ok, "without a node: got %v, want a note", err)
 	for _, stream := range []string{contracts.StreamDead, jobs, "KV_" + contracts.BucketJobs} {
-		if want := stream + ": node " + away.Name + " is "; !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not say %q", err, want)
-		}
+		want := stream + ": node " + away.Name + " is "
+		check.That(t, strings.Contains(err.Error(), want), "%q does not say %q", err, want)
 	}
 	check.OK(t, away.Start(t.Context()))
 	check.Is(t, ready(), nil)

@@ -138,9 +138,8 @@ func TestNATSOverTLS(t *testing.T) {
 				nc.Close()
 			}
 		}
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: got %v, want %q", name, err, tt.want)
-		}
+		check.That(t, (tt.want != "" || err == nil) && (tt.want == "" || err != nil && strings.Contains(err.Error(), tt.want)),
+			"%s: got %v, want %q", name, err, tt.want)
 	}
 }
 

@@ -99,9 +99,8 @@ func build(t *testing.T, root string) release {
 	r := release{dir: t.TempDir()}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", r.dir, "./cmd/expediter", "./services/notifier/cmd/notifier")
 	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", root, err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	check.Require(t, err == nil, "build %s: %v\n%s", root, err, out)
 	return r
 }
 
@@ -121,12 +120,10 @@ func formerTree(t *testing.T, root string) string {
 	}
 	dir := t.TempDir()
 	archive := filepath.Join(dir, "former.tar")
-	if _, err := git("archive", "-o", archive, revision); err != nil {
-		t.Fatalf("revision %s: %v", revision, err)
-	}
-	if out, err := exec.CommandContext(t.Context(), "tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
-		t.Fatalf("unpack %s: %v\n%s", revision, err, out)
-	}
+	_, err := git("archive", "-o", archive, revision)
+	check.Require(t, err == nil, "revision %s: %v", revision, err)
+	out, err := exec.CommandContext(t.Context(), "tar", "-xf", archive, "-C", dir).CombinedOutput()
+	check.Require(t, err == nil, "unpack %s: %v\n%s", revision, err, out)
 	t.Logf("former release: %s", revision)
 	return dir
 }

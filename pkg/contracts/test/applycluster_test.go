@@ -48,9 +48,8 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	for errors.Is(err, context.DeadlineExceeded) { // a busy server, and not an answer
 		changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
 	}
-	if !errors.Is(err, jsretry.ErrNotReady) || len(changes) != len(want) {
-		t.Fatalf("without the node: got %v, %v, want ErrNotReady", changes, err)
-	}
+	check.Require(t, errors.Is(err, jsretry.ErrNotReady) && len(changes) == len(want),
+		"without the node: got %v, %v, want ErrNotReady", changes, err)
 	for i, change := range changes {
 		check.Contains(t, change.Err, want[i].Name, "no suitable peers for placement", "see that its nodes are up")
 	}
@@ -59,17 +58,15 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	started := make(chan error, 1)
 	manager := &refusals{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
 	changes, err = contracts.Apply(t.Context(), manager, want, contracts.ApplyOptions{})
-	if got := actions(changes); err != nil || got[contracts.ActionCreate] != len(want) {
-		t.Errorf("got %v, %v, want all created once the node is back", changes, err)
-	}
+	got := actions(changes)
+	check.That(t, err == nil && got[contracts.ActionCreate] == len(want), "got %v, %v, want all created once the node is back", changes, err)
 	once.Do(func() {
 		t.Error("the server has refused nothing")
 		started <- nil
 	})
 	check.Is(t, <-started, nil)
-	if differences := compare(t, js, want); differences != nil {
-		t.Errorf("got %v", differences)
-	}
+	differences := compare(t, js, want)
+	check.That(t, differences == nil, "got %v", differences)
 	if err := c.WaitReady(t.Context()); err != nil { // a server that is stopped while it makes a replica leaves a goroutine
 		t.Error(err)
 	}
@@ -89,9 +86,8 @@ func TestApplyReportsWhatItDidWithoutAnAnswer(t *testing.T) {
 			want[0].MaxAge = tt.age
 			p.Hit(func(f natstest.Frame) bool { return f.Subject == "$JS.API.STREAM."+tt.request+"."+want[0].Name }, natstest.ReplyLost, 1)
 			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
-			if err != nil || changes[0].Action != tt.action || len(changes[0].Differences) != 1 {
-				t.Errorf("%s: got %v, %v", tt.action, changes, err)
-			}
+			check.That(t, err == nil && changes[0].Action == tt.action && len(changes[0].Differences) == 1,
+				"%s: got %v, %v", tt.action, changes, err)
 		}
 	})
 }

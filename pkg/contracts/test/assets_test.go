@@ -54,26 +54,21 @@ func TestApplyCreatesWhatIsMissing(t *testing.T) {
 	want := contracts.Assets(contracts.AssetOptions{})
 	total := len(want)
 
-	if differences := compare(t, js, want); len(differences) != total || !differences[0].Missing {
-		t.Fatalf("got %v, want %d missing", differences, total)
-	}
+	differences := compare(t, js, want)
+	check.Require(t, len(differences) == total && differences[0].Missing, "got %v, want %d missing", differences, total)
 	for range 2 {
 		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{DryRun: true})
-		if got := actions(changes); err != nil || got[contracts.ActionCreate] != total {
-			t.Fatalf("dry run: got %v, %v", got, err)
-		}
+		got := actions(changes)
+		check.Require(t, err == nil && got[contracts.ActionCreate] == total, "dry run: got %v, %v", got, err)
 	}
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
-	if got := actions(changes); err != nil || got[contracts.ActionCreate] != total {
-		t.Fatalf("got %v, %v", got, err)
-	}
-	if differences := compare(t, js, want); differences != nil {
-		t.Errorf("the server changed what was declared: %v", differences)
-	}
+	got := actions(changes)
+	check.Require(t, err == nil && got[contracts.ActionCreate] == total, "got %v, %v", got, err)
+	differences = compare(t, js, want)
+	check.That(t, differences == nil, "the server changed what was declared: %v", differences)
 	changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
-	if got := actions(changes); err != nil || got[contracts.ActionNone] != total {
-		t.Errorf("second time: got %v, %v", got, err)
-	}
+	got = actions(changes)
+	check.That(t, err == nil && got[contracts.ActionNone] == total, "second time: got %v, %v", got, err)
 	for _, bucket := range contracts.Buckets(contracts.AssetOptions{}) {
 		check.Is(t, check.Err(js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_"))), nil, bucket.Name)
 	}
@@ -104,24 +99,19 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 		{Stream: name, Field: "max_msgs", Got: "10", Fixed: true},
 		{Stream: name, Field: "subjects", Got: `["events.>","other.>"]`, Want: `["events.>"]`, Fixed: true, Shrinks: true},
 	}
-	if diff := cmp.Diff(expected, differences); diff != "" {
-		t.Fatalf("-want +got\n%s", diff)
-	}
+	diff := cmp.Diff(expected, differences)
+	check.Require(t, diff == "", "-want +got\n%s", diff)
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{AllowShrink: true})
-	if got := actions(changes); err != nil || got[contracts.ActionUpdate] != 1 {
-		t.Fatalf("got %v, %v", got, err)
-	}
+	got := actions(changes)
+	check.Require(t, err == nil && got[contracts.ActionUpdate] == 1, "got %v, %v", got, err)
 	differences = compare(t, js, want)
 	check.Equal(t, expected[:1], differences)
 	check.Says(t, differences[0].String(), "deny_delete is true, want unset (left as it is)")
 	stream, err := js.Stream(t.Context(), name)
-	if err != nil || stream.CachedInfo().Config.Metadata["owner"] != "ops" {
-		t.Errorf("the operator's metadata is gone: %v", err)
-	}
+	check.That(t, err == nil && stream.CachedInfo().Config.Metadata["owner"] == "ops", "the operator's metadata is gone: %v", err)
 	changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
-	if got := actions(changes); err != nil || got[contracts.ActionRefuse] != 1 {
-		t.Errorf("third time: got %v, %v", got, err)
-	}
+	got = actions(changes)
+	check.That(t, err == nil && got[contracts.ActionRefuse] == 1, "third time: got %v, %v", got, err)
 }
 
 // TestMetadataIsSharedWithOperatorsAndServer: only the declared keys are compared and written.
@@ -135,16 +125,12 @@ func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
 	want[0].Metadata = map[string]string{"team": "new"}
 	for _, action := range []contracts.Action{contracts.ActionUpdate, contracts.ActionNone} {
 		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
-		if err != nil || changes[0].Action != action {
-			t.Fatalf("got %+v, %v, want %s", changes, err, action)
-		}
+		check.Require(t, err == nil && changes[0].Action == action, "got %+v, %v, want %s", changes, err, action)
 	}
 	stream, err := js.Stream(t.Context(), want[0].Name)
 	check.OK(t, err)
 	metadata := stream.CachedInfo().Config.Metadata
-	if metadata["owner"] != "ops" || metadata["team"] != "new" || metadata["_nats.level"] == "" {
-		t.Errorf("got %v", metadata)
-	}
+	check.That(t, metadata["owner"] == "ops" && metadata["team"] == "new" && metadata["_nats.level"] != "", "got %v", metadata)
 }
 
 func TestApplyGoesOnAfterAFailure(t *testing.T) {
@@ -155,9 +141,7 @@ func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
 	check.Contains(t, err, "stream EVENTS")
 	failed := slices.DeleteFunc(slices.Clone(changes), func(c contracts.Change) bool { return c.Err == nil })
-	if len(failed) != 1 || failed[0].Stream != contracts.StreamEvents || len(changes) != len(want) {
-		t.Errorf("failed: %+v", failed)
-	}
+	check.That(t, len(failed) == 1 && failed[0].Stream == contracts.StreamEvents && len(changes) == len(want), "failed: %+v", failed)
 	check.Same(t, "result", len(compare(t, js, want)), 1)
 }
 
@@ -211,13 +195,10 @@ func TestAssetsFitWhatIsReserved(t *testing.T) {
 			var total int64
 			for _, config := range want {
 				total += config.MaxBytes
-				if config.MaxBytes < 1<<20 || config.MaxConsumers <= 0 || config.Duplicates <= 0 || config.Storage != options.Storage {
-					t.Errorf("%s is not bounded: %+v", config.Name, config)
-				}
+				check.That(t, config.MaxBytes >= 1<<20 && config.MaxConsumers > 0 && config.Duplicates > 0 && config.Storage == options.Storage,
+					"%s is not bounded: %+v", config.Name, config)
 			}
-			if total > limit || total < limit-int64(len(want)) {
-				t.Errorf("%d bytes in all, want %d", total, limit)
-			}
+			check.That(t, total <= limit && total >= limit-int64(len(want)), "%d bytes in all, want %d", total, limit)
 			check.Is(t, check.Err(contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})), nil)
 		})
 	}
@@ -237,13 +218,10 @@ func TestTheLargestAreCut(t *testing.T) {
 		if cut == 0 {
 			cut = config.MaxBytes
 		}
-		if config.MaxBytes != cut || whole <= cut {
-			t.Errorf("%s has %d bytes of %d, where another has %d", config.Name, config.MaxBytes, whole, cut)
-		}
+		check.That(t, config.MaxBytes == cut && whole > cut,
+			"%s has %d bytes of %d, where another has %d", config.Name, config.MaxBytes, whole, cut)
 	}
-	if cut < 512<<20 {
-		t.Errorf("the largest have %d bytes", cut)
-	}
+	check.That(t, cut >= 512<<20, "the largest have %d bytes", cut)
 }
 
 // TestRenderedFilesAreAccepted creates every stream from its file, as an operator's tool does.
@@ -266,9 +244,8 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		config.Replicas = 1
 		check.Is(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)
 	}
-	if differences := compare(t, js, contracts.Assets(contracts.AssetOptions{})); differences != nil {
-		t.Errorf("the files are not the declarations: %v", differences)
-	}
+	differences := compare(t, js, contracts.Assets(contracts.AssetOptions{}))
+	check.That(t, differences == nil, "the files are not the declarations: %v", differences)
 }
 
 const root = "../../.."
@@ -294,16 +271,11 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is not what its declaration says, run `go generate` in pkg/contracts\n-declared +file\n%s", name, diff)
-		}
+		diff := cmp.Diff(string(want), string(got))
+		check.That(t, diff == "", "%s is not what its declaration says, run `go generate` in pkg/contracts\n-declared +file\n%s", name, diff)
 	}
 	for _, name := range found {
-		if files[name] == nil {
-			t.Errorf("%s is not generated by anything", name)
-		}
+		check.That(t, files[name] != nil, "%s is not generated by anything", name)
 	}
-	if !slices.Contains(found, "deploy/nats/streams/EVENTS.json") {
-		t.Error("the folders were not found")
-	}
+	check.That(t, slices.Contains(found, "deploy/nats/streams/EVENTS.json"), "the folders were not found")
 }

@@ -118,11 +118,8 @@ func sameEvent(t *testing.T, want event.Event, got contracts.CloudEvent) {
 		if s, ok := value.(string); ok {
 			text = []byte(s)
 		}
-		if err != nil || got.Extensions[name] != string(text) {
-			t.Errorf("extension %s: want %s, got %q", name, text, got.Extensions[name])
-		}
+		check.That(t, err == nil && got.Extensions[name] == string(text), "extension %s: want %s, got %q", name, text, got.Extensions[name])
 	}
-	if len(want.Extensions()) != len(got.Extensions) || len(got.Assumed) > 0 {
-		t.Errorf("extensions %v, assumed %v", got.Extensions, got.Assumed)
-	}
+	check.That(t, len(want.Extensions()) == len(got.Extensions) && len(got.Assumed) == 0,
+		"extensions %v, assumed %v", got.Extensions, got.Assumed)
 }

@@ -40,9 +40,7 @@ func sizes(t *testing.T, js jetstream.JetStream) map[string]int64 {
 	all := map[string]int64{}
 	for info := range js.ListStreams(t.Context()).Info() {
 		all[info.Config.Name] = info.Config.MaxBytes
-		if info.Config.Name == contracts.StreamNotifications && info.State.Msgs != 1 {
-			t.Errorf("%d messages are left of 1", info.State.Msgs)
-		}
+		check.That(t, info.Config.Name != contracts.StreamNotifications || info.State.Msgs == 1, "%d messages are left of 1", info.State.Msgs)
 	}
 	return all
 }
@@ -60,9 +58,8 @@ func TestApplyGrowsTheStreamsOfAnOlderDeployment(t *testing.T) {
 	check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
 	for _, dry := range []bool{true, false} {
 		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{DryRun: dry})
-		if got := actions(changes); err != nil || got[contracts.ActionUpdate] != len(former) || got[contracts.ActionKeep] != 1 {
-			t.Errorf("got %v, %v", got, err)
-		}
+		got := actions(changes)
+		check.That(t, err == nil && got[contracts.ActionUpdate] == len(former) && got[contracts.ActionKeep] == 1, "got %v, %v", got, err)
 		now := sizes(t, js)
 		for _, config := range want {
 			expected := config.MaxBytes
@@ -72,9 +69,7 @@ func TestApplyGrowsTheStreamsOfAnOlderDeployment(t *testing.T) {
 			if config.Name == contracts.StreamEvents {
 				expected = larger
 			}
-			if now[config.Name] != expected {
-				t.Errorf("dry %t: %s has %d bytes, want %d", dry, config.Name, now[config.Name], expected)
-			}
+			check.That(t, now[config.Name] == expected, "dry %t: %s has %d bytes, want %d", dry, config.Name, now[config.Name], expected)
 		}
 	}
 }
@@ -101,9 +96,7 @@ func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
 			_, js := natstest.Connect(t, natstest.Server(t, func(c *natsrun.Config) { c.ConfigFile = file }), nats.UserInfo("u", "p"))
 			want := small(t, js)
 			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
-			if err == nil {
-				t.Fatal("all have room")
-			}
+			check.Require(t, err != nil, "all have room")
 			now := sizes(t, js)
 			for i, change := range changes {
 				_, grows := former[change.Stream]

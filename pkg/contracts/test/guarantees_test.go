@@ -62,9 +62,7 @@ func TestADeadLetterIsStoredOnce(t *testing.T) {
 		}{{0, false}, {3 * time.Minute, true}, {23 * time.Hour, true}, {25 * time.Hour, false}} {
 			time.Sleep(c.at - time.Since(began)) //nolint:forbidigo // fake time
 			ack, err := js.Publish(t.Context(), "dead.ENRICH_JOBS.jobs.enrich.wolt.x", []byte("{}"), jetstream.WithMsgID("letter"))
-			if err != nil || ack.Duplicate != c.duplicate {
-				t.Errorf("after %s: %+v, %v, want a duplicate: %t", c.at, ack, err, c.duplicate)
-			}
+			check.That(t, err == nil && ack.Duplicate == c.duplicate, "after %s: %+v, %v, want a duplicate: %t", c.at, ack, err, c.duplicate)
 		}
 	})
 }
@@ -103,9 +101,7 @@ func TestChangesOfAKeyAreRepublished(t *testing.T) {
 	check.OK(t, check.Err(kv.Put(t.Context(), key, []byte("v"))))
 	for _, subscription := range []*nats.Subscription{one, all} {
 		msg, err := subscription.NextMsgWithContext(t.Context())
-		if err != nil || string(msg.Data) != "v" {
-			t.Errorf("got %v, %v", msg, err)
-		}
+		check.That(t, err == nil && string(msg.Data) == "v", "got %v, %v", msg, err)
 	}
 }
 
@@ -150,9 +146,7 @@ func TestACloudEventSurvivesTheServer(t *testing.T) {
 		msg, err := event.Msg(subject)
 		check.OK(t, err)
 		ack, err := js.PublishMsg(t.Context(), msg)
-		if err != nil || ack.Duplicate != duplicate {
-			t.Fatalf("got %+v, %v, want duplicate %v", ack, err, duplicate)
-		}
+		check.Require(t, err == nil && ack.Duplicate == duplicate, "got %+v, %v, want duplicate %v", ack, err, duplicate)
 	}
 	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
 	check.OK(t, err)

@@ -44,14 +44,12 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 		if removes {
 			action = contracts.ActionUpdate
 		}
-		if len(changes) != 1 || changes[0].Action != action || len(changes[0].Differences) != len(fields) {
-			t.Fatalf("%+v: got %+v", options, changes)
-		}
+		check.Require(t, len(changes) == 1 && changes[0].Action == action && len(changes[0].Differences) == len(fields),
+			"%+v: got %+v", options, changes)
 		for _, d := range changes[0].Differences {
 			drops, known := fields[d.Field]
-			if !known || !d.Shrinks || d.Fixed != removes || drops == "" != (d.Drops == "") || !strings.HasSuffix(d.Drops, drops) {
-				t.Errorf("%+v: got %+v, want it to drop %q", options, d, drops)
-			}
+			check.That(t, known && d.Shrinks && d.Fixed == removes && drops == "" == (d.Drops == "") && strings.HasSuffix(d.Drops, drops),
+				"%+v: got %+v, want it to drop %q", options, d, drops)
 		}
 		stream, err := js.Stream(t.Context(), want.Name)
 		check.OK(t, err)
@@ -99,9 +97,7 @@ func TestApplyConsumers(t *testing.T) {
 	apply := func(o contracts.ApplyOptions, action contracts.Action, n int) []contracts.Change {
 		t.Helper()
 		changes, err := contracts.ApplyConsumers(t.Context(), js, want, o)
-		if err != nil || actions(changes)[action] != n {
-			t.Fatalf("got %+v, %v, want %s %d times", changes, err, action, n)
-		}
+		check.Require(t, err == nil && actions(changes)[action] == n, "got %+v, %v, want %s %d times", changes, err, action, n)
 		return changes
 	}
 	apply(contracts.ApplyOptions{DryRun: true}, contracts.ActionCreate, len(want))
@@ -125,9 +121,8 @@ func TestApplyConsumers(t *testing.T) {
 	apply(contracts.ApplyOptions{}, contracts.ActionUpdate, 1)
 	consumer, err := js.Consumer(t.Context(), contracts.StreamEvents, "notifier")
 	check.OK(t, err)
-	if got := consumer.CachedInfo().Config; got.AckWait != time.Minute || got.MaxDeliver != -1 || got.Metadata["owner"] != "ops" {
-		t.Errorf("got %+v", got)
-	}
+	got := consumer.CachedInfo().Config
+	check.That(t, got.AckWait == time.Minute && got.MaxDeliver == -1 && got.Metadata["owner"] == "ops", "got %+v", got)
 	options.AckWait = 10 * time.Second
 	want = contracts.Consumers(options)
 	apply(contracts.ApplyOptions{}, contracts.ActionUpdate, len(want))
@@ -158,7 +153,6 @@ func TestAssetsOfServices(t *testing.T) {
 		}
 		check.Same(t, config.Name+" is services", seen[config.Name], want)
 	}
-	if all := len(contracts.Consumers(contracts.AssetOptions{})); consumers != all || all == 0 {
-		t.Errorf("the services have %d consumers, want %d", consumers, all)
-	}
+	all := len(contracts.Consumers(contracts.AssetOptions{}))
+	check.That(t, consumers == all && all != 0, "the services have %d consumers, want %d", consumers, all)
 }

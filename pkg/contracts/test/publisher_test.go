@@ -61,18 +61,14 @@ func TestPublish(t *testing.T) {
 	})
 	for n, id := range []string{"evt-001", "אירוע 2", "a\nb"} {
 		done, err := p.Publish(t.Context(), reserved(id))
-		if err != nil || done.Duplicate || done.Sequence != uint64(n+1) {
-			t.Fatalf("%+v, %v", done, err)
-		}
+		check.Require(t, err == nil && !done.Duplicate && done.Sequence == uint64(n+1), "%+v, %v", done, err)
 	}
 	for n, msg := range events(t, js) {
-		if msg.Subject != "events.RESTAURANT.RESERVATION_REQUESTED" || msg.Header.Get("traceparent") == "" {
-			t.Errorf("%s %v", msg.Subject, msg.Header)
-		}
+		check.That(t, msg.Subject == "events.RESTAURANT.RESERVATION_REQUESTED" && msg.Header.Get("traceparent") != "",
+			"%s %v", msg.Subject, msg.Header)
 		envelope, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-		if err != nil || n == 0 && (envelope.Source != "/reservations" || envelope.ID != "evt-001" || len(envelope.Assumed) > 0) {
-			t.Errorf("%+v, %v", envelope, err)
-		}
+		check.That(t, err == nil && (n != 0 || envelope.Source == "/reservations" && envelope.ID == "evt-001" && len(envelope.Assumed) == 0),
+			"%+v, %v", envelope, err)
 		check.Is(t, check.Err(contracts.Decode[contracts.Event](envelope.Data)), nil)
 	}
 }
@@ -89,9 +85,7 @@ func TestPublishAgain(t *testing.T) {
 			done, err := publisher(t, js, contracts.PublisherConfig{Source: fmt.Sprintf("/%d", n)}).Publish(t.Context(), reserved("evt-001", func(e *contracts.Event) {
 				e.Payload = json.RawMessage(payload)
 			}))
-			if err != nil || done.Sequence != 1 {
-				t.Errorf("%+v, %v", done, err)
-			}
+			check.That(t, err == nil && done.Sequence == 1, "%+v, %v", done, err)
 			if !done.Duplicate {
 				first.Add(1)
 			}
@@ -121,9 +115,8 @@ func TestPublishAnotherUnderTheSameID(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if all := events(t, js); len(all) != 1 || !strings.Contains(string(all[0].Data), `{"guests":4}`) {
-		t.Errorf("%d stored", len(all))
-	}
+	all := events(t, js)
+	check.That(t, len(all) == 1 && strings.Contains(string(all[0].Data), `{"guests":4}`), "%d stored", len(all))
 }
 
 // lossy loses the answers to the first publishes.
@@ -180,9 +173,8 @@ func TestPublishEnds(t *testing.T) {
 			t.Helper()
 			_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(ctx, reserved("evt-001"))
 			failed, ok := errors.AsType[*contracts.PublishError](err)
-			if !ok || !errors.Is(err, want) || failed.Unsure != unsure || failed.EventID != "evt-001" || failed.Attempts < 1 {
-				t.Errorf("%s: %v", name, err)
-			}
+			check.That(t, ok && errors.Is(err, want) && failed.Unsure == unsure && failed.EventID == "evt-001" && failed.Attempts >= 1,
+				"%s: %v", name, err)
 		}
 		fails("nobody has the stream", t.Context(), context.DeadlineExceeded, false)
 		ended, cancel := context.WithCancel(t.Context())
@@ -195,14 +187,12 @@ func TestPublishEnds(t *testing.T) {
 		check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"events.>"}})))
 		var api *jetstream.APIError
 		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
-		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !errors.As(err, &api) {
-			t.Errorf("another stream takes it: %v", err)
-		}
+		failed, ok := errors.AsType[*contracts.PublishError](err)
+		check.That(t, ok && failed.Attempts == 1 && errors.As(err, &api), "another stream takes it: %v", err)
 		nc.Close()
 		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
-		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !errors.Is(err, nats.ErrConnectionClosed) {
-			t.Errorf("a closed connection: %v", err)
-		}
+		failed, ok = errors.AsType[*contracts.PublishError](err)
+		check.That(t, ok && failed.Attempts == 1 && errors.Is(err, nats.ErrConnectionClosed), "a closed connection: %v", err)
 	})
 }
 
@@ -218,9 +208,8 @@ func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
 			e.Payload = json.RawMessage(`"` + strings.Repeat("x", contracts.MaxBody) + `"`)
 		}),
 	} {
-		if _, err := p.Publish(t.Context(), e); !errors.Is(err, contracts.ErrInvalid) || errors.Is(err, contracts.ErrTooLarge) != (name == "too large") {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := p.Publish(t.Context(), e)
+		check.That(t, errors.Is(err, contracts.ErrInvalid) && errors.Is(err, contracts.ErrTooLarge) == (name == "too large"), "%s: %v", name, err)
 	}
 	check.Same(t, "stored", len(events(t, js)), 0)
 	_, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "not a\x00URI", Timeout: time.Hour})
@@ -250,9 +239,8 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 				if i == before {
 					begun.Done()
 				}
-				if _, err := p.Publish(t.Context(), reserved(fmt.Sprintf("evt-%d-%d", n, i))); err != nil {
-					t.Errorf("%d of publisher %d: %v", i, n, err)
-				}
+				_, err := p.Publish(t.Context(), reserved(fmt.Sprintf("evt-%d-%d", n, i)))
+				check.That(t, err == nil, "%d of publisher %d: %v", i, n, err)
 				published.Add(1)
 				select {
 				case <-killed:
@@ -293,7 +281,6 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 	for id, times := range stored {
 		check.Same(t, id+" is there, times", times, 1)
 	}
-	if want := int(published.Load()); len(stored) != want {
-		t.Errorf("%d events, want %d", len(stored), want)
-	}
+	want := int(published.Load())
+	check.That(t, len(stored) == want, "%d events, want %d", len(stored), want)
 }

@@ -56,9 +56,7 @@ func compile(t *testing.T, name string) *jsonschema.Schema {
 func validate(t *testing.T, schema *jsonschema.Schema, body string) error {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
-	if err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
+	check.Require(t, err == nil, "%s: %v", body, err)
 	return schema.Validate(document)
 }
 
@@ -86,9 +84,7 @@ func pointer(location []string) string {
 func TestEveryTypeHasASchema(t *testing.T) {
 	t.Parallel()
 	for name := range render.Types {
-		if decoders[name] == nil {
-			t.Errorf("%s has no decoder in this test", name)
-		}
+		check.That(t, decoders[name] != nil, "%s has no decoder in this test", name)
 		compile(t, name)
 	}
 }
@@ -98,9 +94,7 @@ func TestGoldenFilesMatchTheirSchemas(t *testing.T) {
 	for name := range decoders {
 		schema := compile(t, name)
 		files, err := filepath.Glob(filepath.Join("..", "testdata", name, contracts.SchemaVersion, "*.json"))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no golden files (%v)", name, err)
-		}
+		check.That(t, err == nil && len(files) != 0, "%s: no golden files (%v)", name, err)
 		for _, file := range files {
 			golden, err := os.ReadFile(file)
 			check.OK(t, err)
@@ -240,9 +234,8 @@ func TestSchemaAndDecodeRequireTheSame(t *testing.T) {
 			body := strings.Replace(string(golden), `"`+member+`"`, `"other"`, 1)
 			check.Failsf(t, validate(t, schema, body), "%s: the schema accepts it without %s", name, member)
 			var invalid *contracts.ValidationError
-			if err := decoders[name]([]byte(body)); !errors.As(err, &invalid) || !hasField(invalid, "/"+member) {
-				t.Errorf("%s without %s: Decode says %v", name, member, err)
-			}
+			err := decoders[name]([]byte(body))
+			check.That(t, errors.As(err, &invalid) && hasField(invalid, "/"+member), "%s without %s: Decode says %v", name, member, err)
 		}
 	}
 }

@@ -56,15 +56,12 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 			jump := jumps[i%len(jumps)]
 			shiftClock(p, jump)
 			pass(3 * time.Second)
-			if off := get(t, near, "k").Created.Sub(get(t, f, "k").Created); off != jump {
-				t.Fatalf("the clock is off by %s, want %s", off, jump)
-			}
-			if _, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}); !errors.Is(err, kvlock.ErrHeld) {
-				t.Fatalf("jump %d: got %v while the lock was held", i, err)
-			}
-			if _, err := f.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
-				t.Fatalf("jump %d: got %v while the key was claimed", i, err)
-			}
+			off := get(t, near, "k").Created.Sub(get(t, f, "k").Created)
+			check.Require(t, off == jump, "the clock is off by %s, want %s", off, jump)
+			_, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "jump %d: got %v while the lock was held", i, err)
+			_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
+			check.Require(t, errors.Is(err, flight.ErrTaken), "jump %d: got %v while the key was claimed", i, err)
 		}
 		if lease.Context().Err() != nil || held.Err() != nil {
 			t.Errorf("ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
@@ -130,9 +127,7 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	taken.Wait()
 	check.OK(t, next.Err)
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
-	if !ended.Before(second) {
-		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
-	}
+	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	if token := next.Lease.Token(); token.Compare(lease.Token()) <= 0 {
 		t.Errorf("token %s after %s", token, lease.Token())
 	}

@@ -40,9 +40,8 @@ func TestOwnerPanics(t *testing.T) {
 				died = time.Now()
 				panic("no")
 			}, flight.DoOptions{})
-			if _, ok := errors.AsType[*flight.PanicError](err); !ok {
-				t.Errorf("the owner got %v", err)
-			}
+			_, ok := errors.AsType[*flight.PanicError](err)
+			check.That(t, ok, "the owner got %v", err)
 		})
 		<-computing
 		waits := make(chan error, 1)
@@ -54,9 +53,8 @@ func TestOwnerPanics(t *testing.T) {
 		close(die)
 		check.Is(t, <-waits, flight.ErrFailed)
 		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
-		if took := time.Since(died); err != nil || r.Outcome != flight.Computed || took > soon {
-			t.Errorf("got %+v, %v after %s", r, err, took)
-		}
+		took := time.Since(died)
+		check.That(t, err == nil && r.Outcome == flight.Computed && took <= soon, "got %+v, %v after %s", r, err, took)
 		panics.Wait()
 	})
 }
@@ -83,9 +81,8 @@ func TestHolderPanics(t *testing.T) {
 		pass(time.Second)
 		close(die)
 		lease := patiently(t, next)
-		if took := time.Since(died); took > soon {
-			t.Errorf("the next had the lock after %s", took)
-		}
+		took := time.Since(died)
+		check.That(t, took <= soon, "the next had the lock after %s", took)
 		release(t, lease)
 		panics.Wait()
 	})
@@ -101,9 +98,7 @@ func TestIntegersAbove53Bits(t *testing.T) {
 		check.OK(t, err)
 		want := fmt.Sprint("result of ", n)
 		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
-		if err != nil || string(r.Value) != want || r.Outcome != flight.Computed {
-			t.Errorf("%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
-		}
+		check.That(t, err == nil && string(r.Value) == want && r.Outcome == flight.Computed, "%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
 	}
 }
 
@@ -138,9 +133,7 @@ func TestInterruptedCallsReportTheirCause(t *testing.T) {
 			time.AfterFunc(500*time.Millisecond, func() { cancel(stop) })
 			err := call(ctx)
 			wantErr(t, err, stop)
-			if strings.Contains(err.Error(), "nats") {
-				t.Errorf("%s: got %q", name, err)
-			}
+			check.That(t, !strings.Contains(err.Error(), "nats"), "%s: got %q", name, err)
 		}
 	})
 }

@@ -40,9 +40,8 @@ func TestGuard(t *testing.T) {
 	put(other, token(9), "c", nil)
 	put(g, token(8), "d", kvlock.ErrFenced)
 	err := g.Put(t.Context(), "k", token(5), nil)
-	if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || fenced.Key != "k" || fenced.Token != token(5) || fenced.Stored != token(9) {
-		t.Errorf("got %v", err)
-	}
+	fenced, ok := errors.AsType[*kvlock.FencedError](err)
+	check.That(t, ok && fenced.Key == "k" && fenced.Token == token(5) && fenced.Stored == token(9), "got %v", err)
 	check.Same(t, "result", guarded(t, other, "k"), "c by 7-9")
 	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "e", nil)
 	put(g, kvlock.Token{Epoch: 7, Revision: 100}, "f", kvlock.ErrFenced)
@@ -63,9 +62,8 @@ func TestGuardArguments(t *testing.T) {
 	_, err := kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
-		if token, err := kvlock.ParseToken(s); err == nil {
-			t.Errorf("%q is the token %s", s, token)
-		}
+		token, err := kvlock.ParseToken(s)
+		check.That(t, err != nil, "%q is the token %s", s, token)
 	}
 }
 
@@ -180,9 +178,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 				} else if errors.Is(err, kvlock.ErrUnavailable) {
 					got = unavailable
 				}
-				if got != c.want {
-					t.Errorf("got %s, %v; want %s", got, err, c.want)
-				}
+				check.That(t, got == c.want, "got %s, %v; want %s", got, err, c.want)
 				check.Same(t, "the value", guarded(t, other, "k"), c.value)
 			})
 		}
@@ -210,9 +206,8 @@ func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
 					pass(150 * time.Millisecond)
 					check.OK(t, check.Err(kv.PutString(t.Context(), "k", `{"v":1,"state":"fenced","claim":"7-7","owner":"early"}`+"\nold")))
 					err = <-put
-					if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || !fenced.Unknown || fenced.Stored != token(7) {
-						t.Errorf("got %v, want a FencedError of unknown outcome", err)
-					}
+					fenced, ok := errors.AsType[*kvlock.FencedError](err)
+					check.That(t, ok && fenced.Unknown && fenced.Stored == token(7), "got %v, want a FencedError of unknown outcome", err)
 					check.Same(t, "the value", guarded(t, other, "k"), "old by 7-7")
 				})
 			})

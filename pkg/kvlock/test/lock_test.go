@@ -36,9 +36,7 @@ func TestTryAcquire(t *testing.T) {
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.Is(t, again.Context().Err(), nil)
 	release(t, lease) // once more does nothing
-	if !inspect(t, one, "l").Held {
-		t.Error("a second Release took the lock away from its next holder")
-	}
+	check.That(t, inspect(t, one, "l").Held, "a second Release took the lock away from its next holder")
 }
 
 // Waiters get the lock in the order in which they came, across processes.
@@ -67,9 +65,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 		}
 	}
 	release(t, lease)
-	if l := inspect(t, lockers[0], "l"); l.Held || len(l.Queue) != 0 {
-		t.Errorf("left behind: %+v", l)
-	}
+	l := inspect(t, lockers[0], "l")
+	check.That(t, !l.Held && len(l.Queue) == 0, "left behind: %+v", l)
 }
 
 // What a lock costs: one write to take it and one to release it, one to queue, one to hand it over and one to confirm.
@@ -108,9 +105,8 @@ func TestWritesOfALock(t *testing.T) {
 		}
 		pass(time.Second)
 		check.Same(t, "places in the queue", places(inspect(t, one, "l")), 100)
-		if n := b.Writes(t) - last; n > 50 {
-			t.Errorf("100 waiters that came together queued with %d writes", n)
-		}
+		n := b.Writes(t) - last
+		check.That(t, n <= 50, "100 waiters that came together queued with %d writes", n)
 		last = b.Writes(t)
 		release(t, lease)
 		served := map[*kvlock.Lease]bool{}
@@ -186,9 +182,8 @@ func TestNobodyStarves(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if least, most := slices.Min(counts), slices.Max(counts); float64(least) < 0.95*float64(most) {
-			t.Errorf("between %d and %d turns", least, most)
-		}
+		least, most := slices.Min(counts), slices.Max(counts)
+		check.That(t, !(float64(least) < 0.95*float64(most)), "between %d and %d turns", least, most)
 	})
 }
 
@@ -232,9 +227,8 @@ func TestObserve(t *testing.T) {
 			pass(5 * time.Second)
 			cancel(enough)
 			wantErr(t, <-end, enough)
-			if want := []string{"", "one", "two:80", "three", ""}; !slices.Equal(seen, want) {
-				t.Errorf("saw %q, want %q", seen, want)
-			}
+			want := []string{"", "one", "two:80", "three", ""}
+			check.That(t, slices.Equal(seen, want), "saw %q, want %q", seen, want)
 			for l, err := range observer.Observe(t.Context(), "a..b") {
 				wantErr(t, err, kvlock.ErrInvalidKey)
 				if l.Held {

@@ -125,9 +125,8 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 					op(t, b, p, l, func() { p.Hit(writes("l"), how, times) })
 					p.Filter(nil)
 					pass(time.Minute)
-					if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
-						t.Errorf("left behind: %+v", lock)
-					}
+					lock := inspect(t, l, "l")
+					check.That(t, !lock.Held && len(lock.Queue) == 0, "left behind: %+v", lock)
 				})
 			}
 		}
@@ -156,9 +155,8 @@ func TestLockWithoutPushes(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if took := time.Since(start); took > 5*5*time.Second {
-			t.Errorf("took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 5*5*time.Second, "took %s", took)
 	})
 }
 
@@ -179,9 +177,8 @@ func TestFreeLockAfterAPause(t *testing.T) {
 			}))
 			start := time.Now()
 			lease := acquire(t, l, fmt.Sprintf("l%d", i%7))
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("acquired after %s", took)
-			}
+			took := time.Since(start)
+			check.That(t, took <= 2*time.Second, "acquired after %s", took)
 			release(t, lease)
 			pass(time.Duration(rand.IntN(5000)) * time.Millisecond)
 		}
@@ -224,9 +221,8 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 	p.Filter(losing(cut))
 	next := patiently(t, w)
 	only.took(t, next)
-	if took := time.Since(start); took > 2*ttl+time.Second {
-		t.Errorf("took over after %s", took)
-	}
+	took := time.Since(start)
+	check.That(t, took <= 2*ttl+time.Second, "took over after %s", took)
 	p.Filter(nil)
 	pass(time.Second)
 	wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
@@ -307,12 +303,9 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 	all.Wait()
 	pass(time.Minute)
 	l := b.Locker(t, kvlock.LockerConfig{})
-	if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
-		t.Errorf("left behind: %+v", lock)
-	}
-	if only.n < 100 {
-		t.Errorf("only %d acquisitions", only.n)
-	}
+	lock := inspect(t, l, "l")
+	check.That(t, !lock.Held && len(lock.Queue) == 0, "left behind: %+v", lock)
+	check.That(t, only.n >= 100, "only %d acquisitions", only.n)
 }
 
 // The server restarts under waiters of several processes: all are served.

@@ -55,13 +55,10 @@ func TestLockWithoutServer(t *testing.T) {
 		} {
 			start := time.Now()
 			wantErr(t, try(), kvlock.ErrUnavailable)
-			if took := time.Since(start); took > 3*time.Second {
-				t.Errorf("%s took %s", name, took)
-			}
+			took := time.Since(start)
+			check.That(t, took <= 3*time.Second, "%s took %s", name, took)
 		}
-		if mine.Context().Err() == nil || mine.Remaining() != 0 {
-			t.Error("the lease has not ended")
-		}
+		check.That(t, mine.Context().Err() != nil && mine.Remaining() == 0, "the lease has not ended")
 		pass(time.Minute)
 		p.Heal()
 		release(t, lease)
@@ -93,9 +90,8 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 		p.Partition()
 		start := time.Now()
 		l.Close()
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 5*time.Second, "took %s", took)
 		wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
 		wantErr(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
 	})
@@ -116,9 +112,8 @@ func TestHandedToAWaiterThatGaveUp(t *testing.T) {
 		start := time.Now()
 		release(t, lease)
 		release(t, patiently(t, next))
-		if took := time.Since(start); took > 900*time.Millisecond {
-			t.Errorf("handed on after %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 900*time.Millisecond, "handed on after %s", took)
 	})
 }
 

@@ -74,9 +74,8 @@ func TestHandedAtOnce(t *testing.T) {
 		if n := b.Writes(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
-		if left := lease.Remaining(); left <= 0 || left > time.Second {
-			t.Errorf("holds for %s though nobody has confirmed it", left)
-		}
+		left := lease.Remaining()
+		check.That(t, left > 0 && left <= time.Second, "holds for %s though nobody has confirmed it", left)
 		pass(time.Second)
 		lock = inspect(t, one, "l")
 		if n := b.Writes(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
@@ -131,9 +130,8 @@ func TestNoAnswerToTheSender(t *testing.T) {
 		p.Filter(nil)
 		pass(time.Minute)
 		for _, name := range []string{"l", "mine"} {
-			if lock := inspect(t, l, name); lock.Held {
-				t.Errorf("left behind: %+v", lock)
-			}
+			lock := inspect(t, l, name)
+			check.That(t, !lock.Held, "left behind: %+v", lock)
 		}
 	})
 }
@@ -151,9 +149,8 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 			p.Hit(writes("l"), how, 1)
 			release(t, lease)
 			lease = patiently(t, w)
-			if lock := inspect(t, l, "l"); !lock.Granted {
-				t.Fatalf("it was confirmed first: %+v", lock)
-			}
+			lock := inspect(t, l, "l")
+			check.Require(t, lock.Granted, "it was confirmed first: %+v", lock)
 			pass(time.Minute)
 			if lease.Context().Err() != nil {
 				t.Fatalf("lost: %v", context.Cause(lease.Context()))

@@ -78,9 +78,8 @@ func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	if lease.Context().Err() != nil {
 		t.Errorf("lost: %v", context.Cause(lease.Context()))
 	}
-	if v, err := g.Get(t.Context(), "value"); err != nil || string(v.Value) != "ours" {
-		t.Errorf("got %q, %v", v.Value, err)
-	}
+	v, err := g.Get(t.Context(), "value")
+	check.That(t, err == nil && string(v.Value) == "ours", "got %q, %v", v.Value, err)
 	release(t, lease)
 }
 
@@ -121,9 +120,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			}
 			for i := range names {
 				for places(inspect(t, l, fmt.Sprint("l", i))) != waiters/names {
-					if ctx.Err() != nil {
-						t.Fatal("not all wait")
-					}
+					check.Require(t, ctx.Err() == nil, "not all wait")
 					runtime.Gosched()
 				}
 			}
@@ -132,9 +129,8 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			} else {
 				t.Logf("%d MB for the waiters", used>>20)
 			}
-			if n := p.Subscriptions() - subscriptions; n > 1 {
-				t.Errorf("%d subscriptions for the waiters", n)
-			}
+			n := p.Subscriptions() - subscriptions
+			check.That(t, n <= 1, "%d subscriptions for the waiters", n)
 			for _, lease := range leases {
 				release(t, lease)
 			}

@@ -27,9 +27,8 @@ func TestDeadHolder(t *testing.T) {
 			start := time.Now()
 			lease := patiently(t, head)
 			took := time.Since(start)
-			if took < ttl*2/3-10*time.Millisecond || took > ttl+100*time.Millisecond {
-				t.Errorf("took over after %s, want %s to %s", took, ttl*2/3, ttl)
-			}
+			check.That(t, took >= ttl*2/3-10*time.Millisecond && took <= ttl+100*time.Millisecond,
+				"took over after %s, want %s to %s", took, ttl*2/3, ttl)
 			check.Failsf(t, first.Context().Err(), "the dead holder's context has not ended")
 			release(t, lease)
 			release(t, patiently(t, second))
@@ -45,12 +44,10 @@ func TestLeaseHolds(t *testing.T) {
 		other := b.Locker(t, kvlock.LockerConfig{})
 		for range 600 { // ten minutes
 			pass(time.Second)
-			if _, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}); !errors.Is(err, kvlock.ErrHeld) {
-				t.Fatalf("got %v while it was held", err)
-			}
-			if _, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond}); !errors.Is(err, kvlock.ErrHeld) {
-				t.Fatalf("got %v while it was held", err)
-			}
+			_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
+			_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond})
+			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
 		}
 		if lease.Context().Err() != nil || lease.Remaining() < 2*time.Second {
 			t.Errorf("ended: %v, %s left", context.Cause(lease.Context()), lease.Remaining())
@@ -75,9 +72,8 @@ func TestDeadWaiter(t *testing.T) {
 		release(t, lease)
 		release(t, patiently(t, head))
 		release(t, patiently(t, second)) // at once
-		if took := time.Since(start); took < 900*time.Millisecond || took > 1100*time.Millisecond {
-			t.Errorf("took over after %s, want a second", took)
-		}
+		took := time.Since(start)
+		check.That(t, took >= 900*time.Millisecond && took <= 1100*time.Millisecond, "took over after %s, want a second", took)
 	})
 }
 
@@ -112,17 +108,15 @@ func TestManyDeadWaiters(t *testing.T) {
 				most += ttl - time.Second
 			}
 			release(t, patiently(t, live[0]))
-			if took := time.Since(start); took > most {
-				t.Errorf("the first that lives has the lock after %s, want %s", took, most)
-			}
+			took := time.Since(start)
+			check.That(t, took <= most, "the first that lives has the lock after %s, want %s", took, most)
 			start = time.Now()
 			for _, w := range live[1:] {
 				release(t, patiently(t, w))
 			}
 			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
-			if took := time.Since(start); took > 100*time.Millisecond {
-				t.Errorf("those behind it have the lock after another %s", took)
-			}
+			took = time.Since(start)
+			check.That(t, took <= 100*time.Millisecond, "those behind it have the lock after another %s", took)
 		})
 	}
 }
@@ -139,16 +133,14 @@ func TestWaiterGivesUp(t *testing.T) {
 			done <- err
 		}()
 		pass(time.Second)
-		if n := places(inspect(t, l, "l")); n != 1 {
-			t.Fatalf("%d wait", n)
-		}
+		n := places(inspect(t, l, "l"))
+		check.Require(t, n == 1, "%d wait", n)
 		bored := errors.New("bored")
 		cancel(bored)
 		wantErr(t, <-done, bored)
 		pass(time.Second)
-		if n := places(inspect(t, l, "l")); n != 0 {
-			t.Fatalf("%d wait", n)
-		}
+		n = places(inspect(t, l, "l"))
+		check.Require(t, n == 0, "%d wait", n)
 		release(t, lease)
 	})
 }
@@ -172,16 +164,14 @@ func TestDeadHolderAndDeadHead(t *testing.T) {
 		twoGone()
 		start := time.Now()
 		lease := patiently(t, w)
-		if took := time.Since(start); took > ttl+300*time.Millisecond {
-			t.Errorf("took over after %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= ttl+300*time.Millisecond, "took over after %s", took)
 		behind := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
 		start = time.Now()
 		release(t, lease) // to the first of the dead, whose places are given up after a second, and then to the other
 		release(t, patiently(t, behind))
-		if took := time.Since(start); took > 2500*time.Millisecond {
-			t.Errorf("handed on after %s", took)
-		}
+		took = time.Since(start)
+		check.That(t, took <= 2500*time.Millisecond, "handed on after %s", took)
 	})
 }
 
@@ -217,9 +207,8 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 					break
 				}
 				wantErr(t, err, kvlock.ErrHeld)
-				if took := time.Since(start); took > tt.within {
-					t.Fatalf("still held after %s", took)
-				}
+				took := time.Since(start)
+				check.Require(t, took <= tt.within, "still held after %s", took)
 			}
 		})
 	}
@@ -235,9 +224,8 @@ func TestLateWaiterOfADeadHolder(t *testing.T) {
 		pass(39 * time.Second)
 		start := time.Now()
 		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
-		if took := time.Since(start); took < time.Second || took > 13*time.Second {
-			t.Errorf("took over after %s, want 12 s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took >= time.Second && took <= 13*time.Second, "took over after %s, want 12 s", took)
 	})
 }
 
@@ -252,9 +240,8 @@ func TestLocksExpire(t *testing.T) {
 			if _, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second}); !errors.Is(err, kvlock.ErrHeld) {
 				t.Fatal(err)
 			}
-			if ttl := b.Present(t, "l").Header.Get("Nats-TTL"); ttl != "60s" {
-				t.Fatalf("the record's TTL is %q", ttl)
-			}
+			ttl := b.Present(t, "l").Header.Get("Nats-TTL")
+			check.Require(t, ttl == "60s", "the record's TTL is %q", ttl)
 		}
 		release(t, acquire(t, other, "free"))
 		gone()
@@ -275,9 +262,7 @@ func TestLockTokensGrow(t *testing.T) {
 		took := func(l *kvlock.Locker, what string) *kvlock.Lease {
 			t.Helper()
 			lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
-			if err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
+			check.Require(t, err == nil, "%s: %v", what, err)
 			if lease.Token().Compare(last) <= 0 {
 				t.Errorf("%s: token %s after %s", what, lease.Token(), last)
 			}

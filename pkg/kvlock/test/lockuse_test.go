@@ -60,9 +60,8 @@ func TestDoUnderLock(t *testing.T) {
 	// A panic goes on to the caller, and the lock is free at once: it is not left to its TTL.
 	func() {
 		defer func() {
-			if p := recover(); p != "oops" {
-				t.Errorf("recovered %v", p)
-			}
+			p := recover()
+			check.That(t, p == "oops", "recovered %v", p)
 		}()
 		err := l.Do(t.Context(), "l", func(context.Context, kvlock.Token) error { panic("oops") })
 		t.Errorf("returned %v after a panic", err)
@@ -115,9 +114,7 @@ func TestInspectAndList(t *testing.T) {
 		t.Errorf("got %+v", lock)
 	}
 	want := []kvlock.Waiting{{Instance: "two, with \"quotes\"\nand lines", Waiters: 2}, {Instance: "one", Waiters: 1}}
-	if !slices.Equal(lock.Queue, want) {
-		t.Errorf("queue is %+v", lock.Queue)
-	}
+	check.That(t, slices.Equal(lock.Queue, want), "queue is %+v", lock.Queue)
 	for prefix, want := range map[string][]string{
 		"": {"jobs.a", "jobs.b", "job"}, "jobs": {"jobs.a", "jobs.b"}, "jobs.a": nil, "x": nil,
 	} {
@@ -126,9 +123,7 @@ func TestInspectAndList(t *testing.T) {
 			check.OK(t, err)
 			names = append(names, lock.Name)
 		}
-		if !slices.Equal(names, want) {
-			t.Errorf("%q: got %q, want %q", prefix, names, want)
-		}
+		check.That(t, slices.Equal(names, want), "%q: got %q, want %q", prefix, names, want)
 	}
 	for _, err := range one.List(t.Context(), "") {
 		wantErr(t, err, nil)
@@ -163,12 +158,9 @@ func TestListOfManyLocks(t *testing.T) {
 			held++
 		}
 	}
-	if held != n || len(errs) != 2 || errs["corrupt"] == nil || !errors.Is(errs["newer"], kvlock.ErrVersion) {
-		t.Errorf("%d locks and %v", held, errs)
-	}
-	if b.Last(t, "corrupt") == nil {
-		t.Error("looking at it removed it")
-	}
+	check.That(t, held == n && len(errs) == 2 && errs["corrupt"] != nil && errors.Is(errs["newer"], kvlock.ErrVersion),
+		"%d locks and %v", held, errs)
+	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
 }
 
 func TestLockArguments(t *testing.T) {
@@ -274,9 +266,7 @@ func TestUnreadableLocks(t *testing.T) {
 	_, err = f.Begin(t.Context(), "garbage", flight.BeginOptions{})
 	wantErr(t, err, kvlock.ErrMismatch)
 	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
-	if !inspect(t, l, "garbage").Held {
-		t.Error("a Flight removed a lock")
-	}
+	check.That(t, inspect(t, l, "garbage").Held, "a Flight removed a lock")
 
 	// A lock that turns into garbage is lost, and free.
 	lease := acquire(t, l, "turns")
@@ -299,9 +289,7 @@ func TestLockEvents(t *testing.T) {
 			return func(_ context.Context, e kvlock.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				if e.Name != "l" || e.Lease == "" && e.Kind != kvlock.EventWaitTimeout {
-					t.Errorf("got %+v", e)
-				}
+				check.That(t, e.Name == "l" && (e.Lease != "" || e.Kind == kvlock.EventWaitTimeout), "got %+v", e)
 				seen = append(seen, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Holder))
 			}
 		}
@@ -329,9 +317,7 @@ func TestLockEvents(t *testing.T) {
 			"one: acquired one", "two: held one", "two: waiting one", "two: wait timeout two", "two: waiting one",
 			"one: lost one", "two: take-over one", "two: released two",
 		}
-		if !slices.Equal(seen, want) || renewals == 0 {
-			t.Errorf("got %q, and %d failed renewals", seen, renewals)
-		}
+		check.That(t, slices.Equal(seen, want) && renewals != 0, "got %q, and %d failed renewals", seen, renewals)
 	})
 }
 
@@ -350,8 +336,6 @@ func TestAnyName(t *testing.T) {
 		}
 	}
 	for lock, err := range l.List(t.Context(), "db1:5432") {
-		if err != nil || lock.Name != "db1:5432.init" {
-			t.Errorf("got %+v, %v", lock, err)
-		}
+		check.That(t, err == nil && lock.Name == "db1:5432.init", "got %+v, %v", lock, err)
 	}
 }

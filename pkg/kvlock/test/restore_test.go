@@ -32,18 +32,14 @@ func TestRestoredBucket(t *testing.T) {
 		}
 	})
 	run(t, backup, func(js jetstream.JetStream) {
-		if repeated := takeLock(t, js); repeated.Compare(last) > 0 {
-			t.Fatalf("token %s after %s: the restored stream is not as this test means it", repeated, last)
-		}
+		repeated := takeLock(t, js)
+		check.Require(t, repeated.Compare(last) <= 0, "token %s after %s: the restored stream is not as this test means it", repeated, last)
 		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
 		marked := takeLock(t, js)
-		if marked.Compare(last) <= 0 {
-			t.Errorf("token %s after %s", marked, last)
-		}
+		check.That(t, marked.Compare(last) > 0, "token %s after %s", marked, last)
 		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
-		if again := takeLock(t, js); again.Compare(marked) <= 0 {
-			t.Errorf("token %s after %s, when it was marked once more", again, marked)
-		}
+		again := takeLock(t, js)
+		check.That(t, again.Compare(marked) > 0, "token %s after %s, when it was marked once more", again, marked)
 	})
 }
 
@@ -65,14 +61,11 @@ func TestRestoredUnderARunningProcess(t *testing.T) {
 	before.Stop()
 
 	begin(t, f, "restored", flight.BeginOptions{})
-	if lines.Count("call MarkRestored") == 0 {
-		t.Error("it was not said that the bucket was restored")
-	}
+	check.That(t, lines.Count("call MarkRestored") != 0, "it was not said that the bucket was restored")
 	check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
 	begin(t, f, "learning", flight.BeginOptions{})
-	if marked := begin(t, f, "marked", flight.BeginOptions{}).Token(); marked.Compare(last) <= 0 {
-		t.Errorf("token %s after %s", marked, last)
-	}
+	marked := begin(t, f, "marked", flight.BeginOptions{}).Token()
+	check.That(t, marked.Compare(last) > 0, "token %s after %s", marked, last)
 }
 
 // backedUp is what a server keeps that has a bucket with a lock that was used once, and a copy of it.
@@ -183,9 +176,8 @@ func TestHolderLosesALockOfAFormerBucket(t *testing.T) {
 				if lost {
 					limit += 10 * time.Second // a third of the TTL
 				}
-				if took := time.Since(start); took > limit {
-					t.Errorf("the former holder lost the lock after %s", took)
-				}
+				took := time.Since(start)
+				check.That(t, took <= limit, "the former holder lost the lock after %s", took)
 				release(t, acquire(t, next, "l"))
 			})
 		}
@@ -226,9 +218,8 @@ func TestRevisionsCoincide(t *testing.T) {
 			if held.Context().Err() != nil {
 				t.Errorf("the present holder lost the lock: %v", context.Cause(held.Context()))
 			}
-			if slot := get(t, present, "claim"); string(slot.Value) != "new" {
-				t.Errorf("the result is %q", slot.Value)
-			}
+			slot := get(t, present, "claim")
+			check.That(t, string(slot.Value) == "new", "the result is %q", slot.Value)
 			release(t, held)
 		})
 	}

@@ -57,9 +57,8 @@ func TestSemaphoreIsNeverExceeded(t *testing.T) {
 		}
 		pass(4 * time.Second)
 		for i := range done {
-			if n := done[i].Load(); n < fair/2 {
-				t.Errorf("process %d had %d turns, want about %d", i, n, fair)
-			}
+			n := done[i].Load()
+			check.That(t, n >= fair/2, "process %d had %d turns, want about %d", i, n, fair)
 		}
 		all.Wait()
 		check.Same(t, "most.Load()", most.Load(), permits)
@@ -120,9 +119,8 @@ func TestFewOfManyThatWaitRead(t *testing.T) {
 		}
 		all.Wait()
 		check.OK(t, nc.Flush())
-		if n := reads.Load(); n == 0 || n > processes*turns*20 {
-			t.Errorf("%d reads for %d turns", n, processes*turns)
-		}
+		n := reads.Load()
+		check.That(t, n != 0 && n <= processes*turns*20, "%d reads for %d turns", n, processes*turns)
 	})
 }
 
@@ -136,9 +134,8 @@ func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
 		p.Partition()
 		start := time.Now()
 		permit, err := second.Acquire(t.Context(), "k")
-		if took := time.Since(start); err != nil || took < 6*time.Second || took > 20*time.Second {
-			t.Errorf("taken over after %s: %v", took, err)
-		}
+		took := time.Since(start)
+		check.That(t, err == nil && took >= 6*time.Second && took <= 20*time.Second, "taken over after %s: %v", took, err)
 		wantErr(t, context.Cause(lost.Context()), kvlock.ErrLost)
 		waits := make(chan error, 1)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -157,9 +154,8 @@ func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
 		wantErr(t, check.Err(second.Acquire(t.Context(), "k")), kvlock.ErrClosed)
 		permit.Release()
 		check.OK(t, third.Do(t.Context(), "k", func(context.Context) error { return nil }))
-		if took := time.Since(start); took > 100*time.Millisecond {
-			t.Errorf("a closed process kept its permit for %s", took)
-		}
+		took = time.Since(start)
+		check.That(t, took <= 100*time.Millisecond, "a closed process kept its permit for %s", took)
 		p.Heal()
 	})
 }
@@ -194,13 +190,11 @@ func TestRateIsKept(t *testing.T) {
 		all.Wait()
 		slices.SortFunc(calls, time.Time.Compare)
 		for i := rate + burst; i < n; i++ {
-			if calls[i].Sub(calls[i-rate-burst]) < 990*time.Millisecond {
-				t.Errorf("calls %d to %d were made in %s", i-rate-burst, i, calls[i].Sub(calls[i-rate-burst]))
-			}
+			check.That(t, calls[i].Sub(calls[i-rate-burst]) >= 990*time.Millisecond,
+				"calls %d to %d were made in %s", i-rate-burst, i, calls[i].Sub(calls[i-rate-burst]))
 		}
-		if took := time.Since(start); took > 7*time.Second {
-			t.Errorf("took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 7*time.Second, "took %s", took)
 	})
 }
 

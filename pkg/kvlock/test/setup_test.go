@@ -84,9 +84,8 @@ func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 		}()
 		start := time.Now()
 		lease := acquire(t, l, "l")
-		if took := time.Since(start); took > 500*time.Millisecond {
-			t.Errorf("it took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 500*time.Millisecond, "it took %s", took)
 		release(t, lease)
 	})
 }

@@ -64,9 +64,8 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 		msg, err := consumer.Next(jetstream.FetchMaxWait(2 * ackWait))
 		check.OK(t, err)
 
-		if waited := time.Since(delivered); waited < ackWait || waited > ackWait+time.Minute {
-			t.Errorf("redelivered after %s, want %s: %v", waited, ackWait, msg)
-		}
+		waited := time.Since(delivered)
+		check.That(t, waited >= ackWait && waited <= ackWait+time.Minute, "redelivered after %s, want %s: %v", waited, ackWait, msg)
 	})
 }
 
@@ -79,9 +78,8 @@ func TestBubbleBeginsAtAMoment(t *testing.T) {
 		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
 		check.OK(t, err)
 
-		if created := stream.CachedInfo().Created; created.Before(begin) || created.After(begin.Add(time.Second)) {
-			t.Errorf("the stream was created at %s, want %s", created, begin)
-		}
+		created := stream.CachedInfo().Created
+		check.That(t, !created.Before(begin) && !created.After(begin.Add(time.Second)), "the stream was created at %s, want %s", created, begin)
 	}, natstest.At(begin))
 }
 

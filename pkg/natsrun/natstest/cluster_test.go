@@ -25,9 +25,8 @@ func TestProcessesNeedNodeMain(t *testing.T) {
 	t.Parallel()
 
 	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Processes: true})
-	if !errors.Is(err, natsrun.ErrNoNodeMain) || !strings.Contains(err.Error(), "TestMain") {
-		t.Errorf("got %v, want ErrNoNodeMain that says where to call it", err)
-	}
+	check.That(t, errors.Is(err, natsrun.ErrNoNodeMain) && strings.Contains(err.Error(), "TestMain"),
+		"got %v, want ErrNoNodeMain that says where to call it", err)
 }
 
 func TestClusterTakesThreeReplicas(t *testing.T) {

@@ -50,9 +50,8 @@ func TestProxyFaults(t *testing.T) {
 			p.Hit(func(f natstest.Frame) bool { return f.Subject == "ask" }, how, 1)
 
 			m, err := nc.Request("ask", []byte("?"), time.Second)
-			if got := err == nil; got != (want.answer != "") || got && string(m.Data) != want.answer {
-				t.Errorf("got %v, %v; want %q", m, err, want.answer)
-			}
+			got := err == nil
+			check.That(t, got == (want.answer != "") && (!got || string(m.Data) == want.answer), "got %v, %v; want %q", m, err, want.answer)
 
 			check.Same(t, "asked, times", asked.Load(), want.asked)
 
@@ -80,9 +79,8 @@ func TestProxyChangesAndDelays(t *testing.T) {
 		start := time.Now()
 
 		m, err := nc.Request("ask", nil, time.Minute)
-		if err != nil || string(m.Data) != "another" || time.Since(start) != time.Second {
-			t.Errorf("got %v, %v after %s", m, err, time.Since(start))
-		}
+		check.That(t, err == nil && string(m.Data) == "another" && time.Since(start) == time.Second,
+			"got %v, %v after %s", m, err, time.Since(start))
 	})
 }
 
@@ -108,9 +106,8 @@ func TestProxyPartition(t *testing.T) {
 			}
 		}
 
-		if n := p.Subscriptions(); n == 0 {
-			t.Error("no subscription was seen")
-		}
+		n := p.Subscriptions()
+		check.That(t, n != 0, "no subscription was seen")
 
 		p.Cut()
 

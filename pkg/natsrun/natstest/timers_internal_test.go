@@ -21,15 +21,12 @@ func TestTimersAreThoseOfNATSGo(t *testing.T) {
 		}
 	}
 
-	if !found {
-		t.Error("no timer is in the pool")
-	}
+	check.That(t, found, "no timer is in the pool")
 
 	check.OK(t, nc.Flush())
 
 	forgetTimers()
 
-	if left := timers.pool.Get(); left != nil {
-		t.Errorf("%T is left", left)
-	}
+	left := timers.pool.Get()
+	check.That(t, left == nil, "%T is left", left)
 }

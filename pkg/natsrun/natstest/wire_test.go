@@ -32,9 +32,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 			const requests, timeout = 4, time.Second
 
 			for n, struck := 1, true; struck; n++ {
-				if n > requests+1 {
-					t.Fatal("there is no end of messages")
-				}
+				check.Require(t, n <= requests+1, "there is no end of messages")
 
 				wire.Aim(n)
 

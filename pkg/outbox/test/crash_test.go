@@ -53,12 +53,9 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 			ids := p.stored()
 			checkOrder(t, ids, all)
 			s := r.Stats()
-			if again := test.point == probe.Acknowledged || test.point == probe.Marked; again != (s.Duplicates > 0) {
-				t.Errorf("%d were in the stream and %d of them were published again", before, s.Duplicates)
-			}
-			if s.Lost+s.SetAside != 0 {
-				t.Errorf("stats are %+v", s)
-			}
+			again := test.point == probe.Acknowledged || test.point == probe.Marked
+			check.That(t, again == (s.Duplicates > 0), "%d were in the stream and %d of them were published again", before, s.Duplicates)
+			check.That(t, s.Lost+s.SetAside == 0, "stats are %+v", s)
 		})
 	}
 }
@@ -85,9 +82,8 @@ func TestWhatTheServerLostIsPublishedAgain(t *testing.T) {
 			seen := p.stored() // by a quick reader
 			stop()
 			d.cut()
-			if n := len(p.messages()); n != 50 {
-				t.Fatalf("the stream has %d messages after the power was cut: want 50, or nothing is tested", n)
-			}
+			n := len(p.messages())
+			check.Require(t, n == 50, "the stream has %d messages after the power was cut: want 50, or nothing is tested", n)
 			for i := range strangers {
 				msg := nats.NewMsg("events.OTHER.X")
 				msg.Data = []byte(fmt.Sprintf(`{"event_id":"other-%d"}`, i))

@@ -50,9 +50,8 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 			free := query[int](p, "SELECT count(*) FROM event_outbox WHERE lane NOT IN (SELECT lane FROM event_outbox WHERE event_id LIKE 'held-%')")
 			r, _ := p.relay(func(c *outbox.Config) { c.Poll = 100 * time.Millisecond })
 			await(t, "the other lanes are published", func() bool { return p.count("published") == free })
-			if n := len(p.messages()); n != free || free == 0 {
-				t.Errorf("%d events are in the stream, want the %d of the other lanes", n, free)
-			}
+			n := len(p.messages())
+			check.That(t, n == free && free != 0, "%d events are in the stream, want the %d of the other lanes", n, free)
 			if !late {
 				c.Continue()
 			}

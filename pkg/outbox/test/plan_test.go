@@ -101,9 +101,7 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 		for range 2 {
 			for sql, args := range statements {
 				plan := p.explain(t, sql, args)
-				if scan.MatchString(plan) {
-					t.Errorf("%s\nreads the whole table:\n%s", sql, plan)
-				}
+				check.That(t, !scan.MatchString(plan), "%s\nreads the whole table:\n%s", sql, plan)
 			}
 			p.exec("ANALYZE event_outbox")
 		}
@@ -139,9 +137,7 @@ func (p *place) everyStatement(t *testing.T) map[string][]any {
 			statements[s.sql] = s.args
 		}
 	}
-	if len(statements) < 14 {
-		t.Errorf("%d statements are too few to be all of a relay", len(statements))
-	}
+	check.That(t, len(statements) >= 14, "%d statements are too few to be all of a relay", len(statements))
 	return statements
 }
 
@@ -160,8 +156,6 @@ func (p *place) explain(t *testing.T, sql string, args []any) (plan string) {
 		plan = strings.Join(lines, "\n")
 		return err
 	})
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
+	check.Require(t, err == nil, "%s: %v", sql, err)
 	return plan
 }

@@ -54,9 +54,8 @@ func TestMessagesThatTheStreamRemovedAreNotPublishedAgain(t *testing.T) {
 	check.OK(t, stream.Purge(t.Context(), jetstream.WithPurgeKeep(10)))
 	r, _ = p.relay(func(c *outbox.Config) { c.SyncInterval = time.Second })
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 30 })
-	if s := r.Stats(); s.Lost != 0 || s.Published != 0 {
-		t.Errorf("stats are %+v", s)
-	}
+	s := r.Stats()
+	check.That(t, s.Lost == 0 && s.Published == 0, "stats are %+v", s)
 }
 
 // One request reads messages that are close together, and one request each reads those that are not. Both find exactly the
@@ -91,8 +90,7 @@ func TestMissingIsExact(t *testing.T) {
 		slices.Sort(got)
 		want := slices.DeleteFunc(append(slices.Clone(deleted), 513), func(seq uint64) bool { return seq != 513 && seq%step != 0 })
 		slices.Sort(want)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("step %d: %s", step, diff)
-		}
+		diff := cmp.Diff(want, got)
+		check.That(t, diff == "", "step %d: %s", step, diff)
 	}
 }

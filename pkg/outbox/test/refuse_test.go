@@ -55,9 +55,8 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 		"no headers": "want an object of strings", "recipients": "recipients", "restaurant": "/restaurant_id", "user": "/user_id", "taken": "another event",
 	}
 	check.OK(t, check.Err(pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
-		if want, ok := wants[id]; !ok || !strings.Contains(reason, want) {
-			t.Errorf("%q is set aside for %q, want %q", id, reason, want)
-		}
+		want, ok := wants[id]
+		check.That(t, ok && strings.Contains(reason, want), "%q is set aside for %q, want %q", id, reason, want)
 		return nil
 	})))
 	p.exec("UPDATE event_outbox SET event_type = 'X' WHERE event_id = 'no type'")
@@ -89,9 +88,8 @@ func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
 	check.Same(t, "rows wait", p.count("pending"), 2)
 	p.exec("UPDATE event_outbox SET attempts = 9, retry_at = now() WHERE event_id = 'bad'") // as if some minutes had passed
 	await(t, "it is set aside, and what was behind it is published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
-	if reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'"); reason == "" {
-		t.Error("no reason is kept")
-	}
+	reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'")
+	check.That(t, reason != "", "no reason is kept")
 }
 
 // A lost message and a lost acknowledgement hold up the later rows with the same key: no row overtakes.
@@ -149,11 +147,8 @@ func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
 		return strings.Contains(sql, "FROM unnest($1::smallint[]) AS wanted(wanted_lane)") && strings.Contains(sql, "payload")
 	})
 	for _, read := range reads {
-		if read.rows > 1 {
-			t.Errorf("%d rows were read at once, want one", read.rows)
-		}
+		check.That(t, read.rows <= 1, "%d rows were read at once, want one", read.rows)
 	}
-	if diff := cmp.Diff([]string{"alone"}, p.stored()); diff != "" || len(reads) == 0 {
-		t.Errorf("after %d reads %s", len(reads), diff)
-	}
+	diff := cmp.Diff([]string{"alone"}, p.stored())
+	check.That(t, diff == "" && len(reads) != 0, "after %d reads %s", len(reads), diff)
 }

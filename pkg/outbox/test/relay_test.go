@@ -43,9 +43,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	await(t, "two rows are deleted", func() bool { return r.Stats().Deleted == 2 })
 	check.Same(t, "rows are left", query[int](p, "SELECT count(*) FROM event_outbox"), 0)
 	all := p.messages()
-	if len(all) != 2 {
-		t.Fatalf("%d messages, want 2", len(all))
-	}
+	check.Require(t, len(all) == 2, "%d messages, want 2", len(all))
 	for _, msg := range all {
 		switch msg.Subject() {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
@@ -63,9 +61,8 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 			t.Errorf("a message on %s", msg.Subject())
 		}
 	}
-	if s := r.Stats(); s.Published != 2 || s.Duplicates+s.Lost+s.SetAside != 0 {
-		t.Errorf("stats are %+v", s)
-	}
+	s := r.Stats()
+	check.That(t, s.Published == 2 && s.Duplicates+s.Lost+s.SetAside == 0, "stats are %+v", s)
 }
 
 // With several writers and two relays, the events of each key are published in the order in which their transactions committed.
@@ -128,9 +125,8 @@ func TestLateCommitIsNeitherSkippedNorOvertaken(t *testing.T) {
 	check.OK(t, late.QueryRow(t.Context(), "SELECT id FROM event_outbox WHERE event_id = 'late'").Scan(&id))
 	p.insert(event("early", "6"))
 	await(t, "the other is published", func() bool { return r.Stats().Published == 1 })
-	if other := query[int64](p, "SELECT id FROM event_outbox WHERE event_id = 'early'"); other < id {
-		t.Fatalf("ids are %d and %d: nothing is tested", id, other)
-	}
+	other := query[int64](p, "SELECT id FROM event_outbox WHERE event_id = 'early'")
+	check.Require(t, other >= id, "ids are %d and %d: nothing is tested", id, other)
 	blocked := make(chan error, 1)
 	go func() {
 		blocked <- pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error { return outbox.Insert(t.Context(), tx, event("after", "5")) })
@@ -198,9 +194,7 @@ func TestRelayComesBackAfterServerOrDatabaseWasAway(t *testing.T) {
 	})
 	all := events("e", 4, 40)
 	p.insert(all[:80]...)
-	if <-ready {
-		t.Error("it is ready without a server")
-	}
+	check.That(t, !<-ready, "it is ready without a server")
 	proxy.Heal()
 	await(t, "the first are published", func() bool { return r.Stats().Published == 80 })
 	proxy.Cut()
@@ -347,7 +341,6 @@ func TestErrorsOfTheConnectionAreLogged(t *testing.T) {
 	handler := <-handlers
 	stop()
 	handler(nil, nil, nats.ErrSlowConsumer)
-	if want := "level=WARN msg=" + outbox.EventConnectionError; !strings.Contains(log.String(), want) {
-		t.Errorf("it logs %q, want %q in it", &log, want)
-	}
+	want := "level=WARN msg=" + outbox.EventConnectionError
+	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
 }

@@ -177,9 +177,7 @@ func await(t testing.TB, what string, is func() bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for !is() {
-		if ctx.Err() != nil {
-			t.Fatalf("it never came to this: %s", what)
-		}
+		check.Require(t, ctx.Err() == nil, "it never came to this: %s", what)
 		sleep(ctx, 5*time.Millisecond)
 	}
 }
@@ -267,9 +265,8 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 	t.Helper()
 	place := map[string]int{}
 	for i, id := range ids {
-		if _, ok := place[id]; ok {
-			t.Errorf("%s is there twice", id)
-		}
+		_, ok := place[id]
+		check.That(t, !ok, "%s is there twice", id)
 		place[id] = i
 	}
 	last := map[string]int{}

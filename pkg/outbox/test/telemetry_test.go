@@ -59,21 +59,18 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 		"outbox_backlog": 1, "outbox_backlog_set_aside": 1, "outbox_deleted": 12, "outbox_duplicates": 0, "outbox_lost": 0,
 		"outbox_published": 12, "outbox_set_aside": 1,
 	} {
-		if value, ok := got[name]; !ok || value != want {
-			t.Errorf("%s is %v, %t; want %v", name, value, ok, want)
-		}
+		value, ok := got[name]
+		check.That(t, ok && value == want, "%s is %v, %t; want %v", name, value, ok, want)
 	}
-	if age := got["outbox_backlog_age_seconds"]; age < 3600 || age > 3600+patience.Seconds() {
-		t.Errorf("the oldest waits for %v s, want an hour: %v", age, got)
-	}
+	age := got["outbox_backlog_age_seconds"]
+	check.That(t, !(age < 3600) && !(age > 3600+patience.Seconds()), "the oldest waits for %v s, want an hour: %v", age, got)
 	if s := r.Stats(); s.LastError == "" || got["outbox_refused"] < 1 || got["outbox_last_error_time_seconds"] < float64(began.Unix()) {
 		t.Errorf("the last error is %q at %s: %v", s.LastError, s.LastErrorAt, got)
 	}
 	p.exec("ALTER TABLE event_outbox RENAME TO away")
 	got = scrape()
-	if _, ok := got["outbox_backlog"]; ok || got["outbox_published"] != 12 {
-		t.Errorf("a database that does not answer has a backlog: %v", got)
-	}
+	_, ok := got["outbox_backlog"]
+	check.That(t, !ok && got["outbox_published"] == 12, "a database that does not answer has a backlog: %v", got)
 	p.exec("ALTER TABLE away RENAME TO event_outbox")
 	stop()
 	check.Same(t, "a relay that has ended still shows", len(scrape()), 0)
@@ -82,9 +79,8 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 func TestBacklogOfADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	if b, err := outbox.ReadBacklog(t.Context(), pool); err != nil || b != (outbox.Backlog{}) {
-		t.Errorf("%+v, %v; want nothing", b, err)
-	}
+	b, err := outbox.ReadBacklog(t.Context(), pool)
+	check.That(t, err == nil && b == (outbox.Backlog{}), "%+v, %v; want nothing", b, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.Is(t, check.Err(outbox.ReadBacklog(ctx, pool)), context.Canceled)

@@ -31,9 +31,7 @@ func TestPutReplacesWhatWasRead(t *testing.T) {
 	header := nats.Header{"X": {"y"}}
 	first, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("one"), Header: header})
 	check.OK(t, err)
-	if len(header) != 1 {
-		t.Errorf("the caller's header became %v", header)
-	}
+	check.That(t, len(header) == 1, "the caller's header became %v", header)
 	_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("two")})
 	if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Unknown || string(c.Found.Data) != "one" || c.Found.Revision != first.Revision {
 		t.Errorf("got %v, %+v", err, c)
@@ -41,12 +39,10 @@ func TestPutReplacesWhatWasRead(t *testing.T) {
 	second := put(t, s, "two", conflict(err).Found)
 	for name, read := range map[string]func(context.Context, string) (kvrecord.Record, error){"Get": s.Get, "Latest": s.Latest} {
 		r, err := read(t.Context(), "r.a")
-		if err != nil || string(r.Data) != "two" || r.Revision != second.Revision || r.Stored.IsZero() || r.AsOf < r.Revision {
-			t.Errorf("%s: got %+v, %v", name, r, err)
-		}
-		if r.Header.Get(kvrecord.HeaderWriter) == "" || !strings.HasPrefix(r.Header.Get(kvrecord.HeaderReplaced), "1.") {
-			t.Errorf("%s: the headers are %v", name, r.Header)
-		}
+		check.That(t, err == nil && string(r.Data) == "two" && r.Revision == second.Revision && !r.Stored.IsZero() && r.AsOf >= r.Revision,
+			"%s: got %+v, %v", name, r, err)
+		check.That(t, r.Header.Get(kvrecord.HeaderWriter) != "" && strings.HasPrefix(r.Header.Get(kvrecord.HeaderReplaced), "1."),
+			"%s: the headers are %v", name, r.Header)
 	}
 }
 
@@ -72,9 +68,7 @@ func TestOneOfManyWriters(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if stored.Load() != 1 || refused.Load() != 15 {
-			t.Fatalf("%d stored, %d refused", stored.Load(), refused.Load())
-		}
+		check.Require(t, stored.Load() == 1 && refused.Load() == 15, "%d stored, %d refused", stored.Load(), refused.Load())
 		var err error
 		if over, err = s.Latest(t.Context(), "r.a"); err != nil {
 			t.Fatal(err)
@@ -86,9 +80,8 @@ func TestARecordLivesForItsTTL(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		s, _ := setup(t, srv)
 		for _, ttl := range []time.Duration{-time.Second, time.Millisecond, 1500 * time.Millisecond} {
-			if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: ttl}); err == nil || !strings.Contains(err.Error(), "whole seconds") {
-				t.Errorf("TTL %s: %v", ttl, err)
-			}
+			_, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: ttl})
+			check.That(t, err != nil && strings.Contains(err.Error(), "whole seconds"), "TTL %s: %v", ttl, err)
 		}
 		r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: 10 * time.Second})
 		check.OK(t, err)
@@ -123,28 +116,24 @@ func TestReadsOfSeveralRecords(t *testing.T) {
 		return got
 	}
 	many, err := s.GetMany(t.Context(), append([]string{"r.none"}, subjects...))
-	if diff := cmp.Diff(subjects, byRevision(many)); err != nil || diff != "" {
-		t.Errorf("GetMany: %v, -want +got\n%s", err, diff)
-	}
+	diff := cmp.Diff(subjects, byRevision(many))
+	check.That(t, err == nil && diff == "", "GetMany: %v, -want +got\n%s", err, diff)
 	for _, limit := range []int{1, 7, 1299, 1300, 5000} {
 		var all []kvrecord.Record
 		from, pages := uint64(1), 0
 		for ; from > 0; pages++ {
 			page, next, err := s.Scan(t.Context(), from, limit)
-			if err != nil || len(page) > limit || next > 0 && next <= from {
-				t.Fatalf("pages of %d: %d from %d, next %d, %v", limit, len(page), from, next, err)
-			}
+			check.Require(t, err == nil && len(page) <= limit && (next <= 0 || next > from),
+				"pages of %d: %d from %d, next %d, %v", limit, len(page), from, next, err)
 			all, from = append(all, page...), next
 		}
-		if diff := cmp.Diff(subjects, byRevision(all)); diff != "" || pages != (n+limit-1)/limit {
-			t.Errorf("%d pages of %d: -want +got\n%s", pages, limit, diff)
-		}
+		diff := cmp.Diff(subjects, byRevision(all))
+		check.That(t, diff == "" && pages == (n+limit-1)/limit, "%d pages of %d: -want +got\n%s", pages, limit, diff)
 	}
 	listed, next, err := s.Subjects(t.Context(), "r.3.>", 0)
 	want := slices.DeleteFunc(slices.Clone(subjects), func(s string) bool { return !strings.HasPrefix(s, "r.3.") })
-	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(listed))); err != nil || next != 0 || diff != "" {
-		t.Errorf("Subjects: next %d, %v, -want +got\n%s", next, err, diff)
-	}
+	diff = cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(listed)))
+	check.That(t, err == nil && next == 0 && diff == "", "Subjects: next %d, %v, -want +got\n%s", next, err, diff)
 }
 
 // A page holds 8 MiB at most, and the next goes on behind it.
@@ -160,9 +149,8 @@ func TestAPageIsBoundInBytes(t *testing.T) {
 		check.OK(t, err)
 		sizes, from = append(sizes, len(page)), next
 	}
-	if total := sizes[0] + sizes[1] + sizes[len(sizes)-1]; len(sizes) != 3 || total != 200 || sizes[0] > 84 {
-		t.Errorf("pages of %v", sizes)
-	}
+	total := sizes[0] + sizes[1] + sizes[len(sizes)-1]
+	check.That(t, len(sizes) == 3 && total == 200 && sizes[0] <= 84, "pages of %v", sizes)
 }
 
 // Behind the last record there is none, and in a stream without any: that is an answer, and not one to be waited for.
@@ -174,18 +162,16 @@ func TestAScanBehindTheLastRecordFindsNone(t *testing.T) {
 		begun := time.Now()
 		none := func(from uint64) {
 			t.Helper()
-			if page, next, err := s.Scan(t.Context(), from, 10); err != nil || len(page) > 0 || next != 0 {
-				t.Errorf("from %d: %d records, next %d, %v", from, len(page), next, err)
-			}
+			page, next, err := s.Scan(t.Context(), from, 10)
+			check.That(t, err == nil && len(page) == 0 && next == 0, "from %d: %d records, next %d, %v", from, len(page), next, err)
 		}
 		none(1)
 		none(7)
 		put(t, s, "1", kvrecord.Record{})
 		none(2)
 		none(1000)
-		if took := time.Since(begun); took > 0 {
-			t.Errorf("it took %s", took)
-		}
+		took := time.Since(begun)
+		check.That(t, took <= 0, "it took %s", took)
 	})
 }
 
@@ -202,9 +188,8 @@ func TestADomainIsHonoured(t *testing.T) {
 	proxy := natstest.NewProxy(t, srv)
 	nc, _ := natstest.Connect(t, srv, proxy.Through())
 	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-		if f.FromClient && (strings.HasPrefix(f.Subject, "$JS.API.") || strings.HasPrefix(f.Subject, "$KV.")) {
-			t.Errorf("%s was sent without the prefix", f.Subject)
-		}
+		check.That(t, !f.FromClient || !strings.HasPrefix(f.Subject, "$JS.API.") && !strings.HasPrefix(f.Subject, "$KV."),
+			"%s was sent without the prefix", f.Subject)
 		return natstest.Relay
 	})
 	byDomain, err := jetstream.NewWithDomain(nc, "hub")
@@ -215,15 +200,12 @@ func TestADomainIsHonoured(t *testing.T) {
 		c := client(t, kvrecord.Config{JetStream: js})
 		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
 			check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: subject})), nil, subject)
-			if r, err := s.Get(t.Context(), subject); err != nil || r.Revision == 0 {
-				t.Errorf("%s: got %+v, %v", subject, r, err)
-			}
-			if r, err := s.Latest(t.Context(), subject); err != nil || r.Revision == 0 {
-				t.Errorf("%s: the leader has %+v, %v", subject, r, err)
-			}
-			if page, _, err := s.Scan(t.Context(), 1, 10); err != nil || len(page) == 0 {
-				t.Errorf("%s: got %d records, %v", name, len(page), err)
-			}
+			r, err := s.Get(t.Context(), subject)
+			check.That(t, err == nil && r.Revision != 0, "%s: got %+v, %v", subject, r, err)
+			r, err = s.Latest(t.Context(), subject)
+			check.That(t, err == nil && r.Revision != 0, "%s: the leader has %+v, %v", subject, r, err)
+			page, _, err := s.Scan(t.Context(), 1, 10)
+			check.That(t, err == nil && len(page) != 0, "%s: got %d records, %v", name, len(page), err)
 		}
 	}
 }
@@ -261,17 +243,12 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		} {
 			begun := time.Now()
 			_, err := c.s.Put(c.ctx, kvrecord.Write{Subject: "r.c", Data: make([]byte, c.size)})
-			if took := time.Since(begun); took > 0 {
-				t.Errorf("%s: tried again for %s, which cannot help", name, took)
-			}
+			took := time.Since(begun)
+			check.That(t, took <= 0, "%s: tried again for %s, which cannot help", name, took)
 			for _, want := range c.want {
-				if !errors.Is(err, want) || !strings.Contains(err.Error(), "r.c") {
-					t.Errorf("%s: got %v, want %v", name, err, want)
-				}
+				check.That(t, errors.Is(err, want) && strings.Contains(err.Error(), "r.c"), "%s: got %v, want %v", name, err, want)
 			}
-			if errors.Is(err, kvrecord.ErrUnavailable) != slices.Contains(c.want, kvrecord.ErrUnavailable) {
-				t.Errorf("%s: got %v", name, err)
-			}
+			check.That(t, errors.Is(err, kvrecord.ErrUnavailable) == slices.Contains(c.want, kvrecord.ErrUnavailable), "%s: got %v", name, err)
 		}
 		// A stream that keeps one message for each subject and refuses a second says so in another way.
 		check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
@@ -290,9 +267,8 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		} {
 			check.Is(t, f(), kvrecord.ErrUnavailable, name)
 		}
-		if took := time.Since(begun); took > 6*10*time.Second+time.Second {
-			t.Errorf("six operations took %s, want 10 s each at most", took)
-		}
+		took := time.Since(begun)
+		check.That(t, took <= 6*10*time.Second+time.Second, "six operations took %s, want 10 s each at most", took)
 	})
 }
 
@@ -304,9 +280,7 @@ func TestARequestThatIsNotPermitted(t *testing.T) {
 		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 		s := open(t, srv, natstest.Restricted(), silent)
 		_, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})
-		if !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
-			t.Errorf("got %v", err)
-		}
+		check.That(t, errors.Is(err, kvrecord.ErrUnavailable) && errors.Is(err, nats.ErrPermissionViolation), "got %v", err)
 	}, natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"r.>"}}}))
 }
 

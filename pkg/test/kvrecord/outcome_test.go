@@ -74,16 +74,10 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 						t.Errorf("%v, with %q found, want %q", r.err, conflict(r.err).Found.Data, c.now)
 					}
 				}
-				if got != c.want {
-					t.Errorf("got %s, %v; want %s", got, r.err, c.want)
-				}
+				check.That(t, got == c.want, "got %s, %v; want %s", got, r.err, c.want)
 				now, err := other.Latest(t.Context(), "r.a")
-				if err != nil || string(now.Data) != c.now {
-					t.Errorf("there is %q, %v; want %q", now.Data, err, c.now)
-				}
-				if got == stored && c.others == 0 && now.Revision != r.Revision {
-					t.Errorf("stored at %d, returned %d", now.Revision, r.Revision)
-				}
+				check.That(t, err == nil && string(now.Data) == c.now, "there is %q, %v; want %q", now.Data, err, c.now)
+				check.That(t, got != stored || c.others != 0 || now.Revision == r.Revision, "stored at %d, returned %d", now.Revision, r.Revision)
 			})
 		}
 	}
@@ -116,9 +110,7 @@ func TestPutOnceAsksOnce(t *testing.T) {
 			check.Is(t, check.Err(s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first})), c.want)
 			check.Same(t, "asked.Load()", asked.Load(), 1)
 			now, err := other.Latest(t.Context(), "r.a")
-			if err != nil || (string(now.Data) == "second") != c.stored {
-				t.Errorf("there is %q, %v", now.Data, err)
-			}
+			check.That(t, err == nil && (string(now.Data) == "second") == c.stored, "there is %q, %v", now.Data, err)
 			check.Is(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"})), kvrecord.ErrConflict)
 			check.Is(t, check.Err(other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now})), nil)
 		})
@@ -162,18 +154,14 @@ func TestAnOlderAnswerIsNoConflict(t *testing.T) {
 				if strings.Contains(answer, "%s") {
 					answer = fmt.Sprintf(answer, info.CachedInfo().Created.Format(time.RFC3339Nano))
 				}
-				if !json.Valid([]byte(answer)) {
-					t.Errorf("not JSON: %s", answer)
-				}
+				check.That(t, json.Valid([]byte(answer)), "not JSON: %s", answer)
 				return f.With([]byte(answer), 0)
 			})
 			third := put(t, s, "three", over)
 			if now, err := s.Latest(t.Context(), "r.a"); err != nil || now.Revision != third.Revision || string(now.Data) != "three" {
 				t.Errorf("there is %q at %d, %v; want three at %d", now.Data, now.Revision, err, third.Revision)
 			}
-			if lied < 2 {
-				t.Errorf("the old leader answered %d times", lied)
-			}
+			check.That(t, lied >= 2, "the old leader answered %d times", lied)
 		})
 	}
 }
@@ -210,17 +198,13 @@ func TestARecordThatOnlyADeposedLeaderHas(t *testing.T) {
 				return f.With(fmt.Appendf(nil, `{"message":{"subject":"r.a","seq":7,"hdrs":%q,"time":"2000-01-01T00:00:00Z"}}`, header), 0)
 			})
 			r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("mine"), Over: over})
-			if writer == "" || reply == "" {
-				t.Fatal("nothing was lost")
-			}
+			check.Require(t, writer != "" && reply != "", "nothing was lost")
 			now, readErr := other.Latest(t.Context(), "r.a")
 			check.OK(t, readErr)
-			if others == 0 && (err != nil || string(now.Data) != "mine" || now.Revision != r.Revision) {
-				t.Errorf("put at %d, %v; there is %q at %d", r.Revision, err, now.Data, now.Revision)
-			}
-			if others > 0 && (!errors.Is(err, kvrecord.ErrConflict) || conflict(err).Unknown || string(now.Data) != "other") {
-				t.Errorf("put: %v; there is %q", err, now.Data)
-			}
+			check.That(t, others != 0 || err == nil && string(now.Data) == "mine" && now.Revision == r.Revision,
+				"put at %d, %v; there is %q at %d", r.Revision, err, now.Data, now.Revision)
+			check.That(t, others <= 0 || errors.Is(err, kvrecord.ErrConflict) && !conflict(err).Unknown && string(now.Data) == "other",
+				"put: %v; there is %q", err, now.Data)
 		})
 	}
 }
@@ -257,9 +241,8 @@ func TestARecordThatIsGone(t *testing.T) {
 			check.OK(t, err)
 			remove(t, js, s, over)
 			_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over})
-			if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Found.Revision != 0 || c.Found.Subject != "r.a" {
-				t.Fatalf("got %v, %+v", err, c.Found)
-			}
+			c := conflict(err)
+			check.Require(t, errors.Is(err, kvrecord.ErrConflict) && c.Found.Revision == 0 && c.Found.Subject == "r.a", "got %v, %+v", err, c.Found)
 			put(t, s, "again", conflict(err).Found)
 		})
 	}

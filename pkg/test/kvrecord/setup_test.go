@@ -95,9 +95,7 @@ func TestDeletedKeysOfABucket(t *testing.T) {
 			check.OK(t, remove[key](t.Context(), key))
 		}
 		r, err := s.Get(t.Context(), "$KV.b."+key)
-		if err != nil || r.Deleted() != (remove[key] != nil) || (len(r.Data) == 0) != r.Deleted() {
-			t.Errorf("%s: got %+v, %v", key, r, err)
-		}
+		check.That(t, err == nil && r.Deleted() == (remove[key] != nil) && (len(r.Data) == 0) == r.Deleted(), "%s: got %+v, %v", key, r, err)
 		check.Is(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r})), nil, key)
 	}
 }

@@ -62,9 +62,7 @@ func assertDead(t *testing.T, b *bundle, subject string, want []string) {
 	want = slices.Clone(want)
 	slices.Sort(want)
 
-	if !slices.Equal(have, want) {
-		t.Errorf("%s takes %v, want %v", subject, have, want)
-	}
+	check.That(t, slices.Equal(have, want), "%s takes %v, want %v", subject, have, want)
 }
 
 // TestMissingJobStreamIsNotAutoCreates checks the advice of an error: no worker makes the
@@ -78,9 +76,8 @@ func TestMissingJobStreamIsNotAutoCreates(t *testing.T) {
 	err := receive(t, r.done, "Run to return")
 
 	missing, ok := errors.AsType[*worker.MissingError](err)
-	if !ok || missing.Asset != "stream JOBS" || strings.Contains(missing.Error(), "AutoCreate") {
-		t.Errorf("%v, want stream JOBS missing, and nothing of AutoCreate", err)
-	}
+	check.That(t, ok && missing.Asset == "stream JOBS" && !strings.Contains(missing.Error(), "AutoCreate"),
+		"%v, want stream JOBS missing, and nothing of AutoCreate", err)
 }
 
 // body is the payload of a message without headers.
@@ -255,13 +252,11 @@ func refuseUntaken(t *testing.T, srv *natsrun.Server) {
 	_, many := c.InsertMany(t.Context(), []worker.NewJob{{Subject: "jobs.mail.7"}, mail})
 	_, scheduled := c.Schedule(t.Context(), report)
 	for what, err := range map[string]error{"Insert": inserted, "InsertMany": many, "Schedule": scheduled} {
-		if untaken, ok := errors.AsType[*worker.UntakenError](err); !ok || len(untaken.Filters) != 2 {
-			t.Errorf("%s: %v", what, err)
-		}
+		untaken, ok := errors.AsType[*worker.UntakenError](err)
+		check.That(t, ok && len(untaken.Filters) == 2, "%s: %v", what, err)
 	}
-	if took := time.Since(begun); took < 5*time.Second || took > 6*time.Second {
-		t.Errorf("it took %s, want five seconds, and no time for the second", took)
-	}
+	took := time.Since(begun)
+	check.That(t, took >= 5*time.Second && took <= 6*time.Second, "it took %s, want five seconds, and no time for the second", took)
 	check.Same(t, "messages", b.left(t), before)
 	insert(t, open, mail)
 	insert(t, c, worker.NewJob{Subject: "jobs.mail", Unique: &worker.Unique{Key: "7"}})

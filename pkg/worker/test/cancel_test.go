@@ -20,9 +20,8 @@ import (
 func cancel(t testing.TB, c *worker.Client, want worker.State) {
 	t.Helper()
 
-	if s, err := c.Cancel(t.Context(), "jobs.mail", "u17"); err != nil || s.State != want {
-		t.Errorf("Cancel: %+v, %v; want what was %s", s, err, want)
-	}
+	s, err := c.Cancel(t.Context(), "jobs.mail", "u17")
+	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want what was %s", s, err, want)
 }
 
 func TestCancelledJobDoesNotStart(t *testing.T) {
@@ -53,15 +52,12 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 
 			outcomes, hook := settled(3)
 			r := run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-				if job.Args.N != 2 {
-					t.Errorf("job %+v started", job)
-				}
+				check.That(t, job.Args.N == 2, "job %+v started", job)
 				return nil
 			})
 
-			if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
-				t.Errorf("the next: %s", s.Outcome)
-			}
+			s := <-outcomes
+			check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
 
 			cancel(t, c, worker.StateDone)
 			pass(time.Minute)
@@ -70,9 +66,8 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 
 			pass(25 * time.Hour) // the note as well
 
-			if n := b.left(t); n != 0 || len(outcomes) != 0 {
-				t.Errorf("%d messages left, %d more outcomes; want 0, 0", n, len(outcomes))
-			}
+			n := b.left(t)
+			check.That(t, n == 0 && len(outcomes) == 0, "%d messages left, %d more outcomes; want 0, 0", n, len(outcomes))
 		})
 	}
 }
@@ -117,9 +112,8 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 				t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
 			}
 
-			if s, err := c.Free(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 0 {
-				t.Errorf("Free: %+v, %v", s, err)
-			}
+			s, err := c.Free(t.Context(), "jobs.mail", "u17")
+			check.That(t, err == nil && s.State == worker.StateCancelled && b.left(t) == 0, "Free: %+v, %v", s, err)
 		})
 	}
 }
@@ -157,17 +151,14 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 		outcomes, hook := settled(1)
 		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
 
-		if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || s.Deliveries != 2 {
-			t.Errorf("%s, delivery %d; want cancelled, 2", s.Outcome, s.Deliveries)
-		}
+		s := <-outcomes
+		check.That(t, s.Outcome == worker.OutcomeCancelled && s.Deliveries == 2, "%s, delivery %d; want cancelled, 2", s.Outcome, s.Deliveries)
 
-		if r := insert(t, c, mail(worker.Unique{})); r.Duplicate {
-			t.Errorf("the next: %+v", r)
-		}
+		r := insert(t, c, mail(worker.Unique{}))
+		check.That(t, !r.Duplicate, "the next: %+v", r)
 
-		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("the next: %s", s.Outcome)
-		}
+		s = <-outcomes
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "the next: %s", s.Outcome)
 	})
 }
 
@@ -192,9 +183,8 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 		outcomes, hook := settled(2)
 		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
 
-		if s := <-outcomes; r.Duplicate || s.ID != r.ID || s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("%+v ran, receipt %+v; want the new job alone", s, r)
-		}
+		s := <-outcomes
+		check.That(t, !r.Duplicate && s.ID == r.ID && s.Outcome == worker.OutcomeCompleted, "%+v ran, receipt %+v; want the new job alone", s, r)
 
 		pass(time.Minute)
 

@@ -20,9 +20,7 @@ import (
 func cancelJob(t testing.TB, c *worker.Client, r worker.Receipt, want worker.State) {
 	t.Helper()
 	j, err := c.CancelJob(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
-	if err != nil || j.State != want {
-		t.Errorf("CancelJob of %s: %s, %v; want what was %s", r.Subject, j.State, err, want)
-	}
+	check.That(t, err == nil && j.State == want, "CancelJob of %s: %s, %v; want what was %s", r.Subject, j.State, err, want)
 }
 
 // TestJobWithoutAKeyIsCancelled cancels jobs that wait in each way that there is.
@@ -81,9 +79,7 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 			c := client(t, b.js)
 			outcomes, hook := settled(3)
 			run(t, b.js, b.config(t, hook), policy, func(_ context.Context, job *worker.Job[order]) error {
-				if job.Args.N == 2 {
-					t.Error("the cancelled job ran")
-				}
+				check.That(t, job.Args.N != 2, "the cancelled job ran")
 				pass(time.Minute)
 				return nil
 			})
@@ -118,9 +114,8 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 		dying := natstest.NewProxy(t, srv)
 		nc, js := natstest.Connect(t, srv, dying.Through(), nats.MaxReconnects(0))
 		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
-		if _, err := client(t, js).CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence}); err == nil {
-			t.Error("CancelJob succeeded without its last request")
-		}
+		_, err := client(t, js).CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence})
+		check.That(t, err != nil, "CancelJob succeeded without its last request")
 		nc.Close()
 		check.Same(t, "messages", b.left(t), 1)
 		cancelJob(t, c, r, worker.StateQueued)
@@ -134,12 +129,10 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 			pass(time.Minute)
 			return ctx.Err()
 		})
-		if again := insert(t, c, job); again.Sequence != r.Sequence {
-			t.Fatalf("the new job is at %d, want %d", again.Sequence, r.Sequence)
-		}
-		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("the new job: %s, %v; want completed", s.Outcome, s.Err)
-		}
+		again := insert(t, c, job)
+		check.Require(t, again.Sequence == r.Sequence, "the new job is at %d, want %d", again.Sequence, r.Sequence)
+		s := <-outcomes
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "the new job: %s, %v; want completed", s.Outcome, s.Err)
 	})
 }
 
@@ -197,12 +190,10 @@ func TestResultIsKeptWithTheJob(t *testing.T) {
 				}()
 			}
 			result, err := c.Await(t.Context(), ref)
-			if string(result) != test.result || fmt.Sprint(err) != "<nil>" == (test.err == nil) || !errors.Is(err, test.err) {
-				t.Errorf("%s: %s, %v; want %s, %v", name, result, err, test.result, test.err)
-			}
-			if took := time.Since(begun); name == "kept" && took > 3*time.Minute+50*time.Millisecond {
-				t.Errorf("Await took %s, want no more than the job's 3m", took)
-			}
+			check.That(t, string(result) == test.result && fmt.Sprint(err) != "<nil>" != (test.err == nil) && errors.Is(err, test.err),
+				"%s: %s, %v; want %s, %v", name, result, err, test.result, test.err)
+			took := time.Since(begun)
+			check.That(t, name != "kept" || took <= 3*time.Minute+50*time.Millisecond, "Await took %s, want no more than the job's 3m", took)
 		}
 		pass(time.Minute) // the cancelled handler does not look
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -118,9 +119,8 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 		return nil
 	})
 
-	if attempt := receive(t, last, "the job"); attempt <= used {
-		t.Errorf("attempt %d, want one after %d: a crash uses one", attempt, used)
-	}
+	attempt := receive(t, last, "the job")
+	check.That(t, attempt > used, "attempt %d, want one after %d: a crash uses one", attempt, used)
 
 	if s := receive(t, settled, "its settlement"); s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
 		t.Errorf("%s, %d left; want completed, 0", s.Outcome, b.left(t))
@@ -151,9 +151,7 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 	})
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: attempts}, func(_ context.Context, job *worker.Job[order]) error {
-		if job.Subject == "jobs.poison" {
-			t.Error("the poison was started once more")
-		}
+		check.That(t, job.Subject != "jobs.poison", "the poison was started once more")
 		return nil
 	})
 
@@ -167,7 +165,6 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 		t.Errorf("outcomes %v, %d left", got, b.left(t))
 	}
 
-	if letters := b.letters(t); len(letters) != 1 || letters[0].Reason != worker.ReasonExhausted || letters[0].Attempts != attempts {
-		t.Errorf("letters: %+v", letters)
-	}
+	letters := b.letters(t)
+	check.That(t, len(letters) == 1 && letters[0].Reason == worker.ReasonExhausted && letters[0].Attempts == attempts, "letters: %+v", letters)
 }

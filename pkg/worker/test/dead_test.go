@@ -60,13 +60,11 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
 		check.Equal(t, header, letter.Header)
 
-		if !bytes.Equal(letter.Payload, payload) || letter.ID != fmt.Sprint("id-", i) {
-			t.Errorf("letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
-		}
+		check.That(t, bytes.Equal(letter.Payload, payload) && letter.ID == fmt.Sprint("id-", i),
+			"letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
 
-		if got := msg.Header.Get(worker.HeaderDeadReason); got != string(worker.ReasonUndecodable) {
-			t.Errorf("header %s is %q", worker.HeaderDeadReason, got)
-		}
+		got := msg.Header.Get(worker.HeaderDeadReason)
+		check.That(t, got == string(worker.ReasonUndecodable), "header %s is %q", worker.HeaderDeadReason, got)
 	}
 }
 
@@ -97,13 +95,10 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		for range 3 {
-			if s := <-settled; s.Outcome != worker.OutcomeUnknown {
-				t.Errorf("%s, want unknown", s.Outcome)
-			}
+			s := <-settled
+			check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
 
-			if b.left(t) != 1 {
-				t.Fatal("the job is gone and has no letter")
-			}
+			check.Require(t, b.left(t) == 1, "the job is gone and has no letter")
 		}
 
 		check.OK(t, check.Err(b.js.CreateStream(t.Context(), dead.CachedInfo().Config)))
@@ -147,9 +142,7 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 		return nil
 	}}
 	if err = worker.Handle(w, "jobs.text.>", raw, func(_ context.Context, job *worker.Job[string]) error {
-		if job.Args != "plain" || job.ID != "JOBS:2" || job.MaxAttempts != 10 || job.EnqueuedAt.IsZero() {
-			t.Errorf("job: %+v", job)
-		}
+		check.That(t, job.Args == "plain" && job.ID == "JOBS:2" && job.MaxAttempts == 10 && !job.EnqueuedAt.IsZero(), "job: %+v", job)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -201,9 +194,8 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 
 		b.publish(t, "jobs.new", `{}`)
 
-		if s := <-settled; s.Outcome != worker.OutcomeSnoozed {
-			t.Errorf("%s, want snoozed", s.Outcome)
-		}
+		s := <-settled
+		check.That(t, s.Outcome == worker.OutcomeSnoozed, "%s, want snoozed", s.Outcome)
 
 		check.Is(t, old.wait(), nil)
 
@@ -214,9 +206,8 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 			return nil
 		})
 
-		if j := <-job; j.Attempt != 1 {
-			t.Errorf("attempt %d, want 1", j.Attempt)
-		}
+		j := <-job
+		check.That(t, j.Attempt == 1, "attempt %d, want 1", j.Attempt)
 
 		within(t, "the job", time.Since(putOff), 0, unhandledDelay)
 	})
@@ -245,18 +236,15 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 				return err
 			}
 
-			if info.NumAckPending > limit {
-				t.Errorf("%d messages taken, want at most %d", info.NumAckPending, limit)
-			}
+			check.That(t, info.NumAckPending <= limit, "%d messages taken, want at most %d", info.NumAckPending, limit)
 
 			pass(time.Duration(job.Args.N%5+1) * time.Second)
 			return nil
 		})
 
 		for range 50 {
-			if s := <-settled; s.Outcome != worker.OutcomeCompleted {
-				t.Errorf("%s: %v", s.Outcome, s.Err)
-			}
+			s := <-settled
+			check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 		}
 
 		check.Same(t, "ran at once", most.Load(), limit)
@@ -328,9 +316,8 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 						t.Errorf("call %d: %+v", i+1, letter)
 					}
 
-					if left, letters := b.left(t), b.letters(t); left != 1 || len(letters) != 0 {
-						t.Errorf("call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))
-					}
+					left, letters := b.left(t), b.letters(t)
+					check.That(t, left == 1 && len(letters) == 0, "call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))
 					answer <- err
 
 					want := worker.OutcomeUnknown
@@ -338,14 +325,12 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 						want = worker.OutcomeDead
 					}
 
-					if s := receive(t, settled, "a settlement"); s.Outcome != want {
-						t.Errorf("call %d: %s, want %s", i+1, s.Outcome, want)
-					}
+					s := receive(t, settled, "a settlement")
+					check.That(t, s.Outcome == want, "call %d: %s, want %s", i+1, s.Outcome, want)
 				}
 
-				if left, letters := b.left(t), b.letters(t); left != 0 || len(letters) != 1 {
-					t.Errorf("%d jobs are left, %d letters; want none and 1", left, len(letters))
-				}
+				left, letters := b.left(t), b.letters(t)
+				check.That(t, left == 0 && len(letters) == 1, "%d jobs are left, %d letters; want none and 1", left, len(letters))
 			})
 		})
 	}

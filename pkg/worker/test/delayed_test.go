@@ -49,9 +49,7 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 			}
 
 			r := insert(t, c, job)
-			if r.Duplicate {
-				t.Fatalf("%+v: %+v stands in the way", job, r)
-			}
+			check.Require(t, !r.Duplicate, "%+v: %+v stands in the way", job, r)
 
 			got := <-starts
 
@@ -83,9 +81,7 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 		}
 
 		unique := insert(t, c, worker.NewJob{Args: order{N: 3}, At: due, Subject: "jobs.mail.u17", Unique: &worker.Unique{}})
-		if unique.Duplicate {
-			t.Errorf("a unique job beside delayed ones: %+v", unique)
-		}
+		check.That(t, !unique.Duplicate, "a unique job beside delayed ones: %+v", unique)
 
 		if s, err := c.Inspect(t.Context(), "jobs.mail.u17", ""); err != nil || s.State != worker.StateScheduled || !s.Due.Equal(due) || s.ID != unique.ID {
 			t.Errorf("%+v, %v; want scheduled for %s, job %s", s, err, due, unique.ID)

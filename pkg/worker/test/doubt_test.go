@@ -63,9 +63,7 @@ func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 			ends[s.Sequence] = s.Outcome
 		}
 		check.Equal(t, map[uint64]worker.Outcome{1: worker.OutcomeCompleted, 2: worker.OutcomeFenced}, ends)
-		if len(begun) > 0 {
-			t.Error("the job that waited started")
-		}
+		check.That(t, len(begun) == 0, "the job that waited started")
 	})
 }
 
@@ -112,9 +110,7 @@ func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 		cfg, here := b.settled(t, ackWait)
 		counts := make(chan struct{}, 100)
 		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-			if job.Deliveries > 1 {
-				t.Error("the job started although another worker has ended it")
-			}
+			check.That(t, job.Deliveries <= 1, "the job started although another worker has ended it")
 			p.Filter(natstest.Losing(func(f natstest.Frame) bool {
 				if f.FromClient && strings.Contains(f.Subject, ".KV_") {
 					counts <- struct{}{}
@@ -125,18 +121,15 @@ func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 			return worker.Retry(0, errors.New("once more"))
 		})
 		b.publish(t, "jobs.1", `{}`)
-		if s := <-here; s.Outcome != worker.OutcomeRetried {
-			t.Errorf("the first attempt: %s, %v", s.Outcome, s.Err)
-		}
+		s := <-here
+		check.That(t, s.Outcome == worker.OutcomeRetried, "the first attempt: %s, %v", s.Outcome, s.Err)
 		<-counts
 		cfg, elsewhere := b.settled(t, ackWait)
 		run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
-		if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("the second worker: %s, %v", s.Outcome, s.Err)
-		}
-		if s := <-here; s.Outcome != worker.OutcomeFenced {
-			t.Errorf("the first worker: %s, %v; want it fenced", s.Outcome, s.Err)
-		}
+		s = <-elsewhere
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
+		s = <-here
+		check.That(t, s.Outcome == worker.OutcomeFenced, "the first worker: %s, %v; want it fenced", s.Outcome, s.Err)
 	})
 }
 
@@ -168,9 +161,8 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 			p.Filter(natstest.Losing(lose))
 			cfg, elsewhere := b.settled(t)
 			run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, work(false))
-			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted {
-				t.Errorf("the second worker: %s, %v", s.Outcome, s.Err)
-			}
+			s := <-elsewhere
+			check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
 			p.Filter(nil)
 			close(release)
 			if s := <-here; s.Outcome != worker.OutcomeFenced || len(ran) != 2 {

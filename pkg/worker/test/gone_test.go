@@ -85,20 +85,17 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 				// It waits in the new stream, under the sequence of the old one's.
 				g.publish(t, "jobs.2", `{"n":2}`)
 
-				if got := <-g.started; got != `{"n":2}` {
-					t.Fatalf("started %s", got)
-				}
+				got := <-g.started
+				check.Require(t, got == `{"n":2}`, "started %s", got)
 
-				if s := <-g.settled; s.Subject != "jobs.2" || s.Outcome != worker.OutcomeCompleted {
-					t.Errorf("%s: %s, want jobs.2 completed", s.Subject, s.Outcome)
-				}
+				s := <-g.settled
+				check.That(t, s.Subject == "jobs.2" && s.Outcome == worker.OutcomeCompleted, "%s: %s, want jobs.2 completed", s.Subject, s.Outcome)
 
 				// Another under the sequence of a job that still runs, held by somebody else.
 				close(g.finish)
 
-				if s := <-g.settled; s.Subject != "jobs.1" || s.Outcome != worker.OutcomeUnknown {
-					t.Errorf("%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
-				}
+				s = <-g.settled
+				check.That(t, s.Subject == "jobs.1" && s.Outcome == worker.OutcomeUnknown, "%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
 
 				check.Same(t, "messages left", g.left(t), 0)
 			})
@@ -134,21 +131,17 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 		check.OK(t, err)
 
 		msg := <-held.Messages()
-		if msg == nil {
-			t.Fatal("the worker was quicker")
-		}
+		check.Require(t, msg != nil, "the worker was quicker")
 
 		g.until(true)
 
 		close(g.finish)
 
-		if s := <-g.settled; s.Outcome != worker.OutcomeUnknown {
-			t.Errorf("%s, want unknown", s.Outcome)
-		}
+		s := <-g.settled
+		check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
 
-		if left := g.left(t); left != 1 {
-			t.Fatalf("%d left, want the one that somebody else works", left)
-		}
+		left := g.left(t)
+		check.Require(t, left == 1, "%d left, want the one that somebody else works", left)
 
 		check.Is(t, msg.DoubleAck(t.Context()), nil)
 	})
@@ -189,9 +182,8 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	g.run.once = true
 	check.Is(t, receive(t, g.run.done, "Run to return"), nats.ErrConnectionClosed)
 
-	if s := receive(t, g.settled, "the job's end"); s.Outcome != worker.OutcomeUnknown || g.log.count(worker.EventJobUnknown) == 0 {
-		t.Errorf("%s, want unknown, and an event", s.Outcome)
-	}
+	s := receive(t, g.settled, "the job's end")
+	check.That(t, s.Outcome == worker.OutcomeUnknown && g.log.count(worker.EventJobUnknown) != 0, "%s, want unknown, and an event", s.Outcome)
 
 	// The job is there, and runs again elsewhere.
 	again := make(chan int, 1)
@@ -239,9 +231,8 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 			pass(time.Second)
 		}
 
-		if n := log.count(worker.EventUncountedFailed); n == 0 {
-			t.Error("nothing tells that the bucket is missing")
-		}
+		n := log.count(worker.EventUncountedFailed)
+		check.That(t, n != 0, "nothing tells that the bucket is missing")
 
 		check.Same(t, "dead letters", len(b.letters(t)), 0)
 	})

@@ -128,9 +128,8 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return test.err }, test.priorities...)
 
 			for range n {
-				if s := receive(t, settled, "a job's end"); s.Outcome != test.outcome {
-					t.Errorf("%s: %s, want %s", s.Subject, s.Outcome, test.outcome)
-				}
+				s := receive(t, settled, "a job's end")
+				check.That(t, s.Outcome == test.outcome, "%s: %s, want %s", s.Subject, s.Outcome, test.outcome)
 			}
 
 			b.restore()
@@ -158,26 +157,20 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 
 		acked := b.publish(t, "jobs.1", `{}`)
 
-		if s := <-settled; !<-ready || s.Outcome != worker.OutcomeCompleted {
-			t.Fatalf("the first job: %s", s.Outcome)
-		}
+		s := <-settled
+		check.Require(t, <-ready && s.Outcome == worker.OutcomeCompleted, "the first job: %s", s.Outcome)
 
 		p.Cut()
 
-		if <-ready {
-			t.Fatal("ready while cut off")
-		}
+		check.Require(t, !<-ready, "ready while cut off")
 
 		held := b.remake(t)
-		if meta, err := held.Metadata(); err != nil || meta.Sequence.Stream != acked {
-			t.Fatalf("holds %+v, %v; want sequence %d", meta, err, acked)
-		}
+		meta, err := held.Metadata()
+		check.Require(t, err == nil && meta.Sequence.Stream == acked, "holds %+v, %v; want sequence %d", meta, err, acked)
 
 		p.Heal()
 
-		if !<-ready {
-			t.Fatal("not ready again")
-		}
+		check.Require(t, <-ready, "not ready again")
 
 		pass(time.Second)
 

@@ -53,9 +53,7 @@ func throughProxy(t *testing.T, b *bundle, policy worker.Policy, err error, muta
 		return nil
 	})
 
-	if !<-ready {
-		t.Fatal("not ready")
-	}
+	check.Require(t, <-ready, "not ready")
 	return p, starts
 }
 
@@ -74,9 +72,7 @@ func answers(answer string) func(natstest.Frame) bool {
 func within(t *testing.T, what string, took, least, most time.Duration) {
 	t.Helper()
 
-	if took < least || took > most {
-		t.Errorf("%s took %s, want %s to %s", what, took, least, most)
-	}
+	check.That(t, took >= least && took <= most, "%s took %s, want %s to %s", what, took, least, most)
 }
 
 // TestLostNakHoldsAJobForAckWait loses the answer that gives a job back, which is sent once.
@@ -122,9 +118,8 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 
 		first := <-starts
 
-		if s := <-settled; s.Outcome != worker.OutcomeUnknown {
-			t.Fatalf("the first attempt: %s, want unknown", s.Outcome)
-		}
+		s := <-settled
+		check.Require(t, s.Outcome == worker.OutcomeUnknown, "the first attempt: %s, want unknown", s.Outcome)
 
 		p.Filter(nil)
 
@@ -177,9 +172,7 @@ func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
 		other := <-again
 		within(t, "the job", other.at.Sub(sent), ackWait, ackWait+time.Second)
 
-		if other.job.Attempt != 2 || len(starts) != 0 {
-			t.Errorf("attempt %d, and %d elsewhere; want 2, none", other.job.Attempt, len(starts))
-		}
+		check.That(t, other.job.Attempt == 2 && len(starts) == 0, "attempt %d, and %d elsewhere; want 2, none", other.job.Attempt, len(starts))
 
 		p.Heal()
 	})
@@ -205,9 +198,8 @@ func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 
 		begun := time.Now()
 
-		if is := <-ready; is {
-			t.Error("ready without a server")
-		}
+		is := <-ready
+		check.That(t, !is, "ready without a server")
 
 		within(t, "noticing that the server says nothing", time.Since(begun), 0, 5*time.Second)
 

@@ -86,9 +86,7 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 			t.Errorf("%+v\nran as %+v\nwith receipt %+v", job, got, r)
 		}
 
-		if job.ID != "" && r.ID != job.ID || r.ID == "" {
-			t.Errorf("ID %q, want %q", r.ID, job.ID)
-		}
+		check.That(t, (job.ID == "" || r.ID == job.ID) && r.ID != "", "ID %q, want %q", r.ID, job.ID)
 
 		check.Equal(t, job.Header.Get("Tenant"), got.Header.Get("Tenant"))
 	}
@@ -131,17 +129,14 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 		_, err := c.Insert(t.Context(), test.job)
 
 		failed, ok := errors.AsType[*worker.InsertError](err)
-		if !ok || !strings.Contains(err.Error(), test.want) || failed.Unknown {
-			t.Errorf("%s: %v, want an InsertError that names %q", name, err, test.want)
-		}
+		check.That(t, ok && strings.Contains(err.Error(), test.want) && !failed.Unknown,
+			"%s: %v, want an InsertError that names %q", name, err, test.want)
 	}
 
 	check.Same(t, "messages stored", b.left(t), 0)
 
-	if _, err := worker.NewClient(nil, worker.ClientConfig{InFlight: -1, RequestTimeout: -1, Stream: "a.b"}); err == nil ||
-		strings.Count(err.Error(), "worker: ") != 4 {
-		t.Errorf("NewClient: %v, want four complaints", err)
-	}
+	_, err := worker.NewClient(nil, worker.ClientConfig{InFlight: -1, RequestTimeout: -1, Stream: "a.b"})
+	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 4, "NewClient: %v, want four complaints", err)
 }
 
 func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
@@ -167,17 +162,14 @@ func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
 	var last uint64
 
 	for i, r := range receipts {
-		if want := i%10 == 5; r.Duplicate != want {
-			t.Errorf("job %d: duplicate %t, want %t", i, r.Duplicate, want)
-		}
+		want := i%10 == 5
+		check.That(t, r.Duplicate == want, "job %d: duplicate %t, want %t", i, r.Duplicate, want)
 
 		if r.Duplicate {
 			continue
 		}
 
-		if r.Sequence != last+1 || r.State != worker.StateQueued {
-			t.Errorf("job %d: %+v, want sequence %d", i, r, last+1)
-		}
+		check.That(t, r.Sequence == last+1 && r.State == worker.StateQueued, "job %d: %+v, want sequence %d", i, r, last+1)
 
 		last = r.Sequence
 	}
@@ -214,31 +206,25 @@ func TestStreamThatCannotTakeAJobIsNamed(t *testing.T) {
 	} {
 		_, err := c.Insert(t.Context(), test.job)
 
-		if _, ok := errors.AsType[*worker.DriftError](err); !ok {
-			t.Errorf("%s: %v, want a DriftError", name, err)
-		}
+		_, ok := errors.AsType[*worker.DriftError](err)
+		check.That(t, ok, "%s: %v, want a DriftError", name, err)
 
 		for _, want := range test.want {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q in it", name, err, want)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want %q in it", name, err, want)
 		}
 	}
 
-	if r := insert(t, c, mail(worker.Unique{})); r.Duplicate {
-		t.Errorf("unique, not kept: %+v, want it accepted: it needs nothing", r)
-	}
+	r := insert(t, c, mail(worker.Unique{}))
+	check.That(t, !r.Duplicate, "unique, not kept: %+v, want it accepted: it needs nothing", r)
 
-	if r := insert(t, c, mail(worker.Unique{})); !r.Duplicate {
-		t.Errorf("unique, again: %+v", r)
-	}
+	r = insert(t, c, mail(worker.Unique{}))
+	check.That(t, r.Duplicate, "unique, again: %+v", r)
 
 	none := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.Stream = "NONE" })
 
 	_, err := none.Insert(t.Context(), worker.NewJob{Subject: "none.a"})
-	if _, ok := errors.AsType[*worker.MissingError](err); !ok {
-		t.Errorf("no stream: %v, want a MissingError", err)
-	}
+	_, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok, "no stream: %v, want a MissingError", err)
 
 	_, err = none.Insert(t.Context(), worker.NewJob{Subject: "jobs.a"})
 	if err == nil || b.left(t) != 1 {

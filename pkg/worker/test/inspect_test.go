@@ -32,9 +32,7 @@ func inspected(t *testing.T, nc *nats.Conn) inspect.Info {
 	all, err := inspect.Workers(t.Context(), nc)
 	check.OK(t, err)
 
-	if len(all) != 1 {
-		t.Fatalf("%d workers answer, want 1: %+v", len(all), all)
-	}
+	check.Require(t, len(all) == 1, "%d workers answer, want 1: %+v", len(all), all)
 	return all[0]
 }
 
@@ -121,9 +119,7 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 		all, err := inspect.Workers(t.Context(), b.nc)
 		check.OK(t, err)
 
-		if len(all) != 2 || all[0].ID != all[1].ID || all[0].Instance == all[1].Instance {
-			t.Fatalf("%+v", all)
-		}
+		check.Require(t, len(all) == 2 && all[0].ID == all[1].ID && all[0].Instance != all[1].Instance, "%+v", all)
 
 		for _, w := range all {
 			recent, err := inspect.RecentOf(t.Context(), b.nc, w.Instance)
@@ -155,20 +151,16 @@ func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 		<-running
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
-		if <-ready {
-			t.Fatal("ready without a consumer")
-		}
+		check.Require(t, !<-ready, "ready without a consumer")
 
-		if got := inspected(t, b.nc); got.Ready || !strings.Contains(got.Problem, "onsumer") {
-			t.Errorf("%+v", got)
-		}
+		got := inspected(t, b.nc)
+		check.That(t, !got.Ready && strings.Contains(got.Problem, "onsumer"), "%+v", got)
 
 		r.stop()
 		pass(time.Second)
 
-		if got := inspected(t, b.nc); !got.Stopping {
-			t.Errorf("%+v", got)
-		}
+		got = inspected(t, b.nc)
+		check.That(t, got.Stopping, "%+v", got)
 
 		close(leave)
 		check.OK(t, r.wait())
@@ -250,14 +242,11 @@ func testBounds(t *testing.T, srv *natsrun.Server, handlers, limit int) {
 		check.OK(t, json.Unmarshal(answer.Data, &got))
 
 		shown, _ := got[want].([]any)
-		if len(answer.Data) > limit || len(answer.Data) < limit/2 || len(shown) == 0 {
-			t.Errorf("%s: %d bytes, want %d at most, with %d %s", subject, len(answer.Data), limit, len(shown), want)
-		}
+		check.That(t, len(answer.Data) <= limit && len(answer.Data) >= limit/2 && len(shown) != 0,
+			"%s: %d bytes, want %d at most, with %d %s", subject, len(answer.Data), limit, len(shown), want)
 
 		for _, secret := range []string{"hunter2", "12345678901234567890"} {
-			if bytes.Contains(answer.Data, []byte(secret)) {
-				t.Errorf("%s shows %s:\n%s", subject, secret, answer.Data)
-			}
+			check.That(t, !bytes.Contains(answer.Data, []byte(secret)), "%s shows %s:\n%s", subject, secret, answer.Data)
 		}
 	}
 

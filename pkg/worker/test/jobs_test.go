@@ -97,9 +97,8 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 			check.Equal(t, j, one)
 			switch j.State { //nolint:exhaustive // the others have nothing more
 			case worker.StateRunning, worker.StateRetrying:
-				if j.Progress == nil || j.Progress.Worker != t.Name() || j.Progress.Attempt != 1 || j.Consumer != durable {
-					t.Errorf("%s of consumer %q: %+v", j.Subject, j.Consumer, j.Progress)
-				}
+				check.That(t, j.Progress != nil && j.Progress.Worker == t.Name() && j.Progress.Attempt == 1 && j.Consumer == durable,
+					"%s of consumer %q: %+v", j.Subject, j.Consumer, j.Progress)
 			case worker.StateScheduled:
 				if left := time.Until(j.Due); left < 59*time.Minute || left > time.Hour {
 					t.Errorf("due in %s, want within the hour", left)
@@ -150,14 +149,12 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 	}
 	for _, subject := range []string{"", "jobs.keys.*", "jobs.keys"} { // the last is answered at once
 		jobs := all(t, c, worker.JobFilter{Key: "a b", Subject: subject})
-		if len(jobs) != 1 || jobs[0].ID != r.ID || jobs[0].Subject != r.Subject || jobs[0].Consumer != "" {
-			t.Errorf("with subject %q: %+v, want job %s, which no consumer takes", subject, jobs, r.ID)
-		}
+		check.That(t, len(jobs) == 1 && jobs[0].ID == r.ID && jobs[0].Subject == r.Subject && jobs[0].Consumer == "",
+			"with subject %q: %+v, want job %s, which no consumer takes", subject, jobs, r.ID)
 	}
 	page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "a b", Subject: "jobs.keys"})
-	if err != nil || page.Looked != 1 || page.Messages != n+1 {
-		t.Errorf("looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
-	}
+	check.That(t, err == nil && page.Looked == 1 && page.Messages == n+1,
+		"looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
 	for _, f := range []worker.JobFilter{{Limit: -1}, {Limit: 1001}, {Subject: "jobs..x"}, {Key: strings.Repeat("x", 321)}} {
 		check.Failsf(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
 	}
@@ -220,12 +217,10 @@ func TestJobIsShownAfterItHasMoved(t *testing.T) {
 					continue // by its ID alone is it known to be the same
 				}
 				now, err := c.Job(t.Context(), worker.JobRef{ID: id, Sequence: j.Sequence, Subject: j.Subject})
-				if now.State != want[name] || (err != nil) != (want[name] == "") || err != nil && !errors.Is(err, worker.ErrNoJob) {
-					t.Errorf("%s: %q, %v; want %q", name, now.State, err, want[name])
-				}
-				if name == "letter" && (now.Letter == nil || now.Letter.Error == "" || string(now.Payload) != `{"n":2}`) {
-					t.Errorf("letter %+v, payload %s", now.Letter, now.Payload)
-				}
+				check.That(t, now.State == want[name] && (err != nil) == (want[name] == "") && (err == nil || errors.Is(err, worker.ErrNoJob)),
+					"%s: %q, %v; want %q", name, now.State, err, want[name])
+				check.That(t, name != "letter" || now.Letter != nil && now.Letter.Error != "" && string(now.Payload) == `{"n":2}`,
+					"letter %+v, payload %s", now.Letter, now.Payload)
 			}
 		}
 		letters := all(t, c, worker.JobFilter{Dead: true, Subject: "jobs.letter"})

@@ -187,9 +187,8 @@ func TestServerAcceptsOneOfManyWritesOfAKey(t *testing.T) {
 		group.Wait()
 
 		for k := range accepted {
-			if n := accepted[k].Load(); n > 1 || n == 0 && refused[k].Load() == rivals {
-				t.Errorf("key %d: %d writes accepted, want 1", k, n)
-			}
+			n := accepted[k].Load()
+			check.That(t, n <= 1 && (n != 0 || refused[k].Load() != rivals), "key %d: %d writes accepted, want 1", k, n)
 		}
 
 		_, js := connect()
@@ -241,9 +240,8 @@ func TestServerKeepsAKeyTakenWhileItsScheduleFires(t *testing.T) {
 		defer consuming.Stop()
 
 		for range n {
-			if msg := receive(t, fired, "a schedule to fire"); msg.Header.Get("Job-Id") != "first" {
-				t.Errorf("%s fired with %v", msg.Subject, msg.Header)
-			}
+			msg := receive(t, fired, "a schedule to fire")
+			check.That(t, msg.Header.Get("Job-Id") == "first", "%s fired with %v", msg.Subject, msg.Header)
 		}
 
 		accepted, tried := stop()
@@ -297,9 +295,7 @@ func TestServerKeepsAKeyTakenWhileItsJobCompletes(t *testing.T) {
 		}
 
 		accepted, tried := stop()
-		if accepted != 0 {
-			t.Errorf("%d of %d writes accepted, want 0", accepted, tried)
-		}
+		check.That(t, accepted == 0, "%d of %d writes accepted, want 0", accepted, tried)
 
 		// In a cluster a job leaves the stream a little after its acknowledgement.
 		until(t, "only the records to be left", func() bool { return stored(t, js) == n })

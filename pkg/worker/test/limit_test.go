@@ -136,9 +136,7 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 		defer c.mu.Unlock()
 
 		for key, n := range c.most {
-			if n > most {
-				t.Errorf("%d handlers of key %s at once, want at most %d", n, key, most)
-			}
+			check.That(t, n <= most, "%d handlers of key %s at once, want at most %d", n, key, most)
 
 			if n < most {
 				t.Logf("%d handlers of key %s at once, of %d", n, key, most)
@@ -269,8 +267,6 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 
 		check.Same(t, "runs of jobs: waiting used up the attempt of some", runs.Load(), jobs)
 
-		if deliveries.Load() == jobs {
-			t.Error("no job was given back")
-		}
+		check.That(t, deliveries.Load() != jobs, "no job was given back")
 	})
 }

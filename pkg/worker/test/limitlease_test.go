@@ -73,9 +73,8 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 
 				<-done
 
-				if took := time.Since(lost); took > 11*time.Second {
-					t.Errorf("the permit came back after %s, want about 2 AckWaits of 5s at most", took)
-				}
+				took := time.Since(lost)
+				check.That(t, took <= 11*time.Second, "the permit came back after %s, want about 2 AckWaits of 5s at most", took)
 
 				for range others {
 					<-done
@@ -85,16 +84,13 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 					t.Errorf("the context ended with %v, want a LimitLostError", context.Cause(held))
 				}
 
-				if len(again) != 1+others {
-					t.Errorf("ran %v, want all jobs", again)
-				}
+				check.That(t, len(again) == 1+others, "ran %v, want all jobs", again)
 
 				p.Heal()
 				close(back)
 
-				if err := first.wait(); dies != errors.Is(err, nats.ErrConnectionClosed) {
-					t.Errorf("Run: %v", err)
-				}
+				err := first.wait()
+				check.That(t, dies == errors.Is(err, nats.ErrConnectionClosed), "Run: %v", err)
 			})
 		})
 	}
@@ -175,16 +171,13 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		<-started
 
 		for range 4 {
-			if !<-waits {
-				t.Error("a job stopped waiting")
-			}
+			check.That(t, <-waits, "a job stopped waiting")
 		}
 
 		stopped := time.Now()
 
-		if stuck := (&worker.StuckError{}); !errors.As(first.wait(), &stuck) {
-			t.Error("the handler counts as ended")
-		}
+		stuck := (&worker.StuckError{})
+		check.That(t, errors.As(first.wait(), &stuck), "the handler counts as ended")
 
 		done := make(chan int, 10)
 		run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
@@ -196,9 +189,8 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 			check.Same(t, "attempt", <-done, 1)
 		}
 
-		if took := time.Since(stopped); took > 10*time.Second {
-			t.Errorf("the jobs ran after %s, want at once", took)
-		}
+		took := time.Since(stopped)
+		check.That(t, took <= 10*time.Second, "the jobs ran after %s, want at once", took)
 
 		close(back)
 	})
@@ -308,9 +300,8 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 
 	p.Continue()
 
-	if line := p.Line(); !strings.HasPrefix(line, "lost") {
-		t.Errorf("the process printed %q, want that it lost its permit", line)
-	}
+	line := p.Line()
+	check.That(t, strings.HasPrefix(line, "lost"), "the process printed %q, want that it lost its permit", line)
 
 	p.Kill() // it may be next in line, and its handler never ends
 	close(hold)
@@ -369,9 +360,8 @@ func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
 			left := time.Now()
 			end <- struct{}{}
 
-			if took := receive(t, started, "the next job").Sub(left); took > 200*time.Millisecond {
-				t.Errorf("job %d started %s after the permit was left", i+1, took)
-			}
+			took := receive(t, started, "the next job").Sub(left)
+			check.That(t, took <= 200*time.Millisecond, "job %d started %s after the permit was left", i+1, took)
 		}
 
 		end <- struct{}{}

@@ -63,9 +63,8 @@ func TestSeveralLimitsDoNotLock(t *testing.T) {
 		defer c.mu.Unlock()
 
 		for key, n := range c.most {
-			if want := map[bool]int{false: 1, true: 4}[key == "all"]; n > want {
-				t.Errorf("%d at once of %s, want at most %d", n, key, want)
-			}
+			want := map[bool]int{false: 1, true: 4}[key == "all"]
+			check.That(t, n <= want, "%d at once of %s, want at most %d", n, key, want)
 		}
 	})
 }
@@ -151,9 +150,8 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		s := <-settled
-		if s.Outcome != worker.OutcomeLimited || s.Err == nil || s.Delay <= 0 {
-			t.Errorf("%s after %s: %v; want limited, with an error", s.Outcome, s.Delay, s.Err)
-		}
+		check.That(t, s.Outcome == worker.OutcomeLimited && s.Err != nil && s.Delay > 0,
+			"%s after %s: %v; want limited, with an error", s.Outcome, s.Delay, s.Err)
 
 		bucket, err := b.js.Stream(t.Context(), "KV_jobs")
 		check.OK(t, err)
@@ -166,9 +164,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		check.Is(t, r.wait(), nil)
 
-		if !strings.Contains(events.String(), worker.EventLimitUnreadable) {
-			t.Errorf("no event %s in\n%s", worker.EventLimitUnreadable, events)
-		}
+		check.That(t, strings.Contains(events.String(), worker.EventLimitUnreadable), "no event %s in\n%s", worker.EventLimitUnreadable, events)
 	})
 }
 
@@ -279,17 +275,12 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 
 	t.Logf("%d starts in %s (at the rate: %s), at most %d in %s", len(starts), took, fewest, most, l.Per)
 
-	if want := l.Rate + max(l.Burst, 1); most > want {
-		t.Errorf("%d starts in %s, want at most %d", most, l.Per, want)
-	}
+	want := l.Rate + max(l.Burst, 1)
+	check.That(t, most <= want, "%d starts in %s, want at most %d", most, l.Per, want)
 
-	if took < fewest-time.Millisecond {
-		t.Errorf("%d starts took %s, want at least %s", len(starts), took, fewest)
-	}
+	check.That(t, took >= fewest-time.Millisecond, "%d starts took %s, want at least %s", len(starts), took, fewest)
 
-	if took > 2*fewest+5*time.Second {
-		t.Errorf("%d starts took %s, want about %s", len(starts), took, fewest)
-	}
+	check.That(t, took <= 2*fewest+5*time.Second, "%d starts took %s, want about %s", len(starts), took, fewest)
 }
 
 // TestRefusedEndOfALeaseCountsForNothing has a worker end the lease of one that seems to be
@@ -340,9 +331,8 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 
 		const lease = 5 * time.Second // AckWait
 
-		if since := at.Sub(receive(t, renewed, "the renewal")); since < lease {
-			t.Errorf("the next job began %s after the holder had renewed its lease of %s", since, lease)
-		}
+		since := at.Sub(receive(t, renewed, "the renewal"))
+		check.That(t, since >= lease, "the next job began %s after the holder had renewed its lease of %s", since, lease)
 	})
 }
 

@@ -130,9 +130,8 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 
 		p.Filter(func(natstest.Frame) natstest.Verdict { return natstest.Relay })
 
-		if r := insert(t, c, mail(worker.Unique{})); !r.Duplicate || r.State != worker.StateQueued {
-			t.Errorf("again: %+v, want a duplicate of the first", r)
-		}
+		r := insert(t, c, mail(worker.Unique{}))
+		check.That(t, r.Duplicate && r.State == worker.StateQueued, "again: %+v, want a duplicate of the first", r)
 	})
 }
 
@@ -317,9 +316,8 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 				t.Fatalf("the job %s, its record refused %t", s.Outcome, js.refused.Load())
 			}
 
-			if again := insert(t, c, job); !again.Duplicate || again.State != worker.StateDone {
-				t.Errorf("the key of a job that is done and kept: %+v", again)
-			}
+			again := insert(t, c, job)
+			check.That(t, again.Duplicate && again.State == worker.StateDone, "the key of a job that is done and kept: %+v", again)
 		})
 	}
 }

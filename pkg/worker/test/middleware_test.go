@@ -37,9 +37,7 @@ func TestMiddleware(t *testing.T) {
 
 	run(t, b.js, cfg, worker.Policy{Backoff: worker.Exponential(1, 1)}, func(ctx context.Context, _ *worker.Job[order]) error {
 		who, ok := ctx.Value(key{}).(string)
-		if !ok {
-			t.Error("the handler does not see the middleware's context")
-		}
+		check.That(t, ok, "the handler does not see the middleware's context")
 
 		seen <- who
 		return nil
@@ -51,14 +49,12 @@ func TestMiddleware(t *testing.T) {
 
 	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
-	if first := receive(t, settled, "the first attempt"); first.Outcome != worker.OutcomeRetried {
-		t.Errorf("the first attempt was %s: %v", first.Outcome, first.Err)
-	}
+	first := receive(t, settled, "the first attempt")
+	check.That(t, first.Outcome == worker.OutcomeRetried, "the first attempt was %s: %v", first.Outcome, first.Err)
 
 	second := receive(t, settled, "the second attempt")
-	if _, ok := errors.AsType[*worker.PanicError](second.Err); !ok {
-		t.Errorf("the second attempt ended with %v, want a panic", second.Err)
-	}
+	_, ok := errors.AsType[*worker.PanicError](second.Err)
+	check.That(t, ok, "the second attempt ended with %v, want a panic", second.Err)
 
 	check.Same(t, "the handler saw", receive(t, seen, "the handler"), "jobs.> anna")
 

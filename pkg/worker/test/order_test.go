@@ -124,9 +124,8 @@ func TestDeadJobFreesItsSubject(t *testing.T) {
 			}
 			return nil
 		})
-		if first, second := <-done, <-done; first.Outcome != worker.OutcomeDead || second.Outcome != worker.OutcomeCompleted {
-			t.Errorf("%s, %s", first.Outcome, second.Outcome)
-		}
+		first, second := <-done, <-done
+		check.That(t, first.Outcome == worker.OutcomeDead && second.Outcome == worker.OutcomeCompleted, "%s, %s", first.Outcome, second.Outcome)
 	})
 }
 
@@ -242,9 +241,8 @@ func TestLongLinesDoNotStall(t *testing.T) {
 				back++
 			}
 		}
-		if took := time.Since(began); took > 30*time.Second || back > 8*jobs {
-			t.Errorf("took %v, %d given back", took, back)
-		}
+		took := time.Since(began)
+		check.That(t, took <= 30*time.Second && back <= 8*jobs, "took %v, %d given back", took, back)
 	})
 }
 
@@ -276,9 +274,8 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 				}
 			}
 			least := takes * jobs / time.Duration(tt.subjects)
-			if took := time.Since(began); took > 10*least || back > 10*jobs {
-				t.Errorf("took %v, at least %v; %d were given back", took, least, back)
-			}
+			took := time.Since(began)
+			check.That(t, took <= 10*least && back <= 10*jobs, "took %v, at least %v; %d were given back", took, least, back)
 		})
 	}
 }
@@ -313,9 +310,8 @@ func TestLineBehindALongJob(t *testing.T) {
 				back++
 			}
 		}
-		if took := time.Since(began) - 10*time.Minute; took > 2*time.Minute || back > 100*jobs {
-			t.Errorf("took %v after the long job; %d were given back", took, back)
-		}
+		took := time.Since(began) - 10*time.Minute
+		check.That(t, took <= 2*time.Minute && back <= 100*jobs, "took %v after the long job; %d were given back", took, back)
 	})
 }
 
@@ -337,8 +333,7 @@ func TestOrderInAStreamThatIsMadeAnew(t *testing.T) {
 		check.OK(t, b.js.DeleteStream(t.Context(), stream))
 		check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 		b.publish(t, "jobs.b", `{"n":0}`)
-		if s := <-done; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("%s: %v", s.Outcome, s.Err)
-		}
+		s := <-done
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 	})
 }

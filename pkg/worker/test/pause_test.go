@@ -30,9 +30,7 @@ func two(t *testing.T, b *bundle, cfg worker.Config, of func(pattern string) wor
 		}))
 	}
 	start(t, w)
-	if !<-ready {
-		t.Error("the worker is not ready")
-	}
+	check.That(t, <-ready, "the worker is not ready")
 	return started
 }
 
@@ -78,15 +76,13 @@ func TestPausedHandler(t *testing.T) {
 			}
 			pass(2 * time.Minute)
 			for range 5 {
-				if info := <-started; info.Subject != "jobs.b.1" {
-					t.Errorf("%s started", info.Subject)
-				}
+				info := <-started
+				check.That(t, info.Subject == "jobs.b.1", "%s started", info.Subject)
 			}
 			check.Same(t, "paused jobs that started", len(started), 0)
 			check.Same(t, "jobs that wait", b.left(t), 5)
-			if found, err := c.Pauses(t.Context()); err != nil || len(found) != 1 || found[0].By != "ada" || found[0].Pattern != pause.Pattern {
-				t.Errorf("%+v, %v", found, err)
-			}
+			found, err := c.Pauses(t.Context())
+			check.That(t, err == nil && len(found) == 1 && found[0].By == "ada" && found[0].Pattern == pause.Pattern, "%+v, %v", found, err)
 			ended := time.Now()
 			if test.until == 0 {
 				was, err := c.Resume(t.Context(), "jobs.a.>")
@@ -103,17 +99,15 @@ func TestPausedHandler(t *testing.T) {
 				if !test.apart {
 					deliveries = max(info.Deliveries, 2)
 				}
-				if info.Attempt != 1 || info.Deliveries != deliveries {
-					t.Errorf("attempt %d, delivery %d; want 1, %d", info.Attempt, info.Deliveries, deliveries)
-				}
+				check.That(t, info.Attempt == 1 && info.Deliveries == deliveries,
+					"attempt %d, delivery %d; want 1, %d", info.Attempt, info.Deliveries, deliveries)
 			}
 			most := 5 * time.Second
 			if !test.apart {
 				most += 2 * time.Minute // as long as the pause lasted
 			}
-			if took := time.Since(ended); took > most {
-				t.Errorf("started %s after the pause, want at most %s", took, most)
-			}
+			took := time.Since(ended)
+			check.That(t, took <= most, "started %s after the pause, want at most %s", took, most)
 		})
 	}
 }
@@ -236,9 +230,8 @@ func TestPausedWorkerIsReady(t *testing.T) {
 			pass(time.Minute)
 			check.Same(t, "started", len(started), 0)
 			check.OK(t, check.Err(c.Resume(t.Context(), "jobs.>")))
-			if info := <-started; info.Deliveries != 1 {
-				t.Errorf("delivery %d, want 1", info.Deliveries)
-			}
+			info := <-started
+			check.That(t, info.Deliveries == 1, "delivery %d, want 1", info.Deliveries)
 		})
 	}
 }

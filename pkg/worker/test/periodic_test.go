@@ -48,18 +48,14 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		began := time.Now()
 
-		if !schedule(t, c, minutely()) {
-			t.Error("a new schedule changed nothing")
-		}
+		check.That(t, schedule(t, c, minutely()), "a new schedule changed nothing")
 
 		ids := make(map[string]bool)
 
 		for n := range 3 {
 			pass(40 * time.Second)
 
-			if schedule(t, c, minutely()) {
-				t.Error("the same schedule was stored again")
-			}
+			check.That(t, !schedule(t, c, minutely()), "the same schedule was stored again")
 
 			job := <-starts
 			due := began.Round(time.Second).Add(time.Duration(n+1) * time.Minute)
@@ -71,22 +67,16 @@ func TestPeriodicJobRuns(t *testing.T) {
 			ids[job.ID] = true
 		}
 
-		if len(ids) != 3 {
-			t.Errorf("three runs have the IDs %v", ids)
-		}
+		check.That(t, len(ids) == 3, "three runs have the IDs %v", ids)
 
 		hourly := minutely()
 		hourly.Every = time.Hour
 
-		if !schedule(t, c, hourly) {
-			t.Error("another interval changed nothing")
-		}
+		check.That(t, schedule(t, c, hourly), "another interval changed nothing")
 
 		pass(59 * time.Minute)
 
-		if len(starts) != 0 {
-			t.Error("the schedule that was replaced goes on")
-		}
+		check.That(t, len(starts) == 0, "the schedule that was replaced goes on")
 
 		<-starts
 
@@ -94,9 +84,8 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		pass(3 * time.Hour)
 
-		if n := b.left(t); len(starts) != 0 || n != 0 {
-			t.Errorf("%d runs after the end, %d messages left", len(starts), n)
-		}
+		n := b.left(t)
+		check.That(t, len(starts) == 0 && n == 0, "%d runs after the end, %d messages left", len(starts), n)
 	})
 }
 
@@ -145,16 +134,14 @@ func TestCronHasATimeZone(t *testing.T) {
 		schedule(t, c, p) // the bubble begins on Saturday, 1 January 2000, at midnight in UTC
 
 		want := time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC)
-		if late := (<-starts).Sub(want); late < 0 || late > lateness {
-			t.Errorf("%s late for %s", late, want)
-		}
+		late := (<-starts).Sub(want)
+		check.That(t, late >= 0 && late <= lateness, "%s late for %s", late, want)
 
 		got, err := c.Schedules(t.Context())
 		listed := []worker.Scheduled{{Cron: "0 " + p.Cron, Subject: "jobs.mail.morning", TimeZone: p.TimeZone}}
 
-		if diff := cmp.Diff(listed, got, cmpopts.IgnoreFields(worker.Scheduled{}, "Since")); diff != "" || err != nil {
-			t.Errorf("%v, -want +got\n%s", err, diff)
-		}
+		diff := cmp.Diff(listed, got, cmpopts.IgnoreFields(worker.Scheduled{}, "Since"))
+		check.That(t, diff == "" && err == nil, "%v, -want +got\n%s", err, diff)
 	})
 }
 
@@ -177,9 +164,8 @@ func TestScheduleSurvivesARestart(t *testing.T) {
 			<-starts
 		}
 
-		if took := time.Since(began); took < 2*time.Minute || took > 4*time.Minute {
-			t.Errorf("three runs after a restart took %s", took)
-		}
+		took := time.Since(began)
+		check.That(t, took >= 2*time.Minute && took <= 4*time.Minute, "three runs after a restart took %s", took)
 	})
 }
 
@@ -192,13 +178,10 @@ func TestScheduleHoldsNoKey(t *testing.T) {
 	schedule(t, c, minutely())
 
 	r := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "digest"}})
-	if r.Duplicate {
-		t.Errorf("the schedule is in the way: %+v", r)
-	}
+	check.That(t, !r.Duplicate, "the schedule is in the way: %+v", r)
 
-	if got, err := c.Schedules(t.Context()); err != nil || len(got) != 1 || got[0].Every != time.Minute {
-		t.Errorf("%+v, %v", got, err)
-	}
+	got, err := c.Schedules(t.Context())
+	check.That(t, err == nil && len(got) == 1 && got[0].Every == time.Minute, "%+v, %v", got, err)
 }
 
 // TestEveryInstanceSchedules starts many at once: one stores the schedule, and all have it.
@@ -245,9 +228,8 @@ func TestBadSchedules(t *testing.T) {
 		"does not know Periodic.TimeZone": {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Nowhere/At/All"},
 		"Nats- or Job- are taken":         {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
 	} {
-		if _, err := c.Schedule(t.Context(), p); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
-			t.Errorf("%+v: %v, want %q in it", p, err, want)
-		}
+		_, err := c.Schedule(t.Context(), p)
+		check.That(t, err != nil && strings.Contains(err.Error(), strings.TrimSpace(want)), "%+v: %v, want %q in it", p, err, want)
 	}
 }
 
@@ -258,9 +240,8 @@ func TestStreamWithoutSchedules(t *testing.T) {
 	b := setup(t, nil) // a plain work queue
 
 	_, err := client(t, b.js).Schedule(t.Context(), minutely())
-	if _, ok := errors.AsType[*worker.DriftError](err); !ok {
-		t.Errorf("got %v, want a DriftError", err)
-	}
+	_, ok := errors.AsType[*worker.DriftError](err)
+	check.That(t, ok, "got %v, want a DriftError", err)
 
 	cfg := worker.StreamConfig(stream, pattern)
 	cfg.AllowMsgSchedules = false
@@ -272,9 +253,8 @@ func TestStreamWithoutSchedules(t *testing.T) {
 
 	_, err = client(t, b.js).Schedule(t.Context(), minutely())
 
-	if _, ok := errors.AsType[*jetstream.APIError](err); !ok {
-		t.Errorf("got %v, want the server's refusal", err)
-	}
+	_, ok = errors.AsType[*jetstream.APIError](err)
+	check.That(t, ok, "got %v, want the server's refusal", err)
 }
 
 // TestScheduleThatMayBeFiringIsNotReplaced gives up a replacement before the time of the schedule that it found, within 300
@@ -294,9 +274,8 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 		})
 
 		for _, left := range []time.Duration{290 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond} {
-			if r := replace(t, c, 1, 10*time.Second, 0); r.Duplicate {
-				t.Fatalf("%s: %+v", left, r)
-			}
+			r := replace(t, c, 1, 10*time.Second, 0)
+			check.Require(t, !r.Duplicate, "%s: %+v", left, r)
 
 			pass(10*time.Second - left)
 

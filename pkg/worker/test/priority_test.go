@@ -121,9 +121,8 @@ func shareTheSlots(t *testing.T, srv *natsrun.Server, classes []worker.Priority,
 
 	for class, weight := range weights {
 		// At most the slots that are taken at once can be out of turn.
-		if off := starts[class] - weight*rounds; off > slots+1 || off < -slots-1 {
-			t.Errorf("%d starts of %s, want %d", starts[class], class, weight*rounds)
-		}
+		off := starts[class] - weight*rounds
+		check.That(t, off <= slots+1 && off >= -slots-1, "%d starts of %s, want %d", starts[class], class, weight*rounds)
 	}
 }
 
@@ -185,9 +184,8 @@ func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
 				leave <- struct{}{}
 			}
 
-			if starts[0] < 4*each/5-2 || starts[0] > 4*each/5+2 {
-				t.Errorf("after %d %s jobs alone: %d high ones in the next %d starts, want %d", each, alone, starts[0], each, 4*each/5)
-			}
+			check.That(t, starts[0] >= 4*each/5-2 && starts[0] <= 4*each/5+2,
+				"after %d %s jobs alone: %d high ones in the next %d starts, want %d", each, alone, starts[0], each, 4*each/5)
 		}
 
 		r.stop()
@@ -299,9 +297,8 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 
 				check.Same(t, "started next", <-started, "high")
 
-				if waited := time.Since(freed); waited > 10*time.Millisecond {
-					t.Errorf("after %s, want at once", waited)
-				}
+				waited := time.Since(freed)
+				check.That(t, waited <= 10*time.Millisecond, "after %s, want at once", waited)
 
 				leave <- struct{}{}
 			}

@@ -38,9 +38,8 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 					published := time.Now()
 					b.publishClass(t, class, 1)
 
-					if waited := (<-started).Sub(published); waited > time.Millisecond {
-						t.Errorf("a %s job started after %s, want at once", class, waited)
-					}
+					waited := (<-started).Sub(published)
+					check.That(t, waited <= time.Millisecond, "a %s job started after %s, want at once", class, waited)
 				}
 			}
 		})
@@ -88,9 +87,8 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 		}, threeClasses...)
 
 		job := <-elsewhere
-		if waited := time.Since(published); waited > 500*time.Millisecond {
-			t.Errorf("started elsewhere after %s, want at most half a second", waited)
-		}
+		waited := time.Since(published)
+		check.That(t, waited <= 500*time.Millisecond, "started elsewhere after %s, want at most half a second", waited)
 
 		if job.Attempt != 1 || job.Deliveries != 2 || len(started) != 0 {
 			t.Errorf("attempt %d, delivery %d, %d more starts; want 1, 2, 0", job.Attempt, job.Deliveries, len(started))
@@ -150,9 +148,8 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 			check.OK(t, r.wait())
 		}
 
-		if len(effects) != 3*n || len(attempts) != 1 {
-			t.Errorf("%d jobs had an effect, attempts seen %v; want %d, all first", len(effects), attempts, 3*n)
-		}
+		check.That(t, len(effects) == 3*n && len(attempts) == 1,
+			"%d jobs had an effect, attempts seen %v; want %d, all first", len(effects), attempts, 3*n)
 
 		for id, times := range effects {
 			check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)

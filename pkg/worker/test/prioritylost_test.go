@@ -41,9 +41,8 @@ func TestConsumersOfPriorities(t *testing.T) {
 
 	slices.Sort(names)
 
-	if want := []string{durable, durable + "-high", durable + "-low"}; !slices.Equal(names, want) {
-		t.Errorf("consumers %v, want %v", names, want)
-	}
+	want := []string{durable, durable + "-high", durable + "-low"}
+	check.That(t, slices.Equal(names, want), "consumers %v, want %v", names, want)
 
 	// Without AutoCreate one that is wrong, and one that is missing, are named together.
 	consumer, err := s.Consumer(t.Context(), durable+"-low")
@@ -63,9 +62,8 @@ func TestConsumersOfPriorities(t *testing.T) {
 	missing, isMissing := errors.AsType[*worker.MissingError](err)
 	drift, isDrift := errors.AsType[*worker.DriftError](err)
 
-	if !isMissing || missing.Asset != "consumer JOBS/cook-high" || !isDrift || drift.Asset != "consumer JOBS/cook-low" {
-		t.Errorf("Run: %v, want cook-high missing and cook-low not as it must be", err)
-	}
+	check.That(t, isMissing && missing.Asset == "consumer JOBS/cook-high" && isDrift && drift.Asset == "consumer JOBS/cook-low",
+		"Run: %v, want cook-high missing and cook-low not as it must be", err)
 }
 
 // TestHandlerChangesItsPriority has a work queue, which refuses two consumers of a subject.
@@ -135,10 +133,9 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 		"jobs.b.>": {3, "use PriorityLowest to PriorityHighest, -2 to 2"},
 		"jobs.c.>": {-3, "Policy.Priority is -3"},
 	} {
-		if err := worker.Handle(w, pattern, worker.Policy{Priority: test.priority}, none); fmt.Sprint(err) != "<nil>" != (test.says != "") ||
-			err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %v, want %q", pattern, err, test.says)
-		}
+		err := worker.Handle(w, pattern, worker.Policy{Priority: test.priority}, none)
+		check.That(t, fmt.Sprint(err) != "<nil>" == (test.says != "") && (err == nil || strings.Contains(err.Error(), test.says)),
+			"%s: %v, want %q", pattern, err, test.says)
 	}
 
 	err = worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
@@ -198,9 +195,8 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable+"-low"))
 
 		for _, finds := range []bool{false, true} { // what the server said, and what the worker finds then
-			if got, want := <-ready, (readiness{missing: finds}); got != want {
-				t.Errorf("without a consumer: got %+v, want %+v", got, want)
-			}
+			got, want := <-ready, (readiness{missing: finds})
+			check.That(t, got == want, "without a consumer: got %+v, want %+v", got, want)
 		}
 
 		for range 10 {
@@ -223,9 +219,8 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 
-		if got := <-ready; !got.is {
-			t.Error("not ready with all consumers")
-		}
+		got := <-ready
+		check.That(t, got.is, "not ready with all consumers")
 
 		b.publishClass(t, "low", 1)
 

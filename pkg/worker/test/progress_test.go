@@ -45,9 +45,8 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 			t.Helper()
 
 			p, err := c.Progress(t.Context(), "jobs.mail", "u17")
-			if err != nil || p.State != state || p.Attempt != attempt || string(p.Value) != value || p.Worker != t.Name() {
-				t.Errorf("%+v, %v; want %s, attempt %d, %s", p, err, state, attempt, value)
-			}
+			check.That(t, err == nil && p.State == state && p.Attempt == attempt && string(p.Value) == value && p.Worker == t.Name(),
+				"%+v, %v; want %s, attempt %d, %s", p, err, state, attempt, value)
 		}
 
 		check.Is(t, check.Err(c.Progress(t.Context(), "jobs.mail", "u17")), worker.ErrNoProgress)
@@ -61,9 +60,8 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		pass(3 * time.Second)
 		progress(worker.StateRunning, 1, "null")
 
-		if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateRunning || s.ID != r.ID {
-			t.Errorf("Inspect: %+v, %v; want running", s, err)
-		}
+		s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateRunning && s.ID == r.ID, "Inspect: %+v, %v; want running", s, err)
 
 		next <- struct{}{}
 
@@ -74,9 +72,8 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		<-outcomes
 		progress(worker.StateQueued, 1, "null")
 
-		if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateQueued {
-			t.Errorf("Inspect: %+v, %v; want queued", s, err)
-		}
+		s, err = c.Inspect(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateQueued, "Inspect: %+v, %v; want queued", s, err)
 
 		next <- struct{}{}
 		next <- struct{}{}
@@ -130,9 +127,8 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 		for range 3 {
 			b.publish(t, "jobs.a", `{}`)
 
-			if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 {
-				t.Errorf("%s, delivery %d; want completed, 1", s.Outcome, s.Deliveries)
-			}
+			s := <-outcomes
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, delivery %d; want completed, 1", s.Outcome, s.Deliveries)
 		}
 
 		if tries != 1 || log.count(worker.EventProgressFailed) != 1 {

@@ -67,13 +67,11 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 			<-killed
 			nc.Close()
 
-			if err := first.wait(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-				t.Errorf("Run: %v", err)
-			}
+			err := first.wait()
+			check.That(t, err == nil || errors.Is(err, nats.ErrConnectionClosed), "Run: %v", err)
 
-			if r := insert(t, c, mail(worker.Unique{HoldDead: true})); !r.Duplicate || r.State != test.before {
-				t.Errorf("after the kill: %+v, want a duplicate of one that is %s", r, test.before)
-			}
+			r := insert(t, c, mail(worker.Unique{HoldDead: true}))
+			check.That(t, r.Duplicate && r.State == test.before, "after the kill: %+v, want a duplicate of one that is %s", r, test.before)
 
 			outcomes, hook := settled(1)
 			run(t, b.js, b.config(t, hook), worker.Policy{}, handler)
@@ -83,17 +81,15 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 				want = worker.OutcomeDead
 			}
 
-			if s := <-outcomes; s.Outcome != want || s.Deliveries != 2 {
-				t.Errorf("second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
-			}
+			s := <-outcomes
+			check.That(t, s.Outcome == want && s.Deliveries == 2, "second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
 
 			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.after || runs.Load() != test.runs {
 				t.Errorf("in the end: %+v, %v, %d runs; want %s, %d runs", s, err, runs.Load(), test.after, test.runs)
 			}
 
-			if n := len(b.letters(t)); test.dies != (n == 1) || n > 1 {
-				t.Errorf("%d letters", n)
-			}
+			n := len(b.letters(t))
+			check.That(t, test.dies == (n == 1) && n <= 1, "%d letters", n)
 		})
 	}
 }
@@ -156,9 +152,8 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		close(wake)
 		<-zombies
 
-		if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateQueued || s.ID != r.ID {
-			t.Errorf("%+v, %v; want the new job %s, queued", s, err, r.ID)
-		}
+		s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateQueued && s.ID == r.ID, "%+v, %v; want the new job %s, queued", s, err, r.ID)
 	})
 }
 
@@ -179,40 +174,33 @@ func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 		<-outcomes
 		pass(90*time.Second + time.Second/2)
 
-		if r := insert(t, c, mail(held)); !r.Duplicate || r.State != worker.StateDone {
-			t.Errorf("after 90.5s: %+v, want a duplicate: kept for 91s, rounded up", r)
-		}
+		r := insert(t, c, mail(held))
+		check.That(t, r.Duplicate && r.State == worker.StateDone, "after 90.5s: %+v, want a duplicate: kept for 91s, rounded up", r)
 
 		pass(time.Second)
 
 		failing := mail(held)
 		failing.Header = nats.Header{"Fail": {"1"}}
 
-		if r := insert(t, c, failing); r.Duplicate {
-			t.Errorf("after 91.5s: %+v, want it accepted", r)
-		}
+		r = insert(t, c, failing)
+		check.That(t, !r.Duplicate, "after 91.5s: %+v, want it accepted", r)
 
 		<-outcomes
 
-		if r := insert(t, c, mail(held)); !r.Duplicate || r.State != worker.StateDead {
-			t.Errorf("beside a dead one: %+v", r)
-		}
+		r = insert(t, c, mail(held))
+		check.That(t, r.Duplicate && r.State == worker.StateDead, "beside a dead one: %+v", r)
 
-		if s, err := c.Free(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateDead {
-			t.Errorf("Free: %+v, %v; want what was dead", s, err)
-		}
+		s, err := c.Free(t.Context(), "jobs.mail", "u17")
+		check.That(t, err == nil && s.State == worker.StateDead, "Free: %+v, %v; want what was dead", s, err)
 
-		if s, err := c.Free(t.Context(), "jobs.mail.u17", ""); err != nil || s.State != worker.StateFree {
-			t.Errorf("Free, again: %+v, %v", s, err)
-		}
+		s, err = c.Free(t.Context(), "jobs.mail.u17", "")
+		check.That(t, err == nil && s.State == worker.StateFree, "Free, again: %+v, %v", s, err)
 
-		if r := insert(t, c, later(mail(held))); r.Duplicate {
-			t.Errorf("once freed: %+v", r)
-		}
+		r = insert(t, c, later(mail(held)))
+		check.That(t, !r.Duplicate, "once freed: %+v", r)
 
-		if s, err := c.Free(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrLive) || s.State != worker.StateScheduled {
-			t.Errorf("Free of a live one: %+v, %v; want ErrLive", s, err)
-		}
+		s, err = c.Free(t.Context(), "jobs.mail", "u17")
+		check.That(t, errors.Is(err, worker.ErrLive) && s.State == worker.StateScheduled, "Free of a live one: %+v, %v; want ErrLive", s, err)
 	})
 }
 

@@ -129,24 +129,18 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 		return nil
 	})
 
-	if !receive(t, ready, "the worker") {
-		t.Error("not ready at first")
-	}
+	check.That(t, receive(t, ready, "the worker"), "not ready at first")
 
 	for n := range 3 {
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
-		if receive(t, ready, "the loss") {
-			t.Error("the loss was not reported")
-		}
+		check.That(t, !receive(t, ready, "the loss"), "the loss was not reported")
 
 		b.publish(t, "jobs.1", `{"n":`+string(rune('0'+n))+`}`)
 
 		check.Same(t, "job", receive(t, jobs, "a job"), n)
 
-		if !receive(t, ready, "recovery") {
-			t.Error("recovery was not reported")
-		}
+		check.That(t, receive(t, ready, "recovery"), "recovery was not reported")
 
 		// The next consumer would be given a job that is not acknowledged yet once more.
 		check.Same(t, "the job ended as", receive(t, settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
@@ -179,9 +173,7 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 
 	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
-	if receive(t, ready, "the loss") {
-		t.Error("the loss was not reported")
-	}
+	check.That(t, !receive(t, ready, "the loss"), "the loss was not reported")
 
 	b.publish(t, "jobs.1", `{"n":7}`)
 
@@ -204,9 +196,8 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	err := try()
 	check.Contains(t, err, "consumer JOBS/cook", "bucket jobs", "dead.JOBS.>")
 
-	if _, ok := errors.AsType[*worker.MissingError](err); !ok {
-		t.Errorf("%T is no MissingError", err)
-	}
+	_, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok, "%T is no MissingError", err)
 
 	check.Contains(t, try(func(c *worker.Config) { c.Stream = "OTHER" }), "stream OTHER")
 
@@ -217,14 +208,11 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 
 	err = try()
 
-	if _, ok := errors.AsType[*worker.DriftError](err); !ok {
-		t.Fatalf("%v is no DriftError", err)
-	}
+	_, ok = errors.AsType[*worker.DriftError](err)
+	check.Require(t, ok, "%v is no DriftError", err)
 
 	for _, setting := range []string{"ack_wait", "backoff", "filter_subjects", "delete and create it", "headers_only", "max_ack_pending", "max_deliver"} {
-		if !strings.Contains(err.Error(), setting) {
-			t.Errorf("%s is not named: %v", setting, err)
-		}
+		check.That(t, strings.Contains(err.Error(), setting), "%s is not named: %v", setting, err)
 	}
 
 	// With AutoCreate the same consumer is put right.

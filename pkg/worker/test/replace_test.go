@@ -49,9 +49,7 @@ func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 			}
 
 			r := replace(t, c, 2, test.second, 0)
-			if r.Duplicate || !r.Replaced {
-				t.Errorf("second: %+v", r)
-			}
+			check.That(t, !r.Duplicate && r.Replaced, "second: %+v", r)
 
 			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
 				t.Errorf("%+v, %v, %d messages; want job %s alone", s, err, b.left(t), r.ID)
@@ -106,9 +104,7 @@ func TestRunningJobIsNotReplaced(t *testing.T) {
 			pass(2 * time.Minute)
 
 			r := replace(t, c, 4, 0, keep)
-			if r.Duplicate != (keep > 0) || r.Duplicate && r.State != worker.StateDone {
-				t.Errorf("when it is done: %+v", r)
-			}
+			check.That(t, r.Duplicate == (keep > 0) && (!r.Duplicate || r.State == worker.StateDone), "when it is done: %+v", r)
 
 			if !r.Duplicate {
 				<-started
@@ -176,9 +172,8 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 				t.Errorf("second worker: %s, %d runs; want completed, %d", s.Outcome, runs.Load(), test.runs)
 			}
 
-			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateFree {
-				t.Errorf("in the end: %+v, %v; want free", s, err)
-			}
+			s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
+			check.That(t, err == nil && s.State == worker.StateFree, "in the end: %+v, %v; want free", s, err)
 
 			if r := replace(t, c, 2, 0, 0); r.Duplicate || r.Replaced {
 				t.Errorf("the next: %+v", r)
@@ -261,9 +256,7 @@ func TestReplacementsAndStartsExclude(t *testing.T) {
 			check.Same(t, fmt.Sprintf("job %s runs", id), times, 1)
 		}
 
-		if len(runs) != inserted-replaced {
-			t.Errorf("%d jobs ran, want %d accepted less %d replaced", len(runs), inserted, replaced)
-		}
+		check.That(t, len(runs) == inserted-replaced, "%d jobs ran, want %d accepted less %d replaced", len(runs), inserted, replaced)
 
 		t.Logf("%d accepted, %d of them replacements", inserted, replaced)
 	})
@@ -294,9 +287,8 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 						p.Filter(natstest.Losing(func(f natstest.Frame) bool { return second(f) }))
 					}
 
-					if r := replace(t, client(t, js), 2, delay, 0); !r.Replaced {
-						t.Errorf("%+v, want it replaced", r)
-					}
+					r := replace(t, client(t, js), 2, delay, 0)
+					check.That(t, r.Replaced, "%+v, want it replaced", r)
 
 					var ran []int
 
@@ -334,9 +326,8 @@ func TestMarkWithoutAJobHoldsNothing(t *testing.T) {
 
 		check.OK(t, s.DeleteMsg(t.Context(), first.Sequence))
 
-		if r := insert(t, c, mail(worker.Unique{})); r.Duplicate {
-			t.Errorf("%+v, want it accepted: the job was deleted by hand", r)
-		}
+		r := insert(t, c, mail(worker.Unique{}))
+		check.That(t, !r.Duplicate, "%+v, want it accepted: the job was deleted by hand", r)
 
 		<-started
 		wake <- nil
@@ -353,7 +344,6 @@ func TestOnlyAUniqueJobReplaces(t *testing.T) {
 	check.Failsf(t, check.Err(c.Replace(t.Context(), worker.NewJob{Subject: "jobs.a"})), "a job that is not unique was accepted")
 
 	first := insert(t, c, mail(worker.Unique{}))
-	if r := replace(t, c, 2, 0, 0); !r.Duplicate || r.ID != first.ID || r.State != worker.StateQueued {
-		t.Errorf("%+v, want a duplicate: Insert inserted the first", r)
-	}
+	r := replace(t, c, 2, 0, 0)
+	check.That(t, r.Duplicate && r.ID == first.ID && r.State == worker.StateQueued, "%+v, want a duplicate: Insert inserted the first", r)
 }

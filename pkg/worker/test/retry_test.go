@@ -85,21 +85,16 @@ func TestSnoozeUsesNoAttempt(t *testing.T) {
 	}
 	check.Equal(t, want, runs)
 
-	if len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Deliveries != 6 {
-		t.Errorf("letters: %+v, want one after 2 attempts in 6 deliveries", letters)
-	}
+	check.That(t, len(letters) == 1 && letters[0].Attempts == 2 && letters[0].Deliveries == 6,
+		"letters: %+v, want one after 2 attempts in 6 deliveries", letters)
 }
 
 func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
 	_, letters := script(t, worker.Policy{MaxAttempts: 2}, io.EOF, errors.New("no answer from 10.0.0.7:80"))
-	if len(letters) != 1 {
-		t.Fatalf("%d dead letters, want 1", len(letters))
-	}
+	check.Require(t, len(letters) == 1, "%d dead letters, want 1", len(letters))
 
 	got := letters[0]
-	if got.DeadAt.Before(got.EnqueuedAt) {
-		t.Errorf("dead at %s, before it was enqueued at %s", got.DeadAt, got.EnqueuedAt)
-	}
+	check.That(t, !got.DeadAt.Before(got.EnqueuedAt), "dead at %s, before it was enqueued at %s", got.DeadAt, got.EnqueuedAt)
 
 	got.DeadAt, got.EnqueuedAt = time.Time{}, time.Time{}
 
@@ -159,9 +154,8 @@ func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {
 	check.Same(t, "the job behind them", last["jobs.2"].Outcome, worker.OutcomeCompleted)
 
 	for _, letter := range b.letters(t) {
-		if letter.Subject == "jobs.0" && !strings.Contains(letter.Stack, "retry_test.go") {
-			t.Errorf("the stack does not show the handler:\n%s", letter.Stack)
-		}
+		check.That(t, letter.Subject != "jobs.0" || strings.Contains(letter.Stack, "retry_test.go"),
+			"the stack does not show the handler:\n%s", letter.Stack)
 	}
 }
 
@@ -184,17 +178,15 @@ func TestUndecodableMessagesBlockNobody(t *testing.T) {
 	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 
 	for range poison {
-		if s := receive(t, settled, "a settlement"); s.Outcome != worker.OutcomeDead || s.Attempt != 1 {
-			t.Errorf("poison: %s at attempt %d, want dead at 1", s.Outcome, s.Attempt)
-		}
+		s := receive(t, settled, "a settlement")
+		check.That(t, s.Outcome == worker.OutcomeDead && s.Attempt == 1, "poison: %s at attempt %d, want dead at 1", s.Outcome, s.Attempt)
 	}
 
 	check.Same(t, "the job behind them", receive(t, settled, "the good job").Outcome, worker.OutcomeCompleted)
 
 	letters := b.letters(t)
 	for i, payload := range poison {
-		if string(letters[i].Payload) != payload || letters[i].Reason != worker.ReasonUndecodable {
-			t.Errorf("letter %d: %d bytes, %s; want the %d published, undecodable", i, len(letters[i].Payload), letters[i].Reason, len(payload))
-		}
+		check.That(t, string(letters[i].Payload) == payload && letters[i].Reason == worker.ReasonUndecodable,
+			"letter %d: %d bytes, %s; want the %d published, undecodable", i, len(letters[i].Payload), letters[i].Reason, len(payload))
 	}
 }

@@ -32,9 +32,8 @@ func TestRunWorksEveryJobOnce(t *testing.T) {
 	}
 
 	for range n {
-		if s := receive(t, settled, "a settlement"); s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("job %s: outcome %s, want completed", s.ID, s.Outcome)
-		}
+		s := receive(t, settled, "a settlement")
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "job %s: outcome %s, want completed", s.ID, s.Outcome)
 	}
 
 	check.Is(t, r.wait(), nil)

@@ -190,9 +190,7 @@ func TestFailedStepIsNotRecorded(t *testing.T) {
 
 			check.Failsf(t, first.Err, "first: %s without an error", first.Outcome)
 
-			if second.Outcome != worker.OutcomeCompleted || ran != 2 {
-				t.Errorf("then: %s, %v, %d runs", second.Outcome, second.Err, ran)
-			}
+			check.That(t, second.Outcome == worker.OutcomeCompleted && ran == 2, "then: %s, %v, %d runs", second.Outcome, second.Err, ran)
 		})
 	}
 }

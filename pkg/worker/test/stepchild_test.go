@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -134,9 +135,8 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 		return nil
 	})
 
-	if s := receive(t, settled, "the settlement"); s.Outcome != worker.OutcomeCompleted {
-		t.Fatalf("%s: %v", s.Outcome, s.Err)
-	}
+	s := receive(t, settled, "the settlement")
+	check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 	return results, here
 }
 
@@ -155,17 +155,14 @@ func TestStepSurvivesAKillTheMomentItReturns(t *testing.T) {
 		p := stepping.Start(t, steppingTask{Mode: dieAfter, URL: srv.URL()})
 		want[name] = ran(t, p)
 
-		if !strings.HasPrefix(want[name], name+"-") {
-			t.Errorf("ran %q, want step %s: those before it are recorded", want[name], name)
-		}
+		check.That(t, strings.HasPrefix(want[name], name+"-"), "ran %q, want step %s: those before it are recorded", want[name], name)
 
 		p.Died()
 	}
 
 	got, here := finishSteps(t, b)
-	if fmt.Sprint(got) != fmt.Sprint(want) || fmt.Sprint(here) != "[c]" {
-		t.Errorf("results %v, want %v; steps %v ran here, want [c]", got, want, here)
-	}
+	check.That(t, fmt.Sprint(got) == fmt.Sprint(want) && fmt.Sprint(here) == "[c]",
+		"results %v, want %v; steps %v ran here, want [c]", got, want, here)
 }
 
 func TestStepRunsAgainAfterAKillWithinIt(t *testing.T) {
@@ -177,16 +174,14 @@ func TestStepRunsAgainAfterAKillWithinIt(t *testing.T) {
 
 	for range 2 {
 		p := stepping.Start(t, steppingTask{Mode: dieWithin, URL: srv.URL()})
-		if result := ran(t, p); !strings.HasPrefix(result, "a-") {
-			t.Errorf("ran %q, want step a: nothing is recorded", result)
-		}
+		result := ran(t, p)
+		check.That(t, strings.HasPrefix(result, "a-"), "ran %q, want step a: nothing is recorded", result)
 
 		p.Died()
 	}
 
-	if got, here := finishSteps(t, b); got["a"] != "a-here" || len(here) != len(childSteps) {
-		t.Errorf("results %v, steps %v ran here; want all", got, here)
-	}
+	got, here := finishSteps(t, b)
+	check.That(t, got["a"] == "a-here" && len(here) == len(childSteps), "results %v, steps %v ran here; want all", got, here)
 }
 
 // TestFrozenProcessRecordsNothing stops a process within a step for longer than AckWait.
@@ -201,16 +196,13 @@ func TestFrozenProcessRecordsNothing(t *testing.T) {
 	ran(t, p)
 	p.Pause()
 	got, here := finishSteps(t, b)
-	if got["a"] != "a-here" || len(here) != len(childSteps) {
-		t.Errorf("results %v, steps %v ran here; want all", got, here)
-	}
+	check.That(t, got["a"] == "a-here" && len(here) == len(childSteps), "results %v, steps %v ran here; want all", got, here)
 
 	p.Continue()
 	p.Wait()
 
 	for line := range strings.Lines(p.Output()) {
-		if strings.HasPrefix(line, "settled") && line != "settled fenced true\n" {
-			t.Errorf("the process printed %q, want that it was fenced", line)
-		}
+		check.That(t, !strings.HasPrefix(line, "settled") || line == "settled fenced true\n",
+			"the process printed %q, want that it was fenced", line)
 	}
 }

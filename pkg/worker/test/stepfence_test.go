@@ -86,9 +86,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		<-finish
 
 		got, err := l.run(ctx, job, "last")
-		if got == "the zombie's" {
-			t.Error("the zombie's result was recorded after it was fenced off")
-		}
+		check.That(t, got != "the zombie's", "the zombie's result was recorded after it was fenced off")
 		return err
 	})
 
@@ -101,9 +99,8 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 	} else {
 		close(finish)
 
-		if s := <-completed; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("the successor: %s, %v", s.Outcome, s.Err)
-		}
+		s := <-completed
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "the successor: %s, %v", s.Outcome, s.Err)
 
 		pass(10 * time.Minute)
 		p.Heal()
@@ -125,16 +122,14 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 
 		close(finish)
 
-		if s := <-completed; s.Outcome != worker.OutcomeCompleted || s.Attempt != 2 {
-			t.Errorf("the successor: %s in attempt %d, %v", s.Outcome, s.Attempt, s.Err)
-		}
+		s := <-completed
+		check.That(t, s.Outcome == worker.OutcomeCompleted && s.Attempt == 2, "the successor: %s in attempt %d, %v", s.Outcome, s.Attempt, s.Err)
 	}
 
 	pass(time.Minute)
 
-	if left := b.left(t); left != 0 || len(completed) > 0 {
-		t.Errorf("%d jobs left, %d more attempts", left, len(completed))
-	}
+	left := b.left(t)
+	check.That(t, left == 0 && len(completed) == 0, "%d jobs left, %d more attempts", left, len(completed))
 
 	l.check(t)
 
@@ -205,14 +200,11 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 				want = worker.OutcomeFenced
 			}
 
-			if s.Outcome != want {
-				t.Errorf("delivery %d: %s, %v; want %s", s.Deliveries, s.Outcome, s.Err, want)
-			}
+			check.That(t, s.Outcome == want, "delivery %d: %s, %v; want %s", s.Deliveries, s.Outcome, s.Err, want)
 		}
 
-		if waited := (<-begun).Sub(resumed); waited > 2*time.Second {
-			t.Errorf("the job began again after %s, want at once and not after AckWait", waited)
-		}
+		waited := (<-begun).Sub(resumed)
+		check.That(t, waited <= 2*time.Second, "the job began again after %s, want at once and not after AckWait", waited)
 
 		l.check(t)
 	})

@@ -43,13 +43,11 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 					})
 					b.publish(t, "jobs.1", `{}`)
 
-					if s := <-done; s.Outcome != worker.OutcomeRetried {
-						t.Errorf("first: %s, %v", s.Outcome, s.Err)
-					}
+					s := <-done
+					check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, %v", s.Outcome, s.Err)
 
-					if s := <-done; s.Outcome != worker.OutcomeCompleted {
-						t.Errorf("second: %s, %v", s.Outcome, s.Err)
-					}
+					s = <-done
+					check.That(t, s.Outcome == worker.OutcomeCompleted, "second: %s, %v", s.Outcome, s.Err)
 
 					l.check(t)
 
@@ -83,9 +81,8 @@ func TestServerAwayInAStep(t *testing.T) {
 			begun := time.Now()
 
 			_, err := l.run(ctx, job, "second")
-			if waited := time.Since(begun); err != nil && (waited < 30*time.Second || waited > 33*time.Second) {
-				t.Errorf("it tried for %s, want SettleTimeout of 30s", waited)
-			}
+			waited := time.Since(begun)
+			check.That(t, err == nil || waited >= 30*time.Second && waited <= 33*time.Second, "it tried for %s, want SettleTimeout of 30s", waited)
 
 			begun = time.Now()
 
@@ -102,15 +99,12 @@ func TestServerAwayInAStep(t *testing.T) {
 			t.Errorf("first: %s, %v; want retried, ErrNotRecorded", s.Outcome, s.Err)
 		}
 
-		if s := <-done; s.Outcome != worker.OutcomeCompleted {
-			t.Errorf("second: %s, %v", s.Outcome, s.Err)
-		}
+		s := <-done
+		check.That(t, s.Outcome == worker.OutcomeCompleted, "second: %s, %v", s.Outcome, s.Err)
 
 		l.check(t)
 
-		if l.runs["JOBS:1/first"] != 1 || l.runs["JOBS:1/second"] != 2 {
-			t.Errorf("runs: %v", l.runs)
-		}
+		check.That(t, l.runs["JOBS:1/first"] == 1 && l.runs["JOBS:1/second"] == 2, "runs: %v", l.runs)
 	})
 }
 
@@ -147,16 +141,12 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 				break
 			}
 
-			if s.Outcome == worker.OutcomeDead {
-				t.Fatalf("dead: %v", s.Err)
-			}
+			check.Require(t, s.Outcome != worker.OutcomeDead, "dead: %v", s.Err)
 		}
 
 		l.check(t)
 
-		if passes > 7 {
-			t.Errorf("%d passes", passes)
-		}
+		check.That(t, passes <= 7, "%d passes", passes)
 	})
 }
 
@@ -186,9 +176,8 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		if s := <-done; s.Outcome != worker.OutcomeDead {
-			t.Fatalf("%s: %v", s.Outcome, s.Err)
-		}
+		s := <-done
+		check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
 
 		check.OK(t, b.js.DeleteStream(t.Context(), stream))
 
@@ -199,15 +188,13 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 		})
 		check.OK(t, err)
 
-		if sequence := b.publish(t, "jobs.1", `{"n":2}`); sequence != 1 {
-			t.Fatalf("the second job is at %d, want 1", sequence)
-		}
+		sequence := b.publish(t, "jobs.1", `{"n":2}`)
+		check.Require(t, sequence == 1, "the second job is at %d, want 1", sequence)
 
 		<-done
 
-		if s := <-done; s.Outcome != worker.OutcomeCompleted || ran != 2 {
-			t.Errorf("%s, %v; the step ran %d times, want 2", s.Outcome, s.Err, ran)
-		}
+		s = <-done
+		check.That(t, s.Outcome == worker.OutcomeCompleted && ran == 2, "%s, %v; the step ran %d times, want 2", s.Outcome, s.Err, ran)
 	})
 }
 

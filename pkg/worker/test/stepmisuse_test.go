@@ -26,9 +26,7 @@ func TestResultOverTheLimitIsReturnedWithAnError(t *testing.T) {
 	job := &worker.Job[order]{}
 
 	got, err := step.Run(m.Attempt(t.Context()), job, "large", func(context.Context) ([]byte, error) { return large, nil })
-	if !errors.Is(err, step.ErrTooLarge) || len(got) != len(large) {
-		t.Errorf("%d bytes, %v; want all of it and ErrTooLarge", len(got), err)
-	}
+	check.That(t, errors.Is(err, step.ErrTooLarge) && len(got) == len(large), "%d bytes, %v; want all of it and ErrTooLarge", len(got), err)
 
 	err = step.Do(m.Attempt(t.Context()), job, "large", func(context.Context) error { return io.EOF })
 	check.Is(t, err, io.EOF)
@@ -66,9 +64,8 @@ func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
 		return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
 	}
 
-	if value := panicked(); value != "burnt" {
-		t.Errorf("%v came out, want the panic", value)
-	}
+	value := panicked()
+	check.That(t, value == "burnt", "%v came out, want the panic", value)
 
 	check.Is(t, step.Do(ctx, job, "a", func(context.Context) error { return io.EOF }), io.EOF)
 
@@ -116,9 +113,7 @@ func TestStepDoesNotStartWhenItsContextHasEnded(t *testing.T) {
 
 	for i := range 50 { // a choice between two that are ready is by chance
 		err := step.Do(ctx, &worker.Job[order]{}, fmt.Sprint(i), func(context.Context) error { return errors.New("was run") })
-		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
-			t.Fatalf("%v, want the cause and context.Canceled", err)
-		}
+		check.Require(t, errors.Is(err, why) && errors.Is(err, context.Canceled), "%v, want the cause and context.Canceled", err)
 	}
 }
 
@@ -131,14 +126,11 @@ func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
 	check.OK(t, check.Err(step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (int, error) { return 7, nil })))
 
 	_, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (string, error) { return "", errors.New("was run") })
-	if unreadable, ok := errors.AsType[*step.RecordError](err); !ok || unreadable.Step != "count" {
-		t.Errorf("%v, want a RecordError", err)
-	}
+	unreadable, ok := errors.AsType[*step.RecordError](err)
+	check.That(t, ok && unreadable.Step == "count", "%v, want a RecordError", err)
 
 	raw, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (json.RawMessage, error) { return nil, errors.New("was run") })
-	if string(raw) != "7" || err != nil {
-		t.Errorf("%s, %v; want 7", raw, err)
-	}
+	check.That(t, string(raw) == "7" && err == nil, "%s, %v; want 7", raw, err)
 }
 
 // stepKeys is the prefix of the journals' subjects in the default bucket.
@@ -219,9 +211,8 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	}
 
 	err := try(false)
-	if _, ok := errors.AsType[*worker.MissingError](err); !ok || !strings.Contains(err.Error(), "bucket recipes") {
-		t.Errorf("%v, want that bucket recipes is missing", err)
-	}
+	_, ok := errors.AsType[*worker.MissingError](err)
+	check.That(t, ok && strings.Contains(err.Error(), "bucket recipes"), "%v, want that bucket recipes is missing", err)
 
 	_, err = b.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_recipes", Subjects: []string{"$KV.recipes.>"}, AllowMsgTTL: true, AllowRollup: true,
@@ -230,14 +221,11 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 	check.OK(t, err)
 
 	err = try(true)
-	if _, ok := errors.AsType[*worker.DriftError](err); !ok {
-		t.Fatalf("%v is no DriftError", err)
-	}
+	_, ok = errors.AsType[*worker.DriftError](err)
+	check.Require(t, ok, "%v is no DriftError", err)
 
 	for _, setting := range []string{"max_msgs_per_subject", "subject_delete_marker_ttl", "discard"} {
-		if !strings.Contains(err.Error(), setting) {
-			t.Errorf("%s is not named: %v", setting, err)
-		}
+		check.That(t, strings.Contains(err.Error(), setting), "%s is not named: %v", setting, err)
 	}
 }
 
@@ -255,9 +243,8 @@ func TestStepsGoIntoTheirBucket(t *testing.T) {
 	})
 	b.publish(t, "jobs.1", `{}`)
 
-	if s := receive(t, settled, "the settlement"); s.Outcome != worker.OutcomeCompleted {
-		t.Errorf("%s: %v", s.Outcome, s.Err)
-	}
+	s := receive(t, settled, "the settlement")
+	check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 
 	stream, err := b.js.Stream(t.Context(), "KV_recipes")
 	check.OK(t, err)

@@ -205,9 +205,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 
 		outcomes[s.Outcome]++
 
-		if s.Outcome == worker.OutcomeDead {
-			t.Errorf("%s is dead: %v", s.ID, s.Err)
-		}
+		check.That(t, s.Outcome != worker.OutcomeDead, "%s is dead: %v", s.ID, s.Err)
 
 		if s.Err == nil && !completed[s.ID] {
 			completed[s.ID] = true

@@ -51,9 +51,7 @@ func TestStepsAreKeptForTheirTTL(t *testing.T) {
 					return err
 				}
 
-				if name == "large" && !bytes.Equal(got, incompressible(large)) {
-					t.Errorf("%d bytes came back", len(got))
-				}
+				check.That(t, name != "large" || bytes.Equal(got, incompressible(large)), "%d bytes came back", len(got))
 			}
 
 			if job.Attempt == len(delays) {
@@ -67,9 +65,8 @@ func TestStepsAreKeptForTheirTTL(t *testing.T) {
 			<-done
 		}
 
-		if fmt.Sprint(ranIn) != "[1 1 5 5]" {
-			t.Errorf("steps ran in attempts %v, want twice in 1, and in 5, before which the job was put off for longer than StepTTL", ranIn)
-		}
+		check.That(t, fmt.Sprint(ranIn) == "[1 1 5 5]",
+			"steps ran in attempts %v, want twice in 1, and in 5, before which the job was put off for longer than StepTTL", ranIn)
 	})
 }
 
@@ -108,9 +105,8 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{"n":1}`)
 
-		if s := <-done; s.Outcome != worker.OutcomeCompleted {
-			t.Fatalf("%s: %v", s.Outcome, s.Err)
-		}
+		s := <-done
+		check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 
 		pass(10 * time.Second)
 
@@ -158,9 +154,8 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 		})
 		b.publish(t, "jobs.1", `{}`)
 
-		if s := <-done; s.Outcome != worker.OutcomeDead {
-			t.Fatalf("%s: %v", s.Outcome, s.Err)
-		}
+		s := <-done
+		check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
 
 		replay := func(resume bool) worker.Settlement {
 			letters := b.letters(t)

@@ -35,9 +35,8 @@ func TestStopLetsHandlersFinish(t *testing.T) {
 
 		check.Is(t, r.wait(), nil)
 
-		if took := time.Since(begun); took < 9*time.Second || took >= 11*time.Second {
-			t.Errorf("stopped after %s, want 9s and a second at most", took)
-		}
+		took := time.Since(begun)
+		check.That(t, took >= 9*time.Second && took < 11*time.Second, "stopped after %s, want 9s and a second at most", took)
 
 		if contextErr != nil || b.left(t) != 0 {
 			t.Errorf("context %v, %d left; want nil, 0", contextErr, b.left(t))
@@ -87,9 +86,8 @@ func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
 		err := first.wait()
 
 		var stuck *worker.StuckError
-		if !errors.As(err, &stuck) || len(stuck.Jobs) != 1 || stuck.Jobs[0].Subject != "jobs.1" {
-			t.Errorf("Run: %v, want a StuckError that names jobs.1", err)
-		}
+		check.That(t, errors.As(err, &stuck) && len(stuck.Jobs) == 1 && stuck.Jobs[0].Subject == "jobs.1",
+			"Run: %v, want a StuckError that names jobs.1", err)
 
 		if took := time.Since(begun); took < 15*time.Second || took >= 17*time.Second {
 			t.Errorf("stopped after %s, want 15s, SoftStop and HardStop, and a second at most", took)
@@ -135,9 +133,8 @@ func assertHandedBack(t *testing.T, b *bundle) {
 	})
 
 	job := receive(t, again, "the job")
-	if waited := time.Since(stopped); waited > time.Second {
-		t.Errorf("started elsewhere after %s, want at once", waited)
-	}
+	waited := time.Since(stopped)
+	check.That(t, waited <= time.Second, "started elsewhere after %s, want at once", waited)
 
 	if job.Attempt != 1 || job.Deliveries != 2 {
 		t.Errorf("attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
@@ -210,9 +207,8 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 		check.OK(t, r.wait())
 	}
 
-	if len(effects) != n || len(attempts) != 1 || attempts[1] < n {
-		t.Errorf("%d jobs had an effect, attempts seen %v; want %d, all first", len(effects), attempts, n)
-	}
+	check.That(t, len(effects) == n && len(attempts) == 1 && attempts[1] >= n,
+		"%d jobs had an effect, attempts seen %v; want %d, all first", len(effects), attempts, n)
 
 	for id, times := range effects {
 		check.Same(t, fmt.Sprintf("job %s had effects", id), times, 1)
@@ -276,9 +272,7 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		}
 
 		var stuck *worker.StuckError
-		if !errors.As(err, &stuck) || len(stuck.Jobs) != n/3 {
-			t.Errorf("Run: %v, want a StuckError of %d jobs", err, n/3)
-		}
+		check.That(t, errors.As(err, &stuck) && len(stuck.Jobs) == n/3, "Run: %v, want a StuckError of %d jobs", err, n/3)
 
 		check.Same(t, "messages left", b.left(t), n-n/3-1)
 
@@ -292,14 +286,12 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		})
 
 		for range n - n/3 - 1 {
-			if s := <-settled; s.Outcome != worker.OutcomeCompleted || s.Attempt != 1 {
-				t.Errorf("%s: %s in attempt %d", s.ID, s.Outcome, s.Attempt)
-			}
+			s := <-settled
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Attempt == 1, "%s: %s in attempt %d", s.ID, s.Outcome, s.Attempt)
 		}
 
-		if took := time.Since(begun); took > time.Second {
-			t.Errorf("the others took %s to come, want them at once", took)
-		}
+		took := time.Since(begun)
+		check.That(t, took <= time.Second, "the others took %s to come, want them at once", took)
 
 		close(release)
 

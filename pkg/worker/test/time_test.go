@@ -74,9 +74,8 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				})
 
 				job := <-again
-				if waited := time.Since(crashed); waited >= 10*time.Second {
-					t.Errorf("restarted after %s, want less than 2 AckWaits of 5s", waited)
-				}
+				waited := time.Since(crashed)
+				check.That(t, waited < 10*time.Second, "restarted after %s, want less than 2 AckWaits of 5s", waited)
 
 				if job.Attempt != 2 || job.Deliveries != 2 {
 					t.Errorf("attempt %d, delivery %d; want 2, 2: a crash uses an attempt", job.Attempt, job.Deliveries)
@@ -172,17 +171,14 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 
 		begun := time.Now()
 
-		if h := <-stuck; h.ID != "JOBS:1" || h.Ran < time.Minute || !strings.Contains(h.Stacks, "test.pass ") {
-			t.Errorf("stuck: %+v, want JOBS:1, in pass", h)
-		}
+		h := <-stuck
+		check.That(t, h.ID == "JOBS:1" && h.Ran >= time.Minute && strings.Contains(h.Stacks, "test.pass "), "stuck: %+v, want JOBS:1, in pass", h)
 
-		if after := time.Since(begun); after < 70*time.Second || after > 75*time.Second {
-			t.Errorf("reported after %s, want 1m10s and at most a heartbeat more", after)
-		}
+		after := time.Since(begun)
+		check.That(t, after >= 70*time.Second && after <= 75*time.Second, "reported after %s, want 1m10s and at most a heartbeat more", after)
 
-		if deliveries := <-done; deliveries != 1 || len(stuck) != 0 {
-			t.Errorf("%d deliveries, %d more reports; want 1, 0", deliveries, len(stuck))
-		}
+		deliveries := <-done
+		check.That(t, deliveries == 1 && len(stuck) == 0, "%d deliveries, %d more reports; want 1, 0", deliveries, len(stuck))
 	})
 }
 
@@ -219,9 +215,8 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 
 		close(first)
 
-		if s := <-settled; s.Outcome != worker.OutcomeRetried {
-			t.Errorf("first: %s, want retried", s.Outcome)
-		}
+		s := <-settled
+		check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, want retried", s.Outcome)
 
 		if s := <-settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
 			t.Errorf("then: %s, delivery %d, attempt %d, %d runs; want completed, 5, 2, 2", s.Outcome, s.Deliveries, s.Attempt, len(attempts))

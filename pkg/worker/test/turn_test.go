@@ -37,9 +37,8 @@ func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
 		for range 2 {
 			_, js := natstest.Connect(t, srv)
 			run(t, js, b.config(t), policy, func(ctx context.Context, _ *worker.Job[order]) error {
-				if took := time.Since(began); took > gap {
-					t.Errorf("started after %s: it waited for a turn", took)
-				}
+				took := time.Since(began)
+				check.That(t, took <= gap, "started after %s: it waited for a turn", took)
 
 				for range turnsOfJob {
 					if err := worker.Turn(ctx, "far"); err != nil {
@@ -64,15 +63,13 @@ func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
 
 		for i, first := range turns {
 			for n, last := range turns[i:] {
-				if allowed := burst + int(last.Sub(first)/gap) + 1; n+1 > allowed {
-					t.Fatalf("%d turns in %s, want at most %d", n+1, last.Sub(first), allowed)
-				}
+				allowed := burst + int(last.Sub(first)/gap) + 1
+				check.Require(t, n < allowed, "%d turns in %s, want at most %d", n+1, last.Sub(first), allowed)
 			}
 		}
 
-		if took, atRate := turns[len(turns)-1].Sub(turns[0]), time.Duration(len(turns)-burst)*gap; took > atRate+5*time.Second {
-			t.Errorf("the turns took %s, the rate allows %s", took, atRate)
-		}
+		took, atRate := turns[len(turns)-1].Sub(turns[0]), time.Duration(len(turns)-burst)*gap
+		check.That(t, took <= atRate+5*time.Second, "the turns took %s, the rate allows %s", took, atRate)
 	})
 }
 

@@ -40,9 +40,7 @@ func assertCount(t *testing.T, store *uncounted.Store, msg uncounted.Message, wa
 	t.Helper()
 
 	got, err := store.Count(t.Context(), msg)
-	if err != nil || got != want {
-		t.Errorf("%d uncounted, %v; want %d", got, err, want)
-	}
+	check.That(t, err == nil && got == want, "%d uncounted, %v; want %d", got, err, want)
 }
 
 func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {

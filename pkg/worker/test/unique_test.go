@@ -61,14 +61,12 @@ func TestUniqueJobInEveryState(t *testing.T) {
 			}
 
 			s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
-			if err != nil || s.State != test.state || s.State != worker.StateFree && s.ID != first.ID {
-				t.Errorf("Inspect: %+v, %v; want %s, job %s", s, err, test.state, first.ID)
-			}
+			check.That(t, err == nil && s.State == test.state && (s.State == worker.StateFree || s.ID == first.ID),
+				"Inspect: %+v, %v; want %s, job %s", s, err, test.state, first.ID)
 
 			second := insert(t, c, test.second)
-			if second.Duplicate != test.duplicate || second.Duplicate && (second.ID != first.ID || second.State != test.state) {
-				t.Errorf("second: %+v, want duplicate %t of %+v in state %s", second, test.duplicate, first, test.state)
-			}
+			check.That(t, second.Duplicate == test.duplicate && (!second.Duplicate || second.ID == first.ID && second.State == test.state),
+				"second: %+v, want duplicate %t of %+v in state %s", second, test.duplicate, first, test.state)
 
 			check.Same(t, "messages of the key", b.left(t), 1)
 		})
@@ -118,9 +116,8 @@ func TestOneOfManyInsertsIsAccepted(t *testing.T) {
 					accepted++
 				}
 
-				if got.ID != receipts[0][k].ID || got.Sequence != receipts[0][k].Sequence || got.State != worker.StateQueued {
-					t.Errorf("key %d: receipts %+v and %+v differ", k, got, receipts[0][k])
-				}
+				check.That(t, got.ID == receipts[0][k].ID && got.Sequence == receipts[0][k].Sequence && got.State == worker.StateQueued,
+					"key %d: receipts %+v and %+v differ", k, got, receipts[0][k])
 			}
 
 			check.Same(t, fmt.Sprintf("key %d: inserts accepted", k), accepted, 1)
@@ -141,9 +138,8 @@ func TestSameIDIsStoredOnce(t *testing.T) {
 		{Args: 1, Subject: "jobs.a", ID: "i 1"},
 		{Args: 2, Subject: "jobs.b", ID: "i 1"},
 	} {
-		if r := insert(t, c, job); r.Duplicate != (i > 0) || r.ID != "i 1" {
-			t.Errorf("insert %d: %+v", i, r)
-		}
+		r := insert(t, c, job)
+		check.That(t, r.Duplicate == (i > 0) && r.ID == "i 1", "insert %d: %+v", i, r)
 	}
 
 	// A unique job is told apart by its key alone, whatever its ID: the ID of one that has
@@ -151,13 +147,11 @@ func TestSameIDIsStoredOnce(t *testing.T) {
 	unique := mail(worker.Unique{})
 	unique.ID = "i 1"
 
-	if r := insert(t, c, unique); r.Duplicate {
-		t.Errorf("unique: %+v", r)
-	}
+	r := insert(t, c, unique)
+	check.That(t, !r.Duplicate, "unique: %+v", r)
 
-	if r := insert(t, c, unique); !r.Duplicate || r.State != worker.StateQueued {
-		t.Errorf("unique, again: %+v", r)
-	}
+	r = insert(t, c, unique)
+	check.That(t, r.Duplicate && r.State == worker.StateQueued, "unique, again: %+v", r)
 
 	check.Same(t, "messages", b.left(t), 2)
 }

@@ -53,18 +53,15 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 			c := client(t, b.js)
 
 			first := insert(t, c, unrecorded("a"))
-			if first.Duplicate || first.ID != "a" || first.State != worker.StateQueued || first.Sequence != 1 {
-				t.Errorf("first: %+v", first)
-			}
+			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == 1, "first: %+v", first)
 
 			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
 
 			outcomes, hook := settled(1)
 			r := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
 
-			if s := receive(t, outcomes, "the job"); s.Outcome != worker.OutcomeCompleted || s.ID != "a" {
-				t.Errorf("settled: %+v", s)
-			}
+			s := receive(t, outcomes, "the job")
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.ID == "a", "settled: %+v", s)
 
 			check.Is(t, r.wait(), nil)
 
@@ -202,9 +199,8 @@ func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
 		r, err := c.Insert(t.Context(), job)
 
 		var failed *worker.InsertError
-		if !errors.As(err, &failed) || failed.Unknown || !strings.Contains(err.Error(), "maximum messages exceeded") {
-			t.Errorf("%s: %+v, %v; want that the stream is full", name, r, err)
-		}
+		check.That(t, errors.As(err, &failed) && !failed.Unknown && strings.Contains(err.Error(), "maximum messages exceeded"),
+			"%s: %+v, %v; want that the stream is full", name, r, err)
 	}
 }
 

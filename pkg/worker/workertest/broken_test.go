@@ -125,9 +125,8 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 					continue
 				}
 
-				if err := suite.try(t, sc, t.Name()); err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%s was found to be:\n%v\nwant %q", c.scenario, err, c.want)
-				}
+				err := suite.try(t, sc, t.Name())
+				check.That(t, err != nil && strings.Contains(err.Error(), c.want), "%s was found to be:\n%v\nwant %q", c.scenario, err, c.want)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/workertest"
 )
@@ -57,21 +58,15 @@ func TestRunTellsEveryOutcome(t *testing.T) {
 				return c.err
 			}, mail{To: "ada"}, c.mutate)
 
-			if r.Outcome != c.outcome || r.Delay != c.delay || r.Attempt != c.attempt {
-				t.Errorf("%s after %s, attempt %d; want %s, %s, %d", r.Outcome, r.Delay, r.Attempt, c.outcome, c.delay, c.attempt)
-			}
+			check.That(t, r.Outcome == c.outcome && r.Delay == c.delay && r.Attempt == c.attempt,
+				"%s after %s, attempt %d; want %s, %s, %d", r.Outcome, r.Delay, r.Attempt, c.outcome, c.delay, c.attempt)
 
-			if c.err != nil && !errors.Is(r.Err, c.err) {
-				t.Errorf("error %v, want %v", r.Err, c.err)
-			}
+			check.That(t, c.err == nil || errors.Is(r.Err, c.err), "error %v, want %v", r.Err, c.err)
 
-			if dead := r.Dead != nil; dead != (c.outcome == worker.OutcomeDead) {
-				t.Errorf("dead letter %v of a job that is %s", r.Dead, r.Outcome)
-			}
+			dead := r.Dead != nil
+			check.That(t, dead == (c.outcome == worker.OutcomeDead), "dead letter %v of a job that is %s", r.Dead, r.Outcome)
 
-			if c.name != "undecodable" && got.To != "ada" {
-				t.Errorf("the handler got %+v", got)
-			}
+			check.That(t, c.name == "undecodable" || got.To == "ada", "the handler got %+v", got)
 
 			if dead := r.Dead; dead != nil && (dead.ID != t.Name() || dead.Attempts != c.attempt) {
 				t.Errorf("dead letter of %s after %d attempts, want %s, %d", dead.ID, dead.Attempts, t.Name(), c.attempt)
@@ -101,8 +96,7 @@ func TestRunTwiceOnOneServer(t *testing.T) {
 	for range 2 {
 		r := workertest.Run(t, worker.Policy{}, func(context.Context, *worker.Job[mail]) error { panic("no") }, mail{},
 			func(o *workertest.Options) { o.Server = srv })
-		if _, ok := errors.AsType[*worker.PanicError](r.Err); !ok {
-			t.Errorf("error %v, want a panic", r.Err)
-		}
+		_, ok := errors.AsType[*worker.PanicError](r.Err)
+		check.That(t, ok, "error %v, want a panic", r.Err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -47,12 +48,9 @@ func TestBest(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := match.Best(test.query, test.candidates)
-			if d.Outcome != test.outcome || test.index >= 0 && d.Index != test.index {
-				t.Errorf("%s %d (margin %.2f), want %s %d: %s", d.Outcome, d.Index, d.Margin, test.outcome, test.index, d.Evidence)
-			}
-			if d.Rival != test.rival && test.outcome == match.Ambiguous {
-				t.Errorf("rival %d, want %d", d.Rival, test.rival)
-			}
+			check.That(t, d.Outcome == test.outcome && (test.index < 0 || d.Index == test.index),
+				"%s %d (margin %.2f), want %s %d: %s", d.Outcome, d.Index, d.Margin, test.outcome, test.index, d.Evidence)
+			check.That(t, d.Rival == test.rival || test.outcome != match.Ambiguous, "rival %d, want %d", d.Rival, test.rival)
 		})
 	}
 }
@@ -68,9 +66,8 @@ func TestOrderOfCandidates(t *testing.T) {
 	}
 	for _, g := range all {
 		x, y := match.Best(g.A, venues), match.Best(g.A, backwards)
-		if x.Outcome != y.Outcome || x.Score != y.Score || x.Margin != y.Margin {
-			t.Errorf("%q: %s %.3f %.3f forwards, %s %.3f %.3f backwards", g.A.Name, x.Outcome, x.Score, x.Margin, y.Outcome, y.Score, y.Margin)
-		}
+		check.That(t, x.Outcome == y.Outcome && x.Score == y.Score && x.Margin == y.Margin,
+			"%q: %s %.3f %.3f forwards, %s %.3f %.3f backwards", g.A.Name, x.Outcome, x.Score, x.Margin, y.Outcome, y.Score, y.Margin)
 	}
 }
 
@@ -94,7 +91,5 @@ func TestAmongAll(t *testing.T) {
 			t.Logf("%q: %s, %q, rival %d", g.A.Name, d.Outcome, all[d.Index].B.Name, d.Rival)
 		}
 	}
-	if right*100 < asked*90 {
-		t.Errorf("%d of %d found among %d", right, asked, len(all))
-	}
+	check.That(t, right*100 >= asked*90, "%d of %d found among %d", right, asked, len(all))
 }

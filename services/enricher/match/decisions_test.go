@@ -27,9 +27,8 @@ func goldens(t testing.TB) []golden {
 	var out []golden
 	for s := bufio.NewScanner(f); s.Scan(); {
 		var g golden
-		if err := json.Unmarshal(s.Bytes(), &g); err != nil {
-			t.Fatalf("line %d: %v", len(out)+1, err)
-		}
+		err := json.Unmarshal(s.Bytes(), &g)
+		check.Require(t, err == nil, "line %d: %v", len(out)+1, err)
 		out = append(out, g)
 	}
 	return out
@@ -40,9 +39,8 @@ func TestDecisions(t *testing.T) {
 	for _, g := range goldens(t) {
 		t.Run(g.Why, func(t *testing.T) {
 			t.Parallel()
-			if d := match.Best(g.A, []match.Place{g.B}); d.Outcome != g.Want {
-				t.Errorf("%q and %q: %s, want %s\n%s", g.A.Name, g.B.Name, d.Outcome, g.Want, d.Evidence)
-			}
+			d := match.Best(g.A, []match.Place{g.B})
+			check.That(t, d.Outcome == g.Want, "%q and %q: %s, want %s\n%s", g.A.Name, g.B.Name, d.Outcome, g.Want, d.Evidence)
 			check.Same(t, "the other way round", match.Best(g.B, []match.Place{g.A}).Outcome, g.Want)
 		})
 	}
@@ -82,9 +80,7 @@ func TestHotelInTwoScripts(t *testing.T) {
 			}
 		}
 	}
-	if found*200 > tried {
-		t.Errorf("%d of %d were taken for one", found, tried)
-	}
+	check.That(t, found*200 <= tried, "%d of %d were taken for one", found, tried)
 }
 
 // TestBrandsAcrossScripts asks for each name among all Latin ones, with the city as the only other evidence.
@@ -115,10 +111,6 @@ func TestBrandsAcrossScripts(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d ranked first, %d found by name and city alone", ranked, len(list), found)
-	if len(list) < 40 || ranked*100 < len(list)*95 {
-		t.Errorf("%d of %d ranked first", ranked, len(list))
-	}
-	if found*100 < len(list)*75 {
-		t.Errorf("only %d of %d found by name and city", found, len(list))
-	}
+	check.That(t, len(list) >= 40 && ranked*100 >= len(list)*95, "%d of %d ranked first", ranked, len(list))
+	check.That(t, found*100 >= len(list)*75, "only %d of %d found by name and city", found, len(list))
 }

@@ -18,14 +18,11 @@ func TestEvidenceExplainsTheScore(t *testing.T) {
 		e := match.Compare(g.A, g.B)
 		sum := e.Base
 		for _, f := range e.Features {
-			if f.Value <= 0 || f.Value > 1 {
-				t.Errorf("%s: %s is %v", g.Why, f.Name, f.Value)
-			}
+			check.That(t, !(f.Value <= 0) && !(f.Value > 1), "%s: %s is %v", g.Why, f.Name, f.Value)
 			sum += f.Contribution
 		}
-		if got := 1 / (1 + math.Exp(-sum)); math.Abs(got-e.Score) > 0.001 {
-			t.Errorf("%s: the contributions give %.4f, the score is %.4f", g.Why, got, e.Score)
-		}
+		got := 1 / (1 + math.Exp(-sum))
+		check.That(t, !(math.Abs(got-e.Score) > 0.001), "%s: the contributions give %.4f, the score is %.4f", g.Why, got, e.Score)
 	}
 }
 
@@ -35,17 +32,13 @@ func TestEvidenceIsSmall(t *testing.T) {
 		e := match.Compare(g.A, g.B)
 		raw, err := json.Marshal(e)
 		check.OK(t, err)
-		if len(raw) > 1500 {
-			t.Errorf("%s: %d bytes: %s", g.Why, len(raw), raw)
-		}
+		check.That(t, len(raw) <= 1500, "%s: %d bytes: %s", g.Why, len(raw), raw)
 		var back match.Evidence
 		check.OK(t, json.Unmarshal(raw, &back))
-		if diff := cmp.Diff(e, back); diff != "" {
-			t.Errorf("%s: JSON loses something: %s", g.Why, diff)
-		}
-		if line := e.String(); strings.Contains(line, "\n") || e.Model != match.ModelVersion {
-			t.Errorf("%s: %q", g.Why, line)
-		}
+		diff := cmp.Diff(e, back)
+		check.That(t, diff == "", "%s: JSON loses something: %s", g.Why, diff)
+		line := e.String()
+		check.That(t, !strings.Contains(line, "\n") && e.Model == match.ModelVersion, "%s: %q", g.Why, line)
 	}
 }
 
@@ -75,9 +68,7 @@ func TestDistance(t *testing.T) {
 		{5e6, "geo.far"},
 	} {
 		e := match.Compare(match.Place{Name: "Spago", Location: at(32, 34)}, match.Place{Name: "Spago", Location: at(32+test.metres*metre, 34)})
-		if observed(e, test.want) == 0 {
-			t.Errorf("%v m: %s, want %s", test.metres, e, test.want)
-		}
+		check.That(t, observed(e, test.want) != 0, "%v m: %s, want %s", test.metres, e, test.want)
 	}
 	for _, bad := range []*match.Point{{}, {Lat: 91, Lng: 1}, {Lat: 1, Lng: 181}, {Lat: math.NaN(), Lng: 1}, {Lat: math.Inf(1), Lng: 0}} {
 		e := match.Compare(match.Place{Name: "Spago", Location: bad}, match.Place{Name: "Spago", Location: at(32, 34)})
@@ -95,17 +86,14 @@ func TestFarIsAVeto(t *testing.T) {
 	a := match.Place{Name: "Spago", Phone: "04-8555555", City: "Haifa", Location: at(32.8, 35)}
 	b := a
 	b.Location = at(32.82, 35)
-	if d := match.Best(a, []match.Place{b}); d.Outcome == match.Found {
-		t.Errorf("found 2 km away: %s", d.Evidence)
-	}
+	d := match.Best(a, []match.Place{b})
+	check.That(t, d.Outcome != match.Found, "found 2 km away: %s", d.Evidence)
 	a.Address, b.Address = "Allenby 5", "5 Allenby St."
-	if d := match.Best(a, []match.Place{b}); d.Outcome != match.Found {
-		t.Errorf("a location that is off outweighs the address: %s", d.Evidence)
-	}
+	d = match.Best(a, []match.Place{b})
+	check.That(t, d.Outcome == match.Found, "a location that is off outweighs the address: %s", d.Evidence)
 	b.City = "Acre"
-	if d := match.Best(a, []match.Place{b}); d.Outcome == match.Found {
-		t.Errorf("found in another city: %s", d.Evidence)
-	}
+	d = match.Best(a, []match.Place{b})
+	check.That(t, d.Outcome != match.Found, "found in another city: %s", d.Evidence)
 }
 
 func observed(e match.Evidence, name string) float64 {

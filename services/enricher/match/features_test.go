@@ -3,6 +3,7 @@ package match_test
 import (
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -119,13 +120,10 @@ func TestFeatures(t *testing.T) {
 			t.Errorf("%s of %+v and %+v is %v, want %v to %v: %s", s.feature, s.a, s.b, got, s.low, s.high, e)
 		}
 		e = match.Compare(s.notA, s.notB)
-		if got := observed(e, s.feature); got > 0 && got >= s.low {
-			t.Errorf("%s of %+v and %+v is %v, want none: %s", s.feature, s.notA, s.notB, got, e)
-		}
+		got := observed(e, s.feature)
+		check.That(t, !(got > 0) || !(got >= s.low), "%s of %+v and %+v is %v, want none: %s", s.feature, s.notA, s.notB, got, e)
 	}
-	if len(left) > 0 {
-		t.Errorf("no pair shows %v", left)
-	}
+	check.That(t, len(left) == 0, "no pair shows %v", left)
 }
 
 // TestOneOfAKind checks that a field is never observed to agree and to disagree at once.
@@ -150,12 +148,9 @@ func TestOneOfAKind(t *testing.T) {
 					n++
 				}
 			}
-			if n > 1 {
-				t.Fatalf("%+v\n%+v\n%d of %v: %s", a, b, n, kind, e)
-			}
+			check.Require(t, n <= 1, "%+v\n%+v\n%d of %v: %s", a, b, n, kind, e)
 		}
-		if same, other := observed(e, "address.same"), observed(e, "address.other"); same+other > 1.001 {
-			t.Fatalf("%+v\n%+v\nan address is %v the same and %v another", a, b, same, other)
-		}
+		same, other := observed(e, "address.same"), observed(e, "address.other")
+		check.Require(t, !(same+other > 1.001), "%+v\n%+v\nan address is %v the same and %v another", a, b, same, other)
 	}
 }

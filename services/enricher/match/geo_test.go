@@ -3,6 +3,8 @@ package match
 import (
 	"math"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestMetres holds distances on a sphere of the mean radius.
@@ -22,17 +24,15 @@ func TestMetres(t *testing.T) {
 		{Point{32.0853, 34.7818}, Point{31.7683, 35.2137}, 53904}, // Tel Aviv to Jerusalem
 	} {
 		there, back := metres(test.a, test.b), metres(test.b, test.a)
-		if math.Abs(there-test.want) > 1+test.want/1000 || there != back {
-			t.Errorf("%v to %v: %.0f m, back %.0f m, want %.0f", test.a, test.b, there, back, test.want)
-		}
+		check.That(t, !(math.Abs(there-test.want) > 1+test.want/1000) && there == back,
+			"%v to %v: %.0f m, back %.0f m, want %.0f", test.a, test.b, there, back, test.want)
 	}
 }
 
 func TestRamp(t *testing.T) {
 	t.Parallel()
 	for x, want := range map[float64]float64{-1: 0, 0.5: 0, 0.62: 0.5, 0.74: 1, 2: 1} {
-		if got := ramp(x, otherStreet, sameStreet); math.Abs(got-want) > 1e-9 {
-			t.Errorf("ramp(%v) = %v, want %v", x, got, want)
-		}
+		got := ramp(x, otherStreet, sameStreet)
+		check.That(t, !(math.Abs(got-want) > 1e-9), "ramp(%v) = %v, want %v", x, got, want)
 	}
 }

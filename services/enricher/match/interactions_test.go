@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -40,9 +41,8 @@ func TestInteractions(t *testing.T) {
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			t.Parallel()
-			if d := match.Best(test.a, []match.Place{test.b}); d.Outcome != test.want {
-				t.Errorf("%s, want %s: %s", d.Outcome, test.want, d.Evidence)
-			}
+			d := match.Best(test.a, []match.Place{test.b})
+			check.That(t, d.Outcome == test.want, "%s, want %s: %s", d.Outcome, test.want, d.Evidence)
 		})
 	}
 }
@@ -90,9 +90,8 @@ func TestTranslatedNames(t *testing.T) {
 					a.City, b.City = "Tel Aviv", "תל אביב"
 				}
 			}
-			if d := match.Best(a, []match.Place{b}); d.Outcome != test.want {
-				t.Errorf("%s, want %s: %s", d.Outcome, test.want, d.Evidence)
-			}
+			d := match.Best(a, []match.Place{b})
+			check.That(t, d.Outcome == test.want, "%s, want %s: %s", d.Outcome, test.want, d.Evidence)
 		})
 	}
 }
@@ -105,14 +104,12 @@ func TestTranslationWithARival(t *testing.T) {
 	rival := with(venue, func(p *match.Place) {
 		p.Address, p.Phone, p.Location = "הרצל 12", "03-522-5005", at(31.9996, 34.0004)
 	})
-	if d := match.Best(query, []match.Place{venue}); d.Outcome != match.Found {
-		t.Errorf("alone: %s %s", d.Outcome, d.Evidence)
-	}
+	d := match.Best(query, []match.Place{venue})
+	check.That(t, d.Outcome == match.Found, "alone: %s %s", d.Outcome, d.Evidence)
 	other := with(rival, func(p *match.Place) { p.Location = at(31.9999, 34) })
 	other.Name = "בית הפנקייק - הסניף השני"
-	if d := match.Best(query, []match.Place{venue, other}); d.Outcome == match.Found && d.Index != 0 {
-		t.Errorf("the rival was found: %s", d.Evidence)
-	}
+	d = match.Best(query, []match.Place{venue, other})
+	check.That(t, d.Outcome != match.Found || d.Index == 0, "the rival was found: %s", d.Evidence)
 }
 
 // TestEveryAgreementAdds takes agreeing fields away from pairs that are found, one by one: the score may only fall.
@@ -137,14 +134,11 @@ func TestEveryAgreementAdds(t *testing.T) {
 			strip(&a)
 			strip(&b)
 			tried++
-			if less := match.Compare(a, b); less.Score > full.Score+1e-4 {
-				t.Errorf("%s: without %s %s, with it %s", g.Why, name, less, full)
-			}
+			less := match.Compare(a, b)
+			check.That(t, !(less.Score > full.Score+1e-4), "%s: without %s %s, with it %s", g.Why, name, less, full)
 		}
 	}
-	if tried < 200 {
-		t.Errorf("only %d pairs were tried", tried)
-	}
+	check.That(t, tried >= 200, "only %d pairs were tried", tried)
 }
 
 // TestNearerIsNeverWorse moves one venue away from another and checks that the score only falls.
@@ -159,9 +153,7 @@ func TestNearerIsNeverWorse(t *testing.T) {
 		for _, degrees := range []float64{0, 0.0003, 0.001, 0.003, 0.01, 0.1, 10} {
 			b.Location = at(32+degrees, 34)
 			e := match.Compare(a, b)
-			if e.Score > last+1e-9 {
-				t.Fatalf("%+v\n%+v\n%v degrees apart: %s, nearer %v", a, b, degrees, e, last)
-			}
+			check.Require(t, !(e.Score > last+1e-9), "%+v\n%+v\n%v degrees apart: %s, nearer %v", a, b, degrees, e, last)
 			last = e.Score
 		}
 	}
@@ -179,14 +171,10 @@ func TestMoreOfTheNameIsNeverWorse(t *testing.T) {
 		last := -1.0
 		for _, name := range ladder {
 			e := match.Compare(match.Place{Name: name, City: "Haifa"}, full)
-			if e.Score < last-1e-9 {
-				t.Errorf("%q and %q: %s, less of the name %v", name, full.Name, e, last)
-			}
+			check.That(t, !(e.Score < last-1e-9), "%q and %q: %s, less of the name %v", name, full.Name, e, last)
 			last = e.Score
 		}
-		if last < match.FoundScore {
-			t.Errorf("%q is not itself: %v", full.Name, last)
-		}
+		check.That(t, !(last < match.FoundScore), "%q is not itself: %v", full.Name, last)
 	}
 }
 
@@ -206,9 +194,7 @@ func TestBlockingKeysMeet(t *testing.T) {
 			t.Logf("%q and %q share nothing: %v %v and %v %v", g.A.Name, g.B.Name, p.Tokens, p.Skeletons, q.Tokens, q.Skeletons)
 		}
 	}
-	if met*100 < all*95 {
-		t.Errorf("%d of %d pairs share a key", met, all)
-	}
+	check.That(t, met*100 >= all*95, "%d of %d pairs share a key", met, all)
 }
 
 func share(a, b []string) bool {

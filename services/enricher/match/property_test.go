@@ -63,9 +63,8 @@ func TestSymmetry(t *testing.T) {
 	r := newRandom(t)
 	for range rounds {
 		a, b := r.place(), r.place()
-		if diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a)); diff != "" {
-			t.Fatalf("%+v\n%+v\n%s", a, b, diff)
-		}
+		diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a))
+		check.Require(t, diff == "", "%+v\n%+v\n%s", a, b, diff)
 	}
 }
 
@@ -91,9 +90,8 @@ func TestSymmetryOfTies(t *testing.T) {
 	}
 	for range rounds {
 		a, b := match.Place{Name: name(), City: "Lod"}, match.Place{Name: name(), City: "Lod"}
-		if diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a)); diff != "" {
-			t.Fatalf("%q and %q: %s", a.Name, b.Name, diff)
-		}
+		diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a))
+		check.Require(t, diff == "", "%q and %q: %s", a.Name, b.Name, diff)
 	}
 }
 
@@ -104,12 +102,10 @@ func TestPreparedIsTheSame(t *testing.T) {
 		a, b := r.place(), r.place()
 		p, q := match.Prepare(a), match.Prepare(b)
 		e := match.Compare(a, b)
-		if diff := cmp.Diff(e, p.Compare(q)); diff != "" {
-			t.Fatalf("%+v\n%+v\n%s", a, b, diff)
-		}
-		if s := p.Score(q); s-e.Score > 1e-4 || e.Score-s > 1e-4 {
-			t.Fatalf("Score %v, Compare %v", s, e.Score)
-		}
+		diff := cmp.Diff(e, p.Compare(q))
+		check.Require(t, diff == "", "%+v\n%+v\n%s", a, b, diff)
+		s := p.Score(q)
+		check.Require(t, !(s-e.Score > 1e-4) && !(e.Score-s > 1e-4), "Score %v, Compare %v", s, e.Score)
 	}
 }
 
@@ -122,9 +118,8 @@ func TestSelf(t *testing.T) {
 		if p.City == "" && p.Address == "" && p.Phone == "" && p.Location == nil {
 			continue
 		}
-		if d := match.Best(p, []match.Place{p}); d.Outcome != match.Found {
-			t.Fatalf("%+v: %s %s", p, d.Outcome, d.Evidence)
-		}
+		d := match.Best(p, []match.Place{p})
+		check.Require(t, d.Outcome == match.Found, "%+v: %s %s", p, d.Outcome, d.Evidence)
 	}
 }
 
@@ -138,13 +133,10 @@ func TestAgreementNeverHarms(t *testing.T) {
 		before := match.Compare(a, b)
 		a.Phone, b.Phone = "+972 3 522 5005", "03-5225005"
 		after := match.Compare(a, b)
-		if after.Score < before.Score {
-			t.Fatalf("telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
-		}
+		check.Require(t, !(after.Score < before.Score), "telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
 		a.Location, b.Location = at(32, 34), at(32.0001, 34)
-		if more := match.Compare(a, b); more.Score < after.Score {
-			t.Fatalf("location: %+v\n%+v\n%s\n%s", a, b, after, more)
-		}
+		more := match.Compare(a, b)
+		check.Require(t, !(more.Score < after.Score), "location: %+v\n%+v\n%s\n%s", a, b, after, more)
 		a.Phone, b.Phone, a.Location, b.Location, a.Address, b.Address = "", "", nil, nil, "", ""
 		before = match.Compare(a, b)
 		a.Address, b.Address = "Herzl 17", "17 Herzl St."
@@ -170,9 +162,8 @@ func TestDisagreementNeverHelps(t *testing.T) {
 		a.Phone, b.Phone, a.City, b.City = "", "", "Lod", "Lod"
 		before := match.Compare(a, b)
 		a.Phone, b.Phone = "03-522-5005", "04-866-1122"
-		if after := match.Compare(a, b); after.Score > before.Score {
-			t.Fatalf("telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
-		}
+		after := match.Compare(a, b)
+		check.Require(t, !(after.Score > before.Score), "telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
 	}
 }
 
@@ -206,14 +197,11 @@ func TestLessNeverConvinces(t *testing.T) {
 		for i, f := range less {
 			p, q := a, b
 			f(&p, &q)
-			if d := match.Best(p, []match.Place{q}); d.Outcome == match.Found {
-				t.Fatalf("case %d: %+v\n%+v\n%s", i, p, q, d.Evidence)
-			}
+			d := match.Best(p, []match.Place{q})
+			check.Require(t, d.Outcome != match.Found, "case %d: %+v\n%+v\n%s", i, p, q, d.Evidence)
 		}
 	}
-	if tried < rounds/3 {
-		t.Errorf("only %d pairs were tried", tried)
-	}
+	check.That(t, tried >= rounds/3, "only %d pairs were tried", tried)
 }
 
 func FuzzCompare(f *testing.F) {
@@ -228,16 +216,12 @@ func FuzzCompare(f *testing.F) {
 		a := match.Place{Name: nameA, Address: addressA, City: city, Phone: phone, Aliases: []string{nameB}}
 		b := match.Place{Name: nameB, Address: addressB, City: nameA, Phone: addressA}
 		e := match.Compare(a, b)
-		if !(e.Score >= 0 && e.Score <= 1) {
-			t.Fatalf("score %v", e.Score)
-		}
-		if diff := cmp.Diff(e, match.Compare(b, a)); diff != "" {
-			t.Fatalf("not symmetric: %s", diff)
-		}
+		check.Require(t, e.Score >= 0 && e.Score <= 1, "score %v", e.Score)
+		diff := cmp.Diff(e, match.Compare(b, a))
+		check.Require(t, diff == "", "not symmetric: %s", diff)
 		p := match.Prepare(a)
-		if n := len(p.Tokens) + len(p.Skeletons) + len(p.PhoneKeys); n > 500 {
-			t.Fatalf("%d keys", n)
-		}
+		n := len(p.Tokens) + len(p.Skeletons) + len(p.PhoneKeys)
+		check.Require(t, n <= 500, "%d keys", n)
 	})
 }
 
@@ -249,11 +233,9 @@ func TestLongFields(t *testing.T) {
 		p := match.Prepare(match.Place{Name: long, Address: long, City: long, Phone: long, Aliases: []string{long, long}})
 		short := long[:2048]
 		q := match.Prepare(match.Place{Name: short, Address: short, City: short, Phone: short, Aliases: []string{short, short}})
-		if diff := cmp.Diff(p.Tokens, q.Tokens); diff != "" {
-			t.Errorf("%q: %s", filler, diff)
-		}
-		if match.Compare(p.Place, p.Place).Score != match.Compare(q.Place, q.Place).Score {
-			t.Errorf("%q: the rest of the field was read", filler)
-		}
+		diff := cmp.Diff(p.Tokens, q.Tokens)
+		check.That(t, diff == "", "%q: %s", filler, diff)
+		check.That(t, match.Compare(p.Place, p.Place).Score == match.Compare(q.Place, q.Place).Score,
+			"%q: the rest of the field was read", filler)
 	}
 }

@@ -88,11 +88,9 @@ func soundAlikes(t *testing.T, file string, least map[string]float64) {
 	}
 	for script, want := range least {
 		t.Logf("%s: F1 is %.3f: %+v", script, got[script].f1(), *got[script])
-		if f1 := got[script].f1(); f1 < want {
-			t.Errorf("%s: F1 is %.3f, want %.2f", script, f1, want)
-		}
-		if s := got[script]; float64(s.wrong) > max(1, mostWrong*float64(s.others)) {
-			t.Errorf("%s: %d of %d others are found", script, s.wrong, s.others)
-		}
+		f1 := got[script].f1()
+		check.That(t, !(f1 < want), "%s: F1 is %.3f, want %.2f", script, f1, want)
+		s := got[script]
+		check.That(t, !(float64(s.wrong) > max(1, mostWrong*float64(s.others))), "%s: %d of %d others are found", script, s.wrong, s.others)
 	}
 }

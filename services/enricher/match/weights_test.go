@@ -3,6 +3,8 @@ package match
 import (
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestSigns checks that what a feature is called is what it does.
@@ -16,13 +18,10 @@ func TestSigns(t *testing.T) {
 	seen := map[string]bool{}
 	for f := range features {
 		name := featureNames[f]
-		if name == "" || strings.ToLower(name) != name || seen[name] {
-			t.Errorf("feature %d is called %q", f, name)
-		}
+		check.That(t, name != "" && strings.ToLower(name) == name && !seen[name], "feature %d is called %q", f, name)
 		seen[name] = true
-		if w := weights[f]; w == 0 || w < 0 != against[f] {
-			t.Errorf("%s weighs %v", name, w)
-		}
+		w := weights[f]
+		check.That(t, w != 0 && w < 0 == against[f], "%s weighs %v", name, w)
 	}
 }
 
@@ -42,10 +41,8 @@ func TestOrder(t *testing.T) {
 			}
 		}
 	}
-	if weights[nameAlone] > weights[cityDiffers] {
-		t.Errorf("leaving out a city that differs would help: %v against %v", weights[nameAlone], weights[cityDiffers])
-	}
-	if sum := base + weights[addressSame] + weights[phoneSame] + weights[citySame] + weights[geoSpot] + weights[strangers] + weights[nameConflict] + weights[nameCommon]; sum > 0 {
-		t.Errorf("two names that share nothing are more likely one venue than not: %v", sum)
-	}
+	check.That(t, !(weights[nameAlone] > weights[cityDiffers]),
+		"leaving out a city that differs would help: %v against %v", weights[nameAlone], weights[cityDiffers])
+	sum := base + weights[addressSame] + weights[phoneSame] + weights[citySame] + weights[geoSpot] + weights[strangers] + weights[nameConflict] + weights[nameCommon]
+	check.That(t, !(sum > 0), "two names that share nothing are more likely one venue than not: %v", sum)
 }

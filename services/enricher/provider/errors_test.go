@@ -32,9 +32,8 @@ func TestErrors(t *testing.T) {
 func TestErrorsOfOtherTypesAreTemporary(t *testing.T) {
 	t.Parallel()
 
-	if !provider.Temporary(context.DeadlineExceeded) || provider.Temporary(nil) {
-		t.Error("Temporary: want true for any error and false for none")
-	}
+	check.That(t, provider.Temporary(context.DeadlineExceeded) && !provider.Temporary(nil),
+		"Temporary: want true for any error and false for none")
 
 	check.Same(t, "kind of another error", provider.KindOf(io.EOF), "")
 }

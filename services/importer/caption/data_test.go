@@ -65,15 +65,12 @@ func TestPublicFiles(t *testing.T) {
 		for _, c := range track.Cues {
 			got = append(got, cue{c.ID, c.Start.Seconds(), c.End.Seconds(), c.Text})
 		}
-		if diff := cmp.Diff(want.Cues, got); diff != "" && len(want.Cues)+len(got) > 0 {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
+		diff := cmp.Diff(want.Cues, got)
+		check.That(t, diff == "" || len(want.Cues)+len(got) == 0, "%s (-want +got):\n%s", file, diff)
 		compared++
 	}
 	t.Logf("%d files, %d compared", len(files), compared)
-	if compared < 99 {
-		t.Errorf("%d files compared, want 99 or more", compared)
-	}
+	check.That(t, compared >= 99, "%d files compared, want 99 or more", compared)
 }
 
 func parseFile(t testing.TB, name string, opts Options) Track {
@@ -82,9 +79,7 @@ func parseFile(t testing.TB, name string, opts Options) Track {
 	check.OK(t, err)
 	defer file.Close()
 	track, err := Parse(file, opts)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	check.Require(t, err == nil, "%s: %v", name, err)
 	return track
 }
 
@@ -104,12 +99,9 @@ func TestPublicFilesWithoutExpectations(t *testing.T) {
 		track, err := Parse(file, Options{})
 		file.Close()
 		_, isFormat := errors.AsType[*FormatError](err)
-		if good && (err != nil || len(track.Cues) != 1) {
-			t.Errorf("%s: %d cues, %v", name, len(track.Cues), err)
-		}
-		if !good && !isFormat && (track.Format != FormatText || name != "file-layout/garbage-signature") {
-			t.Errorf("%s: format %s, error %v", name, track.Format, err)
-		}
+		check.That(t, !good || err == nil && len(track.Cues) == 1, "%s: %d cues, %v", name, len(track.Cues), err)
+		check.That(t, good || isFormat || track.Format == FormatText && name == "file-layout/garbage-signature",
+			"%s: format %s, error %v", name, track.Format, err)
 	}
 }
 
@@ -135,9 +127,7 @@ func TestPublicRollingCaptions(t *testing.T) {
 		last := time.Duration(0)
 		for _, segment := range transcript.Segments {
 			w += len(strings.Fields(segment.Text))
-			if segment.Start < last {
-				t.Errorf("%s: segment at %v after one at %v", file, segment.Start, last)
-			}
+			check.That(t, segment.Start >= last, "%s: segment at %v after one at %v", file, segment.Start, last)
 			last = segment.Start
 		}
 		t.Logf("%s: %d words with stamps, %d de-duplicated, %d naive", filepath.Base(file), s, w, n)
@@ -145,10 +135,6 @@ func TestPublicRollingCaptions(t *testing.T) {
 	}
 	t.Logf("all: %d words with stamps, %d de-duplicated (%+.2f %%), %d naive (x %.2f)",
 		stamped, words, 100*float64(words-stamped)/float64(stamped), naive, float64(naive)/float64(stamped))
-	if 200*max(words-stamped, stamped-words) > stamped {
-		t.Errorf("%d words, want %d within 0.5 %%", words, stamped)
-	}
-	if 2*naive < 5*stamped {
-		t.Errorf("%d words read naively, want about three times %d: are these rolling captions?", naive, stamped)
-	}
+	check.That(t, 200*max(words-stamped, stamped-words) <= stamped, "%d words, want %d within 0.5 %%", words, stamped)
+	check.That(t, 2*naive >= 5*stamped, "%d words read naively, want about three times %d: are these rolling captions?", naive, stamped)
 }

@@ -30,9 +30,7 @@ func TestDetect(t *testing.T) {
 		"[1.5s] not a stamp":                        FormatText,
 	} {
 		track, err := Parse(strings.NewReader(input), Options{})
-		if err != nil || track.Format != want {
-			t.Errorf("%q: format %q, error %v; want %s", input, track.Format, err, want)
-		}
+		check.That(t, err == nil && track.Format == want, "%q: format %q, error %v; want %s", input, track.Format, err, want)
 	}
 }
 
@@ -76,14 +74,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			t.Errorf("%q: error %v", input, err)
 			continue
 		}
-		if diff := cmp.Diff(want, err.Error()); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", input, diff)
-		}
+		diff := cmp.Diff(want, err.Error())
+		check.That(t, diff == "", "%q (-want +got):\n%s", input, diff)
 	}
 	_, err := Parse(strings.NewReader("garbage"), Options{Format: FormatWebVTT})
-	if want := `not a WebVTT file: found "garbage"; a WebVTT file begins with the line "WEBVTT"`; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	want := `not a WebVTT file: found "garbage"; a WebVTT file begins with the line "WEBVTT"`
+	check.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 }
 
 func TestTextWithoutTimesIsRefused(t *testing.T) {
@@ -92,18 +88,16 @@ func TestTextWithoutTimesIsRefused(t *testing.T) {
 		"WEBVTT": FormatWebVTT, "[0.00s] a": FormatText, "1\n00:00:00,000 --> 00:00:01,000\na": FormatSRT, "garbage": "", "1\n2\n3": "",
 	} {
 		track, err := Parse(strings.NewReader(input), Options{Timed: true})
-		if _, refused := errors.AsType[*FormatError](err); refused != (want == "") || track.Format != want {
-			t.Errorf("%q: format %q, error %v; want %q", input, track.Format, err, want)
-		}
+		_, refused := errors.AsType[*FormatError](err)
+		check.That(t, refused == (want == "") && track.Format == want, "%q: format %q, error %v; want %q", input, track.Format, err, want)
 	}
 }
 
 func TestTextIsAnything(t *testing.T) {
 	t.Parallel()
 	for _, input := range []string{"", "\n\n", "<html>", "\x00\x01\x02", "WEBVTT\n\nx"} {
-		if track, err := Parse(strings.NewReader(input), Options{Format: FormatText}); err != nil || track.Format != FormatText {
-			t.Errorf("%q: format %q, error %v", input, track.Format, err)
-		}
+		track, err := Parse(strings.NewReader(input), Options{Format: FormatText})
+		check.That(t, err == nil && track.Format == FormatText, "%q: format %q, error %v", input, track.Format, err)
 	}
 }
 
@@ -112,9 +106,7 @@ func TestReadersFail(t *testing.T) {
 	broken := errors.New("broken")
 	for _, text := range []string{"", "WEBVTT\n\n" + at01 + "\ntext\n", "1\n00:00:00,000 --> 00:00:01,000\na\n", "a\nb\n", "[0.00s] a\n", strings.Repeat("a\n", 5000)} {
 		track, err := Parse(iotest.DataErrReader(&failing{text: text, err: broken}), Options{})
-		if !errors.Is(err, broken) || track.Cues != nil {
-			t.Errorf("%.20q: %d cues, error %v", text, len(track.Cues), err)
-		}
+		check.That(t, errors.Is(err, broken) && track.Cues == nil, "%.20q: %d cues, error %v", text, len(track.Cues), err)
 	}
 	check.Failsf(t, check.Err(Parse(iotest.ErrReader(nil), Options{})), "a reader that returns nothing for ever: no error")
 }

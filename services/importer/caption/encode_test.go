@@ -63,9 +63,7 @@ func TestEncoders(t *testing.T) {
 ],
 "segments": ` + strings.TrimSuffix(wantSegments, "\n") + "}\n"
 	check.Equal(t, wantAll, all.String())
-	if !json.Valid(all.Bytes()) || !json.Valid(segments.Bytes()) {
-		t.Error("not JSON")
-	}
+	check.That(t, json.Valid(all.Bytes()) && json.Valid(segments.Bytes()), "not JSON")
 	var again []Segment
 	check.OK(t, json.Unmarshal(segments.Bytes(), &again))
 	check.Equal(t, transcript.Segments, again)
@@ -76,9 +74,8 @@ func TestTranscriptJSON(t *testing.T) {
 	want := Transcript{Language: "en", Timed: true, Truncated: true, Segments: []Segment{{time.Second, time.Millisecond, "a"}, {maxStamp, 0, "b"}}}
 	data, err := json.Marshal(want)
 	check.OK(t, err)
-	if golden := `{"language":"en","timed":true,"truncated":true,"segments":[{"start":1,"dur":0.001,"text":"a"},{"start":9223372036.854,"dur":0,"text":"b"}]}`; string(data) != golden {
-		t.Errorf("got %s, want %s", data, golden)
-	}
+	golden := `{"language":"en","timed":true,"truncated":true,"segments":[{"start":1,"dur":0.001,"text":"a"},{"start":9223372036.854,"dur":0,"text":"b"}]}`
+	check.That(t, string(data) == golden, "got %s, want %s", data, golden)
 	var got Transcript
 	check.OK(t, json.Unmarshal(data, &got))
 	check.Equal(t, want, got)
@@ -95,9 +92,7 @@ func TestNothing(t *testing.T) {
 	var text, segments, all bytes.Buffer
 	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
 	want := `{"format":"webvtt","timed":true,"truncated":false,"skipped":0,` + "\n\"cues\": [\n],\n\"segments\": [\n]}\n"
-	if text.String() != "" || segments.String() != "[\n]\n" || all.String() != want {
-		t.Errorf("got %q, %q, %q", &text, &segments, &all)
-	}
+	check.That(t, text.String() == "" && segments.String() == "[\n]\n" && all.String() == want, "got %q, %q, %q", &text, &segments, &all)
 }
 
 func TestStampsAreRounded(t *testing.T) {
@@ -127,14 +122,11 @@ func TestTextIsReadAgain(t *testing.T) {
 	} {
 		for range 2 {
 			track, err := Parse(strings.NewReader(input), Options{})
-			if err != nil {
-				t.Fatalf("%q: %v", input, err)
-			}
+			check.Require(t, err == nil, "%q: %v", input, err)
 			var text bytes.Buffer
 			check.OK(t, track.Transcript(TranscriptOptions{}).WriteText(&text))
-			if diff := cmp.Diff(want, text.String()); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", input, diff)
-			}
+			diff := cmp.Diff(want, text.String())
+			check.That(t, diff == "", "%q (-want +got):\n%s", input, diff)
 			input = text.String()
 		}
 	}
@@ -153,9 +145,8 @@ func TestWritersFail(t *testing.T) {
 			"segments": func(w *full) error { return transcript.WriteSegments(w) },
 			"json":     func(w *full) error { return track.WriteJSON(w, transcript) },
 		} {
-			if err := write(&full{room: 1000 * size}); err != nil && !errors.Is(err, errFull) || err == nil && size < 10 {
-				t.Errorf("%s into %d bytes: %v", name, 1000*size, err)
-			}
+			err := write(&full{room: 1000 * size})
+			check.That(t, (err == nil || errors.Is(err, errFull)) && (err != nil || size >= 10), "%s into %d bytes: %v", name, 1000*size, err)
 		}
 	}
 }

@@ -32,9 +32,8 @@ func FuzzWebVTT(f *testing.F) {
 		_, valid := repair(nil, []byte(strings.TrimPrefix(input, byteOrderMark)))
 		want, ok := referenceCues(string(valid))
 		track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
-		if _, refused := errors.AsType[*FormatError](err); refused == ok || err != nil && !refused {
-			t.Fatalf("error %v, want one: %t", err, !ok)
-		}
+		_, refused := errors.AsType[*FormatError](err)
+		check.Require(t, refused != ok && (err == nil || refused), "error %v, want one: %t", err, !ok)
 		check.Equal(t, want, cuesOf(track))
 		again, err2 := Parse(iotest.OneByteReader(strings.NewReader(input)), Options{Format: FormatWebVTT})
 		if !reflect.DeepEqual(track, again) || (err == nil) != (err2 == nil) {
@@ -62,9 +61,8 @@ func FuzzPlain(f *testing.F) {
 		if want, asked := referenceUnescape(text); asked && unescape(text) != want {
 			t.Errorf("%q gives %q, want %q", text, unescape(text), want)
 		}
-		if unescaped := unescape(text); len(unescaped) > 3*len(text) {
-			t.Errorf("%q grows to %q", text, unescaped)
-		}
+		unescaped := unescape(text)
+		check.That(t, len(unescaped) <= 3*len(text), "%q grows to %q", text, unescaped)
 	})
 }
 
@@ -80,14 +78,11 @@ func FuzzTranscript(f *testing.F) {
 		opts := TranscriptOptions{KeepRepeats: mode&4 != 0, KeepSounds: mode&8 != 0, Sentences: mode&16 != 0}
 		track, err := Parse(strings.NewReader(input), Options{Format: formats[mode&3]})
 		if err != nil {
-			if _, ok := errors.AsType[*FormatError](err); !ok {
-				t.Fatalf("untyped error: %v", err)
-			}
+			_, ok := errors.AsType[*FormatError](err)
+			check.Require(t, ok, "untyped error: %v", err)
 			return
 		}
-		if track.Truncated {
-			t.Error("truncated, by which limit?")
-		}
+		check.That(t, !track.Truncated, "truncated, by which limit?")
 		size := 0
 		for _, c := range track.Cues {
 			size += len(c.ID) + len(c.Text)
@@ -95,9 +90,7 @@ func FuzzTranscript(f *testing.F) {
 				t.Errorf("cue %+v", c)
 			}
 		}
-		if size > 3*len(input) {
-			t.Errorf("%d bytes became %d", len(input), size)
-		}
+		check.That(t, size <= 3*len(input), "%d bytes became %d", len(input), size)
 		transcript := track.Transcript(opts)
 		checkTranscript(t, transcript, size)
 		checkLimits(t, input, formats[mode&3])
@@ -106,9 +99,8 @@ func FuzzTranscript(f *testing.F) {
 		check.OK(t, transcript.WriteText(&text))
 		reread, err := Parse(bytes.NewReader(text.Bytes()), Options{Format: FormatText})
 		check.OK(t, err)
-		if len(transcript.Segments) > 0 && transcript.Timed && reread.Timed != transcript.Timed {
-			t.Errorf("timed %t, read again %t", transcript.Timed, reread.Timed)
-		}
+		check.That(t, len(transcript.Segments) == 0 || !transcript.Timed || reread.Timed == transcript.Timed,
+			"timed %t, read again %t", transcript.Timed, reread.Timed)
 		opts.Sentences = false
 		check.OK(t, reread.Transcript(opts).WriteText(&again))
 		check.Equal(t, text.String(), again.String())
@@ -120,14 +112,11 @@ func checkTranscript(t *testing.T, transcript Transcript, size int) {
 	last, total := time.Duration(0), 0
 	for _, s := range transcript.Segments {
 		total += len(s.Text)
-		if s.Start < last && transcript.Timed || s.Dur < 0 || s.Text == "" || squeeze(s.Text) != s.Text {
-			t.Errorf("segment %+v after %v", s, last)
-		}
+		check.That(t, (s.Start >= last || !transcript.Timed) && s.Dur >= 0 && s.Text != "" && squeeze(s.Text) == s.Text,
+			"segment %+v after %v", s, last)
 		last = s.Start
 	}
-	if total > 3*size {
-		t.Errorf("%d bytes of text became %d", size, total)
-	}
+	check.That(t, total <= 3*size, "%d bytes of text became %d", size, total)
 	var out bytes.Buffer
 	var again []Segment
 	check.Is(t, errors.Join(transcript.WriteSegments(&out), json.Unmarshal(out.Bytes(), &again)), nil)
@@ -145,13 +134,11 @@ func checkLimits(t *testing.T, input string, format Format) {
 	size := 0
 	for _, c := range track.Cues {
 		size += len(c.ID) + len(c.Text)
-		if len(c.Text) > 3*opts.MaxCueBytes || len(c.ID) > 3*opts.MaxCueBytes || c.Truncated && !track.Truncated {
-			t.Errorf("cue %+v, truncated %t", c, track.Truncated)
-		}
+		check.That(t, len(c.Text) <= 3*opts.MaxCueBytes && len(c.ID) <= 3*opts.MaxCueBytes && (!c.Truncated || track.Truncated),
+			"cue %+v, truncated %t", c, track.Truncated)
 	}
-	if len(track.Cues) > 2 || size > 12 || track.Truncated != (len(track.Cuts) > 0) {
-		t.Errorf("%d cues of %d bytes, cuts %v", len(track.Cues), size, track.Cuts)
-	}
+	check.That(t, len(track.Cues) <= 2 && size <= 12 && track.Truncated == (len(track.Cuts) > 0),
+		"%d cues of %d bytes, cuts %v", len(track.Cues), size, track.Cuts)
 	if whole, err := Parse(strings.NewReader(input), Options{Format: format}); err == nil && !track.Truncated && !reflect.DeepEqual(whole, track) {
 		t.Errorf("not truncated, but not the same (-want +got):\n%s", cmp.Diff(whole, track))
 	}

@@ -18,9 +18,7 @@ import (
 func parse(t testing.TB, input string, opts Options) Track {
 	t.Helper()
 	track, err := Parse(strings.NewReader(input), opts)
-	if err != nil {
-		t.Fatalf("%.60q: %v", input, err)
-	}
+	check.Require(t, err == nil, "%.60q: %v", input, err)
 	return track
 }
 
@@ -65,16 +63,14 @@ func TestEachLimitIsToldOf(t *testing.T) {
 				cut++
 			}
 		}
-		if diff := cmp.Diff(c.want, cuesOf(track)); diff != "" || cut != c.cutCues {
-			t.Errorf("%s: %d cues are cut, want %d (-want +got):\n%s", c.name, cut, c.cutCues, diff)
-		}
+		diff := cmp.Diff(c.want, cuesOf(track))
+		check.That(t, diff == "" && cut == c.cutCues, "%s: %d cues are cut, want %d (-want +got):\n%s", c.name, cut, c.cutCues, diff)
 		if diff := cmp.Diff(c.cuts, track.Cuts); diff != "" || track.Truncated != (c.cuts != nil) || track.Transcript(TranscriptOptions{}).Truncated != track.Truncated {
 			t.Errorf("%s: truncated %t (-want +got):\n%s", c.name, track.Truncated, diff)
 		}
 	}
-	if got, want := (Cut{"MaxCues", 2, 10}).String(), "cut at line 10 by MaxCues (2)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	got, want := (Cut{"MaxCues", 2, 10}).String(), "cut at line 10 by MaxCues (2)"
+	check.That(t, got == want, "got %q, want %q", got, want)
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -85,9 +81,7 @@ option MaxBytes is -1: want 1 or more, or 0 for the default
 option MaxCueBytes is -2: want 1 or more, or 0 for the default
 option MaxCues is -3: want 1 or more, or 0 for the default
 option MaxTextBytes is -4: want 1 or more, or 0 for the default`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	check.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 	if format, err := ParseFormat("WebVTT"); err != nil || format != FormatWebVTT {
 		t.Errorf("got %q, %v", format, err)
 	}
@@ -100,9 +94,7 @@ func TestEachStops(t *testing.T) {
 		seen++
 		return stop
 	})
-	if !errors.Is(err, stop) || seen != 1 || summary.Language != "en" {
-		t.Errorf("%d cues, summary %+v, error %v", seen, summary, err)
-	}
+	check.That(t, errors.Is(err, stop) && seen == 1 && summary.Language == "en", "%d cues, summary %+v, error %v", seen, summary, err)
 }
 
 // endless is a reader that repeats a text until it has given so many bytes.
@@ -158,9 +150,8 @@ func TestLargeInputs(t *testing.T) {
 		check.OK(t, err)
 		held := heap() - before
 		t.Logf("%s: %v, %d cues, %d MB held, %v", c.name, time.Since(began), len(track.Cues), held>>20, track.Cuts)
-		if track.Truncated != c.truncated || held > 2*DefaultMaxTextBytes+DefaultMaxCues*200 {
-			t.Errorf("%s: truncated %t, want %t; %d bytes held", c.name, track.Truncated, c.truncated, held)
-		}
+		check.That(t, track.Truncated == c.truncated && held <= 2*DefaultMaxTextBytes+DefaultMaxCues*200,
+			"%s: truncated %t, want %t; %d bytes held", c.name, track.Truncated, c.truncated, held)
 		runtime.KeepAlive(track)
 	}
 }
@@ -177,14 +168,12 @@ func TestBigButWhole(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("word ", 1<<20/5)
 	track := parse(t, "WEBVTT\n\n"+at01+"\n"+line+"\n\n"+at01+"\nlast", Options{})
-	if len(track.Cues) != 2 || track.Truncated || track.Cues[0].Text != line || track.Cues[1].Text != "last" {
-		t.Errorf("a line of a megabyte: %d cues, cuts %v", len(track.Cues), track.Cuts)
-	}
+	check.That(t, len(track.Cues) == 2 && !track.Truncated && track.Cues[0].Text == line && track.Cues[1].Text == "last",
+		"a line of a megabyte: %d cues, cuts %v", len(track.Cues), track.Cuts)
 	const cues = 100_000
 	track, err := Parse(&endless{head: "WEBVTT\n\n", text: at01 + "\ntext\n\n", left: cues * len(at01+"\ntext\n\n")}, Options{})
-	if err != nil || len(track.Cues) != cues || track.Truncated {
-		t.Errorf("%d cues, want %d; cuts %v, error %v", len(track.Cues), cues, track.Cuts, err)
-	}
+	check.That(t, err == nil && len(track.Cues) == cues && !track.Truncated,
+		"%d cues, want %d; cuts %v, error %v", len(track.Cues), cues, track.Cuts, err)
 	check.Same(t, "segments", len(track.Transcript(TranscriptOptions{}).Segments), cues)
 }
 
@@ -197,22 +186,18 @@ func TestPieces(t *testing.T) {
 		fmt.Fprintf(&b, "%d\r\n00:00.000 --> 00:01.000\r\n%s\r\r\n", i, strings.Repeat("é", i%50))
 	}
 	want := parse(t, b.String(), Options{})
-	if len(want.Cues) != 4000 {
-		t.Fatalf("%d cues", len(want.Cues))
-	}
+	check.Require(t, len(want.Cues) == 4000, "%d cues", len(want.Cues))
 	for shift := range 40 {
 		input := strings.Replace(b.String(), "WEBVTT", "WEBVTT "+strings.Repeat("x", shift), 1)
-		if diff := cmp.Diff(want, parse(t, input, Options{})); diff != "" {
-			t.Fatalf("shifted by %d (-want +got):\n%.500s", shift, diff)
-		}
+		diff := cmp.Diff(want, parse(t, input, Options{}))
+		check.Require(t, diff == "", "shifted by %d (-want +got):\n%.500s", shift, diff)
 	}
 	for name, r := range map[string]io.Reader{
 		"one byte": iotest.OneByteReader(strings.NewReader(b.String())), "half": iotest.HalfReader(strings.NewReader(b.String())),
 		"data with the end": iotest.DataErrReader(strings.NewReader(b.String())),
 	} {
 		track, err := Parse(r, Options{})
-		if diff := cmp.Diff(want, track); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%.500s", name, err, diff)
-		}
+		diff := cmp.Diff(want, track)
+		check.That(t, err == nil && diff == "", "%s: %v (-want +got):\n%.500s", name, err, diff)
 	}
 }

@@ -60,9 +60,8 @@ func TestAllocationIsLinear(t *testing.T) {
 				return after.TotalAlloc - before.TotalAlloc
 			}
 			const times = 4000
-			if once, twice := allocated(times), allocated(2*times); twice > 3*once+1<<18 {
-				t.Errorf("%s as %s: %d bytes allocated, %d for twice the input", name, format, once, twice)
-			}
+			once, twice := allocated(times), allocated(2*times)
+			check.That(t, twice <= 3*once+1<<18, "%s as %s: %d bytes allocated, %d for twice the input", name, format, once, twice)
 		}
 	}
 }
@@ -89,9 +88,8 @@ func TestRepair(t *testing.T) {
 		"\xf4\x8f\xbf": "?", "\xf5\x80": "??", "\xf1\x80\x80\xe1\x80\xc2b": "???b", "\ufffd": "?", "\xe2\x82\xe2\x82\xac": "?€",
 	} {
 		want = strings.ReplaceAll(want, "?", "\ufffd")
-		if _, got := repair(nil, []byte(text)); string(got) != want {
-			t.Errorf("%q gives %q, want %q", text, got, want)
-		}
+		_, got := repair(nil, []byte(text))
+		check.That(t, string(got) == want, "%q gives %q, want %q", text, got, want)
 	}
 }
 
@@ -104,9 +102,8 @@ func TestWholeRunes(t *testing.T) {
 	}
 	if text := "漢字🍞"; utf8.ValidString(text) {
 		for i := range len(text) {
-			if got := wholeRunes([]byte(text[:i])); !utf8.Valid(got) {
-				t.Errorf("the first %d bytes give %q", i, got)
-			}
+			got := wholeRunes([]byte(text[:i]))
+			check.That(t, utf8.Valid(got), "the first %d bytes give %q", i, got)
 		}
 	}
 }

@@ -135,9 +135,8 @@ func TestPlainWebVTT(t *testing.T) {
 		{"&am<b>p;", "&amp;"},
 		{"<&lt;b>x", "x"},
 	} {
-		if got := (Cue{Format: FormatWebVTT, Text: c.text}).Plain(); got != c.plain {
-			t.Errorf("%q reads %q, want %q", c.text, got, c.plain)
-		}
+		got := (Cue{Format: FormatWebVTT, Text: c.text}).Plain()
+		check.That(t, got == c.plain, "%q reads %q, want %q", c.text, got, c.plain)
 	}
 }
 
@@ -165,9 +164,8 @@ func TestCharacterReferences(t *testing.T) {
 		"&#00000000000000000065;": "A", "&#xFFFE;": "\ufffe",
 	} {
 		check.Same(t, fmt.Sprintf("%q gives", text), unescape(text), want)
-		if got := unescape("x" + text); got != "x"+want {
-			t.Errorf("%q gives %q, want %q", "x"+text, got, "x"+want)
-		}
+		got := unescape("x" + text)
+		check.That(t, got == "x"+want, "%q gives %q, want %q", "x"+text, got, "x"+want)
 	}
 }
 
@@ -176,9 +174,8 @@ func TestNamesAgreeWithStandardLibrary(t *testing.T) {
 	t.Parallel()
 	for name := range strings.FieldsSeq("AMP Aacute lt LT gt copy reg yen sup1 thorn ETH szlig zwnj deg times divide frac34 middot laquo euro") {
 		for _, text := range []string{"&" + name, "&" + name + ";", "&" + name + "y", "a&" + name + ";b&" + name + " c"} {
-			if got, want := unescape(text), html.UnescapeString(text); got != want {
-				t.Errorf("%q gives %q, want %q", text, got, want)
-			}
+			got, want := unescape(text), html.UnescapeString(text)
+			check.That(t, got == want, "%q gives %q, want %q", text, got, want)
 		}
 	}
 }

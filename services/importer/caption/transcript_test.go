@@ -34,9 +34,7 @@ func clock(millis int) string {
 func linesOf(t testing.TB, input string, opts TranscriptOptions) []string {
 	t.Helper()
 	track, err := Parse(strings.NewReader(input), Options{})
-	if err != nil {
-		t.Fatalf("%q: %v", input, err)
-	}
+	check.Require(t, err == nil, "%q: %v", input, err)
 	var got []string
 	for _, s := range track.Transcript(opts).Segments {
 		got = append(got, fmt.Sprintf("%d+%d %s", s.Start.Milliseconds(), s.Dur.Milliseconds(), s.Text))
@@ -138,9 +136,8 @@ func TestRollingCaptions(t *testing.T) {
 			[]string{"0+2000 a b", "2000+2000 c", "4000+2000 d"},
 		},
 	} {
-		if diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
+		diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{}))
+		check.That(t, diff == "", "%s (-want +got):\n%s", c.name, diff)
 	}
 }
 
@@ -161,9 +158,8 @@ func TestOtherCaptionsStay(t *testing.T) {
 			check.OK(t, check.Err(fmt.Sscanf(c, "%d %d", &start, &end)))
 			want = append(want, fmt.Sprintf("%d+%d %s", start, end-start, strings.ReplaceAll(strings.SplitN(c, " ", 3)[2], "\n", " ")))
 		}
-		if diff := cmp.Diff(want, linesOf(t, vtt(cues...), TranscriptOptions{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		diff := cmp.Diff(want, linesOf(t, vtt(cues...), TranscriptOptions{}))
+		check.That(t, diff == "", "%s (-want +got):\n%s", name, diff)
 	}
 }
 
@@ -213,9 +209,8 @@ func TestSentences(t *testing.T) {
 		{"cues that overlap", []string{"0 5000 a", "1000 2000 b", "5500 6000 c"}, []string{"0+6000 a b c"}},
 		{"nothing", nil, nil},
 	} {
-		if diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{Sentences: true})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
+		diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{Sentences: true}))
+		check.That(t, diff == "", "%s (-want +got):\n%s", c.name, diff)
 	}
 	long := strings.Repeat("word ", 150)
 	check.Same(t, "segments of text without times", len(linesOf(t, long+"\n"+long+"\n"+long, TranscriptOptions{Sentences: true})), 3)
@@ -232,13 +227,11 @@ func TestSegmentsAreOrdered(t *testing.T) {
 func TestPlainHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	for _, format := range []Format{FormatWebVTT, FormatSRT, FormatText} {
-		if got, want := (Cue{Format: format, Text: "a\x1b[31mb\x07\u0085\u2028c\td\n e"}).Plain(), "a [31mb c d e"; got != want {
-			t.Errorf("%s: got %q, want %q", format, got, want)
-		}
+		got, want := (Cue{Format: format, Text: "a\x1b[31mb\x07\u0085\u2028c\td\n e"}).Plain(), "a [31mb c d e"
+		check.That(t, got == want, "%s: got %q, want %q", format, got, want)
 	}
-	if got, want := (Cue{Format: FormatWebVTT, Text: "a&#27;b&#10;c&nbsp;&shy;d"}).Plain(), "a b c \u00add"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	got, want := (Cue{Format: FormatWebVTT, Text: "a&#27;b&#10;c&nbsp;&shy;d"}).Plain(), "a b c \u00add"
+	check.That(t, got == want, "got %q, want %q", got, want)
 }
 
 // TestTranscriptsHaveTimes reads a transcript, in which a segment ends where the next one starts.

@@ -20,9 +20,7 @@ type got struct {
 func readVTT(t testing.TB, input string) []got {
 	t.Helper()
 	track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
-	if err != nil {
-		t.Fatalf("%q: %v", input, err)
-	}
+	check.Require(t, err == nil, "%q: %v", input, err)
 	return cuesOf(track)
 }
 
@@ -144,9 +142,8 @@ func TestFileStructure(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, readVTT(t, c.input)); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", c.input, diff)
-			}
+			diff := cmp.Diff(c.want, readVTT(t, c.input))
+			check.That(t, diff == "", "%q (-want +got):\n%s", c.input, diff)
 		})
 	}
 }
@@ -159,9 +156,8 @@ func TestSignatureRefused(t *testing.T) {
 		"FOO\nWEBVTT\n", "\xfeWEBVTT\n", "W\x00E\x00B\x00V\x00T\x00T\x00",
 	} {
 		track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
-		if _, ok := errors.AsType[*FormatError](err); !ok || len(track.Cues) > 0 {
-			t.Errorf("%q: %d cues, error %v; want a FormatError", input, len(track.Cues), err)
-		}
+		_, ok := errors.AsType[*FormatError](err)
+		check.That(t, ok && len(track.Cues) == 0, "%q: %d cues, error %v; want a FormatError", input, len(track.Cues), err)
 	}
 }
 
@@ -272,9 +268,8 @@ func TestTimings(t *testing.T) {
 		if want[0].Times == bad {
 			want = nil
 		}
-		if diff := cmp.Diff(want, readVTT(t, "WEBVTT\n\nid\n"+line+"\ntext")); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", line, diff)
-		}
+		diff := cmp.Diff(want, readVTT(t, "WEBVTT\n\nid\n"+line+"\ntext"))
+		check.That(t, diff == "", "%q (-want +got):\n%s", line, diff)
 	}
 }
 
@@ -363,7 +358,5 @@ func TestNotSubRip(t *testing.T) {
 	t.Parallel()
 	_, err := Parse(strings.NewReader("hello\nthere"), Options{Format: FormatSRT})
 	wrong, ok := errors.AsType[*FormatError](err)
-	if !ok || wrong.Want != FormatSRT || wrong.Found != `"hello"` {
-		t.Errorf("got %v", err)
-	}
+	check.That(t, ok && wrong.Want == FormatSRT && wrong.Found == `"hello"`, "got %v", err)
 }

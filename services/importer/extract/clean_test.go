@@ -40,9 +40,7 @@ func TestCleanTexts(t *testing.T) {
 		for field, got := range map[string]string{
 			"title": r.Title, "step": r.Steps[0].Text, "item": r.Ingredients[0].Item, "note": r.Ingredients[0].Note,
 		} {
-			if got != c.want {
-				t.Errorf("%s: %q is %q, want %q", field, c.text, got, c.want)
-			}
+			check.That(t, got == c.want, "%s: %q is %q, want %q", field, c.text, got, c.want)
 		}
 	}
 }
@@ -51,9 +49,7 @@ func TestCleanKeepsLinesOfDescriptions(t *testing.T) {
 	t.Parallel()
 	r := recipe.Recipe{Description: "One.\n\n\n  Two.  \n"}
 	extract.Clean(&r)
-	if r.Description != "One.\n\nTwo." {
-		t.Errorf("%q", r.Description)
-	}
+	check.That(t, r.Description == "One.\n\nTwo.", "%q", r.Description)
 }
 
 func TestCleanDropsWhatIsEmptyAndCountsAnew(t *testing.T) {
@@ -64,9 +60,7 @@ func TestCleanDropsWhatIsEmptyAndCountsAnew(t *testing.T) {
 		Steps:       []recipe.Step{{Index: 5, Text: "<b></b>"}, {Index: 7, Text: "Stir."}, {Index: 7, Text: "Serve."}},
 	}
 	extract.Clean(&r)
-	if len(r.Ingredients) != 1 || len(r.Steps) != 2 || r.Steps[0].Index != 1 || r.Steps[1].Index != 2 {
-		t.Errorf("%+v", r)
-	}
+	check.That(t, len(r.Ingredients) == 1 && len(r.Steps) == 2 && r.Steps[0].Index == 1 && r.Steps[1].Index == 2, "%+v", r)
 	check.Is(t, r.Validate(), nil)
 }
 
@@ -102,9 +96,7 @@ func TestCleanMakesAnythingValid(t *testing.T) {
 	}
 	extract.Clean(&r)
 	check.Is(t, r.Validate(), nil)
-	if !warned(&r, extract.WarnCut) || !warned(&r, extract.WarnField) {
-		t.Error("nobody says that it was cut")
-	}
+	check.That(t, warned(&r, extract.WarnCut) && warned(&r, extract.WarnField), "nobody says that it was cut")
 }
 
 // A long step is divided at sentences, else at words, and loses nothing; what is over all bounds is reported.
@@ -123,15 +115,12 @@ func TestCleanDividesLongSteps(t *testing.T) {
 				t.Errorf("step %+v", s)
 			}
 		}
-		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(text, " ", "") || len(r.Warnings) > 0 {
-			t.Errorf("%d bytes of %d are left, warnings %v", len(got), len(text), r.Warnings)
-		}
+		check.That(t, strings.ReplaceAll(got, " ", "") == strings.ReplaceAll(text, " ", "") && len(r.Warnings) == 0,
+			"%d bytes of %d are left, warnings %v", len(got), len(text), r.Warnings)
 	}
 	r := recipe.Recipe{Steps: []recipe.Step{{Text: strings.Repeat("Stir. ", recipe.MaxSteps*recipe.MaxStep/5)}}}
 	extract.Clean(&r)
-	if !warned(&r, extract.WarnCut) {
-		t.Errorf("warnings %v: want the cut reported", r.Warnings)
-	}
+	check.That(t, warned(&r, extract.WarnCut), "warnings %v: want the cut reported", r.Warnings)
 }
 
 // What is not of its form is left out, not bent into it, and named.
@@ -163,9 +152,8 @@ func TestCleanDropsWhatIsNoLanguage(t *testing.T) {
 	for tag, want := range map[string]string{"en_US": "en_US", "pt-BR": "pt-BR", "English": "", "https://schema.org/en": "", "": ""} {
 		r := recipe.Recipe{Title: "x", Language: tag, Ingredients: []recipe.Ingredient{{Item: "salt"}}, Steps: []recipe.Step{{Text: "Stir."}}}
 		extract.Clean(&r)
-		if r.Language != want || warned(&r, extract.WarnField) != (want != tag) || r.Validate() != nil {
-			t.Errorf("%q: language %q, warnings %v", tag, r.Language, r.Warnings)
-		}
+		check.That(t, r.Language == want && warned(&r, extract.WarnField) == (want != tag) && r.Validate() == nil,
+			"%q: language %q, warnings %v", tag, r.Language, r.Warnings)
 	}
 }
 

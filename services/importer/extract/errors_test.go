@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -31,17 +32,13 @@ func TestFailure(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := extract.Failure(c.err)
-			if got == nil || got.Code != c.code || got.Message != c.message || got.Retryable != c.retryable {
-				t.Fatalf("%+v", got)
-			}
-			if cause := errors.Unwrap(c.err); cause != nil && !errors.Is(c.err, got) && !errors.Is(got, c.err) {
-				t.Errorf("the cause is lost in %v", got)
-			}
+			check.Require(t, got != nil && got.Code == c.code && got.Message == c.message && got.Retryable == c.retryable, "%+v", got)
+			cause := errors.Unwrap(c.err)
+			check.That(t, cause == nil || errors.Is(c.err, got) || errors.Is(got, c.err), "the cause is lost in %v", got)
 		})
 	}
 	for _, err := range []error{nil, fmt.Errorf("run: %w", context.Canceled), context.DeadlineExceeded} {
-		if got := extract.Failure(err); got != nil {
-			t.Errorf("%v is %v", err, got)
-		}
+		got := extract.Failure(err)
+		check.That(t, got == nil, "%v is %v", err, got)
 	}
 }

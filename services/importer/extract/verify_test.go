@@ -57,9 +57,7 @@ func TestVerifyKeepsWhatTheSourceSays(t *testing.T) {
 	want := honest()
 	want.Warnings = r.Warnings
 	check.Equal(t, want, r)
-	if len(r.Warnings) != 1 || r.Warnings[0].Code != extract.WarnInstructions {
-		t.Errorf("warnings are %v", r.Warnings)
-	}
+	check.That(t, len(r.Warnings) == 1 && r.Warnings[0].Code == extract.WarnInstructions, "warnings are %v", r.Warnings)
 }
 
 // TestVerifyMarks makes one thing up at a time.
@@ -91,12 +89,9 @@ func TestVerifyMarks(t *testing.T) {
 			r := honest()
 			c.spoil(&r)
 			extract.Verify(&r, input())
-			if got := strings.Join(c.where(&r), " "); got != c.want {
-				t.Errorf("marked %q, want %q", got, c.want)
-			}
-			if !warned(&r, extract.WarnUnverified) {
-				t.Error("no warning")
-			}
+			got := strings.Join(c.where(&r), " ")
+			check.That(t, got == c.want, "marked %q, want %q", got, c.want)
+			check.That(t, warned(&r, extract.WarnUnverified), "no warning")
 		})
 	}
 }
@@ -128,9 +123,8 @@ func TestVerifyCutsDescriptions(t *testing.T) {
 	} {
 		r := recipe.Recipe{Title: extract.Untitled, Description: text}
 		extract.Verify(&r, input())
-		if r.Description != want || warned(&r, extract.WarnDescription) != (text != want) {
-			t.Errorf("%q became %q, with the warnings %v", text, r.Description, r.Warnings)
-		}
+		check.That(t, r.Description == want && warned(&r, extract.WarnDescription) == (text != want),
+			"%q became %q, with the warnings %v", text, r.Description, r.Warnings)
 	}
 }
 
@@ -153,9 +147,7 @@ func TestVerifyForgivesRounding(t *testing.T) {
 	in.Segments[2].Start += 700 * time.Millisecond
 	r := honest() // says 20, where the segment begins at 20.7
 	extract.Verify(&r, in)
-	if len(r.Steps[1].Unverified) > 0 {
-		t.Errorf("marked %v", r.Steps[1].Unverified)
-	}
+	check.That(t, len(r.Steps[1].Unverified) == 0, "marked %v", r.Steps[1].Unverified)
 }
 
 func TestVerifyHoldsTimesToTheVideo(t *testing.T) {
@@ -181,9 +173,8 @@ func TestVerifyReplacesMarks(t *testing.T) {
 	r := honest()
 	r.Unverified, r.Ingredients[0].Unverified, r.Steps[0].Unverified = []string{"title"}, []string{"qty"}, []string{"text"}
 	extract.Verify(&r, input())
-	if r.Unverified != nil || r.Ingredients[0].Unverified != nil || r.Steps[0].Unverified != nil {
-		t.Errorf("marks of somebody else are left: %+v", r)
-	}
+	check.That(t, r.Unverified == nil && r.Ingredients[0].Unverified == nil && r.Steps[0].Unverified == nil,
+		"marks of somebody else are left: %+v", r)
 }
 
 // made is an extractor that returns what it holds.
@@ -202,9 +193,7 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	r.Ingredients = append(r.Ingredients, recipe.Ingredient{Item: "unobtainium"})
 	got, err := extract.Checked(made{recipe: r}).Extract(t.Context(), input())
 	check.OK(t, err)
-	if got.Title != "Pancakes" || got.Steps[1].Index != 2 {
-		t.Errorf("it was not cleaned: %+v", got)
-	}
+	check.That(t, got.Title == "Pancakes" && got.Steps[1].Index == 2, "it was not cleaned: %+v", got)
 	check.Equal(t, []string{"item"}, got.Ingredients[4].Unverified)
 	if _, err := extract.Checked(made{}).Extract(t.Context(), input()); !errors.Is(err, contracts.ErrInvalid) {
 		t.Errorf("an empty recipe is %v", err)

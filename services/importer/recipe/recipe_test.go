@@ -112,9 +112,7 @@ func TestValidateNamesEveryField(t *testing.T) {
 			t.Errorf("%s: %v", c.path, err)
 			continue
 		}
-		if len(invalid.Fields) != 1 || invalid.Fields[0].Path != c.path {
-			t.Errorf("%s: %v", c.path, err)
-		}
+		check.That(t, len(invalid.Fields) == 1 && invalid.Fields[0].Path == c.path, "%s: %v", c.path, err)
 	}
 }
 
@@ -122,9 +120,7 @@ func TestValidateNamesAllAtOnce(t *testing.T) {
 	t.Parallel()
 	r := recipe.Recipe{Language: "?"}
 	var invalid *contracts.ValidationError
-	if !errors.As(r.Validate(), &invalid) {
-		t.Fatal("it is valid")
-	}
+	check.Require(t, errors.As(r.Validate(), &invalid), "it is valid")
 	var paths []string
 	for _, f := range invalid.Fields {
 		paths = append(paths, f.Path)
@@ -149,9 +145,8 @@ func TestQuantityReadsNumbers(t *testing.T) {
 		`"2.5"`: "2.5", `2.50`: "2.50", `2`: "2", `null`: "", `"a pinch"`: "a pinch", `-1`: "-1",
 	} {
 		var i recipe.Ingredient
-		if err := json.Unmarshal([]byte(`{"item":"x","qty":`+text+`}`), &i); err != nil || i.Qty != want {
-			t.Errorf("%s is %q, %v, want %q", text, i.Qty, err, want)
-		}
+		err := json.Unmarshal([]byte(`{"item":"x","qty":`+text+`}`), &i)
+		check.That(t, err == nil && i.Qty == want, "%s is %q, %v, want %q", text, i.Qty, err, want)
 	}
 	for _, text := range []string{`{}`, `[1]`, `true`} {
 		var i recipe.Ingredient

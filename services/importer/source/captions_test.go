@@ -64,15 +64,10 @@ func sources(t *testing.T, config source.Config) *source.Sources {
 func wantError(t *testing.T, err error, code contracts.ImportCode, again bool, message string) *source.Error {
 	t.Helper()
 	var e *source.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("error %v (%T): want a *source.Error with code %s", err, err, code)
-	}
-	if e.Code != code || e.Retryable != again || !strings.Contains(e.Message, message) {
-		t.Fatalf("code %s, retryable %t, message %q: want %s, %t, %q\n%v", e.Code, e.Retryable, e.Message, code, again, message, err)
-	}
-	if len(e.Message) > 500 {
-		t.Errorf("the message has %d bytes: want 500 at most", len(e.Message))
-	}
+	check.Require(t, errors.As(err, &e), "error %v (%T): want a *source.Error with code %s", err, err, code)
+	check.Require(t, e.Code == code && e.Retryable == again && strings.Contains(e.Message, message),
+		"code %s, retryable %t, message %q: want %s, %t, %q\n%v", e.Code, e.Retryable, e.Message, code, again, message, err)
+	check.That(t, len(e.Message) <= 500, "the message has %d bytes: want 500 at most", len(e.Message))
 	return e
 }
 
@@ -198,9 +193,7 @@ func TestCancelledFetch(t *testing.T) {
 	}})
 	_, err := sources(t, source.Config{}).Fetch(ctx, source.Request{URL: server.URL + "/slow.vtt"}, nil)
 	var e *source.Error
-	if !errors.Is(err, reason) || errors.As(err, &e) {
-		t.Errorf("error %v: want the reason of the cancellation, and no *Error", err)
-	}
+	check.That(t, errors.Is(err, reason) && !errors.As(err, &e), "error %v: want the reason of the cancellation, and no *Error", err)
 }
 
 func TestRefusedConnection(t *testing.T) {
@@ -229,9 +222,8 @@ func TestDecompressionBombIsCut(t *testing.T) {
 	}})
 	m, err := sources(t, source.Config{MaxBytes: 64 << 10}).Fetch(t.Context(), source.Request{URL: server.URL + "/bomb.vtt"}, nil)
 	check.OK(t, err)
-	if !m.Truncated || !m.Transcript.Truncated || len(m.Transcript.Segments) > 64<<10/len(line)+1 {
-		t.Errorf("truncated %t, transcript %t with %d segments: want both cut", m.Truncated, m.Transcript.Truncated, len(m.Transcript.Segments))
-	}
+	check.That(t, m.Truncated && m.Transcript.Truncated && len(m.Transcript.Segments) <= 64<<10/len(line)+1,
+		"truncated %t, transcript %t with %d segments: want both cut", m.Truncated, m.Transcript.Truncated, len(m.Transcript.Segments))
 }
 
 func TestPrivateNetworksAreNotDialled(t *testing.T) {
@@ -252,17 +244,13 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 	first := sources(t, source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
 	_, err = first.Fetch(t.Context(), source.Request{URL: open.URL + "/en.vtt"}, nil)
 	wantError(t, err, contracts.CodeUnavailable, false, "private or special network")
-	if len(asked) > 0 {
-		t.Errorf("%d requests reached the private address", len(asked))
-	}
+	check.That(t, len(asked) == 0, "%d requests reached the private address", len(asked))
 }
 
 func TestConfigNamesAllThatIsWrong(t *testing.T) {
 	t.Parallel()
 	_, err := source.New(source.Config{MaxBytes: -1, Timeout: -1, AllowNetworks: []netip.Prefix{{}}})
 	for _, name := range []string{"MaxBytes", "Timeout", "AllowNetworks"} {
-		if err == nil || !strings.Contains(err.Error(), "Config."+name) {
-			t.Errorf("error %v: want it to name %s", err, name)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), "Config."+name), "error %v: want it to name %s", err, name)
 	}
 }

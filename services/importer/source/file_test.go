@@ -58,9 +58,8 @@ func TestFilesThatWereHandedIn(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		if m.Type != tc.kind || m.Title != tc.title || m.URL != request.URL {
-			t.Errorf("%s is %s with the title %q at %s", tc.name, m.Type, m.Title, m.URL)
-		}
+		check.That(t, m.Type == tc.kind && m.Title == tc.title && m.URL == request.URL,
+			"%s is %s with the title %q at %s", tc.name, m.Type, m.Title, m.URL)
 		if id, err := s.Identify(t.Context(), request); err != nil || id != m.ID || ids[id] {
 			t.Errorf("%s: the identity is %s, %v; want one of its own", tc.name, id, err)
 		}
@@ -93,9 +92,8 @@ func TestKindOf(t *testing.T) {
 		{"a.vtt", "<html>", contracts.SourceCaptions},
 		{"a.JPG", "no photo", contracts.SourcePhoto},
 	} {
-		if got := source.KindOf(tc.name, []byte(tc.content)); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
-		}
+		got := source.KindOf(tc.name, []byte(tc.content))
+		check.That(t, got == tc.want, "%s: %s, want %s", tc.name, got, tc.want)
 	}
 }
 
@@ -109,9 +107,8 @@ func TestLanguageOfAFile(t *testing.T) {
 	for language, want := range map[string]string{"": "en", "de": "de", "PT-br": "pt-BR", "iw": "he"} {
 		m, err := s.Fetch(t.Context(), source.Request{Language: language, URL: url}, nil)
 		check.OK(t, err)
-		if m.Language != want || ids[m.ID] != "" {
-			t.Errorf("%q: language %q, and the identity %s is that of %q", language, m.Language, m.ID, ids[m.ID])
-		}
+		check.That(t, m.Language == want && ids[m.ID] == "",
+			"%q: language %q, and the identity %s is that of %q", language, m.Language, m.ID, ids[m.ID])
 		ids[m.ID] = "language " + language
 	}
 	for _, bad := range []string{"klingon", "x_y_z", "../..", "und", strings.Repeat("e", 300)} {

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,14 +40,11 @@ func FuzzIdentify(f *testing.F) {
 			t.Fatalf("%q became %+v, and again %+v: %v", address, got, again, err)
 		}
 		if got.kind != contracts.SourceYouTube {
-			if got.video != "" || strings.ContainsAny(got.id, "/\\.*> \x00") {
-				t.Fatalf("%q has id %q and video %q", address, got.id, got.video)
-			}
+			check.Require(t, got.video == "" && !strings.ContainsAny(got.id, "/\\.*> \x00"), "%q has id %q and video %q", address, got.id, got.video)
 			return
 		}
-		if !validVideoID(got.video) || got.url != "https://www.youtube.com/watch?v="+got.video || got.id != "youtube:"+got.video {
-			t.Fatalf("%q names video %q at %q", address, got.video, got.url)
-		}
+		check.Require(t, validVideoID(got.video) && got.url == "https://www.youtube.com/watch?v="+got.video && got.id == "youtube:"+got.video,
+			"%q names video %q at %q", address, got.video, got.url)
 	})
 }
 

@@ -24,9 +24,7 @@ func TestIdentifyYouTube(t *testing.T) {
 	} {
 		for _, kind := range []string{"", contracts.SourceYouTube} {
 			id, err := s.Identify(t.Context(), source.Request{Type: kind, URL: address})
-			if err != nil || id != "youtube:dQw4w9WgXcQ" {
-				t.Errorf("%s as %q: id %q, error %v: want the video", address, kind, id, err)
-			}
+			check.That(t, err == nil && id == "youtube:dQw4w9WgXcQ", "%s as %q: id %q, error %v: want the video", address, kind, id, err)
 		}
 	}
 }
@@ -67,9 +65,7 @@ func TestIdentifyRefuses(t *testing.T) {
 	} {
 		_, err := s.Identify(t.Context(), source.Request{URL: address})
 		e := wantError(t, err, contracts.CodeUnavailable, false, why)
-		if strings.Contains(e.Message, "secret") {
-			t.Errorf("%s: the message repeats a password: %s", address, e.Message)
-		}
+		check.That(t, !strings.Contains(e.Message, "secret"), "%s: the message repeats a password: %s", address, e.Message)
 	}
 	for _, address := range []string{"https://youtube.com.evil.example/watch?v=dQw4w9WgXcQ", "https://evil.example/youtu.be/dQw4w9WgXcQ"} {
 		_, err := s.Identify(t.Context(), source.Request{Type: contracts.SourceYouTube, URL: address})
@@ -100,9 +96,8 @@ func TestIdentifyIsCanonical(t *testing.T) {
 		"https://example.com:8443/cake?page=2", "https://example.com/cake?page=2&x=1",
 	} {
 		id := identify("", other)
-		if before, ok := seen[id]; ok {
-			t.Errorf("%s has the id of %s", other, before)
-		}
+		before, ok := seen[id]
+		check.That(t, !ok, "%s has the id of %s", other, before)
 		seen[id] = other
 	}
 	for address, kind := range map[string]string{
@@ -110,8 +105,7 @@ func TestIdentifyIsCanonical(t *testing.T) {
 		"https://example.com/cake": contracts.SourceWeb, "https://example.com/cake.JPG": contracts.SourcePhoto,
 		"https://bücher.example/kuchen": contracts.SourceWeb,
 	} {
-		if id := identify("", address); !strings.HasPrefix(id, kind+":") {
-			t.Errorf("%s is %s: want a %s", address, id, kind)
-		}
+		id := identify("", address)
+		check.That(t, strings.HasPrefix(id, kind+":"), "%s is %s: want a %s", address, id, kind)
 	}
 }

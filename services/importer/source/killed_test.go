@@ -57,9 +57,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	pages, err := sourcetest.Pages()
 	check.OK(t, err)
-	if len(pages) < 40 {
-		t.Errorf("%d pages", len(pages))
-	}
+	check.That(t, len(pages) >= 40, "%d pages", len(pages))
 	for _, p := range pages {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()

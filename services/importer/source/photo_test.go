@@ -70,9 +70,8 @@ func TestPhotoIsRead(t *testing.T) {
 			t.Errorf("transcript %q, error %v: want the text of the photo", said.String(), err)
 		}
 		r, err := rules.New().Extract(t.Context(), extract.Input{Title: "Lemon cake", Description: m.Description, Segments: m.Transcript.Segments, Untimed: true})
-		if err != nil || len(r.Ingredients) != 3 || len(r.Steps) < 2 || r.Ingredients[0].Item != "flour" {
-			t.Errorf("recipe %+v, error %v: want three ingredients and two steps", r, err)
-		}
+		check.That(t, err == nil && len(r.Ingredients) == 3 && len(r.Steps) >= 2 && r.Ingredients[0].Item == "flour",
+			"recipe %+v, error %v: want three ingredients and two steps", r, err)
 	}
 	wantEmpty(t, dir)
 }
@@ -85,16 +84,14 @@ func TestPhotoIsPassedOn(t *testing.T) {
 	})
 	for _, ending := range []string{"png", "heic"} {
 		m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/recipe." + ending}, nil)
-		if err != nil || m.ImageType != "image/"+ending || !bytes.Equal(m.Image, photoAs(t, ending)) || len(m.Transcript.Segments) != 0 {
-			t.Errorf("material %+v, error %v: want the image alone", m, err)
-		}
+		check.That(t, err == nil && m.ImageType == "image/"+ending && bytes.Equal(m.Image, photoAs(t, ending)) && len(m.Transcript.Segments) == 0,
+			"material %+v, error %v: want the image alone", m, err)
 	}
 	check.Contains(t, check.Err(source.New(source.Config{Photo: source.Photo{Program: "tesseract"}})), "install tesseract")
 	check.Contains(t, check.Err(source.New(source.Config{YouTube: &source.YouTube{}})), "install yt-dlp")
 	for _, languages := range []string{"eng --psm 0", "-l", "eng+", "../x"} {
-		if _, err := source.New(source.Config{Photo: source.Photo{Languages: languages}}); err == nil || !strings.Contains(err.Error(), "Languages") {
-			t.Errorf("languages %q: error %v: want them refused", languages, err)
-		}
+		_, err := source.New(source.Config{Photo: source.Photo{Languages: languages}})
+		check.That(t, err != nil && strings.Contains(err.Error(), "Languages"), "languages %q: error %v: want them refused", languages, err)
 	}
 }
 
@@ -146,8 +143,7 @@ func TestPhotoReaderThatFails(t *testing.T) {
 	_, err := fetch("sleep 1000 & sleep 1000", 2*time.Second)
 	wantError(t, err, contracts.CodeTimeout, true, "within 2s")
 	for _, script := range []string{"echo broken >&2; exit 1", "exit 0", "yes"} {
-		if m, err := fetch(script, time.Minute); err != nil || len(m.Image) == 0 || len(m.Transcript.Segments) != 0 {
-			t.Errorf("%s: error %v: want the image alone", script, err)
-		}
+		m, err := fetch(script, time.Minute)
+		check.That(t, err == nil && len(m.Image) != 0 && len(m.Transcript.Segments) == 0, "%s: error %v: want the image alone", script, err)
 	}
 }

@@ -55,9 +55,8 @@ func TestEncodings(t *testing.T) {
 	first, err := s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: "koi8-r"})
 	check.OK(t, err)
 	for encoding, same := range map[string]bool{"koi8": true, "": false, "cp1251": false} {
-		if id, err := s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: encoding}); err != nil || (id == first) != same {
-			t.Errorf("%q: id %s, error %v: want that of koi8-r %t", encoding, id, err, same)
-		}
+		id, err := s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: encoding})
+		check.That(t, err == nil && (id == first) == same, "%q: id %s, error %v: want that of koi8-r %t", encoding, id, err, same)
 	}
 }
 
@@ -78,9 +77,8 @@ func TestLanguageThatIsNotThere(t *testing.T) {
 	} {
 		m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + test.path, Language: test.wanted}, nil)
 		check.OK(t, err)
-		if m.Language != test.language || codes(m) != test.warnings {
-			t.Errorf("%s in %s: language %q, warnings %v: want %q, %q", test.path, test.wanted, m.Language, m.Warnings, test.language, test.warnings)
-		}
+		check.That(t, m.Language == test.language && codes(m) == test.warnings,
+			"%s in %s: language %q, warnings %v: want %q, %q", test.path, test.wanted, m.Language, m.Warnings, test.language, test.warnings)
 	}
 }
 

@@ -64,9 +64,8 @@ func TestPageWithVideo(t *testing.T) {
 		t.Errorf("material %+v: want the captions, and the ingredients in the description", m)
 	}
 	m, err = s.Fetch(t.Context(), source.Request{URL: server.URL + "/guess"}, nil)
-	if err != nil || m.Type != contracts.SourceCaptions || len(m.Transcript.Segments) != 2 {
-		t.Errorf("material %+v, error %v: want an address without an ending read by what it holds", m, err)
-	}
+	check.That(t, err == nil && m.Type == contracts.SourceCaptions && len(m.Transcript.Segments) == 2,
+		"material %+v, error %v: want an address without an ending read by what it holds", m, err)
 }
 
 func TestPageErrors(t *testing.T) {
@@ -111,7 +110,6 @@ func TestPageThatGivesOrders(t *testing.T) {
 	if m.Recipe.Title != "Cake" || strings.Contains(m.Recipe.Steps[0].Text, "evil") {
 		t.Errorf("title %q, first step %q", m.Recipe.Title, m.Recipe.Steps[0].Text)
 	}
-	if len(m.Recipe.Steps) != 2 || len(m.Recipe.Steps[1].Unverified) == 0 || len(m.Recipe.Warnings) == 0 {
-		t.Errorf("steps %+v, warnings %v: want the order marked", m.Recipe.Steps, m.Recipe.Warnings)
-	}
+	check.That(t, len(m.Recipe.Steps) == 2 && len(m.Recipe.Steps[1].Unverified) != 0 && len(m.Recipe.Warnings) != 0,
+		"steps %+v, warnings %v: want the order marked", m.Recipe.Steps, m.Recipe.Warnings)
 }

@@ -79,12 +79,9 @@ func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*sour
 func wantEmpty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) > 0 {
-		t.Errorf("temporary files %v, error %v: want none", entries, err)
-	}
-	if left := sourcetest.AtWork(dir); len(left) > 0 {
-		t.Errorf("processes are left at work: %v", left)
-	}
+	check.That(t, err == nil && len(entries) == 0, "temporary files %v, error %v: want none", entries, err)
+	left := sourcetest.AtWork(dir)
+	check.That(t, len(left) == 0, "processes are left at work: %v", left)
 }
 
 func watch(id string) source.Request {
@@ -124,12 +121,10 @@ func TestYouTubeCaptions(t *testing.T) {
 			check.OK(t, err)
 			var said strings.Builder
 			check.OK(t, m.Transcript.WriteText(&said))
-			if m.Track != test.want || m.Language != test.want.Language || !strings.Contains(said.String(), test.words) {
-				t.Errorf("track %+v, language %q, said:\n%s\nwant %+v and %q", m.Track, m.Language, said.String(), test.want, test.words)
-			}
-			if m.Title != "Lemon cake" || m.Author != "A Cook" || m.ID != "youtube:"+test.id {
-				t.Errorf("title %q, author %q, id %q: want those of the video", m.Title, m.Author, m.ID)
-			}
+			check.That(t, m.Track == test.want && m.Language == test.want.Language && strings.Contains(said.String(), test.words),
+				"track %+v, language %q, said:\n%s\nwant %+v and %q", m.Track, m.Language, said.String(), test.want, test.words)
+			check.That(t, m.Title == "Lemon cake" && m.Author == "A Cook" && m.ID == "youtube:"+test.id,
+				"title %q, author %q, id %q: want those of the video", m.Title, m.Author, m.ID)
 			check.Same(t, "requests for captions", y.Fetches(test.id), 1)
 		})
 	}

@@ -56,13 +56,11 @@ func TestTidyKeepsTheSumsOfTheLastRelease(t *testing.T) {
 	check.OK(t, tree.Tidy(t.Context(), proxy))
 	changes, err := tree.Changes(work, false)
 	want := "\t" + Prefix + "pkg v0.1.0 => ./pkg\n\t" + Prefix + "pkg/natsrun v0.1.0 => ./pkg/natsrun\n)\n"
-	if err != nil || len(changes) != 1 || !strings.HasSuffix(changes["go.work"], want) {
-		t.Errorf("changes %q, %v: want only go.work to, with\n%s", changes, err, want)
-	}
+	check.That(t, err == nil && len(changes) == 1 && strings.HasSuffix(changes["go.work"], want),
+		"changes %q, %v: want only go.work to, with\n%s", changes, err, want)
 	changes, err = tree.Changes(work, true)
-	if sums := changes["pkg/natsrun/go.sum"]; err != nil || strings.Contains(sums, "released") || strings.Count(sums, "\n") != 2 {
-		t.Errorf("sums of the copy, %v:\n%s", err, sums)
-	}
+	sums := changes["pkg/natsrun/go.sum"]
+	check.That(t, err == nil && !strings.Contains(sums, "released") && strings.Count(sums, "\n") == 2, "sums of the copy, %v:\n%s", err, sums)
 	if text, err := read(filepath.Join(work, "pkg", "natsrun", "go.sum")); err != nil || text != ofRelease {
 		t.Errorf("the work tree was changed: %v\n%s", err, text)
 	}
@@ -93,9 +91,8 @@ func TestSharedCacheHasAllButOurModules(t *testing.T) {
 		"golang.org/x/mod@v1/go.mod": true, "github.com/nats-io/nats.go@v1/go.mod": true, "github.com/expediter-io": false,
 		"cache/download/github.com/nats-io/nats.go/@v/v1.mod": true, "cache/download/github.com/expediter-io": false,
 	} {
-		if _, err := os.Stat(filepath.Join(cache, name)); (err == nil) != want {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := os.Stat(filepath.Join(cache, name))
+		check.That(t, (err == nil) == want, "%s: %v", name, err)
 	}
 	check.Is(t, Remove(cache), nil)
 	check.Is(t, check.Err(os.Stat(filepath.Join(machine, "golang.org", "x", "mod@v1", "go.mod"))), nil)
@@ -108,9 +105,7 @@ func TestEachModuleIsAfterThoseThatItRequires(t *testing.T) {
 	var before []string
 	for _, m := range tree.Modules {
 		for _, dir := range m.needs {
-			if !slices.Contains(before, dir) {
-				t.Errorf("%s is before %s, which it requires", m.Dir, dir)
-			}
+			check.That(t, slices.Contains(before, dir), "%s is before %s, which it requires", m.Dir, dir)
 		}
 		before = append(before, m.Dir)
 	}
@@ -125,9 +120,7 @@ func TestEveryWorkspaceIsWhole(t *testing.T) {
 	tree, err := Load("../../..")
 	check.OK(t, err)
 	names := tree.Workspaces()
-	if !slices.Equal(names, []string{"go.work", "bench/go.work"}) {
-		t.Errorf("workspaces %q", names)
-	}
+	check.That(t, slices.Equal(names, []string{"go.work", "bench/go.work"}), "workspaces %q", names)
 	for _, name := range names {
 		text, err := read(filepath.Join(tree.Root, name))
 		check.OK(t, err)
@@ -136,9 +129,7 @@ func TestEveryWorkspaceIsWhole(t *testing.T) {
 				continue
 			}
 			for _, dir := range m.needs {
-				if !strings.Contains(text, Prefix+dir+" "+tree.Version+" => ") {
-					t.Errorf("%s lacks %s, which %s requires", name, dir, m.Dir)
-				}
+				check.That(t, strings.Contains(text, Prefix+dir+" "+tree.Version+" => "), "%s lacks %s, which %s requires", name, dir, m.Dir)
 			}
 		}
 	}

@@ -165,9 +165,8 @@ func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
 	_, to := listening(t)
 	must(t, Restore(t.Context(), config(to, dir), nothing))
 	for _, name := range listed {
-		if was, is := contents(t, from, name), contents(t, to, name); was != is {
-			t.Errorf("%s was\n%sand is\n%s", name, was, is)
-		}
+		was, is := contents(t, from, name), contents(t, to, name)
+		check.That(t, was == is, "%s was\n%sand is\n%s", name, was, is)
 	}
 	if want := len(contracts.Assets(contracts.AssetOptions{})); len(listed) != want || listed[want-1] != contracts.StreamNotifications {
 		t.Errorf("backed up were %v, want %d, and work finished last", listed, want)
@@ -175,9 +174,7 @@ func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
 	changes, err := contracts.Apply(t.Context(), to, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{DryRun: true})
 	must(t, err)
 	for _, c := range changes {
-		if c.Action != contracts.ActionNone {
-			t.Errorf("apply would %s %s: %v", c.Action, c.Stream, c.Differences)
-		}
+		check.That(t, c.Action == contracts.ActionNone, "apply would %s %s: %v", c.Action, c.Stream, c.Differences)
 	}
 	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, manifestName): 0o600, filepath.Join(dir, "EVENTS.snapshot"): 0o600} {
 		info, err := os.Stat(path)
@@ -247,9 +244,8 @@ func TestNothingIsMissingThatChangesMeanwhile(t *testing.T) {
 	stream, err := to.Stream(t.Context(), "KV_enrich")
 	must(t, err)
 	check.Same(t, "keys are restored", stream.CachedInfo().State.Msgs, keys)
-	if was, is := contents(t, from, "KV_enrich"), contents(t, to, "KV_enrich"); was != is {
-		t.Error("the values are not the last ones")
-	}
+	was, is := contents(t, from, "KV_enrich"), contents(t, to, "KV_enrich")
+	check.That(t, was == is, "the values are not the last ones")
 }
 
 // A stream that was never written to takes the messages that arrive behind its snapshot.
@@ -267,9 +263,8 @@ func TestMessagesBehindAnEmptySnapshot(t *testing.T) {
 	_, to := listening(t)
 	c.JS, c.reached = to, nil
 	must(t, Restore(t.Context(), c, nothing))
-	if was, is := contents(t, from, "KV_inbox"), contents(t, to, "KV_inbox"); was != is {
-		t.Errorf("it was\n%sand is\n%s", was, is)
-	}
+	was, is := contents(t, from, "KV_inbox"), contents(t, to, "KV_inbox")
+	check.That(t, was == is, "it was\n%sand is\n%s", was, is)
 }
 
 func TestTokensGrowAfterARestore(t *testing.T) {
@@ -300,9 +295,8 @@ func TestTokensGrowAfterARestore(t *testing.T) {
 	}
 	_, c.JS = listening(t)
 	must(t, Restore(t.Context(), c, nothing))
-	if token := take(c.JS); token.Compare(last) <= 0 {
-		t.Errorf("token %s after %s", token, last)
-	}
+	token := take(c.JS)
+	check.That(t, token.Compare(last) > 0, "token %s after %s", token, last)
 }
 
 // Dead letters and records of jobs belong to a service, also where one account was for all.
@@ -319,9 +313,7 @@ func TestWhatBelongsToOtherServicesIsLeftOut(t *testing.T) {
 	for subject, want := range map[string]bool{
 		"dead.EVENTS.x": false, "dead.ENRICH_JOBS.x": true, "excused.EVENTS.1": false, "excused.ENRICH_JOBS.1": true, "limits.wolt": true,
 	} {
-		if strings.Contains(all, subject) != want {
-			t.Errorf("%s restored: %t, want %t", subject, !want, want)
-		}
+		check.That(t, strings.Contains(all, subject) == want, "%s restored: %t, want %t", subject, !want, want)
 	}
 	check.Is(t, check.Err(c.JS.Stream(t.Context(), "EVENTS")), jetstream.ErrStreamNotFound)
 }
@@ -345,17 +337,15 @@ func TestOneServerToThreeAndBack(t *testing.T) {
 			cancel()
 		}
 	}
-	if err := Restore(ctx, c, nothing); err == nil {
-		t.Fatal("a restore that was cut off ended well")
-	}
+	err := Restore(ctx, c, nothing)
+	check.Require(t, err != nil, "a restore that was cut off ended well")
 	c.reached = nil
 	must(t, Restore(t.Context(), c, nothing))
 	for _, name := range all(c.Services) {
 		stream, err := three.Stream(t.Context(), name)
 		must(t, err)
-		if info := stream.CachedInfo(); info.Cluster == nil || len(info.Cluster.Replicas) != 2 {
-			t.Errorf("%s is not on three servers: %+v", name, info.Cluster)
-		}
+		info := stream.CachedInfo()
+		check.That(t, info.Cluster != nil && len(info.Cluster.Replicas) == 2, "%s is not on three servers: %+v", name, info.Cluster)
 		was, is := contents(t, one, name), ""
 		for until := time.Now().Add(crash.Patience); is != was && time.Now().Before(until); {
 			is = contents(t, three, name) // which lacks a consumer that has no leader yet
@@ -368,8 +358,7 @@ func TestOneServerToThreeAndBack(t *testing.T) {
 	c.Replicas = 1
 	must(t, Restore(t.Context(), c, nothing))
 	for _, name := range all(c.Services) { // consumers begin again at the first message that was not acknowledged
-		if was, is := messages(t, one, name), messages(t, c.JS, name); was != is {
-			t.Errorf("%s was\n%sand is\n%s", name, was, is)
-		}
+		was, is := messages(t, one, name), messages(t, c.JS, name)
+		check.That(t, was == is, "%s was\n%sand is\n%s", name, was, is)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -165,21 +166,16 @@ func TestANotifierGoesOnFromABackup(t *testing.T) {
 	second.settled()
 	again := 0
 	for n := range early {
-		if times := pigeons.times(fmt.Sprint("early", n)); times != 1 {
-			t.Errorf("event %d, which was delivered before the backup, was delivered %d times", n, times)
-		}
+		times := pigeons.times(fmt.Sprint("early", n))
+		check.That(t, times == 1, "event %d, which was delivered before the backup, was delivered %d times", n, times)
 	}
 	for n := range under {
 		times := pigeons.times(fmt.Sprint("under", n))
-		if times == 0 {
-			t.Errorf("event %d, which was accepted before the backup, is lost", n)
-		}
+		check.That(t, times != 0, "event %d, which was accepted before the backup, is lost", n)
 		again += max(0, times-1)
 	}
 	counts, err := second.notifier.Inbox.Counts(t.Context(), contracts.RecipientCustomer, "ada")
-	if err != nil || counts.Unread < early+under {
-		t.Errorf("the inbox has %d items, want at least %d: %v", counts.Unread, early+under, err)
-	}
+	check.That(t, err == nil && counts.Unread >= early+under, "the inbox has %d items, want at least %d: %v", counts.Unread, early+under, err)
 	t.Logf("of %d events under way, %d were delivered after the restore alone, %d again", under, open, again)
 	second.stop()
 }

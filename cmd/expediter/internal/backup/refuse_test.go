@@ -63,13 +63,11 @@ func TestABackupThatIsNotAsItWasIsRefused(t *testing.T) {
 		must(t, test.damage(dir))
 		err := Restore(t.Context(), config(to, dir), nothing)
 		file, ok := errors.AsType[*FileError](err)
-		if !ok || file.File != test.file || test.want != nil && !errors.Is(err, test.want) {
-			t.Errorf("%s: got %v, want %v of %s", name, err, test.want, test.file)
-		}
+		check.That(t, ok && file.File == test.file && (test.want == nil || errors.Is(err, test.want)),
+			"%s: got %v, want %v of %s", name, err, test.want, test.file)
 	}
-	if info, err := to.AccountInfo(t.Context()); err != nil || info.Streams != 0 {
-		t.Errorf("streams were made: %+v, %v", info, err)
-	}
+	info, err := to.AccountInfo(t.Context())
+	check.That(t, err == nil && info.Streams == 0, "streams were made: %+v, %v", info, err)
 	check.Is(t, Write(t.Context(), config(from, whole), nothing), ErrNotEmpty)
 }
 
@@ -97,9 +95,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 	must(t, Restore(t.Context(), config(to, dir), nothing))
 	for _, name := range all(contracts.Services()) {
-		if was, is := contents(t, from, name), contents(t, to, name); was != is {
-			t.Errorf("%s was\n%.2000sand is\n%.2000s", name, was, is)
-		}
+		was, is := contents(t, from, name), contents(t, to, name)
+		check.That(t, was == is, "%s was\n%.2000sand is\n%.2000s", name, was, is)
 	}
 }
 
@@ -124,9 +121,7 @@ func TestForeignSubjectsAreNotPublishedTo(t *testing.T) {
 		"x.$JS.SNAPSHOT.ACK.EVENTS.x":        "",
 	} {
 		got, err := Config{Account: "NOTIFIER"}.subject("ACK", "EVENTS", named)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%s: got %q, %v, want %q", named, got, err, want)
-		}
+		check.That(t, got == want && (err == nil) == (want != ""), "%s: got %q, %v, want %q", named, got, err, want)
 	}
 }
 

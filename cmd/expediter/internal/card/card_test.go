@@ -73,9 +73,7 @@ Steps
 	check.Equal(t, want, render(t, r, Options{Width: 40}))
 	bold := render(t, r, Options{Bold: true, Width: 40})
 	for _, heading := range []string{"Leek tart", "Ingredients", "Steps"} {
-		if !strings.Contains(bold, "\x1b[1m"+heading+"\x1b[0m\n") {
-			t.Errorf("%s is not bold", heading)
-		}
+		check.That(t, strings.Contains(bold, "\x1b[1m"+heading+"\x1b[0m\n"), "%s is not bold", heading)
 	}
 }
 
@@ -89,15 +87,12 @@ func TestCardOfStrangers(t *testing.T) {
 		Warnings: []recipe.Warning{{Code: "x\x07"}},
 	}
 	out := render(t, r, Options{Source: "a\x00b", Width: 5})
-	if strings.ContainsAny(out, "\x1b\x07\x00\r\u202e") {
-		t.Errorf("%q", out)
-	}
+	check.That(t, !strings.ContainsAny(out, "\x1b\x07\x00\r\u202e"), "%q", out)
 	check.Says(t, out, "Makes 1 loaf", "2 Tasse\ufffd ")
 	lines := strings.Split(out, "\n")
 	for _, line := range lines[1:] {
-		if n := uniseg.StringWidth(line); n > minWidth {
-			t.Errorf("%d cells: %q", n, line)
-		}
+		n := uniseg.StringWidth(line)
+		check.That(t, n <= minWidth, "%d cells: %q", n, line)
 	}
 }
 

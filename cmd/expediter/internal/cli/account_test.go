@@ -39,9 +39,8 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	}
 	run(0, "apply", "--services", "lock")
 	run(5, "apply", "--account", "ENRICHER") // which has no room for the others
-	if out := run(5, "apply", "--account", "ENRICHR", "--timeout", "100ms"); strings.Count(out, "stream") > 2 || !strings.Contains(out, "is --account") {
-		t.Errorf("of an account that is none:\n%s", out)
-	}
+	out := run(5, "apply", "--account", "ENRICHR", "--timeout", "100ms")
+	check.That(t, strings.Count(out, "stream") <= 2 && strings.Contains(out, "is --account"), "of an account that is none:\n%s", out)
 	nc, own := natstest.Connect(t, srv, users.As("admin"))
 	enricher := natstest.InAccount(t, nc, "ENRICHER")
 	check.OK(t, check.Err(worker.PublishDeadLetter(t.Context(), enricher, "dead", worker.DeadLetter{
@@ -50,17 +49,14 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	})))
 	run(3, "dead", "list")
 	check.Says(t, run(0, "dead", "list", "--account", "ENRICHER"), "status 503")
-	if out := run(0, "dead", "list", "--account", "IMPORTER"); strings.Contains(out, "status 503") {
-		t.Errorf("letters of another account:\n%s", out)
-	}
+	out = run(0, "dead", "list", "--account", "IMPORTER")
+	check.That(t, !strings.Contains(out, "status 503"), "letters of another account:\n%s", out)
 	env["NATS_ACCOUNT"] = "ENRICHER"
 	run(0, "dead", "replay", "1")
-	if jobs, err := enricher.Stream(t.Context(), contracts.StreamEnrichJobs); err != nil || jobs.CachedInfo().State.Msgs != 1 {
-		t.Errorf("the job is not queued again: %v", err)
-	}
-	if out := run(0, "dead", "list"); strings.Contains(out, "status 503") {
-		t.Errorf("the letter stays:\n%s", out)
-	}
+	jobs, err := enricher.Stream(t.Context(), contracts.StreamEnrichJobs)
+	check.That(t, err == nil && jobs.CachedInfo().State.Msgs == 1, "the job is not queued again: %v", err)
+	out = run(0, "dead", "list")
+	check.That(t, !strings.Contains(out, "status 503"), "the letter stays:\n%s", out)
 	run(0, "schedules", "ENRICH_JOBS")
 	check.Says(t, run(0, "jobs", "list", "--stream", "ENRICH_JOBS"), "jobs.enrich.wolt.a")
 	run(0, "jobs", "cancel", "jobs.enrich.wolt.a", "--stream", "ENRICH_JOBS", "--yes")
@@ -129,18 +125,13 @@ func TestKeyOfTheCaller(t *testing.T) {
 					return ""
 				}
 				code := Run(t.Context(), Config{Getenv: env, OpenEnricher: OpenPipeline, Stderr: &stderr, Stdin: strings.NewReader("id,name,address,city\np1,Kiosk,Herzl 1,Haifa\n"), Stdout: &stderr}, args)
-				if code == 0 {
-					t.Fatalf("exits with 0 where every request is refused: %s", &stderr)
-				}
+				check.Require(t, code != 0, "exits with 0 where every request is refused: %s", &stderr)
 				if c.refused != "" {
-					if len(got) > 0 || !strings.Contains(stderr.String(), c.refused) || strings.Contains(stderr.String(), "ek_") {
-						t.Errorf("%d requests, and the error %q: want none, and one that names %s and no key", len(got), &stderr, c.refused)
-					}
+					check.That(t, len(got) == 0 && strings.Contains(stderr.String(), c.refused) && !strings.Contains(stderr.String(), "ek_"),
+						"%d requests, and the error %q: want none, and one that names %s and no key", len(got), &stderr, c.refused)
 					return
 				}
-				if len(got) == 0 {
-					t.Fatalf("no request: %s", &stderr)
-				}
+				check.Require(t, len(got) != 0, "no request: %s", &stderr)
 				check.Same(t, "Authorization", <-got, c.want)
 			})
 		}

@@ -27,9 +27,7 @@ func TestTheCommandsOfTheBackupPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "backup.md"))
 	check.OK(t, err)
 	blocks := shellBlock.FindAllSubmatch(page, -1)
-	if len(blocks) != 4 {
-		t.Fatalf("the page has %d blocks of commands, want a backup, a restore, and both again", len(blocks))
-	}
+	check.Require(t, len(blocks) == 4, "the page has %d blocks of commands, want a backup, a restore, and both again", len(blocks))
 	users := natstest.NewUsers(t)
 	seed, dir := users.SeedFile(t, "admin"), t.TempDir()
 	accounts := func() *natsrun.Server {
@@ -80,16 +78,13 @@ func TestTheCommandsOfTheBackupPage(t *testing.T) {
 			js := inAccount(on.srv, account)
 			for _, c := range contracts.Assets(contracts.AssetOptions{Services: []string{service}}) {
 				stream, err := js.Stream(t.Context(), c.Name)
-				if err != nil {
-					t.Fatalf("%s of %q: %v", c.Name, account, err)
-				}
+				check.Require(t, err == nil, "%s of %q: %v", c.Name, account, err)
 				want := uint64(1)
 				if i == 1 && strings.HasPrefix(c.Name, "OBJ_") {
 					want = 0
 				}
-				if n := stream.CachedInfo().State.Msgs; n != want {
-					t.Errorf("%s of %q has %d messages, want %d", c.Name, account, n, want)
-				}
+				n := stream.CachedInfo().State.Msgs
+				check.That(t, n == want, "%s of %q has %d messages, want %d", c.Name, account, n, want)
 			}
 		}
 	}
@@ -113,9 +108,8 @@ func fillService(t *testing.T, js jetstream.JetStream, account, service string) 
 		if account != "" && strings.HasPrefix(subject, "$O.") { // which no operator writes
 			continue
 		}
-		if _, err := js.Publish(t.Context(), subject, []byte(service)); err != nil {
-			t.Fatalf("%s: %v", subject, err)
-		}
+		_, err := js.Publish(t.Context(), subject, []byte(service))
+		check.Require(t, err == nil, "%s: %v", subject, err)
 	}
 }
 
@@ -138,7 +132,6 @@ func TestApplyStopsAtADenial(t *testing.T) {
 	for _, want := range []string{"needs an administrator's permissions", "$JS.API.STREAM.CREATE.DEAD"} {
 		check.Says(t, stderr.String(), want)
 	}
-	if code != ExitUnavailable || strings.Contains(stdout.String(), "ENRICH_JOBS") {
-		t.Errorf("it ended with %d, and went on: %s", code, stdout.String())
-	}
+	check.That(t, code == ExitUnavailable && !strings.Contains(stdout.String(), "ENRICH_JOBS"),
+		"it ended with %d, and went on: %s", code, stdout.String())
 }

@@ -29,9 +29,8 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	const cue = "00:00.000 --> 00:01.000\na\n\n"
 	cfg, stdout, stderr := captionsConfig("WEBVTT\n\n" + strings.Repeat(cue, caption.DefaultMaxCues+1))
 	check.Same(t, "exits with", Run(t.Context(), cfg, []string{"captions", "--format", "json", "-"}), ExitFailure)
-	if got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"; got != want {
-		t.Errorf("stderr %q, want %q", got, want)
-	}
+	got, want := stderr.String(), "error: standard input: not all of it was read: cut at line 750003 by MaxCues (250000)\n"
+	check.That(t, got == want, "stderr %q, want %q", got, want)
 	var out struct {
 		Cues      []struct{}        `json:"cues"`
 		Cuts      []caption.Cut     `json:"cuts"`
@@ -72,9 +71,8 @@ func TestCaptionsOutputFails(t *testing.T) {
 		cfg, _, stderr := captionsConfig("WEBVTT\n\n00:00.000 --> 00:01.000\na\n")
 		cfg.Stdout = closedPipe{}
 		check.Same(t, format+": exits with", Run(t.Context(), cfg, []string{"captions", "--format", format, "-"}), ExitFailure)
-		if got, want := stderr.String(), "error: writing the output: closed pipe\n"; got != want {
-			t.Errorf("%s: stderr %q, want %q", format, got, want)
-		}
+		got, want := stderr.String(), "error: writing the output: closed pipe\n"
+		check.That(t, got == want, "%s: stderr %q, want %q", format, got, want)
 	}
 }
 

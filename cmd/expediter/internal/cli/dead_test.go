@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -96,14 +97,12 @@ func TestTimesOfFilters(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"2h": now.Add(-2 * time.Hour), "7d": now.AddDate(0, 0, -7), "0s": now, "2026-01-02T15:04:05Z": time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC),
 	} {
-		if got, err := parseTime(now, text); err != nil || !got.Equal(want) {
-			t.Errorf("%q is %s, %v, want %s", text, got, err, want)
-		}
+		got, err := parseTime(now, text)
+		check.That(t, err == nil && got.Equal(want), "%q is %s, %v, want %s", text, got, err, want)
 	}
 	for _, text := range []string{"", "yesterday", "-1h", "-1d", "99999999d", "1.5d"} {
-		if got, err := parseTime(now, text); err == nil {
-			t.Errorf("%q is %s, want an error", text, got)
-		}
+		got, err := parseTime(now, text)
+		check.That(t, err != nil, "%q is %s, want an error", text, got)
 	}
 }
 
@@ -113,11 +112,9 @@ func TestReadablePayloads(t *testing.T) {
 	for payload, want := range map[string]string{
 		"": "", `{"a":"é"}`: `{"a":"é"}`, "a\n\tb": "a\n\tb", "\x1b[31m": "00000000  1b 5b 33 31 6d", "\xff\xfe\xfd\xfc\xfb": "00000000  ff fe",
 	} {
-		if got := readable([]byte(payload)); !strings.HasPrefix(got, want) || want == "" && got != "" {
-			t.Errorf("%q is shown as %q, want %q", payload, got, want)
-		}
+		got := readable([]byte(payload))
+		check.That(t, strings.HasPrefix(got, want) && (want != "" || got == ""), "%q is shown as %q, want %q", payload, got, want)
 	}
-	if got := readable([]byte(strings.Repeat("x", 100_000))); len(got) > 70_000 || !strings.Contains(got, "--payload") {
-		t.Errorf("a long payload is shown with %d bytes", len(got))
-	}
+	got := readable([]byte(strings.Repeat("x", 100_000)))
+	check.That(t, len(got) <= 70_000 && strings.Contains(got, "--payload"), "a long payload is shown with %d bytes", len(got))
 }

@@ -31,9 +31,7 @@ func TestCommandLinesOfDocuments(t *testing.T) {
 			}
 		}
 	}
-	if shown < 25 {
-		t.Errorf("%d command lines are too few to be all", shown)
-	}
+	check.That(t, shown >= 25, "%d command lines are too few to be all", shown)
 }
 
 // checkCommandLine reports a command or a flag of a command line that does not exist, and arguments that are

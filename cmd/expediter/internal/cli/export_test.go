@@ -70,9 +70,8 @@ func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, cust
 func runOn(t *testing.T, srv *natsrun.Server, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := Run(t.Context(), Config{Stdout: &out, Stderr: &errs}, append([]string{"--server", srv.URL()}, args...)); code != want {
-		t.Fatalf("expediter %q exits with %d, want %d: %s", args, code, want, &errs)
-	}
+	code := Run(t.Context(), Config{Stdout: &out, Stderr: &errs}, append([]string{"--server", srv.URL()}, args...))
+	check.Require(t, code == want, "expediter %q exits with %d, want %d: %s", args, code, want, &errs)
 	return out.String(), errs.String()
 }
 
@@ -93,14 +92,11 @@ func TestExportWritesWhatIsKeptOfAUser(t *testing.T) {
 	for name := range js.StreamNames(t.Context()).Name() {
 		stream, err := js.Stream(t.Context(), name)
 		check.OK(t, err)
-		if stream.CachedInfo().State.Consumers > 0 {
-			t.Errorf("a consumer of %s stays", name)
-		}
+		check.That(t, stream.CachedInfo().State.Consumers <= 0, "a consumer of %s stays", name)
 	}
 	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
-	if out, _ := runOn(t, srv, ExitUnavailable, "export", oddUser); out != "" {
-		t.Errorf("without a record: %s", out)
-	}
+	out, _ := runOn(t, srv, ExitUnavailable, "export", oddUser)
+	check.That(t, out == "", "without a record: %s", out)
 }
 
 // Everything that export writes is removed, with the user's dead letters, and nothing of others, nor of the user as another
@@ -136,9 +132,8 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	forget = append(forget, "--yes")
 	runOn(t, srv, ExitTimeout, append(forget, "--timeout", "200ms", "--server", strings.Replace(srv.URL(), "//", "//limited:p@", 1))...)
 	left := exported(t, srv, oddUser, "CUSTOMER")
-	if len(left) == 0 || slices.ContainsFunc(left, func(s string) bool { return strings.HasPrefix(s, "notify.") }) {
-		t.Errorf("after an interruption there is %q", left)
-	}
+	check.That(t, len(left) != 0 && !slices.ContainsFunc(left, func(s string) bool { return strings.HasPrefix(s, "notify.") }),
+		"after an interruption there is %q", left)
 	if _, said := runOn(t, srv, ExitOK, forget...); !strings.Contains(said, fmt.Sprintf("%d messages removed", len(left)+2)) {
 		t.Errorf("again: %s, want %d", said, len(left)+2)
 	}
@@ -148,9 +143,8 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	check.Equal(t, []string(nil), exported(t, srv, oddUser, "CUSTOMER"))
 	check.Equal(t, slices.Sorted(slices.Values(admin)), exported(t, srv, oddUser, "ADMIN"))
 	check.Equal(t, others, slices.Concat(exported(t, srv, "e1", ""), exported(t, srv, "RESTAURANT", "")))
-	if out, _ := runOn(t, srv, ExitOK, "dead", "list", "-o", "jsonl"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "ADMIN") {
-		t.Errorf("letters: %s", out)
-	}
+	out, _ := runOn(t, srv, ExitOK, "dead", "list", "-o", "jsonl")
+	check.That(t, strings.Count(out, "\n") == 1 && strings.Contains(out, "ADMIN"), "letters: %s", out)
 	stays := 0
 	for name := range js.StreamNames(t.Context()).Name() {
 		stream, err := js.Stream(t.Context(), name)
@@ -188,9 +182,8 @@ func exported(t *testing.T, srv *natsrun.Server, user, kind string) (subjects []
 	out, _ := runOn(t, srv, ExitOK, "export", user, "--type", kind)
 	for line := range strings.Lines(out) {
 		var l exportLine
-		if err := json.Unmarshal([]byte(line), &l); err != nil || !strings.HasPrefix(string(l.Data), `{"n":`) || l.StoredAt.IsZero() {
-			t.Errorf("%s: %v", line, err)
-		}
+		err := json.Unmarshal([]byte(line), &l)
+		check.That(t, err == nil && strings.HasPrefix(string(l.Data), `{"n":`) && !l.StoredAt.IsZero(), "%s: %v", line, err)
 		subjects = append(subjects, l.Subject)
 	}
 	slices.Sort(subjects)

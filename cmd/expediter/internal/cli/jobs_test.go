@@ -93,13 +93,10 @@ func TestNextRun(t *testing.T) {
 		"2026-07-01T08:30:07Z": {Every: 10 * time.Second, Since: at("2026-06-01T00:00:06.6Z")},
 	} {
 		got, err := nextRun(s, now)
-		if err != nil || !got.Equal(at(want)) {
-			t.Errorf("%+v: %s, %v, want %s", s, got, err, want)
-		}
+		check.That(t, err == nil && got.Equal(at(want)), "%+v: %s, %v, want %s", s, got, err, want)
 	}
 	for _, s := range []worker.Scheduled{{Cron: "hello"}, {Cron: "0 0 9 * * *", TimeZone: "Mars/Base"}} {
-		if got, err := nextRun(s, now); err == nil {
-			t.Errorf("%+v: %s, want an error", s, got)
-		}
+		got, err := nextRun(s, now)
+		check.That(t, err != nil, "%+v: %s, want an error", s, got)
 	}
 }

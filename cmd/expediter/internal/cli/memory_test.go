@@ -136,15 +136,13 @@ func TestAnInterruptSaysHowFarItCame(t *testing.T) {
 		}, []string{"enrich", "--output", "jsonl", "--format", "csv", "--resume", path, "-"})
 		interrupt()
 		want := fmt.Sprintf("interrupted after %d rows", len(written()))
-		if (code == 0) != (after == 0) || strings.Contains(stderr.String(), want) != (after > 0) {
-			t.Errorf("exits with %d: %q, want %q when it was interrupted", code, &stderr, want)
-		}
+		check.That(t, (code == 0) == (after == 0) && strings.Contains(stderr.String(), want) == (after > 0),
+			"exits with %d: %q, want %q when it was interrupted", code, &stderr, want)
 	}
 	got := written()
 	for i, line := range got {
-		if want := fmt.Sprintf(`"placeId":"p%d"`, i+1); !strings.Contains(line, want) {
-			t.Fatalf("line %d is %s, want %s", i+1, line, want)
-		}
+		want := fmt.Sprintf(`"placeId":"p%d"`, i+1)
+		check.Require(t, strings.Contains(line, want), "line %d is %s, want %s", i+1, line, want)
 	}
 	check.Same(t, "rows", len(got), rows)
 }

@@ -33,9 +33,7 @@ func run(t *testing.T, cfg Config) (report Report, account string) {
 	var out bytes.Buffer
 	cfg.Logger, cfg.Out = slog.New(slog.DiscardHandler), &out
 	report, err := Run(t.Context(), cfg)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
+	check.Require(t, err == nil, "%v\n%s", err, &out)
 	return report, out.String()
 }
 
@@ -43,18 +41,13 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	report, account := run(t, Config{})
 	r := report.Enricher
-	if !report.OK || len(report.Broken) > 0 {
-		t.Fatalf("broken: %q\n%s", report.Broken, account)
-	}
-	if r.Distinct < 60 || r.Jobs != r.Distinct || r.ProviderCalls != r.Distinct || r.DuplicateJobs != 0 || r.RepeatedCalls != 0 {
-		t.Errorf("%d distinct places of at least 60, %d jobs, %d calls", r.Distinct, r.Jobs, r.ProviderCalls)
-	}
-	if r.Found+r.NotFound+r.Ambiguous != r.Distinct || r.Found == 0 || r.NotFound == 0 {
-		t.Errorf("%d found, %d not found, %d ambiguous of %d", r.Found, r.NotFound, r.Ambiguous, r.Distinct)
-	}
-	if r.Places < 5*r.Distinct || r.PendingLeft != 0 || r.HitRequests == 0 || r.P50HitMS <= 0 || r.P99HitMS < r.P50HitMS {
-		t.Errorf("report: %+v", r)
-	}
+	check.Require(t, report.OK && len(report.Broken) == 0, "broken: %q\n%s", report.Broken, account)
+	check.That(t, r.Distinct >= 60 && r.Jobs == r.Distinct && r.ProviderCalls == r.Distinct && r.DuplicateJobs == 0 && r.RepeatedCalls == 0,
+		"%d distinct places of at least 60, %d jobs, %d calls", r.Distinct, r.Jobs, r.ProviderCalls)
+	check.That(t, r.Found+r.NotFound+r.Ambiguous == r.Distinct && r.Found != 0 && r.NotFound != 0,
+		"%d found, %d not found, %d ambiguous of %d", r.Found, r.NotFound, r.Ambiguous, r.Distinct)
+	check.That(t, r.Places >= 5*r.Distinct && r.PendingLeft == 0 && r.HitRequests != 0 && !(r.P50HitMS <= 0) && !(r.P99HitMS < r.P50HitMS),
+		"report: %+v", r)
 	n := report.Notifier
 	if n.Told != 2*n.Events || n.Events == 0 || n.Sent+n.Suppressed != n.Rows || n.Suppressed == 0 || n.Lost != 0 || n.DuplicateSends != 0 {
 		t.Errorf("%+v", n)
@@ -64,9 +57,7 @@ func TestRun(t *testing.T) {
 		i.Recipes != i.Ready || i.DuplicateRecipes != 0 || i.TranscriptFetches != len(sources) {
 		t.Errorf("report: %+v", i)
 	}
-	if strings.Contains(account, "✗") || strings.Count(account, "✓") != 15 {
-		t.Errorf("account:\n%s", account)
-	}
+	check.That(t, !strings.Contains(account, "✗") && strings.Count(account, "✓") == 15, "account:\n%s", account)
 }
 
 // hasty asks its provider twice for everything, as a service would whose claims do not hold.
@@ -141,13 +132,10 @@ func TestRunNamesWhatIsBroken(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			report, account := run(t, tc.cfg)
-			if report.OK {
-				t.Fatalf("the report says that all is well:\n%s", account)
-			}
+			check.Require(t, !report.OK, "the report says that all is well:\n%s", account)
 			for _, want := range tc.want {
-				if !strings.Contains(fmt.Sprintf("%q", report.Broken), want) || !strings.Contains(account, "✗ "+want) {
-					t.Errorf("want %q among %q, and in:\n%s", want, report.Broken, account)
-				}
+				check.That(t, strings.Contains(fmt.Sprintf("%q", report.Broken), want) && strings.Contains(account, "✗ "+want),
+					"want %q among %q, and in:\n%s", want, report.Broken, account)
 			}
 		})
 	}
@@ -173,9 +161,7 @@ func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 		Logger: slog.New(slog.DiscardHandler),
 		Asked:  func(context.Context, *pipeline.Pipeline) error { return unlucky },
 	})
-	if !errors.Is(err, unlucky) || report.OK {
-		t.Errorf("got %v, %+v", err, report)
-	}
+	check.That(t, errors.Is(err, unlucky) && !report.OK, "got %v, %+v", err, report)
 }
 
 // Every promise of the notifier that is broken is named.
@@ -236,12 +222,9 @@ func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 				req := contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{{PlaceID: "a", Name: "Anna"}}}
 				u := &user{client: client, url: "http://one", events: "http://other", req: req}
 				err := u.follow(t.Context())
-				if got := fmt.Sprint(err); tc.want == "" && err != nil || !strings.Contains(got, tc.want) {
-					t.Errorf("got error %q, want %q", got, tc.want)
-				}
-				if len(left) > 0 {
-					t.Errorf("%d answers were not asked for", len(left))
-				}
+				got := fmt.Sprint(err)
+				check.That(t, (tc.want != "" || err == nil) && strings.Contains(got, tc.want), "got error %q, want %q", got, tc.want)
+				check.That(t, len(left) == 0, "%d answers were not asked for", len(left))
 			})
 		})
 	}

@@ -74,9 +74,8 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(want, d.report.Broken); diff != "" || d.report.OK != (want == nil) {
 				t.Errorf("ok %v, %s", d.report.OK, diff)
 			}
-			if account := fmt.Sprint(d.cfg.Out); want != nil && !strings.Contains(account, "✗ "+tc.want+"\n") {
-				t.Errorf("not in the account:\n%s", account)
-			}
+			account := fmt.Sprint(d.cfg.Out)
+			check.That(t, want == nil || strings.Contains(account, "✗ "+tc.want+"\n"), "not in the account:\n%s", account)
 		})
 	}
 }
@@ -97,8 +96,7 @@ func TestReportJSON(t *testing.T) {
 		"requests", "places", "distinct", "jobs", "duplicate_jobs", "provider_calls", "found", "not_found", "pending_left",
 		"p50_hit_ms", "p99_hit_ms",
 	} {
-		if _, ok := fields.Enricher[name]; !ok {
-			t.Errorf("no %q in %s", name, data)
-		}
+		_, ok := fields.Enricher[name]
+		check.That(t, ok, "no %q in %s", name, data)
 	}
 }

@@ -20,9 +20,7 @@ func TestRunWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked [][]string
 		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
-			if req.WaitMS <= 0 || req.WaitMS > int(contracts.MaxWait/time.Millisecond) {
-				t.Errorf("waitMs is %d", req.WaitMS)
-			}
+			check.That(t, req.WaitMS > 0 && req.WaitMS <= int(contracts.MaxWait/time.Millisecond), "waitMs is %d", req.WaitMS)
 			var ids []string
 			for _, r := range req.Results {
 				ids = append(ids, r.PlaceID)
@@ -56,9 +54,8 @@ func TestRunDoesNotWaitForWhatIsSkipped(t *testing.T) {
 	})
 	var out collector
 	check.OK(t, check.Err(Run(t.Context(), e, places(1), &out, Config{Wait: true})))
-	if got := out.rows[0]; got.Status != "PENDING" || got.Reason != "flag_disabled" {
-		t.Errorf("got %+v", got)
-	}
+	got := out.rows[0]
+	check.That(t, got.Status == "PENDING" && got.Reason == "flag_disabled", "got %+v", got)
 }
 
 // A store that was down when it was asked may be up again.
@@ -80,9 +77,8 @@ func TestRunAsksAgainWhenTheStoreWasDown(t *testing.T) {
 			asked = 0
 			var out collector
 			check.OK(t, check.Err(Run(t.Context(), e, places(1), &out, Config{Wait: wait})))
-			if got := out.rows[0]; got.Status != want.Status || got.Reason != want.Reason {
-				t.Errorf("waits: %t: got %+v, want %+v", wait, got, want)
-			}
+			got := out.rows[0]
+			check.That(t, got.Status == want.Status && got.Reason == want.Reason, "waits: %t: got %+v, want %+v", wait, got, want)
 		}
 	})
 }
@@ -117,13 +113,9 @@ func TestRunTimesOut(t *testing.T) {
 				var out collector
 				began := time.Now()
 				summary, err := Run(t.Context(), e, places(2), &out, Config{Timeout: 90 * time.Second, Wait: true})
-				if !errors.Is(err, ErrTimeout) || time.Since(began) != 90*time.Second {
-					t.Errorf("got %v after %s", err, time.Since(began))
-				}
+				check.That(t, errors.Is(err, ErrTimeout) && time.Since(began) == 90*time.Second, "got %v after %s", err, time.Since(began))
 				check.Equal(t, Summary{Found: 1, Pending: 1, TimedOut: 1}, summary)
-				if len(out.rows) != 2 || out.rows[1].Reason != "timeout" {
-					t.Errorf("rows: %+v", out.rows)
-				}
+				check.That(t, len(out.rows) == 2 && out.rows[1].Reason == "timeout", "rows: %+v", out.rows)
 			})
 		})
 	}
@@ -146,14 +138,11 @@ func TestRunBoundsTheBody(t *testing.T) {
 	}
 	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
 		body, err := req.AppendJSON(nil)
-		if err != nil || len(body) > contracts.MaxBody {
-			t.Errorf("a body of %d bytes, %v", len(body), err)
-		}
+		check.That(t, err == nil && len(body) <= contracts.MaxBody, "a body of %d bytes, %v", len(body), err)
 		return states(req, found), nil
 	})
-	if summary, err := Run(t.Context(), e, large, &collector{}, Config{}); err != nil || summary.Found != 30 {
-		t.Errorf("got %+v, %v", summary, err)
-	}
+	summary, err := Run(t.Context(), e, large, &collector{}, Config{})
+	check.That(t, err == nil && summary.Found == 30, "got %+v, %v", summary, err)
 }
 
 // TestRunOutlivesARestart: an enricher that has answered may be gone for a while; one that never has is not waited for.

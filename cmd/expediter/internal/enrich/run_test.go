@@ -131,14 +131,12 @@ func TestRunKeepsTheOrder(t *testing.T) {
 		for i := range want {
 			want[i] = fmt.Sprintf("p%d", i)
 		}
-		if diff := cmp.Diff(want, out.ids()); diff != "" {
-			t.Errorf("seed %d: %s", seed, diff)
-		}
+		diff := cmp.Diff(want, out.ids())
+		check.That(t, diff == "", "seed %d: %s", seed, diff)
 		check.Same(t, fmt.Sprintf("seed %d: requests at a time", seed), most, 5)
 		check.Equal(t, Summary{Found: n}, summary)
-		if progress.asked.Load() != n || progress.answered.Load() != n || !slices.IsSorted(progress.offsets) {
-			t.Errorf("progress: asked %d, answered %d", progress.asked.Load(), progress.answered.Load())
-		}
+		check.That(t, progress.asked.Load() == n && progress.answered.Load() == n && slices.IsSorted(progress.offsets),
+			"progress: asked %d, answered %d", progress.asked.Load(), progress.answered.Load())
 	})
 }
 
@@ -168,9 +166,7 @@ func TestRunHoldsFewPlaces(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait() // until everything is blocked
-		if read > 10*(4+3) {
-			t.Errorf("%d places were read while the first request was not answered", read)
-		}
+		check.That(t, read <= 10*(4+3), "%d places were read while the first request was not answered", read)
 		close(release)
 		check.Is(t, <-done, nil)
 	})
@@ -253,12 +249,9 @@ func TestRunErrors(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // an enricher that is unavailable is asked again for two minutes
 				summary, err := Run(t.Context(), tc.enricher, tc.places, tc.out, Config{BatchSize: 2, Concurrency: 2})
 				check.Is(t, err, tc.want)
-				if len(tc.out.rows) != tc.rows && tc.rows >= 0 {
-					t.Errorf("%d rows were written, want %d", len(tc.out.rows), tc.rows)
-				}
-				if tc.out.err == nil && summary.Found != len(tc.out.rows) {
-					t.Errorf("the summary %+v does not count the %d rows", summary, len(tc.out.rows))
-				}
+				check.That(t, len(tc.out.rows) == tc.rows || tc.rows < 0, "%d rows were written, want %d", len(tc.out.rows), tc.rows)
+				check.That(t, tc.out.err != nil || summary.Found == len(tc.out.rows),
+					"the summary %+v does not count the %d rows", summary, len(tc.out.rows))
 			})
 		})
 	}
@@ -279,8 +272,6 @@ func TestConfigReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := Run(t.Context(), nil, nil, nil, Config{BatchSize: 101, Concurrency: -1, Timeout: -1})
 	for _, want := range []string{"BatchSize", "Concurrency", "Timeout"} {
-		if !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%v does not mention %s", err, want)
-		}
+		check.That(t, strings.Contains(fmt.Sprint(err), want), "%v does not mention %s", err, want)
 	}
 }

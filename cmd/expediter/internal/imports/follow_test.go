@@ -103,9 +103,8 @@ func TestFollowGoesOnAfterALostConnection(t *testing.T) {
 func TestFollowEndsWithNoContent(t *testing.T) {
 	t.Parallel()
 	_, c := newStub(t, says(event(1, contracts.ImportRunning)), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	if states, err := follow(t.Context(), c); err != nil || len(states) != 1 {
-		t.Errorf("%v, %v", states, err)
-	}
+	states, err := follow(t.Context(), c)
+	check.That(t, err == nil && len(states) == 1, "%v, %v", states, err)
 }
 
 func TestFollowGivesUp(t *testing.T) {

@@ -71,9 +71,8 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 		if got := reader.Report().Places; got != endlessRecords {
 			t.Fatalf("%s: read %d places, want %d: %v", name, got, endlessRecords, problems(reader.Report()))
 		}
-		if grown := int64(late.HeapAlloc) - int64(early.HeapAlloc); grown > 4<<20 {
-			t.Errorf("%s: the heap grew by %d bytes over 10 MB of input", name, grown)
-		}
+		grown := int64(late.HeapAlloc) - int64(early.HeapAlloc)
+		check.That(t, grown <= 4<<20, "%s: the heap grew by %d bytes over 10 MB of input", name, grown)
 	}
 }
 
@@ -133,17 +132,14 @@ func TestSeenGenerations(t *testing.T) {
 	for i := range 100 {
 		s.add(place(i))
 		for back := range min(i, 5) {
-			if first, known, equal := s.add(place(i - back)); !known || !equal || first.Line != i-back {
-				t.Fatalf("after %d: %d is not known (%v %v %v)", i, i-back, first, known, equal)
-			}
+			first, known, equal := s.add(place(i - back))
+			check.Require(t, known && equal && first.Line == i-back, "after %d: %d is not known (%v %v %v)", i, i-back, first, known, equal)
 		}
-		if n := len(s.old) + len(s.young); n > 10 {
-			t.Fatalf("%d ids are remembered", n)
-		}
+		n := len(s.old) + len(s.young)
+		check.Require(t, n <= 10, "%d ids are remembered", n)
 	}
-	if _, known, _ := s.add(place(0)); known {
-		t.Error("the first id is still known")
-	}
+	_, known, _ := s.add(place(0))
+	check.That(t, !known, "the first id is still known")
 }
 
 // A place stays as it is while later ones are read: the pipeline holds several at a time.
@@ -172,9 +168,7 @@ func TestReaderPlacesAreKept(t *testing.T) {
 			body := fmt.Sprintf(`{"placeId":"p%d","name":%q}`, i+1, name)
 			want += body + " " + body + "\n"
 		}
-		if got.String() != want {
-			t.Errorf("%s:\n%s\nwant\n%s", format, got.String(), want)
-		}
+		check.That(t, got.String() == want, "%s:\n%s\nwant\n%s", format, got.String(), want)
 	}
 }
 
@@ -214,40 +208,26 @@ func checkInvariants(t *testing.T, format Format, text string) {
 	places := 0
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {
-			if !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrHeader) && !errors.Is(err, ErrEncoding) && !errors.Is(err, ErrRecordTooLarge) {
-				t.Errorf("untyped error: %v", err)
-			}
+			check.That(t, errors.Is(err, ErrSyntax) || errors.Is(err, ErrHeader) || errors.Is(err, ErrEncoding) || errors.Is(err, ErrRecordTooLarge),
+				"untyped error: %v", err)
 			continue
 		}
 		places++
 		checkPlace(t, place)
 	}
 	report := reader.Report()
-	if report.Places != places || report.Rows != report.Bad+report.Duplicates+report.Places || len(report.Problems) > report.Bad {
-		t.Errorf("%d places, report %+v", places, report)
-	}
+	check.That(t, report.Places == places && report.Rows == report.Bad+report.Duplicates+report.Places && len(report.Problems) <= report.Bad,
+		"%d places, report %+v", places, report)
 }
 
 func checkPlace(t *testing.T, place Place) {
 	t.Helper()
-	if place.Restaurant.PlaceID == "" || place.Restaurant.Name == "" || place.Position.Line < 1 {
-		t.Errorf("incomplete: %+v", place)
-	}
-	if !json.Valid(place.Body) {
-		t.Fatalf("body is not JSON: %s", place.Body)
-	}
+	check.That(t, place.Restaurant.PlaceID != "" && place.Restaurant.Name != "" && place.Position.Line >= 1, "incomplete: %+v", place)
+	check.Require(t, json.Valid(place.Body), "body is not JSON: %s", place.Body)
 	fields, err := parseObject(place.Body)
-	if err != nil {
-		t.Fatalf("body %s: %v", place.Body, err)
-	}
+	check.Require(t, err == nil, "body %s: %v", place.Body, err)
 	again, problem := record{fields: fields, raw: place.Body, position: place.Position, end: place.Offset}.place()
-	if problem != nil {
-		t.Fatalf("body %s: %v", place.Body, problem)
-	}
-	if string(again.Body) != string(place.Body) {
-		t.Errorf("body changes when it is read again:\n%s\n%s", place.Body, again.Body)
-	}
-	if !again.Restaurant.Equal(place.Restaurant) {
-		t.Errorf("the place changes when its body is read again:\n%+v\n%+v", place, again)
-	}
+	check.Require(t, problem == nil, "body %s: %v", place.Body, problem)
+	check.That(t, string(again.Body) == string(place.Body), "body changes when it is read again:\n%s\n%s", place.Body, again.Body)
+	check.That(t, again.Restaurant.Equal(place.Restaurant), "the place changes when its body is read again:\n%+v\n%+v", place, again)
 }

@@ -46,9 +46,7 @@ func TestDocuments(t *testing.T) {
 				}
 				got = append(got, fmt.Sprintf("%d/%d %s", d.Position.Line, d.Index, d.Body))
 			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
+			check.That(t, slices.Equal(got, tc.want), "got %q, want %q", got, tc.want)
 		})
 	}
 }
@@ -63,9 +61,7 @@ func TestDocumentsOfFiles(t *testing.T) {
 		check.OK(t, err)
 		last, n = d, n+1
 	}
-	if n != 2 || last.Offset != 10 || last.Where() != path+":2" {
-		t.Errorf("%d, the last %+v", n, last)
-	}
+	check.That(t, n == 2 && last.Offset == 10 && last.Where() == path+":2", "%d, the last %+v", n, last)
 	for _, err := range Documents(t.Context(), path+".gone", nil, 64) {
 		check.Is(t, err, fs.ErrNotExist)
 	}
@@ -74,9 +70,7 @@ func TestDocumentsOfFiles(t *testing.T) {
 	seen := 0
 	for _, err := range Documents(ctx, path, nil, 64) {
 		cancel()
-		if seen == 1 && !errors.Is(err, context.Canceled) {
-			t.Errorf("goes on: %v", err)
-		}
+		check.That(t, seen != 1 || errors.Is(err, context.Canceled), "goes on: %v", err)
 		seen++
 	}
 	check.Same(t, "yields", seen, 2)

@@ -192,12 +192,10 @@ func TestReaderProblems(t *testing.T) {
 			bodies, report, err := read(t, tc.text, tc.config)
 			check.OK(t, err)
 			check.Equal(t, tc.want, problems(report))
-			if len(bodies) != tc.places || report.Places != tc.places {
-				t.Errorf("places: got %d, reported %d, want %d", len(bodies), report.Places, tc.places)
-			}
-			if sum := report.Bad + report.Places + report.Duplicates; sum != report.Rows || report.Bad != len(tc.want) {
-				t.Errorf("report does not add up: %+v", report)
-			}
+			check.That(t, len(bodies) == tc.places && report.Places == tc.places,
+				"places: got %d, reported %d, want %d", len(bodies), report.Places, tc.places)
+			sum := report.Bad + report.Places + report.Duplicates
+			check.That(t, sum == report.Rows && report.Bad == len(tc.want), "report does not add up: %+v", report)
 		})
 	}
 }
@@ -228,9 +226,7 @@ func TestReaderFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, _, err := read(t, tc.text, tc.config)
-			if !errors.Is(err, tc.want) || !strings.HasPrefix(fmt.Sprint(err), tc.starts) {
-				t.Errorf("got %v, want %v at %s", err, tc.want, tc.starts)
-			}
+			check.That(t, errors.Is(err, tc.want) && strings.HasPrefix(fmt.Sprint(err), tc.starts), "got %v, want %v at %s", err, tc.want, tc.starts)
 		})
 	}
 }
@@ -239,17 +235,15 @@ func TestReaderStrict(t *testing.T) {
 	t.Parallel()
 	bodies, report, err := read(t, "id,name\np1,A\n,B\np3,C\n", Config{Strict: true})
 	var row *RowError
-	if !errors.As(err, &row) || row.Position.Line != 3 || len(bodies) != 1 || report.Bad != 1 {
-		t.Errorf("got %v after %q, %+v", err, bodies, report)
-	}
+	check.That(t, errors.As(err, &row) && row.Position.Line == 3 && len(bodies) == 1 && report.Bad == 1,
+		"got %v after %q, %+v", err, bodies, report)
 }
 
 func TestReaderMaxProblems(t *testing.T) {
 	t.Parallel()
 	_, report, err := read(t, "id,name\n"+strings.Repeat(",\n", 500), Config{MaxProblems: 3})
-	if err != nil || len(report.Problems) != 3 || report.Bad != 500 {
-		t.Errorf("got %d problems of %d, %v", len(report.Problems), report.Bad, err)
-	}
+	check.That(t, err == nil && len(report.Problems) == 3 && report.Bad == 500,
+		"got %d problems of %d, %v", len(report.Problems), report.Bad, err)
 }
 
 func TestReaderUTF16(t *testing.T) {
@@ -259,9 +253,7 @@ func TestReaderUTF16(t *testing.T) {
 		text = append(text, byte(r), byte(r>>8))
 	}
 	bodies, _, err := read(t, string(text), Config{})
-	if err != nil || len(bodies) != 1 || !strings.Contains(bodies[0], "קפה") {
-		t.Errorf("got %q, %v", bodies, err)
-	}
+	check.That(t, err == nil && len(bodies) == 1 && strings.Contains(bodies[0], "קפה"), "got %q, %v", bodies, err)
 }
 
 func TestReaderFiles(t *testing.T) {
@@ -283,9 +275,7 @@ func TestReaderFiles(t *testing.T) {
 	var ids []string
 	for place, err := range reader.Files(t.Context(), paths...) {
 		check.OK(t, err)
-		if place.Offset <= offset {
-			t.Errorf("%s: offset %d after %d", place.Restaurant.PlaceID, place.Offset, offset)
-		}
+		check.That(t, place.Offset > offset, "%s: offset %d after %d", place.Restaurant.PlaceID, place.Offset, offset)
 		offset = place.Offset
 		ids = append(ids, place.Restaurant.PlaceID)
 	}
@@ -345,8 +335,6 @@ func TestConfigReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := NewReader(Config{Format: "xml", MaxIDs: 1, MaxProblems: -1, MaxRecordBytes: 1})
 	for _, want := range []string{"xml", "MaxIDs", "MaxProblems", "MaxRecordBytes"} {
-		if !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%v does not mention %s", err, want)
-		}
+		check.That(t, strings.Contains(fmt.Sprint(err), want), "%v does not mention %s", err, want)
 	}
 }

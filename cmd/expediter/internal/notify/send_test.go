@@ -85,9 +85,8 @@ func TestSendKeepsTheOrder(t *testing.T) {
 	last := map[string]int{}
 	for _, e := range b.events {
 		i, err := strconv.Atoi(e.EventID)
-		if before, ok := last[e.AggregateID]; err != nil || ok && before >= i {
-			t.Fatalf("of aggregate %s, %d came behind %d", e.AggregateID, i, before)
-		}
+		before, ok := last[e.AggregateID]
+		check.Require(t, err == nil && (!ok || before < i), "of aggregate %s, %d came behind %d", e.AggregateID, i, before)
 		last[e.AggregateID] = i
 	}
 }
@@ -107,16 +106,10 @@ func TestSendEndsWithTheFirstFailure(t *testing.T) {
 		}
 		return nil
 	})
-	if !errors.Is(err, gone) || failed != 1 || err.Error() != "f:101: gone" {
-		t.Errorf("%v, %d failed", err, failed)
-	}
-	if len(b.events) > 10_000 {
-		t.Errorf("%d were published behind the one that failed", len(b.events))
-	}
+	check.That(t, errors.Is(err, gone) && failed == 1 && err.Error() == "f:101: gone", "%v, %d failed", err, failed)
+	check.That(t, len(b.events) <= 10_000, "%d were published behind the one that failed", len(b.events))
 	for _, e := range b.events {
-		if !told[e.EventID] {
-			t.Errorf("%s was published, and is not reported", e.EventID)
-		}
+		check.That(t, told[e.EventID], "%s was published, and is not reported", e.EventID)
 	}
 }
 
@@ -138,9 +131,7 @@ func TestSendEndsWithItsReader(t *testing.T) {
 	closed := errors.New("closed pipe")
 	b := newRecorder(t)
 	check.Is(t, Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }), closed)
-	if len(b.events) > 10_000 {
-		t.Errorf("%d were published", len(b.events))
-	}
+	check.That(t, len(b.events) <= 10_000, "%d were published", len(b.events))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := Send(ctx, b, numbered(1_000_000, nil), func(Result) error { return nil })

@@ -139,9 +139,7 @@ func page(t *testing.T, metrics http.Handler) string {
 		if text := answer.Body.String(); strings.Contains(text, "\nstream_jobs{") && strings.Contains(text, "\njetstream_storage_used_bytes ") {
 			return text
 		}
-		if !pause.For(t.Context(), 10*time.Millisecond) {
-			t.Fatal("the service shows no jobs")
-		}
+		check.Require(t, pause.For(t.Context(), 10*time.Millisecond), "the service shows no jobs")
 	}
 }
 

@@ -62,9 +62,7 @@ func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 		state, _ := answer.Response.Results[i].State(contracts.ProviderWolt)
 		check.Equal(t, contracts.FoundState("https://example.org/"+name), state)
 		detail := answer.Details["p-"+name]
-		if detail.Score <= 0.5 || detail.Venue == nil || detail.Venue.ID != "v-"+name {
-			t.Errorf("details of %s: %+v", name, detail)
-		}
+		check.That(t, !(detail.Score <= 0.5) && detail.Venue != nil && detail.Venue.ID == "v-"+name, "details of %s: %+v", name, detail)
 	}
 	if p.NATSURL() != "" || p.Enrichers[0].URL() != "" {
 		t.Errorf("it listens at %q and %q though nobody asked for it", p.NATSURL(), p.Enrichers[0].URL())
@@ -99,9 +97,7 @@ func TestDirKeepsResults(t *testing.T) {
 		p, err := Start(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: m})
 		check.OK(t, err)
 		answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
-		if err != nil || answer.Response.Pending != 0 {
-			t.Errorf("%v, %+v", err, answer.Response)
-		}
+		check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
 		check.OK(t, p.Stop())
 	}
 	check.Same(t, "the provider is asked, times", m.calls.Load(), 1)
@@ -158,9 +154,8 @@ func TestLogOfConnections(t *testing.T) {
 	check.OK(t, err)
 	nc.Close()
 	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
-	if want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`; !strings.Contains(log.String(), want) {
-		t.Errorf("it logs %q, want %q in it", &log, want)
-	}
+	want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`
+	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
 }
 
 // What is kept of a place is gone soon when nobody will ask for it again.
@@ -203,9 +198,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("NATSURL is %q", p.NATSURL())
 	}
 	answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
-	if err != nil || answer.Response.Pending != 0 {
-		t.Errorf("%v, %+v", err, answer.Response)
-	}
+	check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
 	nc, err := p.Connect()
 	check.OK(t, err)
 	defer nc.Close()

@@ -47,9 +47,8 @@ func TestRemoteErrors(t *testing.T) {
 			r := remote(t, tc.status, tc.body)
 			_, err := r.Enrich(t.Context(), request("Alma"))
 			check.Contains(t, err, tc.want, r.URL)
-			if got := errors.Is(err, enrich.ErrUnavailable); got != tc.unavailable {
-				t.Errorf("unavailable %v, want %v: %v", got, tc.unavailable, err)
-			}
+			got := errors.Is(err, enrich.ErrUnavailable)
+			check.That(t, got == tc.unavailable, "unavailable %v, want %v: %v", got, tc.unavailable, err)
 		})
 	}
 }
@@ -58,17 +57,15 @@ func TestRemoteNobodyThere(t *testing.T) {
 	t.Parallel()
 	r := remote(t, 200, "")
 	r.URL = "http://127.0.0.1:1"
-	if _, err := r.Enrich(t.Context(), request("Alma")); !errors.Is(err, enrich.ErrUnavailable) || !strings.Contains(err.Error(), r.URL) {
-		t.Errorf("got %v", err)
-	}
+	_, err := r.Enrich(t.Context(), request("Alma"))
+	check.That(t, errors.Is(err, enrich.ErrUnavailable) && strings.Contains(err.Error(), r.URL), "got %v", err)
 }
 
 func TestRemoteRefusesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	var invalid *contracts.ValidationError
-	if _, err := (Remote{URL: "http://127.0.0.1:1"}).Enrich(t.Context(), request("")); !errors.As(err, &invalid) {
-		t.Errorf("got %v", err)
-	}
+	_, err := (Remote{URL: "http://127.0.0.1:1"}).Enrich(t.Context(), request(""))
+	check.That(t, errors.As(err, &invalid), "got %v", err)
 	check.Failsf(t, check.Err((Remote{URL: "http://[broken"}).Enrich(t.Context(), request("Alma"))), "a broken URL is asked")
 }
 
@@ -86,9 +83,7 @@ func TestRemoteEndsWithItsContext(t *testing.T) {
 	}))
 	defer server.Close()
 	_, err := Remote{Client: server.Client(), URL: server.URL}.Enrich(ctx, request("Alma"))
-	if !errors.Is(err, context.Canceled) || errors.Is(err, enrich.ErrUnavailable) {
-		t.Errorf("got %v", err)
-	}
+	check.That(t, errors.Is(err, context.Canceled) && !errors.Is(err, enrich.ErrUnavailable), "got %v", err)
 }
 
 // The request arrives as it was made, fields included that only the caller knows.
@@ -108,8 +103,7 @@ func TestRemoteSendsTheRequest(t *testing.T) {
 	req, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
 	check.OK(t, err)
 	answer, err := Remote{Client: server.Client(), URL: server.URL + "/"}.Enrich(t.Context(), req)
-	if err != nil || answer.Response.RequestID != "r1" || answer.Response.Pending != 1 || answer.Details != nil {
-		t.Errorf("%+v, %v", answer, err)
-	}
+	check.That(t, err == nil && answer.Response.RequestID == "r1" && answer.Response.Pending == 1 && answer.Details == nil,
+		"%+v, %v", answer, err)
 	check.Equal(t, body, string(<-got))
 }

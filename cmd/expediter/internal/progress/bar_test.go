@@ -55,13 +55,10 @@ func TestBarShowsCountsOnATerminal(t *testing.T) {
 		run(b)
 		b.Close()
 		got := terminal.buf.String()
-		if !strings.Contains(got, "found, ") {
-			t.Errorf("total %d: no counts in %q", total, got)
-		}
+		check.That(t, strings.Contains(got, "found, "), "total %d: no counts in %q", total, got)
 		// What stays on the line after the last return is blank: the results come next.
-		if last := got[strings.LastIndex(got, "\r")+1:]; strings.TrimSpace(last) != "" {
-			t.Errorf("total %d: %q is left on the line", total, last)
-		}
+		last := got[strings.LastIndex(got, "\r")+1:]
+		check.That(t, strings.TrimSpace(last) == "", "total %d: %q is left on the line", total, last)
 	}
 }
 
@@ -133,9 +130,8 @@ func TestBarFitsTheTerminal(t *testing.T) {
 			run(b)
 			b.Close()
 			for frame := range strings.SplitSeq(terminal.buf.String(), "\r") {
-				if n := utf8.RuneCountInString(frame); n >= width {
-					t.Errorf("%d cells of %d, total %d: %q", n, width, total, frame)
-				}
+				n := utf8.RuneCountInString(frame)
+				check.That(t, n < width, "%d cells of %d, total %d: %q", n, width, total, frame)
 			}
 		}
 	}

@@ -21,13 +21,11 @@ func TestSteps(t *testing.T) {
 		out.Reset()
 		<-time.After(3*tick + tick/2)
 		synctest.Wait()
-		if n := strings.Count(out.String(), "reading the source"); n != 3 {
-			t.Errorf("it draws %d times in three seconds: %q", n, out.String())
-		}
+		n := strings.Count(out.String(), "reading the source")
+		check.That(t, n == 3, "it draws %d times in three seconds: %q", n, out.String())
 		s.Set(strings.Repeat("x", 100), 2)
-		if text := out.String(); strings.Contains(text, strings.Repeat("x", maxText)) || !strings.Contains(text, "99%") {
-			t.Errorf("it draws %q", text)
-		}
+		text := out.String()
+		check.That(t, !strings.Contains(text, strings.Repeat("x", maxText)) && strings.Contains(text, "99%"), "it draws %q", text)
 		s.Close()
 		if text := out.String(); !strings.HasSuffix(text, "\r") {
 			t.Errorf("it leaves %q", text[max(0, len(text)-40):])
@@ -44,7 +42,5 @@ func TestStepsThatNobodySees(t *testing.T) {
 	var none *Steps
 	none.Set("x", 1)
 	none.Close()
-	if out.Len() > 0 {
-		t.Errorf("%q", out.String())
-	}
+	check.That(t, out.Len() <= 0, "%q", out.String())
 }

@@ -48,9 +48,8 @@ func venues(t *testing.T) map[string]venue {
 	check.OK(t, dec.Decode(&list))
 	byID := make(map[string]venue, len(list))
 	for _, v := range list {
-		if _, twice := byID[v.ID]; twice {
-			t.Errorf("the venue %s is given twice", v.ID)
-		}
+		_, twice := byID[v.ID]
+		check.That(t, !twice, "the venue %s is given twice", v.ID)
 		byID[v.ID] = v
 	}
 	return byID
@@ -59,20 +58,15 @@ func venues(t *testing.T) map[string]venue {
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	s := load(t)
-	if len(s.Places) < 60 {
-		t.Errorf("%d places, want at least 60", len(s.Places))
-	}
+	check.That(t, len(s.Places) >= 60, "%d places, want at least 60", len(s.Places))
 	id := regexp.MustCompile(`^ChIJ[A-Za-z0-9_-]{23}$`)
 	seen := make(map[string]bool)
 	cities, scripts := make(map[string]bool), make(map[string]int)
 	foreign := 0
 	for _, p := range s.Places {
-		if err := p.Validate(); err != nil || !id.MatchString(p.PlaceID) {
-			t.Errorf("%s: %q, %v", p.Name, p.PlaceID, err)
-		}
-		if seen[p.PlaceID] {
-			t.Errorf("%s is given twice", p.PlaceID)
-		}
+		err := p.Validate()
+		check.That(t, err == nil && id.MatchString(p.PlaceID), "%s: %q, %v", p.Name, p.PlaceID, err)
+		check.That(t, !seen[p.PlaceID], "%s is given twice", p.PlaceID)
 		seen[p.PlaceID] = true
 		cities[p.CityText] = true
 		scripts[script(p.Name)]++
@@ -83,69 +77,50 @@ func TestPlaces(t *testing.T) {
 			t.Errorf("%s is at %v, which is in none of the countries", p.Name, *p.Location)
 		}
 	}
-	if len(cities) < 12 || scripts["Hebrew"] < 15 || scripts["Latin"] < 15 || scripts["Greek"] < 2 {
-		t.Errorf("%d spellings of cities, scripts %v", len(cities), scripts)
-	}
+	check.That(t, len(cities) >= 12 && scripts["Hebrew"] >= 15 && scripts["Latin"] >= 15 && scripts["Greek"] >= 2,
+		"%d spellings of cities, scripts %v", len(cities), scripts)
 	check.Same(t, "only places carry fields to pass through", foreign, len(s.Places))
 }
 
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	s := load(t)
-	if len(s.Requests) < 25 {
-		t.Errorf("%d requests, want at least 25", len(s.Requests))
-	}
+	check.That(t, len(s.Requests) >= 25, "%d requests, want at least 25", len(s.Requests))
 	asked, ids := make(map[string]int), make(map[string]bool)
 	for _, req := range s.Requests {
 		check.Is(t, req.Validate(), nil)
-		if n := len(req.Results); n < 4 || n > 20 {
-			t.Errorf("%s has %d places, want 4 to 20", req.RequestID, n)
-		}
-		if ids[req.RequestID] {
-			t.Errorf("%s is given twice", req.RequestID)
-		}
+		n := len(req.Results)
+		check.That(t, n >= 4 && n <= 20, "%s has %d places, want 4 to 20", req.RequestID, n)
+		check.That(t, !ids[req.RequestID], "%s is given twice", req.RequestID)
 		ids[req.RequestID] = true
 		within := make(map[string]bool)
 		for _, p := range req.Results {
-			if within[p.PlaceID] {
-				t.Errorf("%s asks for %s twice", req.RequestID, p.PlaceID)
-			}
+			check.That(t, !within[p.PlaceID], "%s asks for %s twice", req.RequestID, p.PlaceID)
 			within[p.PlaceID] = true
 			asked[p.PlaceID]++
 		}
 	}
 	for _, p := range s.Places {
-		if asked[p.PlaceID] < 2 {
-			t.Errorf("%s is asked for in %d requests, want 2 or more", p.Name, asked[p.PlaceID])
-		}
+		check.That(t, asked[p.PlaceID] >= 2, "%s is asked for in %d requests, want 2 or more", p.Name, asked[p.PlaceID])
 	}
 }
 
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	found := venues(t)
-	if len(found) < 80 {
-		t.Errorf("%d venues, want at least 80", len(found))
-	}
+	check.That(t, len(found) >= 80, "%d venues, want at least 80", len(found))
 	page := regexp.MustCompile(`^/en/(isr|grc|deu|fin)/[a-z-]+/restaurant/[a-z0-9-]+$`)
 	urls, scripts := make(map[string]bool), make(map[string]int)
 	for id, v := range found {
 		u, err := url.Parse(v.URL)
-		if err != nil || u.Scheme != "https" || u.Host != "wolt.com" || !page.MatchString(u.Path) {
-			t.Errorf("%s: odd URL %q", id, v.URL)
-		}
-		if urls[v.URL] {
-			t.Errorf("%s: two venues have the URL %q", id, v.URL)
-		}
+		check.That(t, err == nil && u.Scheme == "https" && u.Host == "wolt.com" && page.MatchString(u.Path), "%s: odd URL %q", id, v.URL)
+		check.That(t, !urls[v.URL], "%s: two venues have the URL %q", id, v.URL)
 		urls[v.URL] = true
 		scripts[script(v.Name)]++
-		if v.Name == "" || v.Address == "" || v.City == "" || v.Location == nil || outside(*v.Location) {
-			t.Errorf("%s: incomplete or out of place: %+v", id, v)
-		}
+		check.That(t, v.Name != "" && v.Address != "" && v.City != "" && v.Location != nil && !outside(*v.Location),
+			"%s: incomplete or out of place: %+v", id, v)
 	}
-	if scripts["Hebrew"] < 20 || scripts["Latin"] < 20 || scripts["Greek"] < 3 {
-		t.Errorf("scripts %v", scripts)
-	}
+	check.That(t, scripts["Hebrew"] >= 20 && scripts["Latin"] >= 20 && scripts["Greek"] >= 3, "scripts %v", scripts)
 }
 
 func TestTruth(t *testing.T) {
@@ -163,20 +138,17 @@ func TestTruth(t *testing.T) {
 		if truth.Outcome != contracts.OutcomeFound {
 			continue
 		}
-		if _, exists := known[truth.VenueID]; !exists {
-			t.Errorf("%s is the venue %q, which does not exist", p.Name, truth.VenueID)
-		}
+		_, exists := known[truth.VenueID]
+		check.That(t, exists, "%s is the venue %q, which does not exist", p.Name, truth.VenueID)
 		check.Same(t, p.Name+" and are the same venue", taken[truth.VenueID], "")
 		taken[truth.VenueID] = p.Name
 	}
 	check.Same(t, "len(s.Truth)", len(s.Truth), len(s.Places))
 	share := func(o contracts.Outcome) float64 { return float64(outcomes[o]) / float64(len(s.Places)) }
-	if f := share(contracts.OutcomeFound); f < 0.65 || f > 0.76 {
-		t.Errorf("%.2f of the places are found", f)
-	}
-	if f := share(contracts.OutcomeNotFound); f < 0.17 || f > 0.25 {
-		t.Errorf("%.2f of the places are not found", f)
-	}
+	f := share(contracts.OutcomeFound)
+	check.That(t, !(f < 0.65) && !(f > 0.76), "%.2f of the places are found", f)
+	f = share(contracts.OutcomeNotFound)
+	check.That(t, !(f < 0.17) && !(f > 0.25), "%.2f of the places are not found", f)
 	check.Same(t, "places are ambiguous", outcomes[contracts.OutcomeAmbiguous], 3)
 }
 
@@ -192,9 +164,7 @@ func TestTelephonesAreFictional(t *testing.T) {
 			}
 			return -1
 		}, phone)
-		if phone != "" && !fictional.MatchString(digits) {
-			t.Errorf("%s: %q may be somebody's number", name, phone)
-		}
+		check.That(t, phone == "" || fictional.MatchString(digits), "%s: %q may be somebody's number", name, phone)
 	}
 	for _, p := range load(t).Places {
 		want(p.Name, p.Phone)
@@ -213,14 +183,11 @@ func TestPlacesAreReadable(t *testing.T) {
 	var i int
 	for place, err := range reader.Files(t.Context(), input.Stdin) {
 		check.OK(t, err)
-		if !place.Restaurant.Equal(s.Places[i]) {
-			t.Errorf("place %d differs", i)
-		}
+		check.That(t, place.Restaurant.Equal(s.Places[i]), "place %d differs", i)
 		i++
 	}
-	if report := reader.Report(); report.Bad+report.Duplicates > 0 || i != len(s.Places) {
-		t.Errorf("read %d places, %+v", i, report)
-	}
+	report := reader.Report()
+	check.That(t, report.Bad+report.Duplicates <= 0 && i == len(s.Places), "read %d places, %+v", i, report)
 }
 
 func TestLoadReturnsCopies(t *testing.T) {
@@ -230,12 +197,9 @@ func TestLoadReturnsCopies(t *testing.T) {
 	first.Places[0].SetState(contracts.ProviderWolt, contracts.NotFoundState(), true)
 	*first.Places[0].Location = contracts.Location{}
 	delete(first.Truth, first.Places[0].PlaceID)
-	if again := load(t); !again.Places[0].Equal(second.Places[0]) || len(again.Truth) != len(second.Truth) {
-		t.Error("a change of one copy shows in another")
-	}
-	if !first.Requests[0].Results[0].Equal(second.Requests[0].Results[0]) {
-		t.Error("a change of a place shows in a request")
-	}
+	again := load(t)
+	check.That(t, again.Places[0].Equal(second.Places[0]) && len(again.Truth) == len(second.Truth), "a change of one copy shows in another")
+	check.That(t, first.Requests[0].Results[0].Equal(second.Requests[0].Results[0]), "a change of a place shows in a request")
 }
 
 func outside(at contracts.Location) bool {

@@ -84,9 +84,7 @@ func TestColumnsAlign(t *testing.T) {
 		before, _, _ := strings.Cut(line, "BAD")
 		starts = append(starts, uniseg.StringWidth(before))
 	}
-	if len(starts) != len(names) || len(slices.Compact(slices.Clone(starts))) != 1 {
-		t.Errorf("the state starts at cells %v", starts)
-	}
+	check.That(t, len(starts) == len(names) && len(slices.Compact(slices.Clone(starts))) == 1, "the state starts at cells %v", starts)
 }
 
 // A terminal that writes right-to-left scripts in their direction takes two such cells with spaces, digits and
@@ -96,13 +94,9 @@ func TestRightToLeftCellsKeepTheirPlaces(t *testing.T) {
 	got := write(t, []string{"1", "קפה שקד", "0.97", "מסעדה 7", "-"}, []string{"2", "Café", "0.9", "x", "-"})
 	lines := strings.Split(got, "\n")
 	for _, cell := range []string{"קפה שקד", "מסעדה 7"} {
-		if !strings.Contains(lines[1], "\u200e"+cell+"\u200e") {
-			t.Errorf("%q is not isolated in %q", cell, lines[1])
-		}
+		check.That(t, strings.Contains(lines[1], "\u200e"+cell+"\u200e"), "%q is not isolated in %q", cell, lines[1])
 	}
-	if strings.Contains(lines[2], "\u200e") {
-		t.Errorf("marks where nothing needs them: %q", lines[2])
-	}
+	check.That(t, !strings.Contains(lines[2], "\u200e"), "marks where nothing needs them: %q", lines[2])
 	check.Same(t, "the marks take room cells", uniseg.StringWidth(isolate("קפה")), 3)
 }
 
@@ -110,22 +104,17 @@ func TestTableIsSafeForTerminals(t *testing.T) {
 	t.Parallel()
 	got := write(t, []string{"p\x1b[2J", "a\u202eb\x00\u2066c\xff", "GOOD\x07", "x\r\ny", "\u009b1m\u2028"})
 	for _, bad := range []string{"\x1b", "\u202e", "\x00", "\u2066", "\xff", "\x07", "\r", "\u009b", "\u2028"} {
-		if strings.Contains(got, bad) {
-			t.Errorf("%q is still in %q", bad, got)
-		}
+		check.That(t, !strings.Contains(got, bad), "%q is still in %q", bad, got)
 	}
-	if strings.Count(got, "\n") != 2 {
-		t.Errorf("want a head and one line, got %q", got)
-	}
+	check.That(t, strings.Count(got, "\n") == 2, "want a head and one line, got %q", got)
 }
 
 func TestLongTextsAreCut(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{strings.Repeat("x", 100), strings.Repeat("麺", 100), strings.Repeat("e\u0301", 100)} {
 		got := cut(name, 40)
-		if width := uniseg.StringWidth(got); width > 40 || width < 39 || !strings.HasSuffix(got, "…") {
-			t.Errorf("%q takes %d cells", got, width)
-		}
+		width := uniseg.StringWidth(got)
+		check.That(t, width <= 40 && width >= 39 && strings.HasSuffix(got, "…"), "%q takes %d cells", got, width)
 	}
 }
 
@@ -140,9 +129,8 @@ func TestTableStreams(t *testing.T) {
 		if i+1 >= sampleRows {
 			want = i + 2
 		}
-		if got := strings.Count(buf.String(), "\n"); got != want {
-			t.Fatalf("after %d rows %d lines are out, want %d", i+1, got, want)
-		}
+		got := strings.Count(buf.String(), "\n")
+		check.Require(t, got == want, "after %d rows %d lines are out, want %d", i+1, got, want)
 	}
 }
 

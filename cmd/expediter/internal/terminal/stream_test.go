@@ -28,9 +28,7 @@ func TestColor(t *testing.T) {
 		{tty: true, env: map[string]string{"TERM": "xterm-256color"}, want: true},
 	} {
 		got := stream(&bytes.Buffer{}, tc.tty, func(name string) string { return tc.env[name] })
-		if got.Color != tc.want || got.TTY != tc.tty {
-			t.Errorf("%+v: got %+v", tc, got)
-		}
+		check.That(t, got.Color == tc.want && got.TTY == tc.tty, "%+v: got %+v", tc, got)
 	}
 }
 
@@ -41,10 +39,8 @@ func TestNewOnWhatIsNoTerminal(t *testing.T) {
 	t.Cleanup(func() {
 		check.Is(t, file.Close(), nil)
 	})
-	if s := New(file, os.Getenv); s.TTY || s.Color {
-		t.Errorf("a file: %+v", s)
-	}
-	if s := New(&bytes.Buffer{}, os.Getenv); s.TTY || s.Color {
-		t.Errorf("a buffer: %+v", s)
-	}
+	s := New(file, os.Getenv)
+	check.That(t, !s.TTY && !s.Color, "a file: %+v", s)
+	s = New(&bytes.Buffer{}, os.Getenv)
+	check.That(t, !s.TTY && !s.Color, "a buffer: %+v", s)
 }

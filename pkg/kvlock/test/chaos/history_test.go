@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // history is everything that all workers wrote down.
@@ -272,7 +273,5 @@ func (h *history) checkResults(t *testing.T) {
 		default:
 		}
 	}
-	if len(values) == 0 || len(took) == 0 {
-		t.Errorf("%d keys were computed, %d completed: too little happened", len(values), len(took))
-	}
+	check.That(t, len(values) != 0 && len(took) != 0, "%d keys were computed, %d completed: too little happened", len(values), len(took))
 }

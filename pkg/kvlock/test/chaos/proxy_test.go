@@ -167,9 +167,8 @@ func TestProxyCutsOneDirection(t *testing.T) {
 	buf := make([]byte, 1)
 	for _, want := range []byte("ab") {
 		check.OK(t, check.Err(c.Write([]byte{want})))
-		if _, err := io.ReadFull(c, buf); err != nil || buf[0] != want {
-			t.Fatalf("got %q, %v; want %q", buf, err, want)
-		}
+		_, err := io.ReadFull(c, buf)
+		check.Require(t, err == nil && buf[0] == want, "got %q, %v; want %q", buf, err, want)
 	}
 	p.cut(toClient)
 	check.Is(t, check.Err(c.Write([]byte("c"))), nil)

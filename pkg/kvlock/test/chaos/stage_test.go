@@ -277,9 +277,8 @@ func TestStoppedHolder(t *testing.T) {
 		c.kill()
 	}
 	s.report()
-	if n := len(s.history.holds()[lockNames[0]]); n <= times {
-		t.Errorf("%d leases in %d stops", n, times)
-	}
+	n := len(s.history.holds()[lockNames[0]])
+	check.That(t, n > times, "%d leases in %d stops", n, times)
 	for _, all := range s.history.holds() {
 		checkOverlap(t, all, s.start)
 	}

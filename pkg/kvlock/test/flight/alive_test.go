@@ -37,9 +37,8 @@ func takesOver(t *testing.T, f *flight.Flight, after func()) time.Duration {
 		defer close(done)
 		r, err := f.Do(t.Context(), "k", value(&runs, "ours"), flight.DoOptions{})
 		took = time.Now()
-		if err != nil || r.Outcome != flight.Computed || string(r.Value) != "ours" || runs.Load() != 1 {
-			t.Errorf("got %+v, %v; want a take-over", r, err)
-		}
+		check.That(t, err == nil && r.Outcome == flight.Computed && string(r.Value) == "ours" && runs.Load() == 1,
+			"got %+v, %v; want a take-over", r, err)
 	}()
 	pass(time.Second)
 	start := time.Now()
@@ -54,16 +53,13 @@ func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 		f, die := b.killable(t, flight.Config{Instance: "f"})
 		c := begin(t, f, "k", flight.BeginOptions{})
 		g := o.flight(t, b, flight.Config{})
-		if took := takesOver(t, g, die); took > 50*time.Millisecond {
-			t.Errorf("took over after %s", took)
-		}
+		took := takesOver(t, g, die)
+		check.That(t, took <= 50*time.Millisecond, "took over after %s", took)
 		got := o.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
-		if e := got[2]; e.Claim != c.ID() || e.Owner != "f" || e.Attempt != 2 || e.Elapsed < time.Second {
-			t.Errorf("got %+v, want it of the claim of f", e)
-		}
-		if s := wantSlot(t, g, "k", flight.Done, "ours"); s.Claim != c.ID() || s.Attempt != 2 {
-			t.Errorf("got %+v, want the second attempt of the claim", s)
-		}
+		e := got[2]
+		check.That(t, e.Claim == c.ID() && e.Owner == "f" && e.Attempt == 2 && e.Elapsed >= time.Second, "got %+v, want it of the claim of f", e)
+		s := wantSlot(t, g, "k", flight.Done, "ours")
+		check.That(t, s.Claim == c.ID() && s.Attempt == 2, "got %+v, want the second attempt of the claim", s)
 	})
 }
 
@@ -79,9 +75,8 @@ func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 			g := b.Flight(t, flight.Config{ClaimTTL: 10 * time.Second})
 			for range 10 {
 				all.Go(func() {
-					if r, err := g.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
-						t.Errorf("got %+v, %v", r, err)
-					}
+					r, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
+					check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
 				})
 			}
 		}
@@ -131,9 +126,8 @@ func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
 			}
 		})
 		pass(time.Second)
-		if took := takesOver(t, g, p.Cut); took > 50*time.Millisecond {
-			t.Errorf("took over after %s", took)
-		}
+		took := takesOver(t, g, p.Cut)
+		check.That(t, took <= 50*time.Millisecond, "took over after %s", took)
 		p.Heal()
 		all.Wait()
 		wantSlot(t, g, "k", flight.Done, "ours")
@@ -153,9 +147,8 @@ func TestRestartIsNotADeath(t *testing.T) {
 			var all sync.WaitGroup
 			for _, f := range flights {
 				all.Go(func() {
-					if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
-						t.Errorf("got %+v, %v", r, err)
-					}
+					r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
+					check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
 				})
 				pass(time.Second)
 			}
@@ -181,9 +174,7 @@ func TestOwnerThatDiesInARestart(t *testing.T) {
 			die()
 			check.OK(t, b.Srv.Restart(t.Context()))
 		})
-		if took < 5*time.Second || took > 8*time.Second {
-			t.Errorf("taken over after %s, want some seconds", took)
-		}
+		check.That(t, took >= 5*time.Second && took <= 8*time.Second, "taken over after %s, want some seconds", took)
 	})
 }
 
@@ -223,16 +214,13 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 		check.OK(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{})))
 		_, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
 		var taken *flight.TakenError
-		if !errors.As(err, &taken) || taken.Slot.State != flight.Pending {
-			t.Fatalf("got %v while its holder is there", err)
-		}
+		check.Require(t, errors.As(err, &taken) && taken.Slot.State == flight.Pending, "got %v while its holder is there", err)
 		die()
 		start := time.Now()
 		c, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
 		check.OK(t, err)
-		if took := time.Since(start); took > 50*time.Millisecond {
-			t.Errorf("resumed after %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 50*time.Millisecond, "resumed after %s", took)
 		complete(t, c, "v")
 	})
 }
@@ -262,9 +250,8 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 			t.Errorf("%d probes in 10 s, want one every 25 ms at first and every 125 ms after five seconds, for all that wait", n)
 		}
 		pass(time.Minute)
-		if n := probes.Load(); n > 2 {
-			t.Errorf("%d probes after all have gone", n)
-		}
+		n := probes.Load()
+		check.That(t, n <= 2, "%d probes after all have gone", n)
 	})
 }
 
@@ -305,16 +292,14 @@ func TestManyThatWaitForEachOther(t *testing.T) {
 		pass(time.Second)
 		probes.Store(0)
 		pass(10 * time.Second)
-		if sent := probes.Load(); sent > 10*200 || sent < n {
-			t.Errorf("%d probes in 10 s, want at most 200 a second", sent)
-		}
+		sent := probes.Load()
+		check.That(t, sent <= 10*200 && sent >= n, "%d probes in 10 s, want at most 200 a second", sent)
 		check.OK(t, sub.Unsubscribe()) // it would receive the probes of a member that is gone
 		check.OK(t, watcher.Flush())
 		start := time.Now()
 		die()
-		if took := (<-taken).Sub(start); took > 500*time.Millisecond {
-			t.Errorf("taken over after %s", took)
-		}
+		took := (<-taken).Sub(start)
+		check.That(t, took <= 500*time.Millisecond, "taken over after %s", took)
 		cancel()
 		all.Wait()
 	})

@@ -158,9 +158,8 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 		revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}}
 		g := revived.Flight(t, flight.Config{})
 		for key := range after {
-			if s := get(t, g, key); string(s.Value) == "old" {
-				t.Errorf("%s came back: %+v", key, s)
-			}
+			s := get(t, g, key)
+			check.That(t, string(s.Value) != "old", "%s came back: %+v", key, s)
 		}
 	}, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { dir = o.StoreDir }) })
 }

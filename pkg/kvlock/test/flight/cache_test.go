@@ -78,24 +78,19 @@ func TestCacheScopes(t *testing.T) {
 			here := cacheOn(t, f, flight.CacheConfig[job]{Process: process, Scope: tt.scope})
 			there := cacheOn(t, g, flight.CacheConfig[job]{Process: process, Scope: tt.scope})
 			out, r, err := here.Do(t.Context(), first, measure(&runs))
-			if err != nil || out != (area{10000, "park"}) || r.Outcome != flight.Computed || r.Job != "job-1" || !r.Stored {
-				t.Errorf("first: got %+v, %+v, %v", out, r, err)
-			}
+			check.That(t, err == nil && out == (area{10000, "park"}) && r.Outcome == flight.Computed && r.Job == "job-1" && r.Stored,
+				"first: got %+v, %+v, %v", out, r, err)
 			key, err := here.Key(first)
-			if err != nil || key != r.Key || !strings.HasPrefix(key, process+".") || len(key) != len(process)+65 {
-				t.Errorf("key %q, %v; the result says %q", key, err, r.Key)
-			}
+			check.That(t, err == nil && key == r.Key && strings.HasPrefix(key, process+".") && len(key) == len(process)+65,
+				"key %q, %v; the result says %q", key, err, r.Key)
 			out, r, err = there.Do(t.Context(), first, measure(&runs))
-			if err != nil || out != (area{10000, "park"}) || r.Outcome != flight.Cached || r.Owner != "f" || r.Elapsed <= 0 {
-				t.Errorf("again: got %+v, %+v, %v", out, r, err)
-			}
+			check.That(t, err == nil && out == (area{10000, "park"}) && r.Outcome == flight.Cached && r.Owner == "f" && r.Elapsed > 0,
+				"again: got %+v, %+v, %v", out, r, err)
 			_, r, err = there.Do(t.Context(), other, measure(&runs))
-			if err != nil || r.Outcome != tt.outcome || r.Job != tt.job || runs.Load() != tt.runs {
-				t.Errorf("another job: got %+v, %v after %d runs", r, err, runs.Load())
-			}
-			if s := get(t, g, key); s.Job != "job-1" || string(s.Value) != `{"size":10000,"of":"park"}` {
-				t.Errorf("stored as %+v", s)
-			}
+			check.That(t, err == nil && r.Outcome == tt.outcome && r.Job == tt.job && runs.Load() == tt.runs,
+				"another job: got %+v, %v after %d runs", r, err, runs.Load())
+			s := get(t, g, key)
+			check.That(t, s.Job == "job-1" && string(s.Value) == `{"size":10000,"of":"park"}`, "stored as %+v", s)
 		})
 	}
 }
@@ -115,9 +110,7 @@ func TestCacheKeys(t *testing.T) {
 		"inputs":  cacheOn(t, f, flight.CacheConfig[job]{Inputs: func(j job) any { return j.Shape }}),
 	} {
 		key, err := c.Key(j)
-		if err != nil || seen[key] != "" {
-			t.Errorf("%s: %q, %v, as %s", name, key, err, seen[key])
-		}
+		check.That(t, err == nil && seen[key] == "", "%s: %q, %v, as %s", name, key, err, seen[key])
 		seen[key] = name
 	}
 	c := cacheOn(t, f, flight.CacheConfig[job]{Scope: flight.ByJob})
@@ -144,19 +137,15 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 			t.Errorf("the result of a failure has the key %q, want %q, %v", r.Key, key, err)
 		}
 		_, _, err = c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{Size: math.Inf(1)}, nil })
-		if _, ok := errors.AsType[*json.UnsupportedValueError](err); !ok {
-			t.Errorf("got %v, want that it cannot be encoded", err)
-		}
+		_, ok := errors.AsType[*json.UnsupportedValueError](err)
+		check.That(t, ok, "got %v, want that it cannot be encoded", err)
 		var runs atomic.Int64
 		for range 2 {
-			if out, _, err := c.Do(t.Context(), j, measure(&runs)); err != nil || out.Size != 4 || runs.Load() != 1 {
-				t.Fatalf("got %+v, %v after %d runs", out, err, runs.Load())
-			}
+			out, _, err := c.Do(t.Context(), j, measure(&runs))
+			check.Require(t, err == nil && out.Size == 4 && runs.Load() == 1, "got %+v, %v after %d runs", out, err, runs.Load())
 		}
 		out, slot, err := c.Get(t.Context(), j)
-		if err != nil || out.Size != 4 || slot.State != flight.Done || slot.TTL != time.Minute {
-			t.Errorf("got %+v, %+v, %v", out, slot, err)
-		}
+		check.That(t, err == nil && out.Size == 4 && slot.State == flight.Done && slot.TTL == time.Minute, "got %+v, %+v, %v", out, slot, err)
 		check.OK(t, c.Invalidate(t.Context(), j))
 		if out, slot, err := c.Get(t.Context(), j); err != nil || slot.State != flight.Absent || out != (area{}) {
 			t.Errorf("invalidated: got %+v, %+v, %v", out, slot, err)
@@ -181,9 +170,7 @@ func TestCacheResultsAreNotShared(t *testing.T) {
 	for range 10 {
 		all.Go(func() {
 			out, _, err := c.Do(t.Context(), "x", func(context.Context, string) (map[string]int, error) { return map[string]int{"n": 1}, nil })
-			if err != nil || out["n"] != 1 {
-				t.Errorf("got %v, %v", out, err)
-			}
+			check.That(t, err == nil && out["n"] == 1, "got %v, %v", out, err)
 			out["n"]++
 		})
 	}
@@ -201,9 +188,8 @@ func TestCacheOfAnotherForm(t *testing.T) {
 	check.OK(t, err)
 	complete(t, begin(t, f, key, flight.BeginOptions{Job: "old"}), `{"size":"large"}`)
 	out, r, err := c.Do(t.Context(), bad, nil)
-	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok || out != (area{}) || r.Job != "old" || r.Outcome != flight.Cached {
-		t.Errorf("Do: got %+v, %+v, %v", out, r, err)
-	}
+	_, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	check.That(t, ok && out == (area{}) && r.Job == "old" && r.Outcome == flight.Cached, "Do: got %+v, %+v, %v", out, r, err)
 	if out, slot, err := c.Get(t.Context(), bad); err == nil || slot.State != flight.Done || out != (area{}) {
 		t.Errorf("Get: got %+v, %+v, %v", out, slot, err)
 	}
@@ -227,9 +213,7 @@ func TestCacheConfig(t *testing.T) {
 	} {
 		_, err := flight.NewCache[job, area](nil, tt.cfg)
 		for _, want := range tt.want {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: got %v, want %q in it", name, err, want)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), want), "%s: got %v, want %q in it", name, err, want)
 		}
 	}
 }

@@ -239,9 +239,7 @@ func TestWaitersSurviveTheLeader(t *testing.T) {
 				if err == nil && s.State == flight.Absent {
 					continue // a replica that lags behind
 				}
-				if err != nil || string(s.Value) != "v" {
-					t.Errorf("got %+v, %v", s, err)
-				}
+				check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
 				return
 			}
 		})

@@ -278,9 +278,8 @@ func TestPurgeOnThreeServers(t *testing.T) {
 			with = flights[i]
 		}
 	}
-	if removed := purge(t, with, "a"); removed > n+1 {
-		t.Errorf("%d entries were removed", removed)
-	}
+	removed := purge(t, with, "a")
+	check.That(t, removed <= n+1, "%d entries were removed", removed)
 	purged := time.Now()
 	replace(t, with, "a.new", "new")
 	c.back(t, leader)
@@ -294,9 +293,8 @@ func TestPurgeOnThreeServers(t *testing.T) {
 		})
 		for range 20 { // whichever replica answers
 			for j := range n {
-				if s := get(t, f, fmt.Sprint("a.", j)); s.State != flight.Absent {
-					t.Fatalf("process %d reads %s: %s with %q", i, s.Key, s.State, s.Value)
-				}
+				s := get(t, f, fmt.Sprint("a.", j))
+				check.Require(t, s.State == flight.Absent, "process %d reads %s: %s with %q", i, s.Key, s.State, s.Value)
 			}
 		}
 		for j := range n {
@@ -332,9 +330,8 @@ func TestLargeValuesOnThreeServers(t *testing.T) {
 		for key, value := range values {
 			until(t, key, func() bool {
 				s, err := f.Get(t.Context(), key)
-				if err == nil && s.State == flight.Done && !bytes.Equal(s.Value, value) {
-					t.Fatalf("%s has %d bytes, want %d others", key, len(s.Value), len(value))
-				}
+				check.Require(t, err != nil || s.State != flight.Done || bytes.Equal(s.Value, value),
+					"%s has %d bytes, want %d others", key, len(s.Value), len(value))
 				return err == nil && s.State == flight.Done
 			})
 		}

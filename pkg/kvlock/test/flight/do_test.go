@@ -37,9 +37,7 @@ func TestDoComputesOnce(t *testing.T) {
 		for range 200 {
 			all.Go(func() {
 				r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-				if err != nil || string(r.Value) != "v" || r.Key != "k" || !r.Stored || r.Owner == "" {
-					t.Errorf("got %+v, %v", r, err)
-				}
+				check.That(t, err == nil && string(r.Value) == "v" && r.Key == "k" && r.Stored && r.Owner != "", "got %+v, %v", r, err)
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes[r.Outcome]++
@@ -47,13 +45,10 @@ func TestDoComputesOnce(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if runs.Load() != 1 {
-		t.Errorf("ran %d times, want once; outcomes %v", runs.Load(), outcomes)
-	}
+	check.That(t, runs.Load() == 1, "ran %d times, want once; outcomes %v", runs.Load(), outcomes)
 	r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})
-	if err != nil || r.Outcome != flight.Cached || string(r.Value) != "v" || runs.Load() != 1 {
-		t.Errorf("afterwards: got %+v, %v, and %d runs; want what was cached", r, err, runs.Load())
-	}
+	check.That(t, err == nil && r.Outcome == flight.Cached && string(r.Value) == "v" && runs.Load() == 1,
+		"afterwards: got %+v, %v, and %d runs; want what was cached", r, err, runs.Load())
 }
 
 // However a function ends without a value, callers here and elsewhere learn how, and the next caller computes.
@@ -84,9 +79,8 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			var all sync.WaitGroup
 			for range 5 {
 				all.Go(func() {
-					if _, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); !tt.here(err) {
-						t.Errorf("in the same process: got %v", err)
-					}
+					_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
+					check.That(t, tt.here(err), "in the same process: got %v", err)
 				})
 			}
 			<-started
@@ -104,13 +98,11 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			start := time.Now()
 			close(end)
 			all.Wait()
-			if took := time.Since(start); took > 10*time.Millisecond {
-				t.Errorf("waiters learnt of it after %s: by a re-check, not by a push", took)
-			}
+			took := time.Since(start)
+			check.That(t, took <= 10*time.Millisecond, "waiters learnt of it after %s: by a re-check, not by a push", took)
 			var runs atomic.Int64
-			if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
-				t.Errorf("afterwards: got %+v, %v", r, err)
-			}
+			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+			check.That(t, err == nil && r.Outcome == flight.Computed, "afterwards: got %+v, %v", r, err)
 		})
 	}
 }
@@ -140,9 +132,8 @@ func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 		var runs atomic.Int64
 		_, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 		wantErr(t, err, flight.ErrFailed)
-		if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "no such place" {
-			t.Errorf("got %+v", s)
-		}
+		s := get(t, f, "k")
+		check.That(t, s.State == flight.Failed && s.Reason == "no such place", "got %+v", s)
 		pass(time.Minute + lateness)
 		if r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
 			t.Errorf("afterwards: got %+v, %v", r, err)
@@ -174,9 +165,8 @@ func TestDoWhenCallersGo(t *testing.T) {
 		pass(time.Second)
 		var runs atomic.Int64
 		elsewhere.Go(func() {
-			if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
-				t.Errorf("elsewhere: got %+v, %v; want a take-over", r, err)
-			}
+			r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+			check.That(t, err == nil && r.Outcome == flight.Computed, "elsewhere: got %+v, %v; want a take-over", r, err)
 		})
 		for _, cancel := range leave {
 			pass(time.Second)
@@ -191,9 +181,8 @@ func TestDoWhenCallersGo(t *testing.T) {
 		<-cancelled
 		here.Wait()
 		elsewhere.Wait()
-		if took := time.Since(start); took > 10*time.Millisecond {
-			t.Errorf("taken over after %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 10*time.Millisecond, "taken over after %s", took)
 	})
 }
 
@@ -270,17 +259,14 @@ func TestDoIsInvalidatedInFlight(t *testing.T) {
 		var all sync.WaitGroup
 		for _, x := range []*flight.Flight{f, f, g} {
 			all.Go(func() {
-				if r, err := x.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "2" {
-					t.Errorf("got %q, %v; want what was computed after the invalidation", r.Value, err)
-				}
+				r, err := x.Do(t.Context(), "k", fn, flight.DoOptions{})
+				check.That(t, err == nil && string(r.Value) == "2", "got %q, %v; want what was computed after the invalidation", r.Value, err)
 			})
 		}
 		pass(500 * time.Millisecond)
 		check.OK(t, g.Invalidate(t.Context(), "k"))
 		all.Wait()
-		if runs.Load() > 3 {
-			t.Errorf("ran %d times", runs.Load())
-		}
+		check.That(t, runs.Load() <= 3, "ran %d times", runs.Load())
 	})
 }
 
@@ -329,18 +315,14 @@ func TestNestedDo(t *testing.T) {
 	ctx := context.WithValue(within(t), name{}, "carried")
 	r, err := f.Do(ctx, "menu", func(ctx context.Context) ([]byte, error) {
 		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
-			if ctx.Value(name{}) != "carried" {
-				t.Error("values of the caller's context are gone")
-			}
+			check.That(t, ctx.Value(name{}) == "carried", "values of the caller's context are gone")
 			_, err := f.Do(ctx, "menu", nil, flight.DoOptions{})
 			wantErr(t, err, flight.ErrRecursive)
 			return []byte("soup"), nil
 		}, flight.DoOptions{})
 		return append([]byte("menu of "), dish.Value...), err
 	}, flight.DoOptions{})
-	if err != nil || string(r.Value) != "menu of soup" {
-		t.Errorf("got %q, %v", r.Value, err)
-	}
+	check.That(t, err == nil && string(r.Value) == "menu of soup", "got %q, %v", r.Value, err)
 }
 
 // Functions of one process that wait for each other's keys do not wait for ever: one of them gets an error that names the
@@ -384,9 +366,7 @@ func TestCircleOfKeys(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if circles.Load() == 0 {
-				t.Error("no error names the circle")
-			}
+			check.That(t, circles.Load() != 0, "no error names the circle")
 		})
 	}
 }

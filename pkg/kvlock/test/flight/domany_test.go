@@ -99,9 +99,8 @@ func TestDoManyComputesWhatIsMissing(t *testing.T) {
 	a.want(t, []string{"d", "a", "c"})
 	for i, key := range []string{"d", "b", "a", "d", "c"} {
 		r := results[i]
-		if owner := map[bool]string{true: "g", false: "f"}[key == "b"]; r.Key != key || r.Owner != owner || !r.Stored || r.Claim == "" || r.Elapsed <= 0 {
-			t.Errorf("result %d is %+v", i, r)
-		}
+		owner := map[bool]string{true: "g", false: "f"}[key == "b"]
+		check.That(t, r.Key == key && r.Owner == owner && r.Stored && r.Claim != "" && r.Elapsed > 0, "result %d is %+v", i, r)
 		wantSlot(t, g, key, flight.Done, string(r.Value))
 	}
 	results, err = g.DoMany(t.Context(), []string{"a", "b", "c", "d"}, nil, flight.DoOptions{})
@@ -131,9 +130,8 @@ func TestDoManyTakesThreeRoundTrips(t *testing.T) {
 		keys := keysFrom(0, 100)
 		check.OK(t, check.Err(f.DoMany(t.Context(), keys, a.by("f"), flight.DoOptions{})))
 		a.want(t, keys)
-		if reads := sent["$JS.API.DIRECT.GET.KV_b"]; len(reads) != 1 {
-			t.Errorf("%d reads", len(reads))
-		}
+		reads := sent["$JS.API.DIRECT.GET.KV_b"]
+		check.That(t, len(reads) == 1, "%d reads", len(reads))
 		writes := sent["$KV.b"]
 		if len(writes) != 200 || !writes[0].Equal(writes[99]) || !writes[100].Equal(writes[199]) {
 			t.Errorf("%d writes: claims within %s, values within %s", len(writes), writes[99].Sub(writes[0]), writes[len(writes)-1].Sub(writes[100]))
@@ -313,9 +311,7 @@ func TestDoManyOfRandomKeys(t *testing.T) {
 				results, err := f.DoMany(within(t), keys, fn, flight.DoOptions{})
 				check.Is(t, err, nil)
 				for i, result := range results {
-					if string(result.Value) != keys[i]+" by one" {
-						t.Errorf("%s is %+v", keys[i], result)
-					}
+					check.That(t, string(result.Value) == keys[i]+" by one", "%s is %+v", keys[i], result)
 				}
 			})
 		}

@@ -71,9 +71,7 @@ func TestDoManyLosesClaims(t *testing.T) {
 		complete(t, begin(t, g, "b", flight.BeginOptions{Seen: get(t, g, "b")}), "b by g")
 		all.Wait()
 		wantSummary(t, results, err, "computed a by 1", "coalesced b by g", "computed c by 1")
-		if len(lost) > 0 || calls.Load() != 1 {
-			t.Errorf("%d calls; %d were told that all was lost", calls.Load(), len(lost))
-		}
+		check.That(t, len(lost) == 0 && calls.Load() == 1, "%d calls; %d were told that all was lost", calls.Load(), len(lost))
 
 		calls.Store(0)
 		for _, key := range keys {
@@ -87,9 +85,7 @@ func TestDoManyLosesClaims(t *testing.T) {
 		all.Wait()
 		wantErr(t, testbed.Await(t, lost, "the function is told"), kvlock.ErrLost)
 		for _, r := range results {
-			if err != nil || string(r.Value) == r.Key+" by 1" {
-				t.Errorf("got %+v, %v; want what was computed after the invalidation", r, err)
-			}
+			check.That(t, err == nil && string(r.Value) != r.Key+" by 1", "got %+v, %v; want what was computed after the invalidation", r, err)
 		}
 	})
 }
@@ -123,9 +119,7 @@ func TestDoManyWhenCallersGo(t *testing.T) {
 		pass(time.Second)
 		leave(errLeft)
 		pass(time.Second)
-		if len(ended) > 0 {
-			t.Error("ended though somebody waits for b")
-		}
+		check.That(t, len(ended) == 0, "ended though somebody waits for b")
 		var a asked
 		all.Go(func() {
 			results, err := g.DoMany(t.Context(), keys, a.by("g"), flight.DoOptions{})
@@ -135,9 +129,8 @@ func TestDoManyWhenCallersGo(t *testing.T) {
 		leaveOther()
 		start := time.Now()
 		all.Wait()
-		if took := time.Since(start); took > 10*time.Millisecond || len(ended) != 1 {
-			t.Errorf("taken over after %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 10*time.Millisecond && len(ended) == 1, "taken over after %s", took)
 	})
 }
 
@@ -213,9 +206,7 @@ func TestDoManyThatCannotBegin(t *testing.T) {
 		"a bad option": {[]string{"a"}, flight.DoOptions{TTL: time.Millisecond}, nil},
 	} {
 		results, err := f.DoMany(t.Context(), tt.keys, nil, tt.opts)
-		if results != nil || err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-			t.Errorf("%s: got %v, %v", name, results, err)
-		}
+		check.That(t, results == nil && err != nil && (tt.want == nil || errors.Is(err, tt.want)), "%s: got %v, %v", name, results, err)
 	}
 	f.Close()
 	_, err := f.DoMany(t.Context(), []string{"a"}, nil, flight.DoOptions{})
@@ -255,9 +246,7 @@ func TestDoManyFailsOpen(t *testing.T) {
 		p.Cut()
 		results, err := f.DoMany(t.Context(), []string{"a", "b"}, a.by("f"), flight.DoOptions{FailOpen: true})
 		wantSummary(t, results, err, "computed a by f", "computed b by f")
-		if results[0].Stored || results[1].Stored {
-			t.Error("says that it is stored")
-		}
+		check.That(t, !results[0].Stored && !results[1].Stored, "says that it is stored")
 		a.want(t, []string{"a", "b"})
 		_, err = f.DoMany(t.Context(), []string{"a", "b"}, a.by("f"), flight.DoOptions{})
 		wantErr(t, err, kvlock.ErrUnavailable)

@@ -44,17 +44,13 @@ func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKin
 	var got []string
 	for _, e := range events {
 		got = append(got, string(e.Kind))
-		if e.Key != "k" || e.Elapsed < 0 {
-			t.Errorf("%s: got %+v, want it of key k", what, e)
-		}
+		check.That(t, e.Key == "k" && e.Elapsed >= 0, "%s: got %+v, want it of key k", what, e)
 	}
 	var wanted []string
 	for _, k := range want {
 		wanted = append(wanted, string(k))
 	}
-	if strings.Join(got, ", ") != strings.Join(wanted, ", ") {
-		t.Fatalf("%s: got %s, want %s", what, got, wanted)
-	}
+	check.Require(t, strings.Join(got, ", ") == strings.Join(wanted, ", "), "%s: got %s, want %s", what, got, wanted)
 	return events
 }
 
@@ -70,18 +66,12 @@ func TestEventsOfOneProcess(t *testing.T) {
 		f := o.flight(t, b, flight.Config{Instance: "f"})
 		var runs atomic.Int64
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
-		if err != nil || r.Claim == "" {
-			t.Fatalf("got %+v, %v", r, err)
-		}
+		check.Require(t, err == nil && r.Claim != "", "got %+v, %v", r, err)
 		got := o.wantEvents(t, "computed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
 		for _, e := range got {
-			if e.Claim != r.Claim || e.Owner != "f" || e.Err != nil {
-				t.Errorf("got %+v, want it of claim %s and f", e, r.Claim)
-			}
+			check.That(t, e.Claim == r.Claim && e.Owner == "f" && e.Err == nil, "got %+v, want it of claim %s and f", e, r.Claim)
 		}
-		if got[1].State != flight.Done || got[2].Outcome != flight.Computed || got[0].Attempt != 1 {
-			t.Errorf("got %+v", got)
-		}
+		check.That(t, got[1].State == flight.Done && got[2].Outcome == flight.Computed && got[0].Attempt == 1, "got %+v", got)
 
 		check.OK(t, check.Err(f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})))
 		if got := o.wantEvents(t, "cached", flight.EventReturned); got[0].Outcome != flight.Cached || got[0].Claim != r.Claim {
@@ -100,9 +90,7 @@ func TestEventsOfAFunctionThatFails(t *testing.T) {
 		got := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
 		wantErr(t, got[1].Err, flight.ErrFailed)
 		wantErr(t, got[2].Err, errOven)
-		if got[1].State != flight.Failed || got[2].Outcome != 0 {
-			t.Errorf("got %+v", got)
-		}
+		check.That(t, got[1].State == flight.Failed && got[2].Outcome == 0, "got %+v", got)
 
 		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
 		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
@@ -127,28 +115,21 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		wantErr(t, err, context.DeadlineExceeded)
 		pass(time.Second) // the computation that it began ends
 		got := waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
-		if got[0].Claim != c.ID() || got[0].Owner != "f" || got[1].Elapsed != time.Second {
-			t.Errorf("got %+v", got)
-		}
+		check.That(t, got[0].Claim == c.ID() && got[0].Owner == "f" && got[1].Elapsed == time.Second, "got %+v", got)
 
 		var all sync.WaitGroup
 		all.Go(func() {
-			if r, err := g.Do(t.Context(), "k", nil, flight.DoOptions{}); err != nil || r.Claim != c.ID() {
-				t.Errorf("got %+v, %v", r, err)
-			}
+			r, err := g.Do(t.Context(), "k", nil, flight.DoOptions{})
+			check.That(t, err == nil && r.Claim == c.ID(), "got %+v, %v", r, err)
 		})
 		pass(time.Second)
 		complete(t, c, "v")
 		all.Wait()
 		got = waiter.wantEvents(t, "coalesced", flight.EventWaiting, flight.EventCoalesced, flight.EventReturned)
 		for _, e := range got {
-			if e.Claim != c.ID() || e.Owner != "f" {
-				t.Errorf("got %+v, want it of the claim of f", e)
-			}
+			check.That(t, e.Claim == c.ID() && e.Owner == "f", "got %+v, want it of the claim of f", e)
 		}
-		if got[1].Elapsed != time.Second || got[2].Outcome != flight.Coalesced {
-			t.Errorf("got %+v", got)
-		}
+		check.That(t, got[1].Elapsed == time.Second && got[2].Outcome == flight.Coalesced, "got %+v", got)
 		owner.wantEvents(t, "owner", flight.EventAcquired, flight.EventReleased)
 	})
 }
@@ -205,13 +186,9 @@ func TestEventsOfALostClaim(t *testing.T) {
 			default:
 			}
 		}
-		if lost != 1 || failed == 0 {
-			t.Errorf("got %+v; want that it was lost once, and renewals that failed", events)
-		}
+		check.That(t, lost == 1 && failed != 0, "got %+v; want that it was lost once, and renewals that failed", events)
 		got := other.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
-		if got[2].Claim != c.ID() || got[2].Elapsed < 4*time.Second {
-			t.Errorf("got %+v, want the claim that was taken over", got[2])
-		}
+		check.That(t, got[2].Claim == c.ID() && got[2].Elapsed >= 4*time.Second, "got %+v, want the claim that was taken over", got[2])
 	})
 }
 
@@ -222,7 +199,6 @@ func TestEventOfACorruptRecord(t *testing.T) {
 	f := o.flight(t, b, flight.Config{})
 	check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".k", []byte("PENDING"))))
 	get(t, f, "k")
-	if got := o.wantEvents(t, "corrupt", flight.EventCorrupt); got[0].Err == nil {
-		t.Errorf("got %+v", got)
-	}
+	got := o.wantEvents(t, "corrupt", flight.EventCorrupt)
+	check.That(t, got[0].Err != nil, "got %+v", got)
 }

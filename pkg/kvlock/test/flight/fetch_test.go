@@ -60,9 +60,8 @@ func testFetching(t *testing.T, b *bed) {
 	cancel(bored)
 	wantErr(t, testbed.Await(t, gaveUp, "it did not give up"), bored)
 	p.Filter(nil)
-	if s, err := watchers[0].Next(within(t)); err != nil || !bytes.Equal(s.Value, value) {
-		t.Errorf("got %s with %d bytes, %v", s.State, len(s.Value), err)
-	}
+	s, err := watchers[0].Next(within(t))
+	check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)
 }
 
 // A replica that lags behind knows the record and not the object yet. The leader does.
@@ -104,9 +103,8 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 		start := time.Now()
 		_, err := f.Get(t.Context(), "k")
 		wantErr(t, err, kvlock.ErrUnavailable)
-		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("took %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 3*time.Second, "took %s", took)
 		_, err = f.Wait(t.Context(), "k")
 		wantErr(t, err, kvlock.ErrUnavailable)
 		p.Filter(nil)
@@ -129,12 +127,10 @@ func TestRoundTripsOfAnObject(t *testing.T) {
 			}
 			return natstest.Relay
 		})
-		if s := get(t, f, "k"); len(s.Value) != 10<<20 {
-			t.Errorf("got %s with %d bytes", s.State, len(s.Value))
-		}
+		s := get(t, f, "k")
+		check.That(t, len(s.Value) == 10<<20, "got %s with %d bytes", s.State, len(s.Value))
 		p.Filter(nil)
-		if len(asked) != 2 || asked["$JS.API.DIRECT.GET.KV_"+bucket] != 1 || asked["$JS.API.DIRECT.GET.OBJ_"+attic] != 3 {
-			t.Errorf("asked %v", asked)
-		}
+		check.That(t, len(asked) == 2 && asked["$JS.API.DIRECT.GET.KV_"+bucket] == 1 && asked["$JS.API.DIRECT.GET.OBJ_"+attic] == 3,
+			"asked %v", asked)
 	})
 }

@@ -28,9 +28,8 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 			do := func(f *flight.Flight, want flight.Outcome, fn func(context.Context) ([]byte, error)) {
 				t.Helper()
 				r, err := f.Do(t.Context(), "k", fn, opts)
-				if err != nil || r.Outcome != want || !bytes.Equal(r.Value, value) {
-					t.Errorf("got %s with %d bytes, %v; want %s with %d", r.Outcome, len(r.Value), err, want, len(value))
-				}
+				check.That(t, err == nil && r.Outcome == want && bytes.Equal(r.Value, value),
+					"got %s with %d bytes, %v; want %s with %d", r.Outcome, len(r.Value), err, want, len(value))
 			}
 			do(f, flight.Computed, func(context.Context) ([]byte, error) { return value, nil })
 			size := len(b.Present(t, "k").Data)
@@ -45,9 +44,8 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 			for range 10 { // renewals carry it
 				never := func(context.Context) ([]byte, error) { t.Error("ran twice"); return nil, nil }
 				do(g, flight.Stale, never)
-				if n := len(b.Present(t, "k").Data); n > size+500 {
-					t.Errorf("carried in %d bytes, stored in %d", n, size)
-				}
+				n := len(b.Present(t, "k").Data)
+				check.That(t, n <= size+500, "carried in %d bytes, stored in %d", n, size)
 				pass(10 * time.Second)
 			}
 			close(end)
@@ -81,9 +79,8 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 		wantSlot(t, g, "k", flight.Pending, "")
 		wantSlot(t, g, "k", flight.Pending, "")
 		close(end)
-		if s, err := g.Wait(t.Context(), "k"); err != nil || !bytes.Equal(s.Value, value) {
-			t.Errorf("got %s with %d bytes, %v", s.State, len(s.Value), err)
-		}
+		s, err := g.Wait(t.Context(), "k")
+		check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)
 	})
 }
 
@@ -110,9 +107,8 @@ func TestUploadOverAStaleValue(t *testing.T) {
 		do()
 		pass(10 * time.Second)
 		meta, _ := b.stored(t, "k")
-		if kept, _ := meta["kept"].(map[string]any); meta["state"] != "pending" || kept["holds"] != 3.0 {
-			t.Errorf("got %v", meta)
-		}
+		kept, _ := meta["kept"].(map[string]any)
+		check.That(t, meta["state"] == "pending" && kept["holds"] == 3.0, "got %v", meta)
 		pass(20 * time.Second)
 		s := get(t, f, "k")
 		if s.State != flight.Done || s.Age() > time.Minute {

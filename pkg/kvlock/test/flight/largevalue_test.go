@@ -91,9 +91,7 @@ func TestEveryWayToReadAnObject(t *testing.T) {
 	b := setup(t).withLargeValueBucket(t)
 	for name, value := range map[string][]byte{"noise": noise(3 << 20), "text": document(30 << 20)} {
 		completeBytes(t, begin(t, b.Flight(t, largeValues), name, flight.BeginOptions{}), value)
-		if b.object(t, name) == nil {
-			t.Errorf("%s is not in the Object Store", name)
-		}
+		check.That(t, b.object(t, name) != nil, "%s is not in the Object Store", name)
 		readEveryWay(t, b.Flight(t, flight.Config{}), name, value)
 	}
 }
@@ -111,9 +109,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 		t.Errorf("%d bytes: record of %d, object %v", room, len(b.Present(t, "b").Data), b.object(t, "b"))
 	}
 	completeBytes(t, begin(t, f, "c", flight.BeginOptions{}), noise(room+1))
-	if b.object(t, "c") == nil {
-		t.Errorf("%d bytes are in the record", room+1)
-	}
+	check.That(t, b.object(t, "c") != nil, "%d bytes are in the record", room+1)
 	for _, key := range []string{"b", "c"} {
 		readEveryWay(t, none, key, noise(room+int(key[0]-'b')))
 	}
@@ -142,9 +138,7 @@ func TestClientReadsTheObject(t *testing.T) {
 			t.Fatal(err) // the digest is compared, too
 		}
 		info, err := object.Info()
-		if err != nil || info.Description != "value of "+key || info.Size != uint64(len(got)) {
-			t.Errorf("got %+v, %v", info, err)
-		}
+		check.That(t, err == nil && info.Description == "value of "+key && info.Size == uint64(len(got)), "got %+v, %v", info, err)
 		if info.Headers.Get("Content-Encoding") == "zstd" {
 			d, err := zstd.NewReader(bytes.NewReader(got))
 			check.OK(t, err)
@@ -152,14 +146,10 @@ func TestClientReadsTheObject(t *testing.T) {
 			d.Close()
 			check.OK(t, err)
 		}
-		if !bytes.Equal(got, value) {
-			t.Errorf("%s: %d bytes instead of %d", key, len(got), len(value))
-		}
+		check.That(t, bytes.Equal(got, value), "%s: %d bytes instead of %d", key, len(got), len(value))
 	}
 	list, err := store.List(t.Context())
-	if err != nil || len(list) != 2 {
-		t.Errorf("listed %d, %v", len(list), err)
-	}
+	check.That(t, err == nil && len(list) == 2, "listed %d, %v", len(list), err)
 }
 
 // After any damage to the object, the key is absent and computed again, and no caller gets a wrong or a shorter value.
@@ -214,9 +204,8 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
 			check.OK(t, meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")))
 			for range 3 {
-				if s := get(t, f, "k"); s.State != flight.Absent || s.Value != nil {
-					t.Errorf("got %s with %d bytes", s.State, len(s.Value))
-				}
+				s := get(t, f, "k")
+				check.That(t, s.State == flight.Absent && s.Value == nil, "got %s with %d bytes", s.State, len(s.Value))
 			}
 			if n := log.Count("corrupt record is removed"); n != 1 {
 				t.Errorf("reported %d times:\n%s", n, log.String())
@@ -225,9 +214,7 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 				b.withLargeValueBucket(t)
 			}
 			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{})
-			if err != nil || r.Outcome != flight.Computed {
-				t.Errorf("got %s, %v", r.Outcome, err)
-			}
+			check.That(t, err == nil && r.Outcome == flight.Computed, "got %s, %v", r.Outcome, err)
 			readEveryWay(t, f, "k", value)
 		})
 	}
@@ -291,9 +278,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 	_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
 	wantErr(t, err, kvlock.ErrUnavailable)
 	r, err := f.Do(t.Context(), "l", fn, flight.DoOptions{FailOpen: true})
-	if err != nil || len(r.Value) != 2<<20 || r.Stored {
-		t.Errorf("got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
-	}
+	check.That(t, err == nil && len(r.Value) == 2<<20 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 }
 
 // Both stores outlive a restart of the server.

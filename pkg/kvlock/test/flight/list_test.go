@@ -58,9 +58,8 @@ func TestManyListings(t *testing.T) {
 		f, l := b.Flight(t, flight.Config{}), b.Locker(t, kvlock.LockerConfig{})
 		complete(t, begin(t, f, "k.1", flight.BeginOptions{}), "v")
 		for range 300 {
-			if all := list(t, f, "k"); len(all) != 1 {
-				t.Fatalf("listed %v", all)
-			}
+			all := list(t, f, "k")
+			check.Require(t, len(all) == 1, "listed %v", all)
 			for _, err := range l.List(t.Context(), "") {
 				check.OK(t, err)
 			}
@@ -88,9 +87,8 @@ func TestList(t *testing.T) {
 		"a.done": nil,
 		"none":   nil,
 	} {
-		if got := list(t, f, prefix); !slices.Equal(got, want) {
-			t.Errorf("%q: got %.200q", prefix, got)
-		}
+		got := list(t, f, prefix)
+		check.That(t, slices.Equal(got, want), "%q: got %.200q", prefix, got)
 	}
 	for _, err := range f.List(t.Context(), "a.*") {
 		wantErr(t, err, kvlock.ErrInvalidKey)
@@ -110,15 +108,10 @@ func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 	for s, err := range f.List(t.Context(), "") {
 		got[s.Key] = err
 	}
-	if len(got) != 3 || got["done"] != nil || got["corrupt"] == nil || !errors.Is(got["newer"], kvlock.ErrVersion) {
-		t.Errorf("got %v", got)
-	}
-	if b.Last(t, "corrupt") == nil {
-		t.Error("looking at it removed it")
-	}
-	if s, err := f.Survey(t.Context(), ""); err != nil || s.Unknown != 2 || s.Done != 1 {
-		t.Errorf("got %+v, %v", s, err)
-	}
+	check.That(t, len(got) == 3 && got["done"] == nil && got["corrupt"] != nil && errors.Is(got["newer"], kvlock.ErrVersion), "got %v", got)
+	check.That(t, b.Last(t, "corrupt") != nil, "looking at it removed it")
+	s, err := f.Survey(t.Context(), "")
+	check.That(t, err == nil && s.Unknown == 2 && s.Done == 1, "got %+v, %v", s, err)
 }
 
 // More keys than one request reads, written to while they are listed: none that is there all the time is missed, and of
@@ -133,9 +126,7 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 	told, written := 0, 0
 	for s, err := range f.List(t.Context(), "a") {
 		check.OK(t, err)
-		if s.Revision <= seen[s.Key] {
-			t.Fatalf("%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
-		}
+		check.Require(t, s.Revision > seen[s.Key], "%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
 		seen[s.Key] = s.Revision
 		told++
 		if told%100 == 0 && written < 100 {
@@ -143,9 +134,7 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 			replace(t, f, fmt.Sprintf("a.%d", (written*7919)%n), "new")
 		}
 	}
-	if len(seen) != n || told <= n {
-		t.Errorf("%d of %d keys, %d in all", len(seen), n, told)
-	}
+	check.That(t, len(seen) == n && told > n, "%d of %d keys, %d in all", len(seen), n, told)
 	for _, err := range f.List(t.Context(), "a") {
 		wantErr(t, err, nil)
 		break // and no more is read
@@ -175,9 +164,8 @@ func TestListSurvivesLostMessages(t *testing.T) {
 			}
 			return natstest.Relay
 		})
-		if all := list(t, f, ""); len(all) != n || messages <= n {
-			t.Errorf("%d of %d keys, %d messages", len(all), n, messages)
-		}
+		all := list(t, f, "")
+		check.That(t, len(all) == n && messages > n, "%d of %d keys, %d messages", len(all), n, messages)
 	})
 }
 
@@ -195,13 +183,10 @@ func TestSurvey(t *testing.T) {
 		check.OK(t, begin(t, f, "a.gone", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
 		s, err := f.Survey(t.Context(), "a")
 		want := flight.Survey{Done: 4, Failed: 1, Pending: 1, Bytes: s.Bytes, Expiring: 3, Oldest: s.Oldest}
-		if err != nil || s != want || s.Bytes < 20 || s.Oldest.Sub(start) > time.Minute || s.Oldest.Before(start) {
-			t.Errorf("got %+v, %v", s, err)
-		}
+		check.That(t, err == nil && s == want && s.Bytes >= 20 && s.Oldest.Sub(start) <= time.Minute && !s.Oldest.Before(start),
+			"got %+v, %v", s, err)
 		u, err := f.Usage(t.Context())
-		if err != nil || u.Entries != 8 || u.Bytes == 0 || u.Created.IsZero() {
-			t.Errorf("got %+v, %v", u, err)
-		}
+		check.That(t, err == nil && u.Entries == 8 && u.Bytes != 0 && !u.Created.IsZero(), "got %+v, %v", u, err)
 	})
 }
 
@@ -216,17 +201,15 @@ func TestWarm(t *testing.T) {
 		begin(t, g, "a.pending", flight.BeginOptions{})
 		complete(t, begin(t, g, "b", flight.BeginOptions{}), "b")
 		pass(time.Millisecond)
-		if n, err := f.Warm(t.Context(), "a"); err != nil || n != 600 {
-			t.Errorf("got %d, %v", n, err)
-		}
+		n, err := f.Warm(t.Context(), "a")
+		check.That(t, err == nil && n == 600, "got %d, %v", n, err)
 		before := asked()
 		for i := range 600 {
 			wantSlot(t, f, fmt.Sprint("a.", i), flight.Done, fmt.Sprint(i))
 		}
 		check.Same(t, "asked() - before", asked()-before, 0)
-		if n, err := g.Warm(t.Context(), "a"); err == nil || n != 0 {
-			t.Errorf("without a memory: got %d, %v", n, err)
-		}
+		n, err = g.Warm(t.Context(), "a")
+		check.That(t, err != nil && n == 0, "without a memory: got %d, %v", n, err)
 	})
 }
 
@@ -245,13 +228,10 @@ func TestStats(t *testing.T) {
 		do(g, "a") // from the bucket
 		check.Failsf(t, check.Err(g.Do(t.Context(), "e", func(context.Context) ([]byte, error) { panic("p") }, flight.DoOptions{})), "no error")
 		s := f.Stats()
-		if s.Computed != 1 || s.Cached != 0 || s.Memory.Hits != 1 || s.Misses != 1 || s.Acquired != 1 {
-			t.Errorf("got %+v", s)
-		}
+		check.That(t, s.Computed == 1 && s.Cached == 0 && s.Memory.Hits == 1 && s.Misses == 1 && s.Acquired == 1, "got %+v", s)
 		s = g.Stats()
-		if s.Coalesced != 1 || s.Cached != 1 || s.Hits != 1 || s.Misses != 2 || s.Errors != 1 || s.Panics != 1 || s.Waits != 1 {
-			t.Errorf("got %+v", s)
-		}
+		check.That(t, s.Coalesced == 1 && s.Cached == 1 && s.Hits == 1 && s.Misses == 2 && s.Errors == 1 && s.Panics == 1 && s.Waits == 1,
+			"got %+v", s)
 	})
 }
 

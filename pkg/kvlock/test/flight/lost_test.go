@@ -153,9 +153,7 @@ func testOwnership(t *testing.T, b *bed) {
 			p.Hit(writes(key), how, 1)
 			all.Go(func() {
 				c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
-				if err != nil && !errors.Is(err, flight.ErrTaken) {
-					t.Errorf("%s: got %v", how, err)
-				}
+				check.That(t, err == nil || errors.Is(err, flight.ErrTaken), "%s: got %v", how, err)
 				claims[i] = c
 			})
 		}
@@ -170,9 +168,7 @@ func testOwnership(t *testing.T, b *bed) {
 				holder = c
 			}
 		}
-		if holder == nil {
-			t.Fatalf("%s: nobody holds the claim", how)
-		}
+		check.Require(t, holder != nil, "%s: nobody holds the claim", how)
 		complete(t, holder, "v")
 	}
 }
@@ -235,9 +231,7 @@ func TestCancelledOperation(t *testing.T) {
 	} {
 		err := do()
 		wantErr(t, err, cause)
-		if errors.Is(err, kvlock.ErrUnavailable) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "%s: got %v", name, err)
 	}
 	get(t, f, "k") // all earlier requests have arrived before it
 	check.Same(t, "len(requests)", len(requests), 1)

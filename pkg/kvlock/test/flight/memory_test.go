@@ -203,9 +203,8 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 					served = time.Now()
 				}
 			}
-			if old := served.Sub(replaced); old > memoryBound {
-				t.Errorf("the old value was served %s after it was replaced", old)
-			}
+			old := served.Sub(replaced)
+			check.That(t, old <= memoryBound, "the old value was served %s after it was replaced", old)
 		})
 	}
 }
@@ -231,9 +230,8 @@ func TestMemoryOutlivesAReconnect(t *testing.T) {
 			pass(5 * time.Second)
 			wantSlot(t, f, "a", flight.Done, "1")
 			wantSlot(t, f, "b", flight.Done, "2")
-			if n := asked() - before; change != (n == 2) || !change && n != 0 {
-				t.Errorf("changed meanwhile %v: %d reads", change, n)
-			}
+			n := asked() - before
+			check.That(t, change == (n == 2) && (change || n == 0), "changed meanwhile %v: %d reads", change, n)
 		}
 	})
 }
@@ -302,9 +300,8 @@ func TestMemoryNeedsABucketThatRepublishes(t *testing.T) {
 	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
 	cfg := remembering()
 	cfg.Bucket = bucket
-	if f, err := flight.New(t.Context(), b.JS, cfg); err == nil || !strings.Contains(err.Error(), "republish") {
-		t.Errorf("got %v, %v", f, err)
-	}
+	f, err := flight.New(t.Context(), b.JS, cfg)
+	check.That(t, err != nil && strings.Contains(err.Error(), "republish"), "got %v, %v", f, err)
 }
 
 func TestClosedMemory(t *testing.T) {
@@ -339,8 +336,7 @@ func TestMemoryOfABucketThatWasGone(t *testing.T) {
 		pass(memoryBound + time.Second)
 		before := asked()
 		wantSlot(t, f, "k", flight.Done, "1")
-		if n := asked() - before; n != 1 || !gone.Load() {
-			t.Errorf("%d reads, want 1; the bucket was gone: %v", n, gone.Load())
-		}
+		n := asked() - before
+		check.That(t, n == 1 && gone.Load(), "%d reads, want 1; the bucket was gone: %v", n, gone.Load())
 	})
 }

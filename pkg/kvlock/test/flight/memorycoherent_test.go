@@ -61,9 +61,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 				if s.State != flight.Done {
 					continue
 				}
-				if s.Revision < seen[i][key] {
-					t.Fatalf("process %d reads %s at %d after %d", i, key, s.Revision, seen[i][key])
-				}
+				check.Require(t, s.Revision >= seen[i][key], "process %d reads %s at %d after %d", i, key, s.Revision, seen[i][key])
 				seen[i][key] = s.Revision
 				for _, w := range newest[key] {
 					if age := time.Since(w.at); w.revision > s.Revision && age > memoryBound {
@@ -78,8 +76,6 @@ func TestMemoryIsCoherent(t *testing.T) {
 			t.Logf("%+v", s)
 			hits += s.Hits
 		}
-		if hits < 1000 {
-			t.Errorf("%d hits: nothing was tested", hits)
-		}
+		check.That(t, hits >= 1000, "%d hits: nothing was tested", hits)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // model is what a key has to be after the operations so far.
@@ -190,8 +191,6 @@ func TestRandomSequences(t *testing.T) {
 			})
 			writes += m.writes
 		})
-		if writes < 100 {
-			t.Errorf("only %d writes of holders in %d sequences", writes, run)
-		}
+		check.That(t, writes >= 100, "only %d writes of holders in %d sequences", writes, run)
 	})
 }

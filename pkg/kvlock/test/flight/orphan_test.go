@@ -31,15 +31,12 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 		const ttl = 10 * time.Minute
 		check.OK(t, check.Err(begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)))
 		for start := time.Now(); time.Since(start) < ttl-time.Second; pass(10 * time.Second) {
-			if s := get(t, f, "k"); !bytes.Equal(s.Value, value) {
-				t.Fatalf("after %s: %s with %d bytes", time.Since(start), s.State, len(s.Value))
-			}
+			s := get(t, f, "k")
+			check.Require(t, bytes.Equal(s.Value, value), "after %s: %s with %d bytes", time.Since(start), s.State, len(s.Value))
 		}
 		pass(2 * time.Second)
 		wantSlot(t, f, "k", flight.Absent, "")
-		if b.largeValueMessages(t) == 0 {
-			t.Error("the object went as soon as the record")
-		}
+		check.That(t, b.largeValueMessages(t) != 0, "the object went as soon as the record")
 		pass(gone)
 		check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
 		check.Same(t, "logged", log.String(), "")
@@ -100,9 +97,7 @@ func TestOrphansGo(t *testing.T) {
 			})
 			_, err := c.Complete(t.Context(), value, ttl)
 			wantErr(t, err, kvlock.ErrLost)
-			if errors.Is(err, kvlock.ErrUnavailable) {
-				t.Errorf("got %v", err)
-			}
+			check.That(t, !errors.Is(err, kvlock.ErrUnavailable), "got %v", err)
 			p.Filter(nil)
 			wantSlot(t, f, "k", flight.Absent, "")
 		},
@@ -111,9 +106,7 @@ func TestOrphansGo(t *testing.T) {
 			b.withLargeValueBucket(t)
 			p := natstest.NewProxy(t, b.Srv)
 			orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
-			if b.largeValueMessages(t) == 0 {
-				t.Fatal("there is no orphan")
-			}
+			check.Require(t, b.largeValueMessages(t) != 0, "there is no orphan")
 			pass(ttl + gone)
 			check.Same(t, "b.largeValueMessages(t)", b.largeValueMessages(t), 0)
 		})
@@ -142,9 +135,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 		for range 19 {
 			pass(time.Second)
 			s := wantSlot(t, other, "k", flight.Pending, "")
-			if s.Claim != c.ID() || s.TTL != 3*time.Second {
-				t.Errorf("after %s: claim %s with TTL %s", time.Since(start), s.Claim, s.TTL)
-			}
+			check.That(t, s.Claim == c.ID() && s.TTL == 3*time.Second, "after %s: claim %s with TTL %s", time.Since(start), s.Claim, s.TTL)
 		}
 		check.OK(t, <-completed)
 		readEveryWay(t, other, "k", value)
@@ -222,9 +213,8 @@ func TestLostAcknowledgementOfAChunk(t *testing.T) {
 			})
 			value := noise(2<<20 + 5)
 			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-			if n := b.largeValueMessages(t); len(seen) != 6 || n != 6 {
-				t.Errorf("%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
-			}
+			n := b.largeValueMessages(t)
+			check.That(t, len(seen) == 6 && n == 6, "%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
 			p.Filter(nil)
 			readEveryWay(t, f, "k", value)
 		})
@@ -278,9 +268,8 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 		if n, s := asked()-before, f.Stats().Memory; n > 0 || s.Flushes > 0 || !overtook() {
 			t.Errorf("%d reads, %+v; an answer was overtaken: %v", n, s, overtook())
 		}
-		if n := log.Count("level=WARN"); n > 0 {
-			t.Errorf("%d warnings", n)
-		}
+		n := log.Count("level=WARN")
+		check.That(t, n <= 0, "%d warnings", n)
 	})
 }
 
@@ -303,8 +292,7 @@ func TestPushesThatOvertakeTheFirstAnswerToACrowd(t *testing.T) {
 		if n := asked() - before; n > len(c.claims) || !overtook() {
 			t.Errorf("%d reads; an answer was overtaken: %v", n, overtook())
 		}
-		if n := log.Count("level=WARN"); n > 0 {
-			t.Errorf("%d warnings", n)
-		}
+		n := log.Count("level=WARN")
+		check.That(t, n <= 0, "%d warnings", n)
 	})
 }

@@ -43,9 +43,8 @@ func TestNegativeEntry(t *testing.T) {
 			all.Go(func() { wantNothing(g) })
 		}
 		all.Wait()
-		if s := wantSlot(t, g, "k", flight.Done, ""); !s.NotFound || s.TTL != time.Minute {
-			t.Errorf("got %+v", s)
-		}
+		s := wantSlot(t, g, "k", flight.Done, "")
+		check.That(t, s.NotFound && s.TTL == time.Minute, "got %+v", s)
 		pass(30 * time.Second)
 		wantNothing(g)
 		check.Same(t, "runs.Load()", runs.Load(), 1)
@@ -104,13 +103,10 @@ func TestFailuresAreKeptByPolicy(t *testing.T) {
 		for _, x := range []*flight.Flight{f, g} {
 			_, err := x.Do(t.Context(), "k", fn, opts)
 			var failed *flight.FailedError
-			if !errors.As(err, &failed) || failed.Reason != errClosed.Error() {
-				t.Errorf("got %v, want the failure that is kept", err)
-			}
+			check.That(t, errors.As(err, &failed) && failed.Reason == errClosed.Error(), "got %v, want the failure that is kept", err)
 		}
-		if s := wantSlot(t, g, "k", flight.Failed, ""); s.TTL != time.Minute || runs.Load() != 4 {
-			t.Errorf("got %+v after %d runs", s, runs.Load())
-		}
+		s := wantSlot(t, g, "k", flight.Failed, "")
+		check.That(t, s.TTL == time.Minute && runs.Load() == 4, "got %+v after %d runs", s, runs.Load())
 		pass(time.Minute + lateness)
 		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)
 	})
@@ -139,9 +135,7 @@ func TestTTLOfAValue(t *testing.T) {
 			t.Errorf("kept for %s", ttl)
 		}
 	}
-	if len(ttls) < 10 {
-		t.Errorf("got %v, want different ones", ttls)
-	}
+	check.That(t, len(ttls) >= 10, "got %v, want different ones", ttls)
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
@@ -170,9 +164,8 @@ func TestNoWait(t *testing.T) {
 			start := time.Now()
 			_, err := x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
 			var taken *flight.TakenError
-			if !errors.As(err, &taken) || taken.Slot.State != flight.Pending || taken.Slot.Owner != "f" || time.Since(start) > 0 {
-				t.Errorf("got %v after %s, want that it is taken by f", err, time.Since(start))
-			}
+			check.That(t, errors.As(err, &taken) && taken.Slot.State == flight.Pending && taken.Slot.Owner == "f" && time.Since(start) <= 0,
+				"got %v after %s, want that it is taken by f", err, time.Since(start))
 			_, err = x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true, Fingerprint: "other"})
 			wantErr(t, err, kvlock.ErrMismatch)
 		}
@@ -209,12 +202,9 @@ func TestFailOpen(t *testing.T) {
 		var runs atomic.Int64
 		start := time.Now()
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
-		if err != nil || string(r.Value) != "v" || r.Stored || r.Outcome != flight.Computed {
-			t.Errorf("got %+v, %v", r, err)
-		}
-		if took := time.Since(start); took > 2100*time.Millisecond {
-			t.Errorf("took %s, more than OpTimeout", took)
-		}
+		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored && r.Outcome == flight.Computed, "got %+v, %v", r, err)
+		took := time.Since(start)
+		check.That(t, took <= 2100*time.Millisecond, "took %s, more than OpTimeout", took)
 		_, err = f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 		wantErr(t, err, kvlock.ErrUnavailable)
 	})
@@ -226,12 +216,9 @@ func TestFailOpen(t *testing.T) {
 		time.AfterFunc(time.Minute, p.Partition)
 		var runs atomic.Int64
 		r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
-		if err != nil || string(r.Value) != "v" || r.Stored {
-			t.Errorf("got %+v, %v", r, err)
-		}
-		if took := time.Since(start); took < time.Minute || took > 70*time.Second {
-			t.Errorf("computed after %s, want soon after the cut at a minute", took)
-		}
+		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
+		took := time.Since(start)
+		check.That(t, took >= time.Minute && took <= 70*time.Second, "computed after %s, want soon after the cut at a minute", took)
 	})
 	runInBubble(t, "between claim and result", func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -241,9 +228,7 @@ func TestFailOpen(t *testing.T) {
 			return []byte("v"), nil
 		}
 		r, err := f.Do(t.Context(), "k", fn, open)
-		if err != nil || string(r.Value) != "v" || r.Stored {
-			t.Errorf("got %+v, %v", r, err)
-		}
+		check.That(t, err == nil && string(r.Value) == "v" && !r.Stored, "got %+v, %v", r, err)
 	})
 	t.Run("the bucket is full", func(t *testing.T) {
 		b := setup(t)
@@ -254,8 +239,6 @@ func TestFailOpen(t *testing.T) {
 		_, err := f.Do(t.Context(), "k", big, flight.DoOptions{})
 		wantErr(t, err, kvlock.ErrUnavailable)
 		r, err := f.Do(t.Context(), "l", big, open)
-		if err != nil || len(r.Value) != 5000 || r.Stored {
-			t.Errorf("got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
-		}
+		check.That(t, err == nil && len(r.Value) == 5000 && !r.Stored, "got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
 	})
 }

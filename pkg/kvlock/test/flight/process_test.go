@@ -49,9 +49,7 @@ func takeOver(t *testing.T, b *bed) *flight.Flight {
 	t.Helper()
 	f := b.Flight(t, flight.Config{})
 	r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) { return []byte("ours"), nil }, flight.DoOptions{})
-	if err != nil || r.Outcome != flight.Computed || string(r.Value) != "ours" {
-		t.Fatalf("got %+v, %v; want a take-over", r, err)
-	}
+	check.Require(t, err == nil && r.Outcome == flight.Computed && string(r.Value) == "ours", "got %+v, %v; want a take-over", r, err)
 	return f
 }
 
@@ -79,18 +77,16 @@ func TestHolderIsKilled(t *testing.T) {
 		}})
 		for range 10 {
 			all.Go(func() {
-				if r, err := f.Do(within(t), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "ours" {
-					t.Errorf("got %+v, %v", r, err)
-				}
+				r, err := f.Do(within(t), "k", fn, flight.DoOptions{})
+				check.That(t, err == nil && string(r.Value) == "ours", "got %+v, %v", r, err)
 			})
 		}
 	}
 	for range 30 {
 		testbed.Await(t, waiting, "all wait")
 	}
-	if n := runs.Load(); n != 0 {
-		t.Fatalf("computed %d times while it was held", n)
-	}
+	n := runs.Load()
+	check.Require(t, n == 0, "computed %d times while it was held", n)
 	start := time.Now()
 	h.Kill()
 	all.Wait()
@@ -158,12 +154,10 @@ func TestLargeValueInTwoProcesses(t *testing.T) {
 	waiter.Await("^waits$")
 	check.OK(t, b.JS.Conn().Publish(goOn, nil))
 	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
-	if got, want := computer.Line(), "computed "+digest; got != want {
-		t.Errorf("the first printed %q, want %q", got, want)
-	}
-	if got, want := waiter.Line(), "coalesced "+digest; got != want {
-		t.Errorf("the second printed %q, want %q", got, want)
-	}
+	got, want := computer.Line(), "computed "+digest
+	check.That(t, got == want, "the first printed %q, want %q", got, want)
+	got, want = waiter.Line(), "coalesced "+digest
+	check.That(t, got == want, "the second printed %q, want %q", got, want)
 }
 
 // The permissions in README.md are enough for values in the Object Store, to write and to read them.

@@ -45,13 +45,10 @@ func TestPurge(t *testing.T) {
 			replace(t, f, key, key)
 			wantSlot(t, g, key, flight.Done, key)
 		}
-		if n := purge(t, f, tt.prefix); n != len(strings.Fields(tt.purged)) {
-			t.Errorf("purge %q: %d removed", tt.prefix, n)
-		}
+		n := purge(t, f, tt.prefix)
+		check.That(t, n == len(strings.Fields(tt.purged)), "purge %q: %d removed", tt.prefix, n)
 		for key := range strings.FieldsSeq(tt.purged) {
-			if b.Last(t, key) != nil {
-				t.Errorf("purge %q: %q is still there", tt.prefix, key)
-			}
+			check.That(t, b.Last(t, key) == nil, "purge %q: %q is still there", tt.prefix, key)
 			wantSlot(t, f, key, flight.Absent, "") // at once: it was this process that purged
 		}
 		for key := range strings.FieldsSeq(tt.left) {
@@ -74,9 +71,8 @@ func TestPurgeReachesEverybody(t *testing.T) {
 		var waiter sync.WaitGroup
 		waiter.Go(func() {
 			r, err := g.Do(t.Context(), "a.k", func(context.Context) ([]byte, error) { return []byte("theirs"), nil }, flight.DoOptions{})
-			if err != nil || string(r.Value) != "theirs" || time.Since(start) > 1100*time.Millisecond {
-				t.Errorf("after %s got %+v, %v", time.Since(start), r, err)
-			}
+			check.That(t, err == nil && string(r.Value) == "theirs" && time.Since(start) <= 1100*time.Millisecond,
+				"after %s got %+v, %v", time.Since(start), r, err)
 		})
 		pass(time.Second)
 		check.Same(t, "removed", purge(t, f, "a"), 2)
@@ -158,18 +154,16 @@ func TestPurgeWithoutRepublishing(t *testing.T) {
 			var waiter sync.WaitGroup
 			ended := make(chan time.Time, 1)
 			waiter.Go(func() {
-				if s, err := g.Wait(t.Context(), "a.k"); err != nil || s.State != flight.Absent {
-					t.Errorf("got %+v, %v", s, err)
-				}
+				s, err := g.Wait(t.Context(), "a.k")
+				check.That(t, err == nil && s.State == flight.Absent, "got %+v, %v", s, err)
 				ended <- time.Now()
 			})
 			pass(10 * time.Millisecond)
 			purge(t, f, "a")
 			purged := time.Now()
 			waiter.Wait()
-			if late := (<-ended).Sub(purged); late > 50*time.Millisecond {
-				t.Errorf("woken %s after the purge", late)
-			}
+			late := (<-ended).Sub(purged)
+			check.That(t, late <= 50*time.Millisecond, "woken %s after the purge", late)
 			begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
 		}
 	})
@@ -209,9 +203,8 @@ func TestPurgedValuesDoNotComeBack(t *testing.T) {
 			for name := range before {
 				for i := range 20 {
 					s := get(t, g, fmt.Sprintf("a.%s.%d", name, i))
-					if string(s.Value) == "last" || after > 0 && s.State != flight.Absent {
-						t.Errorf("%s later %s came back: %s %q", after, s.Key, s.State, s.Value)
-					}
+					check.That(t, string(s.Value) != "last" && (after <= 0 || s.State == flight.Absent),
+						"%s later %s came back: %s %q", after, s.Key, s.State, s.Value)
 				}
 			}
 		}

@@ -81,9 +81,7 @@ func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
 			keys[1] = keys[0]           // and twice in one
 		}
 		slots, err := f.GetMany(t.Context(), keys)
-		if err != nil || len(slots) != n {
-			t.Fatalf("%d keys: got %d slots, %v", n, len(slots), err)
-		}
+		check.Require(t, err == nil && len(slots) == n, "%d keys: got %d slots, %v", n, len(slots), err)
 		for i, s := range slots {
 			var number int
 			check.OK(t, check.Err(fmt.Sscanf(keys[i], "k%d", &number)))
@@ -91,9 +89,8 @@ func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
 			if number%7 == 6 {
 				state, value = flight.Absent, ""
 			}
-			if s.Key != keys[i] || s.State != state || string(s.Value) != value || (s.Revision > 0) != (state == flight.Done) {
-				t.Fatalf("%d keys: slot %d is %+v, want %s %q", n, i, s, state, value)
-			}
+			check.Require(t, s.Key == keys[i] && s.State == state && string(s.Value) == value && (s.Revision > 0) == (state == flight.Done),
+				"%d keys: slot %d is %+v, want %s %q", n, i, s, state, value)
 		}
 		total := 0
 		for _, c := range sent() {
@@ -113,9 +110,7 @@ func TestGetManyOfASlowServer(t *testing.T) {
 		f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
 		p.Slow(600 * time.Millisecond)
 		slots, err := f.GetMany(t.Context(), []string{"k"})
-		if err != nil || len(slots) != 1 || string(slots[0].Value) != "v" {
-			t.Errorf("got %+v, %v, want v", slots, err)
-		}
+		check.That(t, err == nil && len(slots) == 1 && string(slots[0].Value) == "v", "got %+v, %v, want v", slots, err)
 	})
 }
 
@@ -152,9 +147,8 @@ func testRoundTrips(t *testing.T, b *bed) {
 	}
 	for _, s := range steps {
 		sent := requests(p)
-		if err := s.do(); err != nil {
-			t.Fatalf("%s: %v", s.name, err)
-		}
+		err := s.do()
+		check.Require(t, err == nil, "%s: %v", s.name, err)
 		total := 0
 		for _, n := range sent() {
 			total += n
@@ -185,9 +179,8 @@ func TestGetManyOfLargeValues(t *testing.T) {
 	slots, err := f.GetMany(t.Context(), keys)
 	check.OK(t, err)
 	for i, s := range slots {
-		if s.State != flight.Done || !bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) || len(s.Value) != len(large)+2 {
-			t.Errorf("%s is %s with %d bytes", s.Key, s.State, len(s.Value))
-		}
+		check.That(t, s.State == flight.Done && bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) && len(s.Value) == len(large)+2,
+			"%s is %s with %d bytes", s.Key, s.State, len(s.Value))
 	}
 	// What settles an unknown write reads such a value from the leader.
 	check.Failsf(t, check.Err(f.Begin(t.Context(), "k0", flight.BeginOptions{})), "a done key was claimed")
@@ -205,13 +198,11 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 		check.OK(t, check.Err(kv.Put(ctx, key, []byte("{not ours"))))
 	}
 	for range 3 {
-		if s := get(t, f, "read"); s.State != flight.Absent || s.Value != nil {
-			t.Errorf("got %+v, want absent", s)
-		}
+		s := get(t, f, "read")
+		check.That(t, s.State == flight.Absent && s.Value == nil, "got %+v, want absent", s)
 	}
-	if m := b.Last(t, "read"); m == nil || len(m.Data) != 0 || m.Header.Get("KV-Operation") != "PURGE" {
-		t.Errorf("got %+v, want a marker", m)
-	}
+	m := b.Last(t, "read")
+	check.That(t, m != nil && len(m.Data) == 0 && m.Header.Get("KV-Operation") == "PURGE", "got %+v, want a marker", m)
 	complete(t, begin(t, f, "read", flight.BeginOptions{}), "v")
 	complete(t, begin(t, f, "claimed", flight.BeginOptions{}), "v")
 	check.OK(t, f.Invalidate(ctx, "invalidated"))
@@ -238,13 +229,11 @@ func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 		"Wait":       func() error { return check.Err(f.Wait(within(t), "k")) },
 		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
 	} {
-		if err := do(); ignore(err, kvlock.ErrVersion) != nil || err == nil || !strings.Contains(err.Error(), "version 2") {
-			t.Errorf("%s: got %v", name, err)
-		}
+		err := do()
+		check.That(t, ignore(err, kvlock.ErrVersion) == nil && err != nil && strings.Contains(err.Error(), "version 2"), "%s: got %v", name, err)
 	}
-	if m := b.Last(t, "k"); m == nil || string(m.Data) != newer {
-		t.Errorf("became %+v", m)
-	}
+	m := b.Last(t, "k")
+	check.That(t, m != nil && string(m.Data) == newer, "became %+v", m)
 }
 
 func TestOtherMarkersAreAbsence(t *testing.T) {

@@ -32,9 +32,8 @@ func numbered(runs *atomic.Int64, takes time.Duration, fails *atomic.Bool) func(
 func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, error), opts flight.DoOptions, want string, outcome flight.Outcome) flight.Result {
 	t.Helper()
 	r, err := f.Do(t.Context(), "k", fn, opts)
-	if err != nil || string(r.Value) != want || r.Outcome != outcome {
-		t.Errorf("got %q, %s, %v; want %q, %s", r.Value, r.Outcome, err, want, outcome)
-	}
+	check.That(t, err == nil && string(r.Value) == want && r.Outcome == outcome,
+		"got %q, %s, %v; want %q, %s", r.Value, r.Outcome, err, want, outcome)
 	return r
 }
 
@@ -61,16 +60,14 @@ func TestRefreshComputesOnceEverywhere(t *testing.T) {
 					all.Go(func() {
 						start := time.Now()
 						r, err := flights[i%3].Do(t.Context(), "k", fn, opts)
-						if err != nil || r.Outcome != flight.Cached || time.Since(start) > time.Second || r.Age > 80*time.Second {
-							t.Errorf("after %d s: got %+v, %v after %s", second, r, err, time.Since(start))
-						}
+						check.That(t, err == nil && r.Outcome == flight.Cached && time.Since(start) <= time.Second && r.Age <= 80*time.Second,
+							"after %d s: got %+v, %v after %s", second, r, err, time.Since(start))
 					})
 				}
 				all.Wait()
 			}
-			if n := runs.Load(); n < 5 || n > 9 {
-				t.Errorf("computed %d times in 400 s, want once for each 50 to 80", n)
-			}
+			n := runs.Load()
+			check.That(t, n >= 5 && n <= 9, "computed %d times in 400 s, want once for each 50 to 80", n)
 		})
 	}
 }
@@ -87,13 +84,10 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 		old := wantDo(t, f, numbered(&runs, 10*time.Second, nil), opts, "1", flight.Cached)
 		pass(8 * time.Second) // some renewals
 		s := wantSlot(t, g, "k", flight.Pending, "1")
-		if s.Stale() || s.Owner != "f" || old.Claim != first.Claim {
-			t.Errorf("got %+v", s)
-		}
+		check.That(t, !s.Stale() && s.Owner == "f" && old.Claim == first.Claim, "got %+v", s)
 		r := wantDo(t, g, nil, opts, "1", flight.Cached)
-		if r.Claim != first.Claim || r.Owner != first.Owner || r.Age < 88*time.Second || r.Age > 89*time.Second {
-			t.Errorf("got %+v, want what was computed 88s ago", r)
-		}
+		check.That(t, r.Claim == first.Claim && r.Owner == first.Owner && r.Age >= 88*time.Second && r.Age <= 89*time.Second,
+			"got %+v, want what was computed 88s ago", r)
 		if s, err := f.Wait(t.Context(), "k"); err != nil || string(s.Value) != "2" {
 			t.Errorf("got %+v, %v; want the new value", s, err)
 		}
@@ -104,9 +98,7 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 				got = append(got, e.Kind)
 			}
 		}
-		if !slices.Equal(got, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}) {
-			t.Errorf("got %s", got)
-		}
+		check.That(t, slices.Equal(got, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}), "got %s", got)
 		if r := wantDo(t, g, nil, opts, "2", flight.Cached); r.Age > 2*time.Second {
 			t.Errorf("the new value is %s old", r.Age)
 		}
@@ -132,29 +124,23 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		if n := runs.Load(); n != 3 {
-			t.Errorf("tried %d times in 20 s, want twice", n-1)
-		}
+		n := runs.Load()
+		check.That(t, n == 3, "tried %d times in 20 s, want twice", n-1)
 		s := wantSlot(t, g, "k", flight.Done, "1")
-		if r := wantDo(t, g, fn, opts, "1", flight.Cached); r.Age < 180*time.Second || r.Age > 182*time.Second {
-			t.Errorf("%s old after 180 s", r.Age)
-		}
+		r := wantDo(t, g, fn, opts, "1", flight.Cached)
+		check.That(t, r.Age >= 180*time.Second && r.Age <= 182*time.Second, "%s old after 180 s", r.Age)
 		released := 0
 		for _, e := range o.take() {
 			if e.Kind == flight.EventReleased {
 				released++
-				if e.State != flight.Failed || !errors.Is(e.Err, flight.ErrFailed) {
-					t.Errorf("got %+v", e)
-				}
+				check.That(t, e.State == flight.Failed && errors.Is(e.Err, flight.ErrFailed), "got %+v", e)
 			}
 		}
 		check.Same(t, "released", released, 2)
 		pass(25 * time.Second) // it is over as if nothing had been tried
 		_, err := g.Do(t.Context(), "k", fn, opts)
 		wantErr(t, err, errOven)
-		if s.TTL > 45*time.Second {
-			t.Errorf("kept for %s, longer than its TTL", s.TTL)
-		}
+		check.That(t, s.TTL <= 45*time.Second, "kept for %s, longer than its TTL", s.TTL)
 	})
 }
 
@@ -172,24 +158,19 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		fails.Store(true)
 		pass(2 * time.Minute)
 		o.take()
-		if r := wantDo(t, f, fn, opts, "1", flight.Stale); r.Age < 2*time.Minute {
-			t.Errorf("got %+v", r)
-		}
+		r := wantDo(t, f, fn, opts, "1", flight.Stale)
+		check.That(t, r.Age >= 2*time.Minute, "got %+v", r)
 		got := o.wantEvents(t, "stale", flight.EventAcquired, flight.EventRefresh, flight.EventReleased, flight.EventStale, flight.EventReturned)
-		if got[3].Elapsed < 2*time.Minute || got[4].Outcome != flight.Stale {
-			t.Errorf("got %+v", got)
-		}
+		check.That(t, got[3].Elapsed >= 2*time.Minute && got[4].Outcome == flight.Stale, "got %+v", got)
 		for range 25 { // no process tries again for 30 s, and so no caller waits
 			start := time.Now()
 			wantDo(t, g, fn, opts, "1", flight.Stale)
-			if took := time.Since(start); took > 0 {
-				t.Errorf("waited for %s", took)
-			}
+			took := time.Since(start)
+			check.That(t, took <= 0, "waited for %s", took)
 			pass(time.Second)
 		}
-		if n := runs.Load(); n != 2 {
-			t.Errorf("tried %d times, want once", n-1)
-		}
+		n := runs.Load()
+		check.That(t, n == 2, "tried %d times, want once", n-1)
 		if f, g := f.Stats(), g.Stats(); f.Stale != 1 || f.Refreshes != 1 || g.Stale != 25 || g.Refreshes != 0 {
 			t.Errorf("got %+v and %+v", f, g)
 		}
@@ -313,9 +294,8 @@ func TestRefresherDies(t *testing.T) {
 			patient := opts
 			patient.StaleWait = time.Minute
 			wantDo(t, g, func(context.Context) ([]byte, error) { return []byte("3"), nil }, patient, "3", flight.Computed)
-			if took := time.Since(start); took > tt.want {
-				t.Errorf("taken over after %s, want %s", took, tt.want)
-			}
+			took := time.Since(start)
+			check.That(t, took <= tt.want, "taken over after %s, want %s", took, tt.want)
 		})
 	}
 }
@@ -363,9 +343,8 @@ func TestWaitForARefresherThatDied(t *testing.T) {
 			if err != nil || s.State != flight.Done || string(s.Value) != "1" || !s.Stale() || s.Owner != "lives" {
 				t.Errorf("got %s with %q of %s, stale %t, %v; want the earlier value", s.State, s.Value, s.Owner, s.Stale(), err)
 			}
-			if took := time.Since(began); took > most {
-				t.Errorf("waited for %s, want at most %s", took, most)
-			}
+			took := time.Since(began)
+			check.That(t, took <= most, "waited for %s, want at most %s", took, most)
 			pass(time.Minute)
 		}
 	})

@@ -42,9 +42,7 @@ func TestManyKeysAreComputedAnew(t *testing.T) {
 				got += string(r.Value)
 				check.Same(t, r.Key, r.Outcome, outcome)
 			}
-			if got != values || time.Since(start) != took {
-				t.Errorf("got %s after %s, want %s after %s", got, time.Since(start), values, took)
-			}
+			check.That(t, got == values && time.Since(start) == took, "got %s after %s, want %s after %s", got, time.Since(start), values, took)
 		}
 		opts := flight.DoOptions{Refresh: 0.5, Stale: time.Hour, TTL: 100 * time.Second}
 		want(flight.Computed, "a1b1c1", 5*time.Second, opts)
@@ -83,13 +81,11 @@ func TestLargestValueIsCarried(t *testing.T) {
 		pass(2 * time.Minute)
 		fn := func(context.Context) ([]byte, error) { pass(time.Minute); return nil, errOven }
 		for range 2 {
-			if r, err := f.Do(t.Context(), key, fn, opts); err != nil || len(r.Value) != fits || r.Outcome != flight.Stale {
-				t.Fatalf("got %d bytes, %s, %v", len(r.Value), r.Outcome, err)
-			}
+			r, err := f.Do(t.Context(), key, fn, opts)
+			check.Require(t, err == nil && len(r.Value) == fits && r.Outcome == flight.Stale, "got %d bytes, %s, %v", len(r.Value), r.Outcome, err)
 			pass(time.Second)
-			if s := get(t, f, key); s.State != flight.Pending || len(s.Value) != fits {
-				t.Errorf("%s with %d bytes, want pending with %d", s.State, len(s.Value), fits)
-			}
+			s := get(t, f, key)
+			check.That(t, s.State == flight.Pending && len(s.Value) == fits, "%s with %d bytes, want pending with %d", s.State, len(s.Value), fits)
 			pass(2 * time.Minute)
 		}
 	})
@@ -167,9 +163,7 @@ func TestRandomRefreshes(t *testing.T) {
 			rapid.Check(bubbled{t}, sequence)
 		}
 		t.Logf("%v in %d runs", totals, run)
-		if seldom() < enough {
-			t.Error("too little happened")
-		}
+		check.That(t, seldom() >= enough, "too little happened")
 	})
 }
 

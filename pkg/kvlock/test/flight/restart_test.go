@@ -73,9 +73,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 				}
 				check.Is(t, check.Err(c.Complete(ctx, []byte(own), 0)), nil)
 				slots, err := f.GetMany(ctx, []string{own, key})
-				if err != nil || string(slots[0].Value) != own || !bytes.Equal(slots[1].Value, r.Value) {
-					t.Errorf("GetMany: got %+v, %v", slots, err)
-				}
+				check.That(t, err == nil && string(slots[0].Value) == own && bytes.Equal(slots[1].Value, r.Value), "GetMany: got %+v, %v", slots, err)
 			}
 		})
 	}
@@ -158,8 +156,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 	<-held.Done()
 	ended := time.Now()
 	wantErr(t, context.Cause(held), kvlock.ErrLost)
-	if second := <-took; !ended.Before(second) {
-		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
-	}
+	second := <-took
+	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	check.Failsf(t, check.Err(c.Complete(t.Context(), nil, 0)), "completed what somebody else holds")
 }

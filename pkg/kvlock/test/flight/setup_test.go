@@ -53,9 +53,7 @@ func runInBubble(t *testing.T, name string, f func(t *testing.T, b *bed)) {
 func wantSlot(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Slot {
 	t.Helper()
 	s := get(t, f, key)
-	if s.State != state || string(s.Value) != value {
-		t.Errorf("%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)
-	}
+	check.That(t, s.State == state && string(s.Value) == value, "%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)
 	return s
 }
 

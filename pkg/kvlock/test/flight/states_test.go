@@ -164,9 +164,7 @@ func TestEveryArrow(t *testing.T) {
 					}
 					return
 				}
-				if err != nil || after.State != w.state {
-					t.Errorf("got %v, and the key is %s; want %s", err, after.State, w.state)
-				}
+				check.That(t, err == nil && after.State == w.state, "got %v, and the key is %s; want %s", err, after.State, w.state)
 			})
 		}
 	}
@@ -181,9 +179,7 @@ func TestTokensGrow(t *testing.T) {
 	last := kvlock.Token{}
 	next := func(how string, c *flight.Claim, err error) *flight.Claim {
 		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v", how, err)
-		}
+		check.Require(t, err == nil, "%s: %v", how, err)
 		if c.Token().Compare(last) <= 0 {
 			t.Errorf("%s: token %s is not greater than %s", how, c.Token(), last)
 		}
@@ -233,18 +229,16 @@ func TestResume(t *testing.T) {
 		if c, err = g.Resume(ctx, "attempts", ref, flight.ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if s := get(t, f, "attempts"); s.Attempt != attempt || s.Owner != "g" || s.Handoff {
-			t.Errorf("got %+v, want attempt %d of g, not to hand off", s, attempt)
-		}
+		s := get(t, f, "attempts")
+		check.That(t, s.Attempt == attempt && s.Owner == "g" && !s.Handoff, "got %+v, want attempt %d of g, not to hand off", s, attempt)
 	}
 
 	// Another input's hand-off is not adopted.
 	begin(t, f, "input", flight.BeginOptions{Handoff: true, Fingerprint: "one"})
 	_, err := g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})
 	wantErr(t, err, kvlock.ErrMismatch)
-	if s := get(t, f, "input"); s.Fingerprint != "one" || s.Owner != "f" {
-		t.Errorf("got %+v, want f's claim of one", s)
-	}
+	s := get(t, f, "input")
+	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
 	// The adopter's result is what the other's job finds.
 	mine := begin(t, f, "adopted", flight.BeginOptions{Handoff: true})

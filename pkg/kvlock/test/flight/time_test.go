@@ -25,12 +25,9 @@ func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
 			f := b.Flight(t, flight.Config{ClaimTTL: ttl})
 			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
 			took := time.Since(start)
-			if err != nil || r.Outcome != flight.Computed {
-				t.Fatalf("got %+v, %v", r, err)
-			}
-			if took < ttl-10*time.Millisecond || took > ttl+lateness+step {
-				t.Errorf("took over after %s, want %s to %s", took, ttl, ttl+lateness+step)
-			}
+			check.Require(t, err == nil && r.Outcome == flight.Computed, "got %+v, %v", r, err)
+			check.That(t, took >= ttl-10*time.Millisecond && took <= ttl+lateness+step,
+				"took over after %s, want %s to %s", took, ttl, ttl+lateness+step)
 		})
 	}
 }
@@ -73,9 +70,8 @@ func TestZombie(t *testing.T) {
 			wantErr(t, err, kvlock.ErrLost)
 			wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
 			wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
-			if after := get(t, f, "k"); after.Revision != before.Revision || !bytes.Equal(after.Value, before.Value) {
-				t.Errorf("%+v became %+v", before, after)
-			}
+			after := get(t, f, "k")
+			check.That(t, after.Revision == before.Revision && bytes.Equal(after.Value, before.Value), "%+v became %+v", before, after)
 		})
 	}
 }
@@ -120,9 +116,8 @@ func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
 		start := time.Now()
 		<-held.Done()
 		wantErr(t, context.Cause(held), kvlock.ErrLost)
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("noticed after %s, want by the next renewal", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 2*time.Second, "noticed after %s, want by the next renewal", took)
 	})
 }
 
@@ -160,12 +155,8 @@ func TestHoursOfContention(t *testing.T) {
 		watch.looking.Wait()
 		t.Logf("%d claims: %d completed, %d crashed, %d zombies; longest wait for what the server had removed %s",
 			watch.claims, watch.completed, watch.crashed, watch.zombies, watch.longest)
-		if watch.claims < 100*hours || watch.crashed < 10*hours || watch.zombies < 10*hours {
-			t.Error("too little happened")
-		}
-		if watch.longest > step {
-			t.Errorf("somebody waited %s for what the server had removed, want at most %s", watch.longest, step)
-		}
+		check.That(t, watch.claims >= 100*hours && watch.crashed >= 10*hours && watch.zombies >= 10*hours, "too little happened")
+		check.That(t, watch.longest <= step, "somebody waited %s for what the server had removed, want at most %s", watch.longest, step)
 	})
 }
 

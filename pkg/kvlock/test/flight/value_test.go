@@ -57,9 +57,7 @@ func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
 	if err != nil {
 		t.Fatalf("complete %s with %d bytes: %v", c.Key(), len(value), err)
 	}
-	if !bytes.Equal(s.Value, value) {
-		t.Errorf("Complete of %d bytes returned %d", len(value), len(s.Value))
-	}
+	check.That(t, bytes.Equal(s.Value, value), "Complete of %d bytes returned %d", len(value), len(s.Value))
 	return s
 }
 
@@ -133,9 +131,8 @@ func TestEveryWayToReadACompressedValue(t *testing.T) {
 	b := setup(t)
 	value := document(200 << 10)
 	completeBytes(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), value)
-	if n := len(b.Present(t, "k").Data); n > len(value)/2 {
-		t.Errorf("%d bytes are stored of %d", n, len(value))
-	}
+	n := len(b.Present(t, "k").Data)
+	check.That(t, n <= len(value)/2, "%d bytes are stored of %d", n, len(value))
 	readEveryWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
 }
 
@@ -169,12 +166,9 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), tt.value)
 		meta, data := b.stored(t, key)
 		how, _ := meta["value"].(map[string]any)
-		if compressed := how["codec"] == "zstd" && how["size"] == float64(len(tt.value)); compressed != tt.compressed {
-			t.Errorf("%s: %v", name, meta)
-		}
-		if !tt.compressed && !bytes.Equal(data, tt.value) {
-			t.Errorf("%s: %d bytes are stored of %d", name, len(data), len(tt.value))
-		}
+		compressed := how["codec"] == "zstd" && how["size"] == float64(len(tt.value))
+		check.That(t, compressed == tt.compressed, "%s: %v", name, meta)
+		check.That(t, tt.compressed || bytes.Equal(data, tt.value), "%s: %d bytes are stored of %d", name, len(data), len(tt.value))
 		readEveryWay(t, f, key, tt.value)
 	}
 }
@@ -223,9 +217,7 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 				"wait": func(key string) (flight.Slot, error) { return f.Wait(within(t), key) },
 				"do": func(key string) (flight.Slot, error) {
 					r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
-					if err != nil || r.Outcome != flight.Computed {
-						t.Errorf("Do got %+v, %v", r, err)
-					}
+					check.That(t, err == nil && r.Outcome == flight.Computed, "Do got %+v, %v", r, err)
 					return flight.Slot{}, err
 				},
 				"begin": func(key string) (flight.Slot, error) {
@@ -234,9 +226,8 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 				},
 			} {
 				b.put(t, way, meta, tt.data)
-				if s, err := read(way); err != nil || s.State != flight.Absent || s.Value != nil {
-					t.Errorf("%s: got %s with %d bytes, %v", way, s.State, len(s.Value), err)
-				}
+				s, err := read(way)
+				check.That(t, err == nil && s.State == flight.Absent && s.Value == nil, "%s: got %s with %d bytes, %v", way, s.State, len(s.Value), err)
 				get(t, f, way)
 			}
 			if n := log.Count("corrupt record is removed"); n != 4 {

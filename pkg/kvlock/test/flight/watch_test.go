@@ -37,25 +37,20 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 		s := next()
 		first[s.Key] = s.State
 	}
-	if first["done"] != flight.Done || first["new"] != flight.Absent {
-		t.Errorf("at first got %v", first)
-	}
+	check.That(t, first["done"] == flight.Done && first["new"] == flight.Absent, "at first got %v", first)
 	c := begin(t, g, "new", flight.BeginOptions{})
-	if s := next(); s.Key != "new" || s.State != flight.Pending || s.Claim != c.ID() {
-		t.Errorf("got %+v, want the claim", s)
-	}
+	s := next()
+	check.That(t, s.Key == "new" && s.State == flight.Pending && s.Claim == c.ID(), "got %+v, want the claim", s)
 	check.OK(t, c.Fail(t.Context(), "r", 0))
-	if s := next(); s.State != flight.Failed || s.Reason != "r" {
-		t.Errorf("got %+v, want the failure", s)
-	}
+	s = next()
+	check.That(t, s.State == flight.Failed && s.Reason == "r", "got %+v, want the failure", s)
 	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Slot{Revision: 4}})
 	check.Same(t, "state", next().State, flight.Pending)
 	check.OK(t, c.Release(t.Context()))
 	check.Same(t, "state", next().State, flight.Absent)
 	check.OK(t, g.Invalidate(t.Context(), "done"))
-	if s := next(); s.Key != "done" || s.State != flight.Absent {
-		t.Errorf("got %+v, want absence", s)
-	}
+	s = next()
+	check.That(t, s.Key == "done" && s.State == flight.Absent, "got %+v, want absence", s)
 }
 
 func TestSlowWatcherGetsTheLatest(t *testing.T) {
@@ -106,9 +101,7 @@ func TestTenThousandWaiters(t *testing.T) {
 			for err == nil && s.State == flight.Pending {
 				s, err = w.Next(within(t))
 			}
-			if err != nil || s.State != flight.Done {
-				t.Errorf("got %+v, %v", s, err)
-			}
+			check.That(t, err == nil && s.State == flight.Done, "got %+v, %v", s, err)
 		})
 	}
 	ready.Wait()
@@ -134,12 +127,10 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 			var completed time.Time
 			for range 50 {
 				all.Go(func() {
-					if s, err := f.Wait(t.Context(), key); err != nil || string(s.Value) != "v" {
-						t.Errorf("got %+v, %v", s, err)
-					}
-					if late := time.Since(completed); late > 2*time.Second+50*time.Millisecond {
-						t.Errorf("learnt of it after %s", late)
-					}
+					s, err := f.Wait(t.Context(), key)
+					check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
+					late := time.Since(completed)
+					check.That(t, late <= 2*time.Second+50*time.Millisecond, "learnt of it after %s", late)
 				})
 			}
 			pass(time.Duration(rand.Int64N(int64(5 * time.Second))))
@@ -213,9 +204,8 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 	c := begin(t, g, "k", flight.BeginOptions{})
 	for range 200 {
 		all.Go(func() {
-			if s, err := f.Wait(within(t), "k"); err != nil || string(s.Value) != "v" {
-				t.Errorf("got %+v, %v", s, err)
-			}
+			s, err := f.Wait(within(t), "k")
+			check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
 		})
 	}
 	w, err := f.Watch("other")
@@ -226,9 +216,8 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 	start := time.Now()
 	complete(t, c, "v")
 	all.Wait()
-	if took := time.Since(start); took > 10*time.Millisecond {
-		t.Errorf("learnt of it after %s: by a re-check, not by the watcher", took)
-	}
+	took := time.Since(start)
+	check.That(t, took <= 10*time.Millisecond, "learnt of it after %s: by a re-check, not by the watcher", took)
 }
 
 // The connection is closed for good while a caller waits.
@@ -258,9 +247,8 @@ func TestWriteOnAClosedConnection(t *testing.T) {
 		start := time.Now()
 		_, err := c.Complete(t.Context(), []byte("v"), time.Minute)
 		wantErr(t, err, kvlock.ErrUnavailable)
-		if took := time.Since(start); took > 0 {
-			t.Errorf("tried again for %s, which cannot help", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 0, "tried again for %s, which cannot help", took)
 	})
 }
 
@@ -288,9 +276,8 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("learnt of it after %s", took)
-		}
+		took := time.Since(start)
+		check.That(t, took <= 3*time.Second, "learnt of it after %s", took)
 	})
 }
 

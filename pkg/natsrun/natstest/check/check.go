@@ -19,6 +19,22 @@ func OK(t testing.TB, err error) { //nolint:thelper // Helper costs more than mu
 	}
 }
 
+// That fails the test, which goes on, unless ok. The message says what was got, and for which input.
+func That(t testing.TB, ok bool, format string, args ...any) { //nolint:goprintffuncname,thelper // read as sentences; as OK
+	if !ok {
+		t.Helper()
+		t.Errorf(format, args...)
+	}
+}
+
+// Require is That, and ends the test.
+func Require(t testing.TB, ok bool, format string, args ...any) { //nolint:goprintffuncname,thelper // read as sentences; as OK
+	if !ok {
+		t.Helper()
+		t.Fatalf(format, args...)
+	}
+}
+
 // Is fails the test, which goes on, unless err is want, which may be nil. The message begins with what err is about, if that is given.
 func Is(t testing.TB, err, want error, about ...any) { //nolint:thelper // as OK
 	if !errors.Is(err, want) {

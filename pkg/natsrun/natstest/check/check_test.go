@@ -27,6 +27,8 @@ func (*failures) Helper() {}
 
 func (f *failures) Fatal(args ...any) { f.texts = append(f.texts, "fatal: "+fmt.Sprint(args...)) }
 
+func (f *failures) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
+
 func (f *failures) Errorf(format string, args ...any) {
 	f.texts = append(f.texts, fmt.Sprintf(format, args...))
 }
@@ -58,6 +60,8 @@ func TestDifferencesAreReported(t *testing.T) {
 		"Equal of another": {func(t *failures) { check.Equal(t, 1, 2) }, []string{"(-want +got):\n  int(\n- \t1,\n+ \t2,\n  )\n"}},
 		"Same":             {func(t *failures) { check.Same(t, "sum", 2, 2) }, nil},
 		"Same of another":  {func(t *failures) { check.Same(t, "sum", 1, 2); check.Same(t, "text", "", "a") }, []string{"sum: got 1, want 2", `text: got "", want "a"`}},
+		"That":             {func(t *failures) { check.That(t, true, "%d", 1); check.That(t, false, "got %d", 1) }, []string{"got 1"}},
+		"Require":          {func(t *failures) { check.Require(t, true, "%d", 1); check.Require(t, false, "got %d", 1) }, []string{"fatal: got 1"}},
 		"Err":              {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
 	} {
 		got := &failures{}

@@ -60,9 +60,8 @@ func (f *failing) end(t *testing.T, want ...string) {
 	}
 
 	for _, text := range want {
-		if !f.failed || !strings.Contains(f.log.String(), text) {
-			t.Errorf("the test failed: %t, want true and %q in its log:\n%s", f.failed, text, f.log.String())
-		}
+		check.That(t, f.failed && strings.Contains(f.log.String(), text),
+			"the test failed: %t, want true and %q in its log:\n%s", f.failed, text, f.log.String())
 	}
 }
 
@@ -76,9 +75,8 @@ func TestLines(t *testing.T) {
 
 	p.Kill()
 
-	if line, err := p.Process.Line(t.Context()); !errors.Is(err, io.EOF) {
-		t.Errorf("half a line is taken for a line: %q, %v", line, err)
-	}
+	line, err := p.Process.Line(t.Context())
+	check.That(t, errors.Is(err, io.EOF), "half a line is taken for a line: %q, %v", line, err)
 
 	if !p.Ended() || p.Output() != "one\ntwo\nthree 3\nhalf" {
 		t.Errorf("it has ended: %t, and printed %q", p.Ended(), p.Output())
@@ -165,11 +163,9 @@ func TestSeedIsPrinted(t *testing.T) {
 	f := &failing{TB: t}
 	seed := crash.Seed(f)
 
-	if want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed); !strings.Contains(f.log.String(), want) {
-		t.Errorf("no %q in %q", want, f.log.String())
-	}
+	want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed)
+	check.That(t, strings.Contains(f.log.String(), want), "no %q in %q", want, f.log.String())
 
-	if of := crash.Random(t); of(1).Uint64() != of(1).Uint64() || of(1).Uint64() == of(2).Uint64() {
-		t.Error("a sequence cannot be had again, or two are the same")
-	}
+	of := crash.Random(t)
+	check.That(t, of(1).Uint64() == of(1).Uint64() && of(1).Uint64() != of(2).Uint64(), "a sequence cannot be had again, or two are the same")
 }

@@ -59,16 +59,13 @@ func TestFind(t *testing.T) {
 	t.Setenv("PATH", filepath.Join(dir, "bin"))
 
 	p := Program{name: "Shop", commands: []string{"make", "sell"}, folders: filepath.Join(dir, "lib", "*")}
-	if paths, said := find(p); said != "" || !slices.Equal(paths, []string{inPath, newest}) {
-		t.Errorf("found %q, %q", paths, said)
-	}
+	paths, said := find(p)
+	check.That(t, said == "" && slices.Equal(paths, []string{inPath, newest}), "found %q, %q", paths, said)
 	p.folders = ""
 	t.Setenv(require, "")
-	if _, said := find(p); said != "skipped: Shop is missing: install it to test what needs it" {
-		t.Errorf("it says %q", said)
-	}
+	_, said = find(p)
+	check.That(t, said == "skipped: Shop is missing: install it to test what needs it", "it says %q", said)
 	t.Setenv(require, "1")
-	if _, said := find(p); said != "failed: Shop is missing, and EXPEDITER_REQUIRE_PROGRAMS is set" {
-		t.Errorf("it says %q", said)
-	}
+	_, said = find(p)
+	check.That(t, said == "failed: Shop is missing, and EXPEDITER_REQUIRE_PROGRAMS is set", "it says %q", said)
 }

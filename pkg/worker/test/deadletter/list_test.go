@@ -67,15 +67,13 @@ func TestListSelects(t *testing.T) {
 		"until":        {deadletter.Filter{Until: middle}, []uint64{1, 2}},
 		"nothing":      {deadletter.Filter{Signature: "x"}, nil},
 	} {
-		if diff := cmp.Diff(c.want, sequences(b.list(t, c.filter, deadletter.OldestFirst))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		diff := cmp.Diff(c.want, sequences(b.list(t, c.filter, deadletter.OldestFirst)))
+		check.That(t, diff == "", "%s (-want +got):\n%s", name, diff)
 
 		slices.Reverse(c.want)
 
-		if diff := cmp.Diff(c.want, sequences(b.list(t, c.filter, deadletter.NewestFirst))); diff != "" {
-			t.Errorf("%s, newest first (-want +got):\n%s", name, diff)
-		}
+		diff = cmp.Diff(c.want, sequences(b.list(t, c.filter, deadletter.NewestFirst)))
+		check.That(t, diff == "", "%s, newest first (-want +got):\n%s", name, diff)
 	}
 }
 
@@ -86,14 +84,11 @@ func TestListTellsTheWholeLetter(t *testing.T) {
 	graveyard(t, b)
 
 	all := b.list(t, deadletter.Filter{}, deadletter.OldestFirst)
-	if diff := cmp.Diff(letter(1), all[0].Letter, cmpopts.EquateApproxTime(time.Hour)); diff != "" || all[0].Problem != nil {
-		t.Errorf("letter (-want +got):\n%s", diff)
-	}
+	diff := cmp.Diff(letter(1), all[0].Letter, cmpopts.EquateApproxTime(time.Hour))
+	check.That(t, diff == "" && all[0].Problem == nil, "letter (-want +got):\n%s", diff)
 
 	for _, i := range []int{4, 5, 6} {
-		if !errors.Is(all[i].Problem, deadletter.ErrUnreadable) {
-			t.Errorf("entry %d: %v, want ErrUnreadable", all[i].Sequence, all[i].Problem)
-		}
+		check.That(t, errors.Is(all[i].Problem, deadletter.ErrUnreadable), "entry %d: %v, want ErrUnreadable", all[i].Sequence, all[i].Problem)
 	}
 
 	// None of them is replayed, and all can be discarded.
@@ -143,14 +138,12 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 			Subjects: "jobs.mail.3",
 		},
 	}
-	if diff := cmp.Diff(want, overview.Groups, cmpopts.IgnoreFields(deadletter.Group{}, "FirstAt", "LastAt")); diff != "" || overview.Total != 7 {
-		t.Errorf("%d letters, groups (-want +got):\n%s", overview.Total, diff)
-	}
+	diff := cmp.Diff(want, overview.Groups, cmpopts.IgnoreFields(deadletter.Group{}, "FirstAt", "LastAt"))
+	check.That(t, diff == "" && overview.Total == 7, "%d letters, groups (-want +got):\n%s", overview.Total, diff)
 
 	for _, g := range overview.Groups {
-		if n := len(b.list(t, g.Filter(deadletter.Filter{}), deadletter.NewestFirst)); n != g.Count {
-			t.Errorf("group %q counts %d, its filter selects %d", g.Signature, g.Count, n)
-		}
+		n := len(b.list(t, g.Filter(deadletter.Filter{}), deadletter.NewestFirst))
+		check.That(t, n == g.Count, "group %q counts %d, its filter selects %d", g.Signature, g.Count, n)
 	}
 
 	b.replay(t, overview.Groups[1].Filter(deadletter.Filter{}), deadletter.ReplayOptions{}, deadletter.Result{Done: 2})
@@ -169,9 +162,8 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 
 	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
-	if err != nil || len(overview.Groups) != 1000 || overview.Others != n-1000 || overview.Total != n {
-		t.Errorf("%d groups, %d others, %d in all, %v", len(overview.Groups), overview.Others, overview.Total, err)
-	}
+	check.That(t, err == nil && len(overview.Groups) == 1000 && overview.Others == n-1000 && overview.Total == n,
+		"%d groups, %d others, %d in all, %v", len(overview.Groups), overview.Others, overview.Total, err)
 }
 
 // TestListReadsAcrossGaps is about windows of sequences: dense, sparse and empty ranges.
@@ -225,9 +217,7 @@ func TestListGoesOnAfterItsConsumerIsLost(t *testing.T) {
 			}
 		}
 
-		if len(got) != 100 || !slices.IsSorted(got) || got[99] != 100 {
-			t.Errorf("listed %v", got)
-		}
+		check.That(t, len(got) == 100 && slices.IsSorted(got) && got[99] == 100, "listed %v", got)
 	})
 }
 
@@ -260,9 +250,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 
 	_, err := deadletter.Open(t.Context(), nil, deadletter.Config{DeadSubject: "a.*", RequestTimeout: -1, Stream: "a b"})
 	for _, field := range []string{"JetStream", "DeadSubject", "RequestTimeout", "Stream"} {
-		if err == nil || !contains(err, field) {
-			t.Errorf("%s is not named: %v", field, err)
-		}
+		check.That(t, err != nil && contains(err, field), "%s is not named: %v", field, err)
 	}
 
 	check.Is(t, check.Err(deadletter.Open(t.Context(), b.js, deadletter.Config{Stream: "NONE"})), deadletter.ErrNoStream)
@@ -273,9 +261,8 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	for name, filter := range map[string]deadletter.Filter{
 		"Kind": {Kind: "x"}, "Stream": {Stream: "a.b"}, "Subject": {Subject: "a..b"}, "Since": {Since: time.Unix(2, 0), Until: time.Unix(1, 0)},
 	} {
-		if _, err := b.store.Groups(t.Context(), filter); err == nil || !contains(err, "Filter."+name) {
-			t.Errorf("%s is not named: %v", name, err)
-		}
+		_, err := b.store.Groups(t.Context(), filter)
+		check.That(t, err != nil && contains(err, "Filter."+name), "%s is not named: %v", name, err)
 	}
 
 	if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -2}); err == nil {

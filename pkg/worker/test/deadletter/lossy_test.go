@@ -112,9 +112,7 @@ func TestListMissesNothingThatIsLostOnItsWay(t *testing.T) {
 
 			check.Equal(t, want, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
 
-			if len(lose) > 0 {
-				t.Errorf("nothing was lost: %v", lose)
-			}
+			check.That(t, len(lose) == 0, "nothing was lost: %v", lose)
 		})
 	}
 }
@@ -220,9 +218,8 @@ func TestStrandedFindsWhatAConsumerHasPassed(t *testing.T) {
 		t.Helper()
 
 		got, err := b.store.Stranded(t.Context(), "JOBS")
-		if diff := cmp.Diff(want, got.Subjects); diff != "" || err != nil || !got.Complete {
-			t.Errorf("%v, complete %t (-want +got):\n%s", err, got.Complete, diff)
-		}
+		diff := cmp.Diff(want, got.Subjects)
+		check.That(t, diff == "" && err == nil && got.Complete, "%v, complete %t (-want +got):\n%s", err, got.Complete, diff)
 	}
 
 	cfg := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "baker", FilterSubject: "jobs.a"}
@@ -287,9 +284,8 @@ func TestJobThatIsDoneIsNoLetter(t *testing.T) {
 			check.OK(t, check.Err(arrived.Next(jetstream.FetchMaxWait(time.Minute))))
 			entries := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
 			overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
-			if err != nil || len(entries) != test.want || overview.Total != test.want {
-				t.Errorf("%d entries, %d in groups, %v; want %d", len(entries), overview.Total, err, test.want)
-			}
+			check.That(t, err == nil && len(entries) == test.want && overview.Total == test.want,
+				"%d entries, %d in groups, %v; want %d", len(entries), overview.Total, err, test.want)
 			b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Skipped: test.want})
 		})
 	}

@@ -31,16 +31,12 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	b.work(t, 1, worker.Cancel(errors.New("smtp: code 1")))
 
 	died := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
-	if len(died) != 1 || died[0].Letter.ID != "id-1" || b.messages(t, "JOBS") != 0 {
-		t.Fatalf("letters: %+v", died)
-	}
+	check.Require(t, len(died) == 1 && died[0].Letter.ID == "id-1" && b.messages(t, "JOBS") == 0, "letters: %+v", died)
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 	msg := b.job(t, outcomes[0].Sequence)
 
-	if msg.Subject != "jobs.mail.1" || string(msg.Data) != `{"n":1}` {
-		t.Errorf("replayed %s: %s", msg.Subject, msg.Data)
-	}
+	check.That(t, msg.Subject == "jobs.mail.1" && string(msg.Data) == `{"n":1}`, "replayed %s: %s", msg.Subject, msg.Data)
 
 	id := msg.Header.Get(nats.MsgIdHdr)
 	msg.Header.Del(nats.MsgIdHdr)
@@ -49,9 +45,8 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 		"Job-Id": {"id-1"}, "Job-Replay": {"1"}, "Job-Replay-Of": {"DEAD:1"}, "Job-Replay-Record": {"2"}, "Job-Resume": {died[0].Letter.Resume()},
 		"Nats-Expected-Stream": {"JOBS"},
 	}
-	if diff := cmp.Diff(want, msg.Header); diff != "" || id == "id-1" || id == "" {
-		t.Errorf("ID %q, headers (-want +got):\n%s", id, diff)
-	}
+	diff := cmp.Diff(want, msg.Header)
+	check.That(t, diff == "" && id != "id-1" && id != "", "ID %q, headers (-want +got):\n%s", id, diff)
 
 	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 
@@ -63,9 +58,8 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 		t.Errorf("headers of the second replay: %v", msg.Header)
 	}
 
-	if s := b.work(t, 1, nil); s[0].ID != "id-1" || s[0].Outcome != worker.OutcomeCompleted {
-		t.Errorf("%s: %s", s[0].ID, s[0].Outcome)
-	}
+	s := b.work(t, 1, nil)
+	check.That(t, s[0].ID == "id-1" && s[0].Outcome == worker.OutcomeCompleted, "%s: %s", s[0].ID, s[0].Outcome)
 
 	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 }
@@ -85,13 +79,10 @@ func TestReplayDropsWhatTheServerReads(t *testing.T) {
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
 	header := b.job(t, outcomes[0].Sequence).Header
-	if diff := cmp.Diff([]string{"a", "b"}, header["mine"]); diff != "" || header.Get("Nats-TTL") != "1h" {
-		t.Errorf("headers: %v", header)
-	}
+	diff := cmp.Diff([]string{"a", "b"}, header["mine"])
+	check.That(t, diff == "" && header.Get("Nats-TTL") == "1h", "headers: %v", header)
 
-	if b.messages(t, "JOBS") != 2 {
-		t.Error("the roll-up of the original happened again")
-	}
+	check.That(t, b.messages(t, "JOBS") == 2, "the roll-up of the original happened again")
 }
 
 // TestInterruptedReplayPublishesOnce ends a replay between any two of its steps, at any
@@ -127,9 +118,8 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 					pass(time.Second)
 				}
 
-				if waits := b.messages(t, "JOBS"); (waits == 1) != (c.published && !c.worked) {
-					t.Fatalf("%d jobs wait before the second attempt", waits)
-				}
+				waits := b.messages(t, "JOBS")
+				check.Require(t, (waits == 1) == (c.published && !c.worked), "%d jobs wait before the second attempt", waits)
 
 				pass(later)
 				b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
@@ -184,9 +174,7 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 					result, err = b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
 				}
 
-				if err != nil || result != (deadletter.Result{Done: 1}) {
-					t.Errorf("%+v, %v; want one letter", result, err)
-				}
+				check.That(t, err == nil && result == (deadletter.Result{Done: 1}), "%+v, %v; want one letter", result, err)
 
 				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 			})
@@ -203,9 +191,7 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 		pass(time.Hour)
 
 		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
-		if !errors.Is(outcomes[0].Err, deadletter.ErrUnsettled) || b.messages(t, "JOBS") != 0 {
-			t.Errorf("%v, want ErrUnsettled", outcomes[0].Err)
-		}
+		check.That(t, errors.Is(outcomes[0].Err, deadletter.ErrUnsettled) && b.messages(t, "JOBS") == 0, "%v, want ErrUnsettled", outcomes[0].Err)
 
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Again: true, DryRun: true}, deadletter.Result{Done: 1})
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Again: true}, deadletter.Result{Done: 1})
@@ -244,9 +230,8 @@ func TestTwoReplaysAtOncePublishEachJobOnce(t *testing.T) {
 
 	group.Wait()
 
-	if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != n || letters != 0 {
-		t.Errorf("%d jobs, %d letters; want %d, 0", jobs, letters, n)
-	}
+	jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
+	check.That(t, jobs == n && letters == 0, "%d jobs, %d letters; want %d, 0", jobs, letters, n)
 }
 
 func TestReplayKeepsItsRate(t *testing.T) {
@@ -259,22 +244,19 @@ func TestReplayKeepsItsRate(t *testing.T) {
 		begun := time.Now()
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true, Rate: 0.001}, deadletter.Result{Done: 21})
 
-		if took := time.Since(begun); took > time.Second {
-			t.Errorf("a dry run took %s, want no wait", took)
-		}
+		took := time.Since(begun)
+		check.That(t, took <= time.Second, "a dry run took %s, want no wait", took)
 
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Limit: 11, Rate: 2}, deadletter.Result{Done: 11})
 
-		if took := time.Since(begun); took < 5*time.Second || took > 6*time.Second {
-			t.Errorf("11 letters took %s, want 5s at 2 a second", took)
-		}
+		took = time.Since(begun)
+		check.That(t, took >= 5*time.Second && took <= 6*time.Second, "11 letters took %s, want 5s at 2 a second", took)
 
 		begun = time.Now()
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}, deadletter.Result{Done: 10})
 
-		if took := time.Since(begun); took > time.Second {
-			t.Errorf("10 letters took %s without a limit", took)
-		}
+		took = time.Since(begun)
+		check.That(t, took <= time.Second, "10 letters took %s without a limit", took)
 	})
 }
 
@@ -296,13 +278,11 @@ func TestDryRunChangesNothing(t *testing.T) {
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Done: 1, Failed: 1})
 	check.Is(t, outcomes[1].Err, deadletter.ErrNoStream)
 
-	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{DryRun: true}); err != nil || r.Done != 2 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{DryRun: true})
+	check.That(t, err == nil && r.Done == 2, "%+v, %v", r, err)
 
-	if after := state(); before != after || b.messages(t, "DEAD") != 2 {
-		t.Errorf("state %v, was %v", after, before)
-	}
+	after := state()
+	check.That(t, before == after && b.messages(t, "DEAD") == 2, "state %v, was %v", after, before)
 
 	// Without it the failure is the same, and leaves no record.
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1, Failed: 1})

@@ -64,22 +64,17 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 
 			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte(`{}`))))
 
-			if s := <-settled; s.Outcome != worker.OutcomeDead {
-				t.Fatalf("%s: %v", s.Outcome, s.Err)
-			}
+			s := <-settled
+			check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
 
 			for _, want := range []worker.Outcome{worker.OutcomeDead, worker.OutcomeCompleted} { // the second is a replay of a replay
-				if result, err := b.store.Replay(t.Context(), deadletter.Filter{}, c.opts); err != nil || result.Done != 1 {
-					t.Fatalf("replay: %+v, %v", result, err)
-				}
+				result, err := b.store.Replay(t.Context(), deadletter.Filter{}, c.opts)
+				check.Require(t, err == nil && result.Done == 1, "replay: %+v, %v", result, err)
 
-				if s := <-settled; s.Outcome != want {
-					t.Errorf("replayed: %s, %v; want %s", s.Outcome, s.Err, want)
-				}
+				s := <-settled
+				check.That(t, s.Outcome == want, "replayed: %s, %v; want %s", s.Outcome, s.Err, want)
 
-				if want == worker.OutcomeDead && ran != c.want {
-					t.Errorf("the first step ran %d times, want %d", ran, c.want)
-				}
+				check.That(t, want != worker.OutcomeDead || ran == c.want, "the first step ran %d times, want %d", ran, c.want)
 			}
 
 			stop()

@@ -117,9 +117,7 @@ func (b *bundle) replay(t testing.TB, f deadletter.Filter, opts deadletter.Repla
 	got, err := b.store.Replay(t.Context(), f, opts)
 	check.OK(t, err)
 
-	if got != want {
-		t.Fatalf("%+v, want %+v; outcomes: %v", got, want, outcomes)
-	}
+	check.Require(t, got == want, "%+v, want %+v; outcomes: %v", got, want, outcomes)
 	return outcomes
 }
 
@@ -209,9 +207,8 @@ func (b *bundle) die(t testing.TB, to string, after bool) {
 	t.Helper()
 
 	dying := b.open(t, &cut{JetStream: b.js, after: after, to: to})
-	if _, err := dying.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, errCut) {
-		t.Fatalf("%v, want the cut", err)
-	}
+	_, err := dying.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	check.Require(t, errors.Is(err, errCut), "%v, want the cut", err)
 }
 
 // pass lets fake time pass. It is for bubbles only.

@@ -88,9 +88,8 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		}
 
 		for _, e := range b.list(t, deadletter.Filter{}, deadletter.NewestFirst) {
-			if e.Letter.Reason != reason || !errors.Is(e.Problem, problem) || problem == nil && string(e.Letter.Payload) != "payload" {
-				t.Errorf("entry: %+v", e)
-			}
+			check.That(t, e.Letter.Reason == reason && errors.Is(e.Problem, problem) && (problem != nil || string(e.Letter.Payload) == "payload"),
+				"entry: %+v", e)
 		}
 	}
 }
@@ -105,9 +104,7 @@ func TestStrandedMessageIsShownAndReplayed(t *testing.T) {
 	seq := b.strand(t, 1, "JOBS")
 
 	all := b.list(t, deadletter.Filter{Subject: "jobs.other.*"}, deadletter.NewestFirst)
-	if len(all) != 1 || all[0].Kind != deadletter.KindStranded || all[0].Problem != nil {
-		t.Fatalf("entries: %+v", all)
-	}
+	check.Require(t, len(all) == 1 && all[0].Kind == deadletter.KindStranded && all[0].Problem == nil, "entries: %+v", all)
 
 	l := all[0].Letter
 	if string(l.Payload) != "payload 1" || l.ID != "JOBS1" || l.Subject != "jobs.other.1" || l.Sequence != seq || l.Deliveries != 1 ||
@@ -120,13 +117,11 @@ func TestStrandedMessageIsShownAndReplayed(t *testing.T) {
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
 	msg := b.job(t, outcomes[0].Sequence)
-	if string(msg.Data) != "payload 1" || msg.Subject != "jobs.other.1" || msg.Header.Get("Job-Id") != "JOBS1" {
-		t.Errorf("replayed %s: %s, %v", msg.Subject, msg.Data, msg.Header)
-	}
+	check.That(t, string(msg.Data) == "payload 1" && msg.Subject == "jobs.other.1" && msg.Header.Get("Job-Id") == "JOBS1",
+		"replayed %s: %s, %v", msg.Subject, msg.Data, msg.Header)
 
-	if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 1 || letters != 0 {
-		t.Errorf("%d jobs, %d letters; want 1, 0", jobs, letters)
-	}
+	jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
+	check.That(t, jobs == 1 && letters == 0, "%d jobs, %d letters; want 1, 0", jobs, letters)
 }
 
 // TestInterruptedAdoptionLosesNothing ends the replay of a stranded message while its
@@ -147,9 +142,8 @@ func TestInterruptedAdoptionLosesNothing(t *testing.T) {
 
 			check.OK(t, check.Err(b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})))
 
-			if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 1 || letters != 0 {
-				t.Errorf("%d jobs, %d letters; want 1, 0", jobs, letters)
-			}
+			jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
+			check.That(t, jobs == 1 && letters == 0, "%d jobs, %d letters; want 1, 0", jobs, letters)
 		})
 	}
 }
@@ -194,29 +188,23 @@ func TestMessagesOfOtherStreamsAreNotTakenFromTheirConsumers(t *testing.T) {
 
 	for _, dry := range []bool{true, false} {
 		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: dry}, deadletter.Result{Skipped: 1})
-		if !contains(outcomes[0].Err, "no work queue") {
-			t.Errorf("%v, want that it is no work queue", outcomes[0].Err)
-		}
+		check.That(t, contains(outcomes[0].Err, "no work queue"), "%v, want that it is no work queue", outcomes[0].Err)
 	}
 
-	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{}); err != nil || r.Done != 1 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+	check.That(t, err == nil && r.Done == 1, "%+v, %v", r, err)
 
-	if news, letters := b.messages(t, "NEWS"), b.messages(t, "DEAD"); news != 1 || letters != 0 {
-		t.Errorf("%d messages, %d letters; want 1, 0: others still read it", news, letters)
-	}
+	news, letters := b.messages(t, "NEWS"), b.messages(t, "DEAD")
+	check.That(t, news == 1 && letters == 0, "%d messages, %d letters; want 1, 0: others still read it", news, letters)
 
 	// Of a work queue the message goes, too: nobody else would ever take it.
 	b.strand(t, 1, "JOBS")
 
-	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{}); err != nil || r.Done != 1 {
-		t.Errorf("%+v, %v", r, err)
-	}
+	r, err = b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+	check.That(t, err == nil && r.Done == 1, "%+v, %v", r, err)
 
-	if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 0 || letters != 0 {
-		t.Errorf("%d jobs, %d letters; want 0, 0", jobs, letters)
-	}
+	jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD")
+	check.That(t, jobs == 0 && letters == 0, "%d jobs, %d letters; want 0, 0", jobs, letters)
 }
 
 func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
@@ -240,9 +228,8 @@ func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
 		Complete: true, Messages: 3, Stream: "JOBS", Subjects: []deadletter.SubjectCount{{Messages: 2, Subject: "jobs.b"}, {Messages: 1, Subject: "jobs.mial.1"}},
 	}
 
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, diff == "" && err == nil, "%v (-want +got):\n%s", err, diff)
 
 	check.Failsf(t, check.Err(b.store.Stranded(t.Context(), "DEAD")), "a stream that is no work queue was looked through")
 
@@ -287,9 +274,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 			}
 
 			overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
-			if err != nil || overview.Total != 1 {
-				t.Errorf("groups count %d, %v", overview.Total, err)
-			}
+			check.That(t, err == nil && overview.Total == 1, "groups count %d, %v", overview.Total, err)
 
 			// The headers of the replay do not fit beside a payload of the server's limit.
 			outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Failed: 1})
@@ -298,9 +283,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 			outcomes = b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{
 				Edit: func(l worker.DeadLetter) ([]byte, error) { return l.Payload[:1<<20-1024], nil }, // room for the headers
 			}, deadletter.Result{Done: 1})
-			if !bytes.Equal(b.job(t, outcomes[0].Sequence).Data, payload[:1<<20-1024]) {
-				t.Error("the payload was changed")
-			}
+			check.That(t, bytes.Equal(b.job(t, outcomes[0].Sequence).Data, payload[:1<<20-1024]), "the payload was changed")
 
 			check.Same(t, "messages left", b.messages(t, "DEAD"), 0)
 		})
@@ -322,7 +305,5 @@ func TestLetterWithoutItsPartsIsUnreadable(t *testing.T) {
 	check.OK(t, dead.DeleteMsg(t.Context(), 1))
 
 	e, err := b.store.Get(t.Context(), seq)
-	if err != nil || !errors.Is(e.Problem, deadletter.ErrUnreadable) {
-		t.Errorf("%v, %v, want ErrUnreadable", e.Problem, err)
-	}
+	check.That(t, err == nil && errors.Is(e.Problem, deadletter.ErrUnreadable), "%v, %v, want ErrUnreadable", e.Problem, err)
 }

@@ -37,9 +37,8 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: dry}, deadletter.Result{Done: 2, Skipped: 3})
 		for i, want := range map[int]string{1: "jobs.mail.2", 2: "jobs-later.mail.3", 4: "jobs-done.mail.5"} {
 			var taken *deadletter.TakenError
-			if !errors.As(outcomes[i].Err, &taken) || taken.Subject != want {
-				t.Errorf("letter %d: %v, want that %s has its key", i+1, outcomes[i].Err, want)
-			}
+			check.That(t, errors.As(outcomes[i].Err, &taken) && taken.Subject == want,
+				"letter %d: %v, want that %s has its key", i+1, outcomes[i].Err, want)
 		}
 	}
 
@@ -66,9 +65,8 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 	first := insert()
 	b.work(t, 1, worker.Cancel(errors.New("boom")))
 
-	if again := insert(); !again.Duplicate || again.State != worker.StateDead {
-		t.Fatalf("while dead: %+v", again)
-	}
+	again := insert()
+	check.Require(t, again.Duplicate && again.State == worker.StateDead, "while dead: %+v", again)
 
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
@@ -78,9 +76,8 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 
 	check.Same(t, "worked", b.work(t, 1, nil)[0].ID, first.ID)
 
-	if again := insert(); !again.Duplicate || again.State != worker.StateDone {
-		t.Errorf("when done: %+v", again)
-	}
+	again = insert()
+	check.That(t, again.Duplicate && again.State == worker.StateDone, "when done: %+v", again)
 }
 
 // TestReplayIntoASubjectThatIsTaken is about streams that take one message of a subject.

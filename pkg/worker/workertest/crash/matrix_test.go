@@ -287,9 +287,7 @@ func (c *cell) drained(t *testing.T) {
 			most = max(most, left)
 		}
 
-		if time.Since(since) > crash.Patience {
-			t.Fatalf("%d jobs are left in the stream: %v", fewest, err)
-		}
+		check.Require(t, time.Since(since) <= crash.Patience, "%d jobs are left in the stream: %v", fewest, err)
 
 		<-time.After(wait)
 	}
@@ -312,22 +310,15 @@ func (c *cell) judge(t *testing.T) {
 	got := c.recorder.count(t, c.stream)
 
 	for n := range c.jobs {
-		if effects := got.effects[fmt.Sprint(n)]; effects != 1 {
-			t.Errorf("job %d has %d effects, want 1", n, effects)
-		}
+		effects := got.effects[fmt.Sprint(n)]
+		check.That(t, effects == 1, "job %d has %d effects, want 1", n, effects)
 	}
 
-	if len(got.again) > 0 {
-		t.Errorf("ran again: %v", got.again)
-	}
+	check.That(t, len(got.again) == 0, "ran again: %v", got.again)
 
-	if len(got.acked) > 0 && c.servers.Disturb == nil {
-		t.Errorf("jobs %v started again after they were acknowledged", got.acked)
-	}
+	check.That(t, len(got.acked) == 0 || c.servers.Disturb != nil, "jobs %v started again after they were acknowledged", got.acked)
 
-	if len(got.late) > 0 && (c.servers.Disturb == nil || c.servers.Replicas > 1) {
-		t.Errorf("jobs %v ran out of order", got.late)
-	}
+	check.That(t, len(got.late) == 0 || c.servers.Disturb != nil && c.servers.Replicas <= 1, "jobs %v ran out of order", got.late)
 
 	deaths, repeats := len(c.at), got.runs-c.jobs
 	if most := deaths * concurrency; repeats > most && c.servers.Disturb == nil {

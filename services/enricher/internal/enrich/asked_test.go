@@ -59,15 +59,12 @@ func TestDescriptionsOfAPlace(t *testing.T) {
 					for _, r := range all {
 						r.PlaceID += fmt.Sprint(order)
 						got := state(t, i.ask(t, "", []contracts.Restaurant{r}, noCity, waits), 0)
-						if got.Status != contracts.StatusFound || !c.shared && *got.URL != linkOf(r.Name) {
-							t.Errorf("%s is %+v", r.Name, got)
-						}
+						check.That(t, got.Status == contracts.StatusFound && (c.shared || *got.URL == linkOf(r.Name)), "%s is %+v", r.Name, got)
 					}
 				}
 				stop()
-				if n := p.total(); (n == 1) != c.shared || n > 2 {
-					t.Errorf("looked up %d times", n)
-				}
+				n := p.total()
+				check.That(t, (n == 1) == c.shared && n <= 2, "looked up %d times", n)
 				all[0], all[1] = all[1], all[0]
 			}
 		})
@@ -103,18 +100,14 @@ func TestDescriptionsAreBounded(t *testing.T) {
 			name := words[0][n%7] + " " + words[1][n/7]
 			r := described(func(r *contracts.Restaurant) { r.Name = name })
 			got := state(t, i.ask(t, "", []contracts.Restaurant{r}, waits), 0)
-			if got.URL == nil || *got.URL != linkOf(name) {
-				t.Errorf("%s is %+v", name, got)
-			}
+			check.That(t, got.URL != nil && *got.URL == linkOf(name), "%s is %+v", name, got)
 		}
 		keys := map[string]bool{}
 		for slot, err := range i.flight.List(t.Context(), "") {
 			check.OK(t, err)
 			keys[slot.Key] = true
 		}
-		if len(keys) < 2 || len(keys) > 1+contracts.EnrichVariants {
-			t.Errorf("%d slots", len(keys))
-		}
+		check.That(t, len(keys) >= 2 && len(keys) <= 1+contracts.EnrichVariants, "%d slots", len(keys))
 	})
 }
 
@@ -160,9 +153,7 @@ func FuzzFingerprint(f *testing.F) {
 		}
 		first := fingerprint(job)
 		place, ok := describedBy(first)
-		if len(first) > maxFingerprint || strings.HasPrefix(first, "sha256:") == ok {
-			t.Fatalf("%q is read: %t", first, ok)
-		}
+		check.Require(t, len(first) <= maxFingerprint && strings.HasPrefix(first, "sha256:") != ok, "%q is read: %t", first, ok)
 		if !ok {
 			return
 		}
@@ -170,8 +161,7 @@ func FuzzFingerprint(f *testing.F) {
 		if l := place.Location; l != nil {
 			job.Location = &contracts.Location{Lat: l.Lat, Lng: l.Lng}
 		}
-		if again := fingerprint(job); !cmp.Equal(again, first) {
-			t.Errorf("%q becomes %q", first, again)
-		}
+		again := fingerprint(job)
+		check.That(t, cmp.Equal(again, first), "%q becomes %q", first, again)
 	})
 }

@@ -28,16 +28,13 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 			elapse(at - time.Since(began))
 			resp := i.ask(t, fmt.Sprintf("req-%d", n+1), []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
-			if got := len(i.log.events("wolt_lock_acquired")); got != n+2 {
-				t.Fatalf("%d claims were taken after %s, want %d: the earlier one has expired", got, at, n+2)
-			}
-			if ever, now := i.jobs(t); ever != 1 || now != 1 {
-				t.Fatalf("after %s %d jobs were queued and %d are, want one and the same", at, ever, now)
-			}
+			got := len(i.log.events("wolt_lock_acquired"))
+			check.Require(t, got == n+2, "%d claims were taken after %s, want %d: the earlier one has expired", got, at, n+2)
+			ever, now := i.jobs(t)
+			check.Require(t, ever == 1 && now == 1, "after %s %d jobs were queued and %d are, want one and the same", at, ever, now)
 		}
-		if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != "lock_held" {
-			t.Errorf("skipped for %q, want that the place is queued already", reasons)
-		}
+		reasons := i.log.reasons()
+		check.That(t, len(reasons) == 1 && reasons[0] == "lock_held", "skipped for %q, want that the place is queued already", reasons)
 		if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Pending || !slot.Handoff {
 			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", slot, err)
 		}
@@ -47,9 +44,8 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		}
 		check.Same(t, "the provider was asked, times", p.total(), 1)
 		elapse(time.Second) // the job is confirmed after the result
-		if ever, now := i.jobs(t); ever != 1 || now != 0 {
-			t.Errorf("%d jobs were queued and %d are, want one that is done", ever, now)
-		}
+		ever, now := i.jobs(t)
+		check.That(t, ever == 1 && now == 0, "%d jobs were queued and %d are, want one that is done", ever, now)
 	})
 }
 
@@ -74,12 +70,10 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 			elapse(at - time.Since(began))
 			i.ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")})
 		}
-		if n := p.count("Pizza House"); n != 0 {
-			t.Fatalf("the place was searched for after %s: there was no backlog", time.Since(began))
-		}
-		if ever, _ := i.jobs(t); ever != 6 {
-			t.Errorf("%d jobs were queued, want one for each of 6 places", ever)
-		}
+		n := p.count("Pizza House")
+		check.Require(t, n == 0, "the place was searched for after %s: there was no backlog", time.Since(began))
+		ever, _ := i.jobs(t)
+		check.That(t, ever == 6, "%d jobs were queued, want one for each of 6 places", ever)
 		for n := range 3 {
 			sub, err := i.Subscribe(t.Context(), fmt.Sprintf("req-%d", n), "")
 			check.OK(t, err)

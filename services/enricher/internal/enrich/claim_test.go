@@ -42,9 +42,7 @@ func TestSharedClaims(t *testing.T) {
 			all, err := targets(contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{place("Pizza House")}}, "r", i.names)
 			check.OK(t, err)
 			call, first := i.claims.join(all[0].claim())
-			if !first {
-				t.Fatal("somebody claims already")
-			}
+			check.Require(t, first, "somebody claims already")
 			began := time.Now()
 			answer := make(chan contracts.EnrichResponse, 1)
 			go func() {
@@ -52,20 +50,16 @@ func TestSharedClaims(t *testing.T) {
 				answer <- i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			}()
 			synctest.Wait()
-			if len(answer) > 0 {
-				t.Error("answered before the other request knew")
-			}
+			check.That(t, len(answer) == 0, "answered before the other request knew")
 			if c.come != nil {
 				c.come(call)
 				i.claims.end(all[0].claim(), call)
 			}
 			wantStatus(t, state(t, <-answer, 0), c.status)
-			if took := time.Since(began); took > answerTime {
-				t.Errorf("answered after %s", took)
-			}
-			if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != c.reason {
-				t.Errorf("skipped for %q, want %s", reasons, c.reason)
-			}
+			took := time.Since(began)
+			check.That(t, took <= answerTime, "answered after %s", took)
+			reasons := i.log.reasons()
+			check.That(t, len(reasons) == 1 && reasons[0] == c.reason, "skipped for %q, want %s", reasons, c.reason)
 			check.Same(t, "claims were taken", len(i.log.events("wolt_lock_acquired")), 0)
 		})
 	}
@@ -101,9 +95,7 @@ func TestTTL(t *testing.T) {
 			if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
 				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
 			}
-			if slot.TTL < c.least || slot.TTL > c.most {
-				t.Errorf("kept for %s, want %s to %s", slot.TTL, c.least, c.most)
-			}
+			check.That(t, slot.TTL >= c.least && slot.TTL <= c.most, "kept for %s, want %s to %s", slot.TTL, c.least, c.most)
 			elapse(slot.TTL - slot.Age() - time.Second)
 			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Done {
 				t.Errorf("a second before its time it is %v, %v", slot.State, err)
@@ -118,9 +110,7 @@ func TestTTL(t *testing.T) {
 		i := newInstance(t, srv, &far{})
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-		if err != nil || slot.State != flight.Pending || slot.TTL != time.Minute {
-			t.Errorf("claim is %+v, %v, want one of 60 s", slot, err)
-		}
+		check.That(t, err == nil && slot.State == flight.Pending && slot.TTL == time.Minute, "claim is %+v, %v, want one of 60 s", slot, err)
 		elapse(time.Minute + time.Second)
 		if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
 			t.Errorf("after 61 s it is %v, %v", slot.State, err)
@@ -159,19 +149,15 @@ func TestUnusableJobs(t *testing.T) {
 			began := time.Now()
 			i.work(t)
 			states := i.told(t, "req-1")
-			if took := time.Since(began); took > time.Second {
-				t.Errorf("told after %s, want at once", took)
-			}
-			if got := states["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
-				t.Errorf("told %+v of the place, want that there is no answer", got)
-			}
+			took := time.Since(began)
+			check.That(t, took <= time.Second, "told after %s, want at once", took)
+			got := states["id-Pizza-House"]
+			check.That(t, got.Reason == contracts.ReasonProviderError, "told %+v of the place, want that there is no answer", got)
 			wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
-			if letter := deadLetter(t, i); letter.Reason != c.reason {
-				t.Errorf("dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
-			}
-			if ever, _ := i.jobs(t); ever != 2 {
-				t.Errorf("%d jobs were queued, want 2", ever)
-			}
+			letter := deadLetter(t, i)
+			check.That(t, letter.Reason == c.reason, "dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
+			ever, _ := i.jobs(t)
+			check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 			elapse(61 * time.Second)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
@@ -202,9 +188,8 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	i.Settled(settled)
 	i.background.Wait()
 	for range 2 { // the place is never free meanwhile: a process with a subscriber would queue its job again
-		if msg, err := writes.NextMsg(patience); err != nil || msg.Header.Get("KV-Operation") != "" {
-			t.Fatalf("%v: %v", msg, err)
-		}
+		msg, err := writes.NextMsg(patience)
+		check.Require(t, err == nil && msg.Header.Get("KV-Operation") == "", "%v: %v", msg, err)
 	}
 	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Done {
 		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
@@ -223,9 +208,8 @@ func TestInvalidVenue(t *testing.T) {
 	}})
 	i.work(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError || got.URL != nil {
-		t.Errorf("told %+v, want no answer", got)
-	}
+	got := i.told(t, "req-1")["id-Pizza-House"]
+	check.That(t, got.Reason == contracts.ReasonProviderError && got.URL == nil, "told %+v, want no answer", got)
 }
 
 // TestStructuredJob: a job may come as a CloudEvent in structured mode, from any publisher.

@@ -58,9 +58,8 @@ func (c *counting) check(t *testing.T, gap time.Duration, burst int) {
 	slices.SortFunc(c.came, time.Time.Compare)
 	for i, first := range c.came {
 		for j, last := range c.came[i:] {
-			if allowed := burst + int(last.Sub(first)/gap) + 1; j+1 > allowed {
-				t.Fatalf("%d calls in %s, want at most %d", j+1, last.Sub(first), allowed)
-			}
+			allowed := burst + int(last.Sub(first)/gap) + 1
+			check.Require(t, j < allowed, "%d calls in %s, want at most %d", j+1, last.Sub(first), allowed)
 		}
 	}
 }
@@ -102,14 +101,11 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 				all[1].js.Conn().Close()
 			}
 			for id, got := range follow(t, all[0], "req-1", time.Hour) {
-				if got.Status != contracts.StatusNotFound {
-					t.Errorf("told %+v of %s, want NOT_FOUND", got, id)
-				}
+				check.That(t, got.Status == contracts.StatusNotFound, "told %+v of %s, want NOT_FOUND", got, id)
 			}
 			far.check(t, time.Second/rate, burst)
-			if far.most > limit || far.most < limit-1 {
-				t.Errorf("%d calls were under way, want at most %d, and as many as it can be", far.most, limit)
-			}
+			check.That(t, far.most <= limit && far.most >= limit-1,
+				"%d calls were under way, want at most %d, and as many as it can be", far.most, limit)
 			for _, i := range all {
 				check.Same(t, "failures logged: nobody failed", len(i.log.events("wolt_provider_fail")), 0)
 			}
@@ -157,9 +153,8 @@ func TestPermitLostInMidSearch(t *testing.T) {
 		if len(attempts) != 2 || p.total() != 2 {
 			t.Fatalf("%d attempts asked %d times, want two", len(attempts), p.total())
 		}
-		if first, second := <-attempts, <-attempts; first != 1 || second != 1 {
-			t.Errorf("attempts %d and %d, want the first twice", first, second)
-		}
+		first, second := <-attempts, <-attempts
+		check.That(t, first == 1 && second == 1, "attempts %d and %d, want the first twice", first, second)
 		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.letters(t) != 0 {
 			t.Errorf("%d failures logged, %d dead letters: the provider did nothing wrong", n, i.letters(t))
 		}

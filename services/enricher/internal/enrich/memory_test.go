@@ -48,9 +48,8 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		for range 5 {
 			elapse(time.Minute / 2)
 			for n, r := range other.ask(t, "req-2", places(10)).Results {
-				if s, _ := r.State(contracts.ProviderWolt); s.Status != contracts.StatusFound {
-					t.Errorf("place %d is %+v", n, s)
-				}
+				s, _ := r.State(contracts.ProviderWolt)
+				check.That(t, s.Status == contracts.StatusFound, "place %d is %+v", n, s)
 			}
 		}
 		check.Same(t, "reads of known places", count()-before, 0)
@@ -115,9 +114,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 				longest = max(longest, took)
 			}
 			t.Logf("%d messages; answered after %s at most", asked-1, longest)
-			if asked < 10 {
-				t.Errorf("%d messages are too few to be all", asked-1)
-			}
+			check.That(t, asked >= 10, "%d messages are too few to be all", asked-1)
 		})
 	}
 }

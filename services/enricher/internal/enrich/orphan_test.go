@@ -44,9 +44,8 @@ func orphan(t *testing.T, srv *natsrun.Server, p provider.Provider) {
 	i := newInstance(t, srv, p)
 	i.queueThrough(t, mortal{i.js})
 	i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
-	if len(i.log.events("wolt_lock_acquired")) != 1 || len(i.log.events("wolt_job_enqueued")) != 0 {
-		t.Fatal("did not die between claim and job")
-	}
+	check.Require(t, len(i.log.events("wolt_lock_acquired")) == 1 && len(i.log.events("wolt_job_enqueued")) == 0,
+		"did not die between claim and job")
 }
 
 // jobMessages counts what is sent to the queue, whether it takes that or not.
@@ -87,9 +86,8 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			elapse(orphanAge - slot.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			i.background.Wait()
-			if ever, _ := i.jobs(t); ever != 0 {
-				t.Error("a claim whose holder may still be at it was not left alone")
-			}
+			ever, _ := i.jobs(t)
+			check.That(t, ever == 0, "a claim whose holder may still be at it was not left alone")
 			elapse(20 * time.Millisecond)
 			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
 			elapse(100 * time.Millisecond)
@@ -103,16 +101,14 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			i.work(t)
 			began := time.Now()
 			wantStatus(t, learn(t, i), contracts.StatusFound)
-			if took := time.Since(began); took > orphanTime {
-				t.Errorf("told after %s, want within seconds", took)
-			}
+			took := time.Since(began)
+			check.That(t, took <= orphanTime, "told after %s, want within seconds", took)
 			i.background.Wait() // the worker may be done before who queued the job has heard of it
 			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
 				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
 			}
-			if e := i.log.events("wolt_job_enqueued"); len(e) != 1 || e[0]["reason"] != reasonOrphaned {
-				t.Errorf("logged %v", e)
-			}
+			e := i.log.events("wolt_job_enqueued")
+			check.That(t, len(e) == 1 && e[0]["reason"] == reasonOrphaned, "logged %v", e)
 		})
 	}
 }
@@ -194,18 +190,16 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 				i.ask(t, fmt.Sprintf("again-%d", n), []contracts.Restaurant{place("Pizza House")})
 			}
 		}
-		if ever, now := instances[0].jobs(t); ever != 1 || now != 1 {
-			t.Errorf("%d jobs were queued and %d are, want one and the same", ever, now)
-		}
+		ever, now := instances[0].jobs(t)
+		check.That(t, ever == 1 && now == 1, "%d jobs were queued and %d are, want one and the same", ever, now)
 		check.Same(t, "messages were sent to the queue", sent(), 1+len(instances))
 		instances[0].work(t)
 		for range listeners {
 			wantStatus(t, <-told, contracts.StatusFound)
 		}
 		elapse(time.Second) // the job is confirmed after the result
-		if ever, now := instances[0].jobs(t); ever != 1 || now != 0 {
-			t.Errorf("%d jobs were queued and %d are, want one that is done", ever, now)
-		}
+		ever, now = instances[0].jobs(t)
+		check.That(t, ever == 1 && now == 0, "%d jobs were queued and %d are, want one that is done", ever, now)
 		if n := instances[0].Stats().Jobs + instances[1].Stats().Jobs; n != 1 || p.total() != 1 {
 			t.Errorf("%d jobs were counted, and the provider was asked %d times, want one each", n, p.total())
 		}
@@ -223,9 +217,8 @@ func TestRetriesGetNoSecondJob(t *testing.T) {
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.drain(t, "req-1")
-		if took := time.Since(began); took < limited*limit.RetryAfter {
-			t.Fatalf("told after %s", took)
-		}
+		took := time.Since(began)
+		check.Require(t, took >= limited*limit.RetryAfter, "told after %s", took)
 		if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != limited+1 {
 			t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want 1, 1, %d",
 				ever, i.Stats().Jobs, p.total(), limited+1)
@@ -256,18 +249,16 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 		}
 		elapse(away)
 		const perTry = 3 // nobody answers
-		if n := sent(); n == 0 || n > int(away/orphanAge)*perTry {
-			t.Errorf("%d messages were sent within %s by %d listeners", n, away, listeners)
-		}
+		n := sent()
+		check.That(t, n != 0 && n <= int(away/orphanAge)*perTry, "%d messages were sent within %s by %d listeners", n, away, listeners)
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		began := time.Now()
 		i.work(t)
 		for range listeners {
 			check.Is(t, <-done, nil)
 		}
-		if took := time.Since(began); took > orphanTime {
-			t.Errorf("told %s after the queue was back", took)
-		}
+		took := time.Since(began)
+		check.That(t, took <= orphanTime, "told %s after the queue was back", took)
 		check.Same(t, "the provider was asked, times", p.total(), 1)
 	})
 }
@@ -299,15 +290,11 @@ func TestRequeuesAreForgotten(t *testing.T) {
 		var r requeues
 		for n := range 100 {
 			slot := flight.Slot{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
-			if !r.begin(slot, time.Minute) || r.begin(slot, time.Minute) {
-				t.Fatal("not once")
-			}
+			check.Require(t, r.begin(slot, time.Minute) && !r.begin(slot, time.Minute), "not once")
 			r.done(slot, time.Minute)
 		}
 		again := flight.Slot{Key: "wolt.0", Claim: "b"}
-		if !r.begin(again, time.Minute) {
-			t.Error("another claim of the place was taken for the same")
-		}
+		check.That(t, r.begin(again, time.Minute), "another claim of the place was taken for the same")
 		elapse(2 * time.Minute)
 		if again.Claim = "a"; !r.begin(again, time.Minute) || len(r.byKey) != 1 {
 			t.Errorf("%d claims are remembered", len(r.byKey))

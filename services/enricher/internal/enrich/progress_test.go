@@ -25,25 +25,19 @@ func TestProgressGoesThroughEventIDs(t *testing.T) {
 			p.told[i] = told(random.IntN(3))
 		}
 		q := progress{nonce: p.nonce, told: make([]told, n)}
-		if err := q.resume(p.eventID()); err != nil {
-			t.Fatalf("%d places: %v", n, err)
-		}
-		if diff := cmp.Diff(p.told, q.told); diff != "" {
-			t.Errorf("%d places (-want +got):\n%s", n, diff)
-		}
+		err := q.resume(p.eventID())
+		check.Require(t, err == nil, "%d places: %v", n, err)
+		diff := cmp.Diff(p.told, q.told)
+		check.That(t, diff == "", "%d places (-want +got):\n%s", n, diff)
 		if want := !slices.Contains(p.told, toldNothing); p.complete() != want {
 			t.Errorf("%v is complete: %t, want %t", p.told, p.complete(), want)
 		}
 		grown := progress{nonce: p.nonce, told: make([]told, n+9)}
-		if err := grown.resume(p.eventID()); err != nil {
-			t.Fatalf("%d places and 9 more: %v", n, err)
-		}
-		if diff := cmp.Diff(append(slices.Clone(p.told), make([]told, 9)...), grown.told); diff != "" {
-			t.Errorf("%d places and 9 more (-want +got):\n%s", n, diff)
-		}
-		if grown.complete() {
-			t.Errorf("%d places and 9 more are complete", n)
-		}
+		err = grown.resume(p.eventID())
+		check.Require(t, err == nil, "%d places and 9 more: %v", n, err)
+		diff = cmp.Diff(append(slices.Clone(p.told), make([]told, 9)...), grown.told)
+		check.That(t, diff == "", "%d places and 9 more (-want +got):\n%s", n, diff)
+		check.That(t, !grown.complete(), "%d places and 9 more are complete", n)
 	}
 }
 
@@ -52,9 +46,8 @@ func TestProgressRefusesForeignIDs(t *testing.T) {
 	for _, id := range []string{"", ".", "abcd1234", "other.AA", "abcd1234.AAAA", "abcd1234.?", "abcd1234.A", "abcd1234.AA==", "abcd1234.AA.AA", ".AA"} {
 		p := progress{nonce: "abcd1234", told: make([]told, 3)}
 		check.Is(t, p.resume(id), errStaleEventID, id)
-		if diff := cmp.Diff(make([]told, 3), p.told); diff != "" {
-			t.Errorf("%q left something behind:\n%s", id, diff)
-		}
+		diff := cmp.Diff(make([]told, 3), p.told)
+		check.That(t, diff == "", "%q left something behind:\n%s", id, diff)
 	}
 }
 
@@ -73,9 +66,7 @@ func FuzzResume(f *testing.F) {
 			return
 		}
 		for i, what := range p.told {
-			if what > toldAnswer {
-				t.Errorf("place %d is told %d", i, what)
-			}
+			check.That(t, what <= toldAnswer, "place %d is told %d", i, what)
 		}
 		q := progress{nonce: p.nonce, told: make([]told, n)}
 		if err := q.resume(p.eventID()); err != nil || !slices.Equal(p.told, q.told) {
@@ -114,9 +105,8 @@ func TestReadState(t *testing.T) {
 		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS","score":"?"}`:          {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
 	} {
 		got, err := readState([]byte(value))
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got):\n%s", value, err, diff)
-		}
+		diff := cmp.Diff(want, got)
+		check.That(t, diff == "" && err == nil, "%s: %v (-want +got):\n%s", value, err, diff)
 	}
 }
 
@@ -128,17 +118,14 @@ func TestJitter(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for range 1000 {
 		d := s.ttl(contracts.OutcomeFound)
-		if d < 90*time.Second || d > 110*time.Second || d%time.Second != 0 {
-			t.Fatalf("FOUND is kept for %s, want 90 s to 110 s in whole seconds", d)
-		}
+		check.Require(t, d >= 90*time.Second && d <= 110*time.Second && d%time.Second == 0,
+			"FOUND is kept for %s, want 90 s to 110 s in whole seconds", d)
 		seen[d] = true
 		if d := s.ttl(contracts.OutcomeNotFound); d != time.Second {
 			t.Fatalf("a second became %s: the shortest TTL there is", d)
 		}
 	}
-	if len(seen) < 10 {
-		t.Errorf("only %d different TTLs", len(seen))
-	}
+	check.That(t, len(seen) >= 10, "only %d different TTLs", len(seen))
 	for _, o := range []contracts.Outcome{contracts.OutcomeAmbiguous, contracts.OutcomeError} {
 		check.Same(t, fmt.Sprintf("%s is kept for", o), s.ttl(o), 7*time.Second)
 	}

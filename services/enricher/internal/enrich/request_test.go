@@ -46,13 +46,11 @@ func TestRequestOfAnotherCaller(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	for n, ctx := range callers(t) {
 		_, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(2 * (n + 1))[2*n:]})
-		if taken := n > 0; errors.Is(err, ErrRequestTaken) != taken || Problem(err).Status == http.StatusConflict != taken {
-			t.Errorf("caller %d: %v", n, err)
-		}
+		taken := n > 0
+		check.That(t, errors.Is(err, ErrRequestTaken) == taken && Problem(err).Status == http.StatusConflict == taken, "caller %d: %v", n, err)
 	}
-	if record, err := i.load(t.Context(), "req-1"); err != nil || len(record.Jobs) != 2 {
-		t.Errorf("%d places, %v, want those of the first caller", len(record.Jobs), err)
-	}
+	record, err := i.load(t.Context(), "req-1")
+	check.That(t, err == nil && len(record.Jobs) == 2, "%d places, %v, want those of the first caller", len(record.Jobs), err)
 }
 
 // TestRequestsAreBounded: a record takes no more places than it may have, whatever id is used again.
@@ -65,9 +63,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 	i.ask(t, "req-1", all[:3]) // adds nothing
 	check.Is(t, check.Err(i.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "req-1", Results: all[maxRecorded:]})), ErrRequestFull)
-	if resp := i.ask(t, "req-2", all[maxRecorded:]); resp.Pending != 1 || resp.Skipped != "" {
-		t.Errorf("under another id: %+v", resp)
-	}
+	resp := i.ask(t, "req-2", all[maxRecorded:])
+	check.That(t, resp.Pending == 1 && resp.Skipped == "", "under another id: %+v", resp)
 }
 
 // TestAnswerWhileTheConnectionHangs: the client library waits, whatever the context, when the server takes nothing. The answer comes
@@ -84,9 +81,7 @@ func TestAnswerWhileTheConnectionHangs(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second { // the library gives up after a minute
 		t.Errorf("answered after %s", took)
 	}
-	if resp.Pending != 100 || resp.Skipped != contracts.SkippedStoreDown {
-		t.Errorf("%d pending, skipped %q", resp.Pending, resp.Skipped)
-	}
+	check.That(t, resp.Pending == 100 && resp.Skipped == contracts.SkippedStoreDown, "%d pending, skipped %q", resp.Pending, resp.Skipped)
 }
 
 // hang stops what clients send on its way, until open.

@@ -18,9 +18,8 @@ func TestScenario1SingleRequest(t *testing.T) {
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 	check.Same(t, "pending", resp.Pending, 1)
-	if ever, _ := i.jobs(t); ever != 1 {
-		t.Errorf("%d jobs were queued, want 1", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 	i.work(t)
 	want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
 	check.Equal(t, want, i.told(t, "req-1"))
@@ -40,13 +39,11 @@ func TestScenario2ConcurrentRequests(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if ever, _ := i.jobs(t); ever != 1 {
-		t.Errorf("%d jobs were queued, want 1", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 	stats := i.Stats()
-	if stats.Jobs != 1 || stats.Skipped[SkipLockHeld] != 2 {
-		t.Errorf("stats are %+v, want one job and two requests that found the lock held", stats)
-	}
+	check.That(t, stats.Jobs == 1 && stats.Skipped[SkipLockHeld] == 2,
+		"stats are %+v, want one job and two requests that found the lock held", stats)
 	i.work(t)
 	for n := range 3 {
 		wantStatus(t, i.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
@@ -70,9 +67,8 @@ func TestScenario3CacheHit(t *testing.T) {
 	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
 	check.Same(t, "pending", resp.Pending, 0)
-	if ever, _ := i.jobs(t); ever != 2 {
-		t.Errorf("%d jobs were queued, want 2", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 	check.Same(t, "locks were taken", len(i.log.events("wolt_lock_acquired")), 2)
 }
 
@@ -87,9 +83,8 @@ func TestScenario4MultiInstance(t *testing.T) {
 		wg.Go(func() { i.ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")}) })
 	}
 	wg.Wait()
-	if ever, _ := instances[0].jobs(t); ever != 1 {
-		t.Errorf("%d jobs were queued, want 1", ever)
-	}
+	ever, _ := instances[0].jobs(t)
+	check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 	var held int64
 	for _, i := range instances {
 		held += i.Stats().Skipped[SkipLockHeld]
@@ -139,9 +134,8 @@ func TestManyRequests(t *testing.T) {
 		t.Logf("instance %d: %+v", n, stats)
 		late = late || stats.Skipped[SkipQueueUnavailable]+stats.Skipped[SkipLockError] > 0
 	}
-	if ever, _ := instances[0].jobs(t); ever < nPlaces || ever > nPlaces && !late {
-		t.Errorf("%d jobs were queued, want %d", ever, nPlaces)
-	}
+	ever, _ := instances[0].jobs(t)
+	check.That(t, ever >= nPlaces && (ever <= nPlaces || late), "%d jobs were queued, want %d", ever, nPlaces)
 	for _, r := range places(nPlaces) {
 		check.Same(t, r.Name+" was searched for, times", p.count(r.Name), 1)
 	}

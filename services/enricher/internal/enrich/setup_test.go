@@ -197,9 +197,7 @@ func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, 
 func (i *instance) told(t *testing.T, id string) map[string]contracts.ProviderState {
 	t.Helper()
 	states, err := i.hear(t.Context(), id)
-	if err != nil {
-		t.Fatalf("request %s: %v", id, err)
-	}
+	check.Require(t, err == nil, "request %s: %v", id, err)
 	return states
 }
 
@@ -308,17 +306,13 @@ func places(n int) []contracts.Restaurant {
 func state(t *testing.T, resp contracts.EnrichResponse, n int) contracts.ProviderState {
 	t.Helper()
 	s, ok := resp.Results[n].State(contracts.ProviderWolt)
-	if !ok {
-		t.Fatalf("result %d has no state of wolt", n)
-	}
+	check.Require(t, ok, "result %d has no state of wolt", n)
 	return s
 }
 
 func wantStatus(t *testing.T, got contracts.ProviderState, want contracts.ProviderStatus) {
 	t.Helper()
-	if got.Status != want {
-		t.Errorf("state is %+v, want %s", got, want)
-	}
+	check.That(t, got.Status == want, "state is %+v, want %s", got, want)
 }
 
 // journal is a log that is read by tests.

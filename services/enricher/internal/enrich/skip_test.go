@@ -17,16 +17,13 @@ import (
 func wantEvent(t *testing.T, i *instance, event string, want map[string]string) {
 	t.Helper()
 	entries := i.log.events(event)
-	if len(entries) != 1 {
-		t.Fatalf("%d entries of %s, want one", len(entries), event)
-	}
+	check.Require(t, len(entries) == 1, "%d entries of %s, want one", len(entries), event)
 	got := map[string]string{}
 	for field := range want {
 		got[field] = entries[0][field]
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("fields of %s (-want +got):\n%s", event, diff)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, diff == "", "fields of %s (-want +got):\n%s", event, diff)
 }
 
 // updateStream changes a stream under a running service.
@@ -50,9 +47,8 @@ func TestEventsOfAMiss(t *testing.T) {
 	wantEvent(t, i, "wolt_job_enqueued", map[string]string{
 		"requestId": "req_abc123", "placeId": "ChIJ123", "name": "Pizza House", "cityText": "Tel Aviv", "statusSet": "PENDING", "reason": "cache_miss",
 	})
-	if reasons := i.log.reasons(); len(reasons) > 0 {
-		t.Errorf("skipped for %q, want nothing skipped", reasons)
-	}
+	reasons := i.log.reasons()
+	check.That(t, len(reasons) == 0, "skipped for %q, want nothing skipped", reasons)
 }
 
 func TestEventsOfAHit(t *testing.T) {
@@ -87,13 +83,11 @@ func TestEventsOfALockError(t *testing.T) {
 	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 	wantEvent(t, i, "wolt_lock_failed", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House"})
-	if e := i.log.events("wolt_lock_failed")[0]["lockError"]; !strings.Contains(e, "sealed") {
-		t.Errorf("lockError is %q, want what the server said", e)
-	}
+	e := i.log.events("wolt_lock_failed")[0]["lockError"]
+	check.That(t, strings.Contains(e, "sealed"), "lockError is %q, want what the server said", e)
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House", "reason": "lock_error"})
-	if ever, _ := i.jobs(t); ever != 0 {
-		t.Errorf("%d jobs were queued without a claim", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 0, "%d jobs were queued without a claim", ever)
 }
 
 func TestFlagDisabled(t *testing.T) {
@@ -102,25 +96,20 @@ func TestFlagDisabled(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), p, func(c *Config) { c.Enabled = false })
 	before := []contracts.Restaurant{place("Pizza House")}
 	resp := i.ask(t, "req-1", before)
-	if !resp.Results[0].Equal(before[0]) {
-		t.Errorf("the restaurant was touched")
-	}
-	if resp.Skipped != "flag_disabled" || resp.Pending != 0 {
-		t.Errorf("skipped %q with %d pending, want flag_disabled with none", resp.Skipped, resp.Pending)
-	}
+	check.That(t, resp.Results[0].Equal(before[0]), "the restaurant was touched")
+	check.That(t, resp.Skipped == "flag_disabled" && resp.Pending == 0,
+		"skipped %q with %d pending, want flag_disabled with none", resp.Skipped, resp.Pending)
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "reason": "flag_disabled"})
-	if ever, _ := i.jobs(t); ever != 0 {
-		t.Errorf("%d jobs were queued", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 0, "%d jobs were queued", ever)
 }
 
 func TestNoResults(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	resp := i.ask(t, "", []contracts.Restaurant{})
-	if resp.Skipped != "no_results" || resp.RequestID == "" || resp.Results == nil {
-		t.Errorf("answer is %+v, want no_results, a request id and an empty list", resp)
-	}
+	check.That(t, resp.Skipped == "no_results" && resp.RequestID != "" && resp.Results != nil,
+		"answer is %+v, want no_results, a request id and an empty list", resp)
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": resp.RequestID, "reason": "no_results"})
 }
 
@@ -146,12 +135,9 @@ func TestBothFields(t *testing.T) {
 			check.OK(t, err)
 			got, err := contracts.Encode(resp)
 			check.OK(t, err)
-			if want := `{"requestId":"r","results":[` + c.want + `],"pending":1}`; !equalJSON(t, want, string(got)) {
-				t.Errorf("got  %s\nwant %s", got, want)
-			}
-			if !strings.Contains(string(got), c.want) {
-				t.Errorf("the restaurant was not kept byte for byte:\n%s\nwant %s", got, c.want)
-			}
+			want := `{"requestId":"r","results":[` + c.want + `],"pending":1}`
+			check.That(t, equalJSON(t, want, string(got)), "got  %s\nwant %s", got, want)
+			check.That(t, strings.Contains(string(got), c.want), "the restaurant was not kept byte for byte:\n%s\nwant %s", got, c.want)
 			sub, err := i.Subscribe(t.Context(), "r", "")
 			check.OK(t, err)
 			defer sub.Close()
@@ -162,9 +148,7 @@ func TestBothFields(t *testing.T) {
 					t.Fatal(ok, err)
 				}
 				if patch, is := update.Body.(contracts.ResultPatch); is {
-					if (patch.Patch.Wolt != nil) != c.deprecated {
-						t.Errorf("patch is %+v, want the deprecated field: %t", patch, c.deprecated)
-					}
+					check.That(t, (patch.Patch.Wolt != nil) == c.deprecated, "patch is %+v, want the deprecated field: %t", patch, c.deprecated)
 					return
 				}
 			}
@@ -184,18 +168,14 @@ func TestPlaceTwice(t *testing.T) {
 	resp = i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
 	for n := range resp.Results {
 		wantStatus(t, state(t, resp, n), contracts.StatusFound)
-		if s, _ := resp.Results[n].State("yelp"); s.Status != contracts.StatusNotFound {
-			t.Errorf("state of yelp is %+v, want NOT_FOUND", s)
-		}
+		s, _ := resp.Results[n].State("yelp")
+		check.That(t, s.Status == contracts.StatusNotFound, "state of yelp is %+v, want NOT_FOUND", s)
 	}
 	if wolt.total() != 1 || yelp.total() != 1 {
 		t.Errorf("asked %d and %d times, want once each", wolt.total(), yelp.total())
 	}
 	resp = i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.Providers = []string{"yelp", "yelp"} })
-	if _, has := resp.Results[0].State("wolt"); has {
-		t.Error("a provider answered that was not asked")
-	}
-	if slices.Contains(i.log.reasons(), "lock_error") {
-		t.Error("a claim failed")
-	}
+	_, has := resp.Results[0].State("wolt")
+	check.That(t, !has, "a provider answered that was not asked")
+	check.That(t, !slices.Contains(i.log.reasons(), "lock_error"), "a claim failed")
 }

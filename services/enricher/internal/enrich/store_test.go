@@ -36,9 +36,8 @@ func TestStoreDown(t *testing.T) {
 		srv.Stop()
 		began := time.Now()
 		resp := i.ask(t, "req-1", places(100))
-		if took := time.Since(began); took > answerTime {
-			t.Errorf("answered after %s, want at most %s", took, answerTime)
-		}
+		took := time.Since(began)
+		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
 		check.Same(t, "skipped for : nobody can follow the request, and the answer does", resp.Skipped, contracts.SkippedStoreDown)
 		if resp.Pending != 100 || i.Stats().Skipped[SkipStoreDown] != 100 {
 			t.Errorf("%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
@@ -47,9 +46,7 @@ func TestStoreDown(t *testing.T) {
 			wantStatus(t, state(t, resp, n), contracts.StatusPending)
 		}
 		e := i.log.events("wolt_enqueue_skipped")[0]
-		if e["reason"] != "store_down" || e["placeId"] == "" || e["requestId"] != "req-1" {
-			t.Errorf("logged %v", e)
-		}
+		check.That(t, e["reason"] == "store_down" && e["placeId"] != "" && e["requestId"] == "req-1", "logged %v", e)
 	})
 }
 
@@ -79,9 +76,8 @@ func TestQueueUnavailable(t *testing.T) {
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		began := time.Now()
 		resp := i.ask(t, "req-1", places(claimsAtOnce))
-		if took := time.Since(began); took > answerTime {
-			t.Errorf("answered after %s, want at most %s", took, answerTime)
-		}
+		took := time.Since(began)
+		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
 		if n := i.Stats().Skipped[SkipQueueUnavailable]; n != claimsAtOnce || resp.Pending != claimsAtOnce {
 			t.Errorf("%d skipped as queue_unavailable and %d pending, want all", n, resp.Pending)
 		}
@@ -90,9 +86,8 @@ func TestQueueUnavailable(t *testing.T) {
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
 		i.ask(t, "req-2", places(claimsAtOnce))
-		if ever, _ := i.jobs(t); ever != claimsAtOnce {
-			t.Errorf("%d jobs were queued, want all", ever)
-		}
+		ever, _ := i.jobs(t)
+		check.That(t, ever == claimsAtOnce, "%d jobs were queued, want all", ever)
 	})
 }
 
@@ -109,9 +104,8 @@ func TestQueueFull(t *testing.T) {
 	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
 	i.background.Wait()
 	i.ask(t, "req-3", places(2)[1:])
-	if ever, _ := i.jobs(t); ever != 2 {
-		t.Errorf("%d jobs were queued, want 2", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 }
 
 // TestFollowersQueueAgain: somebody who listens has the place queued soon after there is a queue again, however long there
@@ -138,9 +132,8 @@ func TestFollowersQueueAgain(t *testing.T) {
 		up := time.Now()
 		states := <-told
 		check.OK(t, <-failed)
-		if took := time.Since(up); took > soon {
-			t.Errorf("told after %s", took)
-		}
+		took := time.Since(up)
+		check.That(t, took <= soon, "told after %s", took)
 		for _, r := range places(10) {
 			wantStatus(t, states[r.PlaceID], contracts.StatusFound)
 		}
@@ -176,9 +169,8 @@ func TestFollowersClaimAgain(t *testing.T) {
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
 		up := time.Now()
 		check.Is(t, <-told, nil)
-		if took := time.Since(up); took > soon {
-			t.Errorf("told after %s", took)
-		}
+		took := time.Since(up)
+		check.That(t, took <= soon, "told after %s", took)
 	})
 }
 
@@ -194,21 +186,18 @@ func TestSlowQueue(t *testing.T) {
 		check.OK(t, err)
 		began := time.Now()
 		i.ask(t, "req-1", places(2))
-		if took := time.Since(began); took > answerTime {
-			t.Errorf("answered after %s, want at most %s", took, answerTime)
-		}
+		took := time.Since(began)
+		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
 		elapse(500 * time.Millisecond)
 		check.OK(t, deaf.Unsubscribe())
 		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
-		if ever, _ := i.jobs(t); ever != 2 {
-			t.Errorf("%d jobs were queued, want 2", ever)
-		}
+		ever, _ := i.jobs(t)
+		check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 		i.work(t)
 		i.told(t, "req-1")
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("told after %s: the claim had no job", took)
-		}
+		took = time.Since(began)
+		check.That(t, took <= 10*time.Second, "told after %s: the claim had no job", took)
 	})
 }
 
@@ -222,9 +211,8 @@ func TestLostJob(t *testing.T) {
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.drain(t, "req-1")
-		if took := time.Since(began); took < orphanAge || took > orphanTime {
-			t.Errorf("told after %s, want when the claim has waited for long", took)
-		}
+		took := time.Since(began)
+		check.That(t, took >= orphanAge && took <= orphanTime, "told after %s, want when the claim has waited for long", took)
 	})
 }
 
@@ -235,9 +223,8 @@ func TestGoneCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.OK(t, check.Err(i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(20)})))
-	if ever, _ := i.jobs(t); ever != 20 {
-		t.Errorf("%d jobs were queued, want 20", ever)
-	}
+	ever, _ := i.jobs(t)
+	check.That(t, ever == 20, "%d jobs were queued, want 20", ever)
 }
 
 // TestCorruptSlot: a record that cannot be read, and a result in one that can, are looked up again.
@@ -258,9 +245,8 @@ func TestCorruptSlot(t *testing.T) {
 			corrupt(t, i)
 			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
-			if ever, _ := i.jobs(t); ever != 1 {
-				t.Errorf("%d jobs were queued, want 1", ever)
-			}
+			ever, _ := i.jobs(t)
+			check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 			i.work(t)
 			wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		})

@@ -25,9 +25,7 @@ func take(t *testing.T, sub *Subscription, n int) []Update {
 	var updates []Update
 	for range n {
 		update, ok, err := sub.Next(ctx)
-		if err != nil {
-			t.Fatalf("after %d events: %v", len(updates), err)
-		}
+		check.Require(t, err == nil, "after %d events: %v", len(updates), err)
 		if !ok {
 			break
 		}
@@ -40,9 +38,7 @@ func take(t *testing.T, sub *Subscription, n int) []Update {
 func body[T any](t *testing.T, update Update) T {
 	t.Helper()
 	b, ok := update.Body.(T)
-	if !ok {
-		t.Fatalf("event %s has a body of type %T", update.Type, update.Body)
-	}
+	check.Require(t, ok, "event %s has a body of type %T", update.Type, update.Body)
 	return b
 }
 
@@ -85,9 +81,8 @@ func TestSubscription(t *testing.T) {
 	close(held.open)
 	rest := take(t, sub, 10)
 	wantTypes(t, rest, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
-	if _, ok, err := sub.Next(t.Context()); ok || err != nil || !sub.Over() {
-		t.Errorf("after the end: %t, %v", ok, err)
-	}
+	_, ok, err := sub.Next(t.Context())
+	check.That(t, !ok && err == nil && sub.Over(), "after the end: %t, %v", ok, err)
 	sub.Close()
 
 	// Resumed elsewhere after each event, it is told the rest.
@@ -114,9 +109,8 @@ func TestSubscription(t *testing.T) {
 		sub.Close()
 		wantTypes(t, got, TypeReset, TypeSnapshot, TypeComplete)
 		check.Same(t, "the id of a reset : who comes back with it would miss the snapshot", got[0].ID, "")
-		if s := body[Snapshot](t, got[1]); s.Pending != 0 || len(s.Patches()) != 2 {
-			t.Errorf("snapshot is %+v, want two that are found", s)
-		}
+		s := body[Snapshot](t, got[1])
+		check.That(t, s.Pending == 0 && len(s.Patches()) == 2, "snapshot is %+v, want two that are found", s)
 	}
 	check.Is(t, check.Err(i.Subscribe(t.Context(), "nobody", "")), ErrUnknownRequest)
 	check.Is(t, check.Err(i.Subscribe(t.Context(), "", "")), ErrUnknownRequest)
@@ -141,9 +135,7 @@ func TestRequestGrows(t *testing.T) {
 	i.ask(t, "req-1", places(4)) // nothing new
 	sub = subscribe(t, i, "req-1", last.ID)
 	defer sub.Close()
-	if sub.Over() {
-		t.Fatal("a request that has grown is over")
-	}
+	check.Require(t, !sub.Over(), "a request that has grown is over")
 	i.work(t)
 	got := take(t, sub, 10)
 	wantTypes(t, got, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
@@ -191,9 +183,8 @@ func TestUnresolvedThenFound(t *testing.T) {
 		check.Same(t, "told", body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"].Reason, contracts.ReasonProviderError)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires meanwhile
 		defer cancel()
-		if _, _, err := sub.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("told something: %v", err)
-		}
+		_, _, err := sub.Next(ctx)
+		check.That(t, errors.Is(err, context.DeadlineExceeded), "told something: %v", err)
 		check.Same(t, "searched for, times", p.count("Pizza House"), 3)
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		got = take(t, sub, 1)
@@ -278,23 +269,20 @@ func TestWait(t *testing.T) {
 		began := time.Now()
 		resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Slow Kitchen"), place("Nowhere")},
 			func(r *contracts.EnrichRequest) { r.WaitMS = 5000 })
-		if took := time.Since(began); took < 5*time.Second || took > 5500*time.Millisecond {
-			t.Errorf("answered after %s, want 5 s", took)
-		}
+		took := time.Since(began)
+		check.That(t, took >= 5*time.Second && took <= 5500*time.Millisecond, "answered after %s, want 5 s", took)
 		wantStatus(t, state(t, resp, 0), contracts.StatusFound)
 		wantStatus(t, state(t, resp, 1), contracts.StatusPending)
 		wantStatus(t, state(t, resp, 2), contracts.StatusNotFound)
 		check.Same(t, "pending", resp.Pending, 1)
 		resp = i.ask(t, "req-2", []contracts.Restaurant{place("Slow Kitchen")}, func(r *contracts.EnrichRequest) { r.WaitMS = 60_000 })
-		if took := time.Since(began); took < 21*time.Second || took > 22*time.Second {
-			t.Errorf("answered after %s, want when the place is found, after 21 s", took)
-		}
+		took = time.Since(began)
+		check.That(t, took >= 21*time.Second && took <= 22*time.Second, "answered after %s, want when the place is found, after 21 s", took)
 		wantStatus(t, state(t, resp, 0), contracts.StatusFound)
 		began = time.Now()
 		i.ask(t, "req-3", []contracts.Restaurant{place("Slow Kitchen")}, func(r *contracts.EnrichRequest) { r.WaitMS = 60_000 })
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("a hit took %s", took)
-		}
+		took = time.Since(began)
+		check.That(t, took <= time.Second, "a hit took %s", took)
 	})
 }
 
@@ -306,9 +294,7 @@ func TestWaitEndsWithItsCaller(t *testing.T) {
 	i.ask(t, "req-1", places(1))
 	time.AfterFunc(10*time.Millisecond, cancel)
 	resp, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(1), WaitMS: 60_000})
-	if err != nil || resp.Pending != 1 {
-		t.Errorf("answer has %d pending, %v", resp.Pending, err)
-	}
+	check.That(t, err == nil && resp.Pending == 1, "answer has %d pending, %v", resp.Pending, err)
 }
 
 // TestHitCostsOneRoundTrip counts what a request of ten known places sends: one message, which is answered at once.

@@ -56,21 +56,18 @@ func TestWoltsBadDays(t *testing.T) {
 			server.FailAlways(fault)
 			i.ask(t, "req-1", pizzaHouse())
 			got := follow(t, i, "req-1", time.Hour)["ChIJ123"]
-			if got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError || got.URL != nil {
-				t.Fatalf("told %+v, want PENDING because of the provider", got)
-			}
+			check.Require(t, got.Status == contracts.StatusPending && got.Reason == contracts.ReasonProviderError && got.URL == nil,
+				"told %+v, want PENDING because of the provider", got)
 			elapse(time.Second)
 			check.Says(t, deadLetter(t, i).Error, "wolt: ")
-			if stats := i.Stats(); stats.NotFound != 1 || stats.Errors != 1 {
-				t.Errorf("stats are %+v, want one error beside the first answer", stats)
-			}
+			stats := i.Stats()
+			check.That(t, stats.NotFound == 1 && stats.Errors == 1, "stats are %+v, want one error beside the first answer", stats)
 			server.Recover()
 			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
 			i.ask(t, "req-2", pizzaHouse())
 			got = follow(t, i, "req-2", time.Hour)["ChIJ123"]
-			if got.Status != contracts.StatusFound || got.URL == nil || !strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house") {
-				t.Errorf("after the fault told %+v, want FOUND with a link", got)
-			}
+			check.That(t, got.Status == contracts.StatusFound && got.URL != nil && strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house"),
+				"after the fault told %+v, want FOUND with a link", got)
 		})
 	}
 }
@@ -106,12 +103,10 @@ func TestWoltRetryAfter(t *testing.T) {
 		elapse(89 * time.Second)
 		check.Same(t, "calls within the pause", len(server.Calls()), 1)
 		wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
-		if took := time.Since(began); took < 90*time.Second || took > 95*time.Second {
-			t.Errorf("found after %s, want right after 90 s", took)
-		}
-		if ever, _ := i.jobs(t); ever != 1 {
-			t.Errorf("%d jobs were queued, want 1", ever)
-		}
+		took := time.Since(began)
+		check.That(t, took >= 90*time.Second && took <= 95*time.Second, "found after %s, want right after 90 s", took)
+		ever, _ := i.jobs(t)
+		check.That(t, ever == 1, "%d jobs were queued, want 1", ever)
 	})
 }
 
@@ -130,21 +125,17 @@ func TestWoltBacklog(t *testing.T) {
 		}
 		i.ask(t, "req-1", list)
 		for id, got := range follow(t, i, "req-1", time.Hour) {
-			if got.Status != contracts.StatusNotFound {
-				t.Errorf("told %+v of %s, want NOT_FOUND", got, id)
-			}
+			check.That(t, got.Status == contracts.StatusNotFound, "told %+v of %s, want NOT_FOUND", got, id)
 		}
-		if took := time.Since(began); took < limitedFor {
-			t.Fatalf("took %s: there was no backlog", took)
-		}
+		took := time.Since(began)
+		check.Require(t, took >= limitedFor, "took %s: there was no backlog", took)
 		stop() // who listens may be told before the worker has counted
 		check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
 		if stats := i.Stats(); stats.NotFound != int64(total) || stats.ProviderCalls != int64(total) || stats.Jobs != int64(total) {
 			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
 		}
-		if n := len(server.Calls()); n != 1+total*callsOfPlace {
-			t.Errorf("%d calls, want %d for each place, and one for the cities", n, callsOfPlace)
-		}
+		n := len(server.Calls())
+		check.That(t, n == 1+total*callsOfPlace, "%d calls, want %d for each place, and one for the cities", n, callsOfPlace)
 	})
 }
 

@@ -26,9 +26,8 @@ func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 	t.Helper()
 	stream, err := i.js.Stream(t.Context(), contracts.StreamDead)
 	check.OK(t, err)
-	if n := stream.CachedInfo().State.Msgs; n != 1 {
-		t.Fatalf("%d dead letters, want one", n)
-	}
+	n := stream.CachedInfo().State.Msgs
+	check.Require(t, n == 1, "%d dead letters, want one", n)
 	msg, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.FirstSeq)
 	check.OK(t, err)
 	letter, err := worker.ParseDeadLetter(msg.Data)
@@ -58,9 +57,8 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 			// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
-			if took := time.Since(began); took < 4*time.Second || took > 8*time.Second {
-				t.Errorf("took %s, want two backoffs", took)
-			}
+			took := time.Since(began)
+			check.That(t, took >= 4*time.Second && took <= 8*time.Second, "took %s, want two backoffs", took)
 			if p.total() != 3 || i.letters(t) != 0 {
 				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
 			}
@@ -102,9 +100,8 @@ func TestProviderFailsForGood(t *testing.T) {
 			check.Same(t, "asked, times", p.total(), c.calls)
 			elapse(time.Second) // the dead letter comes after the result
 			letter := deadLetter(t, i)
-			if letter.Reason != c.reason || letter.Attempts != c.calls || (letter.Stack != "") != c.stack {
-				t.Errorf("dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
-			}
+			check.That(t, letter.Reason == c.reason && letter.Attempts == c.calls && (letter.Stack != "") == c.stack,
+				"dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
 			elapse(50 * time.Second)
 			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			if got := state(t, resp, 0); got.Reason != contracts.ReasonProviderError || resp.Pending != 0 {
@@ -144,17 +141,13 @@ func TestRateLimited(t *testing.T) {
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		states := follow(t, i, "req-1", 5*time.Minute)
 		wantStatus(t, states["id-Pizza-House"], contracts.StatusFound)
-		if len(asked) != 6 {
-			t.Fatalf("asked %d times, want 6", len(asked))
-		}
+		check.Require(t, len(asked) == 6, "asked %d times, want 6", len(asked))
 		for n := range asked[1:] {
-			if pause := asked[n+1].Sub(asked[n]); pause < 17*time.Second || pause > 20*time.Second {
-				t.Errorf("asked again after %s, want 17 s", pause)
-			}
+			pause := asked[n+1].Sub(asked[n])
+			check.That(t, pause >= 17*time.Second && pause <= 20*time.Second, "asked again after %s, want 17 s", pause)
 		}
-		if ever, _ := i.jobs(t); ever != 1 {
-			t.Errorf("%d jobs were queued, want 1: the claim expired, the job did not", ever)
-		}
+		ever, _ := i.jobs(t)
+		check.That(t, ever == 1, "%d jobs were queued, want 1: the claim expired, the job did not", ever)
 	})
 }
 
@@ -165,9 +158,8 @@ func TestRateLimitedForEver(t *testing.T) {
 		i := newInstance(t, srv, p)
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		if got := follow(t, i, "req-1", time.Hour)["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
-			t.Errorf("told %+v, want PENDING because of the provider", got)
-		}
+		got := follow(t, i, "req-1", time.Hour)["id-Pizza-House"]
+		check.That(t, got.Reason == contracts.ReasonProviderError, "told %+v, want PENDING because of the provider", got)
 		elapse(time.Second)
 		deadLetter(t, i)
 	})
@@ -281,9 +273,7 @@ func TestDeadWorker(t *testing.T) {
 		slot, err := i.flight.Get(t.Context(), pizzaKey)
 		check.OK(t, err)
 		claims := i.log.events("wolt_lock_acquired")
-		if len(claims) != 1 || claims[0]["claim"] != slot.Claim {
-			t.Fatalf("claims %v, slot %+v", claims, slot)
-		}
+		check.Require(t, len(claims) == 1 && claims[0]["claim"] == slot.Claim, "claims %v, slot %+v", claims, slot)
 		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
 		check.OK(t, err)
 		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
@@ -294,9 +284,8 @@ func TestDeadWorker(t *testing.T) {
 		began := time.Now()
 		i.work(t)
 		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
-			t.Errorf("taken over after %s, want right after the lease of 10 s", took)
-		}
+		took := time.Since(began)
+		check.That(t, took >= 10*time.Second && took <= 11*time.Second, "taken over after %s, want right after the lease of 10 s", took)
 	})
 }
 
@@ -315,17 +304,15 @@ func TestShutdownInMidSearch(t *testing.T) {
 		<-begun
 		stop()
 		slot, err := first.flight.Get(t.Context(), pizzaKey)
-		if err != nil || slot.State != flight.Pending || !slot.Handoff {
-			t.Errorf("after the stop the slot is %+v, %v, want one that waits to be resumed", slot, err)
-		}
+		check.That(t, err == nil && slot.State == flight.Pending && slot.Handoff,
+			"after the stop the slot is %+v, %v, want one that waits to be resumed", slot, err)
 		var attempt int
 		second := newInstance(t, srv, &far{})
 		began := time.Now()
 		second.work(t, func(c *worker.Config) { c.Hooks.Started = func(i worker.Info) { attempt = i.Attempt } })
 		wantStatus(t, second.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("the second instance took %s, want no wait", took)
-		}
+		took := time.Since(began)
+		check.That(t, took <= time.Second, "the second instance took %s, want no wait", took)
 		check.Same(t, "it was attempt", attempt, 1)
 		check.Same(t, "failures were logged: the provider did nothing wrong", len(first.log.events("wolt_provider_fail")), 0)
 	})

@@ -29,12 +29,10 @@ func (i *instance) problem(t *testing.T, method, path, body string) (problem, ht
 	t.Helper()
 	status, header, data := i.do(t, method, path, body, nil)
 	var p problem
-	if err := json.Unmarshal(data, &p); err != nil {
-		t.Fatalf("%d: %s: %v", status, data, err)
-	}
-	if p.Status != status || header.Get("Content-Type") != "application/problem+json" || p.Title == "" {
-		t.Errorf("answer %d %v is %+v, want a problem", status, header, p)
-	}
+	err := json.Unmarshal(data, &p)
+	check.Require(t, err == nil, "%d: %s: %v", status, data, err)
+	check.That(t, p.Status == status && header.Get("Content-Type") == "application/problem+json" && p.Title != "",
+		"answer %d %v is %+v, want a problem", status, header, p)
 	return p, header
 }
 
@@ -80,31 +78,23 @@ func TestBadInput(t *testing.T) {
 			var fields []string
 			for _, e := range p.Errors {
 				fields = append(fields, e.Path)
-				if e.Problem == "" {
-					t.Errorf("field %q has no problem", e.Path)
-				}
+				check.That(t, e.Problem != "", "field %q has no problem", e.Path)
 			}
 			slices.Sort(fields)
 			// What the second occurrence of a name is called is the contract's business.
-			if diff := cmp.Diff(c.fields, fields); diff != "" {
-				t.Errorf("failing fields (-want +got):\n%s%s", diff, p.Detail)
-			}
-			if len(p.Detail) > 4096 {
-				t.Errorf("the answer has %d bytes of detail", len(p.Detail))
-			}
+			diff := cmp.Diff(c.fields, fields)
+			check.That(t, diff == "", "failing fields (-want +got):\n%s%s", diff, p.Detail)
+			check.That(t, len(p.Detail) <= 4096, "the answer has %d bytes of detail", len(p.Detail))
 		})
 	}
 	t.Cleanup(func() {
 		check.Same(t, "bad requests got through", i.service.Stats().Requests, 0)
 	})
 	p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait=soon", `{"results":[]}`)
-	if p.Status != 400 || len(p.Errors) != 1 || p.Errors[0].Path != "?wait" {
-		t.Errorf("a bad wait is %+v", p)
-	}
+	check.That(t, p.Status == 400 && len(p.Errors) == 1 && p.Errors[0].Path == "?wait", "a bad wait is %+v", p)
 	for _, wait := range []string{"-1s", "61s", "1e9h"} {
-		if p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait="+wait, `{"results":[]}`); p.Status != 400 {
-			t.Errorf("wait=%s is %d", wait, p.Status)
-		}
+		p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait="+wait, `{"results":[]}`)
+		check.That(t, p.Status == 400, "wait=%s is %d", wait, p.Status)
 	}
 }
 
@@ -112,9 +102,8 @@ func TestUnknownProvider(t *testing.T) {
 	t.Parallel()
 	i := start(t, natstest.Server(t), options{})
 	p, _ := i.problem(t, http.MethodPost, "/v1/enrich", `{"results":[],"providers":["wolt","yelp"]}`)
-	if p.Status != 400 || !strings.Contains(p.Detail, `"yelp" at providers/1`) || !strings.Contains(p.Detail, "wolt") {
-		t.Errorf("answer is %+v, want the unknown one and the known", p)
-	}
+	check.That(t, p.Status == 400 && strings.Contains(p.Detail, `"yelp" at providers/1`) && strings.Contains(p.Detail, "wolt"),
+		"answer is %+v, want the unknown one and the known", p)
 }
 
 // hostileIDs are texts that must never be a path, a wildcard, or another's data.
@@ -135,9 +124,8 @@ func TestHostileIDs(t *testing.T) {
 	}
 	resp := i.ask(t, contracts.EnrichRequest{Results: results, WaitMS: 30_000})
 	for n, r := range resp.Results {
-		if s, _ := r.State("wolt"); s.URL == nil || *s.URL != linkOf(results[n].Name) {
-			t.Errorf("%q is %+v, want its own link", r.PlaceID, s)
-		}
+		s, _ := r.State("wolt")
+		check.That(t, s.URL != nil && *s.URL == linkOf(results[n].Name), "%q is %+v, want its own link", r.PlaceID, s)
 	}
 	for name, id := range hostileIDs {
 		t.Run(name, func(t *testing.T) {
@@ -145,15 +133,11 @@ func TestHostileIDs(t *testing.T) {
 			body, err := contracts.Encode(contracts.EnrichRequest{RequestID: id, Results: []contracts.Restaurant{{PlaceID: "new-" + name, Name: name}}})
 			check.OK(t, err)
 			status, header, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
-			if status != http.StatusOK {
-				t.Fatalf("%d: %s", status, data)
-			}
+			check.Require(t, status == http.StatusOK, "%d: %s", status, data)
 			link := header.Get("Link")
 			path, found := strings.CutPrefix(link, "<")
 			path, ok := strings.CutSuffix(path, `>; rel="monitor"`)
-			if !found || !ok {
-				t.Fatalf("Link is %q", link)
-			}
+			check.Require(t, found && ok, "Link is %q", link)
 			status, _, data = i.do(t, http.MethodGet, strings.TrimSuffix(path, "/events"), "", nil)
 			var s enrich.Snapshot
 			if err := json.Unmarshal(data, &s); err != nil || status != http.StatusOK || s.RequestID != id || len(s.Places) != 1 || s.Places[0].PlaceID != "new-"+name {
@@ -174,9 +158,8 @@ func TestUnknownRequests(t *testing.T) {
 	for _, id := range ids {
 		escaped := strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 		for _, path := range []string{"", "/events", "/ws"} {
-			if p, _ := i.problem(t, http.MethodGet, "/v1/requests/"+escaped+path, ""); p.Status != http.StatusNotFound {
-				t.Errorf("%q%s is %+v, want 404", id, path, p)
-			}
+			p, _ := i.problem(t, http.MethodGet, "/v1/requests/"+escaped+path, "")
+			check.That(t, p.Status == http.StatusNotFound, "%q%s is %+v, want 404", id, path, p)
 		}
 	}
 }
@@ -186,12 +169,8 @@ func TestWaitParameter(t *testing.T) {
 	i := start(t, natstest.Server(t), options{works: true})
 	status, header, data := i.do(t, http.MethodPost, "/v1/enrich?wait=30s", `{"requestId":"r","results":[{"placeId":"a","name":"A B","address":"Harbour Road 1","cityText":"Haifa"}]}`, nil)
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
-	if status != http.StatusOK || err != nil || resp.Pending != 0 {
-		t.Errorf("%d, %v: %s, want all settled", status, err, data)
-	}
-	if header.Get("Link") != "" || header.Get("Content-Type") != "application/json" {
-		t.Errorf("header is %v", header)
-	}
+	check.That(t, status == http.StatusOK && err == nil && resp.Pending == 0, "%d, %v: %s, want all settled", status, err, data)
+	check.That(t, header.Get("Link") == "" && header.Get("Content-Type") == "application/json", "header is %v", header)
 }
 
 // TestStoreGone: answers while the server is away, which say so and when to come back.

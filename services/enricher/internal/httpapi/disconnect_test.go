@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -95,15 +96,12 @@ func TestDisconnects(t *testing.T) {
 				}
 			}
 			l.check(t, places(nPlaces))
-			if l.resets > 0 {
-				t.Errorf("client %d was reset %d times", n, l.resets)
-			}
+			check.That(t, l.resets <= 0, "client %d was reset %d times", n, l.resets)
 		})
 	}
 	wg.Wait()
-	if d := disconnects.Load(); d < nClients*cuts {
-		t.Errorf("%d connections, want at least %d", d, nClients*cuts)
-	}
+	d := disconnects.Load()
+	check.That(t, d >= nClients*cuts, "%d connections, want at least %d", d, nClients*cuts)
 }
 
 // sse follows a stream until it breaks. With first it leaves after one event.

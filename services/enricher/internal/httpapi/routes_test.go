@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
@@ -40,14 +41,12 @@ func TestRoutesThatAreNot(t *testing.T) {
 		if p.Status != c.status || header.Get("Allow") != c.allow {
 			t.Errorf("%s %.40s is %d with Allow %q, want %d with %q", c.method, c.path, p.Status, header.Get("Allow"), c.status, c.allow)
 		}
-		if p.Detail == "" || len(p.Detail) > 1024 || !strings.Contains(p.Detail, c.allow) {
-			t.Errorf("%s %.40s: detail is %.200q", c.method, c.path, p.Detail)
-		}
+		check.That(t, p.Detail != "" && len(p.Detail) <= 1024 && strings.Contains(p.Detail, c.allow),
+			"%s %.40s: detail is %.200q", c.method, c.path, p.Detail)
 	}
-	if status, header, data := i.do(t, http.MethodHead, "/nothing", "", nil); status != 404 || len(data) != 0 ||
-		header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("HEAD is %d %v %q", status, header, data)
-	}
+	status, header, data := i.do(t, http.MethodHead, "/nothing", "", nil)
+	check.That(t, status == 404 && len(data) == 0 && header.Get("Content-Type") == "application/problem+json",
+		"HEAD is %d %v %q", status, header, data)
 }
 
 // TestPathsThatAreNotClean are redirected, as the standard library does it.
@@ -55,13 +54,11 @@ func TestPathsThatAreNotClean(t *testing.T) {
 	t.Parallel()
 	i := start(t, natstest.Server(t), options{})
 	for _, path := range []string{"//livez", "/v1/../livez", "/./livez"} {
-		if status, _, data := i.do(t, http.MethodGet, path, "", nil); status != http.StatusOK || string(data) != "ok\n" {
-			t.Errorf("%s is %d %q, want to be led to /livez", path, status, data)
-		}
+		status, _, data := i.do(t, http.MethodGet, path, "", nil)
+		check.That(t, status == http.StatusOK && string(data) == "ok\n", "%s is %d %q, want to be led to /livez", path, status, data)
 	}
-	if p, _ := i.problem(t, http.MethodGet, "//nothing", ""); p.Status != http.StatusNotFound {
-		t.Errorf("a path that leads to nothing is %d", p.Status)
-	}
+	p, _ := i.problem(t, http.MethodGet, "//nothing", "")
+	check.That(t, p.Status == http.StatusNotFound, "a path that leads to nothing is %d", p.Status)
 }
 
 // TestAnswersEndALine: a shell's prompt comes on a line of its own.

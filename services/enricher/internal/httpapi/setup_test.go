@@ -131,9 +131,7 @@ func (i *instance) ask(t *testing.T, req contracts.EnrichRequest) contracts.Enri
 	body, err := contracts.Encode(req)
 	check.OK(t, err)
 	status, _, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
-	if status != http.StatusOK {
-		t.Fatalf("%d: %s", status, data)
-	}
+	check.Require(t, status == http.StatusOK, "%d: %s", status, data)
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
 	check.OK(t, err)
 	return resp
@@ -240,11 +238,9 @@ func (l *listener) check(t *testing.T, results []contracts.Restaurant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range results {
-		if s := l.states[r.PlaceID]; s.Status != contracts.StatusFound {
-			t.Errorf("told %+v of %s, want FOUND", s, r.PlaceID)
-		}
-		if n := l.told[r.PlaceID]; n > 1 {
-			t.Errorf("told %d times of %s", n, r.PlaceID)
-		}
+		s := l.states[r.PlaceID]
+		check.That(t, s.Status == contracts.StatusFound, "told %+v of %s, want FOUND", s, r.PlaceID)
+		n := l.told[r.PlaceID]
+		check.That(t, n <= 1, "told %d times of %s", n, r.PlaceID)
 	}
 }

@@ -87,23 +87,19 @@ func TestEventStream(t *testing.T) {
 		check.OK(t, err)
 		raw.WriteString(line)
 	}
-	if !strings.HasPrefix(raw.String(), "retry: 2000\n\nid: ") {
-		t.Errorf("the stream begins with %q", raw.String())
-	}
+	check.That(t, strings.HasPrefix(raw.String(), "retry: 2000\n\nid: "), "the stream begins with %q", raw.String())
 	let()
 	list := read(t, io.MultiReader(strings.NewReader(raw.String()), lines))
-	if diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(list)); diff != "" {
-		t.Fatalf("events (-want +got):\n%s", diff)
-	}
+	diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(list))
+	check.Require(t, diff == "", "events (-want +got):\n%s", diff)
 	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
 		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
 	check.Equal(t, frame, list[1].data)
 
 	// A client that comes back after the end is told to stop.
 	for _, e := range list[1:] {
-		if again := open(t, i, e.id); again.status != http.StatusNoContent {
-			t.Errorf("after %s it is %d, want 204", e.kind, again.status)
-		}
+		again := open(t, i, e.id)
+		check.That(t, again.status == http.StatusNoContent, "after %s it is %d, want 204", e.kind, again.status)
 	}
 	// One that had only the snapshot gets the rest, also by the query parameter.
 	resp = open(t, i, list[0].id)
@@ -123,12 +119,9 @@ func TestSnapshotByRequest(t *testing.T) {
 	i, _ := begin(t, options{})
 	status, header, data := i.do(t, http.MethodGet, "/v1/requests/r", "", nil)
 	var s enrich.Snapshot
-	if err := json.Unmarshal(data, &s); err != nil || status != http.StatusOK || s.Pending != 1 || s.Places[0].PlaceID != "ChIJ123" {
-		t.Errorf("%d, %v: %s", status, err, data)
-	}
-	if header.Get("Content-Type") != "application/json" {
-		t.Errorf("header is %v", header)
-	}
+	err := json.Unmarshal(data, &s)
+	check.That(t, err == nil && status == http.StatusOK && s.Pending == 1 && s.Places[0].PlaceID == "ChIJ123", "%d, %v: %s", status, err, data)
+	check.That(t, header.Get("Content-Type") == "application/json", "header is %v", header)
 }
 
 // dial opens a WebSocket.
@@ -160,9 +153,8 @@ func TestPlainWebSocket(t *testing.T) {
 		}
 		kind, data, err := conn.Read(t.Context())
 		check.OK(t, err)
-		if diff := cmp.Diff(frame, string(data)); diff != "" || kind != websocket.MessageText {
-			t.Errorf("%s, %v (-want +got):\n%s", when, kind, diff)
-		}
+		diff := cmp.Diff(frame, string(data))
+		check.That(t, diff == "" && kind == websocket.MessageText, "%s, %v (-want +got):\n%s", when, kind, diff)
 		if _, data, err = conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 			t.Errorf("%s it ends with %q, %v, want a normal end", when, data, err)
 		}
@@ -205,9 +197,8 @@ func TestResumableWebSocket(t *testing.T) {
 			got = append(got, f.Type)
 			snapshot = f.EventID
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.query, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		check.That(t, diff == "", "%s (-want +got):\n%s", c.query, diff)
 	}
 	conn, _, err := dial(t, i, "?last_event_id="+snapshot, nil)
 	check.OK(t, err)

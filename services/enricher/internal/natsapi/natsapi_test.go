@@ -76,9 +76,7 @@ func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*e
 func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
 	t.Helper()
 	msg, err := nc.Request(subject, []byte(body), patience)
-	if err != nil {
-		t.Fatalf("%s: %v", subject, err)
-	}
+	check.Require(t, err == nil, "%s: %v", subject, err)
 	return msg
 }
 
@@ -123,12 +121,10 @@ func TestErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			msg := request(t, nc, "enricher.v1."+c.subject, c.body)
-			if code := msg.Header.Get(micro.ErrorCodeHeader); code != c.code {
-				t.Errorf("code is %q, want %s", code, c.code)
-			}
-			if text := msg.Header.Get(micro.ErrorHeader); text == "" || len(text) > 8192 {
-				t.Errorf("error is %q", text)
-			}
+			code := msg.Header.Get(micro.ErrorCodeHeader)
+			check.That(t, code == c.code, "code is %q, want %s", code, c.code)
+			text := msg.Header.Get(micro.ErrorHeader)
+			check.That(t, text != "" && len(text) <= 8192, "error is %q", text)
 			var body struct {
 				Errors []contracts.FieldError `json:"errors"`
 			}
@@ -156,18 +152,13 @@ func TestDiscovery(t *testing.T) {
 	var subjects []string
 	for _, e := range info.Endpoints {
 		subjects = append(subjects, e.Name+" "+e.Subject)
-		if e.Metadata["request"] == "" || e.Metadata["response"] == "" {
-			t.Errorf("metadata of %s is %v", e.Name, e.Metadata)
-		}
+		check.That(t, e.Metadata["request"] != "" && e.Metadata["response"] != "", "metadata of %s is %v", e.Name, e.Metadata)
 	}
-	if diff := cmp.Diff([]string{"enrich enricher.v1.enrich", "get enricher.v1.get"}, subjects); diff != "" || info.Version != "1.2.3" {
-		t.Errorf("version %s, endpoints (-want +got):\n%s", info.Version, diff)
-	}
+	diff := cmp.Diff([]string{"enrich enricher.v1.enrich", "get enricher.v1.get"}, subjects)
+	check.That(t, diff == "" && info.Version == "1.2.3", "version %s, endpoints (-want +got):\n%s", info.Version, diff)
 	var stats micro.Stats
 	check.OK(t, json.Unmarshal(request(t, nc, "$SRV.STATS.enricher", "").Data, &stats))
-	if len(stats.Endpoints) != 2 || stats.Endpoints[0].NumRequests != 2 {
-		t.Errorf("stats are %+v, want two requests", stats.Endpoints)
-	}
+	check.That(t, len(stats.Endpoints) == 2 && stats.Endpoints[0].NumRequests == 2, "stats are %+v, want two requests", stats.Endpoints)
 }
 
 // TestStoreDown: the service answers while the store is away.
@@ -205,9 +196,7 @@ func TestStop(t *testing.T) {
 	own.Close()
 	for n := range 3 {
 		msg, err := replies.NextMsg(patience)
-		if err != nil {
-			t.Fatalf("answer %d: %v", n, err)
-		}
+		check.Require(t, err == nil, "answer %d: %v", n, err)
 		if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
 			t.Errorf("answer %d is %v %s, want what was known", n, msg.Header, msg.Data)
 		}

@@ -55,9 +55,7 @@ func TestReadFormats(t *testing.T) {
 
 			check.Equal(t, []provider.Venue{giraffe()}, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash"))
 
-			if len(got[0].Hash) != 64 {
-				t.Errorf("hash %q", got[0].Hash)
-			}
+			check.That(t, len(got[0].Hash) == 64, "hash %q", got[0].Hash)
 		})
 	}
 }
@@ -185,9 +183,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 			t.Parallel()
 
 			_, err := catalog.Read(strings.NewReader(test.file), catalog.Config{MaxBytes: 500, MaxVenues: 3})
-			if !errors.Is(err, test.want) || !strings.Contains(fmt.Sprint(err), test.says) {
-				t.Errorf("error = %v, want %v about %q", err, test.want, test.says)
-			}
+			check.That(t, errors.Is(err, test.want) && strings.Contains(fmt.Sprint(err), test.says),
+				"error = %v, want %v about %q", err, test.want, test.says)
 		})
 	}
 }
@@ -199,9 +196,7 @@ func TestOpen(t *testing.T) {
 	check.OK(t, os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600))
 
 	c, err := catalog.Open(path, catalog.Config{})
-	if err != nil || c.Name() != "catalog" {
-		t.Errorf("Open = %v, %v", c, err)
-	}
+	check.That(t, err == nil && c.Name() == "catalog", "Open = %v, %v", c, err)
 
 	if _, err := catalog.Open(path+"x", catalog.Config{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "venues.csvx") {
 		t.Errorf("error of a missing file = %v", err)
@@ -226,9 +221,7 @@ func FuzzRead(f *testing.F) {
 		c, err := catalog.Read(bytes.NewReader(file), catalog.Config{})
 		if bad, ok := errors.AsType[*catalog.LoadError](err); ok {
 			for _, e := range bad.Rows {
-				if e.Line < 1 || len(e.Problems) == 0 || strings.Count(string(file), "\n")+1 < e.Line {
-					t.Errorf("bad row %+v of %q", e, file)
-				}
+				check.That(t, e.Line >= 1 && len(e.Problems) != 0 && strings.Count(string(file), "\n")+1 >= e.Line, "bad row %+v of %q", e, file)
 			}
 		}
 		if err != nil {
@@ -239,9 +232,7 @@ func FuzzRead(f *testing.F) {
 		check.OK(t, err)
 
 		for _, v := range venues {
-			if v.ID == "" || v.Name == "" || !strings.HasPrefix(v.URL, "http") {
-				t.Errorf("venue %+v", v)
-			}
+			check.That(t, v.ID != "" && v.Name != "" && strings.HasPrefix(v.URL, "http"), "venue %+v", v)
 		}
 	})
 }

@@ -57,9 +57,7 @@ func TestCandidatesHoldWhatTheMatcherWouldFind(t *testing.T) {
 
 		t.Logf("%d venues: %d of %d found are among the candidates", size, found-missed, found)
 
-		if found < 50 || missed*50 > found {
-			t.Errorf("%d of %d matches are not among the candidates of %d venues", missed, found, size)
-		}
+		check.That(t, found >= 50 && missed*50 <= found, "%d of %d matches are not among the candidates of %d venues", missed, found, size)
 	}
 }
 
@@ -93,9 +91,7 @@ func TestEachAgreementFindsAVenue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
-			if !holds(find(t, c, place), "wanted") {
-				t.Errorf("not among the candidates for %+v", place)
-			}
+			check.That(t, holds(find(t, c, place), "wanted"), "not among the candidates for %+v", place)
 		})
 	}
 }
@@ -115,9 +111,7 @@ func TestNearestOfAChainComeFirst(t *testing.T) {
 	c := stocked(t, venues)
 
 	got := find(t, c, match.Place{Name: "Golda", Location: &match.Point{Lat: 32, Lng: 34.9}})
-	if len(got) != 50 {
-		t.Fatalf("%d candidates, want 50", len(got))
-	}
+	check.Require(t, len(got) == 50, "%d candidates, want 50", len(got))
 
 	for i, v := range got {
 		if d := v.Location.Lat - 32; d < -0.2501 || d > 0.2501 || (i == 0 && (d < -1e-9 || d > 1e-9)) {
@@ -132,9 +126,7 @@ func TestUnknownPlaces(t *testing.T) {
 	c := read(t, "id,name,city,lat,lng\n1,Giraffe,Tel Aviv,32.07,34.78\n", catalog.Config{})
 
 	got, err := c.Search(t.Context(), match.Place{Name: "Quattrocento", City: "Tel Aviv", Location: &match.Point{Lat: 31.7, Lng: 35.2}})
-	if err != nil || len(got) != 0 {
-		t.Errorf("Search = %v, %v; want the empty answer", got, err)
-	}
+	check.That(t, err == nil && len(got) == 0, "Search = %v, %v; want the empty answer", got, err)
 
 	if got, err := read(t, "[]", catalog.Config{}).Search(t.Context(), match.Place{Name: "Giraffe"}); err != nil || len(got) != 0 {
 		t.Errorf("Search in an empty catalogue = %v, %v", got, err)
@@ -147,18 +139,16 @@ func TestSearchesThatCannotBeMade(t *testing.T) {
 	c := read(t, "id,name\n1,Giraffe\n", catalog.Config{Name: "shelf"})
 
 	got, err := c.Search(t.Context(), match.Place{City: "Tel Aviv"})
-	if provider.KindOf(err) != provider.KindUnsupported || provider.Temporary(err) || got != nil {
-		t.Errorf("Search for nothing = %v, %v; want unsupported", got, err)
-	}
+	check.That(t, provider.KindOf(err) == provider.KindUnsupported && !provider.Temporary(err) && got == nil,
+		"Search for nothing = %v, %v; want unsupported", got, err)
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 
 	_, err = c.Search(canceled, match.Place{Name: "Giraffe"})
-	if failure, ok := errors.AsType[*provider.Error](err); !ok || failure.Kind != provider.KindCanceled ||
-		failure.Provider != "shelf" || !errors.Is(err, context.Canceled) {
-		t.Errorf("error of a canceled search = %v", err)
-	}
+	failure, ok := errors.AsType[*provider.Error](err)
+	check.That(t, ok && failure.Kind == provider.KindCanceled && failure.Provider == "shelf" && errors.Is(err, context.Canceled),
+		"error of a canceled search = %v", err)
 
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
@@ -187,9 +177,8 @@ func TestSearchesDoNotDisturbEachOther(t *testing.T) {
 		group.Go(func() {
 			for i := worker; i < len(venues); i += 2 {
 				got, err := c.Search(t.Context(), venues[i].Place)
-				if err != nil || !slices.EqualFunc(got, want[i], func(a, b provider.Venue) bool { return a.ID == b.ID }) {
-					t.Errorf("search %d differs from the first time: %v", i, err)
-				}
+				check.That(t, err == nil && slices.EqualFunc(got, want[i], func(a, b provider.Venue) bool { return a.ID == b.ID }),
+					"search %d differs from the first time: %v", i, err)
 			}
 		})
 	}
@@ -234,7 +223,5 @@ func TestEndlessFieldsCostNoMoreThanLongOnes(t *testing.T) {
 	c := read(t, "id,name,address\n1,Giraffe,Ibn Gabirol 49\n", catalog.Config{})
 	place := match.Place{Address: strings.Repeat("49 b ", 1_000_000), Name: strings.Repeat("giraffe ", 1_000_000)}
 
-	if !holds(find(t, c, place), "1") {
-		t.Error("the venue is not among the candidates")
-	}
+	check.That(t, holds(find(t, c, place), "1"), "the venue is not among the candidates")
 }

@@ -56,9 +56,7 @@ func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue 
 	venues, err := c.Search(t.Context(), place)
 	check.OK(t, err)
 
-	if len(venues) == 0 {
-		t.Fatalf("no candidates for %+v", place)
-	}
+	check.Require(t, len(venues) != 0, "no candidates for %+v", place)
 	return venues
 }
 
@@ -67,8 +65,6 @@ func rowErrors(t *testing.T, err error) []catalog.RowError {
 	t.Helper()
 
 	bad, ok := errors.AsType[*catalog.LoadError](err)
-	if !ok {
-		t.Fatalf("error = %v, want a *LoadError", err)
-	}
+	check.Require(t, ok, "error = %v, want a *LoadError", err)
 	return bad.Rows
 }

@@ -54,9 +54,7 @@ func TestBadDaysAreErrorsAndNeverAnswers(t *testing.T) {
 			t.Parallel()
 
 			want, ok := badDays[fault.Name]
-			if !ok {
-				t.Fatal("no expectation for this fault")
-			}
+			check.Require(t, ok, "no expectation for this fault")
 
 			bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 				t.Helper()
@@ -65,17 +63,14 @@ func TestBadDaysAreErrorsAndNeverAnswers(t *testing.T) {
 				_, err := client.Search(t.Context(), pizzaHouse)
 				failure := wantFailure(t, err, want.kind)
 
-				if failure.RetryAfter != want.retryAfter || failure.Status != want.status {
-					t.Errorf("RetryAfter %s, Status %d; want %s, %d", failure.RetryAfter, failure.Status, want.retryAfter, want.status)
-				}
+				check.That(t, failure.RetryAfter == want.retryAfter && failure.Status == want.status,
+					"RetryAfter %s, Status %d; want %s, %d", failure.RetryAfter, failure.Status, want.retryAfter, want.status)
 
 				// The day after is a good one.
 				elapse(time.Minute)
 
 				got, err := client.Search(t.Context(), pizzaHouse)
-				if err != nil || len(got) == 0 {
-					t.Errorf("Search on the day after = %v, %v", got, err)
-				}
+				check.That(t, err == nil && len(got) != 0, "Search on the day after = %v, %v", got, err)
 			})
 		})
 	}
@@ -93,9 +88,7 @@ func TestBadDaysOfALaterCallAreErrors(t *testing.T) {
 
 				// Nothing on the first call: the second one might have had it.
 				got, err := client.Search(t.Context(), match.Place{Name: "Taizu", Location: &telAviv})
-				if got != nil {
-					t.Errorf("venues = %v, want none beside an error", got)
-				}
+				check.That(t, got == nil, "venues = %v, want none beside an error", got)
 
 				wantFailure(t, err, badDays[fault.Name].kind)
 			})
@@ -114,13 +107,9 @@ func TestBadDaysOfTheCitiesAreErrors(t *testing.T) {
 				server.Fail(fault)
 
 				got, err := client.Search(t.Context(), match.Place{Name: "Taizu", Location: &telAviv})
-				if err == nil || got != nil {
-					t.Fatalf("Search = %v, %v; want an error", got, err)
-				}
+				check.Require(t, err != nil && got == nil, "Search = %v, %v; want an error", got, err)
 
-				if len(asked(server)) != 0 {
-					t.Error("a search was made although no link could be")
-				}
+				check.That(t, len(asked(server)) == 0, "a search was made although no link could be")
 			})
 		})
 	}
@@ -176,9 +165,7 @@ func TestFoundBesideBrokenVenues(t *testing.T) {
 	server.Fail(wolttest.Fault{}, wolttest.Body(page))
 
 	got, err := client.Search(t.Context(), pizzaHouse)
-	if err != nil || len(got) != 1 {
-		t.Fatalf("Search = %v, %v; want the venue that can be read", got, err)
-	}
+	check.Require(t, err == nil && len(got) == 1, "Search = %v, %v; want the venue that can be read", got, err)
 
 	server.FailAlways(wolttest.Body(page))
 
@@ -281,12 +268,9 @@ func wantFailure(t *testing.T, err error, kind provider.Kind) *provider.Error {
 	t.Helper()
 
 	failure, ok := errors.AsType[*provider.Error](err)
-	if !ok {
-		t.Fatalf("error = %v, want a *provider.Error", err)
-	}
+	check.Require(t, ok, "error = %v, want a *provider.Error", err)
 
-	if failure.Kind != kind || failure.Provider != wolt.Name || failure.Detail == "" {
-		t.Errorf("error = %+v, want the kind %s, a provider and a detail", failure, kind)
-	}
+	check.That(t, failure.Kind == kind && failure.Provider == wolt.Name && failure.Detail != "",
+		"error = %+v, want the kind %s, a provider and a detail", failure, kind)
 	return failure
 }

@@ -163,9 +163,7 @@ func search(t *testing.T, client *wolt.Client) {
 	t.Helper()
 
 	got, err := client.Search(t.Context(), match.Place{Name: "Pizza House", Location: &telAviv})
-	if err != nil || len(got) == 0 {
-		t.Errorf("Search = %v, %v", got, err)
-	}
+	check.That(t, err == nil && len(got) != 0, "Search = %v, %v", got, err)
 }
 
 func wantCityCalls(t *testing.T, server *wolttest.Server, want int) {

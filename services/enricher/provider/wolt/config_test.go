@@ -45,9 +45,7 @@ func TestNewNeedsABaseURL(t *testing.T) {
 
 			wantFailure(t, err, provider.KindMisconfigured)
 
-			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("error %q tells a secret", err)
-			}
+			check.That(t, !strings.Contains(err.Error(), "secret"), "error %q tells a secret", err)
 		})
 	}
 }
@@ -61,12 +59,8 @@ func TestNewReportsEverythingAtOnce(t *testing.T) {
 	wantFailure(t, err, provider.KindMisconfigured)
 
 	for _, name := range []string{"BaseURL", "Burst", "MaxCalls", "Rate is", "Timeout"} {
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("error does not name %s:\n%v", name, err)
-		}
+		check.That(t, strings.Contains(err.Error(), name), "error does not name %s:\n%v", name, err)
 	}
 
-	if strings.Contains(err.Error(), "\n\r") || provider.Temporary(err) {
-		t.Errorf("error = %q, want a permanent one", err)
-	}
+	check.That(t, !strings.Contains(err.Error(), "\n\r") && !provider.Temporary(err), "error = %q, want a permanent one", err)
 }

@@ -59,14 +59,10 @@ func TestDecodeSearch(t *testing.T) {
 			t.Parallel()
 
 			got, err := decodeSearch([]byte(test.body))
-			if (err != nil) != test.fails || len(got.hits) != test.hits || got.broken != test.broken {
-				t.Errorf("decodeSearch = %d hits, %d broken, %v; want %d, %d, error %t",
-					len(got.hits), got.broken, err, test.hits, test.broken, test.fails)
-			}
+			check.That(t, (err != nil) == test.fails && len(got.hits) == test.hits && got.broken == test.broken,
+				"decodeSearch = %d hits, %d broken, %v; want %d, %d, error %t", len(got.hits), got.broken, err, test.hits, test.broken, test.fails)
 
-			if strings.Contains(name, "no-content") != errors.Is(err, errNoContent) {
-				t.Errorf("error = %v: only no-content is told apart", err)
-			}
+			check.That(t, strings.Contains(name, "no-content") == errors.Is(err, errNoContent), "error = %v: only no-content is told apart", err)
 		})
 	}
 }
@@ -80,9 +76,8 @@ func TestDecodeSearchBoundsTheVenues(t *testing.T) {
 	}
 
 	got, err := decodeSearch([]byte(`{"sections":[{"items":[` + strings.Join(items, ",") + `]}]}`))
-	if err != nil || len(got.hits) != maxVenues || got.broken != 5 {
-		t.Errorf("%d hits, %d broken, %v; want %d and 5", len(got.hits), got.broken, err, maxVenues)
-	}
+	check.That(t, err == nil && len(got.hits) == maxVenues && got.broken == 5,
+		"%d hits, %d broken, %v; want %d and 5", len(got.hits), got.broken, err, maxVenues)
 }
 
 func TestPoint(t *testing.T) {
@@ -110,9 +105,7 @@ func TestPoint(t *testing.T) {
 			check.OK(t, json.Unmarshal([]byte(test.body), &lonLat))
 
 			got := point(lonLat)
-			if (got != nil) != test.ok || (got != nil && (got.Lat != 32.1 || got.Lng != 34.7)) {
-				t.Errorf("point = %v", got)
-			}
+			check.That(t, (got != nil) == test.ok && (got == nil || got.Lat == 32.1 && got.Lng == 34.7), "point = %v", got)
 		})
 	}
 }
@@ -147,13 +140,10 @@ func FuzzDecodeSearch(f *testing.F) {
 
 		for _, h := range got.hits {
 			page, err := url.Parse(link(city{country: "ISR", slug: "x"}, h.slug))
-			if err != nil {
-				t.Fatalf("link of %q: %v", h.slug, err)
-			}
+			check.Require(t, err == nil, "link of %q: %v", h.slug, err)
 
-			if page.Host != "wolt.com" || !strings.HasPrefix(page.EscapedPath(), "/en/isr/x/restaurant/") || h.venue.Name == "" {
-				t.Errorf("venue %+v links to %s", h.venue, page)
-			}
+			check.That(t, page.Host == "wolt.com" && strings.HasPrefix(page.EscapedPath(), "/en/isr/x/restaurant/") && h.venue.Name != "",
+				"venue %+v links to %s", h.venue, page)
 		}
 	})
 }
@@ -164,16 +154,13 @@ func FuzzDecodeCities(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, body []byte) {
 		list, err := decodeCities(body, 100)
-		if (err == nil) == (list == nil) {
-			t.Fatalf("list %v and error %v", list, err)
-		}
+		check.Require(t, (err == nil) != (list == nil), "list %v and error %v", list, err)
 
 		if err != nil {
 			return
 		}
 
-		if c, ok := list.nearest(list.cities[0].location, ""); !ok || !safeSegment(c.slug) {
-			t.Errorf("nearest = %v, %t", c, ok)
-		}
+		c, ok := list.nearest(list.cities[0].location, "")
+		check.That(t, ok && safeSegment(c.slug), "nearest = %v, %t", c, ok)
 	})
 }

@@ -40,9 +40,8 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		err := search()
 		failure := wantFailure(t, err, provider.KindUnavailable)
 
-		if !errors.Is(err, wolt.ErrCircuitOpen) || failure.RetryAfter != 26*time.Second || !client.Held() {
-			t.Errorf("error = %v, want an open breaker for 26s", err)
-		}
+		check.That(t, errors.Is(err, wolt.ErrCircuitOpen) && failure.RetryAfter == 26*time.Second && client.Held(),
+			"error = %v, want an open breaker for 26s", err)
 
 		// Half open: one call, which fails, and it is open again.
 		elapse(27 * time.Second)
@@ -131,9 +130,8 @@ func TestRetryAfterIsKept(t *testing.T) {
 				server.Fail(wolttest.Fault{}, test.fault)
 
 				_, err := client.Search(t.Context(), pizzaHouse)
-				if failure, ok := errors.AsType[*provider.Error](err); !ok || failure.RetryAfter != test.want {
-					t.Fatalf("error = %v, want a pause of %s", err, test.want)
-				}
+				failure, ok := errors.AsType[*provider.Error](err)
+				check.Require(t, ok && failure.RetryAfter == test.want, "error = %v, want a pause of %s", err, test.want)
 
 				elapse(test.want - time.Nanosecond)
 
@@ -260,9 +258,7 @@ func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
 func wantNotOpen(t *testing.T, err error) {
 	t.Helper()
 
-	if err == nil || errors.Is(err, wolt.ErrCircuitOpen) {
-		t.Errorf("error = %v, want a call that failed", err)
-	}
+	check.That(t, err != nil && !errors.Is(err, wolt.ErrCircuitOpen), "error = %v, want a call that failed", err)
 }
 
 func TestLimitsLetEverySearchEndInTime(t *testing.T) {

@@ -46,9 +46,7 @@ func TestPlan(t *testing.T) {
 			got := plan(test.place, languages, 9)
 			check.Equal(t, test.want, got, cmp.AllowUnexported(query{}))
 
-			if len(test.want) > 1 && len(plan(test.place, languages, 1)) != 1 {
-				t.Error("the limit is not kept")
-			}
+			check.That(t, len(test.want) <= 1 || len(plan(test.place, languages, 1)) == 1, "the limit is not kept")
 		})
 	}
 }
@@ -57,8 +55,7 @@ func TestQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 
 	for _, q := range plan(match.Place{Name: strings.Repeat("שלום ", 2000)}, []string{"he"}, 4) {
-		if n := utf8.RuneCountInString(q.text); n > maxQuery || !utf8.ValidString(q.text) {
-			t.Errorf("query of %d runes", n)
-		}
+		n := utf8.RuneCountInString(q.text)
+		check.That(t, n <= maxQuery && utf8.ValidString(q.text), "query of %d runes", n)
 	}
 }

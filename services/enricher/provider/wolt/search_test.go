@@ -54,9 +54,7 @@ func TestSearchSendsTheDocumentedCall(t *testing.T) {
 	check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
 
 	calls := server.Calls()
-	if len(calls) != 2 || calls[0].Path != "/v1/cities" {
-		t.Fatalf("calls = %v, want the cities and one search", calls)
-	}
+	check.Require(t, len(calls) == 2 && calls[0].Path == "/v1/cities", "calls = %v, want the cities and one search", calls)
 
 	search := calls[1]
 	want := wolttest.Call{Lat: 32.08, Lon: 34.78, Path: "/v1/pages/search", Query: "Pizza House", Target: "venues"}
@@ -79,13 +77,10 @@ func TestSearchAnsweredWithNoVenues(t *testing.T) {
 	server, client := setup(t)
 
 	got, err := client.Search(t.Context(), match.Place{Name: "Taizu", Location: &telAviv})
-	if err != nil || len(got) != 0 {
-		t.Fatalf("Search = %v, %v; want the genuine empty answer", got, err)
-	}
+	check.Require(t, err == nil && len(got) == 0, "Search = %v, %v; want the genuine empty answer", got, err)
 
-	if n := len(server.Searches()); n == 0 {
-		t.Error("nothing was searched")
-	}
+	n := len(server.Searches())
+	check.That(t, n != 0, "nothing was searched")
 }
 
 func TestSearchFollowsThePlan(t *testing.T) {
@@ -139,9 +134,7 @@ func TestSearchGathersTheNamesOfAVenueInAllLanguages(t *testing.T) {
 	got, err := client.Search(t.Context(), pizzaHouse)
 	check.OK(t, err)
 
-	if len(got) != 2 {
-		t.Fatalf("%d venues, want each once", len(got))
-	}
+	check.Require(t, len(got) == 2, "%d venues, want each once", len(got))
 
 	check.Equal(t, []string{"פיצה האוס"}, got[0].Aliases)
 }
@@ -171,19 +164,15 @@ func TestSearchWithoutLocation(t *testing.T) {
 			got, err := client.Search(t.Context(), match.Place{Name: "Pizza House", City: test.city})
 
 			if test.want == "" {
-				if provider.KindOf(err) != provider.KindUnsupported || provider.Temporary(err) || got != nil {
-					t.Errorf("Search = %v, %v; want a permanent unsupported", got, err)
-				}
+				check.That(t, provider.KindOf(err) == provider.KindUnsupported && !provider.Temporary(err) && got == nil,
+					"Search = %v, %v; want a permanent unsupported", got, err)
 				return
 			}
 
-			if err != nil || len(got) == 0 {
-				t.Fatalf("Search = %v, %v", got, err)
-			}
+			check.Require(t, err == nil && len(got) != 0, "Search = %v, %v", got, err)
 
-			if want := "https://wolt.com/en/isr/" + test.want + "/restaurant/"; !strings.HasPrefix(got[0].URL, want) {
-				t.Errorf("URL = %s, want %s...", got[0].URL, want)
-			}
+			want := "https://wolt.com/en/isr/" + test.want + "/restaurant/"
+			check.That(t, strings.HasPrefix(got[0].URL, want), "URL = %s, want %s...", got[0].URL, want)
 		})
 	}
 }
@@ -205,9 +194,7 @@ func TestSearchRefusesPlacesThatCannotBeAskedFor(t *testing.T) {
 			server, client := setup(t)
 
 			got, err := client.Search(t.Context(), place)
-			if provider.KindOf(err) != provider.KindUnsupported || got != nil {
-				t.Errorf("Search = %v, %v; want unsupported", got, err)
-			}
+			check.That(t, provider.KindOf(err) == provider.KindUnsupported && got == nil, "Search = %v, %v; want unsupported", got, err)
 
 			check.Same(t, "searches", len(asked(server)), 0)
 		})

@@ -89,16 +89,13 @@ func TestErrorsNameTheCodesOfTheServer(t *testing.T) {
 	} {
 		_, e := setup(t, refuses(400, body))
 		_, err := e.Extract(t.Context(), pancakes())
-		if err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("%s: %v", body, err)
-		}
+		check.That(t, err != nil && strings.HasSuffix(err.Error(), want), "%s: %v", body, err)
 		remotetest.Discreet(t, err, key, "Whisk")
 	}
 	// A key that looks like a code is none.
 	_, e := setup(t, refuses(400, `{"error":{"code":"my_key","echo":""}}`), func(c *openai.Config) { c.Key = "my_key" })
-	if _, err := e.Extract(t.Context(), pancakes()); err == nil || strings.Contains(err.Error(), "my_key") {
-		t.Errorf("%v", err)
-	}
+	_, err := e.Extract(t.Context(), pancakes())
+	check.That(t, err != nil && !strings.Contains(err.Error(), "my_key"), "%v", err)
 }
 
 // TestConfigKeepsItsSecret when somebody prints or logs it.
@@ -108,22 +105,16 @@ func TestConfigKeepsItsSecret(t *testing.T) {
 	var b strings.Builder
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("config", "config", config)
 	for _, text := range []string{b.String(), fmt.Sprintf("%v %+v %s %#v", config, &config, config, config)} {
-		if strings.Contains(text, key) || !strings.Contains(text, "cook-1 at https://user:xxxxx@api.example/v1") {
-			t.Errorf("it says %s", text)
-		}
+		check.That(t, !strings.Contains(text, key) && strings.Contains(text, "cook-1 at https://user:xxxxx@api.example/v1"), "it says %s", text)
 	}
 }
 
 func TestConfigErrorsAreNamedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := openai.New(openai.Config{Key: "a\nb", Timeout: -1})
-	if err == nil {
-		t.Fatal("no error")
-	}
+	check.Require(t, err != nil, "no error")
 	for _, field := range []string{"BaseURL", "Key", "Model", "Timeout"} {
-		if !strings.Contains(err.Error(), "Config."+field+" ") {
-			t.Errorf("%s is missing in %v", field, err)
-		}
+		check.That(t, strings.Contains(err.Error(), "Config."+field+" "), "%s is missing in %v", field, err)
 	}
 }
 
@@ -142,9 +133,7 @@ func FuzzAnswer(f *testing.F) {
 		content = text
 		r, err := e.Extract(t.Context(), pancakes())
 		if err != nil {
-			if extract.Failure(err) == nil {
-				t.Errorf("%v", err)
-			}
+			check.That(t, extract.Failure(err) != nil, "%v", err)
 			return
 		}
 		check.Is(t, r.Validate(), nil)

@@ -28,9 +28,7 @@ func TestExtract(t *testing.T) {
 	check.OK(t, err)
 	check.Equal(t, honestRecipe(), got)
 	requests, bodies := f.Asked()
-	if len(requests) != 1 {
-		t.Fatalf("%d calls", len(requests))
-	}
+	check.Require(t, len(requests) == 1, "%d calls", len(requests))
 	r := requests[0]
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer "+key ||
 		len(r.Header.Get("Idempotency-Key")) != 64 {
@@ -69,9 +67,7 @@ func TestTheSameSourceIsTheSameCall(t *testing.T) {
 	for i, r := range requests {
 		keys[i] = r.Header.Get("Idempotency-Key")
 	}
-	if bodies[0] != bodies[1] || keys[0] != keys[1] || keys[0] == keys[2] {
-		t.Errorf("keys are %q", keys)
-	}
+	check.That(t, bodies[0] == bodies[1] && keys[0] == keys[1] && keys[0] != keys[2], "keys are %q", keys)
 }
 
 // TestTheSourceStaysBetweenItsLines whatever it says.
@@ -89,12 +85,9 @@ func TestTheSourceStaysBetweenItsLines(t *testing.T) {
 	check.OK(t, check.Err(e.Extract(t.Context(), in)))
 	system, user := prompt(t, f, 1)
 	match := first.FindStringSubmatch(user)
-	if len(match) != 2 || match[1] == word || strings.Count(user, match[1]) != 2 || !strings.HasSuffix(user, "\n<<<END "+match[1]) {
-		t.Errorf("asked %s", user)
-	}
-	if strings.Contains(system, "Pancakes") || strings.Contains(system, "another one") {
-		t.Error("the source got into the system message")
-	}
+	check.That(t, len(match) == 2 && match[1] != word && strings.Count(user, match[1]) == 2 && strings.HasSuffix(user, "\n<<<END "+match[1]),
+		"asked %s", user)
+	check.That(t, !strings.Contains(system, "Pancakes") && !strings.Contains(system, "another one"), "the source got into the system message")
 }
 
 // TestInventionsAreMarked asks a model that has been talked into something.
@@ -119,26 +112,19 @@ func TestInventionsAreMarked(t *testing.T) {
 		"step":              {{"timestamp_sec", "text", "times", "temperatures"}, got.Steps[0].Unverified},
 		"honest step":       {nil, got.Steps[1].Unverified},
 	} {
-		if diff := cmp.Diff(marks[0], marks[1]); diff != "" {
-			t.Errorf("%s: %s", what, diff)
-		}
+		diff := cmp.Diff(marks[0], marks[1])
+		check.That(t, diff == "", "%s: %s", what, diff)
 	}
-	if text := got.Steps[0].Text; strings.ContainsAny(text, "<>") || strings.Contains(text, "evil") {
-		t.Errorf("it says %q", text)
-	}
-	if got.Source.Ref != in.Source.Ref {
-		t.Errorf("the model chose the source: %+v", got.Source)
-	}
+	text := got.Steps[0].Text
+	check.That(t, !strings.ContainsAny(text, "<>") && !strings.Contains(text, "evil"), "it says %q", text)
+	check.That(t, got.Source.Ref == in.Source.Ref, "the model chose the source: %+v", got.Source)
 	codes := map[string]bool{}
 	for _, w := range got.Warnings {
 		codes[w.Code] = true
 	}
-	if codes["ok"] || !codes[extract.WarnUnverified] || !codes[extract.WarnInstructions] {
-		t.Errorf("warnings are %v", got.Warnings)
-	}
-	if _, user := prompt(t, f, 0); strings.Contains(user, "unobtainium") {
-		t.Error("the instruction was passed on")
-	}
+	check.That(t, !codes["ok"] && codes[extract.WarnUnverified] && codes[extract.WarnInstructions], "warnings are %v", got.Warnings)
+	_, user := prompt(t, f, 0)
+	check.That(t, !strings.Contains(user, "unobtainium"), "the instruction was passed on")
 }
 
 func TestTextAroundTheObject(t *testing.T) {
@@ -170,9 +156,7 @@ func TestLanguage(t *testing.T) {
 		in := pancakes()
 		in.Language = c.source
 		got, err := e.Extract(t.Context(), in)
-		if err != nil || got.Language != c.want {
-			t.Errorf("%+v: %q, %v", c, got.Language, err)
-		}
+		check.That(t, err == nil && got.Language == c.want, "%+v: %q, %v", c, got.Language, err)
 	}
 }
 
@@ -238,29 +222,23 @@ func TestPhotos(t *testing.T) {
 	got, err := e.Extract(t.Context(), photo)
 	check.OK(t, err)
 	_, bodies := f.Asked()
-	if !strings.Contains(bodies[0], `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/"}}`) {
-		t.Errorf("asked %s", bodies[0])
-	}
-	if len(got.Ingredients[0].Unverified) == 0 || len(got.Steps[0].Unverified) == 0 {
-		t.Error("what is only in a photo passes for verified")
-	}
+	check.That(t, strings.Contains(bodies[0], `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/"}}`), "asked %s", bodies[0])
+	check.That(t, len(got.Ingredients[0].Unverified) != 0 && len(got.Steps[0].Unverified) != 0, "what is only in a photo passes for verified")
 	for name, vision := range map[string]bool{"blind": false, "large": true} {
 		f, e := setup(t, completes(honest), func(c *openai.Config) { c.Vision = vision })
 		if vision {
 			photo.Image = make([]byte, 8<<20+1)
 		}
 		_, err := e.Extract(t.Context(), photo)
-		if got := extract.Failure(err); got == nil || got.Retryable {
-			t.Errorf("%s: %v", name, err)
-		}
+		got := extract.Failure(err)
+		check.That(t, got != nil && !got.Retryable, "%s: %v", name, err)
 		with := pancakes()
 		with.Image = photo.Image
 		if _, err := e.Extract(t.Context(), with); err != nil {
 			t.Errorf("%s, with a text beside the photo: %v", name, err)
 		}
-		if _, bodies := f.Asked(); len(bodies) != 1 || strings.Contains(bodies[0], "image_url") {
-			t.Errorf("%s: asked %v", name, bodies)
-		}
+		_, bodies := f.Asked()
+		check.That(t, len(bodies) == 1 && !strings.Contains(bodies[0], "image_url"), "%s: asked %v", name, bodies)
 	}
 }
 
@@ -273,12 +251,9 @@ func TestLongTranscriptsAreCutAndSaySo(t *testing.T) {
 	}
 	r, err := e.Extract(t.Context(), in)
 	check.OK(t, err)
-	if _, user := prompt(t, f, 0); len(user) > 200_500 || len(user) < 160_000 {
-		t.Errorf("%d bytes were sent", len(user))
-	}
-	if len(r.Warnings) == 0 || r.Warnings[0].Code != extract.WarnSourceCut {
-		t.Errorf("warnings are %v", r.Warnings)
-	}
+	_, user := prompt(t, f, 0)
+	check.That(t, len(user) <= 200_500 && len(user) >= 160_000, "%d bytes were sent", len(user))
+	check.That(t, len(r.Warnings) != 0 && r.Warnings[0].Code == extract.WarnSourceCut, "warnings are %v", r.Warnings)
 }
 
 func TestVersion(t *testing.T) {
@@ -288,9 +263,8 @@ func TestVersion(t *testing.T) {
 		func(*openai.Config) {}, func(c *openai.Config) { c.Model = "cook/2:mini" }, func(c *openai.Config) { c.Vision = true },
 	} {
 		_, e := setup(t, completes(honest), mutate)
-		if v := e.Version(); !regexp.MustCompile(`^[0-9a-z-]{1,32}$`).MatchString(v) || seen[v] {
-			t.Errorf("version %q", v)
-		}
+		v := e.Version()
+		check.That(t, regexp.MustCompile(`^[0-9a-z-]{1,32}$`).MatchString(v) && !seen[v], "version %q", v)
 		seen[e.Version()] = true
 	}
 }

@@ -96,15 +96,12 @@ func suitsStrictModes(t *testing.T, data []byte) {
 		}
 		objects++
 		required, _ := s["required"].([]any)
-		if s["additionalProperties"] != false || len(required) != len(properties) {
-			t.Errorf("%s: additionalProperties %v, %d of %d members required", path, s["additionalProperties"], len(required), len(properties))
-		}
+		check.That(t, s["additionalProperties"] == false && len(required) == len(properties),
+			"%s: additionalProperties %v, %d of %d members required", path, s["additionalProperties"], len(required), len(properties))
 		for name, property := range properties {
 			walk(path+"/"+name, property.(map[string]any)) //nolint:forcetypeassert // else the test has failed
 		}
 	}
 	walk("", root)
-	if objects != 6 {
-		t.Errorf("%d objects: recipe, ingredient, step, duration, temperature and times", objects)
-	}
+	check.That(t, objects == 6, "%d objects: recipe, ingredient, step, duration, temperature and times", objects)
 }

@@ -112,12 +112,10 @@ func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
 	})
 	check.OK(t, check.Err(e.Extract(t.Context(), cookies())))
 	_, err := e.Extract(t.Context(), cookies()) // on the connection that was kept
-	if got := extract.Failure(err); got == nil || !got.Retryable {
-		t.Errorf("%v", err)
-	}
-	if requests, _ := f.Asked(); len(requests) != 2 {
-		t.Errorf("%d calls", len(requests))
-	}
+	got := extract.Failure(err)
+	check.That(t, got != nil && got.Retryable, "%v", err)
+	requests, _ := f.Asked()
+	check.That(t, len(requests) == 2, "%d calls", len(requests))
 }
 
 // TestConfigKeepsItsSecret when somebody prints or logs it.
@@ -127,26 +125,18 @@ func TestConfigKeepsItsSecret(t *testing.T) {
 	var b strings.Builder
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("config", "config", config)
 	for _, text := range []string{b.String(), fmt.Sprintf("%v %+v %s %#v", config, &config, config, config)} {
-		if strings.Contains(text, token) || !strings.Contains(text, "orchestrator.example") {
-			t.Errorf("it says %s", text)
-		}
+		check.That(t, !strings.Contains(text, token) && strings.Contains(text, "orchestrator.example"), "it says %s", text)
 	}
 }
 
 func TestConfigErrorsAreNamedTogether(t *testing.T) {
 	t.Parallel()
 	_, err := orchestrator.New(orchestrator.Config{BaseURL: "ftp://u:hunter2@example.com", Timeout: -1, Token: "a\r\né"})
-	if err == nil {
-		t.Fatal("no error")
-	}
+	check.Require(t, err != nil, "no error")
 	for _, field := range []string{"BaseURL", "Timeout", "Token"} {
-		if !strings.Contains(err.Error(), "Config."+field+" ") {
-			t.Errorf("%s is missing in %v", field, err)
-		}
+		check.That(t, strings.Contains(err.Error(), "Config."+field+" "), "%s is missing in %v", field, err)
 	}
-	if strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("it tells the password: %v", err)
-	}
+	check.That(t, !strings.Contains(err.Error(), "hunter2"), "it tells the password: %v", err)
 	for base, ok := range map[string]bool{
 		"": false, "http://orchestrator:8000": false, "https://u:p@x": false, "https://x?key=1": false, "https://": false, "::": false,
 		"https://orchestrator": true, "http://127.0.0.1:1/v1/": true, "http://[::1]:1": true, "http://localhost": true,

@@ -32,9 +32,7 @@ func TestTheDocumentedExchange(t *testing.T) {
 	}
 	check.Equal(t, want, got)
 	requests, bodies := f.Asked()
-	if len(requests) != 1 {
-		t.Fatalf("%d calls", len(requests))
-	}
+	check.Require(t, len(requests) == 1, "%d calls", len(requests))
 	wantBody := `{"source_type":"youtube","source_ref":"https://www.youtube.com/watch?v=example",` +
 		`"transcript":"[0.00s] Hello, we need 2.5 cups of flour\n[5.50s] and two eggs\n[120.00s] preheat the oven to 350 degrees\n",` +
 		`"options":{"include_timestamps":true}}`
@@ -60,9 +58,7 @@ func TestIdempotencyKey(t *testing.T) {
 	for _, r := range requests {
 		keys = append(keys, r.Header.Get("Idempotency-Key"))
 	}
-	if len(keys[0]) != 64 || keys[0] != keys[1] || keys[0] == keys[2] {
-		t.Errorf("keys are %q", keys)
-	}
+	check.That(t, len(keys[0]) == 64 && keys[0] == keys[1] && keys[0] != keys[2], "keys are %q", keys)
 }
 
 // TestPagesHaveNoTranscript sends the text of a page instead, and asks for no timestamps.
@@ -74,9 +70,8 @@ func TestPagesHaveNoTranscript(t *testing.T) {
 	r, err := e.Extract(t.Context(), in)
 	check.OK(t, err)
 	_, bodies := f.Asked()
-	if !strings.Contains(bodies[0], `"transcript":"A classic recipe\n2 eggs","options":{"include_timestamps":false}`) {
-		t.Errorf("asked %s", bodies[0])
-	}
+	check.That(t, strings.Contains(bodies[0], `"transcript":"A classic recipe\n2 eggs","options":{"include_timestamps":false}`),
+		"asked %s", bodies[0])
 	check.Equal(t, []string{"timestamp_sec", "text"}, r.Steps[0].Unverified)
 }
 
@@ -91,13 +86,9 @@ func TestToleratesWhatDoesNotMatter(t *testing.T) {
 	if got.Ingredients[0].Qty != "2.50" || got.Ingredients[1].Item != "eggs" || got.Servings != "24" || got.Steps[0].Timestamp != nil {
 		t.Errorf("%+v", got)
 	}
-	if got.Source.Ref != cookies().Source.Ref {
-		t.Errorf("the service chose the source: %+v", got.Source)
-	}
+	check.That(t, got.Source.Ref == cookies().Source.Ref, "the service chose the source: %+v", got.Source)
 	for _, w := range got.Warnings {
-		if w.Code == "x" {
-			t.Error("the service chose the warnings")
-		}
+		check.That(t, w.Code != "x", "the service chose the warnings")
 	}
 }
 
@@ -108,12 +99,10 @@ func TestTimesAreReadOutOfTheSteps(t *testing.T) {
 		"steps":[{"text":"Preheat the oven to 350 degrees"},{"text":"Bake for 90 minutes"}]}`))
 	got, err := e.Extract(t.Context(), cookies())
 	check.OK(t, err)
-	if s := got.Steps[0]; len(s.Temperatures) != 1 || s.Temperatures[0].Degrees != 350 || len(s.Unverified) != 0 {
-		t.Errorf("%+v", s)
-	}
-	if s := got.Steps[1]; len(s.Times) != 1 || s.Times[0].MaxSec != 5400 || !slices.Contains(s.Unverified, "times") {
-		t.Errorf("%+v", s)
-	}
+	s := got.Steps[0]
+	check.That(t, len(s.Temperatures) == 1 && s.Temperatures[0].Degrees == 350 && len(s.Unverified) == 0, "%+v", s)
+	s = got.Steps[1]
+	check.That(t, len(s.Times) == 1 && s.Times[0].MaxSec == 5400 && slices.Contains(s.Unverified, "times"), "%+v", s)
 }
 
 // TestLongTranscriptsAreCutAndSaySo cuts between two segments.
@@ -134,9 +123,7 @@ func TestLongTranscriptsAreCutAndSaySo(t *testing.T) {
 	if n := len(sent.Transcript); n > 1<<20 || n < 800_000 || !strings.HasSuffix(sent.Transcript, "stir it again\n") {
 		t.Errorf("%d bytes were sent, the last of them %q", n, sent.Transcript[max(0, n-30):])
 	}
-	if len(r.Warnings) == 0 || r.Warnings[0].Code != extract.WarnSourceCut {
-		t.Errorf("warnings are %v", r.Warnings)
-	}
+	check.That(t, len(r.Warnings) != 0 && r.Warnings[0].Code == extract.WarnSourceCut, "warnings are %v", r.Warnings)
 }
 
 // TestInventionsAreMarked asks a service that has been talked into something by the transcript.
@@ -158,17 +145,13 @@ func TestInventionsAreMarked(t *testing.T) {
 		"step":       {{"timestamp_sec", "text"}, got.Steps[0].Unverified},
 		"honest":     {nil, got.Steps[1].Unverified},
 	} {
-		if diff := cmp.Diff(marks[0], marks[1]); diff != "" {
-			t.Errorf("%s: %s", what, diff)
-		}
+		diff := cmp.Diff(marks[0], marks[1])
+		check.That(t, diff == "", "%s: %s", what, diff)
 	}
-	if strings.ContainsAny(got.Steps[0].Text, "<>") || strings.Contains(got.Steps[0].Text, "evil.example") {
-		t.Errorf("it says %q", got.Steps[0].Text)
-	}
+	check.That(t, !strings.ContainsAny(got.Steps[0].Text, "<>") && !strings.Contains(got.Steps[0].Text, "evil.example"),
+		"it says %q", got.Steps[0].Text)
 	_, bodies := f.Asked()
-	if strings.Contains(bodies[0], "unobtainium") {
-		t.Error("the instruction was passed on")
-	}
+	check.That(t, !strings.Contains(bodies[0], "unobtainium"), "the instruction was passed on")
 }
 
 // An orchestrator that answers a question twice is not taken to have answered the next one, which is about another video.
@@ -178,7 +161,6 @@ func TestEachQuestionHasAConnectionOfItsOwn(t *testing.T) {
 	for range 2 {
 		check.OK(t, check.Err(e.Extract(t.Context(), cookies())))
 	}
-	if requests, _ := f.Asked(); len(requests) != 2 || requests[0].RemoteAddr == requests[1].RemoteAddr {
-		t.Errorf("%d questions over one connection", len(requests))
-	}
+	requests, _ := f.Asked()
+	check.That(t, len(requests) == 2 && requests[0].RemoteAddr != requests[1].RemoteAddr, "%d questions over one connection", len(requests))
 }

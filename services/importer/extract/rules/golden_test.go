@@ -58,9 +58,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.input.json")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d samples: %v", len(files), err)
-	}
+	check.Require(t, err == nil && len(files) != 0, "%d samples: %v", len(files), err)
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".input.json")
 		t.Run(name, func(t *testing.T) {

@@ -31,9 +31,8 @@ func TestIngredientLine(t *testing.T) {
 		"Thyme ( ), fresh":                  {Item: "Thyme", Note: "fresh", Raw: "Thyme ( ), fresh"},
 		cut:                                 {Item: cut, Raw: cut},
 	} {
-		if diff := cmp.Diff(want, rules.Ingredient(line)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", line, diff)
-		}
+		diff := cmp.Diff(want, rules.Ingredient(line))
+		check.That(t, diff == "", "%q (-want +got):\n%s", line, diff)
 	}
 }
 
@@ -56,9 +55,8 @@ func TestWrittenMethodOfUntimedText(t *testing.T) {
 	}
 	r, err := rules.New().Extract(t.Context(), in)
 	check.OK(t, err)
-	if len(r.Steps) != 2 || r.Steps[0].Text != "Mix the flour and the eggs." || len(r.Ingredients) != 2 {
-		t.Errorf("steps %+v, ingredients %+v: want the two that are written, and the two that are spoken of", r.Steps, r.Ingredients)
-	}
+	check.That(t, len(r.Steps) == 2 && r.Steps[0].Text == "Mix the flour and the eggs." && len(r.Ingredients) == 2,
+		"steps %+v, ingredients %+v: want the two that are written, and the two that are spoken of", r.Steps, r.Ingredients)
 	in.Untimed = false
 	if r, err = rules.New().Extract(t.Context(), in); err != nil || r.Steps[0].Timestamp == nil {
 		t.Errorf("recipe %+v, error %v: want steps with times where there are times", r, err)

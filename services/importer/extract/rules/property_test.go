@@ -28,9 +28,7 @@ func checkRecipe(t *testing.T, in extract.Input) {
 	if errors.Is(err, extract.ErrNoRecipe) {
 		return
 	}
-	if err != nil {
-		t.Fatalf("%+v: %v", in, err)
-	}
+	check.Require(t, err == nil, "%+v: %v", in, err)
 	check.OK(t, r.Validate())
 	starts := map[float64]bool{}
 	for _, s := range in.Segments {
@@ -46,9 +44,7 @@ func checkRecipe(t *testing.T, in extract.Input) {
 	}
 	data, err := json.Marshal(r)
 	check.OK(t, err)
-	if len(data) > 4<<20 {
-		t.Fatalf("%d bytes", len(data))
-	}
+	check.Require(t, len(data) <= 4<<20, "%d bytes", len(data))
 }
 
 // TestAnyMixOfWordsHolds builds sources of words that the rules look for, in no order.
@@ -111,9 +107,8 @@ func TestALongSourceIsCut(t *testing.T) {
 	for _, w := range r.Warnings {
 		codes[w.Code] = true
 	}
-	if len(r.Steps) != recipe.MaxSteps || !codes[rules.WarnCut] || !codes[extract.WarnCut] {
-		t.Errorf("%d steps, warnings %v", len(r.Steps), r.Warnings)
-	}
+	check.That(t, len(r.Steps) == recipe.MaxSteps && codes[rules.WarnCut] && codes[extract.WarnCut],
+		"%d steps, warnings %v", len(r.Steps), r.Warnings)
 }
 
 func TestNoRecipe(t *testing.T) {
@@ -123,9 +118,8 @@ func TestNoRecipe(t *testing.T) {
 		{Title: "My holiday", Segments: []caption.Segment{{Dur: time.Second, Text: "We went to the sea and it was great."}}},
 		{Title: "Soup", Description: "Ingredients\n1 onion\n2 carrots"},
 	} {
-		if r, err := rules.New().Extract(t.Context(), in); !errors.Is(err, extract.ErrNoRecipe) {
-			t.Errorf("%q: %+v, %v", in.Title, r, err)
-		}
+		r, err := rules.New().Extract(t.Context(), in)
+		check.That(t, errors.Is(err, extract.ErrNoRecipe), "%q: %+v, %v", in.Title, r, err)
 	}
 }
 
@@ -133,9 +127,8 @@ func TestExtractEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := rules.New().Extract(ctx, sample(t, "omelette")); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
+	_, err := rules.New().Extract(ctx, sample(t, "omelette"))
+	check.That(t, errors.Is(err, context.Canceled), "%v", err)
 }
 
 func TestTheSameSourceGivesTheSameRecipe(t *testing.T) {
@@ -280,9 +273,8 @@ func TestExtractLooksAtItsContextAtEverySentence(t *testing.T) {
 	_, err := rules.New().Extract(countdown{t.Context(), &left}, in)
 	check.OK(t, err)
 	looks := plenty - left
-	if looks < 5*len(in.Segments) {
-		t.Errorf("%d looks at the context in %d segments: want one for each in every pass", looks, len(in.Segments))
-	}
+	check.That(t, looks >= 5*len(in.Segments),
+		"%d looks at the context in %d segments: want one for each in every pass", looks, len(in.Segments))
 	for n := range looks {
 		left := n
 		if _, err := rules.New().Extract(countdown{t.Context(), &left}, in); !errors.Is(err, context.DeadlineExceeded) || left < -2 {

@@ -285,9 +285,7 @@ func TestCrossValidation(t *testing.T) {
 		}
 	}
 	t.Logf("of %d with cooking %d are refused, of %d others %d are taken", cooking, refused, other, taken)
-	if refused*20 > cooking || taken*5 > 2*other {
-		t.Error("too many are judged wrongly")
-	}
+	check.That(t, refused*20 <= cooking && taken*5 <= 2*other, "too many are judged wrongly")
 }
 
 func one(b bool) int {

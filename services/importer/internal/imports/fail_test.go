@@ -122,16 +122,13 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			if j.Status != contracts.ImportFailed || j.Code != c.code || j.Error != c.message || j.Step != c.step || j.Attempt != c.attempts {
 				t.Errorf("failed as %+v", j.ImportStatus)
 			}
-			if letters := i.settled(t); letters != c.letters {
-				t.Errorf("%d dead letters, want %d", letters, c.letters)
-			}
+			letters := i.settled(t)
+			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
 			if i.far.total() != c.fetches || i.chef.total() != c.extracted {
 				t.Errorf("%d fetches, %d extractions", i.far.total(), i.chef.total())
 			}
 			told := i.keeper.toldOf("j1")
-			if told[len(told)-1] != contracts.ImportFailed {
-				t.Errorf("the store was told %v", told)
-			}
+			check.That(t, told[len(told)-1] == contracts.ImportFailed, "the store was told %v", told)
 		})
 	}
 }
@@ -164,9 +161,8 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 		i.submit(t, job("j1", "v1"))
 		i.ready(t, "j1")
 		check.Same(t, "dead letters", i.settled(t), 0)
-		if got := i.Stats(); got.TranscriptFetches != 3 || got.Extractions != 3 || got.Ready != 1 || got.Failed != 0 {
-			t.Errorf("%+v", got)
-		}
+		got := i.Stats()
+		check.That(t, got.TranscriptFetches == 3 && got.Extractions == 3 && got.Ready == 1 && got.Failed == 0, "%+v", got)
 	})
 }
 
@@ -196,12 +192,9 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		i.ready(t, "j1")
 		i.settledAfter(t, time.Hour)
 		told := i.keeper.toldOf("j1")
-		if told[len(told)-1] != contracts.ImportReady {
-			t.Errorf("the store was told %v", told)
-		}
-		if took := heard.Sub(back); took > soon {
-			t.Errorf("the store was told %s after it was back", took)
-		}
+		check.That(t, told[len(told)-1] == contracts.ImportReady, "the store was told %v", told)
+		took := heard.Sub(back)
+		check.That(t, took <= soon, "the store was told %s after it was back", took)
 		if i.keeper.created["j1"] != 1 || i.far.total() != 1 {
 			t.Errorf("%d recipes, %d fetches", i.keeper.created["j1"], i.far.total())
 		}
@@ -250,14 +243,12 @@ func TestAnotherJobUnderTheSameIDIsRefused(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	i.submit(t, job("j1", "v1"))
-	if _, _, err := i.Submit(t.Context(), Submission{ImportJob: job("j1", "v2")}); !errors.Is(err, ErrMismatch) {
-		t.Errorf("submitted: %v", err)
-	}
+	_, _, err := i.Submit(t.Context(), Submission{ImportJob: job("j1", "v2")})
+	check.That(t, errors.Is(err, ErrMismatch), "submitted: %v", err)
 	i.publish(t, "jobs.import.normal.j1", "", bodyOf(job("j1", "v2")))
 	i.work(t)
-	if stored := i.ready(t, "j1"); !strings.HasSuffix(stored.Recipe.Source.Ref, "v1") {
-		t.Errorf("recipe of %s", stored.Recipe.Source.Ref)
-	}
+	stored := i.ready(t, "j1")
+	check.That(t, strings.HasSuffix(stored.Recipe.Source.Ref, "v1"), "recipe of %s", stored.Recipe.Source.Ref)
 	check.Same(t, "dead letters", i.settled(t), 1)
 }
 
@@ -288,21 +279,18 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	i.submit(t, job("queued", "v1"))
-	if j, err := i.Cancel(t.Context(), "queued"); err != nil || j.Code != contracts.CodeCancelled {
-		t.Errorf("%+v, %v", j, err)
-	}
+	j, err := i.Cancel(t.Context(), "queued")
+	check.That(t, err == nil && j.Code == contracts.CodeCancelled, "%+v, %v", j, err)
 	i.work(t)
 	i.submit(t, job("running", "v2"))
 	<-begun
 	check.OK(t, check.Err(i.Cancel(t.Context(), "running")))
 	check.Same(t, "dead letters", i.settled(t), 0)
 	for _, id := range []string{"queued", "running"} {
-		if j := i.until(t, id); j.Status != contracts.ImportFailed || j.Code != contracts.CodeCancelled {
-			t.Errorf("%+v", j)
-		}
-		if told := i.keeper.toldOf(id); len(told) == 0 || told[len(told)-1] != contracts.ImportFailed {
-			t.Errorf("the store was told %v of %s", told, id)
-		}
+		j := i.until(t, id)
+		check.That(t, j.Status == contracts.ImportFailed && j.Code == contracts.CodeCancelled, "%+v", j)
+		told := i.keeper.toldOf(id)
+		check.That(t, len(told) != 0 && told[len(told)-1] == contracts.ImportFailed, "the store was told %v of %s", told, id)
 	}
 	check.Same(t, "fetches", i.far.total(), 1)
 	check.Is(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
@@ -321,17 +309,15 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		i.work(t)
 		req := job("j1", "v1")
 		i.submit(t, req)
-		if j := i.until(t, "j1"); j.Status != contracts.ImportFailed {
-			t.Fatalf("%+v", j)
-		}
+		j := i.until(t, "j1")
+		check.Require(t, j.Status == contracts.ImportFailed, "%+v", j)
 		pauseFor(t.Context(), time.Minute)
 		i.publish(t, "jobs.import.normal.j1", "again", bodyOf(req)) // is no retry
 		i.submit(t, req)                                            // nor is this
 		i.settled(t)
 		check.Same(t, "extractions", i.chef.total(), 1)
-		if j, err := i.Retry(t.Context(), "j1"); err != nil || j.Status != contracts.ImportQueued || j.Run != 2 {
-			t.Errorf("%+v, %v", j, err)
-		}
+		j, err := i.Retry(t.Context(), "j1")
+		check.That(t, err == nil && j.Status == contracts.ImportQueued && j.Run == 2, "%+v, %v", j, err)
 		i.ready(t, "j1")
 		check.Same(t, "the transcript was fetched, times", i.far.total(), 1)
 		check.Is(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)

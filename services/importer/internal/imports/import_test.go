@@ -20,9 +20,7 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	queued := i.submit(t, job("j1", "v1"))
-	if queued.Status != contracts.ImportQueued || queued.SourceID != "youtube:v1" || queued.Run != 1 {
-		t.Errorf("submitted: %+v", queued)
-	}
+	check.That(t, queued.Status == contracts.ImportQueued && queued.SourceID == "youtube:v1" && queued.Run == 1, "submitted: %+v", queued)
 	i.work(t)
 	stored := i.ready(t, "j1")
 	if stored.JobID != "j1" || stored.OwnerID != "ada" || stored.ID != kvstore.RecipeID("j1") || stored.Recipe.Source.Extractor != "chef" {
@@ -58,9 +56,7 @@ func TestDuplicatesAreOneImport(t *testing.T) {
 	a.settled(t)
 	check.Same(t, "fetched, times", a.far.total()+b.far.total(), 1)
 	list, _, err := a.recipes.List(t.Context(), kvstore.Query{OwnerID: "ada"})
-	if err != nil || len(list) != 1 {
-		t.Errorf("recipes: %+v, %v", list, err)
-	}
+	check.That(t, err == nil && len(list) == 1, "recipes: %+v, %v", list, err)
 	if known, created, err := b.Submit(t.Context(), Submission{ImportJob: req}); err != nil || created || known.Status != contracts.ImportReady {
 		t.Errorf("submitted once more: %+v, new: %t, %v", known, created, err)
 	}
@@ -123,14 +119,11 @@ func TestUniqueForOwnerAndSource(t *testing.T) {
 	}
 	wg.Wait()
 	slices.Sort(ids)
-	if ids[0] == "" || len(slices.Compact(ids)) != 1 {
-		t.Errorf("jobs %v", ids)
-	}
+	check.That(t, ids[0] != "" && len(slices.Compact(ids)) == 1, "jobs %v", ids)
 	other := job("other", "v1")
 	other.OwnerID = "eve"
-	if j, created, err := a.Submit(t.Context(), Submission{ImportJob: other, Unique: true}); err != nil || !created || j.JobID != "other" {
-		t.Errorf("another owner: %+v, %t, %v", j, created, err)
-	}
+	j, created, err := a.Submit(t.Context(), Submission{ImportJob: other, Unique: true})
+	check.That(t, err == nil && created && j.JobID == "other", "another owner: %+v, %t, %v", j, created, err)
 }
 
 func TestIdempotencyKeyIsTheJob(t *testing.T) {
@@ -138,13 +131,9 @@ func TestIdempotencyKeyIsTheJob(t *testing.T) {
 	i := newInstance(t, natstest.Server(t))
 	sub := Submission{ImportJob: job("", "v1"), IdempotencyKey: "k"}
 	first, created, err := i.Submit(t.Context(), sub)
-	if err != nil || !created {
-		t.Fatalf("first: %t, %v", created, err)
-	}
+	check.Require(t, err == nil && created, "first: %t, %v", created, err)
 	second, created, err := i.Submit(t.Context(), sub)
-	if err != nil || created || second.JobID != first.JobID {
-		t.Errorf("second: %+v, %t, %v", second, created, err)
-	}
+	check.That(t, err == nil && !created && second.JobID == first.JobID, "second: %+v, %t, %v", second, created, err)
 	sub.OwnerID = "eve"
 	if third, created, err := i.Submit(t.Context(), sub); err != nil || !created || third.JobID == first.JobID {
 		t.Errorf("another owner's: %+v, %t, %v", third, created, err)

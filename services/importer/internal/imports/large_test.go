@@ -65,15 +65,12 @@ func TestLargePhotosAreSharedAndGo(t *testing.T) {
 			t.Errorf("%d fetches, %d photos were looked at, the one %d times", i.far.total(), len(seen()), seen()[want])
 		}
 		const objects = "OBJ_" + contracts.ObjectsImportSteps
-		if messages(t, i.js, objects) == 0 {
-			t.Error("the photo is not in the object bucket: the test would not see it stay")
-		}
+		check.That(t, messages(t, i.js, objects) != 0, "the photo is not in the object bucket: the test would not see it stay")
 		stop() // it would ask for jobs all the time
 		pauseFor(t.Context(), 2*time.Hour)
 		for _, stream := range []string{objects, "KV_" + contracts.BucketImportSteps} {
-			if left := messages(t, i.js, stream); left > 0 {
-				t.Errorf("%d messages are left in %s", left, stream)
-			}
+			left := messages(t, i.js, stream)
+			check.That(t, left <= 0, "%d messages are left in %s", left, stream)
 		}
 	})
 }

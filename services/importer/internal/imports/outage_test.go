@@ -119,18 +119,15 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 			}
 			for n := range jobs {
 				j := i.until(t, fmt.Sprintf("j%d", n), func(j Job) bool { return j.WaitingFor != "" || j.Status.Final() })
-				if j.Status != contracts.ImportRunning || j.WaitingFor != c.side || j.Error == "" || j.WaitingSince.IsZero() {
-					t.Errorf("it waits as %+v", j)
-				}
+				check.That(t, j.Status == contracts.ImportRunning && j.WaitingFor == c.side && j.Error != "" && !j.WaitingSince.IsZero(),
+					"it waits as %+v", j)
 			}
 			pauseFor(t.Context(), lasts)
 			var note service.Note
-			if err := i.Check(); err == nil || errors.As(err, &note) == c.refused || !strings.Contains(err.Error(), c.side+" since ") {
-				t.Errorf("readiness: %v", err)
-			}
-			if n := w.calls.Load(); n > c.most || n < jobs {
-				t.Errorf("%d calls of %d jobs within %s: want %d to %d", n, jobs, lasts, jobs, c.most)
-			}
+			err := i.Check()
+			check.That(t, err != nil && errors.As(err, &note) != c.refused && strings.Contains(err.Error(), c.side+" since "), "readiness: %v", err)
+			n := w.calls.Load()
+			check.That(t, n <= c.most && n >= jobs, "%d calls of %d jobs within %s: want %d to %d", n, jobs, lasts, jobs, c.most)
 			held := func() (n int) {
 				i.Held(func(side string, times int) {
 					if side == labelOf(c.side) {
@@ -142,9 +139,8 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 			check.Same(t, "sides that are held", held(), 1)
 			w.down.Store(false)
 			for n := range jobs {
-				if j := i.until(t, fmt.Sprintf("j%d", n)); j.Status != contracts.ImportReady || j.Attempt != 1 || j.WaitingFor != "" {
-					t.Errorf("it ended as %+v", j)
-				}
+				j := i.until(t, fmt.Sprintf("j%d", n))
+				check.That(t, j.Status == contracts.ImportReady && j.Attempt == 1 && j.WaitingFor == "", "it ended as %+v", j)
 			}
 			if letters := i.settled(t); letters != 0 || w.made.Load() != jobs || i.Check() != nil || held() != 0 {
 				t.Errorf("%d dead letters, %d recipes, readiness: %v", letters, w.made.Load(), i.Check())
@@ -195,9 +191,8 @@ func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 			id := fmt.Sprintf("j%d", n)
 			i.submit(t, job(id, id))
 			i.until(t, id)
-			if took := time.Since(began); took > probeTime {
-				t.Errorf("job %d took %s", n, took)
-			}
+			took := time.Since(began)
+			check.That(t, took <= probeTime, "job %d took %s", n, took)
 			pauseFor(t.Context(), time.Minute)
 		}
 	})

@@ -55,9 +55,8 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 			shares = append(shares, j.Progress)
 			changes[change] = true
 			if j.Attempt == 2 && j.Progress == 0.75 {
-				if got, err := other.Get(ctx, "j"); err != nil || got.Progress != 0.75 {
-					t.Errorf("Get: %+v, %v", got, err)
-				}
+				got, err := other.Get(ctx, "j")
+				check.That(t, err == nil && got.Progress == 0.75, "Get: %+v, %v", got, err)
 				close(again)
 			}
 		}
@@ -92,9 +91,8 @@ func TestProgressOfADeadWorkerIsNotShown(t *testing.T) {
 		dead.work(t)
 		other.submit(t, job("j", "v"))
 		<-recorded
-		if j, err := other.Get(t.Context(), "j"); err != nil || j.Progress != 0.5 || j.Attempt != 1 {
-			t.Errorf("in the first attempt: %+v, %v", j, err)
-		}
+		j, err := other.Get(t.Context(), "j")
+		check.That(t, err == nil && j.Progress == 0.5 && j.Attempt == 1, "in the first attempt: %+v, %v", j, err)
 		dead.js.Conn().Close()
 		next.work(t)
 		<-begun

@@ -260,15 +260,11 @@ func (i *instance) until(t *testing.T, id string, wanted ...func(Job) bool) Job 
 	for errors.Is(err, ErrUnknownJob) && pauseFor(ctx, 20*time.Millisecond) {
 		sub, err = i.Subscribe(ctx, id, 0)
 	}
-	if err != nil {
-		t.Fatalf("job %s: %v", id, err)
-	}
+	check.Require(t, err == nil, "job %s: %v", id, err)
 	defer sub.Close()
 	for {
 		j, _, err := sub.Next(ctx)
-		if err != nil {
-			t.Fatalf("job %s: %v", id, err)
-		}
+		check.Require(t, err == nil, "job %s: %v", id, err)
 		if wanted[0](j) {
 			return j
 		}
@@ -279,9 +275,7 @@ func (i *instance) until(t *testing.T, id string, wanted ...func(Job) bool) Job 
 func (i *instance) ready(t *testing.T, id string) kvstore.Stored {
 	t.Helper()
 	j := i.until(t, id)
-	if j.Status != contracts.ImportReady {
-		t.Fatalf("job %s: %+v", id, j)
-	}
+	check.Require(t, j.Status == contracts.ImportReady, "job %s: %+v", id, j)
 	stored, err := i.recipes.Get(t.Context(), j.RecipeID)
 	check.OK(t, err)
 	return stored

@@ -9,6 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // soon is how long after a crash, when everything is up again, a job is READY that nothing far away puts off, with default settings.
@@ -37,9 +38,7 @@ func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 				longest = max(longest, took)
 			}
 			t.Logf("%d messages; READY after %s at most", jobs-1, longest)
-			if jobs < 20 {
-				t.Errorf("%d messages are too few to be all", jobs-1)
-			}
+			check.That(t, jobs >= 20, "%d messages are too few to be all", jobs-1)
 		})
 	}
 }

@@ -127,9 +127,8 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 			default:
 				t.Errorf("%+v: the service has %q", j, service.recipes[id])
 			}
-			if told := service.status[id]; told.Status != j.Status {
-				t.Errorf("%s is %s, and the service was told %s", id, j.Status, told.Status)
-			}
+			told := service.status[id]
+			check.That(t, told.Status == j.Status, "%s is %s, and the service was told %s", id, j.Status, told.Status)
 		}
 		check.Same(t, "fetches of videos", a.far.total()+b.far.total(), videos)
 		t.Logf("%d of %d failed, %d recipes", failed, jobs, service.created)
@@ -150,9 +149,7 @@ func TestTheEndIsTheLastThatTheStoreIsTold(t *testing.T) {
 	i.settled(t)
 	for id := range 20 {
 		told := i.keeper.toldOf(fmt.Sprintf("j%d", id))
-		if told[len(told)-1] != contracts.ImportReady {
-			t.Errorf("%v", told)
-		}
+		check.That(t, told[len(told)-1] == contracts.ImportReady, "%v", told)
 	}
 }
 
@@ -183,9 +180,8 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 				}
 				if first {
 					first = false
-					if refused, err := i.tell(t.Context(), end(contracts.ImportReady)); refused != nil || err != nil {
-						t.Errorf("%v, %v", refused, err)
-					}
+					refused, err := i.tell(t.Context(), end(contracts.ImportReady))
+					check.That(t, refused == nil && err == nil, "%v, %v", refused, err)
 				}
 				i.keeper.mu.Lock()
 				defer i.keeper.mu.Unlock()
@@ -193,19 +189,14 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 				return arrives
 			}
 			refused, err := i.tell(t.Context(), end(contracts.ImportFailed))
-			if refused != nil || !errors.Is(err, arrives) {
-				t.Errorf("%v, %v; want %v", refused, err, arrives)
-			}
+			check.That(t, refused == nil && errors.Is(err, arrives), "%v, %v; want %v", refused, err, arrives)
 			now, _, err := i.read(t.Context(), "j1")
-			if err != nil || now.Status != contracts.ImportReady || now.Told != (arrives == nil) {
-				t.Errorf("%+v, %v", now, err)
-			}
+			check.That(t, err == nil && now.Status == contracts.ImportReady && now.Told == (arrives == nil), "%+v, %v", now, err)
 			if refused, err = i.tell(t.Context(), &now); refused != nil || err != nil {
 				t.Errorf("%v, %v", refused, err)
 			}
-			if told := i.keeper.toldOf("j1"); told[len(told)-1] != contracts.ImportReady {
-				t.Errorf("the store was told %v", told)
-			}
+			told := i.keeper.toldOf("j1")
+			check.That(t, told[len(told)-1] == contracts.ImportReady, "the store was told %v", told)
 		})
 	}
 }

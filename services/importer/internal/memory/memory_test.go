@@ -34,18 +34,15 @@ func TestShares(t *testing.T) {
 					held.Add(-own) // it may be given back meanwhile
 					own = min(rand.Int64N(2*size), size)
 					check.Is(t, Hold(ctx, own), nil)
-					if now := held.Add(own); now > size {
-						t.Errorf("%d bytes are held", now)
-					}
+					now := held.Add(own)
+					check.That(t, now <= size, "%d bytes are held", now)
 					<-time.After(time.Duration(rand.IntN(10)))
 				}
 				held.Add(-own)
 			})
 		}
 		all.Wait()
-		if !room.free.TryAcquire(size) {
-			t.Error("something is held for ever")
-		}
+		check.That(t, room.free.TryAcquire(size), "something is held for ever")
 	})
 }
 

@@ -22,9 +22,7 @@ func TestPausesAreTheDocumented(t *testing.T) {
 	for attempt, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
 		for range 100 {
 			got := retry.Policy{Base: 2 * time.Second}.Pause(attempt)
-			if got < want*8/10 || got > want*12/10 {
-				t.Fatalf("attempt %d: %s, want %s ± 20 %%", attempt, got, want)
-			}
+			check.Require(t, got >= want*8/10 && got <= want*12/10, "attempt %d: %s, want %s ± 20 %%", attempt, got, want)
 		}
 	}
 	check.Same(t, "result", (retry.Policy{Base: time.Millisecond}).Pause(0), 100*time.Millisecond)
@@ -52,9 +50,8 @@ func TestRepetitionsAreCounted(t *testing.T) {
 				}
 				return errFar
 			}, c.judge, func(int, time.Duration, error) { again++ })
-			if calls != c.calls || again != c.again || errors.Is(err, errFar) != c.fails {
-				t.Errorf("%s: %d calls, %d repetitions, %v", name, calls, again, err)
-			}
+			check.That(t, calls == c.calls && again == c.again && errors.Is(err, errFar) == c.fails,
+				"%s: %d calls, %d repetitions, %v", name, calls, again, err)
 		})
 	}
 }
@@ -82,9 +79,7 @@ func TestPolicyText(t *testing.T) {
 	} {
 		var got retry.Policy
 		err := got.UnmarshalText([]byte(text))
-		if (err == nil) != (want.Base > 0) || err == nil && got != want {
-			t.Errorf("%q is %+v, %v", text, got, err)
-		}
+		check.That(t, (err == nil) == (want.Base > 0) && (err != nil || got == want), "%q is %+v, %v", text, got, err)
 	}
 }
 

@@ -54,9 +54,7 @@ func TestTheParserOfTheseTests(t *testing.T) {
 func roundTrip(t *testing.T, r *recipe.Recipe, file string) {
 	t.Helper()
 	c, err := parseCook(file)
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, file)
-	}
+	check.Require(t, err == nil, "%v in\n%s", err, file)
 	for key, want := range map[string]string{
 		"title": oneLine(r.Title), "description": r.Description, "servings": oneLine(r.Servings), "source": r.Source.Ref,
 	} {
@@ -66,9 +64,7 @@ func roundTrip(t *testing.T, r *recipe.Recipe, file string) {
 		}
 		check.Same(t, key, fmt.Sprint(got), want)
 	}
-	if c.sections != 0 || c.cookware != 0 {
-		t.Errorf("%d sections and %d cookware in\n%s", c.sections, c.cookware, file)
-	}
+	check.That(t, c.sections == 0 && c.cookware == 0, "%d sections and %d cookware in\n%s", c.sections, c.cookware, file)
 	var want, got []string
 	for i := range r.Ingredients {
 		in := &r.Ingredients[i]
@@ -85,9 +81,8 @@ func roundTrip(t *testing.T, r *recipe.Recipe, file string) {
 	}
 	slices.Sort(want)
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("ingredients: %s in\n%s", diff, file)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, diff == "", "ingredients: %s in\n%s", diff, file)
 	stepsRoundTrip(t, r, c, file)
 }
 
@@ -99,19 +94,15 @@ func stepsRoundTrip(t *testing.T, r *recipe.Recipe, c *cook, file string) {
 		t.Fatalf("%d steps of %d in\n%s", len(c.steps), len(r.Steps), file)
 	}
 	for i, s := range c.steps[extra:] {
-		if want := oneLine(r.Steps[i].Text); len(s.timers) == 0 && s.text != want {
-			t.Errorf("step %d is %q, want %q", i+1, s.text, want)
-		}
-		if len(s.timers) > len(r.Steps[i].Times) {
-			t.Errorf("step %d has %d timers", i+1, len(s.timers))
-		}
+		want := oneLine(r.Steps[i].Text)
+		check.That(t, len(s.timers) != 0 || s.text == want, "step %d is %q, want %q", i+1, s.text, want)
+		check.That(t, len(s.timers) <= len(r.Steps[i].Times), "step %d has %d timers", i+1, len(s.timers))
 		var comments []string
 		if at := r.Steps[i].Timestamp; at != nil {
 			comments = []string{strconv.FormatFloat(*at, 'f', -1, 64) + "s"}
 		}
-		if diff := cmp.Diff(comments, s.comments); diff != "" {
-			t.Errorf("comments of step %d: %s", i+1, diff)
-		}
+		diff := cmp.Diff(comments, s.comments)
+		check.That(t, diff == "", "comments of step %d: %s", i+1, diff)
 	}
 }
 
@@ -149,9 +140,8 @@ func TestCooklangTimers(t *testing.T) {
 		r := tea()
 		r.Steps[0].Text = "Brew for a while, a while."
 		r.Steps[0].Times = []recipe.Duration{{MinSec: c.low, MaxSec: c.high, Raw: "A while"}}
-		if got := string(export.Cooklang(r)); !strings.Contains(got, "\nBrew for "+c.want+", a while.\n") {
-			t.Errorf("%+v gives\n%s", c, got)
-		}
+		got := string(export.Cooklang(r))
+		check.That(t, strings.Contains(got, "\nBrew for "+c.want+", a while.\n"), "%+v gives\n%s", c, got)
 	}
 }
 

@@ -62,9 +62,8 @@ type schemaOrg struct {
 // readAgain parses a document, out of a page that it stands in, and compares all that the format has a place for.
 func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 	t.Helper()
-	if text := inPage(t, document); text != string(document) {
-		t.Fatalf("a page holds\n%s\nof\n%s", text, document)
-	}
+	text := inPage(t, document)
+	check.Require(t, text == string(document), "a page holds\n%s\nof\n%s", text, document)
 	var got schemaOrg
 	decoder := json.NewDecoder(strings.NewReader(string(document)))
 	decoder.DisallowUnknownFields()
@@ -77,31 +76,23 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 	}
 	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
 	check.Same(t, "times", times, r.Times)
-	if len(got.Ingredients) != len(r.Ingredients) || len(got.Instructions) != len(r.Steps) {
-		t.Fatalf("%d ingredients and %d steps", len(got.Ingredients), len(got.Instructions))
-	}
+	check.Require(t, len(got.Ingredients) == len(r.Ingredients) && len(got.Instructions) == len(r.Steps),
+		"%d ingredients and %d steps", len(got.Ingredients), len(got.Instructions))
 	for i, text := range got.Ingredients {
 		for _, part := range []string{string(r.Ingredients[i].Qty), r.Ingredients[i].Unit, r.Ingredients[i].Item, r.Ingredients[i].Note} {
-			if !strings.Contains(text, part) {
-				t.Errorf("ingredient %d is %q, without %q", i+1, text, part)
-			}
+			check.That(t, strings.Contains(text, part), "ingredient %d is %q, without %q", i+1, text, part)
 		}
 	}
 	for i, step := range got.Instructions {
-		if step.Type != "HowToStep" || step.Position != i+1 || step.Text != r.Steps[i].Text {
-			t.Errorf("step %d is %+v", i+1, step)
-		}
+		check.That(t, step.Type == "HowToStep" && step.Position == i+1 && step.Text == r.Steps[i].Text, "step %d is %+v", i+1, step)
 		at := r.Steps[i].Timestamp
 		if at == nil || got.BasedOn == "" {
-			if step.URL != "" {
-				t.Errorf("step %d is at %s", i+1, step.URL)
-			}
+			check.That(t, step.URL == "", "step %d is at %s", i+1, step.URL)
 			continue
 		}
 		base, moment, _ := strings.Cut(step.URL, "#t=")
-		if s, err := strconv.ParseFloat(moment, 64); err != nil || s != *at || !strings.HasPrefix(got.BasedOn, base) {
-			t.Errorf("step %d is at %s", i+1, step.URL)
-		}
+		s, err := strconv.ParseFloat(moment, 64)
+		check.That(t, err == nil && s == *at && strings.HasPrefix(got.BasedOn, base), "step %d is at %s", i+1, step.URL)
 	}
 }
 
@@ -151,9 +142,7 @@ func TestDurations(t *testing.T) {
 		r := tea()
 		r.Times.TotalSec = s
 		got, err := export.JSONLD(r)
-		if err != nil || !strings.Contains(string(got), fmt.Sprintf(`"totalTime": %q`, want)) {
-			t.Errorf("%d gives %s, %v", s, got, err)
-		}
+		check.That(t, err == nil && strings.Contains(string(got), fmt.Sprintf(`"totalTime": %q`, want)), "%d gives %s, %v", s, got, err)
 		check.Same(t, want, seconds(t, want), s)
 	}
 }

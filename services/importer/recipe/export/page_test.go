@@ -33,9 +33,7 @@ func TestPagesAreReadAgain(t *testing.T) {
 	check.OK(t, err)
 	m, err := sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cookies"}, nil)
 	check.OK(t, err)
-	if m.Recipe == nil {
-		t.Fatal("no recipe was found in the page")
-	}
+	check.Require(t, m.Recipe != nil, "no recipe was found in the page")
 	type part struct {
 		Title, Description, Servings string
 		Times                        recipe.Times
@@ -78,13 +76,11 @@ func TestBiggestRecipe(t *testing.T) {
 	t.Parallel()
 	r := biggest()
 	check.OK(t, r.Validate())
-	if n := len(export.Cooklang(r)); n < 400_000 || n > 4<<20 {
-		t.Errorf("%d bytes of Cooklang", n)
-	}
+	n := len(export.Cooklang(r))
+	check.That(t, n >= 400_000 && n <= 4<<20, "%d bytes of Cooklang", n)
 	document, err := export.JSONLD(r)
-	if n := len(document); err != nil || n < 400_000 || n > 4<<20 {
-		t.Errorf("%d bytes of JSON-LD, %v", n, err)
-	}
+	n = len(document)
+	check.That(t, err == nil && n >= 400_000 && n <= 4<<20, "%d bytes of JSON-LD, %v", n, err)
 }
 
 func BenchmarkBiggestRecipe(b *testing.B) {

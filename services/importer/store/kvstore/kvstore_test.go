@@ -45,9 +45,8 @@ func TestManyListsAndABadRecord(t *testing.T) {
 	var wg sync.WaitGroup
 	for range lists {
 		wg.Go(func() {
-			if list, _, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != recipes {
-				t.Errorf("%d recipes, %v", len(list), err)
-			}
+			list, _, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"})
+			check.That(t, err == nil && len(list) == recipes, "%d recipes, %v", len(list), err)
 		})
 	}
 	wg.Wait()
@@ -75,16 +74,12 @@ func TestAJobHasOneRecipe(t *testing.T) {
 	for n := range 20 {
 		wg.Go(func() {
 			id, err := s.Create(t.Context(), draft("j1", "ada", fmt.Sprintf("Soup %d", n), "leek"))
-			if err != nil || id != kvstore.RecipeID("j1") {
-				t.Errorf("%s, %v", id, err)
-			}
+			check.That(t, err == nil && id == kvstore.RecipeID("j1"), "%s, %v", id, err)
 		})
 	}
 	wg.Wait()
 	list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"})
-	if err != nil || more || len(list) != 1 {
-		t.Fatalf("%+v, %t, %v", list, more, err)
-	}
+	check.Require(t, err == nil && !more && len(list) == 1, "%+v, %t, %v", list, more, err)
 	stored, err := s.Get(t.Context(), list[0].ID)
 	if err != nil || stored.Recipe.Title != list[0].Title {
 		t.Errorf("%+v, %v: the list has %q", stored, err, list[0].Title)
@@ -121,9 +116,8 @@ func TestListAndSearchAreTheOwners(t *testing.T) {
 		for _, r := range list {
 			got = append(got, r.JobID)
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" || more != c.more {
-			t.Errorf("%+v: more %t, %s", c.query, more, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		check.That(t, diff == "" && more == c.more, "%+v: more %t, %s", c.query, more, diff)
 	}
 }
 

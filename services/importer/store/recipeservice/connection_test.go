@@ -20,9 +20,8 @@ func TestNoCallComesOverTheConnectionOfAnother(t *testing.T) {
 	})
 	const calls = 5
 	for n := range calls {
-		if id, err := s.Create(t.Context(), store.Draft{JobID: "j"}); err != nil || id != fmt.Sprint("recipe-", n+1) {
-			t.Errorf("call %d: %q, %v", n+1, id, err)
-		}
+		id, err := s.Create(t.Context(), store.Draft{JobID: "j"})
+		check.That(t, err == nil && id == fmt.Sprint("recipe-", n+1), "call %d: %q, %v", n+1, id, err)
 	}
 	check.Same(t, "calls over connections", len(seen), calls)
 }

@@ -80,9 +80,7 @@ func TestCallsAreTheDocumented(t *testing.T) {
 		Ingredients: []recipe.Ingredient{{Qty: "2.5", Unit: "cup", Item: "flour"}},
 		Steps:       []recipe.Step{{Index: 1, Text: "Preheat oven", Timestamp: &at}},
 	}})
-	if err != nil || id != "r-1" {
-		t.Errorf("%q, %v", id, err)
-	}
+	check.That(t, err == nil && id == "r-1", "%q, %v", id, err)
 	for _, err := range []error{
 		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning, Attempt: 1, Step: "x", Error: "was"}),
 		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportReady, RecipeID: "r-1"}),
@@ -135,9 +133,8 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 			if !ok || failed.Retryable != c.retryable || failed.Refused != (failed.Status == http.StatusForbidden) || failed.RetryAfter != c.after || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%+v: %v", failed, err)
 			}
-			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "127.0.0.1")) {
-				t.Errorf("the error tells too much: %v", err)
-			}
+			check.That(t, err == nil || !strings.Contains(err.Error(), secret) && !strings.Contains(err.Error(), "127.0.0.1"),
+				"the error tells too much: %v", err)
 		})
 	}
 }
@@ -146,9 +143,8 @@ func TestErrorsSayWhetherToTryAgain(t *testing.T) {
 func TestARecipeThatExistsIsTheJobs(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t, says(http.StatusConflict, `{"error":"the job has a recipe","recipe_id":"r-1"}`))
-	if id, err := s.Create(t.Context(), store.Draft{JobID: "j"}); id != "r-1" || err != nil {
-		t.Errorf("%q, %v", id, err)
-	}
+	id, err := s.Create(t.Context(), store.Draft{JobID: "j"})
+	check.That(t, id == "r-1" && err == nil, "%q, %v", id, err)
 }
 
 func cutOff(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -175,9 +171,8 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 func TestAJobThatTheServiceDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t, says(http.StatusNotFound, `{}`))
-	if status, err := s.Status(t.Context(), "j"); status != nil || err != nil {
-		t.Errorf("%+v, %v", status, err)
-	}
+	status, err := s.Status(t.Context(), "j")
+	check.That(t, status == nil && err == nil, "%+v, %v", status, err)
 }
 
 func TestConfigNamesEverything(t *testing.T) {
@@ -193,9 +188,7 @@ func TestConfigNamesEverything(t *testing.T) {
 	} {
 		_, err := recipeservice.New(c.cfg)
 		for _, want := range c.want {
-			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
-				t.Errorf("%v, want %q", err, want)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), secret), "%v, want %q", err, want)
 		}
 	}
 	check.Is(t, check.Err(recipeservice.New(recipeservice.Config{BaseURL: "http://recipes:8080", Token: secret, AllowHTTP: true})), nil)

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 )
 
@@ -70,9 +71,8 @@ func TestParse(t *testing.T) {
 		for _, n := range a.Numbers {
 			got = append(got, n.Low, n.High)
 		}
-		if len(got) != len(test.numbers) || len(got) > 1 && (got[0] != test.numbers[0] || got[1] != test.numbers[1]) {
-			t.Errorf("Parse(%q): numbers %v, want %v", test.in, got, test.numbers)
-		}
+		check.That(t, len(got) == len(test.numbers) && (len(got) <= 1 || got[0] == test.numbers[0] && got[1] == test.numbers[1]),
+			"Parse(%q): numbers %v, want %v", test.in, got, test.numbers)
 	}
 }
 
@@ -124,9 +124,8 @@ func TestNothingToCompare(t *testing.T) {
 	full := address.Parse("123 Main St", nil)
 	for _, s := range []string{"", ",,,", "#5", "Suite 200"} {
 		a := address.Parse(s, nil)
-		if g := address.Compare(&a, &full); g.Comparable && g.Street >= 0.5 {
-			t.Errorf("%q compares: %+v", s, g)
-		}
+		g := address.Compare(&a, &full)
+		check.That(t, !g.Comparable || !(g.Street >= 0.5), "%q compares: %+v", s, g)
 	}
 }
 
@@ -135,9 +134,8 @@ func TestCityIsNoStreet(t *testing.T) {
 	t.Parallel()
 	city := []string{"tel", "aviv"}
 	a, b := address.Parse("Dizengoff 99 Tel Aviv", city), address.Parse("Allenby 99 Tel Aviv", city)
-	if g := address.Compare(&a, &b); g.Street > 0.3 {
-		t.Errorf("streets are %v alike", g.Street)
-	}
+	g := address.Compare(&a, &b)
+	check.That(t, !(g.Street > 0.3), "streets are %v alike", g.Street)
 	if c := address.Parse("Tel Aviv", city); c.Present() {
 		t.Errorf("the city is a street: %q", words(c))
 	}
@@ -150,8 +148,6 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s, city string) {
 		a, b := address.Parse(s, strings.Fields(city)), address.Parse(city, nil)
 		g, h := address.Compare(&a, &b), address.Compare(&b, &a)
-		if g.Comparable != h.Comparable || g.Number != h.Number || g.Street > 1 || len(a.Street) > 16 {
-			t.Fatalf("%+v %+v", g, h)
-		}
+		check.Require(t, g.Comparable == h.Comparable && g.Number == h.Number && !(g.Street > 1) && len(a.Street) <= 16, "%+v %+v", g, h)
 	})
 }

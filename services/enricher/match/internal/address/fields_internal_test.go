@@ -3,6 +3,8 @@ package address
 import (
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func FuzzUnglue(f *testing.F) {
@@ -10,9 +12,8 @@ func FuzzUnglue(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if got := unglue(s); strings.Join(strings.Fields(got), "") != strings.Join(strings.Fields(s), "") {
-			t.Errorf("%q becomes %q", s, got)
-		}
+		got := unglue(s)
+		check.That(t, strings.Join(strings.Fields(got), "") == strings.Join(strings.Fields(s), ""), "%q becomes %q", s, got)
 		Parse(s, nil)
 	})
 }

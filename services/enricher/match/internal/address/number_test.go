@@ -3,6 +3,7 @@ package address_test
 import (
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 )
 
@@ -49,9 +50,7 @@ func TestHouseNumbers(t *testing.T) {
 		for i := range want {
 			same = same && got[i].Low == want[i].Low && got[i].High == want[i].High && (want[i].Digits == 0 || got[i].Digits == want[i].Digits)
 		}
-		if !same {
-			t.Errorf("Parse(%q) has numbers %v, want %v", in, got, want)
-		}
+		check.That(t, same, "Parse(%q) has numbers %v, want %v", in, got, want)
 	}
 }
 
@@ -87,9 +86,8 @@ func TestHouseRanges(t *testing.T) {
 	} {
 		a, b := address.Parse(test.a+" Main St", nil), address.Parse("Main Street "+test.b, nil)
 		for range 2 {
-			if g := address.Compare(&a, &b); g.Number != test.want || g.Street < 0.99 {
-				t.Errorf("%q and %q: %+v, want %d", test.a, test.b, g, test.want)
-			}
+			g := address.Compare(&a, &b)
+			check.That(t, g.Number == test.want && !(g.Street < 0.99), "%q and %q: %+v, want %d", test.a, test.b, g, test.want)
 			a, b = b, a
 		}
 	}
@@ -123,8 +121,7 @@ func TestStreetsOfOneScript(t *testing.T) {
 		{"שדרות ח\"ן", "שד' חן", true},
 	} {
 		a, b := address.Parse(test.a, nil), address.Parse(test.b, nil)
-		if g := address.Compare(&a, &b); g.Heard || (g.Street >= 0.74) != test.same {
-			t.Errorf("%q and %q: %+v", test.a, test.b, g)
-		}
+		g := address.Compare(&a, &b)
+		check.That(t, !g.Heard && (g.Street >= 0.74) == test.same, "%q and %q: %+v", test.a, test.b, g)
 	}
 }

@@ -45,25 +45,19 @@ func TestStreetsAcrossScripts(t *testing.T) {
 		count[c.verdict]++
 		a, b := address.Parse(c.a, nil), address.Parse(c.b, nil)
 		g, h := address.Compare(&a, &b), address.Compare(&b, &a)
-		if got := verdict(g); got != c.verdict || !g.Heard || g.Number != address.NumberSame {
-			t.Errorf("%q and %q: %s, want %s: %+v", c.a, c.b, got, c.verdict, g)
-		}
-		if g != h {
-			t.Errorf("%q and %q: %+v one way, %+v the other", c.a, c.b, g, h)
-		}
+		got := verdict(g)
+		check.That(t, got == c.verdict && g.Heard && g.Number == address.NumberSame, "%q and %q: %s, want %s: %+v", c.a, c.b, got, c.verdict, g)
+		check.That(t, g == h, "%q and %q: %+v one way, %+v the other", c.a, c.b, g, h)
 	}
-	if count["same"] < 40 || count["other"] < 30 {
-		t.Errorf("the table has %v", count)
-	}
+	check.That(t, count["same"] >= 40 && count["other"] >= 30, "the table has %v", count)
 }
 
 // TestNumeralsAreNotHeard checks that a Roman numeral does not sound like its letters.
 func TestNumeralsAreNotHeard(t *testing.T) {
 	t.Parallel()
 	a, b := address.Parse("דרך יפו 5", nil), address.Parse("Paulus VI St 5", nil)
-	if g := address.Compare(&a, &b); verdict(g) == "same" {
-		t.Errorf("%+v", g)
-	}
+	g := address.Compare(&a, &b)
+	check.That(t, verdict(g) != "same", "%+v", g)
 }
 
 // TestStreetsDoNotMeet compares each street of the table with the Latin form of every other one of another name: if
@@ -92,7 +86,5 @@ func TestStreetsDoNotMeet(t *testing.T) {
 			}
 		}
 	}
-	if met*200 > tried || tried < 5000 {
-		t.Errorf("%d of %d streets meet another", met, tried)
-	}
+	check.That(t, met*200 <= tried && tried >= 5000, "%d of %d streets meet another", met, tried)
 }

@@ -50,9 +50,8 @@ func TestCompare(t *testing.T) {
 	} {
 		a, b := city.Parse(test.a), city.Parse(test.b)
 		for range 2 {
-			if got := city.Compare(&a, &b, nil, nil); got != test.want {
-				t.Errorf("%q and %q: %d, want %d", test.a, test.b, got, test.want)
-			}
+			got := city.Compare(&a, &b, nil, nil)
+			check.That(t, got == test.want, "%q and %q: %d, want %d", test.a, test.b, got, test.want)
 			a, b = b, a
 		}
 	}
@@ -115,12 +114,8 @@ func TestAliases(t *testing.T) {
 				for _, y := range other {
 					a, b := city.Parse(x), city.Parse(y)
 					got := city.Compare(&a, &b, nil, nil)
-					if i == j && got != city.Same {
-						t.Errorf("%q and %q: %d", x, y, got)
-					}
-					if i != j && got == city.Same && !joined(x, y) {
-						t.Errorf("%q is %q", x, y)
-					}
+					check.That(t, i != j || got == city.Same, "%q and %q: %d", x, y, got)
+					check.That(t, i == j || got != city.Same || joined(x, y), "%q is %q", x, y)
 				}
 			}
 		}

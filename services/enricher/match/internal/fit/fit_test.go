@@ -43,9 +43,7 @@ func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
 	w := fit(samples, chosenScale)
 	check.Equal(t, w, fit(prepare(pairs), chosenScale))
 	for j, p := range priors {
-		if float64(p.sign)*w[j] < 0 {
-			t.Errorf("%s weighs %v", p.name, w[j])
-		}
+		check.That(t, !(float64(p.sign)*w[j] < 0), "%s weighs %v", p.name, w[j])
 		if strings.HasPrefix(p.name, "geo.") && math.Abs(w[j]-p.mean) > 1e-9 {
 			t.Errorf("%s was never observed and moved from %v to %v", p.name, p.mean, w[j])
 		}
@@ -82,13 +80,10 @@ func TestOutputIsSource(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	check.OK(t, run([]string{pairsFile(t)}, &out))
-	if _, err := parser.ParseFile(token.NewFileSet(), "weights.go", out.Bytes(), 0); err != nil {
-		t.Errorf("%v\n%s", err, out.String())
-	}
+	_, err := parser.ParseFile(token.NewFileSet(), "weights.go", out.Bytes(), 0)
+	check.That(t, err == nil, "%v\n%s", err, out.String())
 	for _, p := range priors {
-		if p.name != baseName && !strings.Contains(out.String(), identifier(p.name)+":") {
-			t.Errorf("no weight for %s", p.name)
-		}
+		check.That(t, p.name == baseName || strings.Contains(out.String(), identifier(p.name)+":"), "no weight for %s", p.name)
 	}
 }
 
@@ -98,20 +93,14 @@ func TestEveryFeatureHasAPrior(t *testing.T) {
 	known := map[string]bool{}
 	for _, p := range priors {
 		known[p.name] = true
-		if p.width <= 0 || float64(p.sign)*p.mean < 0 {
-			t.Errorf("prior %+v", p)
-		}
+		check.That(t, !(p.width <= 0) && !(float64(p.sign)*p.mean < 0), "prior %+v", p)
 	}
 	for _, name := range match.FeatureNames() {
-		if !known[name] {
-			t.Errorf("%s has no prior", name)
-		}
+		check.That(t, known[name], "%s has no prior", name)
 		delete(known, name)
 	}
 	delete(known, baseName)
-	if len(known) > 0 {
-		t.Errorf("priors without a feature: %v", known)
-	}
+	check.That(t, len(known) == 0, "priors without a feature: %v", known)
 }
 
 func TestBadInput(t *testing.T) {
@@ -126,9 +115,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"nowhere.jsonl"}, "read pairs"},
 		{[]string{broken}, "pair 2"},
 	} {
-		if err := run(test.args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v: %v, want %q", test.args, err, test.want)
-		}
+		err := run(test.args, &bytes.Buffer{})
+		check.That(t, err != nil && strings.Contains(err.Error(), test.want), "%v: %v, want %q", test.args, err, test.want)
 	}
 }
 
@@ -138,9 +126,7 @@ func TestCrossValidation(t *testing.T) {
 	var out bytes.Buffer
 	check.OK(t, run([]string{"-cv", pairsFile(t)}, &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 6 || !strings.Contains(lines[3], "F1 all 1.0000") {
-		t.Errorf("the cross-validation prints\n%s", out.String())
-	}
+	check.That(t, len(lines) == 6 && strings.Contains(lines[3], "F1 all 1.0000"), "the cross-validation prints\n%s", out.String())
 }
 
 func TestWriteReplacesTheFile(t *testing.T) {

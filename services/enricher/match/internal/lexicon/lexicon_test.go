@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 )
 
@@ -24,13 +25,11 @@ func TestName(t *testing.T) {
 		"the":        {Concept: "the", Kind: lexicon.Stop},
 		"deli":       {Concept: "deli", Kind: lexicon.Venue},
 	} {
-		if got, ok := lexicon.Name(word); !ok || got != want {
-			t.Errorf("%s is %+v, want %+v", word, got, want)
-		}
+		got, ok := lexicon.Name(word)
+		check.That(t, ok && got == want, "%s is %+v, want %+v", word, got, want)
 	}
-	if e, ok := lexicon.Name("spago"); ok {
-		t.Errorf("spago is %+v", e)
-	}
+	e, ok := lexicon.Name("spago")
+	check.That(t, !ok, "spago is %+v", e)
 }
 
 func TestWeightsFall(t *testing.T) {
@@ -45,22 +44,18 @@ func TestWeightsFall(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{"five": "5", "cinq": "5", "пять": "5", "חמש": "5", "twenty": "20"} {
-		if got, _ := lexicon.Number(word); got != want {
-			t.Errorf("%s is %q", word, got)
-		}
+		got, _ := lexicon.Number(word)
+		check.That(t, got == want, "%s is %q", word, got)
 	}
 	for word, want := range map[string]string{"fifth": "5", "5th": "5", "3rd": "3", "21st": "21", "2eme": "2"} {
-		if got, _ := lexicon.Ordinal(word); got != want {
-			t.Errorf("%s is %q", word, got)
-		}
+		got, _ := lexicon.Ordinal(word)
+		check.That(t, got == want, "%s is %q", word, got)
 	}
 	for _, word := range []string{"", "th", "5x", "12345th", "une", "once"} {
-		if got, ok := lexicon.Ordinal(word); ok {
-			t.Errorf("%q is the %s.", word, got)
-		}
-		if got, ok := lexicon.Number(word); ok {
-			t.Errorf("%q is %s", word, got)
-		}
+		got, ok := lexicon.Ordinal(word)
+		check.That(t, !ok, "%q is the %s.", word, got)
+		got, ok = lexicon.Number(word)
+		check.That(t, !ok, "%q is %s", word, got)
 	}
 }
 
@@ -72,26 +67,20 @@ func TestAddress(t *testing.T) {
 		"avenida": {Canonical: "avenue", Part: lexicon.Type}, "пр": {Canonical: "avenue", Part: lexicon.Type}, "w": {Canonical: "w", Part: lexicon.Direction},
 		"suite": {Canonical: "suite", Part: lexicon.Unit}, "קומה": {Canonical: "floor", Part: lexicon.Unit}, "between": {Canonical: "between", Part: lexicon.Cross},
 	} {
-		if got, ok := lexicon.Address(word); !ok || got != want {
-			t.Errorf("%s is %+v, want %+v", word, got, want)
-		}
+		got, ok := lexicon.Address(word)
+		check.That(t, ok && got == want, "%s is %+v, want %+v", word, got, want)
 	}
 	for word, want := range map[string]string{"hauptstrasse": "haupt", "kerkstraat": "kerk", "drottninggatan": "drottning"} {
-		if stem, _, ok := lexicon.StreetSuffix(word); !ok || stem != want {
-			t.Errorf("%s has stem %q", word, stem)
-		}
+		stem, _, ok := lexicon.StreetSuffix(word)
+		check.That(t, ok && stem == want, "%s has stem %q", word, stem)
 	}
-	if _, _, ok := lexicon.StreetSuffix("weg"); ok {
-		t.Error("a word for street is no compound")
-	}
+	_, _, ok := lexicon.StreetSuffix("weg")
+	check.That(t, !ok, "a word for street is no compound")
 }
 
 func TestCityAndRegion(t *testing.T) {
 	t.Parallel()
-	if lexicon.City("munchen") != lexicon.City("munich") || lexicon.City("haifa") != "haifa" {
-		t.Error("names of cities have changed")
-	}
-	if !lexicon.Region("ny") || !lexicon.Region("ישראל") && !lexicon.Region("israel") || lexicon.Region("haifa") {
-		t.Error("names of regions have changed")
-	}
+	check.That(t, lexicon.City("munchen") == lexicon.City("munich") && lexicon.City("haifa") == "haifa", "names of cities have changed")
+	check.That(t, lexicon.Region("ny") && (lexicon.Region("ישראל") || lexicon.Region("israel")) && !lexicon.Region("haifa"),
+		"names of regions have changed")
 }

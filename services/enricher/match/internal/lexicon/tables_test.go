@@ -22,9 +22,8 @@ func TestOneMeaningEach(t *testing.T) {
 			n++
 			for w := range strings.FieldsSeq(line) {
 				k := key(w)
-				if before, ok := lines[k]; ok && before != n && !shared[k] {
-					t.Errorf("%s: %q stands in lines %d and %d", name, w, before, n)
-				}
+				before, ok := lines[k]
+				check.That(t, !ok || before == n || shared[k], "%s: %q stands in lines %d and %d", name, w, before, n)
 				lines[k] = n
 			}
 		}
@@ -38,9 +37,7 @@ var shared = map[string]bool{"an": true, "as": true, "ter": true}
 func TestWordsCanBeFound(t *testing.T) {
 	t.Parallel()
 	look := func(table, w string) {
-		if text.Fold(w) != w || strings.ContainsAny(w, " .-'") || w == "" {
-			t.Errorf("%s: no text contains %q", table, w)
-		}
+		check.That(t, text.Fold(w) == w && !strings.ContainsAny(w, " .-'") && w != "", "%s: no text contains %q", table, w)
 	}
 	for w := range names {
 		look("names", w)
@@ -65,15 +62,12 @@ func TestRoman(t *testing.T) {
 	for n := 1; n < 40; n++ {
 		numeral := roman(n)
 		got, ok := Roman(numeral)
-		if seen[got] || (ok == (numeral == "i")) {
-			t.Errorf("%s is %s, %v", numeral, got, ok)
-		}
+		check.That(t, !seen[got] && ok != (numeral == "i"), "%s is %s, %v", numeral, got, ok)
 		seen[got] = true
 	}
 	for _, w := range []string{"", "i", "iiii", "vv", "ic", "vix", "iix", "xxxx", "xl", "mix", "vin", "xxxxxxxx"} {
-		if got, ok := Roman(w); ok {
-			t.Errorf("%q is %s", w, got)
-		}
+		got, ok := Roman(w)
+		check.That(t, !ok, "%q is %s", w, got)
 	}
 }
 
@@ -99,9 +93,8 @@ func TestOrdinals(t *testing.T) {
 		"1": "first ראשון הראשון первая اول 1st", "3": "third tercera שלישית третья ثالث 3rd", "6": "sixth השישי шестая سادس 6th",
 	} {
 		for w := range strings.FieldsSeq(words) {
-			if got, ok := Ordinal(text.Fold(w)); !ok || got != want {
-				t.Errorf("%s is %q, want %q", w, got, want)
-			}
+			got, ok := Ordinal(text.Fold(w))
+			check.That(t, ok && got == want, "%s is %q, want %q", w, got, want)
 		}
 	}
 }
@@ -110,13 +103,11 @@ func TestOrdinals(t *testing.T) {
 func TestJoinedHebrew(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{"בניו": "sons", "ובניו": "sons", "והמסעדה": "restaurant", "המסעדה": "restaurant", "ופיצה": "pizza"} {
-		if e, ok := Name(text.Fold(word)); !ok || e.Concept != want {
-			t.Errorf("%s is %+v, want %s", word, e, want)
-		}
+		e, ok := Name(text.Fold(word))
+		check.That(t, ok && e.Concept == want, "%s is %+v, want %s", word, e, want)
 	}
 	for _, word := range []string{"וה", "הרצל", "ורד"} {
-		if e, ok := Name(text.Fold(word)); ok {
-			t.Errorf("%s is %+v", word, e)
-		}
+		e, ok := Name(text.Fold(word))
+		check.That(t, !ok, "%s is %+v", word, e)
 	}
 }

@@ -101,9 +101,8 @@ func TestObservations(t *testing.T) {
 		{"KFC", "Kentucky Fried Chicken", "conflict", func(g name.Agreement) float64 { return g.Conflict }, 0},
 	} {
 		for _, g := range []name.Agreement{compare(test.a, test.b), compare(test.b, test.a)} {
-			if got := test.got(g); got != test.want {
-				t.Errorf("%q and %q: %s %v, want %v", test.a, test.b, test.what, got, test.want)
-			}
+			got := test.got(g)
+			check.That(t, got == test.want, "%q and %q: %s %v, want %v", test.a, test.b, test.what, got, test.want)
 		}
 	}
 }
@@ -115,9 +114,8 @@ func TestIncomparable(t *testing.T) {
 			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
 		}
 	}
-	if g := compare("鼎泰豐 Din Tai Fung", "Din Tai Fung"); !g.Comparable || g.Exact != 1 {
-		t.Errorf("a bilingual name: %+v", g)
-	}
+	g := compare("鼎泰豐 Din Tai Fung", "Din Tai Fung")
+	check.That(t, g.Comparable && g.Exact == 1, "a bilingual name: %+v", g)
 }
 
 // TestLocalWords checks that words of the venue's own address count for little.
@@ -125,13 +123,11 @@ func TestLocalWords(t *testing.T) {
 	t.Parallel()
 	local := []string{"las", "vegas"}
 	a, b := name.Parse("Spago Las Vegas", nil, local), name.Parse("Spago", nil, local)
-	if g := name.Compare(&a, &b, local, local); g.Exact != 1 || g.Overlap < 0.7 {
-		t.Errorf("own city: %+v", g)
-	}
+	g := name.Compare(&a, &b, local, local)
+	check.That(t, g.Exact == 1 && !(g.Overlap < 0.7), "own city: %+v", g)
 	c := name.Parse("Patina Las Vegas", nil, local)
-	if g := name.Compare(&a, &c, local, local); g.Common != 1 || g.Conflict < 0.9 {
-		t.Errorf("only the city agrees: %+v", g)
-	}
+	g = name.Compare(&a, &c, local, local)
+	check.That(t, g.Common == 1 && !(g.Conflict < 0.9), "only the city agrees: %+v", g)
 }
 
 func TestAliases(t *testing.T) {

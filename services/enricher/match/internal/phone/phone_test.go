@@ -33,9 +33,8 @@ func TestParse(t *testing.T) {
 		{"٠٣-٥٢٢٥٠٠٥", []phone.Number{"35225005"}},
 		{"12345678901234567890", nil},
 	} {
-		if diff := cmp.Diff(test.want, phone.Parse(test.in)); diff != "" {
-			t.Errorf("Parse(%q): %s", test.in, diff)
-		}
+		diff := cmp.Diff(test.want, phone.Parse(test.in))
+		check.That(t, diff == "", "Parse(%q): %s", test.in, diff)
 	}
 }
 
@@ -136,17 +135,14 @@ func TestCountries(t *testing.T) {
 		{"United States", "(212) 555-0134", "+1 212 555 0134", "+1 718 555 0134"},
 	} {
 		home, abroad, other := phone.Parse(test.home), phone.Parse(test.abroad), phone.Parse(test.other)
-		if got := phone.Compare(home, abroad); got != phone.Same && got != phone.Local {
-			t.Errorf("%s: %q and %q: %d", test.country, test.home, test.abroad, got)
-		}
+		got := phone.Compare(home, abroad)
+		check.That(t, got == phone.Same || got == phone.Local, "%s: %q and %q: %d", test.country, test.home, test.abroad, got)
 		for _, n := range [][]phone.Number{home, abroad} {
-			if got := phone.Compare(n, other); got != phone.Differs {
-				t.Errorf("%s: %v and %v: %d", test.country, n, other, got)
-			}
+			got := phone.Compare(n, other)
+			check.That(t, got == phone.Differs, "%s: %v and %v: %d", test.country, n, other, got)
 		}
-		if len(home) != 1 || len(abroad) != 1 || home[0].Key() != abroad[0].Key() {
-			t.Errorf("%s: keys of %v and %v differ", test.country, home, abroad)
-		}
+		check.That(t, len(home) == 1 && len(abroad) == 1 && home[0].Key() == abroad[0].Key(),
+			"%s: keys of %v and %v differ", test.country, home, abroad)
 	}
 }
 

@@ -87,12 +87,10 @@ func TestSimilarity(t *testing.T) {
 		{"בני", "taizu", 0, 0.5},
 		{"пушкинъ", "starbucks", 0, 0.5},
 	} {
-		if got := similarity(test.a, test.b); got < test.low || got > test.high {
-			t.Errorf("%s and %s: %.3f, want %.2f to %.2f", test.a, test.b, got, test.low, test.high)
-		}
-		if x, y := similarity(test.a, test.b), similarity(test.b, test.a); x != y {
-			t.Errorf("%s and %s: %v one way, %v the other", test.a, test.b, x, y)
-		}
+		got := similarity(test.a, test.b)
+		check.That(t, !(got < test.low) && !(got > test.high), "%s and %s: %.3f, want %.2f to %.2f", test.a, test.b, got, test.low, test.high)
+		x, y := similarity(test.a, test.b), similarity(test.b, test.a)
+		check.That(t, x == y, "%s and %s: %v one way, %v the other", test.a, test.b, x, y)
 	}
 }
 
@@ -119,9 +117,8 @@ func TestAtLeast(t *testing.T) {
 
 func TestNothingToHear(t *testing.T) {
 	t.Parallel()
-	if got := phonetic.Of("寿司", text.Other); got != nil {
-		t.Errorf("a script without a table sounds %v", got)
-	}
+	got := phonetic.Of("寿司", text.Other)
+	check.That(t, got == nil, "a script without a table sounds %v", got)
 	check.Same(t, "silence is alike", phonetic.Similarity(phonetic.NewRow(nil), phonetic.NewRow(nil), phonetic.LongVowels), 0)
 	if got := phonetic.Skeletons(phonetic.Of("aeio", text.Latin)); got != nil {
 		t.Errorf("vowels have skeletons %q", got)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
@@ -41,20 +42,16 @@ func TestRowsOfRandomWords(t *testing.T) {
 		if s < 0 || s > 1 || s != phonetic.Similarity(b, a, written) {
 			t.Fatalf("%s and %s: %v, and %v", wordA, wordB, s, phonetic.Similarity(b, a, written))
 		}
-		if self := phonetic.Similarity(a, a, written); len(a.Sounds) > 0 && self != 1 {
-			t.Fatalf("%s is %v like itself", wordA, self)
-		}
-		if got := phonetic.AtLeast(a, b, written, 0.7); got != 0 && got != s || got == 0 && s >= 0.7 {
-			t.Fatalf("%s and %s: %v, at least 0.7 is %v", wordA, wordB, s, got)
-		}
+		self := phonetic.Similarity(a, a, written)
+		check.Require(t, len(a.Sounds) == 0 || self == 1, "%s is %v like itself", wordA, self)
+		got := phonetic.AtLeast(a, b, written, 0.7)
+		check.Require(t, (got == 0 || got == s) && (got != 0 || !(s >= 0.7)), "%s and %s: %v, at least 0.7 is %v", wordA, wordB, s, got)
 		c, _, _ := randomRow(r)
 		full, some := phonetic.Compound(a, b, c, written, 0.01), phonetic.Compound(a, b, c, written, 0.5)
-		if full >= 0.5 && some != full || full < 0.5 && some != 0 {
-			t.Fatalf("%s and two words: %v, at least 0.5 is %v", wordA, full, some)
-		}
-		if a.Weight > len(a.Sounds) || len(phonetic.Skeletons(a.Sounds)) > 4 {
-			t.Fatalf("%s weighs %d of %d sounds", wordA, a.Weight, len(a.Sounds))
-		}
+		check.Require(t, (!(full >= 0.5) || some == full) && (!(full < 0.5) || some == 0),
+			"%s and two words: %v, at least 0.5 is %v", wordA, full, some)
+		check.Require(t, a.Weight <= len(a.Sounds) && len(phonetic.Skeletons(a.Sounds)) <= 4,
+			"%s weighs %d of %d sounds", wordA, a.Weight, len(a.Sounds))
 	}
 }
 
@@ -76,9 +73,7 @@ func TestCompound(t *testing.T) {
 		b, _ := row(test.first)
 		c, _ := row(test.second)
 		got := phonetic.Compound(a, b, c, phonetic.VowelsOf(s, s), 0.78)
-		if (got >= 0.78) != test.same || got != 0 && got < 0.78 {
-			t.Errorf("%s and %s %s: %v", test.word, test.first, test.second, got)
-		}
+		check.That(t, (got >= 0.78) == test.same && (got == 0 || !(got < 0.78)), "%s and %s %s: %v", test.word, test.first, test.second, got)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
 )
 
@@ -30,9 +31,8 @@ func TestJaroWinkler(t *testing.T) {
 		{"שלום", "שלומ", 0.883},
 		{"ロシア", "ロシヤ", 0.822},
 	} {
-		if got := similar.JaroWinkler([]rune(test.a), []rune(test.b)); math.Abs(got-test.want) > 0.001 {
-			t.Errorf("JaroWinkler(%q, %q) = %.4f, want %.3f", test.a, test.b, got, test.want)
-		}
+		got := similar.JaroWinkler([]rune(test.a), []rune(test.b))
+		check.That(t, !(math.Abs(got-test.want) > 0.001), "JaroWinkler(%q, %q) = %.4f, want %.3f", test.a, test.b, got, test.want)
 	}
 }
 
@@ -51,9 +51,8 @@ func TestEdits(t *testing.T) {
 		{"abcdefgh", "a", 2, 3},
 		{"שווארמה", "שוארמה", 2, 1},
 	} {
-		if got := similar.Edits([]rune(test.a), []rune(test.b), test.limit); got != test.want {
-			t.Errorf("Edits(%q, %q, %d) = %d, want %d", test.a, test.b, test.limit, got, test.want)
-		}
+		got := similar.Edits([]rune(test.a), []rune(test.b), test.limit)
+		check.That(t, got == test.want, "Edits(%q, %q, %d) = %d, want %d", test.a, test.b, test.limit, got, test.want)
 	}
 }
 
@@ -71,15 +70,12 @@ func TestEditsAgainstThePlainTable(t *testing.T) {
 	for range 2000 {
 		a, b := word(), word()
 		want := plain(a, b)
-		if got := similar.Edits(a, b, 10); got != want {
-			t.Fatalf("Edits(%q, %q) = %d, want %d", string(a), string(b), got, want)
-		}
-		if got := similar.Edits(a, b, 1); got != min(want, 2) {
-			t.Fatalf("Edits(%q, %q, 1) = %d, want %d", string(a), string(b), got, min(want, 2))
-		}
-		if x, y := similar.JaroWinkler(a, b), similar.JaroWinkler(b, a); math.Abs(x-y) > 1e-12 || x < 0 || x > 1 {
-			t.Fatalf("JaroWinkler(%q, %q) = %v and %v", string(a), string(b), x, y)
-		}
+		got := similar.Edits(a, b, 10)
+		check.Require(t, got == want, "Edits(%q, %q) = %d, want %d", string(a), string(b), got, want)
+		got = similar.Edits(a, b, 1)
+		check.Require(t, got == min(want, 2), "Edits(%q, %q, 1) = %d, want %d", string(a), string(b), got, min(want, 2))
+		x, y := similar.JaroWinkler(a, b), similar.JaroWinkler(b, a)
+		check.Require(t, !(math.Abs(x-y) > 1e-12) && !(x < 0) && !(x > 1), "JaroWinkler(%q, %q) = %v and %v", string(a), string(b), x, y)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
@@ -19,15 +20,12 @@ func TestDigitsOfAllScripts(t *testing.T) {
 			want = '0'
 			runs++
 		}
-		if got := text.Fold(string(r)); got != string(want) {
-			t.Errorf("%U folds to %q, want %q", r, got, want)
-		}
+		got := text.Fold(string(r))
+		check.That(t, got == string(want), "%U folds to %q, want %q", r, got, want)
 		last, want = r, want+1
 		if want > '9' {
 			want = '0'
 		}
 	}
-	if runs < 40 {
-		t.Errorf("only %d scripts have digits", runs)
-	}
+	check.That(t, runs >= 40, "only %d scripts have digits", runs)
 }

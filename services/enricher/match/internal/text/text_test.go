@@ -42,9 +42,8 @@ func TestFold(t *testing.T) {
 		{"a\\b\tc\nd", "a b c d"},
 		{"\xff\xfeabc", "abc"},
 	} {
-		if got := text.Fold(test.in); got != test.want {
-			t.Errorf("Fold(%q) = %q, want %q", test.in, got, test.want)
-		}
+		got := text.Fold(test.in)
+		check.That(t, got == test.want, "Fold(%q) = %q, want %q", test.in, got, test.want)
 	}
 }
 
@@ -52,9 +51,8 @@ func TestFold(t *testing.T) {
 func TestFoldIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"a", "é", "ß", "銀", "שָׁ", "ﷺ"} {
-		if got := text.Fold(strings.Repeat(s, 100_000)); len(got) > 40*text.MaxBytes || !utf8.ValidString(got) {
-			t.Errorf("%q: %d bytes", s, len(got))
-		}
+		got := text.Fold(strings.Repeat(s, 100_000))
+		check.That(t, len(got) <= 40*text.MaxBytes && utf8.ValidString(got), "%q: %d bytes", s, len(got))
 	}
 }
 
@@ -62,9 +60,8 @@ func TestFoldTwice(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"Café İÇ", "שָׁלוֹם ג׳", "Ο ΘΑΝΆΣΗΣ", "が한국", "½ ﬁ ㎏"} {
 		once := text.Fold(s)
-		if twice := text.Fold(once); twice != once {
-			t.Errorf("%q becomes %q, then %q", s, once, twice)
-		}
+		twice := text.Fold(once)
+		check.That(t, twice == once, "%q becomes %q, then %q", s, once, twice)
 	}
 }
 
@@ -98,9 +95,8 @@ func TestWords(t *testing.T) {
 		for _, w := range text.Words(test.in) {
 			got = append(got, w.Text)
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("Words(%q): %s", test.in, diff)
-		}
+		diff := cmp.Diff(test.want, got)
+		check.That(t, diff == "", "Words(%q): %s", test.in, diff)
 	}
 }
 
@@ -122,13 +118,9 @@ func FuzzWords(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		folded := text.Fold(s)
-		if !utf8.ValidString(folded) {
-			t.Fatalf("%q is not valid", folded)
-		}
+		check.Require(t, utf8.ValidString(folded), "%q is not valid", folded)
 		for _, w := range text.Words(folded) {
-			if w.Text == "" || !utf8.ValidString(w.Text) || strings.ContainsAny(w.Text, " '\"") {
-				t.Fatalf("word %q of %q", w.Text, s)
-			}
+			check.Require(t, w.Text != "" && utf8.ValidString(w.Text) && !strings.ContainsAny(w.Text, " '\""), "word %q of %q", w.Text, s)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -43,9 +44,8 @@ func TestSimilarity(t *testing.T) {
 	} {
 		a, b := tokens(test.a)[0], tokens(test.b)[0]
 		x, y := token.Similarity(&a, &b), token.Similarity(&b, &a)
-		if x < test.low || x > test.high || x != y {
-			t.Errorf("%s and %s: %.3f and %.3f, want %.2f to %.2f", test.a, test.b, x, y, test.low, test.high)
-		}
+		check.That(t, !(x < test.low) && !(x > test.high) && x == y,
+			"%s and %s: %.3f and %.3f, want %.2f to %.2f", test.a, test.b, x, y, test.low, test.high)
 	}
 }
 
@@ -64,9 +64,7 @@ func TestAlign(t *testing.T) {
 	} {
 		al := token.Align(tokens(test.a), tokens(test.b))
 		for i, want := range test.want {
-			if al.PartnerA[i] != want {
-				t.Errorf("%q and %q: word %d has partner %d, want %d", test.a, test.b, i, al.PartnerA[i], want)
-			}
+			check.That(t, al.PartnerA[i] == want, "%q and %q: word %d has partner %d, want %d", test.a, test.b, i, al.PartnerA[i], want)
 		}
 	}
 }

@@ -43,12 +43,10 @@ func TestDigest(t *testing.T) {
 
 func TestWithoutTimes(t *testing.T) {
 	t.Parallel()
-	if got := digest.Of(extract.Input{Segments: say("Boil water"), Untimed: true}, 1000); got.Timed || got.Transcript != "Boil water\n" {
-		t.Errorf("%+v", got)
-	}
-	if got := digest.Of(extract.Input{Description: "x"}, 1000); got.Timed || got.Transcript != "" {
-		t.Errorf("%+v", got)
-	}
+	got := digest.Of(extract.Input{Segments: say("Boil water"), Untimed: true}, 1000)
+	check.That(t, !got.Timed && got.Transcript == "Boil water\n", "%+v", got)
+	got = digest.Of(extract.Input{Description: "x"}, 1000)
+	check.That(t, !got.Timed && got.Transcript == "", "%+v", got)
 }
 
 // TestInstructionsAreLeftOut wherever they stand, also when two segments share one.
@@ -69,9 +67,8 @@ func TestInstructionsAreLeftOut(t *testing.T) {
 			if strings.Contains(all, "previous") || strings.Contains(all, "ignore") || !got.Instructed || got.Transcript != "[0.00s] Boil water\n" {
 				t.Errorf("%+v", got)
 			}
-			if w := got.Warnings(); len(w) != 1 || w[0].Code != extract.WarnInstructions {
-				t.Errorf("warnings are %v", w)
-			}
+			w := got.Warnings()
+			check.That(t, len(w) == 1 && w[0].Code == extract.WarnInstructions, "warnings are %v", w)
 		})
 	}
 }
@@ -108,12 +105,10 @@ func TestEverythingIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := digest.Of(in, 1000)
-			if !got.Cut || len(got.Title) > 500 || len(got.Description) > 32<<10 || len(got.Transcript) > 1000 {
-				t.Errorf("cut %t: %d, %d and %d bytes", got.Cut, len(got.Title), len(got.Description), len(got.Transcript))
-			}
-			if w := got.Warnings(); len(w) != 1 || w[0].Code != extract.WarnSourceCut {
-				t.Errorf("warnings are %v", w)
-			}
+			check.That(t, got.Cut && len(got.Title) <= 500 && len(got.Description) <= 32<<10 && len(got.Transcript) <= 1000,
+				"cut %t: %d, %d and %d bytes", got.Cut, len(got.Title), len(got.Description), len(got.Transcript))
+			w := got.Warnings()
+			check.That(t, len(w) == 1 && w[0].Code == extract.WarnSourceCut, "warnings are %v", w)
 		})
 	}
 }
@@ -127,13 +122,9 @@ func FuzzTranscript(f *testing.F) {
 			return
 		}
 		got := digest.Of(extract.Input{Segments: say(one, two)}, most)
-		if len(got.Transcript) > most {
-			t.Errorf("%d bytes of %d", len(got.Transcript), most)
-		}
+		check.That(t, len(got.Transcript) <= most, "%d bytes of %d", len(got.Transcript), most)
 		for line := range strings.Lines(got.Transcript) {
-			if !strings.HasPrefix(line, "[0.00s] ") && !strings.HasPrefix(line, "[2.00s] ") {
-				t.Errorf("a line is %q", line)
-			}
+			check.That(t, strings.HasPrefix(line, "[0.00s] ") || strings.HasPrefix(line, "[2.00s] "), "a line is %q", line)
 		}
 	})
 }

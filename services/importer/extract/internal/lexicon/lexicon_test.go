@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
@@ -19,9 +20,8 @@ func TestVerb(t *testing.T) {
 		"cook": lexicon.Motion, "let": lexicon.Light, "made": lexicon.Light,
 		"subscribe": lexicon.None, "delicious": lexicon.None, "": lexicon.None,
 	} {
-		if got := lexicon.Verb(words.Stem(word)); got != want {
-			t.Errorf("%q is %d, want %d", word, got, want)
-		}
+		got := lexicon.Verb(words.Stem(word))
+		check.That(t, got == want, "%q is %d, want %d", word, got, want)
 	}
 }
 
@@ -43,9 +43,8 @@ func TestFood(t *testing.T) {
 		{"", 0, false},
 	} {
 		stems := words.Stems(words.Split(c.text))
-		if used, dependent := lexicon.Food(stems, 0); used != c.used || dependent != c.dependent {
-			t.Errorf("%q is %d words, %v", c.text, used, dependent)
-		}
+		used, dependent := lexicon.Food(stems, 0)
+		check.That(t, used == c.used && dependent == c.dependent, "%q is %d words, %v", c.text, used, dependent)
 	}
 }
 
@@ -55,8 +54,7 @@ func TestThing(t *testing.T) {
 		"skillet": "vessel", "welcome back": "greet", "if you like": "option", "next": "sequence", "delicious": "taste",
 		"how to make": "announce", "grandmother": "story", "nothing": "",
 	} {
-		if got, _ := lexicon.Thing(words.Stems(words.Split(text)), 0); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
+		got, _ := lexicon.Thing(words.Stems(words.Split(text)), 0)
+		check.That(t, got == want, "%q is %q, want %q", text, got, want)
 	}
 }

@@ -31,16 +31,13 @@ func TestRead(t *testing.T) {
 	check.Equal(t, want, got)
 	none := recipe.Step{Text: "Stir it."}
 	marks.Read(&none)
-	if none.Times != nil || none.Temperatures != nil {
-		t.Errorf("%+v", none)
-	}
+	check.That(t, none.Times == nil && none.Temperatures == nil, "%+v", none)
 }
 
 func TestReadIsBounded(t *testing.T) {
 	t.Parallel()
 	got := recipe.Step{Text: strings.Repeat("for 5 minutes at 350 F, ", 60)}
 	marks.Read(&got)
-	if len(got.Times) != recipe.MaxMarks || len(got.Temperatures) != recipe.MaxMarks {
-		t.Errorf("%d times and %d temperatures", len(got.Times), len(got.Temperatures))
-	}
+	check.That(t, len(got.Times) == recipe.MaxMarks && len(got.Temperatures) == recipe.MaxMarks,
+		"%d times and %d temperatures", len(got.Times), len(got.Temperatures))
 }

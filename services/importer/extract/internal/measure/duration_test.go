@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -77,9 +78,8 @@ func TestReadDuration(t *testing.T) {
 func TestReadDurationFindsNone(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "5", "5 cups", "minutes", "a second", "one s", "the hour", "500000 hours"} {
-		if d, used := ReadDuration(split(text), 0); used > 0 && text != "a second" {
-			t.Errorf("%q is %+v", text, d)
-		}
+		d, used := ReadDuration(split(text), 0)
+		check.That(t, used <= 0 || text == "a second", "%q is %+v", text, d)
 	}
 }
 
@@ -95,8 +95,7 @@ func TestReadUntil(t *testing.T) {
 		{"until.", ""},
 		{"golden brown", ""},
 	} {
-		if got, _ := ReadUntil(split(c.text), 0); got != c.want {
-			t.Errorf("%q is %q, want %q", c.text, got, c.want)
-		}
+		got, _ := ReadUntil(split(c.text), 0)
+		check.That(t, got == c.want, "%q is %q, want %q", c.text, got, c.want)
 	}
 }

@@ -1,6 +1,10 @@
 package measure
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
 
 func TestReadNumber(t *testing.T) {
 	t.Parallel()
@@ -85,9 +89,8 @@ func TestReadNumber(t *testing.T) {
 func TestReadNumberFindsNone(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "salt", "and a", "-", "of", "some salt", "the 3", "1/0 cup", "more", "little", "cup 2"} {
-		if n, used := ReadNumber(split(text), 0); used > 0 {
-			t.Errorf("%q is %+v", text, n)
-		}
+		n, used := ReadNumber(split(text), 0)
+		check.That(t, used <= 0, "%q is %+v", text, n)
 	}
 }
 
@@ -109,8 +112,7 @@ func TestNumberText(t *testing.T) {
 		{Number{Min: 1000, Max: 1000}, "1000"},
 		{Number{Vague: true}, ""},
 	} {
-		if got := c.n.Text(); got != c.want {
-			t.Errorf("%+v is %q, want %q", c.n, got, c.want)
-		}
+		got := c.n.Text()
+		check.That(t, got == c.want, "%+v is %q, want %q", c.n, got, c.want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -16,16 +17,13 @@ func FuzzSplit(f *testing.F) {
 		text = words.Plain(text)
 		ws, end := Split(text), 0
 		for i, w := range ws {
-			if w.Text == "" || w.Start < end || text[w.Start:w.End] != w.Text || strings.TrimSpace(text[end:w.Start]) != "" {
-				t.Fatalf("%q: word %d is %+v after %d", text, i, w, end)
-			}
+			check.Require(t, w.Text != "" && w.Start >= end && text[w.Start:w.End] == w.Text && strings.TrimSpace(text[end:w.Start]) == "",
+				"%q: word %d is %+v after %d", text, i, w, end)
 			end = w.End
 			_, amount := ReadAmount(ws, i)
 			_, duration := ReadDuration(ws, i)
 			_, temperature := ReadTemperature(ws, i)
-			if i+max(amount, duration, temperature) > len(ws) {
-				t.Fatalf("%q: read beyond the end from word %d", text, i)
-			}
+			check.Require(t, i+max(amount, duration, temperature) <= len(ws), "%q: read beyond the end from word %d", text, i)
 		}
 		if strings.TrimSpace(text[end:]) != "" {
 			t.Fatalf("%q: %q is lost", text, text[end:])

@@ -1,6 +1,10 @@
 package measure
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
 
 func TestReadTemperature(t *testing.T) {
 	t.Parallel()
@@ -54,9 +58,8 @@ func TestReadTemperature(t *testing.T) {
 				break
 			}
 		}
-		if want := (Temperature{Min: c.min, Max: c.max, Scale: c.scale, Level: c.level}); got != want {
-			t.Errorf("%q is %+v, want %+v", c.text, got, want)
-		}
+		want := (Temperature{Min: c.min, Max: c.max, Scale: c.scale, Level: c.level})
+		check.That(t, got == want, "%q is %+v, want %+v", c.text, got, want)
 	}
 }
 
@@ -68,9 +71,8 @@ func TestReadTemperatureFindsNone(t *testing.T) {
 	} {
 		ws := split(text)
 		for i := range ws {
-			if temperature, used := ReadTemperature(ws, i); used > 0 {
-				t.Errorf("%q is %+v", text, temperature)
-			}
+			temperature, used := ReadTemperature(ws, i)
+			check.That(t, used <= 0, "%q is %+v", text, temperature)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package measure
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
 
 func TestReadAmount(t *testing.T) {
 	t.Parallel()
@@ -70,18 +74,13 @@ func TestUnitsAreRead(t *testing.T) {
 	for _, list := range units {
 		for _, e := range list {
 			names[e.unit.Name] = true
-			if len(e.words) == 0 || e.unit.Name == "" {
-				t.Errorf("%+v is incomplete", e)
-			}
+			check.That(t, len(e.words) != 0 && e.unit.Name != "", "%+v is incomplete", e)
 		}
 	}
-	if len(names) < 50 {
-		t.Errorf("%d units", len(names))
-	}
+	check.That(t, len(names) >= 50, "%d units", len(names))
 	for name := range names {
 		ws := split(name)
-		if u, used := ReadUnit(ws, 0); u.Name != name || used != len(ws) {
-			t.Errorf("%q is read as %q", name, u.Name)
-		}
+		u, used := ReadUnit(ws, 0)
+		check.That(t, u.Name == name && used == len(ws), "%q is read as %q", name, u.Name)
 	}
 }

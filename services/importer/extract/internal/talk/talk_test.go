@@ -67,9 +67,8 @@ func TestSentences(t *testing.T) {
 			[]string{"a bit of salt", "some pepper"},
 		},
 	} {
-		if diff := cmp.Diff(c.want, texts(talk.Sentences(c.segments))); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
-		}
+		diff := cmp.Diff(c.want, texts(talk.Sentences(c.segments)))
+		check.That(t, diff == "", "%s: %s", c.name, diff)
 	}
 }
 
@@ -85,9 +84,7 @@ func TestSentencesAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{strings.Repeat("word ", 5000), strings.Repeat("word, ", 5000) + "."} {
 		for _, s := range talk.Sentences(segments(text, text)) {
-			if len(s.Words) > 700 {
-				t.Fatalf("a sentence of %d words", len(s.Words))
-			}
+			check.Require(t, len(s.Words) <= 700, "a sentence of %d words", len(s.Words))
 		}
 	}
 }
@@ -123,9 +120,7 @@ func TestActionAt(t *testing.T) {
 			}
 			got, _ := talk.ActionAt(&s, i)
 			got.At = 0
-			if got != c.want {
-				t.Errorf("%q is %+v, want %+v", c.text, got, c.want)
-			}
+			check.That(t, got == c.want, "%q is %+v, want %+v", c.text, got, c.want)
 		}
 	}
 }
@@ -184,9 +179,7 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	for i, name := range talk.Names {
-		if name == "" {
-			t.Errorf("feature %d has no name", i)
-		}
+		check.That(t, name != "", "feature %d has no name", i)
 	}
 }
 
@@ -209,17 +202,15 @@ func TestScore(t *testing.T) {
 		"Add the onions and the garlic.", "Now I'm going to pour in the stock.", "Whisk the eggs with two cups of milk.",
 		"Season it with salt and pepper.", "Then bake it at 350 degrees for ten minutes.", "We're just chopping the carrots.",
 	} {
-		if p := middle(text); !(p >= talk.Threshold) {
-			t.Errorf("%q scores %.2f", text, p)
-		}
+		p := middle(text)
+		check.That(t, p >= talk.Threshold, "%q scores %.2f", text, p)
 	}
 	for _, text := range []string{
 		"Thanks for watching, please subscribe to my channel.", "My grandmother lived in a small town.", "That looks amazing.",
 		"What do you think?", "If you have any questions leave them in the comments.", "It is so good.",
 	} {
-		if p := middle(text); !(p < talk.Threshold) {
-			t.Errorf("%q scores %.2f", text, p)
-		}
+		p := middle(text)
+		check.That(t, p < talk.Threshold, "%q scores %.2f", text, p)
 	}
 }
 
@@ -233,9 +224,8 @@ func FuzzSentences(f *testing.F) {
 			if p < 0 || p > 1 || math.IsNaN(p) {
 				t.Errorf("%q scores %v", sentences[i].Text, p)
 			}
-			if s := sentences[i].Start; s != in[0].Start && s != in[1].Start && !math.IsNaN(start) {
-				t.Errorf("%v is the start of no segment", s)
-			}
+			s := sentences[i].Start
+			check.That(t, s == in[0].Start || s == in[1].Start || math.IsNaN(start), "%v is the start of no segment", s)
 		}
 	})
 }

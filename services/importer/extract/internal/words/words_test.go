@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
@@ -50,9 +51,8 @@ func TestSplit(t *testing.T) {
 				t.Errorf("%q of %q stands at %q", w.Text, c.text, plain[w.Start:w.End])
 			}
 		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%q: %s", c.text, diff)
-		}
+		diff := cmp.Diff(c.want, got)
+		check.That(t, diff == "", "%q: %s", c.text, diff)
 	}
 }
 
@@ -68,27 +68,23 @@ func TestStemsOfFormsAreEqual(t *testing.T) {
 			}
 		}
 	}
-	if got := words.Stem("соль"); got != "соль" {
-		t.Errorf("a Russian word became %q", got)
-	}
+	got := words.Stem("соль")
+	check.That(t, got == "соль", "a Russian word became %q", got)
 }
 
 func TestFraction(t *testing.T) {
 	t.Parallel()
-	if x, ok := words.Fraction('¾'); !ok || x != 0.75 {
-		t.Errorf("¾ is %v, %v", x, ok)
-	}
-	if _, ok := words.Fraction('3'); ok {
-		t.Error("3 is a fraction")
-	}
+	x, ok := words.Fraction('¾')
+	check.That(t, ok && x == 0.75, "¾ is %v, %v", x, ok)
+	_, ok = words.Fraction('3')
+	check.That(t, !ok, "3 is a fraction")
 }
 
 func TestCutKeepsCharactersWhole(t *testing.T) {
 	t.Parallel()
 	for n := range 8 {
-		if got := words.Cut("aéé", n); !utf8.ValidString(got) || len(got) > n {
-			t.Errorf("cut at %d is %q", n, got)
-		}
+		got := words.Cut("aéé", n)
+		check.That(t, utf8.ValidString(got) && len(got) <= n, "cut at %d is %q", n, got)
 	}
 }
 
@@ -100,9 +96,7 @@ func FuzzSplit(f *testing.F) {
 		plain := words.Plain(text)
 		end := 0
 		for _, w := range words.Split(plain) {
-			if w.Start < end || w.End <= w.Start || w.End > len(plain) || plain[w.Start:w.End] != w.Text {
-				t.Fatalf("%+v in %q", w, plain)
-			}
+			check.Require(t, w.Start >= end && w.End > w.Start && w.End <= len(plain) && plain[w.Start:w.End] == w.Text, "%+v in %q", w, plain)
 			if strings.TrimSpace(plain[end:w.Start]) != "" {
 				t.Fatalf("%q was left out of %q", plain[end:w.Start], plain)
 			}

@@ -99,9 +99,7 @@ func TestFactsOfPage(t *testing.T) {
 	p := parse(t, script(`{"@graph":[{"@type":"Person","@id":"#cook","name":"A Cook"},{"@type":"Recipe","name":"Cake","inLanguage":"en-GB","author":{"@id":"#cook"},
 		"recipeYield":["4","4 servings"],"prepTime":"PT20M","cookTime":"PT1H","totalTime":"P0DT1H20M","description":"Soft &amp; light",`+whole+`}]}`))
 	r, ok := p.Recipe()
-	if !ok {
-		t.Fatal("no recipe")
-	}
+	check.Require(t, ok, "no recipe")
 	if r.Servings != "4 servings" || r.Times != (recipe.Times{PrepSec: 1200, CookSec: 3600, TotalSec: 4800}) || r.Description != "Soft & light" ||
 		r.Language != "en-GB" || p.Author != "A Cook" {
 		t.Errorf("servings %q, times %+v, description %q, language %q, author %q", r.Servings, r.Times, r.Description, r.Language, p.Author)
@@ -211,9 +209,8 @@ func FuzzParse(f *testing.F) {
 		if r, ok := p.Recipe(); ok && r.Times.TotalSec < 0 {
 			t.Errorf("total %d", r.Times.TotalSec)
 		}
-		if took := time.Since(began); took > time.Minute {
-			t.Errorf("%d bytes took %s", len(body), took)
-		}
+		took := time.Since(began)
+		check.That(t, took <= time.Minute, "%d bytes took %s", len(body), took)
 	})
 }
 
@@ -222,9 +219,7 @@ func FuzzRepair(f *testing.F) {
 	f.Add("{\"a\": [\"x\ny \\\" 9\\\" \\u00e9 \\'\", 1, /* c */ {}, ],} // e")
 	f.Fuzz(func(t *testing.T, script string) {
 		repaired := repair(script)
-		if len(repaired) > 2*len(script) {
-			t.Errorf("%d bytes of %d", len(repaired), len(script))
-		}
+		check.That(t, len(repaired) <= 2*len(script), "%d bytes of %d", len(repaired), len(script))
 		var before, after any
 		if json.Unmarshal([]byte(script), &before) == nil && (json.Unmarshal([]byte(repaired), &after) != nil || !reflect.DeepEqual(before, after)) {
 			t.Errorf("%q is %q", script, repaired)
@@ -236,8 +231,7 @@ func FuzzSeconds(f *testing.F) {
 	f.Add("P1DT2H3M4.5S")
 	f.Add("1 hr 20 mins")
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, _ := seconds(text); got < 0 || got > recipe.MaxSeconds {
-			t.Errorf("%q is %d seconds", text, got)
-		}
+		got, _ := seconds(text)
+		check.That(t, got >= 0 && got <= recipe.MaxSeconds, "%q is %d seconds", text, got)
 	})
 }

@@ -68,9 +68,8 @@ func TestBounds(t *testing.T) {
 	p := parse(t, strings.Repeat(`<base href="a/b/"><base>`, 1000)+`<track src=x.vtt>`)
 	check.Equal(t, "https://example.com/a/b/x.vtt", p.Tracks[0].URL)
 	p = parse(t, script(`[{"@type":"Recipe","name":"Cake",`+whole+`,"author":[`+strings.Repeat(`{"@id":"#y"},`, 20_000)+`0]},`+strings.Repeat(`{"@id":"#x","@type":"T"},`, 10_000)+`0]`))
-	if _, ok := p.Recipe(); !ok {
-		t.Error("many references: no recipe")
-	}
+	_, ok := p.Recipe()
+	check.That(t, ok, "many references: no recipe")
 }
 
 // FuzzReader: whatever a page holds, all that was opened is closed, and what is kept has a bound.
@@ -83,14 +82,12 @@ func FuzzReader(f *testing.F) {
 		p := &Page{address: &url.URL{Scheme: "https", Host: "example.com"}}
 		r := reader{page: p, room: maxRoom}
 		r.read([]byte(body))
-		if len(r.open) != 0 || r.wanted != 0 || r.silent != 0 || r.room < 0 || len(r.text) != 0 {
-			t.Fatalf("open %d, wanted %d, silent %d, room %d", len(r.open), r.wanted, r.silent, r.room)
-		}
+		check.Require(t, len(r.open) == 0 && r.wanted == 0 && r.silent == 0 && r.room >= 0 && len(r.text) == 0,
+			"open %d, wanted %d, silent %d, room %d", len(r.open), r.wanted, r.silent, r.room)
 		if found, ok := p.Recipe(); ok {
 			_ = fmt.Sprint(found)
 		}
-		if text := plain(body); strings.Contains(text, "\n\n") || text != strings.TrimSpace(text) {
-			t.Fatalf("%q", text)
-		}
+		text := plain(body)
+		check.Require(t, !strings.Contains(text, "\n\n") && text == strings.TrimSpace(text), "%q", text)
 	})
 }

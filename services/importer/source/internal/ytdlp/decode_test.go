@@ -24,15 +24,11 @@ func TestDecodeTakesWhatItCan(t *testing.T) {
 		"de":[{"ext":"vtt","url":"file:///etc/passwd"}],"fr":{},"--x":[{"ext":"vtt","url":"https://a/3"}]},"automatic_captions":[]}`
 	info, err := decode([]byte(data))
 	check.OK(t, err)
-	if info.ID != "dQw4w9WgXcQ" || info.Title != "" || info.Author() != "Cook" || info.Duration() != 0 {
-		t.Errorf("info %+v", info)
-	}
-	if len(info.Chapters) != 2 || info.Chapters[0].At() != 1500*time.Millisecond || info.Chapters[1].At() != 0 {
-		t.Errorf("chapters %+v: want those with a title", info.Chapters)
-	}
-	if len(info.Subtitles) != 1 || info.Subtitles[0].Key != "en" || info.Subtitles[0].address != "https://a/2" {
-		t.Errorf("subtitles %+v: want the WebVTT file of en alone", info.Subtitles)
-	}
+	check.That(t, info.ID == "dQw4w9WgXcQ" && info.Title == "" && info.Author() == "Cook" && info.Duration() == 0, "info %+v", info)
+	check.That(t, len(info.Chapters) == 2 && info.Chapters[0].At() == 1500*time.Millisecond && info.Chapters[1].At() == 0,
+		"chapters %+v: want those with a title", info.Chapters)
+	check.That(t, len(info.Subtitles) == 1 && info.Subtitles[0].Key == "en" && info.Subtitles[0].address == "https://a/2",
+		"subtitles %+v: want the WebVTT file of en alone", info.Subtitles)
 	for _, nothing := range []string{"", "null", " \n", `{"_type":"playlist","entries":[]}`, `{"_type":"playlist","entries":[null,{"_type":"playlist"}]}`} {
 		check.Is(t, check.Err(decode([]byte(nothing))), errNothing, nothing)
 	}
@@ -81,9 +77,8 @@ func TestChooseTrack(t *testing.T) {
 				got = "auto " + got
 			}
 		}
-		if got != test.want {
-			t.Errorf("language %q, manual %s, automatic %s: chose %q, want %q", test.language, test.manual, test.automatic, got, test.want)
-		}
+		check.That(t, got == test.want,
+			"language %q, manual %s, automatic %s: chose %q, want %q", test.language, test.manual, test.automatic, got, test.want)
 	}
 }
 
@@ -96,9 +91,8 @@ func TestWantedLanguage(t *testing.T) {
 	info, err := decode([]byte(tracks))
 	check.OK(t, err)
 	for wanted, want := range map[string]string{"": "en", "en": "en", "en-GB": "en", "pt": "pt-BR", "pt-BR": "pt-BR", "fr": "fr", "de": "en", "he": "en"} {
-		if track, ok := info.choose(wanted); !ok || track.Key != want || track.Automatic != (want == "fr") {
-			t.Errorf("want %q: chose %+v", wanted, track)
-		}
+		track, ok := info.choose(wanted)
+		check.That(t, ok && track.Key == want && track.Automatic == (want == "fr"), "want %q: chose %+v", wanted, track)
 	}
 }
 
@@ -137,15 +131,13 @@ func TestWhatItSays(t *testing.T) {
 		{"ERROR: [youtube] dQw4w9WgXcQ: Signature extraction failed; please report this issue on https://github.com/yt-dlp", contracts.CodeUnavailable},
 		{"yt-dlp: error: no such option: --x", contracts.CodeUnavailable},
 	} {
-		if err := infoError(test.said); err.Code != test.code {
-			t.Errorf("%s\nis %s: want %s", test.said, err.Code, test.code)
-		}
+		err := infoError(test.said)
+		check.That(t, err.Code == test.code, "%s\nis %s: want %s", test.said, err.Code, test.code)
 	}
 	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
 	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, contracts.CodeCaptionsBlocked)
-	if err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live"); err.Code != contracts.CodeNoCaptions {
-		t.Errorf("a video that can be played and has no captions is %s: want no_captions", err.Code)
-	}
+	err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live")
+	check.That(t, err.Code == contracts.CodeNoCaptions, "a video that can be played and has no captions is %s: want no_captions", err.Code)
 	for words, want := range map[string]string{
 		"Sign in to confirm your age. This video may be inappropriate for some users.": aged, "Join this channel to get access to members-only content": members,
 		"Video unavailable. The uploader has not made this video available in your country": foreign, "This live event will begin in 3 hours.": upcoming,
@@ -172,20 +164,16 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d := info.Duration(); d < 0 || d > 31*24*time.Hour {
-			t.Errorf("duration %s", d)
-		}
+		d := info.Duration()
+		check.That(t, d >= 0 && d <= 31*24*time.Hour, "duration %s", d)
 		track, ok := info.choose("")
 		if !ok {
 			return
 		}
-		if strings.HasPrefix(track.Key, "-") || strings.ContainsAny(track.Key, "./\\*,= \x00") || !fetchable(track.address) {
-			t.Fatalf("chose %q at %q", track.Key, track.address)
-		}
+		check.Require(t, !strings.HasPrefix(track.Key, "-") && !strings.ContainsAny(track.Key, "./\\*,= \x00") && fetchable(track.address),
+			"chose %q at %q", track.Key, track.address)
 		request, err := track.request()
-		if err != nil || !json.Valid(request) {
-			t.Fatalf("request %s, error %v", request, err)
-		}
+		check.Require(t, err == nil && json.Valid(request), "request %s, error %v", request, err)
 	})
 }
 

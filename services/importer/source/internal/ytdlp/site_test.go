@@ -104,9 +104,8 @@ func TestVideoSite(t *testing.T) {
 			case test.code == "" && err != nil:
 				t.Fatal(err)
 			case test.code == "":
-				if video.Track.Key != test.key || string(video.Captions) != captions || fetches.Load() != 1 {
-					t.Errorf("track %q, captions %q, %d requests: want %q, the file and one", video.Track.Key, video.Captions, fetches.Load(), test.key)
-				}
+				check.That(t, video.Track.Key == test.key && string(video.Captions) == captions && fetches.Load() == 1,
+					"track %q, captions %q, %d requests: want %q, the file and one", video.Track.Key, video.Captions, fetches.Load(), test.key)
 			case !errors.As(err, &e) || e.Code != test.code:
 				t.Errorf("error %v: want code %s", err, test.code)
 			case fetches.Load() > 1:
@@ -156,9 +155,8 @@ func TestVersionIsChecked(t *testing.T) {
 				config.VersionTimeout = time.Minute
 			}
 			c, err := New(t.Context(), config)
-			if want == "" && (err != nil || c.Version < MinVersion) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("error %v: want %q", err, want)
-			}
+			check.That(t, (want != "" || err == nil && c.Version >= MinVersion) && (want == "" || err != nil && strings.Contains(err.Error(), want)),
+				"error %v: want %q", err, want)
 		})
 	}
 	folders, err := program.NewFolders(t.TempDir())

@@ -59,9 +59,8 @@ func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 			t.Errorf("%q is %.2f, marked %v", videos[0].sentences[i].Text, p, videos[0].marked[i])
 		}
 	}
-	if again, more := logistic.Fit(samples(videos), chosenWidth, nil); again != base || !slices.Equal(more, weights) {
-		t.Error("a second fit differs")
-	}
+	again, more := logistic.Fit(samples(videos), chosenWidth, nil)
+	check.That(t, again == base && slices.Equal(more, weights), "a second fit differs")
 	if weights[talk.StrongBase] <= 0 || weights[talk.Taste] >= 0 {
 		t.Errorf("an order weighs %v, praise %v", weights[talk.StrongBase], weights[talk.Taste])
 	}
@@ -73,9 +72,8 @@ func TestRunWritesSource(t *testing.T) {
 	check.OK(t, run([]string{"-write", out, in}, io.Discard))
 	check.Is(t, check.Err(parser.ParseFile(token.NewFileSet(), out, nil, parser.AllErrors)), nil)
 	var printed bytes.Buffer
-	if err := run([]string{"-cv", in}, &printed); err != nil || strings.Count(printed.String(), "log-loss") != 7 {
-		t.Errorf("%v: %s", err, printed.String())
-	}
+	err := run([]string{"-cv", in}, &printed)
+	check.That(t, err == nil && strings.Count(printed.String(), "log-loss") == 7, "%v: %s", err, printed.String())
 }
 
 func TestRunSaysWhatIsWrong(t *testing.T) {
@@ -91,8 +89,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 func TestSeconds(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]float64{"01:30.5": 90.5, "0:01:30": 90, "": 0, "x": 0} {
-		if got := seconds(text); got != want {
-			t.Errorf("%q is %v, want %v", text, got, want)
-		}
+		got := seconds(text)
+		check.That(t, got == want, "%q is %v, want %v", text, got, want)
 	}
 }
