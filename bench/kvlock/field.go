@@ -87,10 +87,6 @@ type client struct {
 	// lock waits for the lock. unlock gives it back.
 	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 
-	// permit waits for one of the permits of name, turn for a call that a rate always permits.
-	permit func(ctx context.Context, name string) (release func(), err error)
-	turn   func(ctx context.Context, name string) error
-
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
 

@@ -70,10 +70,9 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		nc.Close()
 		return nil, err
 	}
-	limits := &ourLimits{js: js, bucket: s.Bucket}
 	var memory *flight.Flight // a second one, so that the first goes over the network
 	return &client{
-		trips: t, permit: limits.permit, turn: limits.turn,
+		trips: t,
 		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
 			lease, err := l.Acquire(ctx, name, kvlock.AcquireOptions{})
 			if err != nil {
@@ -122,7 +121,6 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			if memory != nil {
 				memory.Close()
 			}
-			limits.close()
 			l.Close()
 			f.Close()
 			nc.Close()

@@ -30,7 +30,6 @@ func memory(name string) []rig.Column {
 }
 
 func locks(who contestant) bool     { return offers[who.Name].lock != nil }
-func permitted(who contestant) bool { return offers[who.Name].permit != nil }
 func computes(who contestant) bool  { return offers[who.Name].do != nil }
 func remembers(who contestant) bool { return offers[who.Name].hit != nil }
 func reads(who contestant) bool     { return offers[who.Name].read != nil }
@@ -69,21 +68,6 @@ func rows(scale float64) []rig.Row[contestant] {
 				{Figure: "handover_max", Title: "most", Format: "%.0f"},
 				{Figure: "fairness", Title: "fewest/most", Format: "%.2f", Spread: true},
 			}, processor("handover")),
-		},
-		{
-			Name: "permit", Title: "A permit of a semaphore, and its release, uncontended", Needs: permitted, Run: run(permitRelease),
-			Columns: rig.Columns(quantiles("permit", "us", "µs"), processor("permit")),
-		},
-		{
-			Name: "permits", Title: "32 clients, each of which holds one of 4 permits for 1 ms", Needs: permitted, Run: run(permitsShared),
-			Columns: rig.Columns([]rig.Column{
-				{Figure: "permits_per_s", Title: "turns/s", Format: "%.0f"},
-				{Figure: "permits_fairness", Title: "fewest/most", Format: "%.2f", Spread: true},
-			}, processor("permits")),
-		},
-		{
-			Name: "rate", Title: "A call that a rate limit permits at once", Needs: permitted, Run: run(rateTurn),
-			Columns: rig.Columns(quantiles("rate", "us", "µs"), processor("rate")),
 		},
 		{
 			Name: "coalesce", Title: "Coalesced wake: from the end of the computation until each of 8 waiting clients has the value",
