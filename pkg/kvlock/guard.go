@@ -135,9 +135,6 @@ type guardedHead struct {
 	Replaced string `json:"replaced,omitempty"` // the ref of the record that it was written over
 }
 
-// Fields returns the members of the first line.
-func (h *guardedHead) Fields() []any { return h.Head.Fields("replaced", &h.Replaced) }
-
 // guarded is what a key of a Guard holds.
 type guarded struct {
 	revision uint64

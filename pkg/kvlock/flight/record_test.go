@@ -2,7 +2,6 @@ package flight
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
@@ -159,23 +157,4 @@ func TestRecordAsStored(t *testing.T) {
 	if got, value, err := decodeRecord(data); err != nil || got != r || string(value) != "value" {
 		t.Errorf("read as %+v with %q, %v", got, value, err)
 	}
-}
-
-// The reader without encoding/json reads the same as encoding/json.
-func FuzzFirstLine(f *testing.F) {
-	for _, line := range []string{
-		`{"v":1,"state":"pending","claim":"c","owner":"o","attempt":2,"member":"m","server":"s"}`,
-		`{"v":1,"state":"done","claim":"c","owner":"o","instance":"host-1","ttl":30}`, `{"ttl":9223372036854775808}`, `{"attempt":"1"}`,
-		`{"v":99999999999999999999}`, `{"claim":"a","claim":null}`, `{"claim":"a\u0041"}`, `{"V":1}`, `{"kept":{"since":1}}`,
-	} {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		var r, want claimRecord
-		if fastjson.Read(line, r.Fields()) {
-			if err := json.Unmarshal([]byte(line), &want); err != nil || r != want {
-				t.Errorf("%q read as %+v, not %+v: %v", line, r, want, err)
-			}
-		}
-	})
 }

@@ -200,11 +200,6 @@ type claimRecord struct {
 	Kept        staleValue `json:"kept,omitzero"`
 }
 
-// Fields returns the members that most records have.
-func (r *claimRecord) Fields() []any {
-	return r.Head.Fields("attempt", &r.Attempt, "ttl", &r.TTL, "member", &r.Member, "server", &r.Server)
-}
-
 // decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for a
 // record of a newer version, and ErrMismatch for a lock or a guarded value; after any other error the data is corrupt.
 // A packed value is not opened.

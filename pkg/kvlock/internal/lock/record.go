@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	jsonv2 "github.com/go-json-experiment/json"
+
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
@@ -54,9 +55,6 @@ type head struct {
 	TTL int64 `json:"ttl,omitempty"` // seconds
 }
 
-// Fields returns the members of the first line.
-func (h *head) Fields() []any { return h.Head.Fields("ttl", &h.TTL) }
-
 // encode returns the record as the bucket stores it. owner is unique for this write.
 func (r *Record) encode(owner string) ([]byte, error) {
 	meta, err := json.Marshal(r)
@@ -98,24 +96,11 @@ func decode(data []byte, last *lastQueue) (*Record, error) {
 
 // read reads the second line.
 func (r *Record) read(line []byte) error {
-	first := *r
-	if fastjson.Read(string(line), r.fields()) {
-		return nil
-	}
-	*r = first
-	err := json.Unmarshal(line, r)
+	err := jsonv2.Unmarshal(line, r)
 	if len(r.Metadata) == 0 { // as it is written
 		r.Metadata = nil
 	}
 	return err //nolint:wrapcheck // by decode
-}
-
-// fields returns the members of the second line other than the metadata.
-func (r *Record) fields() []any {
-	return []any{
-		"asked", &r.Asked, "member", &r.Member, "granted", &r.Granted, "renewal", &r.Renewal, "renewed", &r.Renewed,
-		"since", &r.Since, "stolen", &r.Stolen, "token", &r.Token,
-	}
 }
 
 // sameLease reports whether the lock was not taken, confirmed or renewed between two records of it: only the queue

@@ -1,13 +1,9 @@
 package lock
 
 import (
-	"encoding/json"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
 )
 
 // contended is a lock as others see it while n wait for it.
@@ -40,49 +36,6 @@ func TestRecordAsStored(t *testing.T) {
 	if got, err := decode(data, nil); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("read as %+v, %v", got, err)
 	}
-}
-
-// What is read of a contended lock is read without encoding/json.
-func TestContendedRecordsAreReadFast(t *testing.T) {
-	t.Parallel()
-	data, err := contended(2).encode("owner")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.SplitN(string(data), "\n", 3)
-	var h head
-	if !fastjson.Read(lines[0], h.Fields()) {
-		t.Errorf("%s is left to encoding/json", lines[0])
-	}
-	var r Record
-	if !fastjson.Read(lines[1], r.fields()) {
-		t.Errorf("%s is left to encoding/json", lines[1])
-	}
-}
-
-// The reader without encoding/json reads the same as encoding/json.
-func FuzzRecordLines(f *testing.F) {
-	for _, line := range []string{
-		`{"v":1,"state":"held","claim":"c","owner":"o","instance":"host-1","ttl":30}`, `{"member":"m","since":1763663523000}`,
-		`{"asked":true,"member":"m","granted":true,"renewal":7,"renewed":1763663523123456789,"since":1,"stolen":"host-2","token":9}`,
-		`{"member":"m","metadata":{"a":"b"},"since":1}`, `{"token":18446744073709551615}`, `{"claim":"a","claim":null}`,
-	} {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		var h, wantHead head
-		if fastjson.Read(line, h.Fields()) {
-			if err := json.Unmarshal([]byte(line), &wantHead); err != nil || h != wantHead {
-				t.Errorf("%q read as %+v, not %+v: %v", line, h, wantHead, err)
-			}
-		}
-		var r, want Record
-		if fastjson.Read(line, r.fields()) {
-			if err := json.Unmarshal([]byte(line), &want); err != nil || !reflect.DeepEqual(r, want) {
-				t.Errorf("%q read as %+v, not %+v: %v", line, r, want, err)
-			}
-		}
-	})
 }
 
 func BenchmarkDecode(b *testing.B) {

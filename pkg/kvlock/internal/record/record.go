@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	jsonv2 "github.com/go-json-experiment/json"
+
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -67,19 +68,10 @@ type Head struct {
 // Common returns the head of a record that embeds it.
 func (h *Head) Common() Head { return *h }
 
-// Fields returns the members of the first line for fastjson.Read, but those that are rare or nested, and then the others.
-func (h *Head) Fields(others ...any) []any {
-	const own = 10
-	fields := append(make([]any, 0, own+len(others)),
-		"v", &h.Version, "state", &h.State, "claim", &h.Claim, "owner", &h.Owner, "instance", &h.Instance)
-	return append(fields, others...)
-}
-
 // line is a pointer to a first line of type T.
 type line[T any] interface {
 	*T
 	Common() Head
-	Fields() []any
 }
 
 // Encode returns first, the first line, and after it the value.
@@ -105,7 +97,9 @@ func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err er
 		return r, nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
 	}
 	p := P(&r)
-	if !fastjson.Read(string(data[:end]), p.Fields()) {
+	// A process reads what all others write: the newer package takes a third of the time of encoding/json, which goes on to the
+	// version when a field is of another type.
+	if jsonv2.Unmarshal(data[:end], p) != nil {
 		r = *new(T)
 		err = json.Unmarshal(data[:end], p)
 	}
