@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -80,6 +82,11 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	p.until("they are sent", func() bool {
 		return p.deliveries()["evt-004.pigeon.RESTAURANT_USER.a"].State == "sent" && p.deliveries()["evt-004.pigeon.RESTAURANT_USER.b"].State == "sent"
 	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	workers, err := inspect.Workers(ctx, p.nc)
+	check.Is(t, err, nil)
+	check.Same(t, "workers that answer", len(workers), 4) // of events, of plans, and of two channels
 	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
 	next()
 	end()

@@ -80,7 +80,7 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 		t.Fatalf("accounts.conf has no permissions of %s", p.user)
 	}
 
-	text, rest, _ := strings.Cut(text, "allow_responses: true")
+	text, rest, _ := strings.Cut(text, "allow_responses: ")
 	lists := map[string][]string{}
 	kind := ""
 
