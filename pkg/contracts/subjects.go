@@ -215,6 +215,11 @@ func DirectoryMembersKeys(aggregateType, aggregateID string, recipient Recipient
 	return prefix + ".*", err
 }
 
+// DirectoryMembershipsKeys selects the keys of all aggregates whose events concern a recipient.
+func DirectoryMembershipsKeys(recipient RecipientType, userID string) (string, error) {
+	return join("member.*.*", name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
 // DirectoryKeys selects the keys of all recipients of a kind.
 func DirectoryKeys(recipient RecipientType) (string, error) {
 	prefix, err := join("", name("recipient_type", string(recipient)))

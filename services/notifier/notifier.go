@@ -158,7 +158,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	n.api = api.New(n.records, api.Config{
 		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
-		Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Directory: n.Directory, Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
 		Telemetry: s.Telemetry,
 	})
 	return nil

@@ -23,6 +23,9 @@ const (
 	// Operate is needed to cancel and replay notifications, and to see and enable endpoints.
 	Operate Scope = "operate"
 
+	// People is needed to see and to change users, their addresses, preferences and memberships.
+	People Scope = "people"
+
 	// Publish is needed to submit work: places, imports and events.
 	Publish Scope = "publish"
 
@@ -31,7 +34,7 @@ const (
 )
 
 // Scopes returns all scopes in alphabetical order.
-func Scopes() []Scope { return []Scope{Address, Mark, Operate, Publish, Read} }
+func Scopes() []Scope { return []Scope{Address, Mark, Operate, People, Publish, Read} }
 
 var (
 	// ErrForbidden is returned for a caller that is known and may not make the request.

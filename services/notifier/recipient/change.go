@@ -2,9 +2,11 @@ package recipient
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,71 +15,26 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r; what
-// others keep in the record stays. Opt-outs of r are added to those that there are, see OptIn for taking one back. Its addresses
-// replace those of the same channels, see SetAddress for removing one. Two round trips for the recipient, for its addresses if there
-// are any, for its preferences likewise, and for each aggregate; more when others write at the same time.
-func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
-	if err := r.Validate(); err != nil {
-		return permanent(err)
-	}
-	for _, s := range sections {
-		only, name := s.of(r)
-		if name == "" {
-			continue
-		}
-		if err := d.change(ctx, s, r.RecipientType, r.UserID, true, func(own *contracts.Recipient) bool {
-			s.add(own, only)
-			return true
-		}); err != nil {
-			return err
-		}
-	}
-	if err := d.putProfile(ctx, r, true); err != nil {
-		return err
-	}
-	for _, m := range members {
-		key, err := contracts.DirectoryMemberKey(m.Type, m.ID, r.RecipientType, r.UserID)
-		if err != nil {
-			return permanent(err)
-		}
-		if err := d.rewrite(ctx, key, func(over kvrecord.Record) (*kvrecord.Write, error) {
-			if !isAbsent(over) {
-				return nil, nil //nolint:nilnil // nothing is to be written
-			}
-			return &kvrecord.Write{Subject: over.Subject, Over: over}, nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // putProfile writes the profile of a recipient, or only makes sure that there is one.
-func (d *Directory) putProfile(ctx context.Context, r contracts.Recipient, anew bool) error {
-	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
-	if err != nil {
-		return permanent(err)
-	}
-	profile := r
-	profile.Addresses, profile.OptOut = nil, nil
-	return d.rewrite(ctx, key, func(over kvrecord.Record) (*kvrecord.Write, error) {
+func (d *Directory) putProfile(ctx context.Context, f *file, patch json.RawMessage, anew bool) (changed bool, err error) {
+	alter := func(over kvrecord.Record) (*kvrecord.Write, error) {
 		if !anew && !isAbsent(over) {
-			return nil, nil
+			return nil, nil //nolint:nilnil // nothing is to be written
 		}
-		data, err := overlay(over.Data, profile, "locale", "quiet_hours", "time_zone")
-		if err != nil { // there is none, or one that nobody can read
-			data, err = contracts.Encode(profile)
-		}
-		return &kvrecord.Write{Subject: over.Subject, Data: data, Over: over}, err
-	})
+		return alterProfile(over, f.who, &Edit{Body: patch, Merge: true})
+	}
+	if _, changed, err = d.try(ctx, f.record, alter); changed || err != nil {
+		return changed, err
+	}
+	_, changed, err = d.rewrite(ctx, f.record.Subject, alter)
+	return changed, err
 }
 
 // SetAddress says where a channel reaches a recipient, such as a browser's subscription to webpush. "" is nowhere. What else is
 // known of the recipient stays; one who is not known comes to be. Three round trips, also for what is so already; more when others
 // write at the same time.
 func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) error {
-	err := d.change(ctx, addresses, kind, userID, address != "", func(r *contracts.Recipient) bool {
+	f, err := d.change(ctx, addresses, kind, userID, address != "", func(r *contracts.Recipient) bool {
 		if r.Addresses[channel] == address {
 			return false
 		}
@@ -89,7 +46,7 @@ func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType
 		return true
 	})
 	if err == nil && address != "" {
-		err = d.putProfile(ctx, contracts.Recipient{RecipientType: kind, UserID: userID}, false)
+		_, err = d.putProfile(ctx, f, nil, false)
 	}
 	return err
 }
@@ -97,7 +54,7 @@ func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType
 // Drop removes an address that is never to be used again, if the channel still has it, and reports that: one that has taken
 // its place stays. Two round trips, more when others write at the same time.
 func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error) {
-	err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
+	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
 		there, found := r.Addresses[channel]
 		if dropped = found && there == address; dropped {
 			delete(r.Addresses, channel)
@@ -110,12 +67,13 @@ func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, user
 // OptOut says that a recipient does not want a category on a channel any more; contracts.Anything is every one. Two round trips, of
 // which one is a conditional write; more when others write at the same time.
 func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
-	return d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool { return refuse(r, category, channel) })
+	_, err := d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool { return refuse(r, category, channel) })
+	return err
 }
 
 // OptIn takes back exactly one opt-out, at the recipient's own request. It costs what OptOut does.
 func (d *Directory) OptIn(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
-	return d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool {
+	_, err := d.change(ctx, preferences, kind, userID, false, func(r *contracts.Recipient) bool {
 		refused := r.OptOut[category]
 		kept := slices.DeleteFunc(slices.Clone(refused), func(name string) bool { return name == channel })
 		if len(kept) == len(refused) {
@@ -126,23 +84,29 @@ func (d *Directory) OptIn(ctx context.Context, kind contracts.RecipientType, use
 		}
 		return true
 	})
+	return err
 }
 
-// change changes a section of a recipient, over exactly the record that was read. Of a recipient whose data was erased nothing is
-// written, unless revive is set. The first read is answered by any replica, which may not have what was written a moment ago: that
-// there is nothing to do, and what a write has lost to, the leader says.
+// change changes a section of a recipient, and returns what there was of the recipient. Of a recipient whose data was erased nothing
+// is written, unless revive is set.
 func (d *Directory) change(
 	ctx context.Context, s section, kind contracts.RecipientType, userID string, revive bool, f func(r *contracts.Recipient) bool,
-) error {
-	key, err := s.key(kind, userID)
-	if err != nil {
-		return permanent(err)
-	}
+) (*file, error) {
 	found, err := d.read(ctx, kind, userID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d.adopt(ctx, found, slices.DeleteFunc(slices.Clone(sections), func(other section) bool { return other.at == s.at })...)
+	_, _, err = d.changeFound(ctx, s, found, revive, func(_ kvrecord.Record, r *contracts.Recipient) (bool, error) { return f(r), nil })
+	return found, err
+}
+
+// changeFound changes a section, over exactly the record that was read, and reports whether it has written. What was found is from
+// any replica, which may not have what was written a moment ago: that there is nothing to do, and what a write has lost to, the
+// leader says.
+func (d *Directory) changeFound(
+	ctx context.Context, s section, found *file, revive bool, f func(own kvrecord.Record, r *contracts.Recipient) (bool, error),
+) (stored kvrecord.Record, changed bool, err error) {
 	alter := func(own kvrecord.Record) (*kvrecord.Write, error) {
 		if found.forgotten && !revive {
 			return nil, nil //nolint:nilnil // nothing is to be written
@@ -150,54 +114,65 @@ func (d *Directory) change(
 		found.own[s.at] = own
 		return s.alter(found, f)
 	}
-	w, err := alter(found.own[s.at])
-	if err != nil {
-		return err
+	if stored, changed, err = d.try(ctx, found.own[s.at], alter); changed || err != nil {
+		return stored, changed, err
 	}
-	if w != nil {
-		if _, err = d.records.Put(ctx, *w); !errors.Is(err, kvrecord.ErrConflict) {
-			return unwritten(key, err)
-		}
-	}
-	profile, err := d.records.Latest(ctx, found.subject)
+	profile, err := d.records.Latest(ctx, found.record.Subject)
 	if err != nil {
-		return unwritten(key, err)
+		return stored, false, unwritten(found.record.Subject, err)
 	}
 	found.take(profile)
-	return d.rewrite(ctx, key, alter)
+	return d.rewrite(ctx, found.own[s.at].Subject, alter)
 }
 
-// rewrite replaces the record of a key by what f makes of it, as the leader has it, or leaves it when that is nil. What was done but
-// not acknowledged is found done. It tries again each time another process writes in between. Two round trips, one when nothing is
-// to be written.
-func (d *Directory) rewrite(ctx context.Context, key string, f func(over kvrecord.Record) (*kvrecord.Write, error)) error {
-	over, err := d.records.Latest(ctx, d.records.Key(key))
+// try replaces a record that any replica has returned by what f makes of it, and reports whether it has. One round trip, none when
+// nothing is to be written.
+func (d *Directory) try(
+	ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error),
+) (stored kvrecord.Record, changed bool, err error) {
+	w, unwritable := f(over)
+	if unwritable != nil || w == nil {
+		return stored, false, nil //nolint:nilerr // the leader may have another record
+	}
+	if stored, err = d.records.Put(ctx, *w); errors.Is(err, kvrecord.ErrConflict) {
+		return stored, false, nil
+	}
+	return stored, err == nil, unwritten(over.Subject, err)
+}
+
+// rewrite replaces the record of a subject by what f makes of it, as the leader has it, or leaves it when that is nil, and reports
+// whether it has written. What was done but not acknowledged is found done. It tries again each time another process writes in
+// between. Two round trips, one when nothing is to be written.
+func (d *Directory) rewrite(
+	ctx context.Context, subject string, f func(over kvrecord.Record) (*kvrecord.Write, error),
+) (stored kvrecord.Record, changed bool, err error) {
+	over, err := d.records.Latest(ctx, subject)
 	for err == nil {
 		w, unwritable := f(over)
-		if unwritable != nil {
-			return permanent(unwritable)
+		if _, known := errors.AsType[*Error](unwritable); unwritable != nil && !known {
+			unwritable = permanent(unwritable)
 		}
-		if w == nil {
-			return nil
+		if unwritable != nil || w == nil {
+			return over, false, unwritable
 		}
-		_, err = d.records.Put(ctx, *w)
+		stored, err = d.records.Put(ctx, *w)
 		conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
 		if err == nil {
-			return nil
+			return stored, true, nil
 		}
 		if ok {
 			over, err = conflict.Found, nil
 		}
 	}
-	return unwritten(key, err)
+	return stored, false, unwritten(subject, err)
 }
 
-// unwritten explains why a key could not be written, if it could not.
-func unwritten(key string, err error) error {
+// unwritten explains why a record could not be written, if it could not.
+func unwritten(subject string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return temporary(fmt.Errorf("write %s of the directory: %w", key, err))
+	return temporary(fmt.Errorf("write %s of the directory: %w", strings.TrimPrefix(subject, prefix), err))
 }
 
 const (
@@ -214,6 +189,10 @@ const (
 // again. Two round trips, one for each of the addresses and the preferences and another one if there are any; more when others
 // write at the same time.
 func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, userID string) (known bool, err error) {
+	return d.forget(ctx, kind, userID, nil)
+}
+
+func (d *Directory) forget(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) (known bool, err error) {
 	profile := section{key: contracts.DirectoryKey}
 	for _, s := range append([]section{profile}, sections...) {
 		key, err := s.key(kind, userID)
@@ -221,9 +200,12 @@ func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, us
 			return false, permanent(err)
 		}
 		isProfile := s.add == nil
-		if err := d.rewrite(ctx, key, func(over kvrecord.Record) (*kvrecord.Write, error) {
+		if _, _, err := d.rewrite(ctx, d.records.Key(key), func(over kvrecord.Record) (*kvrecord.Write, error) {
 			if isProfile {
 				known = !isAbsent(over)
+				if err := unchanged(over, revision); err != nil {
+					return nil, err
+				}
 			} else if isAbsent(over) {
 				return nil, nil //nolint:nilnil // nothing is to be written
 			}

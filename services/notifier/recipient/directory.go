@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"slices"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -27,10 +25,10 @@ type Directory struct {
 // Member names an aggregate whose events concern a recipient.
 type Member struct {
 	// Type is the aggregate's type, such as RESTAURANT.
-	Type string
+	Type string `json:"type"`
 
 	// ID is which one.
-	ID string
+	ID string `json:"id"`
 }
 
 // OpenDirectory binds the bucket. records stays the caller's to close. logger gets what is wrong with profiles, at most one line
@@ -48,7 +46,7 @@ type file struct {
 	forgotten bool
 	own       [2]kvrecord.Record  // records of the sections
 	profile   contracts.Recipient // as far as it can be read; else the ids alone
-	subject   string              // of the profile
+	record    kvrecord.Record     // of the profile
 	who       contracts.Recipient // the ids alone
 	wrong     error               // why the profile cannot be read
 	ignored   []contracts.FieldError
@@ -56,6 +54,7 @@ type file struct {
 
 // take takes what a record says of the profile.
 func (f *file) take(profile kvrecord.Record) {
+	f.record = profile
 	f.absent, f.forgotten, f.profile, f.ignored, f.wrong = isAbsent(profile), isForgotten(profile), f.who, nil, nil
 	if f.absent {
 		return
@@ -68,36 +67,61 @@ func (f *file) take(profile kvrecord.Record) {
 	f.profile, f.ignored = r, ignored
 }
 
+// unknown reports whether there is nothing of a recipient.
+func (f *file) unknown() bool { return f.absent && isAbsent(f.own[0]) && isAbsent(f.own[1]) }
+
 // read reads all that there is of a recipient, from any replica. One round trip.
 func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
-	f := &file{who: contracts.Recipient{RecipientType: kind, UserID: userID}}
-	key, err := contracts.DirectoryKey(kind, userID)
+	files, err := d.readMany(ctx, []contracts.Recipient{{RecipientType: kind, UserID: userID}})
 	if err != nil {
-		return nil, permanent(err)
+		return nil, err
 	}
-	f.subject = d.records.Key(key)
-	subjects := []string{f.subject}
-	for _, s := range sections {
-		if key, err = s.key(kind, userID); err != nil {
-			return nil, permanent(err)
+	return files[0], nil
+}
+
+// readMany reads all that there is of recipients, from any replica: one that comes twice is one file. One round trip for each 170 of them.
+func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]*file, error) {
+	files := make([]*file, len(all))
+	known := make(map[[2]string]*file, len(all))
+	records := make(map[string]*kvrecord.Record, len(all)*(1+len(sections))) // by their subjects
+	var subjects []string
+	want := func(into *kvrecord.Record, key string, err error) error {
+		into.Subject = d.records.Key(key)
+		if records[into.Subject] = into; err != nil {
+			return permanent(err)
 		}
-		f.own[s.at].Subject = d.records.Key(key)
-		subjects = append(subjects, f.own[s.at].Subject)
+		subjects = append(subjects, into.Subject)
+		return nil
+	}
+	for i, r := range all {
+		name := [2]string{string(r.RecipientType), r.UserID}
+		if files[i] = known[name]; files[i] != nil {
+			continue
+		}
+		f := &file{who: contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}}
+		files[i], known[name] = f, f
+		key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
+		if err := want(&f.record, key, err); err != nil {
+			return nil, err
+		}
+		for _, s := range sections {
+			key, err := s.key(r.RecipientType, r.UserID)
+			if err := want(&f.own[s.at], key, err); err != nil {
+				return nil, err
+			}
+		}
 	}
 	found, err := d.records.GetMany(ctx, subjects)
 	if err != nil {
-		return nil, temporary(fmt.Errorf("read %s of the directory: %w", f.subject, err))
+		return nil, temporary(fmt.Errorf("read %s of the directory: %w", subjects[0], err))
 	}
-	var profile kvrecord.Record
 	for _, r := range found {
-		if i := slices.Index(subjects, r.Subject); i > 0 {
-			f.own[i-1] = r
-		} else {
-			profile = r
-		}
+		*records[r.Subject] = r
 	}
-	f.take(profile)
-	return f, nil
+	for _, f := range known {
+		f.take(f.record)
+	}
+	return files, nil
 }
 
 // Get returns what the directory knows of a recipient; found is false when that is nothing. An invalid field of the profile counts
@@ -138,7 +162,7 @@ func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 		if f.forgotten {
 			return
 		}
-		w, err := s.alter(f, func(*contracts.Recipient) bool { return false })
+		w, err := s.alter(f, func(kvrecord.Record, *contracts.Recipient) (bool, error) { return false, nil })
 		if err == nil && w != nil {
 			_, err = d.records.PutOnce(ctx, *w)
 		}
@@ -150,21 +174,6 @@ func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 
 // isAbsent reports whether a record says that its key is not there, or not any more.
 func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
-
-// Leave removes an aggregate whose events no longer concern a recipient. Two round trips, more when
-// others write at the same time.
-func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
-	key, err := contracts.DirectoryMemberKey(m.Type, m.ID, kind, userID)
-	if err != nil {
-		return permanent(err)
-	}
-	return d.rewrite(ctx, key, func(over kvrecord.Record) (*kvrecord.Write, error) {
-		if isAbsent(over) {
-			return nil, nil
-		}
-		return deleted(over, nats.Header{}, 0), nil
-	})
-}
 
 // Resolve implements [Resolver]. It yields ids only: what else is known of a recipient is read when they are told.
 // A list costs one consumer, for as long as it is read, and a round trip for each 100,000; it is linear in the audience.

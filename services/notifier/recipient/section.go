@@ -29,8 +29,10 @@ const headerStated = "Expediter-Stated"
 // into the profile, as earlier versions of this package did, is added to the record once: when it is read for the first time, and
 // again when it says something else than before. What the profile omits stays.
 type section struct {
-	at  int // in sections
-	key func(contracts.RecipientType, string) (string, error)
+	at     int // in sections
+	part   Part
+	fields []string // of its record
+	key    func(contracts.RecipientType, string) (string, error)
 
 	// add adds the section of a recipient to that of another one.
 	add func(to *contracts.Recipient, from contracts.Recipient)
@@ -38,22 +40,28 @@ type section struct {
 
 // The sections. An opt-out can be added, and never taken back, by a profile; otherwise what was written last counts.
 var (
-	addresses = section{0, contracts.DirectoryAddressesKey, func(to *contracts.Recipient, from contracts.Recipient) {
-		if to.Addresses == nil && len(from.Addresses) > 0 {
-			to.Addresses = map[string]string{}
-		}
-		maps.Copy(to.Addresses, from.Addresses)
-	}}
-	preferences = section{1, contracts.DirectoryPreferencesKey, func(to *contracts.Recipient, from contracts.Recipient) {
-		for category, channels := range from.OptOut {
-			for _, channel := range channels {
-				refuse(to, category, channel)
+	addresses = section{
+		at: 0, part: Addresses, fields: []string{"addresses"}, key: contracts.DirectoryAddressesKey,
+		add: func(to *contracts.Recipient, from contracts.Recipient) {
+			if to.Addresses == nil && len(from.Addresses) > 0 {
+				to.Addresses = map[string]string{}
 			}
-		}
-		if from.QuietHours != nil {
-			to.QuietHours = from.QuietHours
-		}
-	}}
+			maps.Copy(to.Addresses, from.Addresses)
+		},
+	}
+	preferences = section{
+		at: 1, part: Preferences, fields: []string{"opt_out", "quiet_hours"}, key: contracts.DirectoryPreferencesKey,
+		add: func(to *contracts.Recipient, from contracts.Recipient) {
+			for category, channels := range from.OptOut {
+				for _, channel := range channels {
+					refuse(to, category, channel)
+				}
+			}
+			if from.QuietHours != nil {
+				to.QuietHours = from.QuietHours
+			}
+		},
+	}
 	sections = []section{addresses, preferences}
 )
 
@@ -100,21 +108,25 @@ func (s section) read(f *file) (r contracts.Recipient, stated string, err error)
 	return r, stated, nil
 }
 
-// alter returns the write that makes a section what f makes of it, or nil when that is what its record says.
-func (s section) alter(f *file, change func(r *contracts.Recipient) bool) (*kvrecord.Write, error) {
+// alter returns the write that makes a section what change makes of it, or nil when that is what its record says.
+func (s section) alter(f *file, change func(own kvrecord.Record, r *contracts.Recipient) (bool, error)) (*kvrecord.Write, error) {
 	own := f.own[s.at]
 	r, stated, err := s.read(f)
 	if err != nil {
 		return nil, err
 	}
-	if !change(&r) && stated == own.Header.Get(headerStated) {
+	changed, err := change(own, &r)
+	if err != nil {
+		return nil, err
+	}
+	if !changed && stated == own.Header.Get(headerStated) {
 		return nil, nil //nolint:nilnil // nothing is to be written
 	}
 	data := own.Data
 	if len(data) == 0 {
 		data = []byte("{}")
 	}
-	if data, err = overlay(data, r, "addresses", "opt_out"); err != nil {
+	if data, err = overlay(data, r, s.fields...); err != nil {
 		return nil, permanent(err)
 	}
 	w := &kvrecord.Write{Subject: own.Subject, Data: data, Over: own}

@@ -32,6 +32,7 @@ type Config struct {
 	Backlog    *service.Backlog // nil for none
 	Cancelled  *cancel.Set
 	Digests    *digest.Store
+	Directory  *recipient.Directory
 	Health     *health.Store
 	Deliveries *deliveries.Store
 	Planner    *plan.Planner
@@ -172,7 +173,16 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusUnprocessableEntity, Code: "NOT_BEFORE_TOO_FAR"}
 	case errors.Is(err, plan.ErrTooLarge):
 		return service.Problem{Status: http.StatusRequestEntityTooLarge}
-	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown):
+	case errors.Is(err, recipient.ErrChanged):
+		return service.Problem{Status: http.StatusPreconditionFailed, Code: "USER_CHANGED", Detail: recipient.ErrChanged.Error()}
+	case errors.Is(err, recipient.ErrKept):
+		return service.Problem{Status: http.StatusForbidden, Code: "OPT_OUT_KEPT", Detail: recipient.ErrKept.Error()}
+	case errors.Is(err, recipient.ErrTooLarge):
+		return service.Problem{Status: http.StatusRequestEntityTooLarge, Detail: recipient.ErrTooLarge.Error()}
+	case errors.Is(err, recipient.ErrUnknown), errors.Is(err, recipient.ErrForgotten):
+		return service.Problem{Status: http.StatusNotFound, Detail: recipient.ErrUnknown.Error()}
+	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown),
+		errors.Is(err, errUnknownPart):
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}

@@ -49,6 +49,7 @@ func Add(cfg Config) {
 	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), h.replay)
 	cfg.Router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
 	cfg.Router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), h.enable)
+	h.addUsers(cfg.Router)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
 	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", access.Own(access.Mark), h.markOne)
@@ -149,19 +150,19 @@ func query(r *http.Request) (api.Query, error) {
 		Reason: v.Get("reason"), State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
 	}
 	var err error
-	q.Limit, err = limit(r, api.MaxLimit)
+	q.Limit, err = limit(r)
 	return q, err
 }
 
 // limit returns ?limit, 0 without one.
-func limit(r *http.Request, most int) (int, error) {
+func limit(r *http.Request) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, wrong("?limit", "must be 1 to "+strconv.Itoa(most))
+	if err != nil || n < 1 || n > api.MaxLimit {
+		return 0, wrong("?limit", "must be 1 to "+strconv.Itoa(api.MaxLimit))
 	}
 	return n, nil
 }
@@ -192,7 +193,7 @@ func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
 	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
 	var err error
-	if q.Limit, err = limit(r, api.MaxLimit); err != nil {
+	if q.Limit, err = limit(r); err != nil {
 		return err
 	}
 	page, err := h.API.Endpoints(r.Context(), q)

@@ -53,7 +53,7 @@ func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var options inapp.ListOptions
-	if options.Limit, err = limit(r, maxItems); err != nil {
+	if options.Limit, err = limit(r); err != nil {
 		return err
 	}
 	if states := r.URL.Query().Get("state"); states != "" {

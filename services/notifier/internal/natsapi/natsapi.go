@@ -23,6 +23,12 @@ const (
 	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
 	SubjectReplay    = "notifier.v1.replay"           // a query; answers how many rows are sent again
 	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
+
+	SubjectUsersDelete = "notifier.v1.users.delete" // {"recipient_type","user_id"}, and perhaps a part
+	SubjectUsersGet    = "notifier.v1.users.get"    // the same; answers the part and its ETag
+	SubjectUsersImport = "notifier.v1.users.import" // lines of JSON; answers a line for each
+	SubjectUsersList   = "notifier.v1.users.list"   // a query; answers a page of lines for an import
+	SubjectUsersPut    = "notifier.v1.users.put"    // the same as get, with a body; answers the part and its ETag
 )
 
 // Endpoints are what the notifier answers.
@@ -39,6 +45,13 @@ func Endpoints(d *api.API) []service.Endpoint {
 			Takes: `{"channel":"webhook","state":"disabled"}`, Gives: "EndpointPage",
 		},
 		{Answer: h.enable, Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
+		{Answer: user(d.ReadUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
+		{Answer: user(d.WriteUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
+		{Answer: user(func(ctx context.Context, r api.UserRequest) (struct{}, error) {
+			return struct{}{}, d.DeleteUser(ctx, r)
+		}), Name: "users-delete", Subject: SubjectUsersDelete, Takes: aUser, Gives: "{}"},
+		{Answer: h.users, Name: "users-list", Subject: SubjectUsersList, Takes: `{"recipient_type":"CUSTOMER"}`, Gives: "UserPage"},
+		{Answer: h.importUsers, Name: "users-import", Subject: SubjectUsersImport, Takes: "lines of JSON", Gives: "lines of JSON"},
 	}
 }
 
@@ -106,6 +119,36 @@ func (h handler) endpoints(ctx context.Context, r service.Request) ([]byte, erro
 
 func (h handler) enable(ctx context.Context, r service.Request) ([]byte, error) {
 	return answer(h.api.Enable(ctx, r.Data))
+}
+
+// aUser is a request about one.
+const aUser = `{"recipient_type":"CUSTOMER","user_id":"…","part":"addresses"}`
+
+// user returns the handler of requests about one.
+func user[T any](do func(context.Context, api.UserRequest) (T, error)) func(context.Context, service.Request) ([]byte, error) {
+	return func(ctx context.Context, r service.Request) ([]byte, error) {
+		var request api.UserRequest
+		if err := json.Unmarshal(r.Data, &request); err != nil {
+			return nil, invalid("", "must be JSON such as "+aUser)
+		}
+		return answer(do(ctx, request))
+	}
+}
+
+func (h handler) users(ctx context.Context, r service.Request) ([]byte, error) {
+	var q api.UserQuery
+	if err := json.Unmarshal(r.Data, &q); err != nil {
+		return nil, invalid("", `must be JSON such as {"recipient_type":"CUSTOMER"}`)
+	}
+	return answer(h.api.Users(ctx, q))
+}
+
+func (h handler) importUsers(ctx context.Context, r service.Request) ([]byte, error) {
+	results, err := h.api.Import(ctx, r.Data)
+	if err != nil {
+		return nil, err
+	}
+	return api.Lines(results)
 }
 
 func answer[T any](body T, err error) ([]byte, error) {

@@ -1,0 +1,302 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+const (
+	// MaxUser bounds a request about one user.
+	MaxUser = recipient.MaxDocument + 4<<10
+
+	// MaxImport and maxEntries bound a request about many.
+	MaxImport  = 4 << 20
+	maxEntries = 5000
+)
+
+// partMemberships are the aggregates whose events concern a user: many records, so they have no revision.
+const partMemberships recipient.Part = "memberships"
+
+// errUnknownPart is returned for a part that no user has.
+var errUnknownPart = errors.New("a user has addresses, preferences and memberships, and no part of this name")
+
+// UserRequest is about a part of a user.
+type UserRequest struct {
+	// Body is what is written.
+	Body json.RawMessage `json:"body,omitempty"`
+
+	// IfMatch is the ETag that is to be written over, "0" for none and "*" for any. "" is not to look.
+	IfMatch string `json:"if_match,omitempty"`
+
+	// Merge says that Body is a merge patch.
+	Merge bool `json:"merge,omitempty"`
+
+	// Part is addresses, preferences or memberships. Defaults to the profile.
+	Part recipient.Part `json:"part,omitempty"`
+
+	// RecipientType and UserID are the user.
+	RecipientType contracts.RecipientType `json:"recipient_type"`
+	UserID        string                  `json:"user_id"`
+
+	// Own says that the user is the caller.
+	Own bool `json:"-"`
+}
+
+// User is a part of a user.
+type User struct {
+	Body json.RawMessage `json:"body"`
+	ETag string          `json:"etag,omitempty"` // "0" when there is no record
+}
+
+// memberships are those of a user, or a change of them.
+type memberships struct {
+	Add         []recipient.Member `json:"add,omitempty"`
+	Memberships []recipient.Member `json:"memberships"`
+	Remove      []recipient.Member `json:"remove,omitempty"`
+}
+
+// Validate implements [contracts.Message].
+func (m memberships) Validate() error {
+	return recipient.ValidateMembers(map[string][]recipient.Member{"/add": m.Add, "/memberships": m.Memberships, "/remove": m.Remove})
+}
+
+// ReadUser returns a part of a user. One or two round trips.
+func (a *API) ReadUser(ctx context.Context, r UserRequest) (User, error) {
+	if err := r.validate(); err != nil {
+		return User{}, err
+	}
+	if r.Part != partMemberships {
+		return user(a.cfg.Directory.Read(ctx, r.RecipientType, r.UserID, r.Part))
+	}
+	all, err := a.cfg.Directory.Memberships(ctx, r.RecipientType, r.UserID)
+	if err != nil {
+		return User{}, err
+	}
+	body, err := json.Marshal(memberships{Memberships: all})
+	return User{Body: body}, err //nolint:wrapcheck // cannot fail
+}
+
+// WriteUser changes a part of a user, and returns it. Two or three round trips; memberships take one for each of them.
+func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
+	if err := r.validate(); err != nil {
+		return User{}, err
+	}
+	if r.Part == partMemberships {
+		if err := a.writeMemberships(ctx, r); err != nil {
+			return User{}, err
+		}
+		return a.ReadUser(ctx, r)
+	}
+	revision, err := r.revision()
+	if err != nil {
+		return User{}, err
+	}
+	return user(a.cfg.Directory.Write(ctx, r.RecipientType, r.UserID, r.Part, recipient.Edit{
+		Body: r.Body, Merge: r.Merge, Own: r.Own, Revision: revision,
+	}))
+}
+
+// DeleteUser removes a part of a user, or with the profile everything but what has been sent: nothing more is sent then.
+func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	if r.Part != recipient.Profile {
+		r.Body, r.Merge = json.RawMessage("{}"), false
+		if r.Part == partMemberships {
+			r.Body = json.RawMessage(`{"memberships":[]}`)
+		}
+		_, err := a.WriteUser(ctx, r)
+		return err
+	}
+	revision, err := r.revision()
+	if err != nil {
+		return err
+	}
+	target := fmt.Sprintf("user=%q type=%q", audit.User(r.UserID), r.RecipientType)
+	return a.cfg.Audit.Do(ctx, "forget", target, func(ctx context.Context) (int, error) {
+		err := a.cfg.Directory.Remove(ctx, r.RecipientType, r.UserID, revision)
+		if err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
+}
+
+func (a *API) writeMemberships(ctx context.Context, r UserRequest) error {
+	change, err := contracts.Decode[memberships](r.Body)
+	switch {
+	case err != nil:
+		return err
+	case r.Merge && change.Memberships == nil && (change.Add != nil || change.Remove != nil):
+	case !r.Merge && change.Memberships != nil && change.Add == nil && change.Remove == nil:
+		was, err := a.cfg.Directory.Memberships(ctx, r.RecipientType, r.UserID)
+		if err != nil {
+			return err
+		}
+		change.Add = change.Memberships
+		change.Remove = slices.DeleteFunc(was, func(m recipient.Member) bool { return slices.Contains(change.Add, m) })
+	default:
+		return mistake("", `must be JSON such as {"memberships":[{"type":"RESTAURANT","id":"5"}]}, a patch {"add":[…],"remove":[…]}`)
+	}
+	for _, m := range change.Add {
+		if err := a.cfg.Directory.Join(ctx, r.RecipientType, r.UserID, m); err != nil {
+			return err
+		}
+	}
+	for _, m := range change.Remove {
+		if err := a.cfg.Directory.Leave(ctx, r.RecipientType, r.UserID, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func user(d recipient.Document, err error) (User, error) {
+	return User{Body: d.Body, ETag: strconv.FormatUint(d.Revision, 10)}, err
+}
+
+// validate checks what does not depend on the part, and fills in its name.
+func (r *UserRequest) validate() error {
+	if r.Part == "" {
+		r.Part = recipient.Profile
+	}
+	switch {
+	case !slices.Contains([]recipient.Part{recipient.Profile, recipient.Addresses, recipient.Preferences, partMemberships}, r.Part):
+		return errUnknownPart
+	case r.Part == partMemberships && r.IfMatch != "":
+		return mistake("If-Match", "is not for memberships: each is a record of its own")
+	}
+	return contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}.Validate()
+}
+
+func (r *UserRequest) revision() (*uint64, error) {
+	var n uint64 = recipient.Existing
+	var err error
+	switch r.IfMatch {
+	case "":
+		return nil, nil //nolint:nilnil // none
+	case "*":
+	default:
+		if n, err = strconv.ParseUint(r.IfMatch, 10, 64); err != nil || n == recipient.Existing {
+			return nil, recipient.ErrChanged // an ETag that was never given out
+		}
+	}
+	return &n, nil
+}
+
+func mistake(path, problem string) error {
+	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+}
+
+// Imported is what became of a line of an import.
+type Imported struct {
+	Line          int                    `json:"line"`
+	RecipientType string                 `json:"recipient_type,omitempty"`
+	UserID        string                 `json:"user_id,omitempty"`
+	Status        string                 `json:"status"` // stored, unchanged, invalid, or failed: it may be repeated
+	Detail        string                 `json:"detail,omitempty"`
+	Errors        []contracts.FieldError `json:"errors,omitempty"`
+}
+
+// Import puts users, which are lines of JSON, and returns what became of each: what is known and not named stays. One that is
+// invalid keeps no other from being stored.
+func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
+	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
+	if len(lines) > maxEntries {
+		return nil, mistake("", fmt.Sprintf("has %d lines, at most %d", len(lines), maxEntries))
+	}
+	var results []Imported
+	var entries []recipient.Entry
+	var at []int // the results of entries
+	for i, line := range lines {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		result := Imported{Line: i + 1}
+		_ = json.Unmarshal(line, &result) //nolint:errcheck // the ids, as far as there are any
+		result = Imported{Line: i + 1, RecipientType: result.RecipientType, UserID: result.UserID}
+		e, err := recipient.ParseEntry(line)
+		if err == nil {
+			entries, at = append(entries, e), append(at, len(results))
+		} else {
+			result.fail(err)
+		}
+		results = append(results, result)
+	}
+	for i, done := range a.cfg.Directory.PutMany(ctx, entries) {
+		result := &results[at[i]]
+		switch {
+		case done.Err != nil:
+			result.fail(done.Err)
+		case done.Changed:
+			result.Status = "stored"
+		default:
+			result.Status = "unchanged"
+		}
+	}
+	return results, nil
+}
+
+// Lines writes results as lines of JSON.
+func Lines(results []Imported) ([]byte, error) {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	for _, r := range results {
+		if err := lines.Encode(r); err != nil {
+			return nil, err //nolint:wrapcheck // cannot fail
+		}
+	}
+	return b.Bytes(), nil
+}
+
+func (r *Imported) fail(err error) {
+	p := service.ErrorMapper(Problem).Of(err)
+	r.Status, r.Detail, r.Errors = "failed", p.Detail, p.Errors
+	if p.Status < 500 {
+		r.Status = "invalid"
+	}
+	if len(p.Errors) > 0 {
+		r.Detail = ""
+	}
+}
+
+// UserQuery selects users.
+type UserQuery struct {
+	Cursor        string                  `json:"cursor"` // where the page before has ended
+	Limit         int                     `json:"limit"`  // of records that are looked at, at most 1,000; defaults to that
+	RecipientType contracts.RecipientType `json:"recipient_type"`
+}
+
+// UserPage is a part of the directory, as an import takes it.
+type UserPage struct {
+	Next  string            `json:"next,omitempty"` // the cursor of the page behind, "" when there is none
+	Users []json.RawMessage `json:"users"`
+}
+
+// Users returns users as an import takes them. A page may be empty and have a next one. Two round trips.
+func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
+	from, err := parse(q.Cursor)
+	if err != nil {
+		return UserPage{}, err
+	}
+	if q.Limit < 0 || q.Limit > MaxLimit {
+		return UserPage{}, mistake("?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
+	}
+	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, MaxLimit))
+	if err != nil {
+		return UserPage{}, err
+	}
+	return UserPage{Next: at(next).String(), Users: append([]json.RawMessage{}, users...)}, nil
+}

@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// addUsers adds the routes of users. A caller that is bound to a user reads that one, and changes addresses and preferences.
+func (h *handler) addUsers(r *service.Router) {
+	r.Handle("GET /v1/users", access.All(access.People), h.users)
+	r.Handle("POST /v1/users", access.All(access.People), h.importUsers)
+	r.Handle("GET /v1/users/{type}/{user}", access.Own(access.People), h.user)
+	r.Handle("PUT /v1/users/{type}/{user}", access.Own(access.People), h.user)
+	r.Handle("PATCH /v1/users/{type}/{user}", access.Own(access.People), h.user)
+	r.Handle("DELETE /v1/users/{type}/{user}", access.Own(access.People), h.user)
+	r.Handle("GET /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
+	r.Handle("PUT /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
+	r.Handle("PATCH /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
+	r.Handle("DELETE /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
+}
+
+// users answers GET /v1/users?type=...&limit=...&cursor=... with users as POST takes them.
+func (h *handler) users(w http.ResponseWriter, r *http.Request) (err error) {
+	v := r.URL.Query()
+	q := api.UserQuery{Cursor: v.Get("cursor"), RecipientType: contracts.RecipientType(v.Get("type"))}
+	if q.Limit, err = limit(r); err != nil {
+		return err
+	}
+	page, err := h.API.Users(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// importUsers answers POST /v1/users, which takes lines of JSON, with a line for each.
+func (h *handler) importUsers(w http.ResponseWriter, r *http.Request) error {
+	body, err := service.Body(w, r, api.MaxImport)
+	if err != nil {
+		return err
+	}
+	results, err := h.API.Import(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	lines, err := api.Lines(results)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	_, _ = w.Write(lines) //nolint:gosec // JSON, and browsers do not guess types
+	return nil
+}
+
+// user answers GET, PUT, PATCH and DELETE of /v1/users/{type}/{user} and its parts. ?user goes before the user of the path: no path
+// that a client or a proxy normalizes can hold "." or "..", and "inbox" is another route.
+func (h *handler) user(w http.ResponseWriter, r *http.Request) (err error) {
+	request := api.UserRequest{
+		IfMatch: ifMatch(r), Merge: r.Method == http.MethodPatch, Part: recipient.Part(r.PathValue("part")),
+		RecipientType: contracts.RecipientType(r.PathValue("type")), UserID: cmp.Or(r.URL.Query().Get("user"), r.PathValue("user")),
+	}
+	caller := access.From(r.Context())
+	if !caller.For(request.UserID) || caller.RecipientType != "" && caller.RecipientType != string(request.RecipientType) {
+		return access.Forbidden("the key is that of another user")
+	}
+	request.Own = caller.User != ""
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if request.Own && !read && request.Part != recipient.Addresses && request.Part != recipient.Preferences {
+		return access.Forbidden("a user changes addresses and preferences only")
+	}
+	if r.Method == http.MethodDelete {
+		if err := h.API.DeleteUser(r.Context(), request); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	var answer api.User
+	if read {
+		answer, err = h.API.ReadUser(r.Context(), request)
+	} else if request.Body, err = service.Body(w, r, api.MaxUser); err == nil {
+		answer, err = h.API.WriteUser(r.Context(), request)
+	}
+	if err != nil {
+		return err
+	}
+	if answer.ETag != "" {
+		w.Header().Set("ETag", `"`+answer.ETag+`"`)
+	}
+	service.WriteJSON(w, http.StatusOK, answer.Body)
+	return nil
+}
+
+// ifMatch returns the ETag that a request is for, "0" for If-None-Match: *, and "" without one.
+func ifMatch(r *http.Request) string {
+	if r.Method != http.MethodGet && r.Header.Get("If-None-Match") == "*" {
+		return "0"
+	}
+	tag := r.Header.Get("If-Match")
+	if tag == "" || tag == "*" {
+		return tag
+	}
+	return cmp.Or(strings.Trim(tag, `"`), "-")
+}

@@ -1,0 +1,321 @@
+package recipient
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+const (
+	// MaxMemberships bounds the aggregates of one entry, or one change.
+	MaxMemberships = 1000
+
+	// writers is how many recipients are written at a time.
+	writers = 64
+)
+
+// Entry is a recipient as it is put: what is known already and not named stays. Make it with [ParseEntry].
+type Entry struct {
+	contracts.Recipient
+
+	// Memberships are aggregates whose events concern the recipient.
+	Memberships []Member `json:"memberships,omitempty"`
+
+	profile json.RawMessage // a merge patch, nil for none
+}
+
+// memberships is the field of an entry.
+type memberships struct {
+	Memberships []Member `json:"memberships"`
+}
+
+// Validate implements [contracts.Message].
+func (m memberships) Validate() error {
+	return ValidateMembers(map[string][]Member{"/memberships": m.Memberships})
+}
+
+// ValidateMembers returns an error that names all mistakes in lists of aggregates, by the paths of the lists.
+func ValidateMembers(lists map[string][]Member) error {
+	mistakes := &contracts.ValidationError{Type: "memberships"}
+	for _, path := range slices.Sorted(maps.Keys(lists)) {
+		if n := len(lists[path]); n > MaxMemberships {
+			problem := fmt.Sprintf("has %d items, at most %d", n, MaxMemberships)
+			mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: path, Problem: problem})
+			continue
+		}
+		for i, m := range lists[path] {
+			if _, err := contracts.DirectoryMemberKey(m.Type, m.ID, "one", "one"); err != nil {
+				at := fmt.Sprintf("%s/%d", path, i)
+				mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: at, Problem: "is no aggregate: " + err.Error()})
+			}
+		}
+	}
+	if len(mistakes.Fields) == 0 {
+		return nil
+	}
+	return mistakes
+}
+
+// ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and what else the profile is to
+// keep. An entry with nothing but opt-outs or memberships makes nobody known who is not. The error names all mistakes.
+func ParseEntry(data []byte) (e Entry, err error) {
+	if len(data) > MaxDocument {
+		return e, ErrTooLarge
+	}
+	r, err := contracts.Decode[contracts.Recipient](data)
+	m, more := contracts.Decode[memberships](data)
+	if err := withMistakes(err, more); err != nil {
+		return e, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return e, err //nolint:wrapcheck // it was decoded
+	}
+	for _, name := range append([]string{"memberships", "recipient_type", "user_id"}, apart...) {
+		delete(fields, name)
+	}
+	e = Entry{Recipient: r, Memberships: m.Memberships}
+	if len(fields) > 0 || len(r.Addresses) > 0 || len(r.OptOut)+len(m.Memberships) == 0 {
+		e.profile, err = json.Marshal(fields)
+	}
+	return e, err //nolint:wrapcheck // it was decoded
+}
+
+// Outcome is what became of an entry.
+type Outcome struct {
+	// Changed reports whether something was written.
+	Changed bool
+
+	// Err is why the entry was not, or not wholly, put.
+	Err error
+}
+
+// withMistakes adds the mistakes that one check has found to those of another one.
+func withMistakes(err, more error) error {
+	mistakes, ok := errors.AsType[*contracts.ValidationError](err)
+	added, again := errors.AsType[*contracts.ValidationError](more)
+	if !ok || !again {
+		return errors.Join(err, more)
+	}
+	for _, field := range added.Fields {
+		if !slices.Contains(mistakes.Fields, field) {
+			mistakes.Fields = append(mistakes.Fields, field)
+		}
+	}
+	return err
+}
+
+// Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r; what
+// others keep in the record stays. Otherwise it is [Directory.PutMany] for one.
+func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
+	if err := r.Validate(); err != nil {
+		return permanent(err)
+	}
+	patch, err := json.Marshal(struct {
+		Locale     *string               `json:"locale"`
+		QuietHours *contracts.QuietHours `json:"quiet_hours"`
+		TimeZone   *string               `json:"time_zone"`
+	}{textOrNull(r.Locale), r.QuietHours, textOrNull(r.TimeZone)})
+	if err != nil {
+		return permanent(err)
+	}
+	return d.PutMany(ctx, []Entry{{Recipient: r, Memberships: members, profile: patch}})[0].Err
+}
+
+func textOrNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// PutMany puts entries, those of one recipient in their order. Opt-outs are added to those that there are, see OptIn for taking one
+// back; addresses replace those of the same channels, see SetAddress for removing one; the profile is merged (RFC 7396), and what
+// was erased is known again. One round trip for each 170 recipients, and one for each record that is written; two or three more for
+// one that is so already, or that others write at the same time.
+func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
+	done := make([]Outcome, len(entries))
+	places := map[[2]string]int{}
+	var all []contracts.Recipient
+	var of [][]int // the entries of each
+	for i, e := range entries {
+		name := [2]string{string(e.RecipientType), e.UserID}
+		at, known := places[name]
+		if !known {
+			at = len(all)
+			places[name], all, of = at, append(all, e.Recipient), append(of, nil)
+		}
+		of[at] = append(of[at], i)
+	}
+	files, err := d.readMany(ctx, all)
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, writers)
+	for at, indexes := range of {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			for _, i := range indexes {
+				if done[i].Err = err; err == nil {
+					done[i].Changed, done[i].Err = d.put(ctx, files[at], entries[i])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return done
+}
+
+// put puts an entry over what was found of its recipient. The profile comes last: there is none without its opt-outs.
+func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, err error) {
+	for _, s := range sections {
+		only, name := s.of(e.Recipient)
+		if name == "" {
+			continue
+		}
+		_, wrote, err := d.changeFound(ctx, s, f, true, func(_ kvrecord.Record, own *contracts.Recipient) (bool, error) {
+			before := s.document(*own)
+			s.add(own, only)
+			return !reflect.DeepEqual(before, s.document(*own)), nil
+		})
+		if changed = changed || wrote; err != nil {
+			return changed, err
+		}
+	}
+	if e.profile != nil {
+		wrote, err := d.putProfile(ctx, f, e.profile, true)
+		if changed = changed || wrote; err != nil {
+			return changed, err
+		}
+	}
+	for _, m := range e.Memberships {
+		wrote, err := d.member(ctx, e.RecipientType, e.UserID, m, join)
+		if changed = changed || wrote; err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// Join adds an aggregate whose events concern a recipient. One round trip, three when they do already.
+func (d *Directory) Join(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
+	_, err := d.member(ctx, kind, userID, m, join)
+	return err
+}
+
+// Leave removes an aggregate whose events no longer concern a recipient. Two round trips, more when others write at the same time.
+func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
+	_, err := d.member(ctx, kind, userID, m, func(over kvrecord.Record) (*kvrecord.Write, error) {
+		if isAbsent(over) {
+			return nil, nil //nolint:nilnil // nothing is to be written
+		}
+		return deleted(over, nats.Header{}, 0), nil
+	})
+	return err
+}
+
+func join(over kvrecord.Record) (*kvrecord.Write, error) {
+	if !isAbsent(over) {
+		return nil, nil //nolint:nilnil // nothing is to be written
+	}
+	return &kvrecord.Write{Subject: over.Subject, Over: over}, nil
+}
+
+// member changes the record of a membership.
+func (d *Directory) member(
+	ctx context.Context, kind contracts.RecipientType, userID string, m Member, f func(over kvrecord.Record) (*kvrecord.Write, error),
+) (changed bool, err error) {
+	key, err := contracts.DirectoryMemberKey(m.Type, m.ID, kind, userID)
+	if err != nil {
+		return false, permanent(err)
+	}
+	subject := d.records.Key(key)
+	_, changed, err = d.try(ctx, kvrecord.Record{Subject: subject}, f)
+	if !changed && err == nil {
+		_, changed, err = d.rewrite(ctx, subject, f)
+	}
+	return changed, err
+}
+
+// Memberships returns the aggregates whose events concern a recipient, in the order of their types and ids. Two round trips; the
+// server looks at all memberships of the directory, which takes it 10 ms for a million.
+func (d *Directory) Memberships(ctx context.Context, kind contracts.RecipientType, userID string) ([]Member, error) {
+	keys, err := contracts.DirectoryMembershipsKeys(kind, userID)
+	if err != nil {
+		return nil, permanent(err)
+	}
+	all := []Member{}
+	for offset := 0; ; {
+		subjects, next, err := d.records.Subjects(ctx, d.records.Key(keys), offset)
+		var found []kvrecord.Record
+		if err == nil && len(subjects) > 0 {
+			found, err = d.records.GetMany(ctx, subjects)
+		}
+		if err != nil {
+			return nil, temporary(fmt.Errorf("list %s of the directory: %w", keys, err))
+		}
+		for _, r := range found {
+			m, err := memberOf(r.Subject)
+			switch {
+			case err != nil:
+				return nil, err
+			case !isAbsent(r):
+				all = append(all, m)
+			}
+		}
+		if offset = next; next == 0 {
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.ID, b.ID)) })
+	return all, nil
+}
+
+// memberOf returns the aggregate that the subject of a membership names.
+func memberOf(subject string) (Member, error) {
+	tokens := strings.Split(strings.TrimPrefix(subject, prefix), ".")
+	if len(tokens) != 5 {
+		return Member{}, permanent(fmt.Errorf("key %s of the directory is no membership", subject))
+	}
+	id, err := contracts.DecodeToken(tokens[2])
+	if err != nil {
+		return Member{}, permanent(fmt.Errorf("key %s of the directory: %w", subject, err))
+	}
+	return Member{Type: tokens[1], ID: id}, nil
+}
+
+// Remove is [Directory.Forget] of a revision of the profile, with the memberships. The error matches [ErrUnknown] when there is
+// nothing to remove, or [ErrChanged]. It may be repeated after an error.
+func (d *Directory) Remove(ctx context.Context, kind contracts.RecipientType, userID string, revision *uint64) error {
+	f, err := d.read(ctx, kind, userID)
+	if err != nil {
+		return err
+	}
+	members, err := d.Memberships(ctx, kind, userID)
+	if err != nil {
+		return err
+	}
+	if f.unknown() && len(members) == 0 {
+		return permanent(ErrUnknown)
+	}
+	if _, err := d.forget(ctx, kind, userID, revision); err != nil {
+		return err
+	}
+	for _, m := range members {
+		if err := d.Leave(ctx, kind, userID, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package recipient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+// pageBytes is after how many bytes a page ends.
+const pageBytes = 256 << 10
+
+// Page returns entries of a kind, or of all kinds for "", as [ParseEntry] reads them, from a revision of the directory on: those of at
+// most limit records. next is the revision to continue from, and 0 at the end. A recipient comes with the profile, and memberships come
+// by themselves; one that is written meanwhile may come twice. Two round trips, whose cost does not grow with the directory.
+func (d *Directory) Page(
+	ctx context.Context, kind contracts.RecipientType, from uint64, limit int,
+) (entries []json.RawMessage, next uint64, err error) {
+	records, next, err := d.records.Scan(ctx, from, limit)
+	if err != nil {
+		return nil, 0, temporary(fmt.Errorf("list the directory: %w", err))
+	}
+	records = slices.DeleteFunc(records, isAbsent)
+	names := make([]contracts.Recipient, 0, len(records))
+	for _, r := range records {
+		names = append(names, nameOf(r.Subject))
+	}
+	wanted := func(r contracts.Recipient) bool { return r.UserID != "" && (kind == "" || kind == r.RecipientType) }
+	files, err := d.readMany(ctx, slices.DeleteFunc(slices.Clone(names), func(r contracts.Recipient) bool { return !wanted(r) }))
+	if err != nil {
+		return nil, 0, err
+	}
+	size := 0
+	for i, r := range records {
+		if !wanted(names[i]) {
+			continue
+		}
+		f := files[0]
+		files = files[1:]
+		line, err := f.entry(r)
+		if err != nil {
+			return nil, 0, err
+		}
+		if size += len(line); size > pageBytes && len(entries) > 0 {
+			return entries, r.Revision, nil
+		}
+		if len(line) > 0 {
+			entries = append(entries, line)
+		}
+	}
+	return entries, next, nil
+}
+
+// nameOf returns the recipient whom a subject of the directory is about, without a UserID when there is none.
+func nameOf(subject string) contracts.Recipient {
+	tokens := strings.Split(strings.TrimPrefix(subject, prefix), ".")
+	if len(tokens) < 2 || tokens[0] == "ready" && len(tokens) == 2 { // the service's own
+		return contracts.Recipient{}
+	}
+	id, err := contracts.DecodeToken(tokens[len(tokens)-1])
+	if err != nil {
+		return contracts.Recipient{}
+	}
+	r := contracts.Recipient{RecipientType: contracts.RecipientType(tokens[len(tokens)-2]), UserID: id}
+	if r.Validate() != nil {
+		return contracts.Recipient{}
+	}
+	return r
+}
+
+// entry returns the entry that one of a recipient's records stands for, nil when another record does. What cannot be read is an entry
+// that is refused when it is put.
+func (f *file) entry(of kvrecord.Record) (json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	switch {
+	case strings.HasPrefix(of.Subject, prefix+"member."):
+		m, err := memberOf(of.Subject)
+		if err != nil {
+			return nil, err
+		}
+		if fields["memberships"], err = json.Marshal([]Member{m}); err != nil {
+			return nil, err //nolint:wrapcheck // cannot fail
+		}
+	case !f.absent && of.Subject != f.record.Subject: // comes with the profile
+		return nil, nil
+	default:
+		fields, _ = profileFields(f.record)
+		wrong := f.wrong
+		for _, s := range sections {
+			r, _, err := s.read(f)
+			if err != nil {
+				wrong = err
+			}
+			maps.Copy(fields, s.document(r))
+		}
+		if wrong != nil {
+			fields["opt_out"], _ = json.Marshal("cannot be read: " + wrong.Error()) //nolint:errcheck,errchkjson // a text
+		}
+	}
+	_, line, err := merged(fields, f.who, nil, true)
+	return line, err
+}

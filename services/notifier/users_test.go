@@ -1,0 +1,284 @@
+package notifier
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// asked is a request and its answer: a status, and texts of the body.
+type asked struct {
+	method, path, body, ifMatch string
+	status                      int
+	says                        []string
+}
+
+// ask makes requests one after the other. "ETAG" in an If-Match is the ETag of the answer before that has one.
+func (w *web) ask(requests ...asked) {
+	w.Helper()
+	etag := ""
+	for i, r := range requests {
+		request, err := http.NewRequestWithContext(w.Context(), r.method, w.base+r.path, strings.NewReader(r.body))
+		check.OK(w, err)
+		if r.ifMatch == "none" {
+			request.Header.Set("If-None-Match", "*")
+		} else if r.ifMatch != "" {
+			request.Header.Set("If-Match", strings.ReplaceAll(r.ifMatch, "ETAG", etag))
+		}
+		resp, err := w.client.Do(request)
+		check.OK(w, err)
+		data := new(strings.Builder)
+		check.OK(w, errors.Join(resp.Write(data), resp.Body.Close()))
+		if tag := resp.Header.Get("ETag"); tag != "" {
+			etag = tag
+		}
+		ok := resp.StatusCode == r.status
+		for _, text := range r.says {
+			ok = ok && strings.Contains(data.String(), text)
+		}
+		if !ok {
+			w.Errorf("request %d, %s %s %s: want %d and %q, got %s", i, r.method, r.path, r.body, r.status, r.says, data)
+		}
+	}
+}
+
+func TestUsersOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	const carla = "/v1/users/CUSTOMER/carla"
+	w.ask(
+		asked{"GET", carla, "", "", 404, []string{"there is no such user"}},
+		asked{"GET", carla + "/addresses", "", "", 404, nil},
+		asked{"PATCH", carla + "/addresses", `{"addresses":{"email":"c@example.com"}}`, "", 404, nil},
+		asked{"DELETE", carla, "", "", 404, nil},
+		asked{"PUT", carla, `{"locale":"he-IL","vip":12345678901234567890,"nick":null}`, "none", 200, []string{
+			`{"locale":"he-IL","recipient_type":"CUSTOMER","user_id":"carla","vip":12345678901234567890}`,
+		}},
+		asked{"PUT", carla, `{}`, "none", 412, []string{"USER_CHANGED"}},
+		asked{"PATCH", carla, `{"time_zone":"Asia/Jerusalem","vip":null}`, "ETAG", 200, []string{`{"locale":"he-IL","recipient_type":"CUSTOMER","time_zone"`}},
+		asked{"PATCH", carla, `{"time_zone":"Asia/Jerusalem"}`, "ETAG", 200, nil},
+		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `"1"`, 412, nil},
+		asked{"PATCH", carla, `{"time_zone":"UTC"}`, `W/"x"`, 412, nil},
+		asked{"PATCH", carla, `{"time_zone":"UTC"}`, "*", 200, nil},
+		asked{"PUT", carla, `{"locale":"fr"}`, "ETAG", 200, []string{`{"locale":"fr","recipient_type":"CUSTOMER","user_id":"carla"}`}},
+
+		asked{"GET", carla + "/addresses", "", "", 200, []string{"Etag: \"0\"", `{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
+		asked{"PUT", carla + "/addresses", `{"addresses":{"email":"c@example.com","sms":"12"}}`, `"0"`, 200, nil},
+		asked{"PATCH", carla + "/addresses", `{"addresses":{"sms":null,"webhook":"https://example.com"}}`, "ETAG", 200, []string{
+			`{"addresses":{"email":"c@example.com","webhook":"https://example.com"},"recipient`,
+		}},
+		asked{"PATCH", carla + "/addresses", `{"addresses":{"sms":"13"}}`, `"0"`, 412, nil},
+		asked{"DELETE", carla + "/addresses", "", "", 204, nil},
+		asked{"GET", carla + "/addresses", "", "", 200, []string{`{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
+
+		asked{"PATCH", carla + "/preferences", `{"opt_out":{"news":["email"]},"quiet_hours":{"from":"22:00","to":"07:00"}}`, `"0"`, 200, nil},
+		asked{"PATCH", carla + "/preferences", `{"opt_out":{"news":null}}`, "", 403, []string{"OPT_OUT_KEPT"}},
+		asked{"PUT", carla + "/preferences", `{"opt_out":{"news":["sms"]}}`, "", 403, []string{"OPT_OUT_KEPT"}},
+		asked{"PATCH", carla + "/preferences", `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"news":["email"]}`}},
+		asked{"DELETE", carla + "/preferences", "", "", 204, nil},
+		asked{"GET", carla + "/preferences", "", "", 200, []string{`{"opt_out":{"news":["email"]},"recipient_type"`}},
+
+		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"RESTAURANT","id":"5"},{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
+			`{"memberships":[{"type":"CITY","id":"a.b/*"},{"type":"RESTAURANT","id":"5"}]}`,
+		}},
+		asked{"PATCH", carla + "/memberships", `{"add":[{"type":"CITY","id":"2"}],"remove":[{"type":"CITY","id":"a.b/*"}]}`, "", 200, []string{
+			`[{"type":"CITY","id":"2"},{"type":"RESTAURANT","id":"5"}]`,
+		}},
+		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"RESTAURANT","id":"5"}]}`, "ETAG", 400, []string{"each is a record of its own"}},
+		asked{"PUT", carla + "/memberships", `{"membership":[]}`, "", 400, nil},
+		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"a.b","id":""}]}`, "", 400, []string{"/memberships/0"}},
+		asked{"DELETE", carla + "/memberships", "", "", 204, nil},
+		asked{"GET", carla + "/memberships", "", "", 200, []string{`{"memberships":[]}`}},
+		asked{"PUT", carla + "/memberships", `{"memberships":[{"type":"RESTAURANT","id":"5"}]}`, "", 200, nil},
+		asked{"GET", carla + "/shoes", "", "", 404, nil},
+
+		asked{"GET", carla, "", "", 200, nil},
+		asked{"DELETE", carla, "", `"1"`, 412, nil},
+		asked{"DELETE", carla, "", "ETAG", 204, nil},
+		asked{"PUT", carla, `{}`, "ETAG", 412, nil},
+		asked{"PUT", carla, `{}`, "*", 412, nil},
+		asked{"GET", carla, "", "", 404, nil},
+		asked{"GET", carla + "/preferences", "", "", 404, nil},
+		asked{"PATCH", carla + "/preferences", `{"quiet_hours":null}`, "", 404, nil},
+		asked{"GET", carla + "/memberships", "", "", 200, []string{`{"memberships":[]}`}},
+		asked{"PUT", carla, `{}`, "none", 200, nil},
+		asked{"GET", carla + "/preferences", "", "", 200, []string{`{"recipient_type":"CUSTOMER","user_id":"carla"}`}},
+	)
+}
+
+// Every mistake is named, and nothing is stored.
+func TestMistakesOfUsers(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	const dora = "/v1/users/CUSTOMER/dora"
+	large := func(n int) string { return `{"x":"` + strings.Repeat("y", n) + `"}` }
+	w.ask(
+		asked{"PUT", dora, `{"locale":7,"time_zone":"Mars","addresses":{},"user_id":"eve","memberships":[]}`, "", 400, []string{
+			"/locale", "/time_zone", "/addresses", "/user_id", "/memberships",
+		}},
+		asked{"PUT", dora, `{"locale":"he","locale":"fr"}`, "", 400, []string{"locale"}},
+		asked{"PUT", dora, `[]`, "", 400, nil},
+		asked{"PUT", dora, ``, "", 400, nil},
+		asked{"PUT", dora, strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100), "", 400, []string{"nested"}},
+		asked{"PUT", dora, large(recipient.MaxDocument), "", 413, nil},
+		asked{"PUT", dora, large(1 << 20), "", 413, nil},
+		asked{"GET", dora, "", "", 404, nil},
+		asked{"PUT", dora, large(60 << 10), "", 200, nil},
+		asked{"PATCH", dora, strings.Replace(large(60<<10), "x", "z", 1), "", 413, nil},
+		asked{"PUT", dora + "/addresses", `{"email":"d@example.com"}`, "", 400, []string{"/email"}},
+		asked{"PATCH", dora + "/addresses", `{"addresses":{"e mail":"x","sms":7},"locale":"fr"}`, "", 400, []string{"/addresses", "/locale"}},
+		asked{"PUT", dora + "/preferences", `{"quiet_hours":{"from":"25:00"},"opt_out":{"a b":["email"]}}`, "", 400, []string{"/quiet_hours/from", "/opt_out"}},
+		asked{"PUT", "/v1/users/BROADCAST/dora", `{}`, "", 400, []string{"/recipient_type"}},
+		asked{"PUT", "/v1/users/A%2EB/dora", `{}`, "", 400, []string{"/recipient_type"}},
+		asked{"PUT", "/v1/users/CUSTOMER/" + strings.Repeat("x", contracts.MaxID+1), `{}`, "", 400, []string{"/user_id"}},
+		asked{"GET", "/v1/users?limit=1001", "", "", 400, nil},
+		asked{"GET", "/v1/users?cursor=%2E", "", "", 400, nil},
+	)
+	if status, body := w.call("POST", "/v1/users", strings.Repeat("{}\n", 5001)); status != 400 {
+		t.Errorf("%d %s", status, body)
+	}
+	if page := get[api.UserPage](w, "/v1/users"); len(page.Users) != 1 {
+		t.Errorf("%s", page.Users)
+	}
+}
+
+// An id is never a path, a wildcard, or another user's.
+func TestIDsOfUsers(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	ids := []string{"a.b", "a/b", "*", ">", "a b", "דנה", "..", ".", "inbox", "-", "%2F", "$KV", "a\tb", strings.Repeat("x", contracts.MaxID)}
+	for _, id := range ids {
+		path := "/v1/users/CUSTOMER/-/addresses?user=" + url.QueryEscape(id)
+		w.ask(
+			asked{"PUT", strings.Replace(path, "/addresses", "", 1), `{}`, "none", 200, nil},
+			asked{"PUT", path, fmt.Sprintf(`{"addresses":{"email":"%x"}}`, id), `"0"`, 200, nil},
+			asked{"PUT", strings.Replace(path, "addresses", "memberships", 1), `{"memberships":[{"type":"RESTAURANT","id":"5"}]}`, "", 200, nil},
+		)
+	}
+	d := p.directory()
+	for _, id := range ids {
+		if r, found, err := d.Get(t.Context(), "CUSTOMER", id); err != nil || !found || r.Addresses["email"] != fmt.Sprintf("%x", id) {
+			t.Errorf("%q: %+v %v %v", id, r, found, err)
+		}
+		if strings.Trim(id, ".") != "" && id != "inbox" {
+			w.ask(asked{"GET", "/v1/users/CUSTOMER/" + url.PathEscape(id) + "/addresses", "", "", 200, nil})
+		}
+	}
+	w.ask(asked{"DELETE", "/v1/users/CUSTOMER/%2A", "", "", 204, nil}, asked{"DELETE", "/v1/users/CUSTOMER/%3E", "", "", 204, nil})
+	known := map[string]bool{}
+	for path := "/v1/users?type=CUSTOMER&limit=5"; path != ""; {
+		page := get[api.UserPage](w, path)
+		for _, line := range page.Users {
+			var r contracts.Recipient
+			check.OK(t, json.Unmarshal(line, &r))
+			known[r.UserID] = true
+		}
+		if path = ""; page.Next != "" {
+			path = "/v1/users?type=CUSTOMER&limit=5&cursor=" + page.Next
+		}
+	}
+	check.Same(t, "users are left", len(known), len(ids)-2)
+}
+
+// A key of a user reaches that user, and takes the user's own opt-outs back.
+func TestKeysOfUsers(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada", OptOut: map[string][]string{"news": {"email"}}})
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	secret, err := access.Add(keys, access.Key{Name: "ada", User: "ada", RecipientType: "CUSTOMER", Scopes: []access.Scope{access.People}})
+	check.OK(t, err)
+	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Keys = keys }))
+	for _, test := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", "CUSTOMER/ada", "", 200},
+		{"PATCH", "CUSTOMER/ada", `{"vip":true}`, 403},
+		{"DELETE", "CUSTOMER/ada", "", 403},
+		{"PATCH", "CUSTOMER/ada/memberships", `{"add":[{"type":"RESTAURANT","id":"7"}]}`, 403},
+		{"PATCH", "CUSTOMER/ada/addresses", `{"addresses":{"email":"a@example.com"}}`, 200},
+		{"GET", "CUSTOMER/bob", "", 403},
+		{"PATCH", "CUSTOMER/ada/addresses?user=bob", `{"addresses":{"email":"a@example.com"}}`, 403},
+		{"GET", "ADMIN/ada", "", 403},
+		{"PATCH", "CUSTOMER/ada/preferences", `{"opt_out":{"news":null}}`, 200},
+	} {
+		if status, body := w.call(test.method, "/v1/users/"+test.path, test.body, "Authorization", "Bearer "+secret); status != test.status {
+			t.Errorf("%s %s: %d %s", test.method, test.path, status, body)
+		}
+	}
+	if status, _ := w.call("GET", "/v1/users", "", "Authorization", "Bearer "+secret); status != 403 {
+		t.Errorf("all users: %d", status)
+	}
+	if r, _, err := p.directory().Get(t.Context(), "CUSTOMER", "ada"); err != nil || len(r.OptOut) != 0 || r.Addresses["email"] != "a@example.com" {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// What is imported over HTTP is what is exported over NATS.
+func TestImportAndExportOfUsers(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	lines := strings.Join([]string{
+		`{"recipient_type":"CUSTOMER","user_id":"a","locale":"he","addresses":{"email":"a@example.com"},"opt_out":{"news":["sms"]},"memberships":[{"type":"CITY","id":"1"}]}`,
+		`{"recipient_type":"CUSTOMER","user_id":"b","locale":7,"time_zone":"Mars","memberships":[{"type":"","id":""}]}`,
+		``,
+		`{"recipient_type":"CUSTOMER","user_id":"a","locale":"fr","vip":true}`,
+		`no JSON`,
+		`{"recipient_type":"ADMIN","user_id":"z","opt_out":{"*":["*"]}}`,
+		`{"recipient_type":"CUSTOMER","user_id":"c","locale":"en","memberships":[{"type":"CITY","id":"1"}]}`,
+	}, "\n")
+	status, body := w.call("POST", "/v1/users", lines)
+	check.Same(t, "status", status, 200)
+	check.Says(t, body, `{"line":1,"recipient_type":"CUSTOMER","user_id":"a","status":"stored"}`, `"line":2`, `"/locale"`, `"/time_zone"`,
+		`/memberships/0`, `{"line":4,`, `{"line":5,"status":"invalid"`, `{"line":6,`)
+	if strings.Contains(body, `"line":3`) {
+		t.Errorf("a blank line has a result: %s", body)
+	}
+	again, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users.import", []byte(strings.Split(lines, "\n")[3]))
+	check.OK(t, err)
+	check.Same(t, "again", string(again.Data), `{"line":1,"recipient_type":"CUSTOMER","user_id":"a","status":"unchanged"}`+"\n")
+	msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users.list", []byte(`{}`))
+	check.OK(t, err)
+	var page api.UserPage
+	check.OK(t, json.Unmarshal(msg.Data, &page))
+	slices.SortFunc(page.Users, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })
+	check.Equal(t, []json.RawMessage{
+		json.RawMessage(`{"addresses":{"email":"a@example.com"},"locale":"fr","opt_out":{"news":["sms"]},"recipient_type":"CUSTOMER","user_id":"a","vip":true}`),
+		json.RawMessage(`{"locale":"en","recipient_type":"CUSTOMER","user_id":"c"}`),
+		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"recipient_type":"CUSTOMER","user_id":"a"}`),
+		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"recipient_type":"CUSTOMER","user_id":"c"}`),
+		json.RawMessage(`{"opt_out":{"*":["*"]},"recipient_type":"ADMIN","user_id":"z"}`),
+	}, page.Users)
+	w.ask(asked{"GET", "/v1/users/ADMIN/z", "", "", 404, nil}, asked{"GET", "/v1/users/ADMIN/z/preferences", "", "", 200, []string{`{"*":["*"]}`}})
+	for _, test := range [][3]string{
+		{"get", `{"recipient_type":"CUSTOMER","user_id":"a","part":"addresses"}`, `"email":"a@example.com"`},
+		{"put", `{"recipient_type":"CUSTOMER","user_id":"a","merge":true,"body":{"locale":"en"}}`, `"locale":"en"`},
+		{"put", `{"recipient_type":"CUSTOMER","user_id":"a","if_match":"7","body":{}}`, "USER_CHANGED"},
+		{"delete", `{"recipient_type":"CUSTOMER","user_id":"a"}`, "{}"},
+		{"get", `{"recipient_type":"CUSTOMER","user_id":"a"}`, ""},
+	} {
+		msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users."+test[0], []byte(test[1]))
+		if err != nil || !strings.Contains(string(msg.Data), test[2]) || test[2] == "" && msg.Header.Get("Nats-Service-Error-Code") != "404" {
+			t.Errorf("%s %s: %s %v %v", test[0], test[1], msg.Data, msg.Header, err)
+		}
+	}
+}
