@@ -102,20 +102,20 @@ func parseStructured(c *checks, event *CloudEvent, body []byte, seen map[string]
 	}
 	var data, encoded []byte
 	for _, member := range strictjson.Members(body) {
-		switch {
-		case member.Name == "data":
+		switch name := member.Name(); {
+		case name == "data":
 			data = member.Value
 		case string(member.Value) == "null":
-		case member.Name == "data_base64":
+		case name == "data_base64":
 			encoded = member.Value
 		default:
-			seen[member.Name] = true
-			value, problem := attributeValue(member.Name, member.Value)
+			seen[name] = true
+			value, problem := attributeValue(name, member.Value)
 			if problem == "" {
-				problem = event.set(member.Name, value)
+				problem = event.set(name, value)
 			}
 			if problem != "" {
-				c.add(strictjson.Pointer("", member.Name), problem)
+				c.add(strictjson.Pointer("", name), problem)
 			}
 		}
 	}

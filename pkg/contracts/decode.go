@@ -93,7 +93,7 @@ func decodeInto(data []byte, target any) decoded {
 		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}}
 	}
 	decoder := strictjson.Decoder{Hooks: hooks}
-	decoder.Value("", raw, reflect.ValueOf(target).Elem())
+	decoder.Value(raw, reflect.ValueOf(target).Elem())
 	var result decoded
 	for _, problem := range decoder.Problems {
 		result.list = append(result.list, FieldError{Path: problem.Path, Problem: problem.Text})

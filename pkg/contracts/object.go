@@ -14,7 +14,7 @@ type object struct{ members []strictjson.Member }
 // get returns the value of a member, or nil.
 func (o object) get(name string) []byte {
 	for _, member := range o.members {
-		if member.Name == name {
+		if member.Is(name) {
 			return member.Value
 		}
 	}
@@ -25,12 +25,12 @@ func (o object) get(name string) []byte {
 func (o *object) set(name string, value []byte) {
 	o.members = slices.Clone(o.members)
 	for i := range o.members {
-		if o.members[i].Name == name {
+		if o.members[i].Is(name) {
 			o.members[i].Value = value
 			return
 		}
 	}
-	o.members = append(o.members, strictjson.Member{Name: name, RawName: quote(name), Value: value})
+	o.members = append(o.members, strictjson.Member{RawName: quote(name), Value: value})
 }
 
 func (o *object) remove(name string) {
@@ -39,7 +39,7 @@ func (o *object) remove(name string) {
 	}
 	members := make([]strictjson.Member, 0, len(o.members))
 	for _, member := range o.members {
-		if member.Name != name {
+		if !member.Is(name) {
 			members = append(members, member)
 		}
 	}

@@ -206,14 +206,14 @@ func init() { //nolint:gochecknoinits // A composite literal would refer to itse
 	hooks = map[reflect.Type]strictjson.Hook{reflect.TypeFor[Restaurant](): decodeRestaurant}
 }
 
-func decodeRestaurant(d *strictjson.Decoder, path string, raw []byte, dst reflect.Value) {
+func decodeRestaurant(d *strictjson.Decoder, raw []byte, dst reflect.Value) {
 	if raw[0] != '{' {
-		d.Report(path, "must be an object, got "+strictjson.Kind(raw))
+		d.Report("", "must be an object, got "+strictjson.Kind(raw))
 		return
 	}
 	var known restaurantFields
 	members := strictjson.Members(raw)
-	d.Object(path, members, reflect.ValueOf(&known).Elem())
+	d.Object(members, reflect.ValueOf(&known).Elem())
 	r := Restaurant{
 		Address: known.Address, CityText: known.CityText, Location: known.Location, Name: known.Name,
 		Phone: known.Phone, PlaceID: known.PlaceID,
@@ -224,23 +224,23 @@ func decodeRestaurant(d *strictjson.Decoder, path string, raw []byte, dst reflec
 		point := *known.Location
 		r.read.Location = &point
 	}
-	checkStates(d, path, r.fields)
+	checkStates(d, r.fields)
 	dst.Set(reflect.ValueOf(r))
 }
 
 // checkStates refuses states of the wrong type, whose bytes would otherwise be lost when one is written.
-func checkStates(d *strictjson.Decoder, path string, fields object) {
-	checkState(d, path+"/"+ProviderWolt, fields.get(ProviderWolt))
+func checkStates(d *strictjson.Decoder, fields object) {
+	checkState(d, "/"+ProviderWolt, fields.get(ProviderWolt))
 	providers := fields.get("providers")
 	if providers == nil || string(providers) == "null" {
 		return
 	}
 	if providers[0] != '{' {
-		d.Report(path+"/providers", "must be an object, got "+strictjson.Kind(providers))
+		d.Report("/providers", "must be an object, got "+strictjson.Kind(providers))
 		return
 	}
 	for _, member := range strictjson.Members(providers) {
-		checkState(d, strictjson.Pointer(path+"/providers", member.Name), member.Value)
+		checkState(d, strictjson.Pointer("/providers", member.Name()), member.Value)
 	}
 }
 
@@ -256,6 +256,6 @@ func readState(raw []byte) (ProviderState, bool) {
 	}
 	var state ProviderState
 	var d strictjson.Decoder
-	d.Value("", raw, reflect.ValueOf(&state).Elem())
+	d.Value(raw, reflect.ValueOf(&state).Elem())
 	return state, len(d.Problems) == 0 && state.Status != ""
 }

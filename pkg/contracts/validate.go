@@ -37,8 +37,8 @@ func (c *checks) add(path, problem string) {
 
 // nest adds the problems that another Validate found, below a path.
 func (c *checks) nest(path string, err error) {
-	var invalid *ValidationError
-	if !errors.As(err, &invalid) {
+	invalid, ok := errors.AsType[*ValidationError](err)
+	if !ok {
 		return
 	}
 	for _, field := range invalid.Fields {

@@ -25,7 +25,7 @@ var (
 )
 
 // Hook decodes a value of a type that the decoder does not decode itself.
-type Hook func(d *Decoder, path string, raw []byte, dst reflect.Value)
+type Hook func(d *Decoder, raw []byte, dst reflect.Value)
 
 // Decoder fills Go values from JSON that Check accepted and collects the problems.
 //
@@ -36,19 +36,43 @@ type Decoder struct {
 	Hooks map[reflect.Type]Hook
 	// Problems are the problems, in document order.
 	Problems []Problem
+
+	path []segment // of the value that is decoded; only a problem makes a JSON Pointer of it
 }
 
-// Report adds a problem; those after the first MaxProblems are dropped.
-func (d *Decoder) Report(path, text string) {
-	if len(d.Problems) < MaxProblems {
-		d.Problems = append(d.Problems, Problem{Path: path, Text: text})
+// segment is the name of a member, or the index of an element.
+type segment struct {
+	name  string
+	index int
+}
+
+// Report adds a problem of the value that is decoded, or of one under it; those after the first MaxProblems are dropped.
+func (d *Decoder) Report(under, text string) {
+	if len(d.Problems) >= MaxProblems {
+		return
 	}
+	var path string
+	for _, s := range d.path {
+		if s.index >= 0 {
+			path = Pointer(path, strconv.Itoa(s.index))
+		} else {
+			path = Pointer(path, s.name)
+		}
+	}
+	d.Problems = append(d.Problems, Problem{Path: path + under, Text: text})
+}
+
+// member decodes the value of a member.
+func (d *Decoder) member(name string, raw []byte, dst reflect.Value) {
+	d.path = append(d.path, segment{name: name, index: -1})
+	d.Value(raw, dst)
+	d.path = d.path[:len(d.path)-1]
 }
 
 // Value decodes raw into dst. null leaves dst as it is, like an absent member.
-func (d *Decoder) Value(path string, raw []byte, dst reflect.Value) {
+func (d *Decoder) Value(raw []byte, dst reflect.Value) {
 	if hook := d.Hooks[dst.Type()]; hook != nil {
-		hook(d, path, raw, dst)
+		hook(d, raw, dst)
 		return
 	}
 	if dst.Type() == rawMessage {
@@ -60,93 +84,96 @@ func (d *Decoder) Value(path string, raw []byte, dst reflect.Value) {
 	}
 	if dst.Kind() == reflect.Pointer {
 		target := reflect.New(dst.Type().Elem())
-		d.Value(path, raw, target.Elem())
+		d.Value(raw, target.Elem())
 		dst.Set(target)
 		return
 	}
 	if pointer := reflect.PointerTo(dst.Type()); pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler) {
-		d.scalar(path, raw, dst)
+		d.scalar(raw, dst)
 		return
 	}
 	switch {
 	case dst.Kind() == reflect.Struct:
-		d.object(path, raw, dst)
+		d.object(raw, dst)
 	case dst.Kind() == reflect.Map:
-		d.mapping(path, raw, dst)
+		d.mapping(raw, dst)
 	case dst.Kind() == reflect.Slice && dst.Type().Elem().Kind() != reflect.Uint8:
-		d.array(path, raw, dst)
+		d.array(raw, dst)
 	default:
-		d.scalar(path, raw, dst)
+		d.scalar(raw, dst)
 	}
 }
 
-func (d *Decoder) object(path string, raw []byte, dst reflect.Value) {
+func (d *Decoder) object(raw []byte, dst reflect.Value) {
 	if raw[0] != '{' {
-		d.Report(path, "must be an object, got "+Kind(raw))
+		d.Report("", "must be an object, got "+Kind(raw))
 		return
 	}
-	d.Object(path, Members(raw), dst)
+	d.Object(Members(raw), dst)
 }
 
 // Object decodes the members of an object into a struct.
-func (d *Decoder) Object(path string, members []Member, dst reflect.Value) {
+func (d *Decoder) Object(members []Member, dst reflect.Value) {
 	for _, field := range fieldsOf(dst.Type()) {
 		value := find(members, field.name)
 		found := value != nil
 		if !found && !field.present {
 			continue
 		}
-		at := path + "/" + field.name
 		switch {
 		case !found:
-			d.Report(at, "is required")
+			d.Report("/"+field.name, "is required")
 		case field.present && string(value) == "null":
-			d.Report(at, "must not be null")
+			d.Report("/"+field.name, "must not be null")
 		case field.max > 0 && len(Elements(value)) > field.max:
-			d.Report(at, fmt.Sprintf("has %d items, at most %d", len(Elements(value)), field.max))
+			d.Report("/"+field.name, fmt.Sprintf("has %d items, at most %d", len(Elements(value)), field.max))
 		default:
-			d.Value(at, value, dst.Field(field.index))
+			d.member(field.name, value, dst.Field(field.index))
 		}
 	}
 }
 
 func find(members []Member, name string) []byte {
 	for i := range members {
-		if members[i].Name == name {
+		if members[i].Is(name) {
 			return members[i].Value
 		}
 	}
 	return nil
 }
 
-func (d *Decoder) mapping(path string, raw []byte, dst reflect.Value) {
+func (d *Decoder) mapping(raw []byte, dst reflect.Value) {
 	if raw[0] != '{' {
-		d.Report(path, "must be an object, got "+Kind(raw))
+		d.Report("", "must be an object, got "+Kind(raw))
 		return
 	}
 	result := reflect.MakeMap(dst.Type())
 	for _, member := range Members(raw) {
-		value := reflect.New(dst.Type().Elem()).Elem()
-		d.Value(Pointer(path, member.Name), member.Value, value)
-		result.SetMapIndex(reflect.ValueOf(member.Name).Convert(dst.Type().Key()), value)
+		value, name := reflect.New(dst.Type().Elem()).Elem(), member.Name()
+		d.member(name, member.Value, value)
+		result.SetMapIndex(reflect.ValueOf(name).Convert(dst.Type().Key()), value)
 	}
 	dst.Set(result)
 }
 
-func (d *Decoder) array(path string, raw []byte, dst reflect.Value) {
+func (d *Decoder) array(raw []byte, dst reflect.Value) {
 	if raw[0] != '[' {
-		d.Report(path, "must be an array, got "+Kind(raw))
+		d.Report("", "must be an array, got "+Kind(raw))
 		return
 	}
 	elements := Elements(raw)
 	result := reflect.MakeSlice(dst.Type(), len(elements), len(elements))
+	at := len(d.path)
+	d.path = append(d.path, segment{})
 	for i, element := range elements {
-		d.Value(path+"/"+strconv.Itoa(i), element, result.Index(i))
+		d.path[at].index = i
+		d.Value(element, result.Index(i))
 	}
+	d.path = d.path[:at]
 	dst.Set(result)
 }
 
-func (d *Decoder) scalar(path string, raw []byte, dst reflect.Value) {
+func (d *Decoder) scalar(raw []byte, dst reflect.Value) {
 	if dst.Kind() == reflect.String && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
 		// Without escapes the text is between the quotes; nearly all is.
 		dst.SetString(string(raw[1 : len(raw)-1]))
@@ -159,14 +186,14 @@ func (d *Decoder) scalar(path string, raw []byte, dst reflect.Value) {
 	want := wanted(dst.Type())
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) && strings.HasPrefix(mismatch.Value, "number ") {
-		d.Report(path, "must be "+want+", got a number that does not fit")
+		d.Report("", "must be "+want+", got a number that does not fit")
 		return
 	}
 	if kind := Kind(raw); !strings.HasPrefix(want, kind) {
-		d.Report(path, "must be "+want+", got "+kind)
+		d.Report("", "must be "+want+", got "+kind)
 		return
 	}
-	d.Report(path, "must be "+want)
+	d.Report("", "must be "+want)
 }
 
 func wanted(t reflect.Type) string {

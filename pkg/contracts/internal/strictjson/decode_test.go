@@ -42,7 +42,7 @@ func decode(t *testing.T, body string) (outer, []strictjson.Problem) {
 		value outer
 		d     strictjson.Decoder
 	)
-	d.Value("", []byte(body), reflect.ValueOf(&value).Elem())
+	d.Value([]byte(body), reflect.ValueOf(&value).Elem())
 	return value, d.Problems
 }
 

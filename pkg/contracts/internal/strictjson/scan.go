@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -27,12 +26,29 @@ type Problem struct{ Path, Text string }
 
 // Member is one name and value of an object.
 type Member struct {
-	// Name is the decoded name.
-	Name string
 	// RawName is the name as it was written, with its quotes.
 	RawName []byte
 	// Value is the value as it was written, without the white space around it.
 	Value []byte
+}
+
+// Name is the decoded name.
+func (m Member) Name() (name string) {
+	if bytes.IndexByte(m.RawName, '\\') < 0 {
+		return string(m.RawName[1 : len(m.RawName)-1])
+	}
+	if err := json.Unmarshal(m.RawName, &name); err != nil {
+		panic("strictjson: a document that was not checked: " + err.Error())
+	}
+	return name
+}
+
+// Is reports whether the member has a name. It copies none without escapes.
+func (m Member) Is(name string) bool {
+	if bytes.IndexByte(m.RawName, '\\') < 0 {
+		return string(m.RawName[1:len(m.RawName)-1]) == name
+	}
+	return m.Name() == name
 }
 
 // Check returns the first problem that makes data unusable as one JSON document: bytes that are not UTF-8, a syntax
@@ -46,8 +62,8 @@ func Check(data []byte) *Problem {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return &Problem{Text: "is not JSON: " + err.Error()}
 	}
-	decoder := newDecoder(data)
-	defer decoders.Put(decoder)
+	decoder := newReader(data)
+	defer readers.Put(decoder)
 	for {
 		_, err := decoder.ReadToken()
 		twice, ok := errors.AsType[*jsontext.SyntacticError](err)
@@ -64,13 +80,20 @@ func Check(data []byte) *Problem {
 	}
 }
 
-var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+// reader is a decoder and what it reads, which are used again together.
+type reader struct {
+	jsontext.Decoder
+	data bytes.Buffer
+}
 
-// newDecoder returns a decoder that takes an escape of half a character as encoding/json does. The caller puts it back.
-func newDecoder(data []byte) *jsontext.Decoder {
-	decoder, _ := decoders.Get().(*jsontext.Decoder)
-	decoder.Reset(bytes.NewBuffer(data), jsontext.AllowInvalidUTF8(true))
-	return decoder
+var readers = sync.Pool{New: func() any { return new(reader) }}
+
+// newReader returns a decoder that takes an escape of half a character as encoding/json does. The caller puts it back.
+func newReader(data []byte) *reader {
+	r, _ := readers.Get().(*reader)
+	r.data = *bytes.NewBuffer(data)
+	r.Reset(&r.data, jsontext.AllowInvalidUTF8(true))
+	return r
 }
 
 // path is a pointer whose long tokens are cut.
@@ -82,40 +105,45 @@ func path(pointer jsontext.Pointer) (path string) {
 }
 
 // Members splits an object that Check accepted. It returns nil for anything that is not an object.
-func Members(object []byte) []Member {
-	values := split(object, '{')
-	if values == nil {
-		return nil
-	}
-	members := make([]Member, 0, len(values)/2)
-	for pair := range slices.Chunk(values, 2) {
-		members = append(members, Member{Name: name(pair[0]), RawName: pair[0], Value: pair[1]})
-	}
+func Members(object []byte) (members []Member) {
+	var name []byte
+	split(object, '{', func(part []byte) {
+		if name == nil {
+			name = part
+			return
+		}
+		if members == nil {
+			members = make([]Member, 0, 8)
+		}
+		members, name = append(members, Member{RawName: name, Value: part}), nil
+	})
 	return members
 }
 
 // Elements splits an array that Check accepted. It returns nil for anything that is not an array.
-func Elements(array []byte) [][]byte { return split(array, '[') }
+func Elements(array []byte) (elements [][]byte) {
+	split(array, '[', func(part []byte) { elements = append(elements, part) })
+	return elements
+}
 
-// split returns the names and values of an object, or the elements of an array, and nil for what does not begin as it should.
-func split(data []byte, begin jsontext.Kind) [][]byte {
-	decoder := newDecoder(data)
-	defer decoders.Put(decoder)
+// split yields the names and values of an object, or the elements of an array, and nothing for what does not begin as it should.
+func split(data []byte, begin jsontext.Kind, yield func(part []byte)) {
+	decoder := newReader(data)
+	defer readers.Put(decoder)
 	if decoder.PeekKind() != begin {
-		return nil
+		return
 	}
 	_, err := decoder.ReadToken()
-	parts := make([][]byte, 0, 16)
 	for kind := decoder.PeekKind(); err == nil && kind != '}' && kind != ']'; kind = decoder.PeekKind() {
 		var raw jsontext.Value
-		raw, err = decoder.ReadValue()
-		end := decoder.InputOffset()
-		parts = append(parts, data[end-int64(len(raw)):end])
+		if raw, err = decoder.ReadValue(); err == nil {
+			end := decoder.InputOffset()
+			yield(data[end-int64(len(raw)) : end])
+		}
 	}
 	if err != nil {
 		panic("strictjson: a document that was not checked: " + err.Error())
 	}
-	return parts
 }
 
 // Kind names the type of a value with its article, as it reads in a sentence.
@@ -148,14 +176,4 @@ func Pointer(path, segment string) string {
 		segment = strings.ReplaceAll(strings.ReplaceAll(segment, "~", "~0"), "/", "~1")
 	}
 	return path + "/" + segment
-}
-
-func name(raw []byte) (text string) {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
-	}
-	if err := json.Unmarshal(raw, &text); err != nil {
-		panic("strictjson: a document that was not checked: " + err.Error())
-	}
-	return text
 }

@@ -20,7 +20,7 @@ func TestMembersKeepBytes(t *testing.T) {
 	}
 	var got []string
 	for _, member := range strictjson.Members(object) {
-		got = append(got, member.Name+" "+string(member.RawName)+" "+string(member.Value))
+		got = append(got, member.Name()+" "+string(member.RawName)+" "+string(member.Value))
 	}
 	want := []string{
 		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}"`, `e "e" null`,
@@ -89,8 +89,8 @@ func sameMembers(t *testing.T, data []byte) {
 			t.Fatalf("%q: %d members, want %d", data, len(members), len(object))
 		}
 		for _, member := range members {
-			if want, ok := object[member.Name]; !ok || !bytes.Equal(member.Value, want) {
-				t.Errorf("%q: member %q is %q, want %q", data, member.Name, member.Value, want)
+			if want, ok := object[member.Name()]; !ok || !bytes.Equal(member.Value, want) {
+				t.Errorf("%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
 			}
 		}
 	}

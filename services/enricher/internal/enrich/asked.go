@@ -7,6 +7,8 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -20,20 +22,34 @@ const maxFingerprint = 1 << 10
 // telephone number and location, one a line, without what has no meaning. A long description is hashed: it is compared for
 // equality only. Location is rounded to some ten metres.
 func fingerprint(job contracts.EnrichJob) string {
-	where := ""
-	if l := job.Location; l != nil {
-		where = strconv.FormatFloat(l.Lat, 'f', 4, 64) + "," + strconv.FormatFloat(l.Lng, 'f', 4, 64)
+	text := make([]byte, 0, 128)
+	for _, part := range []string{job.Name, job.Address, job.CityText, job.Phone} {
+		text = append(appendPlain(text, part), '\n')
 	}
-	text := strings.Join([]string{plain(job.Name), plain(job.Address), plain(job.CityText), plain(job.Phone), where}, "\n")
+	if l := job.Location; l != nil {
+		text = append(strconv.AppendFloat(text, l.Lat, 'f', 4, 64), ',')
+		text = strconv.AppendFloat(text, l.Lng, 'f', 4, 64)
+	}
 	if len(text) > maxFingerprint {
-		sum := sha256.Sum256([]byte(text))
+		sum := sha256.Sum256(text)
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
-	return text
+	return string(text)
 }
 
-// plain returns text in lower case with single spaces.
-func plain(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
+// appendPlain appends text in lower case with single spaces.
+func appendPlain(dst []byte, text string) []byte {
+	begin := len(dst)
+	for word := range strings.FieldsSeq(text) {
+		if len(dst) > begin {
+			dst = append(dst, ' ')
+		}
+		for _, r := range word {
+			dst = utf8.AppendRune(dst, unicode.ToLower(r))
+		}
+	}
+	return dst
+}
 
 // describedBy returns the place that a fingerprint describes, and false for one that was hashed.
 func describedBy(fingerprint string) (match.Place, bool) {
@@ -71,7 +87,7 @@ func sameFields(a, b match.Place) bool {
 // variantOf numbers the slot that a name has beside the first one of its place, from 1.
 func variantOf(name string) int {
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(plain(name)))
+	_, _ = hash.Write(appendPlain(make([]byte, 0, 64), name))
 	return 1 + int(hash.Sum32()%contracts.EnrichVariants)
 }
 

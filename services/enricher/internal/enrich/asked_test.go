@@ -143,6 +143,23 @@ func TestSlotOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
+// TestSlotThatChanges: a result is parsed once, and one in its place is another.
+func TestSlotThatChanges(t *testing.T) {
+	t.Parallel()
+	all, err := targets(contracts.EnrichRequest{Results: []contracts.Restaurant{described(func(*contracts.Restaurant) {})}}, "r", []string{"wolt"})
+	check.OK(t, err)
+	slot := flight.Slot{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
+	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
+		slot.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
+		check.OK(t, all[0].learn(slot))
+		check.Same(t, "url", *all[0].state.URL, url)
+	}
+	slot.Value = slot.Value[:9]
+	if err := all[0].learn(slot); err == nil || all[0].settled {
+		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
+	}
+}
+
 func FuzzFingerprint(f *testing.F) {
 	f.Add("Café\nAlma", "Rothschild 71", "Tel Aviv", "03", 32.064, 34.773, true)
 	f.Add(strings.Repeat("x", 2000), "", "", "", 0.0, 0.0, false)
@@ -157,6 +174,7 @@ func FuzzFingerprint(f *testing.F) {
 		if !ok {
 			return
 		}
+		check.Same(t, "name", place.Name, strings.ToLower(strings.Join(strings.Fields(name), " ")))
 		job = contracts.EnrichJob{Name: place.Name, Address: place.Address, CityText: place.City, Phone: place.Phone}
 		if l := place.Location; l != nil {
 			job.Location = &contracts.Location{Lat: l.Lat, Lng: l.Lng}

@@ -1,6 +1,7 @@
 package enrich
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -28,6 +29,7 @@ type target struct {
 	state contracts.ProviderState
 	// settled: the state is what the look-up came to, whether it is an answer or not.
 	settled bool
+	value   []byte // of the slot, that a settled state was read from
 
 	// told: the subscriber of the place has received its outcome, so the place need not be looked up again.
 	told bool
@@ -98,15 +100,20 @@ func (t *target) learn(slot flight.Slot) error {
 	if !t.fit[0] && (t.fit[1] || t.slots[0].State != flight.Absent) {
 		t.at = 1
 	}
+	slot = t.seen()
+	done := slot.State == flight.Done && t.fit[t.at]
+	if done && t.settled && bytes.Equal(slot.Value, t.value) {
+		return nil // what is read is looked at again, and parsed once
+	}
 	t.state, t.settled = contracts.PendingState(), false
-	if slot = t.seen(); slot.State != flight.Done || !t.fit[t.at] {
+	if !done {
 		return nil
 	}
 	state, err := readState(slot.Value)
 	if err != nil {
 		return fmt.Errorf("enricher: slot %q at revision %d: %w", slot.Key, slot.Revision, err)
 	}
-	t.state, t.settled = state, true
+	t.state, t.settled, t.value = state, true, slot.Value
 	return nil
 }
 
