@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/enricher"
@@ -82,9 +83,9 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 			submit := func(by, id string) (int, string) {
 				return keyed(t, secrets[by], s.URL()+tc.path, fmt.Sprintf(tc.body, id))
 			}
-			var pause *jetstream.ConsumerPauseResponse
-			for pause == nil { // until the worker has made it
-				pause, err = js.PauseConsumer(t.Context(), tc.stream, tc.consumer, time.Now().Add(time.Hour))
+			var paused *jetstream.ConsumerPauseResponse
+			for paused == nil { // until the worker has made it
+				paused, err = js.PauseConsumer(t.Context(), tc.stream, tc.consumer, time.Now().Add(time.Hour))
 				if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 					t.Fatal(err)
 				}
@@ -104,7 +105,7 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 					return
 				}
 				check.Require(t, got == http.StatusTooManyRequests, "%d %s", got, said)
-				time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the service asks once a second
+				pause.For(t.Context(), 50*time.Millisecond) // nothing says that the service, once a second, may ask again
 			}
 		})
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 )
 
 // smallDisk mounts a file system of 64 MiB in memory. Only root may.
@@ -58,27 +61,27 @@ func status(ctx context.Context, method, url, body string) (int, string) {
 	return reply(r)
 }
 
-// emitter publishes events over HTTP, one after the other, until it is stopped.
+// emitter publishes events over HTTP, one after the other.
 type emitter struct {
 	accepted []string
 	longest  time.Duration // of a request
-	refused  map[string]int
+	refused  []string
+	url      string
 }
 
-func (e *emitter) run(ctx context.Context, url string) {
-	for n := 0; ctx.Err() == nil; n++ {
-		id := fmt.Sprintf("disk-%d", n)
-		begun := time.Now()
-		got, body := status(context.WithoutCancel(ctx), http.MethodPost, url+"/v1/events",
-			`{"event_id":"`+id+`","event_type":"OUTAGE","aggregate_type":"RESTAURANT","restaurant_id":"5"}`)
-		e.longest = max(e.longest, time.Since(begun))
-		if got/100 == 2 {
-			e.accepted = append(e.accepted, id)
-		} else {
-			e.refused[fmt.Sprintf("%d %s", got, body)]++
-		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the rate of a source
+// emit publishes an event, and reports whether it was accepted.
+func (e *emitter) emit(ctx context.Context) bool {
+	id := fmt.Sprintf("disk-%d", len(e.accepted)+len(e.refused))
+	begun := time.Now()
+	got, body := status(ctx, http.MethodPost, e.url+"/v1/events",
+		`{"event_id":"`+id+`","event_type":"OUTAGE","aggregate_type":"RESTAURANT","restaurant_id":"5"}`)
+	e.longest = max(e.longest, time.Since(begun))
+	if got/100 != 2 {
+		e.refused = append(e.refused, fmt.Sprintf("%d %s", got, body))
+		return false
 	}
+	e.accepted = append(e.accepted, id)
+	return true
 }
 
 // turned waits until all or any of the services are ready, or are not, and returns how long that took and what they said.
@@ -96,7 +99,7 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 			check.That(t, all, "after %s readiness is not %t everywhere:\n%s", took, ready, said)
 			return took, said
 		}
-		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the rate of a probe
+		pause.For(t.Context(), 20*time.Millisecond) // as a probe does: nothing says that readiness has changed
 	}
 }
 
@@ -112,26 +115,29 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	services := []string{address("enrichers", "http"), address("importer", "http"), notifier}
 	turned(t, services, true, 10*time.Second)
 
-	source := emitter{refused: map[string]int{}}
-	emitting, stop := context.WithCancel(t.Context())
-	defer stop()
+	const some = 100
+	source := emitter{url: notifier}
+	for range some {
+		check.That(t, source.emit(t.Context()), "refused before: %v", source.refused)
+	}
 	var sources sync.WaitGroup
 	defer sources.Wait()
-	sources.Go(func() { source.run(emitting, notifier) })
-	time.Sleep(time.Second) //nolint:forbidigo // events before
+	sources.Go(func() { // events meanwhile, until one is refused
+		for source.emit(t.Context()) {
+		}
+	})
 	filler := filepath.Join(disk, "filler")
 	fill(t, filler)
 	red, said := turned(t, services, false, 5*time.Second)
 	t.Logf("not ready after %s:\n%s", red, said)
-	time.Sleep(16 * time.Second) //nolint:forbidigo // events meanwhile
+	sources.Wait()
 	check.OK(t, os.Remove(filler))
 	green, _ := turned(t, services, true, 30*time.Second)
-	time.Sleep(time.Second) //nolint:forbidigo // events after
-	stop()
-	sources.Wait()
+	for range some {
+		check.That(t, source.emit(t.Context()), "refused behind: %v", source.refused)
+	}
 	t.Logf("ready after %s; %d events accepted, refused %v; the longest request took %s", green, len(source.accepted), source.refused, source.longest)
-	check.That(t, source.longest <= 18*time.Second && len(source.refused) != 0,
-		"a request took %s, refused were %v", source.longest, source.refused)
+	check.That(t, source.longest <= 18*time.Second, "a request took %s", source.longest)
 	told(t, address("NATS", "nats"), source.accepted)
 	check.Says(t, r.Said(), "no space left")
 	r.Interrupt()
@@ -147,20 +153,23 @@ func told(t *testing.T, server string, events []string) {
 	check.OK(t, err)
 	kv, err := js.KeyValue(t.Context(), contracts.BucketInbox)
 	check.OK(t, err)
-	for begun := time.Now(); ; time.Sleep(time.Second) { //nolint:forbidigo // no change of the bucket says that it was the last
-		keys, err := kv.Keys(t.Context())
-		check.OK(t, err)
-		all := strings.Join(keys, "\n") + "\n"
-		var missing []string
-		for _, id := range events {
-			if !strings.Contains(all, "."+id+"\n") {
-				missing = append(missing, id)
-			}
-		}
-		if len(missing) == 0 {
-			t.Logf("all are told %s later", time.Since(begun))
-			return
-		}
-		check.Require(t, time.Since(begun) <= 2*time.Minute, "%d of %d events are lost: %.20v", len(missing), len(events), missing)
+	items, err := kv.WatchAll(t.Context())
+	check.OK(t, err)
+	defer items.Stop() //nolint:errcheck // the connection closes
+	missing := map[string]bool{}
+	for _, id := range events {
+		missing[id] = true
 	}
+	begun, patience := time.Now(), time.After(2*time.Minute)
+	for len(missing) > 0 {
+		select {
+		case item := <-items.Updates():
+			if item != nil { // nil is behind those that were there
+				delete(missing, item.Key()[strings.LastIndexByte(item.Key(), '.')+1:])
+			}
+		case <-patience:
+			t.Fatalf("%d of %d events are lost: %.20v", len(missing), len(events), slices.Sorted(maps.Keys(missing)))
+		}
+	}
+	t.Logf("all are told %s later", time.Since(begun))
 }

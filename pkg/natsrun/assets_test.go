@@ -39,7 +39,7 @@ var declared = map[string][]string{
 }
 
 // Everything that is declared beside the configurations fits into what they
-// allow, made by the user who makes it in production.
+// allow, and the user admin may make it, as in production.
 func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 	t.Parallel()
 

@@ -79,7 +79,7 @@ func streamOf(t target, name string) string { return "stream " + name + t.suffix
 
 func consumerOf(t target, name string) string { return "consumer " + name + t.suffix() }
 
-// unanswered reports a request without an answer: denied, or nobody is there.
+// unanswered adds the finding of a request without an answer: it was denied, or nobody is there.
 func (e *examination) unanswered(ctx context.Context, of, subject string, err error) {
 	e.mu.Lock()
 	denied := strings.Join(e.denied, " ")
@@ -102,7 +102,7 @@ func (e *examination) unanswered(ctx context.Context, of, subject string, err er
 	}
 }
 
-// differs reports a setting that is not as declared. What is larger than declared is an operator's choice.
+// differs adds the finding of a setting that is not as declared. What is larger than declared is an operator's choice.
 func (e *examination) differs(t target, of string, c contracts.Change, d contracts.Difference) {
 	kind, remove, cure := "stream", e.nats(t, "stream rm -f "+c.Stream), e.apply(t)
 	if c.Consumer != "" {
@@ -248,6 +248,16 @@ func (e *examination) isUnused(ctx context.Context, c contracts.Consumer) bool {
 	return ok && e.Environment[variable]+e.Environment[variable+"_FILE"] == "" && !pulled(e.findWorkers(ctx), c)
 }
 
+// missing returns how many of the declared streams of a target are missing.
+func (e *examination) missing(ctx context.Context, t target) (n int) {
+	for _, want := range contracts.Assets(e.options(t)) {
+		if _, err := t.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			n++
+		}
+	}
+	return n
+}
+
 // checkAccounts looks at the limits of accounts.
 func (e *examination) checkAccounts(ctx context.Context) {
 	for _, t := range e.targets {
@@ -262,13 +272,7 @@ func (e *examination) checkAccounts(ctx context.Context) {
 		if err != nil {
 			continue // the streams say so
 		}
-		missing := 0
-		for _, want := range contracts.Assets(e.options(t)) {
-			if _, err := t.js.Stream(ctx, want.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
-				missing++
-			}
-		}
-		limits := info.Limits
+		missing, limits := e.missing(ctx, t), info.Limits
 		if limits.MaxStreams > 0 && info.Streams+missing > limits.MaxStreams {
 			e.add("account.streams", Error, of, reload(fmt.Sprintf("max_streams of it is %d in accounts.conf", info.Streams+missing)),
 				"it has %d of %d streams, and %d of those that are declared are missing", info.Streams, limits.MaxStreams, missing)

@@ -165,7 +165,7 @@ func (e *examination) checkPayload(of string, limit int64) {
 	}
 }
 
-// checkExpiry reports a certificate that ends soon, or has ended.
+// checkExpiry adds the finding of a certificate that ends soon, or has ended.
 func (e *examination) checkExpiry(kind, of string, certificate *x509.Certificate, cure string) {
 	left := time.Until(certificate.NotAfter)
 	switch {

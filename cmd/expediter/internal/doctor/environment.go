@@ -95,7 +95,7 @@ func (e *examination) configures(name string) bool {
 	return false
 }
 
-// checkConfig reports what a service found in its configuration.
+// checkConfig adds what a service found in its configuration.
 func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error, missing bool) {
 	of := "configuration of " + name
 	for _, mistake := range flatten(err) {

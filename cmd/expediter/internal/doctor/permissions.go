@@ -80,8 +80,8 @@ func probe(pattern string) string {
 	return strings.ReplaceAll(pattern, "*", "doctor")
 }
 
-// harmless is a message that no stream stores, because none has the name that it expects, and to which no server answers. To an
-// acknowledgement it says that work goes on.
+// harmless is a message that no stream stores, because none has the name that it expects, and to which no server answers. On the
+// subject of an acknowledgement it is the heartbeat of a job that does not exist.
 func harmless(subject string) *nats.Msg {
 	msg := nats.NewMsg(subject)
 	msg.Header.Set(nats.ExpectedStreamHdr, "DOCTOR")
@@ -154,8 +154,13 @@ func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	}
 }
 
-// tryImports asks what the user's account imports. That something answers, with an error, is enough.
+// tryImports asks what the user's account imports. That something answers, with an error, is enough. Nothing answers where streams
+// are missing, which is another finding.
 func (e *examination) tryImports(ctx context.Context, lines [][]string) {
+	whole := map[string]bool{}
+	for _, t := range e.targets {
+		whole[t.account] = e.missing(ctx, t) == 0
+	}
 	var asking sync.WaitGroup
 	for _, line := range lines {
 		account, pattern, to := line[1], line[2], line[3]
@@ -171,17 +176,11 @@ func (e *examination) tryImports(ctx context.Context, lines [][]string) {
 			once, cancel := context.WithTimeout(ctx, once)
 			defer cancel()
 			_, err := e.nc.RequestMsgWithContext(once, harmless(subject))
-			if errors.Is(err, nats.ErrNoResponders) && !e.isUnreachable(account) {
+			if errors.Is(err, nats.ErrNoResponders) && (len(e.targets) == 0 || whole[account]) {
 				e.add("permission.import", Error, "account "+accountOf[userAdmin], reload(line[0]+" is in accounts.conf, and the streams are there"),
 					"nothing answers there to %s of %s", pattern, account)
 			}
 		})
 	}
 	asking.Wait()
-}
-
-func (e *examination) isUnreachable(account string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.ContainsFunc(e.findings, func(f Finding) bool { return f.ID == "account.unreachable" && f.Of == "account "+account })
 }

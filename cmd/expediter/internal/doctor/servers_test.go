@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -70,7 +72,7 @@ func (d dialer) Dial(string, string) (net.Conn, error) {
 	return d.wrap(conn), nil
 }
 
-// old is a connection to a server that says that it is of another version.
+// old is a connection in which the version of the server is changed to an older one.
 type old struct{ net.Conn }
 
 func (c old) Read(b []byte) (int, error) {
@@ -79,14 +81,37 @@ func (c old) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// slow is a connection over a long distance, on which only pings take their time.
+// far is a server at the end of a long distance.
+type far struct{ *natsrun.Server }
+
+func (f far) InProcessConn() (net.Conn, error) {
+	conn, err := f.Server.InProcessConn()
+	return slow{conn}, err
+}
+
+// slow is a connection on which the answers to pings take their time, which is fake.
 type slow struct{ net.Conn }
 
-func (c slow) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("PING\r\n")) {
+func (c slow) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("PONG\r\n")) {
 		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // is the distance
 	}
-	return c.Conn.Write(b)
+	return n, err
+}
+
+func TestAFarServer(t *testing.T) { //nolint:paralleltest // a bubble is alone
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		report := doctor.Run(t.Context(), doctor.Config{
+			Connect: func(more ...nats.Option) (*nats.Conn, error) {
+				return nats.Connect("", append(more, nats.InProcessServer(far{srv}))...)
+			},
+			Server: nats.DefaultURL, ReadOnly: true,
+		})
+		if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.ID == "server.rtt" && f.Severity == doctor.Warning }) {
+			t.Errorf("it finds %+v", report.Findings)
+		}
+	})
 }
 
 // after returns a mistake on top of another one.
@@ -95,7 +120,7 @@ func after(first, then func(*site)) func(*site) { return func(s *site) { first(s
 // gone ends a test of a server that is no more.
 func gone(s *site) { s.env, s.connect, s.args = s.before, nil, nil }
 
-const far = "nats://10.9.9.9:4222"
+const away = "nats://10.9.9.9:4222"
 
 var connectionMistakes = []mistake{
 	{name: "nothing listens", id: "connect.refused", make: set("NATS_URL=nats://" + closed), undo: gone},
@@ -110,12 +135,8 @@ var connectionMistakes = []mistake{
 	{name: "a certificate of another name", id: "tls.name", undo: gone, make: after(secured(365*24*time.Hour), func(s *site) {
 		through("tls://nats.example.com:4222", nil, nats.RootCAs(s.env["NATS_CA"]))(s)
 	})},
-	{name: "no TLS", id: "tls.plain", also: []string{"server.open"}, make: through(far, nil), undo: gone},
+	{name: "no TLS", id: "tls.plain", also: []string{"server.open"}, make: through(away, nil), undo: gone},
 	{name: "an old server", id: "server.version", make: through("nats://127.0.0.1:4222", func(c net.Conn) net.Conn { return old{c} }), undo: gone},
-	{
-		name: "a far server", id: "server.rtt", warns: true,
-		make: through("nats://127.0.0.1:4222", func(c net.Conn) net.Conn { return slow{c} }), undo: gone,
-	},
 	{name: "small messages only", id: "server.max_payload", undo: gone, make: after(
 		serve(func(o *server.Options) { o.MaxPayload = 64 << 10 }), func(s *site) { s.run(0, "apply") })},
 	{name: "a disk that takes nothing", id: "store.stalled", make: stalled, undo: gone},
