@@ -57,9 +57,7 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	check.OK(t, err)
 	resp.Body.Close()
-	if resp.StatusCode != http.StatusNotFound {
-		t.Errorf("with a token: %s %s", resp.Status, resp.Header.Get("WWW-Authenticate"))
-	}
+	check.That(t, resp.StatusCode == http.StatusNotFound, "with a token: %s %s", resp.Status, resp.Header.Get("WWW-Authenticate"))
 	cfg.Keys = "missing.json"
 	check.Contains(t, check.Err(Start(t.Context(), nc, cfg)), "missing.json")
 }

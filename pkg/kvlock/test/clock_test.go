@@ -63,9 +63,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 			_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
 			check.Require(t, errors.Is(err, flight.ErrTaken), "jump %d: got %v while the key was claimed", i, err)
 		}
-		if lease.Context().Err() != nil || held.Err() != nil {
-			t.Errorf("ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
-		}
+		check.That(t, lease.Context().Err() == nil && held.Err() == nil, "ended: %v, %v", context.Cause(lease.Context()), context.Cause(held))
 		release(t, lease)
 		complete(t, claim, "v")
 	})
@@ -128,9 +126,8 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	check.OK(t, next.Err)
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
-	if token := next.Lease.Token(); token.Compare(lease.Token()) <= 0 {
-		t.Errorf("token %s after %s", token, lease.Token())
-	}
+	token := next.Lease.Token()
+	check.That(t, token.Compare(lease.Token()) > 0, "token %s after %s", token, lease.Token())
 	release(t, next.Lease)
 }
 
@@ -153,9 +150,7 @@ func TestServerWhoseClockJumps(t *testing.T) {
 				shiftClock(p, 0)
 				pass(time.Second)
 			}
-			if lease.Context().Err() != nil {
-				t.Errorf("lost: %v", context.Cause(lease.Context()))
-			}
+			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
 			release(t, lease)
 		})
 	}

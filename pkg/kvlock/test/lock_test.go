@@ -30,9 +30,7 @@ func TestTryAcquire(t *testing.T) {
 	release(t, lease)
 	again, err := two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 	check.OK(t, err)
-	if again.Token().Compare(lease.Token()) <= 0 {
-		t.Errorf("token %s after %s", again.Token(), lease.Token())
-	}
+	check.That(t, again.Token().Compare(lease.Token()) > 0, "token %s after %s", again.Token(), lease.Token())
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
 	check.Is(t, again.Context().Err(), nil)
 	release(t, lease) // once more does nothing
@@ -53,9 +51,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 		token := lease.Token()
 		release(t, lease)
 		lease = w.Got(t)
-		if lease.Token().Compare(token) <= 0 {
-			t.Errorf("token %s after %s", lease.Token(), token)
-		}
+		check.That(t, lease.Token().Compare(token) > 0, "token %s after %s", lease.Token(), token)
 		for j := i + 1; j < len(order); j++ {
 			select {
 			case <-order[j].Done:

@@ -32,9 +32,7 @@ func (a *alone) took(t testing.TB, l *kvlock.Lease) {
 		if a.lease.Context().Err() == nil {
 			t.Errorf("two hold the lock: %s and %s", a.lease.Token(), l.Token())
 		}
-		if l.Token().Compare(a.lease.Token()) <= 0 {
-			t.Errorf("token %s after %s", l.Token(), a.lease.Token())
-		}
+		check.That(t, l.Token().Compare(a.lease.Token()) > 0, "token %s after %s", l.Token(), a.lease.Token())
 	}
 	a.lease = l
 	a.n++
@@ -61,9 +59,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			lease := acquire(t, l, "l")
 			hit()
 			pass(time.Minute)
-			if lease.Context().Err() != nil {
-				t.Errorf("lost: %v", context.Cause(lease.Context()))
-			}
+			check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
 			release(t, lease)
 			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
 		},
@@ -226,9 +222,7 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 	p.Filter(nil)
 	pass(time.Second)
 	wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
-	if next.Context().Err() != nil {
-		t.Errorf("who took over lost it: %v", context.Cause(next.Context()))
-	}
+	check.That(t, next.Context().Err() == nil, "who took over lost it: %v", context.Cause(next.Context()))
 	release(t, next)
 	holder.Close()
 	other.Close()

@@ -21,9 +21,7 @@ func TestBucketMadeAnew(t *testing.T) {
 		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
 		b.MakeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
 		lease := patiently(t, w)
-		if lease.Token().Compare(before.Token()) <= 0 {
-			t.Errorf("token %s after %s", lease.Token(), before.Token())
-		}
+		check.That(t, lease.Token().Compare(before.Token()) > 0, "token %s after %s", lease.Token(), before.Token())
 		check.Failsf(t, before.Context().Err(), "two hold the lock")
 		release(t, lease)
 		release(t, acquire(t, one, "l"))

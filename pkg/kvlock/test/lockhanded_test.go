@@ -83,9 +83,8 @@ func TestHandedAtOnce(t *testing.T) {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
 		pass(time.Minute)
-		if lease.Context().Err() != nil || lease.Remaining() < opts.TTL/2 {
-			t.Errorf("lost, or holds for %s only: %v", lease.Remaining(), context.Cause(lease.Context()))
-		}
+		check.That(t, lease.Context().Err() == nil && lease.Remaining() >= opts.TTL/2,
+			"lost, or holds for %s only: %v", lease.Remaining(), context.Cause(lease.Context()))
 		release(t, lease)
 	})
 }
@@ -152,9 +151,7 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 			lock := inspect(t, l, "l")
 			check.Require(t, lock.Granted, "it was confirmed first: %+v", lock)
 			pass(time.Minute)
-			if lease.Context().Err() != nil {
-				t.Fatalf("lost: %v", context.Cause(lease.Context()))
-			}
+			check.Require(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
 			release(t, lease)
 		})
 	}
@@ -178,9 +175,7 @@ func TestHoldersBeforeOthers(t *testing.T) {
 		release(t, lease)
 		lease = patiently(t, w)
 		pass(4 * time.Second)
-		if lease.Context().Err() != nil {
-			t.Errorf("lost: %v", context.Cause(lease.Context()))
-		}
+		check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
 		p.Filter(nil)
 		release(t, lease)
 		for _, w := range others {

@@ -75,9 +75,7 @@ func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
 	h.Continue()
 	check.Same(t, "the holder printed", h.Line(), "ended lost: true, fenced: true, released lost: true")
-	if lease.Context().Err() != nil {
-		t.Errorf("lost: %v", context.Cause(lease.Context()))
-	}
+	check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
 	v, err := g.Get(t.Context(), "value")
 	check.That(t, err == nil && string(v.Value) == "ours", "got %q, %v", v.Value, err)
 	release(t, lease)

@@ -49,9 +49,8 @@ func TestLeaseHolds(t *testing.T) {
 			_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond})
 			check.Require(t, errors.Is(err, kvlock.ErrHeld), "got %v while it was held", err)
 		}
-		if lease.Context().Err() != nil || lease.Remaining() < 2*time.Second {
-			t.Errorf("ended: %v, %s left", context.Cause(lease.Context()), lease.Remaining())
-		}
+		check.That(t, lease.Context().Err() == nil && lease.Remaining() >= 2*time.Second,
+			"ended: %v, %s left", context.Cause(lease.Context()), lease.Remaining())
 		release(t, lease)
 	})
 }
@@ -263,9 +262,7 @@ func TestLockTokensGrow(t *testing.T) {
 			t.Helper()
 			lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
 			check.Require(t, err == nil, "%s: %v", what, err)
-			if lease.Token().Compare(last) <= 0 {
-				t.Errorf("%s: token %s after %s", what, lease.Token(), last)
-			}
+			check.That(t, lease.Token().Compare(last) > 0, "%s: token %s after %s", what, lease.Token(), last)
 			last = lease.Token()
 			return lease
 		}

@@ -143,13 +143,11 @@ func TestTokenOfAnIdleProcess(t *testing.T) {
 				check.OK(t, last.Release(t.Context()))
 				release(t, lastLock)
 				pass(idle)
-				if now := begin(t, idler, "l", flight.BeginOptions{}).Token(); now.Compare(last.Token()) <= 0 {
-					t.Errorf("the idle process has claim token %s after %s", now, last.Token())
-				}
+				now := begin(t, idler, "l", flight.BeginOptions{}).Token()
+				check.That(t, now.Compare(last.Token()) > 0, "the idle process has claim token %s after %s", now, last.Token())
 				lease := acquire(t, locks, "lock")
-				if now := lease.Token(); now.Compare(lastLock.Token()) <= 0 {
-					t.Errorf("the idle process has lock token %s after %s", now, lastLock.Token())
-				}
+				now = lease.Token()
+				check.That(t, now.Compare(lastLock.Token()) > 0, "the idle process has lock token %s after %s", now, lastLock.Token())
 				release(t, lease)
 			})
 		}
@@ -215,9 +213,7 @@ func TestRevisionsCoincide(t *testing.T) {
 			wantErr(t, err, kvlock.ErrLost)
 			<-lease.Context().Done() // after a renewal was tried
 			complete(t, now, "new")
-			if held.Context().Err() != nil {
-				t.Errorf("the present holder lost the lock: %v", context.Cause(held.Context()))
-			}
+			check.That(t, held.Context().Err() == nil, "the present holder lost the lock: %v", context.Cause(held.Context()))
 			slot := get(t, present, "claim")
 			check.That(t, string(slot.Value) == "new", "the result is %q", slot.Value)
 			release(t, held)

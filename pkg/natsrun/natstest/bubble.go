@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // quietInterval is longer than any test's time.
@@ -91,9 +92,8 @@ func refuseParallel(t *testing.T) {
 	t.Helper()
 
 	defer func() {
-		if recover() != nil {
-			t.Fatal("natstest.Bubble: this test, or one that contains it, calls t.Parallel: remove the call, a bubble has to be alone")
-		}
+		check.Require(t, recover() == nil,
+			"natstest.Bubble: this test, or one that contains it, calls t.Parallel: remove the call, a bubble has to be alone")
 	}()
 
 	t.Setenv("EXPEDITER_BUBBLE", "") // never read
@@ -127,9 +127,8 @@ func Background(t testing.TB, f func(context.Context) error) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 
-		if err := <-done; err != nil {
-			t.Errorf("in the background: %v", err)
-		}
+		err := <-done
+		check.That(t, err == nil, "in the background: %v", err)
 	})
 	t.Cleanup(stop)
 	return stop

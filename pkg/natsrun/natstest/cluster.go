@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Cluster runs n nodes for this test alone, ready to create streams with n
@@ -25,9 +26,7 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 	cfg.Memory = cfg.Dir == ""
 
 	c, err := natsrun.StartCluster(t.Context(), cfg)
-	if err != nil {
-		t.Fatalf("start a NATS cluster of %d nodes for the test: %v", cfg.Nodes, err)
-	}
+	check.Require(t, err == nil, "start a NATS cluster of %d nodes for the test: %v", cfg.Nodes, err)
 
 	t.Cleanup(c.Stop)
 	return c
@@ -46,18 +45,15 @@ func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	last := len(c.Nodes) - 1
 	forgotten := c.Nodes[last]
 
-	if err := forgotten.Stop(); err != nil {
-		t.Fatalf("stop a node: %v", err)
-	}
+	err := forgotten.Stop()
+	check.Require(t, err == nil, "stop a node: %v", err)
 
 	for _, n := range c.Nodes[:last] {
-		if err := n.Restart(t.Context()); err != nil {
-			t.Fatalf("restart a node: %v", err)
-		}
+		err := n.Restart(t.Context())
+		check.Require(t, err == nil, "restart a node: %v", err)
 
-		if err := c.WaitReady(t.Context()); err != nil {
-			t.Fatalf("a cluster that goes on without a node: %v", err)
-		}
+		err = c.WaitReady(t.Context())
+		check.Require(t, err == nil, "a cluster that goes on without a node: %v", err)
 	}
 	return forgotten
 }

@@ -12,6 +12,7 @@ import (
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Permissions compares what a user may do, by deploy/nats/accounts.conf, with what the user does. A line is in vain when
@@ -71,9 +72,7 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 	t.Helper()
 
 	text, err := deploy.Text("accounts.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	_, text, found := strings.Cut(text, "nkey: $NATS_NKEY_"+strings.ToUpper(p.user)+", permissions: {")
 	if !found {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const reconnectWait = 10 * time.Millisecond
@@ -42,9 +43,7 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 	cfg.Memory = cfg.Dir == ""
 
 	s, err := natsrun.Start(cfg)
-	if err != nil {
-		t.Fatalf("start a NATS server for the test: %v", err)
-	}
+	check.Require(t, err == nil, "start a NATS server for the test: %v", err)
 
 	t.Cleanup(s.Stop)
 	return s
@@ -75,16 +74,12 @@ func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jets
 func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
-	if err != nil {
-		t.Fatalf("connect to the test's NATS server: %v", err)
-	}
+	check.Require(t, err == nil, "connect to the test's NATS server: %v", err)
 
 	t.Cleanup(nc.Close)
 
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
-	if err != nil {
-		t.Fatalf("JetStream context: %v", err)
-	}
+	check.Require(t, err == nil, "JetStream context: %v", err)
 	return nc, js
 }
 
@@ -127,9 +122,7 @@ func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
 	t.Helper()
 
 	err := jsretry.Do(t.Context(), patience, ask)
-	if jsretry.Transient(err) {
-		t.Fatalf("no answer within %s: %v", patience, err)
-	}
+	check.Require(t, !jsretry.Transient(err), "no answer within %s: %v", patience, err)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Users are fresh keys for the users of deploy/nats/accounts.conf. A server or a
@@ -36,14 +37,10 @@ func NewUsers(t testing.TB) *Users {
 
 	for _, name := range []string{"admin", "enricher", "importer", "notifier", "publisher", "sys"} {
 		pair, err := nkeys.CreateUser()
-		if err != nil {
-			t.Fatalf("make a key for %s: %v", name, err)
-		}
+		check.Require(t, err == nil, "make a key for %s: %v", name, err)
 
 		public, err := pair.PublicKey()
-		if err != nil {
-			t.Fatalf("public key of %s: %v", name, err)
-		}
+		check.Require(t, err == nil, "public key of %s: %v", name, err)
 
 		u.Public[name], u.pairs[name] = public, pair
 	}
@@ -69,9 +66,7 @@ func (u *Users) SeedFile(t testing.TB, name string) string {
 	t.Helper()
 
 	seed, err := u.pairs[name].Seed()
-	if err != nil {
-		t.Fatalf("seed of %s: %v", name, err)
-	}
+	check.Require(t, err == nil, "seed of %s: %v", name, err)
 
 	file := filepath.Join(t.TempDir(), name+".nk")
 	if err := os.WriteFile(file, seed, 0o600); err != nil {
@@ -87,9 +82,7 @@ func InAccount(t testing.TB, nc *nats.Conn, account string) jetstream.JetStream 
 	t.Helper()
 
 	js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(patience))
-	if err != nil {
-		t.Fatalf("JetStream context of %s: %v", account, err)
-	}
+	check.Require(t, err == nil, "JetStream context of %s: %v", account, err)
 	return js
 }
 

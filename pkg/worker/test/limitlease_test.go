@@ -80,9 +80,8 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 					<-done
 				}
 
-				if cause := (&worker.LimitLostError{}); !dies && !errors.As(context.Cause(held), &cause) {
-					t.Errorf("the context ended with %v, want a LimitLostError", context.Cause(held))
-				}
+				cause := (&worker.LimitLostError{})
+				check.That(t, dies || errors.As(context.Cause(held), &cause), "the context ended with %v, want a LimitLostError", context.Cause(held))
 
 				check.That(t, len(again) == 1+others, "ran %v, want all jobs", again)
 

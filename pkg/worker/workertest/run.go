@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -102,14 +103,10 @@ func Run[T any](
 		err = worker.Handle(w, o.Subject, policy, handler)
 	}
 
-	if err != nil {
-		t.Fatalf("workertest: %v", err)
-	}
+	check.Require(t, err == nil, "workertest: %v", err)
 
 	err = w.Run(ctx)
-	if err != nil || !settled {
-		t.Fatalf("workertest: the job did not come to an outcome: %v", err)
-	}
+	check.Require(t, err == nil && settled, "workertest: the job did not come to an outcome: %v", err)
 
 	result.Dead = lastLetter(t, js, result.Settlement)
 	if err := js.DeleteStream(t.Context(), runStream); err != nil {
@@ -144,9 +141,7 @@ func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 	ctx := t.Context()
 
 	stream, err := js.CreateStream(ctx, worker.StreamConfig(runStream, o.Subject))
-	if err != nil {
-		t.Fatalf("workertest: make the stream: %v", err)
-	}
+	check.Require(t, err == nil, "workertest: make the stream: %v", err)
 
 	msg := &nats.Msg{Subject: o.Subject, Header: nats.Header{}, Data: payload}
 	maps.Copy(msg.Header, o.Header)
@@ -157,9 +152,7 @@ func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: runConsumer, FilterSubjects: []string{o.Subject}, MaxAckPending: -1, MaxDeliver: -1,
 	})
-	if err != nil {
-		t.Fatalf("workertest: make the consumer: %v", err)
-	}
+	check.Require(t, err == nil, "workertest: make the consumer: %v", err)
 
 	for range o.Attempt - 1 {
 		msg, err := consumer.Next()
@@ -167,9 +160,7 @@ func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 			err = msg.Nak()
 		}
 
-		if err != nil {
-			t.Fatalf("workertest: let an attempt fail: %v", err)
-		}
+		check.Require(t, err == nil, "workertest: let an attempt fail: %v", err)
 	}
 }
 
@@ -182,9 +173,7 @@ func lastLetter(t testing.TB, js jetstream.JetStream, s worker.Settlement) *work
 	}
 
 	letters, err := letters(t.Context(), js, s.Stream)
-	if err != nil {
-		t.Fatalf("workertest: %v", err)
-	}
+	check.Require(t, err == nil, "workertest: %v", err)
 
 	for i := len(letters) - 1; i >= 0; i-- {
 		if letters[i].Sequence == s.Sequence {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -89,9 +90,7 @@ func Conform(t *testing.T, suite Suite) {
 	t.Helper()
 
 	suite = suite.withDefaults()
-	if err := suite.validate(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, suite.validate())
 
 	serveIfChild(t, suite)
 

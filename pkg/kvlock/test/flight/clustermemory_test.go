@@ -347,7 +347,6 @@ func TestLargeValuesOnThreeServers(t *testing.T) {
 			read(f)
 		}
 	}
-	if n := log.Count("corrupt record"); n != 0 {
-		t.Errorf("%d records were taken for corrupt:\n%s", n, log.String())
-	}
+	n := log.Count("corrupt record")
+	check.That(t, n == 0, "%d records were taken for corrupt:\n%s", n, log.String())
 }

@@ -84,9 +84,7 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 			return nil
 		})
 		readEveryWay(t, f, "k", value)
-		if len(asked) == 0 || log.Count("corrupt") != 0 {
-			t.Errorf("asked %d times; %s", len(asked), log.String())
-		}
+		check.That(t, len(asked) != 0 && log.Count("corrupt") == 0, "asked %d times; %s", len(asked), log.String())
 	})
 }
 

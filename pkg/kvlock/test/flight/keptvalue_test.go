@@ -53,9 +53,8 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 			do(g, flight.Cached, nil)
 			pass(15 * time.Minute)
 			wantSlot(t, g, "k", flight.Absent, "")
-			if n := b.largeValueMessages(t); n != 0 || log.Count("corrupt") != 0 {
-				t.Errorf("%d messages are left; %s", n, log.String())
-			}
+			n := b.largeValueMessages(t)
+			check.That(t, n == 0 && log.Count("corrupt") == 0, "%d messages are left; %s", n, log.String())
 		})
 	}
 }
@@ -111,9 +110,7 @@ func TestUploadOverAStaleValue(t *testing.T) {
 		check.That(t, meta["state"] == "pending" && kept["holds"] == 3.0, "got %v", meta)
 		pass(20 * time.Second)
 		s := get(t, f, "k")
-		if s.State != flight.Done || s.Age() > time.Minute {
-			t.Errorf("%s of %s", s.State, s.Age())
-		}
+		check.That(t, s.State == flight.Done && s.Age() <= time.Minute, "%s of %s", s.State, s.Age())
 	})
 }
 

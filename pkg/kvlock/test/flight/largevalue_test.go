@@ -207,9 +207,8 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 				s := get(t, f, "k")
 				check.That(t, s.State == flight.Absent && s.Value == nil, "got %s with %d bytes", s.State, len(s.Value))
 			}
-			if n := log.Count("corrupt record is removed"); n != 1 {
-				t.Errorf("reported %d times:\n%s", n, log.String())
-			}
+			n := log.Count("corrupt record is removed")
+			check.That(t, n == 1, "reported %d times:\n%s", n, log.String())
 			if name == "the bucket is removed" {
 				b.withLargeValueBucket(t)
 			}
@@ -246,9 +245,8 @@ func TestReferenceIsChecked(t *testing.T) {
 		b.put(t, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
 		check.Same(t, fmt.Sprintf("10 bytes as %d", size), get(t, f, key).State, want)
 	}
-	if n := log.Count("corrupt record is removed"); n != len(bad)+2 {
-		t.Errorf("%d of %d are reported:\n%s", n, len(bad)+2, log.String())
-	}
+	n := log.Count("corrupt record is removed")
+	check.That(t, n == len(bad)+2, "%d of %d are reported:\n%s", n, len(bad)+2, log.String())
 }
 
 func TestLargeValueBucketIsChecked(t *testing.T) {

@@ -279,9 +279,8 @@ func TestAcknowledgementOfAnotherStream(t *testing.T) {
 			f := b.Flight(t, flight.Config{}, p.Through())
 			testbed.AnswerWrites(p, "k", answer)
 			c := begin(t, f, "k", flight.BeginOptions{})
-			if last := b.Present(t, "k"); c.Token().Revision != last.Sequence {
-				t.Errorf("%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
-			}
+			last := b.Present(t, "k")
+			check.That(t, c.Token().Revision == last.Sequence, "%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
 		})
 	}
 }

@@ -340,9 +340,8 @@ func TestWaitForARefresherThatDied(t *testing.T) {
 		for _, most := range []time.Duration{claim + 2*time.Second, time.Millisecond} {
 			began := time.Now()
 			s, err := g.Wait(t.Context(), "k")
-			if err != nil || s.State != flight.Done || string(s.Value) != "1" || !s.Stale() || s.Owner != "lives" {
-				t.Errorf("got %s with %q of %s, stale %t, %v; want the earlier value", s.State, s.Value, s.Owner, s.Stale(), err)
-			}
+			check.That(t, err == nil && s.State == flight.Done && string(s.Value) == "1" && s.Stale() && s.Owner == "lives",
+				"got %s with %q of %s, stale %t, %v; want the earlier value", s.State, s.Value, s.Owner, s.Stale(), err)
 			took := time.Since(began)
 			check.That(t, took <= most, "waited for %s, want at most %s", took, most)
 			pass(time.Minute)

@@ -180,9 +180,7 @@ func TestTokensGrow(t *testing.T) {
 	next := func(how string, c *flight.Claim, err error) *flight.Claim {
 		t.Helper()
 		check.Require(t, err == nil, "%s: %v", how, err)
-		if c.Token().Compare(last) <= 0 {
-			t.Errorf("%s: token %s is not greater than %s", how, c.Token(), last)
-		}
+		check.That(t, c.Token().Compare(last) > 0, "%s: token %s is not greater than %s", how, c.Token(), last)
 		last = c.Token()
 		return c
 	}

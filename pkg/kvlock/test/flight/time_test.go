@@ -85,9 +85,7 @@ func TestKeepOfAShortClaim(t *testing.T) {
 		held, stop := c.AutoRenew(t.Context(), time.Minute)
 		defer stop()
 		pass(10 * time.Minute)
-		if held.Err() != nil {
-			t.Errorf("ended: %v", context.Cause(held))
-		}
+		check.That(t, held.Err() == nil, "ended: %v", context.Cause(held))
 	})
 }
 
@@ -98,9 +96,7 @@ func TestKeepOfAClaimThatIsEnded(t *testing.T) {
 		held, stop := c.AutoRenew(t.Context(), 4*time.Second)
 		complete(t, c, "v")
 		pass(time.Hour)
-		if held.Err() != nil {
-			t.Errorf("ended: %v", context.Cause(held))
-		}
+		check.That(t, held.Err() == nil, "ended: %v", context.Cause(held))
 		stop()
 		wantErr(t, context.Cause(held), context.Canceled)
 	})

@@ -230,9 +230,8 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 				check.That(t, err == nil && s.State == flight.Absent && s.Value == nil, "%s: got %s with %d bytes, %v", way, s.State, len(s.Value), err)
 				get(t, f, way)
 			}
-			if n := log.Count("corrupt record is removed"); n != 4 {
-				t.Errorf("reported %d times, want once for each key:\n%s", n, log.String())
-			}
+			n := log.Count("corrupt record is removed")
+			check.That(t, n == 4, "reported %d times, want once for each key:\n%s", n, log.String())
 		})
 	}
 }
@@ -265,9 +264,8 @@ func TestManyWaitForACorruptValue(t *testing.T) {
 	waiting.Wait()
 	b.put(t, "k", `"value":{"codec":"zstd","size":10}`, []byte("no frame"))
 	all.Wait()
-	if n := log.Count("corrupt record is removed"); n != 1 {
-		t.Errorf("reported %d times:\n%s", n, log.String())
-	}
+	n := log.Count("corrupt record is removed")
+	check.That(t, n == 1, "reported %d times:\n%s", n, log.String())
 }
 
 // A codec of a later version is not taken for a corrupt record.

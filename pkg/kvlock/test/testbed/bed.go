@@ -122,9 +122,7 @@ func Closed[T interface{ Close() }](t testing.TB, opened T, err error) T {
 func (b *Bed) Present(t testing.TB, key string) *jetstream.RawStreamMsg {
 	t.Helper()
 	m := b.Last(t, key)
-	if m == nil {
-		t.Fatalf("%s is not stored", key)
-	}
+	check.Require(t, m != nil, "%s is not stored", key)
 	return m
 }
 
@@ -145,9 +143,7 @@ func (b *Bed) Last(t testing.TB, key string) *jetstream.RawStreamMsg {
 func Begin(t testing.TB, f *flight.Flight, key string, opts flight.BeginOptions) *flight.Claim {
 	t.Helper()
 	c, err := f.Begin(t.Context(), key, opts)
-	if err != nil {
-		t.Fatalf("begin %s: %v", key, err)
-	}
+	check.Require(t, err == nil, "begin %s: %v", key, err)
 	return c
 }
 
@@ -165,9 +161,7 @@ func Complete(t testing.TB, c *flight.Claim, value string) flight.Slot {
 func Get(t testing.TB, f *flight.Flight, key string) flight.Slot {
 	t.Helper()
 	s, err := f.Get(t.Context(), key)
-	if err != nil {
-		t.Fatalf("get %s: %v", key, err)
-	}
+	check.Require(t, err == nil, "get %s: %v", key, err)
 	return s
 }
 

@@ -40,9 +40,7 @@ func (b *Bed) Guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *
 func Acquire(t testing.TB, l *kvlock.Locker, name string) *kvlock.Lease {
 	t.Helper()
 	lease, err := l.Acquire(t.Context(), name, kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatalf("acquire %s: %v", name, err)
-	}
+	check.Require(t, err == nil, "acquire %s: %v", name, err)
 	return lease
 }
 
@@ -93,9 +91,7 @@ func Queue(t *testing.T, l *kvlock.Locker, name string, n int, opts kvlock.Acqui
 func (w *Waiting) Got(t testing.TB) *kvlock.Lease {
 	t.Helper()
 	Await(t, w.Done, "a waiter")
-	if w.Err != nil {
-		t.Fatal(w.Err)
-	}
+	check.OK(t, w.Err)
 	return w.Lease
 }
 
@@ -119,9 +115,7 @@ func Places(l kvlock.Lock) (n int) {
 func Patiently(t *testing.T, w *Waiting) *kvlock.Lease {
 	t.Helper()
 	<-w.Done
-	if w.Err != nil {
-		t.Fatal(w.Err)
-	}
+	check.OK(t, w.Err)
 	return w.Lease
 }
 

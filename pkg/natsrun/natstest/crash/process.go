@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
@@ -36,9 +37,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 func started(t testing.TB, what string, p *child.Process, err error) *Process {
 	t.Helper()
 
-	if err != nil {
-		t.Fatalf("start %s: %v", what, err)
-	}
+	check.Require(t, err == nil, "start %s: %v", what, err)
 
 	t.Cleanup(func() {
 		if err := p.Kill(); err != nil {

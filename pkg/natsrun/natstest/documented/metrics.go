@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // foreign are the beginnings of the names of metrics that the exporter adds, of the process, of Go's runtime and of itself.
@@ -68,15 +70,12 @@ func Metrics(t testing.TB, pages string, selected func(name string) bool) {
 			t.Errorf("%s is a %s, and docs/metrics.md says %s", name, shown[name].kind, want.kind)
 		}
 		for l := range shown[name].labels {
-			if ok && !want.labels[l] {
-				t.Errorf("%s has the label %s, which docs/metrics.md does not name", name, l)
-			}
+			check.That(t, !ok || want.labels[l], "%s has the label %s, which docs/metrics.md does not name", name, l)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
-		if _, ok := shown[name]; !ok && selected(name) {
-			t.Errorf("docs/metrics.md has %s, and nothing shows it", name)
-		}
+		_, ok := shown[name]
+		check.That(t, ok || !selected(name), "docs/metrics.md has %s, and nothing shows it", name)
 	}
 }
 
@@ -101,15 +100,11 @@ func Queries(t testing.TB, queries ...string) {
 	for _, query := range queries {
 		query = quoted.ReplaceAllString(query, "")
 		for _, w := range word.FindAllString(query, -1) {
-			if !known[w] {
-				t.Errorf("%s: docs/metrics.md has no metric and no label %s", query, w)
-			}
+			check.That(t, known[w], "%s: docs/metrics.md has no metric and no label %s", query, w)
 		}
 		for _, found := range selector.FindAllStringSubmatch(query, -1) {
 			for _, l := range word.FindAllString(found[2], -1) {
-				if !doc[found[1]].labels[l] && !slices.Contains(promQL, l) {
-					t.Errorf("%s: docs/metrics.md gives %s no label %s", query, found[1], l)
-				}
+				check.That(t, doc[found[1]].labels[l] || slices.Contains(promQL, l), "%s: docs/metrics.md gives %s no label %s", query, found[1], l)
 			}
 		}
 	}
@@ -123,15 +118,11 @@ func metricsIn(t testing.TB) map[string]metric {
 		if _, found := os.Stat(filepath.Join(dir, "go.work")); found == nil {
 			break
 		}
-		if dir == filepath.Dir(dir) {
-			t.Fatal("no go.work in the folders above")
-		}
+		check.Require(t, dir != filepath.Dir(dir), "no go.work in the folders above")
 		dir = filepath.Dir(dir)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "docs", "metrics.md")) //nolint:gosec // a file of the repository
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	all := map[string]metric{}
 	for _, found := range row.FindAllStringSubmatch(string(data), -1) {
 		m := metric{kind: found[2], labels: map[string]bool{}}

@@ -183,9 +183,8 @@ func TestStoreGone(t *testing.T) {
 	check.Same(t, "pending", i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(2)}).Pending, 2)
 	for _, path := range []string{"", "/events", "/ws"} {
 		p, header := i.problem(t, http.MethodGet, "/v1/requests/r"+path, "")
-		if p.Status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
-			t.Errorf("%q is %+v with Retry-After %q", path, p, header.Get("Retry-After"))
-		}
+		check.That(t, p.Status == http.StatusServiceUnavailable && header.Get("Retry-After") != "",
+			"%q is %+v with Retry-After %q", path, p, header.Get("Retry-After"))
 	}
 }
 
@@ -197,7 +196,6 @@ func TestTooManySubscriptions(t *testing.T) {
 	check.OK(t, err)
 	defer resp.Body.Close()
 	p, header := i.problem(t, http.MethodGet, "/v1/requests/r/events", "")
-	if p.Status != http.StatusServiceUnavailable || header.Get("Retry-After") != "2" {
-		t.Errorf("answer is %+v with Retry-After %q", p, header.Get("Retry-After"))
-	}
+	check.That(t, p.Status == http.StatusServiceUnavailable && header.Get("Retry-After") == "2",
+		"answer is %+v with Retry-After %q", p, header.Get("Retry-After"))
 }

@@ -38,9 +38,8 @@ func TestRoutesThatAreNot(t *testing.T) {
 		{"BREW", "/version", 405, "GET, HEAD"},
 	} {
 		p, header := i.problem(t, c.method, c.path, "")
-		if p.Status != c.status || header.Get("Allow") != c.allow {
-			t.Errorf("%s %.40s is %d with Allow %q, want %d with %q", c.method, c.path, p.Status, header.Get("Allow"), c.status, c.allow)
-		}
+		check.That(t, p.Status == c.status && header.Get("Allow") == c.allow,
+			"%s %.40s is %d with Allow %q, want %d with %q", c.method, c.path, p.Status, header.Get("Allow"), c.status, c.allow)
 		check.That(t, p.Detail != "" && len(p.Detail) <= 1024 && strings.Contains(p.Detail, c.allow),
 			"%s %.40s: detail is %.200q", c.method, c.path, p.Detail)
 	}
