@@ -84,9 +84,7 @@ func parseBinary(c *checks, event *CloudEvent, header nats.Header, seen map[stri
 			}
 		}
 	}
-	if len(event.Extensions) > maxExtensions {
-		c.add("", "has too many extensions")
-	}
+	c.refuse(len(event.Extensions) > maxExtensions, "", "has too many extensions")
 }
 
 // parseStructured reads the JSON event format.

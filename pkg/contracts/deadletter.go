@@ -42,15 +42,9 @@ func validateDeadLetter(letter DeadLetter) error {
 			c.add(required.path, "is required")
 		}
 	}
-	if letter.Sequence == 0 {
-		c.add("/sequence", "is required")
-	}
-	if letter.Attempts < 0 {
-		c.add("/attempts", "must not be negative")
-	}
-	if letter.Deliveries < 0 {
-		c.add("/deliveries", "must not be negative")
-	}
+	c.refuse(letter.Sequence == 0, "/sequence", "is required")
+	c.refuse(letter.Attempts < 0, "/attempts", "must not be negative")
+	c.refuse(letter.Deliveries < 0, "/deliveries", "must not be negative")
 	c.timestamp("/enqueuedAt", letter.EnqueuedAt)
 	c.timestamp("/deadAt", letter.DeadAt)
 	return c.err("DeadLetter")

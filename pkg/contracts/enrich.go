@@ -90,9 +90,7 @@ func (r EnrichResponse) Validate() error {
 	var c checks
 	c.id("/requestId", r.RequestID)
 	c.restaurants(r.Results)
-	if r.Pending < 0 {
-		c.add("/pending", "must not be negative")
-	}
+	c.refuse(r.Pending < 0, "/pending", "must not be negative")
 	c.optionalName("/skipped", r.Skipped)
 	return c.err("EnrichResponse")
 }
@@ -209,13 +207,9 @@ func (r EnrichResult) Validate() error {
 	if r.Outcome != "" {
 		c.oneOf("/outcome", string(r.Outcome), string(OutcomeFound), string(OutcomeNotFound),
 			string(OutcomeAmbiguous), string(OutcomeError))
-		if r.Outcome.Status() != r.Status {
-			c.add("/outcome", "does not go with status")
-		}
+		c.refuse(r.Outcome.Status() != r.Status, "/outcome", "does not go with status")
 	}
-	if !(r.Score >= 0 && r.Score <= 1) {
-		c.add("/score", "must be between 0 and 1")
-	}
+	c.refuse(!(r.Score >= 0 && r.Score <= 1), "/score", "must be between 0 and 1")
 	c.opaque("/evidence", r.Evidence)
 	if r.Venue != nil {
 		c.optionalID("/venue/id", r.Venue.ID)
@@ -231,9 +225,7 @@ func (r EnrichResult) Validate() error {
 }
 
 func (c *checks) restaurants(results []Restaurant) {
-	if results == nil {
-		c.add("/results", "is required")
-	}
+	c.refuse(results == nil, "/results", "is required")
 	if len(results) > MaxResults {
 		c.add("/results", "has "+strconv.Itoa(len(results))+" items, at most "+strconv.Itoa(MaxResults))
 		return
@@ -281,9 +273,7 @@ func (p ResultPatch) Validate() error {
 	c.oneOf("/type", p.Type, TypeResultPatch)
 	c.id("/requestId", p.RequestID)
 	c.id("/placeId", p.PlaceID)
-	if len(p.Patch.Providers) == 0 {
-		c.add("/patch/providers", "is required")
-	}
+	c.refuse(len(p.Patch.Providers) == 0, "/patch/providers", "is required")
 	if len(p.Patch.Providers) > MaxProviders {
 		c.add("/patch/providers", "has more than "+strconv.Itoa(MaxProviders)+" members")
 		return c.err("ResultPatch")

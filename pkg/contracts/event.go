@@ -136,9 +136,7 @@ func (n Notification) Validate() error {
 	c.id("/event_id", n.EventID)
 	c.id("/user_id", n.UserID)
 	c.name("/recipient_type", string(n.RecipientType))
-	if n.RecipientType == RecipientBroadcast {
-		c.add("/recipient_type", "must be a kind of recipient, a row is for one user")
-	}
+	c.refuse(n.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, a row is for one user")
 	c.name("/channel", n.Channel)
 	c.id("/event_type", n.EventType)
 	c.optionalName("/category", n.Category)
@@ -150,9 +148,7 @@ func (n Notification) Validate() error {
 	for _, channel := range n.Fallback {
 		c.name("/fallback", channel)
 	}
-	if n.FallbackAfter < 0 {
-		c.add("/fallback_after", "must not be negative")
-	}
+	c.refuse(n.FallbackAfter < 0, "/fallback_after", "must not be negative")
 	c.optionalName("/fallback_of", n.FallbackOf)
 	c.opaque("/payload", n.Payload)
 	if n.Recipient != nil {
@@ -226,9 +222,7 @@ func (r Recipient) Validate() error {
 	var c checks
 	c.id("/user_id", r.UserID)
 	c.name("/recipient_type", string(r.RecipientType))
-	if r.RecipientType == RecipientBroadcast {
-		c.add("/recipient_type", "must be a kind of recipient, this is one user")
-	}
+	c.refuse(r.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, this is one user")
 	for _, channel := range slices.Sorted(maps.Keys(r.Addresses)) {
 		c.name("/addresses", channel)
 		c.attribute("/addresses/"+clip(channel), r.Addresses[channel])

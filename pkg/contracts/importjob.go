@@ -154,21 +154,13 @@ func (s ImportStatus) Validate() error {
 	}
 	c.oneOf("/status", string(s.Status), string(ImportQueued), string(ImportRunning), string(ImportReady), string(ImportFailed))
 	c.optionalID("/recipe_id", s.RecipeID)
-	if (s.Status == ImportReady) != (s.RecipeID != "") {
-		c.add("/recipe_id", "must be there when status is READY, and only then")
-	}
+	c.refuse((s.Status == ImportReady) != (s.RecipeID != ""), "/recipe_id", "must be there when status is READY, and only then")
 	c.optionalName("/code", string(s.Code))
-	if (s.Status == ImportFailed) != (s.Code != "") {
-		c.add("/code", "must be there when status is FAILED, and only then")
-	}
+	c.refuse((s.Status == ImportFailed) != (s.Code != ""), "/code", "must be there when status is FAILED, and only then")
 	c.text("/error", s.Error)
 	c.optionalName("/step", s.Step)
-	if !(s.Progress >= 0 && s.Progress <= 1) {
-		c.add("/progress", "must be 0 to 1")
-	}
-	if s.Attempt < 0 {
-		c.add("/attempt", "must not be negative")
-	}
+	c.refuse(!(s.Progress >= 0 && s.Progress <= 1), "/progress", "must be 0 to 1")
+	c.refuse(s.Attempt < 0, "/attempt", "must not be negative")
 	c.timestamp("/updated_at", s.UpdatedAt)
 	return c.err("ImportStatus")
 }

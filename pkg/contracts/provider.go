@@ -92,9 +92,7 @@ func (s ProviderState) Validate() error {
 		c.url("/url", *s.URL)
 	}
 	c.optionalName("/reason", s.Reason)
-	if s.Reason != "" && s.Status != StatusPending {
-		c.add("/reason", "must be absent unless status is PENDING")
-	}
+	c.refuse(s.Reason != "" && s.Status != StatusPending, "/reason", "must be absent unless status is PENDING")
 	c.timestamp("/updatedAt", s.UpdatedAt)
 	return c.err("ProviderState")
 }

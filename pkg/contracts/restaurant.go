@@ -19,12 +19,8 @@ type Location struct {
 // Validate checks the ranges.
 func (l Location) Validate() error {
 	var c checks
-	if !(l.Lat >= -90 && l.Lat <= 90) {
-		c.add("/lat", "must be between -90 and 90")
-	}
-	if !(l.Lng >= -180 && l.Lng <= 180) {
-		c.add("/lng", "must be between -180 and 180")
-	}
+	c.refuse(!(l.Lat >= -90 && l.Lat <= 90), "/lat", "must be between -90 and 90")
+	c.refuse(!(l.Lng >= -180 && l.Lng <= 180), "/lng", "must be between -180 and 180")
 	return c.err("Location")
 }
 

@@ -33,20 +33,15 @@ type Digest struct {
 // Validate checks all fields.
 func (d Digest) Validate() error {
 	var c checks
-	if (len(d.At) == 0) == (d.Every == 0) {
-		c.add("/every", "is wanted, or at, but not both")
-	}
-	if d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0 {
-		c.add("/every", "must be minutes that divide a day")
-	}
+	c.refuse((len(d.At) == 0) == (d.Every == 0), "/every", "is wanted, or at, but not both")
+	c.refuse(d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0,
+		"/every", "must be minutes that divide a day")
 	if len(d.At) > MaxDigestTimes {
 		c.add("/at", fmt.Sprintf("has %d items, at most %d", len(d.At), MaxDigestTimes))
 	}
 	for i, clock := range d.At {
 		c.wallClock("/at", clock)
-		if slices.Contains(d.At[:i], clock) {
-			c.add("/at", "has a time twice")
-		}
+		c.refuse(slices.Contains(d.At[:i], clock), "/at", "has a time twice")
 	}
 	c.text("/template", d.Template)
 	return c.err("Digest")

@@ -35,6 +35,13 @@ func (c *checks) add(path, problem string) {
 	}
 }
 
+// refuse adds a problem of what is bad.
+func (c *checks) refuse(bad bool, path, problem string) {
+	if bad {
+		c.add(path, problem)
+	}
+}
+
 // nest adds the problems that another Validate found, below a path.
 func (c *checks) nest(path string, err error) {
 	invalid, ok := errors.AsType[*ValidationError](err)
@@ -75,9 +82,8 @@ func (c *checks) optionalID(path, id string) {
 // fileID checks an id that programs may use to name a file or a folder.
 func (c *checks) fileID(path, id string) {
 	c.id(path, id)
-	if strings.ContainsAny(id, `/\`) || strings.Contains(id, "..") || strings.ContainsFunc(id, unicode.IsControl) {
-		c.add(path, `must not contain "/", "\", ".." or control characters`)
-	}
+	c.refuse(strings.ContainsAny(id, `/\`) || strings.Contains(id, "..") || strings.ContainsFunc(id, unicode.IsControl),
+		path, `must not contain "/", "\", ".." or control characters`)
 }
 
 func (c *checks) requiredText(path, text string) {

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
 // Config configures a [Client]. Only JetStream is required.
@@ -41,17 +42,10 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) validate() error {
-	var errs []error
-	if c.JetStream == nil {
-		errs = append(errs, errors.New("no JetStream"))
-	}
-	if c.Try < 0 || c.Timeout < c.Try {
-		errs = append(errs, fmt.Errorf("a request has %s and an operation %s: want Try to be positive and Timeout not shorter", c.Try, c.Timeout))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("kvrecord: %w", err)
-	}
-	return nil
+	return errors.Join(
+		mistake.If(c.JetStream == nil, "kvrecord: no JetStream"),
+		mistake.If(c.Try < 0 || c.Timeout < c.Try,
+			"kvrecord: a request has %s and an operation %s: want Try to be positive and Timeout not shorter", c.Try, c.Timeout))
 }
 
 // Client reads and writes the records of streams. It sends all requests over one connection, and receives the answers by two

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
 const (
@@ -67,24 +69,15 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 }
 
 func (c ClusterConfig) validate() error {
-	var errs []error
-
-	if c.Memory && c.Dir != "" {
-		errs = append(errs, fmt.Errorf("natsrun: Memory and Dir %q exclude each other: clear one", c.Dir))
-	}
-
-	if c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes) {
-		errs = append(errs, fmt.Errorf("natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes))
-	}
-
-	if c.ReadyTimeout < 0 {
-		errs = append(errs, fmt.Errorf("natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
-	}
-
+	err := errors.Join(
+		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
+		mistake.If(c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes),
+			"natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes),
+		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
 	if c.Processes {
-		errs = append(errs, checkNodeMain())
+		err = errors.Join(err, checkNodeMain())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // Cluster is a running NATS cluster on 127.0.0.1. Its methods are safe for

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 )
 
 const (
@@ -86,24 +88,11 @@ func (c Config) withDefaults() Config {
 
 // validate reports all mistakes in the configuration at once.
 func (c Config) validate() error {
-	var errs []error
-
-	if c.Memory && c.Dir != "" {
-		errs = append(errs, fmt.Errorf("natsrun: Memory and Dir %q exclude each other: clear one", c.Dir))
-	}
-
-	if c.Port < 0 || c.Port > maxPort {
-		errs = append(errs, fmt.Errorf("natsrun: Port %d is not between 0 (any free port) and %d", c.Port, maxPort))
-	}
-
-	if c.ReadyTimeout < 0 {
-		errs = append(errs, fmt.Errorf("natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
-	}
-
-	if c.Users != nil && c.ConfigFile != "" {
-		errs = append(errs, errors.New("natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
+		mistake.If(c.Port < 0 || c.Port > maxPort, "natsrun: Port %d is not between 0 (any free port) and %d", c.Port, maxPort),
+		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout),
+		mistake.If(c.Users != nil && c.ConfigFile != "", "natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
 }
 
 const (

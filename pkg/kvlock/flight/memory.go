@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 	"unsafe"
 
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
 )
@@ -58,17 +58,10 @@ const (
 )
 
 func (cfg MemoryConfig) validate() error {
-	var errs []error
-	if cfg.Eviction > LFU {
-		errs = append(errs, fmt.Errorf("kvlock: Memory.Eviction is %d: want LRU or LFU", cfg.Eviction))
-	}
-	if cfg.MaxAge < 0 {
-		errs = append(errs, fmt.Errorf("kvlock: Memory.MaxAge is %s: want a positive duration", cfg.MaxAge))
-	}
-	if cfg.MaxBytes < 0 {
-		errs = append(errs, fmt.Errorf("kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(cfg.Eviction > LFU, "kvlock: Memory.Eviction is %d: want LRU or LFU", cfg.Eviction),
+		mistake.If(cfg.MaxAge < 0, "kvlock: Memory.MaxAge is %s: want a positive duration", cfg.MaxAge),
+		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
 
 // memory keeps results in this process: it is the mirror of the hub. All methods but those of a mirror do nothing on

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -23,21 +24,13 @@ const (
 )
 
 func (cfg Config) validateValues() error {
-	var errs []error
-	if cfg.CompressAbove < -1 {
-		errs = append(errs, fmt.Errorf("kvlock: CompressAbove is %d: want a number of bytes, or -1", cfg.CompressAbove))
-	}
-	if cfg.MaxValue < 1 || cfg.MaxValue > maxValue {
-		errs = append(errs, fmt.Errorf("kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue))
-	}
-	if cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket) {
-		errs = append(errs, fmt.Errorf("kvlock: LargeValueBucket is %q: want letters, digits, '-' and '_'", cfg.LargeValueBucket))
-	}
-	if cfg.LargeValueAbove < 0 || cfg.LargeValueAbove > 0 && cfg.LargeValueBucket == "" {
-		errs = append(errs,
-			fmt.Errorf("kvlock: LargeValueAbove is %d: want a number of bytes, and LargeValueBucket with it", cfg.LargeValueAbove))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(cfg.CompressAbove < -1, "kvlock: CompressAbove is %d: want a number of bytes, or -1", cfg.CompressAbove),
+		mistake.If(cfg.MaxValue < 1 || cfg.MaxValue > maxValue, "kvlock: MaxValue is %d: want 1 to %d bytes", cfg.MaxValue, maxValue),
+		mistake.If(cfg.LargeValueBucket != "" && !kv.BucketName.MatchString(cfg.LargeValueBucket),
+			"kvlock: LargeValueBucket is %q: want letters, digits, '-' and '_'", cfg.LargeValueBucket),
+		mistake.If(cfg.LargeValueAbove < 0 || cfg.LargeValueAbove > 0 && cfg.LargeValueBucket == "",
+			"kvlock: LargeValueAbove is %d: want a number of bytes, and LargeValueBucket with it", cfg.LargeValueAbove))
 }
 
 // packed describes in a record how its value is stored.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -202,9 +203,8 @@ func (f Filter) Validate() error {
 		errs = append(errs, fmt.Errorf("deadletter: Filter.Kind is %q: use %q, %q or %q", f.Kind, KindLetter, KindStranded, KindUnreadable))
 	}
 
-	if f.Stream != "" && !safeName.MatchString(f.Stream) {
-		errs = append(errs, fmt.Errorf("deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream))
-	}
+	errs = append(errs, mistake.If(f.Stream != "" && !safeName.MatchString(f.Stream),
+		"deadletter: Filter.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", f.Stream))
 
 	if f.Subject != "" {
 		if err := subject.CheckPattern(f.Subject); err != nil {
@@ -212,9 +212,8 @@ func (f Filter) Validate() error {
 		}
 	}
 
-	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
-		errs = append(errs, fmt.Errorf("deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
-	}
+	errs = append(errs, mistake.If(!f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until),
+		"deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
 	return errors.Join(errs...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -130,26 +131,16 @@ func (s Suite) withDefaults() Suite {
 }
 
 func (s Suite) validate() error {
-	var errs []error
-
-	if s.Job == nil {
-		errs = append(errs, errors.New("workertest: Suite.Job is nil: make the nth job"))
-	}
-
-	if s.Service == nil {
-		errs = append(errs, errors.New("workertest: Suite.Service is nil: give the service to test"))
-	}
-
-	if s.Jobs < minJobs {
-		errs = append(errs, fmt.Errorf("workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
-	}
+	err := errors.Join(
+		mistake.If(s.Job == nil, "workertest: Suite.Job is nil: make the nth job"),
+		mistake.If(s.Service == nil, "workertest: Suite.Service is nil: give the service to test"),
+		mistake.If(s.Jobs < minJobs, "workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
 
 	for _, name := range slices.Sorted(maps.Keys(s.Skip)) {
-		if !slices.ContainsFunc(scenarios, func(sc scenario) bool { return sc.name == name }) {
-			errs = append(errs, fmt.Errorf("workertest: Suite.Skip names %q, which is no scenario", name))
-		}
+		err = errors.Join(err, mistake.If(!slices.ContainsFunc(scenarios, func(sc scenario) bool { return sc.name == name }),
+			"workertest: Suite.Skip names %q, which is no scenario", name))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // try runs a scenario and returns what it found.

@@ -98,12 +98,6 @@ func (f enrichFlags) check(paths []string) error {
 	if u, err := url.Parse(f.url); f.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		errs = append(errs, fmt.Errorf("--url %q: want a URL such as http://localhost:8080", f.url))
 	}
-	if f.catalog != "" && f.url != "" {
-		errs = append(errs, errors.New("--catalog and --url exclude each other: a running enricher has its own providers"))
-	}
-	if f.resume != "" && f.output != string(output.FormatJSONLines) {
-		errs = append(errs, errors.New("--resume: want --output jsonl, of which each line is complete by itself"))
-	}
 	stdin := 0
 	for _, path := range paths {
 		if path == input.Stdin {
@@ -111,6 +105,9 @@ func (f enrichFlags) check(paths []string) error {
 		}
 	}
 	return usage(append(errs, f.run(nil).Validate(),
+		refuse(f.catalog != "" && f.url != "", "--catalog and --url exclude each other: a running enricher has its own providers"),
+		refuse(f.resume != "" && f.output != string(output.FormatJSONLines),
+			"--resume: want --output jsonl, of which each line is complete by itself"),
 		refuse(stdin > 1, `"-" is given more than once: the standard input can be read only once`))...)
 }
 

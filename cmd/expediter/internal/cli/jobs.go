@@ -182,15 +182,14 @@ var jobStates = []string{
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *jobsListFlags) check() error {
-	errs := []error{checkFormat(f.format, deadFormats...)}
+	err := errors.Join(
+		checkFormat(f.format, deadFormats...), refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
+		refuse(len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)),
+			"--state dead goes alone: dead letters are in a stream of their own"))
 	for _, state := range f.states {
-		errs = append(errs, oneOf("--state", state, jobStates...))
+		err = errors.Join(err, oneOf("--state", state, jobStates...))
 	}
-	if len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)) {
-		errs = append(errs, errors.New("--state dead goes alone: dead letters are in a stream of their own"))
-	}
-	errs = append(errs, refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit))
-	return usage(errs...)
+	return usage(err)
 }
 
 func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
@@ -94,17 +95,11 @@ func (cfg Config) WithDefaults() Config {
 
 // Validate reports everything that is wrong with cfg.
 func (cfg Config) Validate() error {
-	var errs []error
-	if !BucketName.MatchString(cfg.Bucket) {
-		errs = append(errs, fmt.Errorf("kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket))
-	}
-	if cfg.OpTimeout < 0 {
-		errs = append(errs, fmt.Errorf("kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout))
-	}
-	if len(cfg.Instance) > MaxInstanceBytes {
-		errs = append(errs, fmt.Errorf("kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(!BucketName.MatchString(cfg.Bucket), "kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket),
+		mistake.If(cfg.OpTimeout < 0, "kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout),
+		mistake.If(len(cfg.Instance) > MaxInstanceBytes,
+			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
 
 // Open binds to the bucket and checks the settings of its stream. cfg is valid, and has its defaults. BeginClose and Close
