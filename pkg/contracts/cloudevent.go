@@ -21,12 +21,8 @@ const (
 	CloudEventEnrichRequested = "io.expediter.place.enrichment.requested.v1"
 	// CloudEventImportRequested is an ImportJob.
 	CloudEventImportRequested = "io.expediter.recipe.import.requested.v1"
-	// CloudEventImportStatus is an ImportStatus.
-	CloudEventImportStatus = "io.expediter.recipe.import.status.v1"
 	// CloudEventNotificationRequested is a Notification.
 	CloudEventNotificationRequested = "io.expediter.notification.requested.v1"
-	// CloudEventResultPatch is a ResultPatch.
-	CloudEventResultPatch = "io.expediter.place.result.patch.v1"
 )
 
 const (

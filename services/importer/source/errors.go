@@ -13,12 +13,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
 
-// Messages that the importer's callers know.
-const (
-	messageNoCaptions = "No transcript available - this video may not have captions enabled"
-	messageGone       = "Video unavailable or private"
-	messageTooShort   = "Transcript is too short (%d characters). Recipe videos typically have longer transcripts."
-)
+// messageTooShort is a message that the importer's callers know.
+const messageTooShort = "Transcript is too short (%d characters). Recipe videos typically have longer transcripts."
 
 // ErrYouTube is returned by New when YouTube is turned on and yt-dlp is missing, too old, or does not work.
 var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")

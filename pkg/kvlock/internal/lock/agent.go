@@ -96,7 +96,6 @@ type lastWrite struct {
 // observedLease is for how long other members leave alone the lease that a record shows.
 type observedLease struct {
 	probedAt  time.Time // when this process first saw that the holder was asked for a renewal
-	firstSeen time.Time // when this process first saw the lease
 	expiresAt time.Time
 
 	probed bool     // the members that come before this one were, after that

@@ -145,7 +145,6 @@ func (a *agent) learn(s State, force bool) {
 	}
 	switch {
 	case s.Revision == 0 && !a.isMine(): // nobody released it: its holder may hold it still
-		a.observed.firstSeen = s.seen
 	case s.Record == nil, !s.Record.sameLease(a.rec):
 		a.observed = newObservedLease(s.Record, s.seen)
 	}
@@ -225,9 +224,9 @@ func (a *agent) loss() error {
 
 func newObservedLease(rec *Record, seen time.Time) observedLease {
 	if rec == nil {
-		return observedLease{firstSeen: seen}
+		return observedLease{}
 	}
-	return observedLease{firstSeen: seen, expiresAt: seen.Add(rec.TTL)}
+	return observedLease{expiresAt: seen.Add(rec.TTL)}
 }
 
 // shorten ends a lease earlier by the server's own times: s was stored that much later than the last renewal in its
