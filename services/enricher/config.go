@@ -68,10 +68,11 @@ func FromEnvironment() (cfg Config, err error) {
 
 // Check reads the configuration from an environment as [FromEnvironment] does, and reports every mistake that [Run] finds without
 // a server.
-func Check(environment map[string]string) (cfg Config, err error) {
-	err = service.Read(name, environment, io.Discard, &cfg)
+func Check(environment map[string]string) (service.BaseConfig, error) {
+	var cfg Config
+	err := service.Read(name, environment, io.Discard, &cfg)
 	_, mistakes := prepare(cfg)
-	return cfg.withDefaults(), errors.Join(err, mistakes)
+	return cfg.withDefaults().BaseConfig, errors.Join(err, mistakes)
 }
 
 func (cfg Config) withDefaults() Config {

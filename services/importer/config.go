@@ -143,11 +143,12 @@ func FromEnvironment() (cfg Config, err error) {
 
 // Check reads the configuration from an environment as [FromEnvironment] does, and reports every mistake that [Run] finds without
 // a server and other programs.
-func Check(environment map[string]string) (cfg Config, err error) {
-	err = service.Read(name, environment, io.Discard, &cfg)
+func Check(environment map[string]string) (service.BaseConfig, error) {
+	var cfg Config
+	err := service.Read(name, environment, io.Discard, &cfg)
 	_, mistakes := prepare(cfg)
 	_, extractor := cfg.extractor()
-	return cfg.withDefaults(), errors.Join(err, mistakes, extractor)
+	return cfg.withDefaults().BaseConfig, errors.Join(err, mistakes, extractor)
 }
 
 func (cfg Config) withDefaults() Config {

@@ -103,13 +103,14 @@ func FromEnvironment() (cfg Config, err error) {
 
 // Check reads the configuration from an environment as [FromEnvironment] does, and reports every mistake that [Run] finds without
 // a server, also those of rules and templates.
-func Check(environment map[string]string) (cfg Config, err error) {
-	err = service.Read(name, environment, io.Discard, &cfg)
+func Check(environment map[string]string) (service.BaseConfig, error) {
+	var cfg Config
+	err := service.Read(name, environment, io.Discard, &cfg)
 	n, mistakes := prepare(cfg)
 	for _, c := range n.closers {
 		c.Close()
 	}
-	return n.cfg, errors.Join(err, mistakes)
+	return n.cfg.BaseConfig, errors.Join(err, mistakes)
 }
 
 func (cfg Config) withDefaults() Config {

@@ -275,4 +275,6 @@ func TestAHealthyServer(t *testing.T) {
 	delete(s.env, "ENRICHER_CATALOG")
 	s.env["ENRICHER_WOLT_URL"] = s.env["NOTIFIER_RESOLVER_URL"]
 	s.healthy()
+	set("ENRICHER_KEYS", "ENRICHER_OIDC_AUDIENCE", "ENRICHER_OIDC_ISSUER", "ENRICHER_INSECURE=true")(s)
+	s.healthy()
 }

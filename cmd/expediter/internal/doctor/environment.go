@@ -65,18 +65,7 @@ func (e *examination) checkEnvironment(context.Context) {
 		name  string
 		check func(map[string]string) (service.BaseConfig, error)
 	}{
-		{contracts.ServiceEnricher, func(m map[string]string) (service.BaseConfig, error) {
-			c, err := enricher.Check(m)
-			return c.BaseConfig, err
-		}},
-		{contracts.ServiceImporter, func(m map[string]string) (service.BaseConfig, error) {
-			c, err := importer.Check(m)
-			return c.BaseConfig, err
-		}},
-		{contracts.ServiceNotifier, func(m map[string]string) (service.BaseConfig, error) {
-			c, err := notifier.Check(m)
-			return c.BaseConfig, err
-		}},
+		{contracts.ServiceEnricher, enricher.Check}, {contracts.ServiceImporter, importer.Check}, {contracts.ServiceNotifier, notifier.Check},
 	} {
 		if e.configures(s.name) {
 			cfg, err := s.check(e.Environment)

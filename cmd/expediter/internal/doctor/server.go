@@ -185,7 +185,7 @@ func (e *examination) checkSettings(v varz) {
 	case v.Cluster.Name != "":
 		e.add("server.sync", Warning, of, restart("sync_interval is always in its block jetstream"),
 			"sync_interval is %s in a cluster: a power cut of all servers loses as much; always costs little", js.SyncInterval)
-	case js.SyncInterval > maxSync || js.SyncInterval == 0:
+	case js.SyncInterval > maxSync:
 		e.add("server.sync", Warning, of, restart("sync_interval is 1s in its block jetstream"),
 			"sync_interval is %s: a power cut loses as much", js.SyncInterval)
 	}

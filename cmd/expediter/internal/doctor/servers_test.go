@@ -136,6 +136,14 @@ var connectionMistakes = []mistake{
 		through("tls://nats.example.com:4222", nil, nats.RootCAs(s.env["NATS_CA"]))(s)
 	})},
 	{name: "no TLS", id: "tls.plain", also: []string{"server.open"}, make: through(away, nil), undo: gone},
+	{name: "no TLS, but users", id: "tls.plain", undo: gone, make: after(
+		serve(func(o *server.Options) { o.Username, o.Password = "u", "confidential" }), func(s *site) {
+			address := s.env["NATS_URL"]
+			s.env["NATS_URL"] = strings.Replace(address, "//", "//u:confidential@", 1)
+			s.run(0, "apply")
+			s.env["NATS_URL"] = address
+			through(away, nil, nats.UserInfo("u", "confidential"))(s)
+		})},
 	{name: "an old server", id: "server.version", make: through("nats://127.0.0.1:4222", func(c net.Conn) net.Conn { return old{c} }), undo: gone},
 	{name: "small messages only", id: "server.max_payload", undo: gone, make: after(
 		serve(func(o *server.Options) { o.MaxPayload = 64 << 10 }), func(s *site) { s.run(0, "apply") })},

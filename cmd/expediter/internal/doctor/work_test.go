@@ -52,6 +52,11 @@ func answers(info inspect.Info) func(*site) {
 
 var workMistakes = []mistake{
 	{name: "jobs wait, and no worker runs", id: "worker.gone", make: publish("jobs.enrich.wolt.a", 1), undo: purge("ENRICH_JOBS")},
+	{name: "a worker has died with a job", id: "worker.gone", make: after(publish("jobs.enrich.wolt.a", 1), func(s *site) {
+		consumer, err := s.js.Consumer(s.Context(), "ENRICH_JOBS", "enricher")
+		check.OK(s.T, err)
+		check.OK(s.T, check.Err(consumer.Next()))
+	}), undo: purge("ENRICH_JOBS")},
 	{name: "a worker of other jobs runs", id: "worker.gone", make: after(publish("jobs.import.low.a", 1), answers(inspect.Info{
 		ID: "w", Ready: true, Stream: "IMPORT_JOBS", Handlers: []inspect.Handler{{Consumer: "importer"}},
 	})), undo: purge("IMPORT_JOBS")},
@@ -81,6 +86,11 @@ var workMistakes = []mistake{
 	})},
 	{name: "a full bucket", id: "stream.full", make: after(after(purge("KV_locks"), publish("$KV.locks.a", 1_040_000)), publish("$KV.locks.b", 30_000)), undo: purge("KV_locks")},
 	{name: "a bucket that is rather full", id: "stream.full", warns: true, make: after(purge("KV_locks"), publish("$KV.locks.a", 950_000)), undo: purge("KV_locks")},
+	{name: "a worker pulls from a consumer that is missing", id: "consumer.missing", make: after(answers(inspect.Info{
+		ID: "w", Ready: true, Stream: "NOTIFICATIONS", Handlers: []inspect.Handler{{Consumer: "notifier-send-webpush"}},
+	}), func(s *site) {
+		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-webpush"))
+	})},
 	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w", Problem: "it has no bucket"}), undo: stop},
 }
 
@@ -128,4 +138,6 @@ func TestMistakesInWork(t *testing.T) {
 	for _, m := range workMistakes {
 		m.check(t, s)
 	}
+	answers(inspect.Info{ID: "w", Instance: "w", Stopping: true})(s)
+	s.healthy() // a worker that stops is no mistake
 }
