@@ -116,7 +116,7 @@ type AssetOptions struct {
 	Channels []string
 	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, the largest are
 	// cut to one size, of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
-	// less than the account's limit. Defaults to 0: the declared sizes, 59.4 GiB for all services.
+	// less than the account's limit. Defaults to 0: the declared sizes, 61.1 GiB for all services.
 	MaxBytes int64
 	// Replicas is how many servers keep each stream and bucket, 1, 3 or 5. Defaults to 1.
 	Replicas int
@@ -243,7 +243,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 		size              int64
 	}{
 		{BucketDeliveries, "What was sent to whom", 13 * gib},
-		{BucketDirectory, "Recipients of notifications", 256 * mib},
+		{BucketDirectory, "Recipients of notifications", 2 * gib},
 		{BucketEnrich, "Slots of places: a claim that becomes a result", 512 * mib},
 		{BucketImportJobs, "States of imports", 256 * mib},
 		{BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},

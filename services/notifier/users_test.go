@@ -243,7 +243,7 @@ func TestImportAndExportOfUsers(t *testing.T) {
 		``,
 		`{"recipient_type":"CUSTOMER","user_id":"a","locale":"fr","vip":true}`,
 		`no JSON`,
-		`{"recipient_type":"ADMIN","user_id":"z","opt_out":{"*":["*"]}}`,
+		`{"recipient_type":"ADMIN","user_id":"z","opt_out":{"*":["*"]},"profile":false}`,
 		`{"recipient_type":"CUSTOMER","user_id":"c","locale":"en","memberships":[{"type":"CITY","id":"1"}]}`,
 	}, "\n")
 	status, body := w.call("POST", "/v1/users", lines)
@@ -253,6 +253,11 @@ func TestImportAndExportOfUsers(t *testing.T) {
 	if strings.Contains(body, `"line":3`) {
 		t.Errorf("a blank line has a result: %s", body)
 	}
+	many := `{"recipient_type":"ADMIN","user_id":"y","addresses":{"a b":"","c d":"","e f":"","g h":"","i j":"",` +
+		`"k l":"","m n":"","o p":"","q r":"","s t":"","u v":""}}` + "\n"
+	_, body = w.call("POST", "/v1/users", strings.Repeat(many, 200))
+	check.Same(t, "mistakes are named", strings.Count(body, `"path"`), 1000)
+	check.Same(t, "lines are invalid", strings.Count(body, `"status":"invalid"`), 200)
 	again, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users.import", []byte(strings.Split(lines, "\n")[3]))
 	check.OK(t, err)
 	check.Same(t, "again", string(again.Data), `{"line":1,"recipient_type":"CUSTOMER","user_id":"a","status":"unchanged"}`+"\n")
@@ -264,9 +269,9 @@ func TestImportAndExportOfUsers(t *testing.T) {
 	check.Equal(t, []json.RawMessage{
 		json.RawMessage(`{"addresses":{"email":"a@example.com"},"locale":"fr","opt_out":{"news":["sms"]},"recipient_type":"CUSTOMER","user_id":"a","vip":true}`),
 		json.RawMessage(`{"locale":"en","recipient_type":"CUSTOMER","user_id":"c"}`),
-		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"recipient_type":"CUSTOMER","user_id":"a"}`),
-		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"recipient_type":"CUSTOMER","user_id":"c"}`),
-		json.RawMessage(`{"opt_out":{"*":["*"]},"recipient_type":"ADMIN","user_id":"z"}`),
+		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"profile":false,"recipient_type":"CUSTOMER","user_id":"a"}`),
+		json.RawMessage(`{"memberships":[{"type":"CITY","id":"1"}],"profile":false,"recipient_type":"CUSTOMER","user_id":"c"}`),
+		json.RawMessage(`{"opt_out":{"*":["*"]},"profile":false,"recipient_type":"ADMIN","user_id":"z"}`),
 	}, page.Users)
 	w.ask(asked{"GET", "/v1/users/ADMIN/z", "", "", 404, nil}, asked{"GET", "/v1/users/ADMIN/z/preferences", "", "", 200, []string{`{"*":["*"]}`}})
 	for _, test := range [][3]string{

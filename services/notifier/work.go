@@ -290,3 +290,18 @@ func ReadEvent(data []byte) (contracts.Event, error) {
 func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
 	return n.api.Replay(ctx, q)
 }
+
+// UserRequest is about a part of a user.
+type UserRequest = api.UserRequest
+
+// User is a part of a user.
+type User = api.User
+
+// UserQuery selects users.
+type UserQuery = api.UserQuery
+
+// UserPage is a part of what a query selects.
+type UserPage = api.UserPage
+
+// ImportedUser is what became of a line of an import.
+type ImportedUser = api.Imported

@@ -69,7 +69,7 @@ func ValidateMembers(lists map[string][]Member) error {
 }
 
 // ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and what else the profile is to
-// keep. An entry with nothing but opt-outs or memberships makes nobody known who is not. The error names all mistakes.
+// keep. With "profile": false it writes no profile, and makes nobody known who is not. The error names all mistakes.
 func ParseEntry(data []byte) (e Entry, err error) {
 	if len(data) > MaxDocument {
 		return e, ErrTooLarge
@@ -87,7 +87,7 @@ func ParseEntry(data []byte) (e Entry, err error) {
 		delete(fields, name)
 	}
 	e = Entry{Recipient: r, Memberships: m.Memberships}
-	if len(fields) > 0 || len(r.Addresses) > 0 || len(r.OptOut)+len(m.Memberships) == 0 {
+	if string(fields["profile"]) != "false" {
 		e.profile, err = json.Marshal(fields)
 	}
 	return e, err //nolint:wrapcheck // it was decoded

@@ -13,11 +13,12 @@ import (
 )
 
 // pageBytes is after how many bytes a page ends.
-const pageBytes = 256 << 10
+const pageBytes = 768 << 10
 
 // Page returns entries of a kind, or of all kinds for "", as [ParseEntry] reads them, from a revision of the directory on: those of at
 // most limit records. next is the revision to continue from, and 0 at the end. A recipient comes with the profile, and memberships come
-// by themselves; one that is written meanwhile may come twice. Two round trips, whose cost does not grow with the directory.
+// by themselves; one that is written meanwhile may come twice. One round trip, and one for each 170 recipients; for a page but the first
+// the server looks at all keys of the directory, which took it 0.3 seconds for 800,000.
 func (d *Directory) Page(
 	ctx context.Context, kind contracts.RecipientType, from uint64, limit int,
 ) (entries []json.RawMessage, next uint64, err error) {
@@ -86,10 +87,13 @@ func (f *file) entry(of kvrecord.Record) (json.RawMessage, error) {
 		if fields["memberships"], err = json.Marshal([]Member{m}); err != nil {
 			return nil, err //nolint:wrapcheck // cannot fail
 		}
+		fields["profile"] = json.RawMessage("false")
 	case !f.absent && of.Subject != f.record.Subject: // comes with the profile
 		return nil, nil
 	default:
-		fields, _ = profileFields(f.record)
+		if fields, _ = profileFields(f.record); f.absent {
+			fields["profile"] = json.RawMessage("false")
+		}
 		wrong := f.wrong
 		for _, s := range sections {
 			r, _, err := s.read(f)

@@ -157,23 +157,29 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	return nil
 }
 
-// enlist fills the directory: each kind has one recipient that wants no letters but critical ones.
+// enlist puts people in over HTTP: each kind has one recipient that wants no letters but critical ones.
 func (d *demo) enlist(ctx context.Context) error {
-	directory := d.pipeline.Notifiers[0].Directory
+	var lines bytes.Buffer
 	for _, kind := range []contracts.RecipientType{
 		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
 	} {
 		for n := range people {
-			who := contracts.Recipient{RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n)}
+			e := recipient.Entry{Memberships: []recipient.Member{restaurant}, Recipient: contracts.Recipient{
+				RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n),
+			}}
 			if n == 0 {
-				who.OptOut = map[string][]string{contracts.Anything: {d.letters.Name()}}
+				e.OptOut = map[string][]string{contracts.Anything: {d.letters.Name()}}
 			}
-			if err := directory.Put(ctx, who, restaurant); err != nil {
-				return err
+			if err := json.NewEncoder(&lines).Encode(e); err != nil {
+				return fmt.Errorf("encode a recipient: %w", err)
 			}
 		}
 	}
-	return nil
+	_, answer, err := d.post(ctx, d.pipeline.Notifiers[0].URL()+"/v1/users", &lines)
+	if stored := bytes.Count(answer, []byte(`"status":"stored"`)); err == nil && stored != 4*people {
+		err = fmt.Errorf("%d of %d people were stored: %s", stored, 4*people, answer)
+	}
+	return err
 }
 
 // happened is the n-th event of a type.
@@ -194,21 +200,27 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	if err != nil {
 		return 0, err
 	}
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
+	status, _, err := d.post(ctx, url+"/v1/events", bytes.NewReader(body))
+	return status, err
+}
+
+// post sends a request, and returns the status and the body of the answer. A refusal is an error.
+func (d *demo) post(ctx context.Context, url string, body io.Reader) (int, []byte, error) {
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
-		return 0, fmt.Errorf("publish %s: %w", e.EventID, err)
+		return 0, nil, fmt.Errorf("post to %s: %w", url, err)
 	}
 	post.Header.Set("Content-Type", "application/json")
 	answer, err := d.client.Do(post)
 	if err != nil {
-		return 0, fmt.Errorf("publish %s: %w", e.EventID, err)
+		return 0, nil, fmt.Errorf("post to %s: %w", url, err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("publish %s: answered %d: %s", e.EventID, answer.StatusCode, text)
+		err = fmt.Errorf("post to %s: answered %d: %s", url, answer.StatusCode, text)
 	}
-	return answer.StatusCode, err
+	return answer.StatusCode, text, err
 }
 
 // countRows waits until the expected number of rows has ended, and counts them in the stream, in their deliveries, and

@@ -42,7 +42,7 @@ func newGuarded(t *testing.T, without ...string) *guarded {
 	}
 	file := filepath.Join(t.TempDir(), "server.conf")
 	// The settings of the store are such that a small disk has room.
-	check.OK(t, os.WriteFile(file, []byte(strings.Replace(text, "max_file_store: 64GB", "max_file_store: 1GB", 1)+accounts), 0o600))
+	check.OK(t, os.WriteFile(file, []byte(strings.Replace(text, "max_file_store: 66GB", "max_file_store: 1GB", 1)+accounts), 0o600))
 	srv := natstest.Server(t, listening, func(c *natsrun.Config) { c.ConfigFile = file })
 	_, js := natstest.Connect(t, srv, g.users.As("admin"))
 	g.site = &site{T: t, env: map[string]string{"NATS_URL": srv.URL()}, js: js, server: srv}

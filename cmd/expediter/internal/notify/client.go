@@ -124,6 +124,18 @@ func (c *Client) ask(ctx context.Context, subject string, question, into any) er
 	if err != nil {
 		return fmt.Errorf("notify: encode a question: %w", err)
 	}
+	answer, err := c.request(ctx, subject, body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("%w: what answers is no notifier: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// request sends a request, and returns its answer.
+func (c *Client) request(ctx context.Context, subject string, body []byte) ([]byte, error) {
 	limit, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	answer, err := c.Conn.RequestMsgWithContext(limit, &nats.Msg{
@@ -132,21 +144,18 @@ func (c *Client) ask(ctx context.Context, subject string, question, into any) er
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w: no notifier is there to answer", ErrUnavailable)
+		return nil, fmt.Errorf("%w: no notifier is there to answer", ErrUnavailable)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: no notifier answered within %s", ErrUnavailable, c.Timeout)
+		return nil, fmt.Errorf("%w: no notifier answered within %s", ErrUnavailable, c.Timeout)
 	default:
-		return fmt.Errorf("%w: ask the notifier: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: ask the notifier: %w", ErrUnavailable, err)
 	}
 	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "" {
-		return refused(code, answer)
+		return nil, refused(code, answer)
 	}
-	if err := json.Unmarshal(answer.Data, into); err != nil {
-		return fmt.Errorf("%w: what answers is no notifier: %w", ErrUnavailable, err)
-	}
-	return nil
+	return answer.Data, nil
 }
 
 // refused reads why a question has no answer.

@@ -125,6 +125,22 @@ func (b *Bar) Answered(status string, offset int64) {
 		b.counts.Pending--
 	}
 	b.describe()
+	b.set(offset)
+}
+
+// Show shows a text in the place of the counts, and sets how many bytes of the input are done with.
+func (b *Bar) Show(text string, offset int64) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bar.Describe(text[:min(len(text), max(b.room, 0))])
+	b.set(offset)
+}
+
+// set sets how many bytes are done with. b is locked.
+func (b *Bar) set(offset int64) {
 	// An input in UTF-16 is shorter on disk than what is read of it, or longer; the bar then ends early or jumps.
 	if most := b.bar.GetMax64(); most > 0 {
 		offset = min(offset, most-1) // the end is for Close

@@ -23,6 +23,12 @@ const (
 	// MaxImport and maxEntries bound a request about many.
 	MaxImport  = 4 << 20
 	maxEntries = 5000
+
+	// lineMistakes and maxMistakes bound the mistakes that are named, of a line and of all: the answer is one message.
+	lineMistakes, maxMistakes = 10, 1000
+
+	// pageRecords is how many records a page of users is made of, unless the query says less.
+	pageRecords = 4000
 )
 
 // partMemberships are the aggregates whose events concern a user: many records, so they have no revision.
@@ -246,6 +252,14 @@ func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 			result.Status = "unchanged"
 		}
 	}
+	named := 0
+	for i := range results {
+		r := &results[i]
+		r.Errors = r.Errors[:min(len(r.Errors), lineMistakes, maxMistakes-named)]
+		if named += len(r.Errors); r.Status == "invalid" && len(r.Errors) == 0 {
+			r.Detail = cmp.Or(r.Detail, "has mistakes that are not named: there are too many")
+		}
+	}
 	return results, nil
 }
 
@@ -275,7 +289,7 @@ func (r *Imported) fail(err error) {
 // UserQuery selects users.
 type UserQuery struct {
 	Cursor        string                  `json:"cursor"` // where the page before has ended
-	Limit         int                     `json:"limit"`  // of records that are looked at, at most 1,000; defaults to that
+	Limit         int                     `json:"limit"`  // of records that are looked at, at most 1,000; defaults to 4,000
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 }
 
@@ -285,7 +299,7 @@ type UserPage struct {
 	Users []json.RawMessage `json:"users"`
 }
 
-// Users returns users as an import takes them. A page may be empty and have a next one. Two round trips.
+// Users returns users as an import takes them. A page may be empty and have a next one, see [recipient.Directory.Page].
 func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 	from, err := parse(q.Cursor)
 	if err != nil {
@@ -294,7 +308,7 @@ func (a *API) Users(ctx context.Context, q UserQuery) (UserPage, error) {
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		return UserPage{}, mistake("?limit", "must be 1 to "+strconv.Itoa(MaxLimit))
 	}
-	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, MaxLimit))
+	users, next, err := a.cfg.Directory.Page(ctx, q.RecipientType, from.revision, cmp.Or(q.Limit, pageRecords))
 	if err != nil {
 		return UserPage{}, err
 	}

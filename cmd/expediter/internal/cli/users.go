@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// memberships is the part of a user that has no revision.
+const memberships recipient.Part = "memberships"
+
+var userParts = []string{string(recipient.Profile), string(recipient.Addresses), string(recipient.Preferences), string(memberships)}
+
+// usersFlags are the flags of all commands about users.
+type usersFlags struct {
+	natsFlags
+
+	ifMatch string
+	kind    string
+	part    string
+	replace bool
+	skip    int
+	yes     bool
+}
+
+func newUsers(g *globals) *cobra.Command {
+	f := &usersFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "users",
+		Short: "Put people in, show, export and remove them",
+		Long: `Users asks a notifier about the people that it notifies: their profiles, addresses, preferences and memberships, which are
+the aggregates whose events concern them.`,
+	}
+	f.registerUsers(cmd)
+	cmd.AddCommand(f.newGet(), f.newPut(), f.newDelete(), f.newImport(), f.newExport())
+	return cmd
+}
+
+// registerUsers adds the flags that all commands about users have.
+func (f *usersFlags) registerUsers(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	f.registerServer(flags)
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time to wait for one answer of the notifier")
+	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
+	completeWith(cmd, "type", recipientKinds...)
+}
+
+// registerPart adds the flag for a part.
+func (f *usersFlags) registerPart(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.part, "part", "", "part of the user: "+strings.Join(userParts, ", "))
+	completeWith(cmd, "part", userParts...)
+}
+
+func (f *usersFlags) newGet() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get USER",
+		Short: "Show a user, as a line for import",
+		Example: `  expediter users get carla --type CUSTOMER
+  expediter users get carla --type CUSTOMER --part addresses`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.about(cmd.Context(), args[0], f.get) },
+	}
+	f.registerPart(cmd)
+	return cmd
+}
+
+func (f *usersFlags) newPut() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "put USER JSON",
+		Short: "Put a user in, or change one",
+		Long: `Put adds what the JSON says to what is known of the user: fields of the profile, addresses, opt-outs and memberships; "-" reads it
+from the standard input. With --part it is a merge patch of that part, in which null removes, or with --replace the whole part.`,
+		Example: `  expediter users put carla --type CUSTOMER '{"locale":"he-IL","addresses":{"email":"carla@example.com"}}'
+  expediter users put carla --type CUSTOMER --part addresses '{"addresses":{"email":null}}'`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+				return f.put(ctx, client, r, args[1])
+			})
+		},
+	}
+	f.registerPart(cmd)
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace the part, rather than merge")
+	cmd.Flags().StringVar(&f.ifMatch, "if-match", "", `only over this ETag of the part, "0" for none and "*" for any`)
+	return cmd
+}
+
+func (f *usersFlags) newDelete() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "delete USER",
+		Short: "Remove a user, or a part of one",
+		Long: `Delete removes a user from the directory: nothing more is sent to the user, also not what was planned before. What was sent stays;
+see expediter forget for erasing that, too. With --part it empties the part.`,
+		Example: `  expediter users delete carla --type CUSTOMER --yes`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
+				return err
+			}
+			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+				return client.DeleteUser(ctx, r)
+			})
+		},
+	}
+	f.registerPart(cmd)
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do it")
+	return cmd
+}
+
+func (f *usersFlags) newExport() *cobra.Command {
+	return &cobra.Command{
+		Use:     "export",
+		Short:   "Write all users, or those of one type, as lines for import",
+		Example: `  expediter users export --type CUSTOMER >customers.ndjson`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := usage(checkKind(f.kind)); err != nil {
+				return err
+			}
+			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
+				for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
+					if err == nil {
+						err = f.writeLine(line)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// ask connects to a notifier, and calls do.
+func (f *usersFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
+	js, stop, err := f.connect(ctx, "expediter users")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	err = do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout})
+	if errors.Is(err, notify.ErrNotFound) {
+		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return adviseNotifier(err)
+}
+
+// about is ask for one user.
+func (f *usersFlags) about(
+	ctx context.Context, user string, do func(context.Context, *notify.Client, notifier.UserRequest) error,
+) error {
+	errs := []error{
+		checkID("user", user), checkKind(f.kind), refuse(f.kind == "", "--type is required: the kind of recipient that the user is"),
+		refuse((f.replace || f.ifMatch != "") && f.part == "", "--replace and --if-match go with --part"),
+	}
+	if f.part != "" {
+		errs = append(errs, oneOf("--part", f.part, userParts...))
+	}
+	if err := usage(errs...); err != nil {
+		return err
+	}
+	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+		return do(ctx, client, notifier.UserRequest{
+			IfMatch: f.ifMatch, Merge: !f.replace, Part: recipient.Part(f.part), RecipientType: contracts.RecipientType(f.kind), UserID: user,
+		})
+	})
+}
+
+// get writes a part of a user, or all that is known of one.
+func (f *usersFlags) get(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
+	parts := userParts
+	if f.part != "" {
+		parts = []string{f.part}
+	}
+	all := map[string]json.RawMessage{}
+	var unknown error
+	for _, part := range parts {
+		r.Part = recipient.Part(part)
+		u, err := client.User(ctx, r)
+		if errors.Is(err, notify.ErrNotFound) {
+			unknown = err
+			continue
+		}
+		var fields map[string]json.RawMessage
+		if err == nil {
+			err = json.Unmarshal(u.Body, &fields)
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // says where from
+		}
+		maps.Copy(all, fields)
+		if f.part != "" && u.ETag != "" {
+			f.notef("ETag %s\n", u.ETag)
+		}
+	}
+	if unknown != nil && (all["user_id"] == nil && string(all["memberships"]) == "[]" || f.part != "") {
+		return unknown
+	}
+	return f.writeLine(all)
+}
+
+func (f *usersFlags) put(ctx context.Context, client *notify.Client, r notifier.UserRequest, text string) error {
+	if text == input.Stdin {
+		data, err := io.ReadAll(io.LimitReader(f.config.Stdin, contracts.MaxBody))
+		if err != nil {
+			return fmt.Errorf("read the standard input: %w", err)
+		}
+		text = string(data)
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &fields) != nil || fields == nil {
+		return &UsageError{Err: fmt.Errorf(`%.80q: want a JSON object such as {"locale":"he-IL"}`, text)}
+	}
+	if f.part != "" {
+		r.Body = json.RawMessage(text)
+		u, err := client.PutUser(ctx, r)
+		if err != nil {
+			return err
+		}
+		return f.writeLine(u.Body)
+	}
+	line, err := withUser(fields, string(r.RecipientType), r.UserID)
+	if err != nil {
+		return err
+	}
+	results, err := client.ImportUsers(ctx, line)
+	if err == nil && len(results) == 1 && results[0].Status == statusInvalid {
+		return errors.New(table.Printable(problemOf(results[0])))
+	}
+	if err == nil && len(results) == 1 {
+		f.notef("%s\n", results[0].Status)
+	}
+	return err
+}
+
+// withUser writes a line about a user.
+func withUser(fields map[string]json.RawMessage, kind, user string) (line []byte, err error) {
+	ids := map[string]string{"recipient_type": kind, "user_id": user}
+	for _, name := range slices.Sorted(maps.Keys(ids)) {
+		if ids[name] == "" || err != nil {
+			continue
+		}
+		fields[name], err = json.Marshal(ids[name])
+	}
+	if err == nil {
+		line, err = json.Marshal(fields)
+	}
+	return line, err //nolint:wrapcheck // cannot fail
+}
+
+// statusInvalid is the status of a line that has mistakes.
+const statusInvalid = "invalid"
+
+// problemOf says what is wrong with a line.
+func problemOf(r notifier.ImportedUser) string {
+	if len(r.Errors) > 0 {
+		return notify.Fields(r.Errors)
+	}
+	return r.Detail
+}

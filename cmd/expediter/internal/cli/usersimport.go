@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+const (
+	// batchLines and batchBytes bound one request of an import.
+	batchLines, batchBytes = 1000, 512 << 10
+
+	// mistakesShown is how many lines with mistakes an import names.
+	mistakesShown = 20
+)
+
+// errBadUsers is returned when there are lines that are no users.
+var errBadUsers = errors.New("no valid user")
+
+func (f *usersFlags) newImport() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Put many users in, from CSV or lines of JSON",
+		Long: `Import adds what a file says to what is known of users, and may be repeated: what is so already is left as it is. "-" is
+the standard input.
+
+A line of JSON is a user, as users export writes it. CSV has a header with the columns user_id and recipient_type (or --type),
+locale, time_zone, quiet_hours (22:00-07:00), addresses.CHANNEL, opt_out (news:email *:sms) and memberships
+(RESTAURANT:5 CITY:2); every other column is kept in the profile as text. An empty cell says nothing.
+
+Users with mistakes are named, and the others are stored; the exit code is 1 then. An import that was interrupted says how to
+resume it.`,
+		Example: `  expediter users import customers.csv --type CUSTOMER
+  expediter users import customers.ndjson --skip 120000`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := usage(checkKind(f.kind), refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
+				return err
+			}
+			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
+				return f.importUsers(ctx, client, args[0])
+			})
+		},
+	}
+	cmd.Flags().IntVar(&f.skip, "skip", 0, "leave out as many users at the beginning")
+	return cmd
+}
+
+// userLine is a user of a file.
+type userLine struct {
+	json   []byte
+	offset int64 // of its end in the file
+	where  string
+}
+
+// userImport is an import that is under way.
+type userImport struct {
+	*usersFlags
+
+	bar    *progress.Bar
+	batch  []userLine
+	bytes  int
+	client *notify.Client
+	counts map[string]int // by status
+	done   int            // users of the file
+}
+
+func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, path string) error {
+	stderr := f.config.stderr()
+	bar := progress.New(progress.Config{Total: input.Size(path), Visible: stderr.TTY, Width: stderr.Width(), Writer: stderr})
+	run := &userImport{usersFlags: f, bar: bar, client: client, counts: map[string]int{}}
+	err := run.read(ctx, path)
+	bar.Close()
+	bad := run.counts[statusInvalid]
+	f.notef("%s stored, %d unchanged, %d with mistakes.\n", counted(run.counts["stored"], "user"), run.counts["unchanged"], bad)
+	if err != nil {
+		return fmt.Errorf("%w; resume with --skip %d", err, run.done)
+	}
+	if bad > 0 {
+		return fmt.Errorf("%w: %d of %d", errBadUsers, bad, run.done-f.skip)
+	}
+	return nil
+}
+
+func (i *userImport) read(ctx context.Context, path string) error {
+	lines := i.jsonLines
+	if strings.EqualFold(filepath.Ext(path), ".csv") {
+		lines = i.csvLines
+	}
+	for line, err := range lines(ctx, path) {
+		if err != nil {
+			return errors.Join(i.flush(ctx), err)
+		}
+		if i.done+len(i.batch) < i.skip {
+			i.done++
+			continue
+		}
+		if i.bytes+len(line.json) > batchBytes || len(i.batch) == batchLines {
+			if err := i.flush(ctx); err != nil {
+				return err
+			}
+		}
+		i.batch, i.bytes = append(i.batch, line), i.bytes+len(line.json)+1
+	}
+	return i.flush(ctx)
+}
+
+// flush puts the users of a batch.
+func (i *userImport) flush(ctx context.Context) error {
+	if len(i.batch) == 0 {
+		return nil
+	}
+	var body bytes.Buffer
+	for _, line := range i.batch {
+		body.Write(append(line.json, '\n'))
+	}
+	results, err := i.client.ImportUsers(ctx, body.Bytes())
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		i.counts[r.Status]++
+		if r.Status == statusInvalid && r.Line <= len(i.batch) {
+			i.mistake(i.batch[r.Line-1].where, problemOf(r))
+		}
+	}
+	i.done += len(i.batch)
+	i.bar.Show(fmt.Sprintf("%d users, %d with mistakes", i.done, i.counts[statusInvalid]), i.batch[len(i.batch)-1].offset)
+	i.batch, i.bytes = i.batch[:0], 0
+	return nil
+}
+
+// mistake names a line with mistakes, unless there were many.
+func (i *userImport) mistake(where, problem string) {
+	switch n := i.counts[statusInvalid]; {
+	case n <= mistakesShown:
+		i.notef("%s\n", table.Printable(where+": "+problem))
+	case n == mistakesShown+1:
+		i.notef("... and more\n")
+	}
+}
+
+// jsonLines yields the users of a file of JSON.
+func (i *userImport) jsonLines(ctx context.Context, path string) iter.Seq2[userLine, error] {
+	return func(yield func(userLine, error) bool) {
+		for doc, err := range input.Documents(ctx, path, i.config.Stdin, recipient.MaxDocument) {
+			line := userLine{json: doc.Body, offset: doc.Offset, where: doc.Where()}
+			if tooLong, ok := errors.AsType[*input.RowError](err); ok {
+				line.json, err = []byte(`""`), nil // the notifier refuses it, too
+				i.notef("%s\n", table.Printable(tooLong.Error()))
+			}
+			if err == nil {
+				line.json = i.withKind(doc.Body)
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// withKind returns a user as one line, with the type of the flag where there is none.
+func (i *userImport) withKind(body []byte) []byte {
+	var fields map[string]json.RawMessage
+	if i.kind != "" && json.Unmarshal(body, &fields) == nil && fields["recipient_type"] == nil && fields != nil {
+		if line, err := withUser(fields, i.kind, ""); err == nil {
+			return line
+		}
+	}
+	var line bytes.Buffer
+	if json.Compact(&line, body) != nil {
+		return bytes.ReplaceAll(body, []byte("\n"), nil) // no JSON: the notifier says why
+	}
+	return line.Bytes()
+}
+
+// csvLines yields the users of a file of CSV.
+func (i *userImport) csvLines(ctx context.Context, path string) iter.Seq2[userLine, error] {
+	return func(yield func(userLine, error) bool) {
+		file, err := i.openInput(path)
+		if err != nil {
+			yield(userLine{}, err)
+			return
+		}
+		defer file.Close()
+		rows := csv.NewReader(file)
+		header, err := rows.Read()
+		if err == nil {
+			err = i.checkColumns(header)
+		}
+		for err == nil && ctx.Err() == nil {
+			var cells []string
+			if cells, err = rows.Read(); errors.Is(err, io.EOF) {
+				return
+			}
+			var line userLine
+			if err == nil {
+				at, _ := rows.FieldPos(0)
+				line = userLine{offset: rows.InputOffset(), where: fmt.Sprintf("%s:%d", path, at)}
+				line.json, err = i.userOf(header, cells)
+			}
+			if err == nil && !yield(line, nil) {
+				return
+			}
+		}
+		yield(userLine{}, fmt.Errorf("%s: %w", path, errors.Join(err, context.Cause(ctx))))
+	}
+}
+
+func (i *userImport) checkColumns(header []string) error {
+	header[0] = strings.TrimPrefix(header[0], "\ufeff")
+	sorted := slices.Sorted(slices.Values(header))
+	if len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
+		return errors.New("the header names a column twice")
+	}
+	if !slices.Contains(header, "user_id") || !slices.Contains(header, "recipient_type") && i.kind == "" {
+		return errors.New("the header needs the columns user_id and recipient_type (or --type)")
+	}
+	return nil
+}
+
+// userOf returns a row as a line of JSON.
+func (i *userImport) userOf(header, cells []string) ([]byte, error) {
+	user := map[string]any{}
+	if i.kind != "" {
+		user["recipient_type"] = i.kind
+	}
+	addresses, optOut := map[string]string{}, map[string][]string{}
+	var members []recipient.Member
+	for n, name := range header {
+		channel, isAddress := strings.CutPrefix(name, "addresses.")
+		switch value := cells[n]; {
+		case value == "":
+		case isAddress:
+			addresses[channel] = value
+		case name == "opt_out":
+			for pair := range strings.FieldsSeq(value) {
+				category, channel, _ := strings.Cut(pair, ":")
+				optOut[category] = append(optOut[category], channel)
+			}
+		case name == "memberships":
+			for pair := range strings.FieldsSeq(value) {
+				kind, id, _ := strings.Cut(pair, ":")
+				members = append(members, recipient.Member{Type: kind, ID: id})
+			}
+		case name == "quiet_hours":
+			from, to, _ := strings.Cut(value, "-")
+			user[name] = map[string]string{"from": from, "to": to}
+		default:
+			user[name] = value
+		}
+	}
+	if len(addresses) > 0 {
+		user["addresses"] = addresses
+	}
+	if len(optOut) > 0 {
+		user["opt_out"] = optOut
+	}
+	if len(members) > 0 {
+		user["memberships"] = members
+	}
+	return json.Marshal(user) //nolint:wrapcheck // texts
+}
