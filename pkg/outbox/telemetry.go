@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// backlogTimeout bounds the query of the backlog for the metrics.
-const backlogTimeout = 5 * time.Second
+// backlogTimeout bounds the query of the backlog for the metrics. It leaves a scrape, which may have 5 seconds, time to show the others.
+const backlogTimeout = 2 * time.Second
 
 // measure registers Stats and the backlog as metrics, until forget is called.
 func (r *Relay) measure() error {

@@ -23,6 +23,10 @@ const (
 	// fullnessFresh is for how long an answer counts: two of three may be lost.
 	fullnessFresh = 3 * fullnessEvery
 
+	// replicaSilent is for how long a node that keeps up may not have answered the leader, which asks every second. The server itself
+	// takes it for behind after 10 seconds.
+	replicaSilent = 5 * time.Second
+
 	// strandedAgain is how soon a stream is looked at once more in which a message seems to be stranded.
 	strandedAgain = 2 * time.Second
 
@@ -135,6 +139,8 @@ func without(cluster *jetstream.ClusterInfo) (nodes []string) {
 		switch {
 		case peer.Offline:
 			nodes = append(nodes, peer.Name+" is offline")
+		case peer.Active > replicaSilent:
+			nodes = append(nodes, fmt.Sprintf("%s was silent for %s", peer.Name, peer.Active.Truncate(time.Second)))
 		case !peer.Current:
 			nodes = append(nodes, peer.Name+" is behind")
 		}

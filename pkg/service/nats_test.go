@@ -57,7 +57,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 		}
 		defer nc.Close()
 		first := <-server.dialled
-		if took := (<-server.dialled).Sub(first); took > 20*time.Second {
+		if took := (<-server.dialled).Sub(first); took > 12*time.Second {
 			t.Errorf("it took %s", took)
 		}
 	})

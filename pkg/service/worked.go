@@ -168,6 +168,7 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 	full := m.float("stream.fullness", "1", "How much of its bound a stream uses, absent while the server does not answer.")
 	age := m.float("stream.jobs.age", "s", "Since when the oldest job waits that no worker was given, 0 when none does.")
 	messages := m.int("stream.messages", "{message}", "Messages of a stream or a bucket.")
+	away := m.int("stream.replicas.away", "{replica}", "Replicas of a stream on nodes that are away or behind.")
 	jobs := m.int("stream.jobs", "{job}", "Jobs in a stream, by state, and by consumer where one has them.")
 	used := m.int("jetstream.storage.used", "By", "Storage that the streams of the account use.")
 	limit := m.int("jetstream.storage.limit", "By", "Storage that the streams of the account may use, absent without a limit.")
@@ -183,6 +184,7 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 				continue
 			}
 			o.ObserveInt64(messages, int64(s.held), metric.WithAttributes(stream)) //nolint:gosec // fewer
+			o.ObserveInt64(away, int64(len(s.without)), metric.WithAttributes(stream))
 			o.ObserveFloat64(full, s.bytes, metric.WithAttributes(stream, attribute.String("bound", "bytes")))
 			if s.messages > 0 {
 				o.ObserveFloat64(full, s.messages, metric.WithAttributes(stream, attribute.String("bound", "messages")))

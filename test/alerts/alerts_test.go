@@ -12,12 +12,9 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/documented"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
-
-func TestMain(m *testing.M) { crash.Main(m, 1) }
 
 const rules = "../../deploy/prometheus/rules.yaml"
 

@@ -73,7 +73,7 @@ func TestAMissingNodeIsNamed(t *testing.T) {
 	_, ok := errors.AsType[service.Note](err)
 	check.Require(t, ok, "without a node: got %v, want a note", err)
 	for _, stream := range []string{contracts.StreamDead, jobs, "KV_" + contracts.BucketJobs} {
-		want := stream + ": node " + away.Name + " is "
+		want := stream + ": node " + away.Name + " "
 		check.That(t, strings.Contains(err.Error(), want), "%q does not say %q", err, want)
 	}
 	check.OK(t, away.Start(t.Context()))

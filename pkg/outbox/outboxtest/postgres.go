@@ -3,6 +3,7 @@ package outboxtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +32,7 @@ var postgres struct {
 	dir      string
 	err      error
 	process  *exec.Cmd
-	lifeline io.Closer // the server ends when it is closed, also by the end of this process
+	lifeline io.WriteCloser // a line starts the server again; it ends when this is closed, also by the end of this process
 	next     atomic.Int64
 }
 
@@ -88,11 +89,11 @@ func runPostgres(initdb, server string) (err error) {
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
-	// The shell ends the server when its input ends.
+	// The shell starts the server again for each line of its input, and ends it when that ends.
 	//nolint:gosec,noctx // of Postgres; it lives as long as this process
-	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`, "sh", server, "-D", data,
-		"-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "deadlock_timeout=100ms",
-		"-c", "log_destination=stderr", "-c", "logging_collector=off")
+	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & while read -r _; do wait $!; "$@" & done; kill -INT $!; wait $!`,
+		"sh", server, "-D", data, "-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300",
+		"-c", "deadlock_timeout=100ms", "-c", "log_destination=stderr", "-c", "logging_collector=off")
 	postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
 	if postgres.lifeline, err = postgres.process.StdinPipe(); err != nil {
 		return err
@@ -127,7 +128,16 @@ func awaitPostgres() error {
 	}
 }
 
-// Stop ends the server, if it runs, and removes its files. It is called once, after all tests.
+// Restart starts the server again after a test has killed it.
+func Restart(t testing.TB) {
+	t.Helper()
+	_, err := postgres.lifeline.Write([]byte("\n"))
+	if err := errors.Join(err, awaitPostgres()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Stop ends the server, if it runs, and removes its files. Database starts another one then.
 func Stop() {
 	if postgres.lifeline != nil {
 		_ = postgres.lifeline.Close() //nolint:errcheck // it is gone already then
@@ -138,6 +148,7 @@ func Stop() {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
+	postgres.Once = sync.Once{}
 }
 
 // servant returns the attributes of a process that is not root, and gives it the folder.

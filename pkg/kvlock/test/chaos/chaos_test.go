@@ -44,17 +44,17 @@ var clientFaults = []fault{
 		sleep(ctx, between(r, s.settings.TTL))
 		c.Continue()
 	}},
-	{"nothing reaches a process", cutOff(toClient)},
-	{"nothing comes from a process", cutOff(toServer)},
-	{"a process is cut off", cutOff(toServer, toClient)},
+	{"nothing reaches a process", cutOff(crash.ToClient)},
+	{"nothing comes from a process", cutOff(crash.ToServer)},
+	{"a process is cut off", cutOff(crash.ToServer, crash.ToClient)},
 }
 
-func cutOff(directions ...int) func(context.Context, *stage, *rand.Rand) {
+func cutOff(directions ...crash.Direction) func(context.Context, *stage, *rand.Rand) {
 	return func(ctx context.Context, s *stage, r *rand.Rand) {
 		p := s.anyWorker(r).proxy
-		p.cut(directions...)
+		p.Cut(directions...)
 		sleep(ctx, between(r, s.settings.TTL))
-		p.heal()
+		p.Heal()
 	}
 }
 

@@ -38,7 +38,7 @@ type child struct {
 	*crash.Process
 
 	name  string
-	proxy *proxy
+	proxy *crash.Network
 	life  int           // how often it was started
 	heard chan struct{} // closed when all that it said was taken down
 }
@@ -53,7 +53,7 @@ func newStage(t *testing.T, servers string, replicas int, settings workerTask, w
 		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: name, Replicas: replicas}))
 	}
 	for i := range workers {
-		c := &child{name: fmt.Sprintf("w%d", i), proxy: newProxy(t, servers)}
+		c := &child{name: fmt.Sprintf("w%d", i), proxy: crash.NewNetwork(t, servers)}
 		s.workers = append(s.workers, c)
 		s.launch(c)
 	}
@@ -75,7 +75,7 @@ func (s *stage) launch(c *child) {
 	s.t.Helper()
 	c.life++
 	task := s.settings
-	task.Name, task.URLs = fmt.Sprintf("%s-%d", c.name, c.life), c.proxy.urls
+	task.Name, task.URLs = fmt.Sprintf("%s-%d", c.name, c.life), c.proxy.URLs
 	task.Seed += uint64(slices.Index(s.workers, c)*1000 + c.life)
 	p, heard := role.Start(s.t, task), make(chan struct{})
 	c.Process, c.heard = p, heard

@@ -20,6 +20,6 @@
 // output. A process does not outlive its test. None of the methods sleeps, and each of them that waits gives up after
 // [Patience].
 //
-// [StartServer] and [StartServers] run NATS servers that can be killed in the same way. [Random] makes the choices of a run
-// repeatable: it prints their seed.
+// [StartServer] and [ThreeServers] run NATS servers that can be killed in the same way. [NewNetwork] cuts a process off from its
+// servers. [Random] makes the choices of a run repeatable: it prints their seed.
 package crash

@@ -170,7 +170,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
-	claim, err := i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{})
+	claim, err := i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{Fingerprint: "pizza house"})
 	check.OK(t, err)
 	i.Settled(settled)
 	i.background.Wait()
@@ -194,6 +194,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Done {
 		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
 	}
+	check.Is(t, i.abandon(t.Context(), pizzaKey, "another"), flight.ErrTaken) // of which Settled says nothing
 	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {
 		i.Settled(worker.Settlement{Info: worker.Info{Subject: subject}, Outcome: worker.OutcomeDead})
 	}

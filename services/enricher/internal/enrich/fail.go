@@ -88,7 +88,7 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	case slot.State == flight.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID):
 		claim, err = s.flight.Resume(ctx, key, slot.Ref(), flight.ResumeOptions{Fingerprint: slot.Fingerprint, TTL: s.cfg.LeaseTTL})
 	default:
-		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{TTL: s.cfg.LeaseTTL})
+		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{Fingerprint: slot.Fingerprint, TTL: s.cfg.LeaseTTL})
 	}
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)
