@@ -76,15 +76,20 @@ func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, pa
 	return wrapWrite(err)
 }
 
+// details are what a person is shown of one thing: a line for each value that is not empty.
+type details struct{ strings.Builder }
+
+func (d *details) line(name, value string) {
+	if value != "" {
+		fmt.Fprintf(&d.Builder, "%-10s %s\n", name, table.Printable(value))
+	}
+}
+
 // showText writes a letter for a person. Text from a job is made harmless to a terminal.
 func showText(out io.Writer, e deadletter.Entry) error {
 	l := e.Letter
-	var text strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
-		}
-	}
+	var text details
+	line := text.line
 	line("letter", strconv.FormatUint(e.Sequence, 10))
 	line("kind", string(e.Kind))
 	line("stored", stamp(e.StoredAt))
@@ -103,22 +108,22 @@ func showText(out io.Writer, e deadletter.Entry) error {
 		line("reason", string(l.Reason))
 		line("signature", l.Signature)
 	}
-	section(&text, "error", l.Error)
-	section(&text, "stack", l.Stack)
-	section(&text, "headers", headerLines(l.Header))
-	section(&text, fmt.Sprintf("payload (%d bytes)", len(l.Payload)), readable(l.Payload))
+	text.section("error", l.Error)
+	text.section("stack", l.Stack)
+	text.section("headers", headerLines(l.Header))
+	text.section(fmt.Sprintf("payload (%d bytes)", len(l.Payload)), readable(l.Payload))
 	_, err := io.WriteString(out, text.String())
 	return err //nolint:wrapcheck // the caller says what failed
 }
 
 // section writes a text of several lines under a name, unless it is empty.
-func section(text *strings.Builder, name, body string) {
+func (d *details) section(name, body string) {
 	if body == "" {
 		return
 	}
-	fmt.Fprintf(text, "\n%s\n", name)
+	fmt.Fprintf(&d.Builder, "\n%s\n", name)
 	for row := range strings.SplitSeq(strings.TrimRight(body, "\n"), "\n") {
-		text.WriteString("  " + table.Printable(strings.ReplaceAll(row, "\t", "    ")) + "\n")
+		fmt.Fprintf(&d.Builder, "  %s\n", table.Printable(strings.ReplaceAll(row, "\t", "    ")))
 	}
 }
 

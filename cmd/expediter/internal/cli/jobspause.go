@@ -257,12 +257,8 @@ func (f *workersFlags) show(w inspect.Info) error {
 	if f.format != deadFormats[0] {
 		return f.writeLine(w)
 	}
-	var text strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
-		}
-	}
+	var text details
+	line := text.line
 	line("worker", w.ID)
 	line("instance", w.Instance)
 	line("version", w.Version)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -58,12 +57,8 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 			Payload  []byte             `json:"payload,omitempty"`
 		}{row, j.Progress, j.Letter, j.Result, j.Header, j.Payload})
 	}
-	var text strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
-		}
-	}
+	var text details
+	line := text.line
 	line("job", row.ID)
 	line("subject", row.Subject)
 	line("state", string(row.State))
@@ -76,10 +71,10 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 	if j.Progress != nil {
 		line("progress", fmt.Sprintf("%s %s", stamp(j.Progress.At), j.Progress.Value))
 	}
-	section(&text, "error", row.Error)
-	section(&text, "result", string(j.Result))
-	section(&text, "headers", headerLines(j.Header))
-	section(&text, fmt.Sprintf("payload (%d bytes)", len(j.Payload)), readable(j.Payload))
+	text.section("error", row.Error)
+	text.section("result", string(j.Result))
+	text.section("headers", headerLines(j.Header))
+	text.section(fmt.Sprintf("payload (%d bytes)", len(j.Payload)), readable(j.Payload))
 	_, err := io.WriteString(f.config.Stdout, text.String())
 	return wrapWrite(err)
 }

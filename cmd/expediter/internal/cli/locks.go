@@ -163,12 +163,8 @@ func showLock(out io.Writer, l lockRow, format string) error {
 	if format == "json" {
 		return json.NewEncoder(out).Encode(l) //nolint:wrapcheck // the caller says what failed
 	}
-	var text strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
-		}
-	}
+	var text details
+	line := text.line
 	line("lock", l.Name)
 	line("holder", l.Holder)
 	line("token", l.Token)
