@@ -106,7 +106,8 @@ func (s *Stream) leader(ctx context.Context, q jsapi.Query) (Record, error) {
 //
 // There is no filter, because for a filter the server looks through all subjects of the stream, at each page: in a stream of
 // a million, a page of 100 records took 262 ms of CPU with a filter, and 0.4 ms without. To read the records of some
-// subjects, list the subjects and read those.
+// subjects, list the subjects and read those. Without a filter it does so, too, in a stream that keeps one message of each
+// subject and has lost others in between, for every page but the first: 0.1 to 0.3 seconds for 800,000 records.
 func (s *Stream) Scan(ctx context.Context, from uint64, limit int) (records []Record, next uint64, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
