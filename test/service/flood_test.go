@@ -169,7 +169,7 @@ func (f *flooded) served() {
 // connection with a request makes none.
 func TestIdleConnectionsHurtNobody(t *testing.T) {
 	t.Parallel()
-	f := newFlooded(t, service.LimitConfig{Connections: 1000})
+	f := newFlooded(t, service.LimitConfig{Connections: 1000, Rate: 100_000})
 	busy := f.open(1, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
 	if got := answers(busy); got["100"] != 1 { // it is being answered
 		t.Fatal(got)
