@@ -83,6 +83,7 @@ func Check(data []byte) *Problem {
 // reader is a decoder and what it reads, which are used again together.
 type reader struct {
 	jsontext.Decoder
+
 	data bytes.Buffer
 }
 

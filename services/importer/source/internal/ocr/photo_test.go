@@ -119,6 +119,31 @@ func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
 	}
 }
 
+// A noisy photo is smoothed, so that no speck becomes a point, and a clear one stays as sharp as it is.
+func TestNoiseIsSmoothed(t *testing.T) {
+	t.Parallel()
+	for _, deviation := range []float64{0, 10, 20, 40} {
+		p := page(t)
+		shot := shoot(t, p, 0, deviation, 1, rand.New(rand.NewPCG(1, 1)))
+		decoded, err := jpeg.Decode(bytes.NewReader(shot))
+		check.OK(t, err)
+		grey := greyOf(decoded)
+		before := noise(grey) // JPEG has taken some of it
+		if before < deviation*0.3 || before > deviation*1.1 {
+			t.Errorf("noise of %v is taken for %v", deviation, before)
+		}
+		pgm, err := upright(shot)
+		check.OK(t, err)
+		after := noise(&image.Gray{Pix: pgm[len(pgm)-len(p.Pix):], Stride: p.Stride, Rect: p.Rect})
+		if after > before/2 {
+			t.Errorf("noise of %v is still %v", before, after)
+		}
+		if deviation == 0 && !bytes.HasSuffix(pgm, grey.Pix[:len(p.Pix)]) {
+			t.Error("a clear photo was changed")
+		}
+	}
+}
+
 // A photo that a telephone took lying on its side is upright as a JPEG, and read.
 func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 	t.Parallel()
@@ -143,19 +168,21 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 	}
 }
 
-// Numbers of low confidence, and those whose gap was not seen, are not sure.
+// Numbers of low confidence, and those whose gap or zero was misread, are not sure.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	row := func(line int, confidence, word string) string {
 		return fmt.Sprintf("5\t1\t1\t1\t%d\t1\t0\t0\t9\t20\t%s\t%s\n", line, confidence, word)
 	}
 	table := "level\tpage_num\n4\t1\t1\t1\t1\t0\t0\t0\t9\t20\t-1\t\n" + row(1, "95", "11/2") + row(1, "30", "cups") + row(1, "95", "flour") +
-		row(2, "79.9", "5") + row(2, "95", "1/4") + row(3, "x", "10/12") + row(3, "80", "¾") + row(4, "10", "½") + row(4, "90", " ") + "5\t1\n"
+		row(2, "79.9", "5") + row(2, "95", "1/4") + row(3, "x", "10/12") + row(3, "80", "¾") + row(4, "10", "½") + row(4, "90", " ") + "5\t1\n" +
+		row(5, "95", "35@") + row(5, "95", "g") + row(5, "95", "a@b") + row(5, "95", "@")
 	want := []Line{
 		{Text: "1 1/2 cups flour", Sure: "cups flour", Height: 20},
 		{Text: "5 1/4", Sure: "1/4", Height: 20},
 		{Text: "10/12 ¾", Sure: "¾", Height: 20},
 		{Text: "½", Height: 20},
+		{Text: "350 g a@b @", Sure: "g a@b @", Height: 20},
 	}
 	check.Equal(t, want, readTable(table))
 	check.Equal(t, "", Title(want))

@@ -26,6 +26,9 @@ type Line struct {
 // crowded is a mixed number whose gap was not seen, as no recipe has 11 halves: "11/2".
 var crowded = regexp.MustCompile(`^(\d+)(\d)([/⁄]\d+)(.*)$`)
 
+// slashed is a number with a zero that has a stroke, which is read as another sign: "35@".
+var slashed = regexp.MustCompile(`^(\d+@[\d@]*|@+\d[\d@]*)$`)
+
 // readTable reads the words that tesseract prints as tab-separated values, and makes lines of them.
 func readTable(table string) []Line {
 	const (
@@ -57,6 +60,9 @@ func readTable(table string) []Line {
 func (l *Line) add(word string, height int, certain bool) {
 	if parts := crowded.FindStringSubmatch(word); len(parts) > 0 && !isProper(parts[1]+parts[2], parts[3]) {
 		word, certain = parts[1]+" "+parts[2]+parts[3]+parts[4], false
+	}
+	if slashed.MatchString(word) {
+		word, certain = strings.ReplaceAll(word, "@", "0"), false
 	}
 	l.Height = max(l.Height, height)
 	l.Text = strings.TrimSpace(l.Text + " " + word)
