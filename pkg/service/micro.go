@@ -170,7 +170,7 @@ func (m *Micro) respond(r micro.Request, data []byte, failed error) (status int,
 	} else {
 		status, err = m.refuse(r, failed)
 	}
-	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err != nil {
 		m.warn("answer not sent", "subject", r.Subject(), "error", err)
 	}
 	if failed != nil || r.Reply() == "" { // nobody waits for the answer

@@ -42,9 +42,9 @@ func (f *keysFlags) newAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Make a key, and print it",
-		Long: `Add makes a key and prints it. Scopes are read, publish, operate, people (users, their addresses and preferences), mark (the
-items of inboxes) and address (events that carry their own recipients). A key with --user is for that user only: one inbox, the
-imports and recipes of one owner.`,
+		Long: `Add makes a key and prints it. Scopes are read, publish, operate, people (users, their addresses and preferences),
+mark (the items of inboxes) and address (events that carry their own recipients). A key with --user is for that user
+only: one inbox, the imports and recipes of one owner.`,
 		Example: `  expediter keys add --file keys.json --scope read,publish gateway
   expediter keys add --file keys.json --scope read,mark --user 42 --type CUSTOMER --expires 24h customer-42`,
 		Args: cobra.ExactArgs(1),
