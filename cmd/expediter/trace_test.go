@@ -288,8 +288,9 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
   expediter-relay: send EVENTS (producer)
     ~ notifier: process events.> (consumer)
       ~ notifier: process notify.plan.* (consumer)
-        ~ notifier: process notify.send.email.> (consumer)
-          notifier: call email (client)
+        notifier: send NOTIFICATIONS (producer)
+          ~ notifier: process notify.send.email.> (consumer)
+            notifier: call email (client)
 `)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -274,8 +275,14 @@ func TestJobWaitsForWorkerThatStarts(t *testing.T) {
 			})))
 		}
 		take("high")
-		time.AfterFunc(4*time.Second, func() { take("normal") })
-		time.AfterFunc(8*time.Second, func() { take("low") })
+		var taking sync.WaitGroup
+		taking.Go(func() {
+			for _, name := range []string{"normal", "low"} {
+				pass(4 * time.Second)
+				take(name)
+			}
+		})
 		insert(t, client(t, b.js), worker.NewJob{Subject: "jobs.low.7"})
+		taking.Wait() // the consumer is there before the one that made it knows
 	})
 }
