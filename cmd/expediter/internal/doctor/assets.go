@@ -151,6 +151,10 @@ func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream
 	return found
 }
 
+// replicaSilent is for how long a node may not have answered the leader, which asks every second. The server calls it offline at once
+// when it says that it stops, and else after two and a half minutes.
+const replicaSilent = 10 * time.Second
+
 // checkState looks at the replicas of a stream, and at the room in it.
 func (e *examination) checkState(t target, of string, info jetstream.StreamInfo) {
 	name := info.Config.Name
@@ -163,6 +167,9 @@ func (e *examination) checkState(t target, of string, info jetstream.StreamInfo)
 			switch {
 			case peer.Offline:
 				e.add("replica.offline", Error, of, "nats server report jetstream # start "+peer.Name, "its replica on %s is offline", peer.Name)
+			case peer.Active > replicaSilent:
+				e.add("replica.offline", Error, of, "nats server report jetstream # start "+peer.Name, "its replica on %s was silent for %s",
+					peer.Name, peer.Active.Truncate(time.Second))
 			case !peer.Current:
 				e.add("replica.behind", Warning, of, e.nats(t, "stream info "+name), "its replica on %s is behind by %d", peer.Name, peer.Lag)
 			}

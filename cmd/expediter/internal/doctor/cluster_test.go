@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,7 +26,9 @@ func TestACluster(t *testing.T) {
 	s.healthy()
 	mistake{name: "a replica is missing", id: "stream.num_replicas", make: change("KV_locks", func(c *jetstream.StreamConfig) { c.Replicas = 1 })}.check(t, s)
 	check.OK(t, c.Nodes[2].Stop())
-	away := func(p *jetstream.PeerInfo) bool { return p.Offline }
+	away := func(p *jetstream.PeerInfo) bool {
+		return p.Name == c.Nodes[2].Name && (p.Offline || p.Active > 10*time.Second)
+	}
 	for _, stream := range contracts.Assets(contracts.AssetOptions{}) { // all have a leader, which knows that the node is away
 		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 			found, err := s.js.Stream(ctx, stream.Name)
