@@ -248,6 +248,31 @@ func TestACallerThatIsLateAndFailsLeavesTheRow(t *testing.T) {
 	}
 }
 
+// A caller that is late writes its outcome while another calls: the row is as the other one leaves it.
+func TestACallerThatIsLateKeepsNoOutcomeOut(t *testing.T) {
+	for kind, want := range map[channel.Kind]deliveries.State{
+		channel.KindUnavailable: deliveries.Pending, channel.KindBounced: deliveries.Bounced, channel.KindRejected: deliveries.Failed,
+	} {
+		runInNest(t, string(kind), func(n *nest) {
+			b := &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
+				elapse(40 * time.Second) // whatever its context says
+				if call == 1 {
+					return fails(channel.KindTimeout)(ctx, call)
+				}
+				return fails(kind)(ctx, call)
+			}}
+			done := make(chan error)
+			go func() { done <- n.sender("late", b, profile{}).Work(n.Context(), n.job(1)) }()
+			elapse(30 * time.Second)
+			go func() { done <- n.sender("other", b, profile{}).Work(n.Context(), n.job(2)) }()
+			<-done
+			n.want(deliveries.Sending, "", string(channel.KindTimeout), "")
+			<-done
+			n.want(want, string(kind), string(channel.KindTimeout), string(kind))
+		})
+	}
+}
+
 // While one calls the channel, another to whom the row is delivered waits.
 func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 	inNest(t, func(n *nest) {

@@ -65,7 +65,7 @@ func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, 
 func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	mine := d.Attempts[len(d.Attempts)-1]
+	made, mine := *d, d.Attempts[len(d.Attempts)-1]
 	for {
 		err := s.cfg.Deliveries.Put(ctx, r.key, d)
 		if isUnanswered(err) && ctx.Err() == nil {
@@ -76,18 +76,23 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 			return err
 		}
 		there := taken.There
-		sent := d.State == deliveries.Sent || d.State == deliveries.Delivered
+		sent := made.State == deliveries.Sent || made.State == deliveries.Delivered
+		last := false // the attempt is, and under way as far as the record says: only a caller before it has written
 		for i, attempt := range there.Attempts {
 			switch {
 			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
 				there.Attempts[i] = mine
+				last = i == len(there.Attempts)-1 && there.State == deliveries.Sending
 			case sent && attempt.Outcome == "": // its caller may die; one that does not writes more
 				there.Attempts[i].Outcome = deliveries.OutcomeUnknown
 			}
 		}
-		if sent && there.State != deliveries.Delivered {
+		switch {
+		case sent && there.State != deliveries.Delivered:
 			// It was sent: whatever somebody else made of the silence, that is what holds.
-			there.State, there.Reason, there.Until, there.ProviderID = d.State, "", time.Time{}, d.ProviderID
+			there.State, there.Reason, there.Until, there.ProviderID = made.State, "", time.Time{}, made.ProviderID
+		case last:
+			there.State, there.Reason, there.Until, there.FellBackTo = made.State, made.Reason, made.Until, made.FellBackTo
 		}
 		*d = *there
 	}
