@@ -41,10 +41,10 @@ type Edit struct {
 	// Body is the new document, a JSON object.
 	Body json.RawMessage
 
-	// Merge says that Body is a merge patch (RFC 7396): what it does not name stays, and null removes.
+	// Merge reports whether Body is a merge patch (RFC 7396): what it does not name stays, and null removes.
 	Merge bool
 
-	// Own says that the recipient made the edit, who alone can take an opt-out back.
+	// Own reports whether the recipient made the edit. Only such an edit takes an opt-out back.
 	Own bool
 
 	// Revision is the one that the edit is for: 0 is none, and [Existing] any. Defaults to any or none.

@@ -45,7 +45,7 @@ type UserRequest struct {
 	// IfMatch is the ETag that is to be written over, "0" for none and "*" for any. "" is not to look.
 	IfMatch string `json:"if_match,omitempty"`
 
-	// Merge says that Body is a merge patch.
+	// Merge reports whether Body is a merge patch.
 	Merge bool `json:"merge,omitempty"`
 
 	// Part is addresses, preferences or memberships. Defaults to the profile.
@@ -55,7 +55,7 @@ type UserRequest struct {
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 	UserID        string                  `json:"user_id"`
 
-	// Own says that the user is the caller.
+	// Own reports whether the user is the caller.
 	Own bool `json:"-"`
 }
 
@@ -289,7 +289,7 @@ func (r *Imported) fail(err error) {
 // UserQuery selects users.
 type UserQuery struct {
 	Cursor        string                  `json:"cursor"` // where the page before has ended
-	Limit         int                     `json:"limit"`  // of records that are looked at, at most 1,000; defaults to 4,000
+	Limit         int                     `json:"limit"`  // of records that are looked at: 1 to 1,000, or 0 for 4,000
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 }
 

@@ -77,7 +77,7 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 		}
 		there := taken.There
 		sent := made.State == deliveries.Sent || made.State == deliveries.Delivered
-		last := false // the attempt is, and under way as far as the record says: only a caller before it has written
+		last := false // whether the record has this attempt as the one under way: then only a late caller of an earlier one has written
 		for i, attempt := range there.Attempts {
 			switch {
 			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
