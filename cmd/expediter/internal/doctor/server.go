@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -180,14 +181,15 @@ func (e *examination) checkSettings(v varz) {
 		e.add("server.jetstream", Error, of, restart("its configuration has a block jetstream, as deploy/nats/single.conf"), "JetStream is off")
 		return
 	}
+	every := cmp.Or(js.SyncInterval, 2*time.Minute) // as a server takes sync_interval: 0
 	switch {
 	case js.SyncAlways:
 	case v.Cluster.Name != "":
 		e.add("server.sync", Warning, of, restart("sync_interval is always in its block jetstream"),
-			"sync_interval is %s in a cluster: a power cut of all servers loses as much; always costs little", js.SyncInterval)
-	case js.SyncInterval > maxSync:
+			"sync_interval is %s in a cluster: a power cut of all servers loses as much; always costs little", every)
+	case every > maxSync:
 		e.add("server.sync", Warning, of, restart("sync_interval is 1s in its block jetstream"),
-			"sync_interval is %s: a power cut loses as much", js.SyncInterval)
+			"sync_interval is %s: a power cut loses as much", every)
 	}
 	if s := v.JetStream.Stats; s != nil && js.MaxStore > 0 && float64(s.Store) > fullNoted*float64(js.MaxStore) {
 		e.add("server.store", Error, of, restart("its disk and max_file_store are larger"), "%.0f %% of max_file_store are used",

@@ -218,6 +218,10 @@ var serverMistakes = []mistake{
 		delete(v, "cluster")
 		js["sync_always"], js["sync_interval"] = false, 2*time.Minute
 	})},
+	{name: "the disk of one server is written at 0, which is 2 minutes", id: "server.sync", warns: true, undo: nowhere, make: settings(func(v, js map[string]any) {
+		delete(v, "cluster")
+		js["sync_always"], js["sync_interval"] = false, 0*time.Second
+	})},
 	{name: "JetStream is off", id: "server.jetstream", undo: nowhere, make: settings(func(v, _ map[string]any) { delete(v, "jetstream") })},
 	{name: "two domains", id: "server.domain", undo: nowhere, make: settings(func(_, js map[string]any) { js["domain"] = "leaf" })},
 	{name: "a full store", id: "server.store", undo: nowhere, make: settings(func(v, js map[string]any) {
