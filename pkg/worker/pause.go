@@ -85,7 +85,7 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	return decodePauses(msg.Data, time.Now())
 }
 
-// changePauses puts a pause in the place of that of its pattern, nil to remove it, and reports whether there was one.
+// changePauses sets the pause of a pattern, or removes it when p is nil, and reports whether there was one.
 func (c *Client) changePauses(ctx context.Context, pattern string, p *Pause) (was bool, err error) {
 	records, err := kvrecord.New(kvrecord.Config{
 		JetStream: c.js, Try: c.cfg.RequestTimeout, Timeout: max(c.cfg.SettleTimeout, c.cfg.RequestTimeout),

@@ -114,7 +114,7 @@ func (o *OIDC) await(ctx context.Context, fetch <-chan struct{}) bool {
 	}
 }
 
-// fetch puts the keys that the issuer has now in force.
+// fetch asks the issuer for its keys, which replace the ones before.
 func (o *OIDC) fetch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

@@ -178,7 +178,7 @@ func (s *Store) consumer(ctx context.Context, r *span) (jetstream.Consumer, erro
 	return consumer, nil
 }
 
-// pending asks how many messages are still to come, when the next delivery is the given.
+// pending returns how many messages are still to come, of which next is the number of the next delivery.
 func (s *Store) pending(ctx context.Context, consumer jetstream.Consumer, next uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()

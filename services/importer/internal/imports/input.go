@@ -18,7 +18,7 @@ const WarnPhoto = "read_from_photo"
 // WarnTruncated is the code of the warning that a limit cut the source.
 const WarnTruncated = "source_truncated"
 
-// PublishedBy is what recipes name as their extractor that were on the page as data.
+// PublishedBy is the extractor that a recipe names when its page had it as data.
 const PublishedBy = "page"
 
 // inputOf is what an extractor gets to see of a source.

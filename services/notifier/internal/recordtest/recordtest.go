@@ -1,4 +1,4 @@
-// Package recordtest gives tests what reads and writes records.
+// Package recordtest makes clients of records for tests.
 package recordtest
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract"
 )
 
-// Text is a source with whether somebody cooks in it.
+// Text is a source, and whether somebody cooks in it.
 type Text struct {
 	// Cooking reports whether somebody cooks in it.
 	Cooking bool
