@@ -199,6 +199,23 @@ func (r EnrichResult) State() ProviderState {
 	return state
 }
 
+// ReadState returns the State of an encoded EnrichResult. It reads no further than it has to, since each hit asks for it: the evidence
+// behind is not looked at.
+func ReadState(result []byte) (ProviderState, error) {
+	values, err := strictjson.Pick(result, "status", "url", "outcome")
+	if err != nil {
+		return ProviderState{}, &ValidationError{Type: "EnrichResult", Fields: []FieldError{{Problem: err.Error()}}}
+	}
+	status, _ := strictjson.Text(values[0], string(StatusFound), string(StatusNotFound))
+	outcome, _ := strictjson.Text(values[2], string(OutcomeFound), string(OutcomeNotFound))
+	r := EnrichResult{Status: ProviderStatus(status), Outcome: Outcome(outcome)}
+	if url, ok := strictjson.Text(values[1]); ok {
+		r.URL = &url
+	}
+	state := r.State()
+	return state, state.Validate()
+}
+
 // Validate checks the fields and that outcome, status and url agree.
 func (r EnrichResult) Validate() error {
 	var c checks
@@ -231,7 +248,9 @@ func (c *checks) restaurants(results []Restaurant) {
 		return
 	}
 	for i, restaurant := range results {
-		c.nest("/results/"+strconv.Itoa(i), restaurant.Validate())
+		if err := restaurant.Validate(); err != nil {
+			c.nest("/results/"+strconv.Itoa(i), err)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package contracts
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
@@ -23,15 +22,27 @@ func (o object) get(name string) []byte {
 
 // set replaces the value of a member where it stands, or appends the member.
 func (o *object) set(name string, value []byte) {
-	o.members = slices.Clone(o.members)
+	o.members = append(make([]strictjson.Member, 0, len(o.members)+1), o.members...)
+	o.put(name, value)
+}
+
+// put is set for an object whose list has no other user.
+func (o *object) put(name string, value []byte) {
 	for i := range o.members {
 		if o.members[i].Is(name) {
 			o.members[i].Value = value
 			return
 		}
 	}
-	o.members = append(o.members, strictjson.Member{RawName: quote(name), Value: value})
+	raw := rawNames[name]
+	if raw == nil {
+		raw = quote(name)
+	}
+	o.members = append(o.members, strictjson.Member{RawName: raw, Value: value})
 }
+
+// rawNames are the names that each answer writes.
+var rawNames = map[string][]byte{"providers": []byte(`"providers"`), ProviderWolt: []byte(`"wolt"`), "results": []byte(`"results"`)}
 
 func (o *object) remove(name string) {
 	if o.get(name) == nil {
@@ -67,7 +78,8 @@ func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, 
 	if err != nil {
 		return dst, err
 	}
-	list := []byte{'['}
+	list := make([]byte, 1, 1<<10)
+	list[0] = '['
 	for i, restaurant := range results {
 		if i > 0 {
 			list = append(list, ',')

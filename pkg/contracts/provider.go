@@ -1,7 +1,6 @@
 package contracts
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
@@ -97,41 +96,59 @@ func (s ProviderState) Validate() error {
 	return c.err("ProviderState")
 }
 
-// appendOver writes the state over an earlier one: the four known members are replaced in place, every other member of
-// the earlier state stays as it was.
-func (s ProviderState) appendOver(dst, old []byte) []byte {
-	var o object
-	o.members = strictjson.Members(old)
-	o.set("status", quote(string(s.Status)))
+// stateFields are the members of a state that this package knows.
+var stateFields = []string{"status", "url", "reason", "updatedAt"}
+
+// over writes the state over an earlier one: the known members are replaced in place, every other member of the earlier state stays
+// as it was.
+func (s ProviderState) over(old []byte) []byte {
+	written := s.append(make([]byte, 0, 128))
+	o := object{members: strictjson.Members(old)}
+	if len(o.members) == 0 {
+		return written
+	}
+	now := object{members: strictjson.Members(written)}
+	for _, name := range stateFields {
+		if value := now.get(name); value == nil {
+			o.remove(name)
+		} else {
+			o.put(name, value)
+		}
+	}
+	return o.append(nil)
+}
+
+// append writes the state.
+func (s ProviderState) append(dst []byte) []byte {
+	dst = appendQuoted(append(dst, `{"status":`...), string(s.Status))
+	dst = append(dst, `,"url":`...)
 	if s.URL == nil {
-		o.set("url", []byte("null"))
+		dst = append(dst, "null"...)
 	} else {
-		o.set("url", quote(*s.URL))
+		dst = appendQuoted(dst, *s.URL)
 	}
-	if s.Reason == "" {
-		o.remove("reason")
-	} else {
-		o.set("reason", quote(s.Reason))
+	if s.Reason != "" {
+		dst = appendQuoted(append(dst, `,"reason":`...), s.Reason)
 	}
-	if s.UpdatedAt.IsZero() {
-		o.remove("updatedAt")
-	} else {
-		o.set("updatedAt", []byte(strconv.Quote(s.UpdatedAt.UTC().Format(time.RFC3339Nano))))
+	if !s.UpdatedAt.IsZero() {
+		dst = appendQuoted(append(dst, `,"updatedAt":`...), s.UpdatedAt.UTC().Format(time.RFC3339Nano))
 	}
-	return o.append(dst)
+	return append(dst, '}')
 }
 
 // quote writes a JSON string without the escaping meant for HTML.
-func quote(s string) []byte {
+func quote(s string) []byte { return appendQuoted(make([]byte, 0, len(s)+2), s) }
+
+// appendQuoted is quote into dst.
+func appendQuoted(dst []byte, s string) []byte {
 	if isPlain(s) {
-		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+		return append(append(append(dst, '"'), s...), '"')
 	}
 	raw, err := marshal(s)
 	if err != nil {
-		// A string cannot fail to encode.
-		return []byte(`""`)
+		raw = []byte(`""`) // a string cannot fail to encode
 	}
-	return raw
+	return append(dst, raw...)
 }
 
 // isPlain reports whether a JSON string may hold s as it is.

@@ -93,10 +93,25 @@ func (r Restaurant) State(provider string) (ProviderState, bool) {
 // that this package does not know, stay as they are.
 func (r *Restaurant) SetState(provider string, state ProviderState, deprecated bool) {
 	providers := object{members: strictjson.Members(r.fields.get("providers"))}
-	providers.set(provider, state.appendOver(nil, providers.get(provider)))
-	r.fields.set("providers", providers.append(nil))
+	earlier, deprecatedEarlier := providers.get(provider), r.fields.get(ProviderWolt)
+	r.fields.members = append(make([]strictjson.Member, 0, len(r.fields.members)+2), r.fields.members...)
+	var value []byte
+	if len(providers.members) == 0 { // as nearly always: all in one piece of memory
+		all := append(appendQuoted(append(make([]byte, 0, 160), '{'), provider), ':')
+		begin := len(all)
+		all = state.append(all)
+		value = all[begin:len(all):len(all)]
+		r.fields.put("providers", append(all, '}'))
+	} else {
+		value = state.over(earlier)
+		providers.put(provider, value)
+		r.fields.put("providers", providers.append(nil))
+	}
 	if deprecated && provider == ProviderWolt {
-		r.fields.set(ProviderWolt, state.appendOver(nil, r.fields.get(ProviderWolt)))
+		if earlier != nil || deprecatedEarlier != nil {
+			value = state.over(deprecatedEarlier)
+		}
+		r.fields.put(ProviderWolt, value)
 	}
 }
 
@@ -207,21 +222,16 @@ func decodeRestaurant(d *strictjson.Decoder, raw []byte, dst reflect.Value) {
 		d.Report("", "must be an object, got "+strictjson.Kind(raw))
 		return
 	}
-	var known restaurantFields
 	members := strictjson.Members(raw)
-	d.Object(members, reflect.ValueOf(&known).Elem())
-	r := Restaurant{
-		Address: known.Address, CityText: known.CityText, Location: known.Location, Name: known.Name,
-		Phone: known.Phone, PlaceID: known.PlaceID,
-		fields: object{members: members}, read: known,
-	}
-	if known.Location != nil {
-		// A pointer of our own: the caller may change the point in place.
-		point := *known.Location
-		r.read.Location = &point
+	r := dst.Addr().Interface().(*Restaurant) //nolint:forcetypeassert // the hook is for this type
+	*r = Restaurant{fields: object{members: members}}
+	d.Object(members, reflect.ValueOf(&r.read).Elem())
+	r.Address, r.CityText, r.Name, r.Phone, r.PlaceID = r.read.Address, r.read.CityText, r.read.Name, r.read.Phone, r.read.PlaceID
+	if r.read.Location != nil {
+		point := *r.read.Location // the caller may change it in place
+		r.Location = &point
 	}
 	checkStates(d, r.fields)
-	dst.Set(reflect.ValueOf(r))
 }
 
 // checkStates refuses states of the wrong type, whose bytes would otherwise be lost when one is written.

@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"bytes"
 	"cmp"
 	"encoding"
 	"encoding/json"
@@ -37,6 +36,7 @@ type Decoder struct {
 	// Problems are the problems, in document order.
 	Problems []Problem
 
+	max  int       // how many elements the value that is decoded may have, 0 for any number
 	path []segment // of the value that is decoded; only a problem makes a JSON Pointer of it
 }
 
@@ -71,6 +71,8 @@ func (d *Decoder) member(name string, raw []byte, dst reflect.Value) {
 
 // Value decodes raw into dst. null leaves dst as it is, like an absent member.
 func (d *Decoder) Value(raw []byte, dst reflect.Value) {
+	most := d.max
+	d.max = 0
 	if hook := d.Hooks[dst.Type()]; hook != nil {
 		hook(d, raw, dst)
 		return
@@ -98,7 +100,7 @@ func (d *Decoder) Value(raw []byte, dst reflect.Value) {
 	case dst.Kind() == reflect.Map:
 		d.mapping(raw, dst)
 	case dst.Kind() == reflect.Slice && dst.Type().Elem().Kind() != reflect.Uint8:
-		d.array(raw, dst)
+		d.array(raw, dst, most)
 	default:
 		d.scalar(raw, dst)
 	}
@@ -125,9 +127,8 @@ func (d *Decoder) Object(members []Member, dst reflect.Value) {
 			d.Report("/"+field.name, "is required")
 		case field.present && string(value) == "null":
 			d.Report("/"+field.name, "must not be null")
-		case field.max > 0 && len(Elements(value)) > field.max:
-			d.Report("/"+field.name, fmt.Sprintf("has %d items, at most %d", len(Elements(value)), field.max))
 		default:
+			d.max = field.max
 			d.member(field.name, value, dst.Field(field.index))
 		}
 	}
@@ -156,12 +157,16 @@ func (d *Decoder) mapping(raw []byte, dst reflect.Value) {
 	dst.Set(result)
 }
 
-func (d *Decoder) array(raw []byte, dst reflect.Value) {
+func (d *Decoder) array(raw []byte, dst reflect.Value, most int) {
 	if raw[0] != '[' {
 		d.Report("", "must be an array, got "+Kind(raw))
 		return
 	}
 	elements := Elements(raw)
+	if most > 0 && len(elements) > most {
+		d.Report("", fmt.Sprintf("has %d items, at most %d", len(elements), most))
+		return
+	}
 	result := reflect.MakeSlice(dst.Type(), len(elements), len(elements))
 	at := len(d.path)
 	d.path = append(d.path, segment{})
@@ -174,10 +179,15 @@ func (d *Decoder) array(raw []byte, dst reflect.Value) {
 }
 
 func (d *Decoder) scalar(raw []byte, dst reflect.Value) {
-	if dst.Kind() == reflect.String && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
-		// Without escapes the text is between the quotes; nearly all is.
-		dst.SetString(string(raw[1 : len(raw)-1]))
+	if text, ok := Text(raw); ok && dst.Kind() == reflect.String {
+		dst.SetString(text)
 		return
+	}
+	if dst.Kind() == reflect.Float64 && strings.IndexByte("-0123456789", raw[0]) >= 0 {
+		if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
+			dst.SetFloat(f)
+			return
+		}
 	}
 	err := json.Unmarshal(raw, dst.Addr().Interface())
 	if err == nil {

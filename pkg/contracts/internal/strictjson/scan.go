@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -33,14 +33,30 @@ type Member struct {
 }
 
 // Name is the decoded name.
-func (m Member) Name() (name string) {
-	if bytes.IndexByte(m.RawName, '\\') < 0 {
-		return string(m.RawName[1 : len(m.RawName)-1])
+func (m Member) Name() string {
+	name, _ := Text(m.RawName)
+	return name
+}
+
+// Text returns the text of a string, and false for another value. One that is expected is not copied. Without escapes, as nearly all
+// are, it is between the quotes.
+func Text(value []byte, expected ...string) (string, bool) {
+	if len(value) == 0 || value[0] != '"' {
+		return "", false
 	}
-	if err := json.Unmarshal(m.RawName, &name); err != nil {
+	if bytes.IndexByte(value, '\\') < 0 {
+		for _, text := range expected {
+			if string(value[1:len(value)-1]) == text {
+				return text, true
+			}
+		}
+		return string(value[1 : len(value)-1]), true
+	}
+	var text string
+	if err := json.Unmarshal(value, &text); err != nil {
 		panic("strictjson: a document that was not checked: " + err.Error())
 	}
-	return name
+	return text, true
 }
 
 // Is reports whether the member has a name. It copies none without escapes.
@@ -58,26 +74,37 @@ func Check(data []byte) *Problem {
 	if !utf8.Valid(data) {
 		return &Problem{Text: "is not UTF-8"}
 	}
-	var raw json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return &Problem{Text: "is not JSON: " + err.Error()}
-	}
 	decoder := newReader(data)
 	defer readers.Put(decoder)
 	for {
 		_, err := decoder.ReadToken()
-		twice, ok := errors.AsType[*jsontext.SyntacticError](err)
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case ok && errors.Is(err, jsontext.ErrDuplicateName):
-			return &Problem{Path: path(twice.JSONPointer), Text: "occurs twice"}
 		case err != nil:
-			return &Problem{Text: "is not JSON: " + err.Error()}
+			return problemOf(data, err)
 		case decoder.StackDepth() > MaxDepth:
 			return &Problem{Path: path(decoder.StackPointer()), Text: fmt.Sprintf("is nested deeper than %d levels", MaxDepth)}
+		case decoder.StackDepth() > 0:
+		case len(bytes.TrimLeft(data[decoder.InputOffset():], " \t\r\n")) > 0:
+			return problemOf(data, errTrailing)
+		default:
+			return nil
 		}
 	}
+}
+
+var errTrailing = errors.New("there is something behind the value")
+
+// problemOf says what err is about. encoding/json says what is wrong with syntax, if it finds it too.
+func problemOf(data []byte, err error) *Problem {
+	var raw json.RawMessage
+	if syntax := json.Unmarshal(data, &raw); syntax != nil {
+		return &Problem{Text: "is not JSON: " + syntax.Error()}
+	}
+	twice, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if ok && errors.Is(err, jsontext.ErrDuplicateName) {
+		return &Problem{Path: path(twice.JSONPointer), Text: "occurs twice"}
+	}
+	return &Problem{Text: "is not JSON: " + err.Error()}
 }
 
 // reader is a decoder and what it reads, which are used again together.
@@ -114,7 +141,7 @@ func Members(object []byte) (members []Member) {
 			return
 		}
 		if members == nil {
-			members = make([]Member, 0, 8)
+			members = make([]Member, 0, 16)
 		}
 		members, name = append(members, Member{RawName: name, Value: part}), nil
 	})
@@ -127,24 +154,85 @@ func Elements(array []byte) (elements [][]byte) {
 	return elements
 }
 
-// split yields the names and values of an object, or the elements of an array, and nothing for what does not begin as it should.
-func split(data []byte, begin jsontext.Kind, yield func(part []byte)) {
-	decoder := newReader(data)
-	defer readers.Put(decoder)
-	if decoder.PeekKind() != begin {
+// split yields the names and values of an object, or the elements of an array, and nothing for what does not begin as it should. It
+// looks at no more than quotes and brackets: it is called for each part of a document, and jsontext would check each again.
+func split(data []byte, begin byte, yield func(part []byte)) {
+	at := skip(data, 0, " \t\r\n")
+	if at == len(data) || data[at] != begin {
 		return
 	}
-	_, err := decoder.ReadToken()
-	for kind := decoder.PeekKind(); err == nil && kind != '}' && kind != ']'; kind = decoder.PeekKind() {
-		var raw jsontext.Value
-		if raw, err = decoder.ReadValue(); err == nil {
-			end := decoder.InputOffset()
-			yield(data[end-int64(len(raw)) : end])
+	for at = skip(data, at+1, between); data[at] != '}' && data[at] != ']'; at = skip(data, at, between) {
+		from := at
+		at = end(data, from)
+		yield(data[from:at:at])
+	}
+}
+
+// between are the bytes that stand between names and values.
+const between = " \t\r\n,:"
+
+// skip returns the first place from at on that has none of some bytes.
+func skip(data []byte, at int, over string) int {
+	for at < len(data) && strings.IndexByte(over, data[at]) >= 0 {
+		at++
+	}
+	return at
+}
+
+// end returns where the name or value ends that begins at a place.
+func end(data []byte, at int) int {
+	for depth := 0; ; at++ {
+		switch data[at] {
+		case '"':
+			for at++; data[at] != '"'; at++ {
+				if data[at] == '\\' {
+					at++
+				}
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		default:
+			if depth > 0 {
+				continue
+			}
+			for at+1 < len(data) && strings.IndexByte(between+"}]", data[at+1]) < 0 {
+				at++
+			}
+		}
+		if depth == 0 {
+			return at + 1
+		}
+	}
+}
+
+// Pick returns the values of members of an object, nil for one that it does not have. It reads no further than to the last of them:
+// what is behind it is not looked at.
+func Pick(object []byte, names ...string) ([][]byte, error) {
+	decoder := newReader(object)
+	defer readers.Put(decoder)
+	values := make([][]byte, len(names))
+	token, err := decoder.ReadToken()
+	if err == nil && token.Kind() != '{' {
+		return nil, errors.New("must be an object, got " + Kind(object))
+	}
+	for left := len(names); left > 0 && err == nil && decoder.PeekKind() != '}'; {
+		var name, value jsontext.Value
+		if name, err = decoder.ReadValue(); err != nil {
+			break
+		}
+		at := slices.IndexFunc(names, Member{RawName: name}.Is)
+		if value, err = decoder.ReadValue(); err == nil && at >= 0 {
+			to := decoder.InputOffset()
+			values[at] = object[to-int64(len(value)) : to]
+			left--
 		}
 	}
 	if err != nil {
-		panic("strictjson: a document that was not checked: " + err.Error())
+		return nil, fmt.Errorf("is not JSON: %w", err)
 	}
+	return values, nil
 }
 
 // Kind names the type of a value with its article, as it reads in a sentence.

@@ -49,6 +49,10 @@ func TestCheckRefuses(t *testing.T) {
 		{`{` + many.String() + `"k98":1}`, "/k98"},
 		{deep, strings.Repeat("/0", strictjson.MaxDepth)},
 		{`{"a":1}x`, ""},
+		{`{"a":1} {"a":1}`, ""},
+		{`1 2`, ""},
+		{`{}]`, ""},
+		{` `, ""},
 		{`{'a':1}`, ""},
 		{"\"\xff\"", ""},
 	} {
@@ -59,6 +63,23 @@ func TestCheckRefuses(t *testing.T) {
 	for _, body := range []string{`{` + many.String() + `"k":1}`, `{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, deep[1 : len(deep)-1]} {
 		if problem := strictjson.Check([]byte(body)); problem != nil {
 			t.Errorf("%s: %+v", body, problem)
+		}
+	}
+}
+
+func TestPickReadsNoFurtherThanItHasTo(t *testing.T) {
+	t.Parallel()
+	for object, want := range map[string]string{
+		`{"a":"x","n":{"b":0},"b":[1, 2],"c":0}`: `"x" [1, 2]`, `{"b":1,"\u0061":2,]`: `2 1`, ` { "a" : 1 } `: `1 `, `{}`: ` `,
+		`{"a":1,"b"`: "error", `{"a":1,"a":2}`: "error", `["a"]`: "error", ``: "error",
+	} {
+		values, err := strictjson.Pick([]byte(object), "a", "b")
+		got := "error"
+		if err == nil {
+			got = string(values[0]) + " " + string(values[1])
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", object, got, want)
 		}
 	}
 }

@@ -22,7 +22,8 @@ const maxFingerprint = 1 << 10
 // telephone number and location, one a line, without what has no meaning. A long description is hashed: it is compared for
 // equality only. Location is rounded to some ten metres.
 func fingerprint(job contracts.EnrichJob) string {
-	text := make([]byte, 0, 128)
+	var room [256]byte
+	text := room[:0]
 	for _, part := range []string{job.Name, job.Address, job.CityText, job.Phone} {
 		text = append(appendPlain(text, part), '\n')
 	}

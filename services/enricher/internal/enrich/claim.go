@@ -75,7 +75,7 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 // place. claim reports whether somebody has the place now, or had. Two round trips for each slot, in the background: they are
 // finished although ctx ends.
 func (s *Service) claim(ctx context.Context, t *target) bool {
-	for range 2 * len(t.keys) {
+	for range 2 * len(t.slots) {
 		if held, again := s.claimSlot(ctx, t); !again {
 			return held
 		}

@@ -93,5 +93,5 @@ func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)
 	}
-	return s.complete(ctx, &target{fingerprint: slot.Fingerprint, keys: [2]string{key}}, claim, errorResult())
+	return s.complete(ctx, &target{fingerprint: slot.Fingerprint, first: key}, claim, errorResult())
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -47,7 +48,7 @@ func (s *Service) follow(targets []*target) (*follower, error) {
 		pause: minReclaim,
 	}
 	for _, t := range targets {
-		for _, key := range t.keys {
+		for _, key := range []string{t.first, contracts.EnrichVariant(t.first, t.other())} {
 			f.byKey[key] = append(f.byKey[key], t)
 		}
 	}

@@ -84,7 +84,7 @@ func FuzzReadState(f *testing.F) {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		state, err := readState(value)
+		state, err := contracts.ReadState(value)
 		if err != nil {
 			return
 		}
@@ -104,7 +104,7 @@ func TestReadState(t *testing.T) {
 		`{"status":"PENDING","url":null,"outcome":"ERROR"}`:                          {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
 		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS","score":"?"}`:          {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
 	} {
-		got, err := readState([]byte(value))
+		got, err := contracts.ReadState([]byte(value))
 		diff := cmp.Diff(want, got)
 		check.That(t, diff == "" && err == nil, "%s: %v (-want +got):\n%s", value, err, diff)
 	}

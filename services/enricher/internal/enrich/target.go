@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -20,8 +19,9 @@ type target struct {
 	fingerprint string              // of job
 	prepared    *match.Prepared     // of job, nil until it is needed
 	results     []int               // the restaurants of the request that it is about
+	result      [1]int              // holds results, as long as there is one
 
-	keys  [2]string      // of the first slot of its place, and of the one for a description that this does not fit
+	first string         // the key of the first slot of its place
 	slots [2]flight.Slot // as they were last
 	fit   [2]bool        // whether they fit, see [target.fits]
 	at    int            // which of them answers the target
@@ -50,10 +50,11 @@ func targets(req contracts.EnrichRequest, requestID string, providers []string) 
 			if err != nil {
 				return nil, fmt.Errorf("enricher: results/%d: %w", i, err)
 			}
-			id := [2]string{t.keys[0], t.fingerprint}
+			id := [2]string{t.first, t.fingerprint}
 			if known[id] == nil {
 				known[id] = t
 				list = append(list, t)
+				t.results = t.result[:0]
 			}
 			known[id].results = append(known[id].results, i)
 		}
@@ -66,13 +67,11 @@ func newTarget(job contracts.EnrichJob) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &target{job: job, fingerprint: fingerprint(job), keys: [2]string{key, contracts.EnrichVariant(key, variantOf(job.Name))}}
-	t.state = contracts.PendingState()
-	return t, nil
+	return &target{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}, nil
 }
 
 // key is that of the slot that answers the target.
-func (t *target) key() string { return t.keys[t.at] }
+func (t *target) key() string { return contracts.EnrichVariant(t.first, t.variant()) }
 
 // claim distinguishes the claims of its slot by their descriptions.
 func (t *target) claim() string { return t.key() + "\n" + t.fingerprint }
@@ -85,8 +84,12 @@ func (t *target) variant() int {
 	if t.at == 0 {
 		return 0
 	}
-	return variantOf(t.job.Name)
+	return t.other()
 }
+
+// other is the number of the slot for a description that the first one does not fit. A job says it: one of a version that numbers them
+// otherwise, too.
+func (t *target) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name)) }
 
 // foreign reports whether the slot that is to answer the target is about another description.
 func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
@@ -94,7 +97,10 @@ func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.f
 // learn takes over what one of the slots says. The first one answers the target when it fits; otherwise the other does when it fits,
 // or when the first is not free. learn reports an error for a result that cannot be read, and knows nothing then.
 func (t *target) learn(slot flight.Slot) error {
-	of := slices.Index(t.keys[:], slot.Key)
+	of := 0
+	if slot.Key != t.first {
+		of = 1
+	}
 	t.slots[of], t.fit[of] = slot, t.fits(slot)
 	t.at = 0
 	if !t.fit[0] && (t.fit[1] || t.slots[0].State != flight.Absent) {
@@ -109,7 +115,7 @@ func (t *target) learn(slot flight.Slot) error {
 	if !done {
 		return nil
 	}
-	state, err := readState(slot.Value)
+	state, err := contracts.ReadState(slot.Value)
 	if err != nil {
 		return fmt.Errorf("enricher: slot %q at revision %d: %w", slot.Key, slot.Revision, err)
 	}
@@ -119,24 +125,6 @@ func (t *target) learn(slot flight.Slot) error {
 
 // answered reports whether the look-up has an answer: FOUND or NOT_FOUND.
 func (t *target) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
-
-// readState reads the part of a result that the outside sees, and leaves the evidence alone: it is on the path of every
-// hit.
-func readState(value []byte) (contracts.ProviderState, error) {
-	var r struct {
-		Outcome contracts.Outcome        `json:"outcome"`
-		Status  contracts.ProviderStatus `json:"status"`
-		URL     *string                  `json:"url"`
-	}
-	if err := json.Unmarshal(value, &r); err != nil {
-		return contracts.ProviderState{}, fmt.Errorf("result is not JSON: %w", err)
-	}
-	state := contracts.EnrichResult{Outcome: r.Outcome, Status: r.Status, URL: r.URL}.State()
-	if err := state.Validate(); err != nil {
-		return contracts.ProviderState{}, fmt.Errorf("result is invalid: %w", err)
-	}
-	return state, nil
-}
 
 // Results returns what look-ups of the places of a request came to, with score and evidence, by place id. Places without a result,
 // or with one that cannot be read, are left out. One round trip for each 512 places, and as many for those that were described

@@ -157,7 +157,7 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	}
 	t, err := newTarget(job)
 	if err == nil && job.Variant > 0 { // also that of a version that numbers them otherwise
-		t.at, t.keys[1] = 1, contracts.EnrichVariant(t.keys[0], job.Variant)
+		t.at = 1
 	}
 	return t, err
 }
