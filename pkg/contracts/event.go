@@ -95,6 +95,8 @@ type Notification struct {
 	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320"`
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
+	// Address is the id of the one address that the row is for, of several that the user has on the channel; optional.
+	Address string `json:"address,omitempty" jsonschema:"pattern=^([A-Za-z][A-Za-z0-9_-]{0\\,63})?$"`
 	// Channel is the channel that notifies the user, such as inapp, email, webhook or push.
 	Channel string `json:"channel" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// EventType is what happened.
@@ -137,6 +139,9 @@ func (n Notification) Validate() error {
 	c.id("/user_id", n.UserID)
 	c.name("/recipient_type", string(n.RecipientType))
 	c.refuse(n.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, a row is for one user")
+	if n.Address != "" {
+		c.endpointID("/address", n.Address)
+	}
 	c.name("/channel", n.Channel)
 	c.id("/event_type", n.EventType)
 	c.optionalName("/category", n.Category)
@@ -198,6 +203,9 @@ type Recipient struct {
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// Addresses are the user's addresses by channel, such as "email": "ada@example.com"; optional.
 	Addresses map[string]string `json:"addresses,omitempty"`
+	// Endpoints are what else is known of the user's addresses, by channel and by a name for each: further ones, and of main, which
+	// is the one in Addresses, its settings; optional.
+	Endpoints map[string]map[string]Endpoint `json:"endpoints,omitempty"`
 	// Locale is a BCP 47 tag; optional.
 	Locale string `json:"locale,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// OptOut names, by category, the channels on which the user does not want to be notified. "*" is every category, or
@@ -226,6 +234,12 @@ func (r Recipient) Validate() error {
 	for _, channel := range slices.Sorted(maps.Keys(r.Addresses)) {
 		c.name("/addresses", channel)
 		c.attribute("/addresses/"+clip(channel), r.Addresses[channel])
+	}
+	for _, channel := range slices.Sorted(maps.Keys(r.Endpoints)) {
+		path := "/endpoints/" + clip(channel)
+		c.name("/endpoints", channel)
+		c.refuse(channel == "inapp", path, "is a channel without addresses")
+		c.endpoints(path, r.Endpoints[channel])
 	}
 	c.optionalName("/locale", r.Locale)
 	for _, category := range slices.Sorted(maps.Keys(r.OptOut)) {

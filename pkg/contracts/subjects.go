@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,14 +70,78 @@ func NotifySendSubject(channel string, recipient RecipientType, userID, eventID 
 		id("user_id", userID), id("event_id", eventID))
 }
 
-// NotifyReplaySubject is the subject of a row that is sent again on request, for the n-th time, from 1. Filters made
-// with [NotifySendSubject] do not match it; filters that end in ">" do.
-func NotifyReplaySubject(channel string, recipient RecipientType, userID, eventID string, n int) (string, error) {
-	if n < 1 {
-		return "", fmt.Errorf("contracts: replay %d: %w: want 1 or more", n, ErrTokenMalformed)
+// Subject is the subject of the row: that of [NotifySendSubject], with its address behind if it is for one of several.
+func (n *Notification) Subject() (string, error) {
+	subject, err := NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	if err == nil && n.Address != "" {
+		subject += "." + addressToken + n.Address
 	}
-	subject, err := NotifySendSubject(channel, recipient, userID, eventID)
-	return subject + "." + strconv.Itoa(n), err
+	return subject, err
+}
+
+// Key is the key, in bucket deliveries, of the delivery of the row: that of [DeliveryKey], with its address behind the channel if it
+// is for one of several.
+func (n *Notification) Key() (string, error) {
+	if n.Address == "" {
+		return DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	}
+	of, err := join("", name("recipient_type", string(n.RecipientType)), id("user_id", n.UserID))
+	if err != nil {
+		return "", err
+	}
+	key, err := join("", id("event_id", n.EventID), name("channel", n.Channel))
+	return key + "." + addressToken + n.Address + "." + of, err
+}
+
+// addressToken begins the token of an address, which no encoded id, no name and no number of a replay does.
+const addressToken = "/"
+
+// RowKey returns the key of the record of the row that a subject is about, and the how manieth replay of the row the subject is, 0
+// for the row itself.
+func RowKey(subject string) (key string, replay int, ok bool) {
+	tokens := strings.Split(subject, ".")
+	if len(tokens) < 6 {
+		return "", 0, false
+	}
+	parts, rest := []string{tokens[5], tokens[2]}, tokens[6:]
+	if len(rest) > 0 && strings.HasPrefix(rest[0], addressToken) {
+		parts, rest = append(parts, rest[0]), rest[1:]
+	}
+	if len(rest) > 0 {
+		n, err := strconv.Atoi(rest[0])
+		if err != nil || n < 1 || len(rest) > 1 {
+			return "", 0, false
+		}
+		replay = n
+	}
+	return strings.Join(append(parts, tokens[3], tokens[4]), "."), replay, true
+}
+
+// RowOfKey returns whose row a key of bucket deliveries is about. The error is [ErrTokenMalformed] for the key of something else.
+func RowOfKey(key string) (n Notification, err error) {
+	tokens := strings.Split(key, ".")
+	if len(tokens) == 5 && strings.HasPrefix(tokens[2], addressToken) {
+		n.Address = strings.TrimPrefix(tokens[2], addressToken)
+		tokens = slices.Delete(tokens, 2, 3)
+	}
+	if len(tokens) != 4 {
+		return n, fmt.Errorf("contracts: key %.80q: %w", key, ErrTokenMalformed)
+	}
+	n.Channel, n.RecipientType = tokens[1], RecipientType(tokens[2])
+	if n.EventID, err = DecodeToken(tokens[0]); err == nil {
+		n.UserID, err = DecodeToken(tokens[3])
+	}
+	return n, err
+}
+
+// ReplaySubject is the subject of a row that is sent again on request, for the n-th time, from 1. Filters made
+// with [NotifySendSubject] do not match it; filters that end in ">" do.
+func (n *Notification) ReplaySubject(number int) (string, error) {
+	if number < 1 {
+		return "", fmt.Errorf("contracts: replay %d: %w: want 1 or more", number, ErrTokenMalformed)
+	}
+	subject, err := n.Subject()
+	return subject + "." + strconv.Itoa(number), err
 }
 
 // EnrichSlotKey is the key, in bucket enrich, of the slot in which the claim on a place becomes its result.

@@ -2,6 +2,7 @@ package contracts_test
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -116,6 +117,49 @@ func TestMsgIDs(t *testing.T) {
 	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
 		if got := contracts.ImportJobMsgID(id); !regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got) {
 			t.Errorf("%q: got %q", id, got)
+		}
+	}
+}
+
+// No address of a row is taken for the number of a replay, or its key for that of something else, whatever the ids are.
+func TestRowsOfAddresses(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, event := range []string{"e", "digest", "throttle", "1", "a.b", "/x", strings.Repeat("é", contracts.MaxID/2)} {
+		for _, user := range []string{"u", "2", "/phone"} {
+			for _, address := range []string{"", "phone", "p1", "A_-", strings.Repeat("x", contracts.MaxName)} {
+				n := contracts.Notification{EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "push", Address: address}
+				key, err := n.Key()
+				of, failed := contracts.RowOfKey(key)
+				if err != nil || failed != nil || fmt.Sprint(of) != fmt.Sprint(n) {
+					t.Fatalf("%q: %v, %v: got %v", key, err, failed, of)
+				}
+				first, err := n.Subject()
+				second, failed := n.ReplaySubject(3)
+				if err != nil || failed != nil {
+					t.Fatalf("%v, %v", err, failed)
+				}
+				for subject, want := range map[string]int{first: 0, second: 3} {
+					got, replay, ok := contracts.RowKey(subject)
+					if other, twice := seen[subject]; !ok || twice || got != key || replay != want {
+						t.Errorf("%q, as %q: got %q, %d, %v", subject, other, got, replay, ok)
+					}
+					seen[subject] = key
+				}
+			}
+		}
+	}
+	for _, key := range []string{"e", "digest.e.push.CUSTOMER.u", "throttle.c.push.CUSTOMER.u", "/cancelled.e.all", "/cancelled.e.one.CUSTOMER.u"} {
+		if n, err := contracts.RowOfKey(key); err == nil {
+			t.Errorf("%s: got %v", key, n)
+		}
+	}
+	for _, subject := range []string{
+		"notify.plan.e", "notify.send.push.CUSTOMER.u.e.0", "notify.send.push.CUSTOMER.u.e.x", "notify.send.push.CUSTOMER.u.e./p.x",
+		"notify.send.push.CUSTOMER.u.e.1.2", "notify.send.push.CUSTOMER.u.e./p.1.2",
+	} {
+		if key, _, ok := contracts.RowKey(subject); ok {
+			t.Errorf("%s: got the key %q", subject, key)
 		}
 	}
 }

@@ -96,9 +96,18 @@ func TestValidateNamesEveryField(t *testing.T) {
 		"recipient": {
 			contracts.Recipient{
 				RecipientType: contracts.RecipientBroadcast, Addresses: map[string]string{"a b": "x", "email": "a\nb"}, Locale: "a b",
+				Endpoints: map[string]map[string]contracts.Endpoint{
+					"a b": nil, "inapp": nil, "email": {
+						"1": {Address: "x"}, "a b": {Address: "x"}, "main": {Address: "x"}, "ok": {Address: "x", Events: []string{"A*", "*", "B"}},
+						"worst": {Events: []string{"A*B", ""}, Generation: -1, Previous: -1, Name: long + long + long + long, RotatedAt: never},
+					},
+				},
 				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Local",
 			},
-			"/user_id /recipient_type /addresses /addresses/email /locale /opt_out /quiet_hours/from /quiet_hours/to /time_zone",
+			"/user_id /recipient_type /addresses /addresses/email /endpoints /endpoints/email/1 /endpoints/email/a b " +
+				"/endpoints/email/main/address /endpoints/email/worst/address /endpoints/email/worst/events/0 " +
+				"/endpoints/email/worst/events/1 /endpoints/email/worst/generation /endpoints/email/worst/previous " +
+				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out /quiet_hours/from /quiet_hours/to /time_zone",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -111,7 +111,9 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 	_, js := applied(t)
 	id := strings.Repeat("é", contracts.MaxID/2)
 	keys := map[string]func() (string, error){
-		contracts.BucketDeliveries:  func() (string, error) { return contracts.DeliveryKey(id, "email", "CUSTOMER", id) },
+		contracts.BucketDeliveries: (&contracts.Notification{
+			EventID: id, UserID: id, RecipientType: "CUSTOMER", Channel: "email", Address: strings.Repeat("x", contracts.MaxName),
+		}).Key,
 		contracts.BucketDirectory:   func() (string, error) { return contracts.DirectoryKey("CUSTOMER", id) },
 		contracts.BucketEnrich:      func() (string, error) { return contracts.EnrichSlotKey("wolt", id) },
 		contracts.BucketImportJobs:  func() (string, error) { return contracts.ImportJobKey(id) },

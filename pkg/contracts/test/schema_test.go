@@ -187,6 +187,11 @@ var bad = map[string][]struct{ body, path string }{
 	"notification": {
 		{`{"event_id":"e","user_id":"","recipient_type":"ADMIN","channel":"inapp","event_type":"X","created_at":"2025-01-21T10:15:30Z"}`, "/user_id"},
 		{`{"event_id":"e","user_id":"u","recipient_type":"ADMIN","channel":"in app","event_type":"X","created_at":"2025-01-21T10:15:30Z"}`, "/channel"},
+		{`{"event_id":"e","user_id":"u","recipient_type":"ADMIN","channel":"push","address":"1","event_type":"X","created_at":"2025-01-21T10:15:30Z"}`, "/address"},
+	},
+	"recipient": {
+		{`{"user_id":"u","recipient_type":"ADMIN","endpoints":{"push":{"phone":{"address":5}}}}`, "/endpoints/push/phone/address"},
+		{`{"user_id":"u","recipient_type":"ADMIN","endpoints":{"push":{"phone":{"address":"x","generation":-1}}}}`, "/endpoints/push/phone/generation"},
 	},
 	"dead-letter": {
 		{`{"id":1,"reason":"x","stream":"S","subject":"s","sequence":1}`, "/id"},

@@ -52,12 +52,20 @@ func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType
 }
 
 // Drop removes an address that is never to be used again, if the channel still has it, and reports that: one that has taken
-// its place stays. Two round trips, more when others write at the same time.
+// its place stays, and so do others. Two round trips, more when others write at the same time.
 func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error) {
 	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
-		there, found := r.Addresses[channel]
-		if dropped = found && there == address; dropped {
-			delete(r.Addresses, channel)
+		dropped = false
+		for _, id := range r.EndpointIDs(channel) {
+			switch {
+			case r.Endpoint(channel, id).Address != address:
+				continue
+			case id == contracts.MainEndpoint:
+				delete(r.Addresses, channel)
+			default:
+				delete(r.Endpoints[channel], id)
+			}
+			dropped = true
 		}
 		return dropped
 	})

@@ -180,8 +180,8 @@ func document(fields map[string]json.RawMessage, who contracts.Recipient, r kvre
 	return Document{Body: body, Revision: revisionOf(r)}, err
 }
 
-// apart are the fields that a profile may have from earlier versions, and that are records of their own.
-var apart = []string{"addresses", "opt_out"}
+// apart are the fields that a profile may have from earlier versions and from other programs, and that are records of their own.
+var apart = []string{"addresses", "endpoints", "opt_out"}
 
 // profileFields returns the fields of a profile, without those that are records of their own. Of a record that is none, or no JSON
 // object, there are none.
@@ -336,7 +336,7 @@ func (s section) edit(r *contracts.Recipient, who contracts.Recipient, e *Edit) 
 	case len(data) > MaxDocument:
 		return false, ErrTooLarge
 	case s.part == Addresses:
-		r.Addresses = n.Addresses
+		replaceAddresses(r, n)
 		return !reflect.DeepEqual(before, s.document(*r)), nil
 	}
 	var body map[string]json.RawMessage

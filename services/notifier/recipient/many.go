@@ -186,6 +186,7 @@ func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, er
 		}
 		_, wrote, err := d.changeFound(ctx, s, f, true, func(_ kvrecord.Record, own *contracts.Recipient) (bool, error) {
 			before := s.document(*own)
+			stamp(*own, &only)
 			s.add(own, only)
 			return !reflect.DeepEqual(before, s.document(*own)), nil
 		})

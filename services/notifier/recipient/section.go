@@ -41,12 +41,15 @@ type section struct {
 // The sections. An opt-out can be added, and never taken back, by a profile; otherwise what was written last counts.
 var (
 	addresses = section{
-		at: 0, part: Addresses, fields: []string{"addresses"}, key: contracts.DirectoryAddressesKey,
+		at: 0, part: Addresses, fields: []string{"addresses", "endpoints"}, key: contracts.DirectoryAddressesKey,
 		add: func(to *contracts.Recipient, from contracts.Recipient) {
 			if to.Addresses == nil && len(from.Addresses) > 0 {
 				to.Addresses = map[string]string{}
 			}
 			maps.Copy(to.Addresses, from.Addresses)
+			for at, e := range endpoints(from) {
+				setEndpoint(to, at, newer(to.Endpoints[at.channel][at.id], e))
+			}
 		},
 	}
 	preferences = section{

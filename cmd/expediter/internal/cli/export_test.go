@@ -36,12 +36,15 @@ func subjectsOf(t *testing.T, kind contracts.RecipientType, user string) (subjec
 	for n := range 3 {
 		add("$KV.inbox.")(contracts.InboxKey(kind, user, fmt.Sprint("e", n)))
 	}
-	add("$KV.deliveries.")(contracts.DeliveryKey("e1", "email", kind, user))
 	add("$KV.deliveries.")(contracts.DigestKey("d1", "email", kind, user))
 	add("$KV.deliveries.")(contracts.ThrottleKey("news", "email", kind, user))
 	add("$KV.deliveries.")(contracts.CancelledUserKey("e1", kind, user))
-	add("")(contracts.NotifySendSubject("email", kind, user, "e1"))
-	add("")(contracts.NotifyReplaySubject("email", kind, user, "e1", 1))
+	for _, address := range []string{"", "phone"} {
+		row := contracts.Notification{EventID: "e2", UserID: user, RecipientType: kind, Channel: "email", Address: address}
+		add("$KV.deliveries.")(row.Key())
+		add("")(row.Subject())
+		add("")(row.ReplaySubject(1))
+	}
 	return subjects
 }
 

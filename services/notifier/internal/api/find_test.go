@@ -137,7 +137,7 @@ func (p *place) digest(id string) {
 // others stores what is no row.
 func (p *place) others() {
 	p.Helper()
-	replay, err := contracts.NotifyReplaySubject("inapp", contracts.RecipientCustomer, "u/1", "e1", 1)
+	replay, err := (&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}).ReplaySubject(1)
 	p.put(replay, err, contracts.Notification{})
 	key, err := contracts.CancelledUserKey("e1", contracts.RecipientCustomer, "u/1")
 	p.putKey(key, err, map[string]any{})

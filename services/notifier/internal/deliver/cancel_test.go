@@ -149,7 +149,7 @@ func (n *nest) storeReplay(number int) {
 	n.Helper()
 	data, err := contracts.Encode(n.job(1).Args)
 	check.OK(n, err)
-	subject, err := contracts.NotifyReplaySubject("bird", "CUSTOMER", "u", "e", number)
+	subject, err := (&contracts.Notification{Channel: "bird", RecipientType: "CUSTOMER", UserID: "u", EventID: "e"}).ReplaySubject(number)
 	check.OK(n, err)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }

@@ -16,6 +16,7 @@ type Encoder struct {
 // frameOf is what tells one row of a plan from another, beside the user. Digest and throttle are those of kind and channel.
 // So are the channels that are tried in order; a row that follows another has an encoder of its own.
 type frameOf struct {
+	address   string
 	category  string
 	channel   string
 	kind      contracts.RecipientType
@@ -37,8 +38,8 @@ func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
 		return contracts.Encode(n)
 	}
 	of := frameOf{
-		category: n.Category, channel: n.Channel, kind: n.RecipientType, locale: n.Locale, notBefore: n.NotBefore, priority: n.Priority,
-		template: n.Template,
+		address: n.Address, category: n.Category, channel: n.Channel, kind: n.RecipientType, locale: n.Locale, notBefore: n.NotBefore,
+		priority: n.Priority, template: n.Template,
 	}
 	f, ok := e.frames[of]
 	if !ok {

@@ -28,11 +28,11 @@ func Header(created time.Time) (nats.Header, error) {
 
 // Message returns the message of a row of the encoder's plan. Its id is the row's key.
 func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
-	id, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	id, err := n.Key()
 	if err != nil {
 		return nil, err
 	}
-	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	subject, err := n.Subject()
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +46,11 @@ func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.M
 // Replay returns the message that has a row sent again for the n-th time. It says what the row says, and has an id of its
 // own: its dead letter is another.
 func Replay(n contracts.Notification, data []byte, number int) (*nats.Msg, error) {
-	id, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	id, err := n.Key()
 	if err != nil {
 		return nil, err
 	}
-	subject, err := contracts.NotifyReplaySubject(n.Channel, n.RecipientType, n.UserID, n.EventID, number)
+	subject, err := n.ReplaySubject(number)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,93 @@
+package contracts
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MainEndpoint is the id of a channel's plain address, which is in Recipient.Addresses, among the others of the channel.
+const MainEndpoint = "main"
+
+// MaxEndpoints bounds the addresses of one channel, and MaxEndpointEvents the types of events that one of them names.
+const (
+	MaxEndpoints      = 20
+	MaxEndpointEvents = 100
+)
+
+// Endpoint is one of the addresses that a user has on a channel, such as one of two browsers.
+type Endpoint struct {
+	// Address is where the channel reaches it. That of main is in Recipient.Addresses.
+	Address string `json:"address,omitempty" jsonschema:"maxLength=2048"`
+	// Disabled reports whether it gets nothing for now. Defaults to false.
+	Disabled bool `json:"disabled,omitempty"`
+	// Events are the types of events that it gets; one that ends in "*" is all types that begin so. Defaults to all.
+	Events []string `json:"events,omitempty" jsonschema:"maxItems=100" wire:"max=100"`
+	// Generation distinguishes the secret that signs what it gets from those that it had before. It never gets smaller.
+	Generation int64 `json:"generation,omitempty" jsonschema:"minimum=0"`
+	// Name is what the user calls it; optional.
+	Name string `json:"name,omitempty" jsonschema:"maxLength=1024"`
+	// Previous is the generation before the last rotation.
+	Previous int64 `json:"previous,omitempty" jsonschema:"minimum=0"`
+	// RotatedAt is when its secret was replaced; optional.
+	RotatedAt time.Time `json:"rotated_at,omitzero"`
+}
+
+// Takes reports whether the endpoint gets events of a type.
+func (e Endpoint) Takes(eventType string) bool {
+	return len(e.Events) == 0 || slices.ContainsFunc(e.Events, func(name string) bool {
+		begin, all := strings.CutSuffix(name, Anything)
+		return name == eventType || all && strings.HasPrefix(eventType, begin)
+	})
+}
+
+// Endpoint returns an address of a channel by its id, with an empty Address when there is none. "" is that of main.
+func (r Recipient) Endpoint(channel, id string) Endpoint {
+	if id != "" && id != MainEndpoint {
+		return r.Endpoints[channel][id]
+	}
+	e := r.Endpoints[channel][MainEndpoint]
+	e.Address = r.Addresses[channel]
+	return e
+}
+
+// EndpointIDs returns the ids of all addresses of a channel, in order.
+func (r Recipient) EndpointIDs(channel string) []string {
+	ids := append(slices.Collect(maps.Keys(r.Endpoints[channel])), MainEndpoint)
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return r.Endpoint(channel, id).Address == "" })
+}
+
+// endpointID checks the id of an address: a name that no number is.
+func (c *checks) endpointID(path, id string) {
+	c.name(path, id)
+	c.refuse(id != "" && strings.Trim(id[:1], "0123456789_-") == "", path, "must begin with a letter")
+}
+
+// endpoints checks the addresses of a channel.
+func (c *checks) endpoints(path string, all map[string]Endpoint) {
+	c.refuse(len(all) > MaxEndpoints, path, fmt.Sprintf("has %d addresses, at most %d", len(all), MaxEndpoints))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		e, at := all[id], path+"/"+clip(id)
+		c.endpointID(at, id)
+		switch {
+		case id == MainEndpoint:
+			c.refuse(e.Address != "", at+"/address", "must be in addresses: main is the address that is there")
+		case e.Address == "":
+			c.add(at+"/address", "is required")
+		default:
+			c.attribute(at+"/address", e.Address)
+		}
+		c.refuse(len(e.Events) > MaxEndpointEvents, at+"/events", fmt.Sprintf("has %d items, at most %d", len(e.Events), MaxEndpointEvents))
+		for i, name := range e.Events[:min(len(e.Events), MaxEndpointEvents)] {
+			c.id(fmt.Sprintf("%s/events/%d", at, i), name)
+			c.refuse(strings.Contains(strings.TrimSuffix(name, Anything), Anything), fmt.Sprintf("%s/events/%d", at, i), `has a "*" before its end`)
+		}
+		c.refuse(e.Generation < 0, at+"/generation", "must not be negative")
+		c.refuse(e.Previous < 0, at+"/previous", "must not be negative")
+		c.text(at+"/name", e.Name)
+		c.timestamp(at+"/rotated_at", e.RotatedAt)
+	}
+}
