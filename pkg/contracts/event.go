@@ -130,6 +130,8 @@ type Notification struct {
 	Collected bool `json:"collected,omitempty"`
 	// Throttle bounds how often the user is notified; optional.
 	Throttle *Throttle `json:"throttle,omitempty"`
+	// Unread spares a user who has read the event in the inbox before the row is sent.
+	Unread bool `json:"unread,omitempty"`
 }
 
 // Validate checks all fields.

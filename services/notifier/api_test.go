@@ -23,7 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 func listening(c *Config) { c.Listen = "127.0.0.1:0" }
@@ -357,7 +357,7 @@ func TestWhenAnEventIsToBeTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening))
-	far := time.Now().Add(plan.MaxDelay + time.Hour).UTC().Format(time.RFC3339)
+	far := time.Now().Add(rules.MaxDelay + time.Hour).UTC().Format(time.RFC3339)
 	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, `"payload"`, `"not_before":"`+far+`","payload"`, 1))
 	if status != 422 || !strings.Contains(body, "NOT_BEFORE_TOO_FAR") || !strings.Contains(body, far) {
 		t.Errorf("%d %s", status, body)

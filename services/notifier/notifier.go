@@ -300,10 +300,25 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	}
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
-		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
+		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Read: n.read,
 		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
+}
+
+// read reports whether a user has read an event in the inbox, or removed it there. What is not in the inbox, because it has not been
+// delivered or not to be delivered, nobody has read. Two round trips for that, else one.
+func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool, error) {
+	item, err := n.Inbox.Get(ctx, row.RecipientType, row.UserID, row.EventID)
+	if !errors.Is(err, inapp.ErrNotFound) {
+		return item.State != inapp.Unread, err
+	}
+	key, err := contracts.DeliveryKey(row.EventID, inapp.Name, row.RecipientType, row.UserID)
+	if err != nil {
+		return false, err
+	}
+	d, err := n.deliveries.Get(ctx, key)
+	return err == nil && d.State == deliveries.Delivered, err
 }
 
 // inboxTimeout bounds one write of the inbox.

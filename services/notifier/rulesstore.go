@@ -136,7 +136,7 @@ func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 		name = cmp.Or(name, eventType)
 		var need []string
 		for _, c := range cfg.textNames() {
-			if slices.Contains(slices.Concat(route.Channels, route.Fallback), c) {
+			if slices.Contains(route.All(), c) {
 				need = append(need, c)
 			}
 		}

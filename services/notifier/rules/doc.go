@@ -9,6 +9,10 @@
 //	      channels: [inapp]
 //	      fallback: [webpush, email, sms] # one of these: the next when the one before has not reached the user
 //	      fallback_after: 10m     # for how long each is tried; defaults to as often as it is
+//	      later:                  # more channels, some time after the others
+//	        - after: 30m          # up to 504h
+//	          unread: true        # only if the user has not read it in the inbox by then; needs inapp in channels
+//	          channels: [email]
 //	      category: reservations  # what users switch off together
 //	      priority: normal        # low, normal, high, critical
 //	      template: reservation.requested
@@ -33,6 +37,11 @@
 // same digest. A digest keeps to quiet hours, to what the user opted out of, and to no throttle. A window in which the clocks
 // change is as much longer or shorter; a time of day that the clock jumps over is as much later as it jumps, and one that it
 // shows twice is the first. What is critical is delivered at once, whatever else a rule says.
+//
+// Channels of later count from when the event is delivered on the others. Their rows are stored with all others, and can be
+// cancelled; they keep to quiet hours and throttles, and are in no digest. With unread a row ends as suppressed, with the reason
+// read, when the user has read or archived the item of the inbox, or it is there no more; that is looked at each time that
+// the row is sent. A user in whose inbox it has not been delivered, because of an opt-out or a failure, has not read it.
 //
 // JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines. The notifier also
 // takes for one a route to a channel with texts whose text is not there. A route of "*" that names no template is delivered by the

@@ -120,11 +120,12 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 		"digest":   func(n *yaml.Node, path string) { route.Digest = p.digest(n, path) },
 		"fallback": func(n *yaml.Node, path string) { order, route.Fallback = n, p.list(n, path) },
 		"fallback_after": func(n *yaml.Node, path string) {
-			route.FallbackAfter = p.wait(n, path)
+			route.FallbackAfter = p.wait(n, path, maxWait)
 			if order == nil {
 				after = n
 			}
 		},
+		"later": func(n *yaml.Node, path string) { route.Later = p.laters(n, path) },
 		"priority": func(n *yaml.Node, path string) {
 			route.Priority = oneOf(p, n, path,
 				contracts.UrgencyLow, contracts.UrgencyNormal, contracts.UrgencyHigh, contracts.UrgencyCritical)
@@ -136,12 +137,9 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 		"throttle": func(n *yaml.Node, path string) { route.Throttle = p.throttle(n, path) },
 	})
 	p.finish(n, path, &route)
+	p.afterwards(n, path, route)
 	if order != nil {
-		for _, name := range route.Fallback {
-			if slices.Contains(route.Channels, name) {
-				p.addf(order, path+".fallback", "has %q, which channels has too", clip(name))
-			}
-		}
+		p.once(order, path+".fallback", route.Fallback, route.Channels)
 	} else if after != nil {
 		p.addf(after, path+".fallback_after", "needs a fallback: want one, a list of %s", strings.Join(p.channels, ", "))
 	}
@@ -151,17 +149,26 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 	return route
 }
 
+// once checks that channels are not those of another part of a route.
+func (p *parser) once(n *yaml.Node, path string, names, elsewhere []string) {
+	for _, name := range names {
+		if slices.Contains(elsewhere, name) {
+			p.addf(n, path, "has %q, which the route has elsewhere", clip(name))
+		}
+	}
+}
+
 // maxWait bounds how long a channel is tried before the next one is.
 const maxWait = 7 * 24 * time.Hour
 
-func (p *parser) wait(n *yaml.Node, path string) time.Duration {
+func (p *parser) wait(n *yaml.Node, path string, most time.Duration) time.Duration {
 	text := p.text(n, path)
 	if text == "" {
 		return 0
 	}
 	wait, err := time.ParseDuration(text)
-	if err != nil || wait < time.Second || wait > maxWait || wait%time.Second != 0 {
-		p.addf(n, path, "is %q: want whole seconds such as 10m, at most %s", clip(text), maxWait)
+	if err != nil || wait < time.Second || wait > most || wait%time.Second != 0 {
+		p.addf(n, path, "is %q: want whole seconds such as 10m, at most %s", clip(text), hours(most))
 	}
 	return wait
 }

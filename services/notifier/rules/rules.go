@@ -50,6 +50,9 @@ type Route struct {
 	// Digest says that rows are delivered together, on some of the channels. nil is never.
 	Digest *Digest `json:"digest,omitempty"`
 
+	// Later are more channels, on which the user is notified some time after the others.
+	Later []Later `json:"later,omitempty"`
+
 	// Priority is how urgent it is.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
@@ -63,12 +66,26 @@ type Route struct {
 	Throttle *contracts.Throttle `json:"throttle,omitempty"`
 }
 
-// Starts returns the channels on which a user is notified at first: all of Channels, and the first of Fallback.
+// Starts returns the channels that a user has a row on from the beginning: all of Channels, the first of Fallback, and those of
+// Later.
 func (r Route) Starts() []string {
-	if len(r.Fallback) == 0 {
-		return r.Channels
+	starts := slices.Clip(r.Channels)
+	if len(r.Fallback) > 0 {
+		starts = append(starts, r.Fallback[0])
 	}
-	return append(slices.Clip(r.Channels), r.Fallback[0])
+	for _, later := range r.Later {
+		starts = append(starts, later.Channels...)
+	}
+	return starts
+}
+
+// All returns all channels that a user may have a row on.
+func (r Route) All() []string {
+	starts := r.Starts()
+	if len(r.Fallback) > 1 {
+		starts = slices.Concat(starts, r.Fallback[1:])
+	}
+	return starts
 }
 
 // Rules are a file of rules that has no mistakes. They do not change and may be read by many at once.
@@ -134,7 +151,7 @@ func (r *Rules) Channels() []string {
 	names := map[string]bool{}
 	for _, routes := range r.events {
 		for _, route := range routes {
-			for _, name := range slices.Concat(route.Channels, route.Fallback) {
+			for _, name := range route.All() {
 				names[name] = true
 			}
 		}

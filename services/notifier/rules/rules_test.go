@@ -112,7 +112,7 @@ line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "pigeon": want email, in
 line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "inapp" twice
 line 9: events.RESERVATION_REQUESTED.ADMIN.priority is "urgent": want low, normal, high, critical
 line 10: events.RESERVATION_REQUESTED.ADMIN.scope is "everybody": want user, aggregate, all
-line 11: events.RESERVATION_REQUESTED.ADMIN.chanels is not known here: want category, channels, digest, fallback, fallback_after, priority, scope, template, throttle
+line 11: events.RESERVATION_REQUESTED.ADMIN.chanels is not known here: want category, channels, digest, fallback, fallback_after, later, priority, scope, template, throttle
 line 13: events.RESERVATION_REQUESTED.CUSTOMER.category is "a b": want 1 to 64 of A-Z, a-z, 0-9, '_' and '-'
 line 13: events.RESERVATION_REQUESTED.CUSTOMER.channels is missing: want a list of email, inapp
 line 14: events.RESERVATION_REQUESTED.CUSTOMER.template must be a text
@@ -206,7 +206,7 @@ events:
 	}
 	lines := strings.Split(err.Error(), "\n")
 	for i, want := range []string{
-		`line 4: events.X.A.fallback has "inapp", which channels has too`, `line 5: events.X.B.fallback has "sms" twice`,
+		`line 4: events.X.A.fallback has "inapp", which the route has elsewhere`, `line 5: events.X.B.fallback has "sms" twice`,
 		`line 6: events.X.C.fallback has "pigeon"`, "line 7: events.X.D.fallback_after needs", "line 8: events.X.E.fallback_after is",
 		"line 9: events.X.F.fallback_after is", "line 10: events.X.G.fallback must", "line 11: events.X.H.channels is missing",
 	} {

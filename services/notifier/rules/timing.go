@@ -14,9 +14,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
-// notInDigests is the channel that digests leave alone unless they name it: an inbox is a list already.
-const notInDigests = "inapp"
-
 // Digest says which channels of a route deliver its rows in digests, and when.
 type Digest struct {
 	contracts.Digest
@@ -76,12 +73,12 @@ func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	}
 	if d.Channels == nil && member(at, "channels") == at {
 		for _, name := range route.Channels {
-			if name != notInDigests {
+			if name != inbox { // which is a list already
 				d.Channels = append(d.Channels, name)
 			}
 		}
 		if len(d.Channels) == 0 && len(route.Channels) > 0 {
-			p.addf(at, path+".channels", "is missing: %s delivers no digests unless it is named here", notInDigests)
+			p.addf(at, path+".channels", "is missing: %s delivers no digests unless it is named here", inbox)
 		}
 	}
 }

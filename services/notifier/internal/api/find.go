@@ -195,12 +195,11 @@ func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, 
 	return found, nil
 }
 
-// subjectsIn returns the subjects of all rows that recipients of a plan can have: on the channels that they are told on first, and
-// on those that are fallen back on.
+// subjectsIn returns the subjects of all rows that recipients of a plan can have.
 func subjectsIn(p *plan.Plan, recipients []contracts.Recipient) (subjects []string, err error) {
 	for _, r := range recipients {
 		route := p.Routes[r.RecipientType]
-		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
+		for _, channel := range route.All() {
 			subject, err := contracts.NotifySendSubject(channel, r.RecipientType, r.UserID, p.EventID)
 			if err != nil {
 				return nil, fmt.Errorf("plan of %.80q: %w", p.EventID, err)

@@ -66,6 +66,9 @@ type Config struct {
 	// Digests keep what is delivered together. Required.
 	Digests *digest.Store
 
+	// Read reports whether a user has read an event in the inbox. Defaults to no.
+	Read func(ctx context.Context, n *contracts.Notification) (bool, error)
+
 	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
 	Health Health
 
@@ -123,6 +126,9 @@ func (cfg Config) withDefaults() Config {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
+	}
+	if cfg.Read == nil {
+		cfg.Read = func(context.Context, *contracts.Notification) (bool, error) { return false, nil }
 	}
 	if cfg.Retries == nil {
 		cfg.Retries = DefaultRetries()

@@ -38,6 +38,9 @@ const (
 	PointSealed = "deliver.sealed" // nothing more comes into the digest
 )
 
+// PointUnread is passed when a user has not read in the inbox what a row is about.
+const PointUnread = "deliver.unread"
+
 // PointGranted is passed when a throttle has let a row through.
 const PointGranted = "deliver.granted"
 
@@ -179,6 +182,9 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 		}
 	}
 	if held, err := s.unknown(ctx, r, d); held {
+		return err
+	}
+	if held, err := s.seen(ctx, r, d); held {
 		return err
 	}
 	if held, err := s.hold(ctx, r, d); held {

@@ -62,6 +62,23 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 	return false, nil
 }
 
+// seen reports whether the user has read in the inbox what the row is about, and is spared: err is the error for the worker then. It
+// asks each time that the row could be sent, also between its tries. One round trip for a row that says so, two for one that is in no
+// inbox.
+func (s *Sender) seen(ctx context.Context, r *row, d *deliveries.Delivery) (seen bool, err error) {
+	if !r.Unread {
+		return false, nil
+	}
+	if seen, err = s.cfg.Read(ctx, &r.Notification); err != nil {
+		return true, s.later(ctx, r, err)
+	}
+	if seen {
+		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonRead, nil)
+	}
+	s.cfg.Passed(PointUnread)
+	return false, nil
+}
+
 func merge(under, over map[string]string) map[string]string {
 	merged := maps.Clone(under)
 	if merged == nil {

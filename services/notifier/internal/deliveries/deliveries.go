@@ -65,6 +65,7 @@ const (
 	ReasonNotBefore        = "not_before"        // deferred: the event is to be told later
 	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
 	ReasonQuietHours       = "quiet_hours"       // deferred
+	ReasonRead             = "read"              // suppressed: the user has read it in the inbox, or removed it there
 	ReasonRecipient        = "recipient"         // failed: what the directory has of the user cannot be read; Detail says why
 	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user is told no more for now
 	ReasonUnknownOutcome   = "unknown_outcome"   // failed: it may have been sent, and must not be sent twice

@@ -20,10 +20,6 @@ const (
 	// MaxReason bounds what is kept of why an event was refused, in bytes. Its dead letter has all of it.
 	MaxReason = 512
 
-	// MaxDelay is how far ahead of its planning an event may say when it is to be delivered: the stream keeps the rows for
-	// 30 days, and they need some of those to be tried again.
-	MaxDelay = 21 * 24 * time.Hour
-
 	// pageBytes is how large a page may become, in bytes, before its last entry.
 	pageBytes = 128 << 10
 
@@ -87,6 +83,9 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 		NotBefore: p.NotBefore,
 		Digest:    route.DigestOn(channel), Throttle: route.Throttle,
 	}
+	if later := route.LaterOn(channel); later.After > 0 {
+		row.NotBefore, row.Unread = p.begins().Add(later.After), later.Unread
+	}
 	if len(route.Fallback) > 1 && channel == route.Fallback[0] {
 		row.Fallback, row.FallbackAfter = route.Fallback[1:], int64(route.FallbackAfter/time.Second)
 	}
@@ -97,6 +96,14 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 		row.Recipient = &entry
 	}
 	return row
+}
+
+// begins is when the recipients are notified on the first channels.
+func (p *Plan) begins() time.Time {
+	if p.NotBefore.After(p.CreatedAt) {
+		return p.NotBefore
+	}
+	return p.CreatedAt
 }
 
 var (

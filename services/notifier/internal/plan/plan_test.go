@@ -311,7 +311,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	js := server(t)
 	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
 	read := reader(t, js)
-	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(plan.MaxDelay).UTC()}
+	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(rules.MaxDelay).UTC()}
 	if outcome, err := p.Plan(t.Context(), e); err != nil || outcome != plan.Planned {
 		t.Fatal(outcome, err)
 	}
@@ -322,7 +322,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 			t.Errorf("%+v: %v", row, err)
 		}
 	}
-	e.EventID, e.NotBefore = "too late", time.Now().Add(plan.MaxDelay+time.Hour)
+	e.EventID, e.NotBefore = "too late", time.Now().Add(rules.MaxDelay+time.Hour)
 	if _, err := p.Plan(t.Context(), e); !errors.Is(err, plan.ErrTooFar) || !strings.Contains(err.Error(), `"too late"`) {
 		t.Error(err)
 	}

@@ -85,7 +85,7 @@ func (p *Planner) Concerns(e contracts.Event) bool {
 // Accept notes that an event has been published, before it is planned, and reports whether that is news. From then on another
 // event under its id is ErrMismatch. One round trip.
 func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, news bool, err error) {
-	if err := fits(e); err != nil {
+	if err := p.fits(e); err != nil {
 		return nil, false, err
 	}
 	seen, err := p.events.see(ctx, e)
@@ -95,10 +95,14 @@ func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, n
 	return seen, !seen.again, nil
 }
 
-func fits(e contracts.Event) error {
-	if ahead := time.Until(e.NotBefore); ahead > MaxDelay {
+func (p *Planner) fits(e contracts.Event) error {
+	var longest time.Duration
+	for _, route := range p.cfg.Rules().For(e.EventType) {
+		longest = max(longest, route.Longest())
+	}
+	if ahead := time.Until(e.NotBefore); ahead > rules.MaxDelay-longest {
 		return fmt.Errorf("event %.80q: %w: not_before is %s, which is %s ahead, at most %s", e.EventID, ErrTooFar,
-			e.NotBefore.Format(time.RFC3339), ahead.Round(time.Second), MaxDelay)
+			e.NotBefore.Format(time.RFC3339), ahead.Round(time.Second), rules.MaxDelay-longest)
 	}
 	if len(e.Payload) > MaxPayload {
 		return fmt.Errorf("event %.80q: %w", e.EventID, tooLarge("the payload has %d bytes, at most %d", len(e.Payload), MaxPayload))
@@ -115,7 +119,7 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 	if len(queries) == 0 {
 		return Ignored, nil
 	}
-	if err := fits(e); err != nil {
+	if err := p.fits(e); err != nil {
 		return "", err
 	}
 	seen, err := p.events.see(ctx, e)

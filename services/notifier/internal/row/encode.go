@@ -13,7 +13,7 @@ type Encoder struct {
 	frames map[frameOf]frame
 }
 
-// frameOf is what tells one row of a plan from another, beside the user. Digest and throttle are those of kind and channel.
+// frameOf is what tells one row of a plan from another, beside the user. Digest, throttle and unread are those of kind and channel.
 // So are the channels that are tried in order; a row that follows another has an encoder of its own.
 type frameOf struct {
 	address   string

@@ -1,0 +1,148 @@
+package notifier
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+func (p *place) inbox() *inapp.Inbox {
+	p.Helper()
+	box, err := inapp.Open(p.Context(), p.js, recordtest.Client(p, p.js), inapp.Config{Keep: forever})
+	check.OK(p, err)
+	return box
+}
+
+// Users who have read something in the inbox, or removed it there, are not notified of it on a channel that comes later; all others are, by
+// notifiers that did not live when it was published, on the minute, and not in quiet hours. A channel that does not look at the inbox
+// notifies all.
+func TestWhatIsUnreadIsDeliveredLater(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		v := newClocked(t, srv)
+		v.cfg.Channels = append(v.cfg.Channels, Channel{Channel: &pigeon{name: "dove", send: v.receive}})
+		v.cfg.Rules = writeRules(t, `
+version: 1
+events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unread: true, channels: [pigeon]}, {after: 48h, channels: [dove]}]}}}`)
+		begin := time.Now().Truncate(time.Minute).Add(time.Minute) // 00:01
+		night, morning := &contracts.QuietHours{From: "00:20", To: "07:00"}, 7*time.Hour-time.Minute
+		box, directory := v.inbox(), v.directory()
+		mark := func(state inapp.State) func(string) {
+			return func(user string) { check.OK(t, check.Err(box.Mark(t.Context(), "CUSTOMER", user, user, state))) }
+		}
+		want := map[string][]time.Duration{}
+		for _, user := range []struct {
+			id          string
+			heard       []time.Duration // on the channels that come later, since the event
+			at          time.Duration   // when the user does something
+			do          func(user string)
+			hours       *contracts.QuietHours
+			notBefore   time.Duration
+			withoutThat map[string][]string
+		}{
+			{id: "unread", heard: []time.Duration{30 * time.Minute, 48 * time.Hour}},
+			{id: "reads", at: 10 * time.Minute, do: mark(inapp.Read), heard: []time.Duration{48 * time.Hour}},
+			{id: "archives", at: 29 * time.Minute, do: mark(inapp.Archived), heard: []time.Duration{48 * time.Hour}},
+			{id: "reads-too-late", at: 31 * time.Minute, do: mark(inapp.Read), heard: []time.Duration{30 * time.Minute, 48 * time.Hour}},
+			{id: "removed", at: 10 * time.Minute, heard: []time.Duration{48 * time.Hour}, do: func(user string) {
+				kv, err := v.js.KeyValue(t.Context(), contracts.BucketInbox)
+				check.OK(t, err)
+				check.OK(t, kv.Delete(t.Context(), "CUSTOMER."+user+"."+user))
+			}},
+			{id: "no-inbox", heard: []time.Duration{30 * time.Minute, 48 * time.Hour}, withoutThat: map[string][]string{"*": {"inapp"}}},
+			{id: "asleep", hours: night, heard: []time.Duration{morning, 48 * time.Hour}},
+			{id: "reads-at-night", hours: night, at: 3 * time.Hour, do: mark(inapp.Read), heard: []time.Duration{48 * time.Hour}},
+			{id: "deferred", notBefore: 2 * time.Hour, heard: []time.Duration{150 * time.Minute, 50 * time.Hour}},
+		} {
+			check.OK(t, directory.Put(t.Context(), contracts.Recipient{
+				UserID: user.id, RecipientType: "CUSTOMER", QuietHours: user.hours, OptOut: user.withoutThat,
+			}))
+			v.plan(begin, func() {
+				v.publish(event(user.id, "X", func(e *contracts.Event) {
+					if e.UserID = user.id; user.notBefore > 0 {
+						e.NotBefore = begin.Add(user.notBefore)
+					}
+				}))
+			})
+			if user.do != nil {
+				v.plan(begin.Add(user.at), func() { user.do(user.id) })
+			}
+			for _, after := range append(user.heard, user.notBefore, 30*time.Minute) {
+				v.plan(begin.Add(after), nil)
+			}
+			want[user.id] = user.heard
+		}
+		v.plan(begin.Add(20*time.Minute), func() { check.OK(t, srv.Restart(t.Context())) })
+		v.pass()
+		got := map[string][]time.Duration{}
+		for _, m := range v.heard {
+			got[m.user] = append(got[m.user], m.at.Sub(begin).Truncate(time.Second))
+		}
+		check.Equal(t, want, got)
+		d, err := v.book.Get(t.Context(), "reads.pigeon.CUSTOMER.reads")
+		if err != nil || d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonRead || len(d.Attempts) > 0 {
+			t.Errorf("%+v: %v", d, err)
+		}
+	})
+}
+
+// What is delivered later can be cancelled, and an event that would keep it waiting for longer than its row is kept is refused.
+func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	n := p.start(&pigeon{}, func(c *Config) {
+		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 24h, channels: [pigeon]}]}}}")
+	})
+	p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"})
+	e := event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" })
+	check.OK(t, check.Err(n.Publish(t.Context(), e)))
+	p.settled(1)
+	p.expanded(n, "evt-001")
+	known, err := n.Event(t.Context(), "evt-001")
+	done, cancelErr := n.Cancel(t.Context(), Cancellation{EventID: "evt-001"})
+	if cmp.Or(err, cancelErr) != nil || known.Rows != 2 || done.Suppressed != 1 || done.Sent != 1 {
+		t.Errorf("%+v, %+v: %v, %v", known, done, err, cancelErr)
+	}
+	e.EventID, e.NotBefore = "evt-002", time.Now().Add(rules.MaxDelay-23*time.Hour)
+	check.Is(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)
+}
+
+// A process that is killed after it has looked into the inbox and before it sends: the next one looks again.
+func TestAKillBetweenTheLookAndTheMessage(t *testing.T) {
+	t.Parallel()
+	for _, read := range []bool{false, true} {
+		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+		p := newPlace(t, srv)
+		p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"})
+		f := fall{Point: deliver.PointUnread, URL: srv.URL(), Rules: writeRules(t,
+			"version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 1s, unread: true, channels: [pigeon]}]}}}")}
+		dying := fallers.Start(t, f)
+		p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
+		dying.Died()
+		p.settled(1)
+		if read {
+			check.OK(t, check.Err(p.inbox().Mark(t.Context(), "CUSTOMER", "ada", "evt-001", inapp.Read)))
+		}
+		birds := &pigeon{}
+		p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
+		d := p.settled(2)["evt-001.pigeon.CUSTOMER.ada"]
+		want, calls := []any{deliveries.Sent, ""}, 1
+		if read {
+			want, calls = []any{deliveries.Suppressed, deliveries.ReasonRead}, 0
+		}
+		if _, got := birds.counts(); got != calls || !slices.Equal(want, []any{d.State, d.Reason}) {
+			t.Errorf("read %t: %d calls, %+v", read, got, d)
+		}
+	}
+}
