@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 
+	"golang.org/x/text/language"
+
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/gateway"
@@ -62,6 +64,9 @@ type ChannelConfig struct {
 	// Templates is the folder of the texts of email, sms and webpush, see the package template. Required by those.
 	Templates string `env:"NOTIFIER_TEMPLATES"`
 
+	// TemplatesLanguage is the language of the texts in default, whose plurals they have. Defaults to en.
+	TemplatesLanguage string `env:"NOTIFIER_TEMPLATES_LANGUAGE"`
+
 	// UserNetworks may be called for users although they are not public, such as 10.1.0.0/16. Defaults to none.
 	UserNetworks []netip.Prefix `env:"NOTIFIER_USER_NETWORKS"`
 
@@ -114,11 +119,19 @@ func (cfg ChannelConfig) texts() (*template.Set, error) {
 	if cfg.Templates == "" {
 		return nil, errors.New("notifier: Templates (NOTIFIER_TEMPLATES) is missing: want the folder of the texts")
 	}
-	texts, err := template.Load(cfg.Templates, template.Config{LinkHosts: cfg.LinkHosts})
+	if tag := cfg.TemplatesLanguage; tag != "" && !isLanguage(tag) {
+		return nil, fmt.Errorf("notifier: TemplatesLanguage (NOTIFIER_TEMPLATES_LANGUAGE) is %q: want a language tag such as de", tag)
+	}
+	texts, err := template.Load(cfg.Templates, template.Config{Language: cfg.TemplatesLanguage, LinkHosts: cfg.LinkHosts})
 	if err != nil {
 		return nil, fmt.Errorf("notifier: Templates (NOTIFIER_TEMPLATES): %w", err)
 	}
 	return texts, nil
+}
+
+func isLanguage(tag string) bool {
+	_, err := language.Parse(tag)
+	return err == nil
 }
 
 // links makes the links by which users switch channels off, or returns nil when there are to be none.

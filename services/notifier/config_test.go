@@ -105,6 +105,8 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 			t.Errorf("%q: %v", folder, err)
 		}
 	}
+	_, err = ChannelConfig{EmailServer: "mail:25", Templates: t.TempDir(), TemplatesLanguage: "no-language"}.texts()
+	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
 // A mistake in a profile costs what the field is for, and not every notification of its user. A row that nobody can send says why.

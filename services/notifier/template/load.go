@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	text "text/template"
+	"text/template/parse"
 )
 
 const (
@@ -48,6 +49,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	if p.kinds == nil {
 		p.kinds = map[string]Kind{"email": Mail, "sms": SMS, "webpush": Push}
 	}
+	p.loadShared()
 	byName := map[string]texts{}
 	entries, err := fs.ReadDir(folder, ".")
 	if err != nil {
@@ -55,7 +57,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	}
 	for _, entry := range entries {
 		switch {
-		case strings.HasPrefix(entry.Name(), "."):
+		case strings.HasPrefix(entry.Name(), "."), entry.Name() == sharedFolder:
 		case !isFolder(folder, entry):
 			p.mistakef(entry.Name(), 0, "is a file: want one folder for each template")
 		default:
@@ -66,7 +68,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 		p.errs.sort()
 		return nil, &p.errs
 	}
-	set := &Set{kinds: p.kinds}
+	set := &Set{kinds: p.kinds, language: cmp.Or(cfg.Language, "en")}
 	set.byName.Store(&byName)
 	return set, nil
 }
@@ -85,13 +87,17 @@ type parser struct {
 	folder    fs.FS
 	functions map[string]any
 	kinds     map[string]Kind
+	shared    map[shelf]map[string]snippet
 }
 
 // kind is that of a channel. What is not known shows what a mail does.
 func (p *parser) kind(channel string) Kind { return cmp.Or(p.kinds[channel], Mail) }
 
 func (p *parser) mistakef(file string, line int, format string, args ...any) {
-	p.errs.Mistakes = append(p.errs.Mistakes, Mistake{File: file, Line: line, Text: fmt.Sprintf(format, args...)})
+	m := Mistake{File: file, Line: line, Text: fmt.Sprintf(format, args...)}
+	if !slices.Contains(p.errs.Mistakes, m) { // a text that is shared, or for several channels, is read several times
+		p.errs.Mistakes = append(p.errs.Mistakes, m)
+	}
 }
 
 // template reads the folder of one.
@@ -123,9 +129,9 @@ func (p *parser) template(name string) texts {
 		into := map[string]*executor{"subject": &read.subject, "txt": &read.text, "html": &read.html}[part]
 		switch {
 		case into == nil && read.push == nil:
-			read.push = p.push(file, p.read(file))
+			read.push = p.push(source{file, locale, channel, part}, p.read(file))
 		case into != nil && *into == nil:
-			*into = p.file(file, part == "html")
+			*into = p.file(source{file, locale, channel, part})
 		default:
 			p.mistakef(file, 0, "is there twice: case does not matter in a locale")
 			continue
@@ -176,56 +182,77 @@ func (p *parser) read(name string) string {
 }
 
 // file reads one part. It is never nil, so that a file with mistakes is not reported as missing, too.
-func (p *parser) file(name string, isHTML bool) executor {
-	body := p.read(name)
-	if isHTML {
-		return p.html(name, body)
+func (p *parser) file(s source) executor {
+	body := p.read(s.file)
+	variants := perChannel{"": p.variant(s, body)}
+	for on := range p.shared {
+		if s.channel == "" && on.channel != "" && variants[on.channel] == nil {
+			of := s
+			of.channel = on.channel
+			variants[on.channel] = p.variant(of, body)
+		}
 	}
-	t := text.New(name).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: inert(string(mark))})
-	return p.parse(t, name, body)
+	if len(variants) == 1 {
+		return variants[""]
+	}
+	return variants
+}
+
+// variant parses one part for one channel.
+func (p *parser) variant(s source, body string) executor {
+	if s.part == "html" {
+		return p.html(s, body)
+	}
+	t := text.New(s.file).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: inert(string(mark))})
+	return p.parse(t, s, body)
 }
 
 // parse parses a template of plain text.
-func (p *parser) parse(t *text.Template, name, body string) executor {
-	parsed, err := t.Parse(body)
+func (p *parser) parse(t *text.Template, s source, body string) executor {
+	parsed, err := include(p, t, s, body, func(t *text.Template) *parse.Tree { return t.Tree })
 	if err != nil {
-		p.syntax(name, err)
+		p.syntax(s.file, err)
 		return t
 	}
-	defines := func(name string) bool { return parsed.Lookup(name) != nil }
 	for _, defined := range parsed.Templates() {
-		r := &review{parser: p, body: body, defines: defines, file: name, isMain: defined.Name() == name}
-		r.node(defined.Root, r.isMain)
-		stepped(defined.Root)
+		p.own(s, defined.Tree, func(name string) bool { return parsed.Lookup(name) != nil })
 	}
 	return parsed
 }
 
-func (p *parser) html(name, body string) executor {
-	t, err := html.New(name).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: inert(breaker)}).Parse(body)
+// own reviews a template that a file has itself: what it shares has been reviewed. defines is nil when somebody else looks for missing
+// templates.
+func (p *parser) own(s source, tree *parse.Tree, defines func(name string) bool) {
+	if tree == nil || tree.ParseName != s.file {
+		return
+	}
+	r := &review{parser: p, defines: defines, isMain: tree.Name == s.file}
+	r.node(tree.Root, r.isMain)
+	stepped(tree.Root)
+}
+
+func (p *parser) html(s source, body string) executor {
+	t := html.New(s.file).Option("missingkey=error").Funcs(p.functions).Funcs(map[string]any{inertName: inert(breaker)})
+	t, err := include(p, t, s, body, func(t *html.Template) *parse.Tree { return t.Tree })
 	if err != nil {
-		p.syntax(name, err)
-		return text.New(name)
+		p.syntax(s.file, err)
+		return text.New(s.file)
 	}
 	for _, defined := range t.Templates() {
-		if defined.Tree != nil {
-			r := &review{parser: p, body: body, file: name, isMain: defined.Name() == name}
-			r.node(defined.Tree.Root, r.isMain)
-			stepped(defined.Tree.Root)
-		}
+		p.own(s, defined.Tree, nil)
 	}
 	// The first execution finds out what is to be escaped how, and fails when that is unknown. What it prints, and that there
 	// is no payload, does not matter.
 	if err := t.Execute(newBounded(), Data{}); err != nil {
 		if errors.Is(err, ErrTooManySteps) || errors.Is(err, ErrTooSlow) {
-			p.mistakef(name, 0, "%v", err)
+			p.mistakef(s.file, 0, "%v", err)
 		}
 		if unsafe, ok := errors.AsType[*html.Error](err); ok {
-			line := unsafe.Line
-			if line == 0 && unsafe.Node != nil {
-				line = 1 + strings.Count(body[:min(int(unsafe.Node.Position()), len(body))], "\n")
+			file, line := s.file, unsafe.Line
+			if unsafe.Node != nil {
+				file, line = place(unsafe.Node)
 			}
-			p.mistakef(name, line, "%s", unsafe.Description)
+			p.mistakef(file, line, "%s", unsafe.Description)
 		}
 	}
 	return t

@@ -37,6 +37,8 @@ type executor interface {
 type parts struct {
 	subject, text, html executor
 	push                *push
+
+	locale string // of those that were found
 }
 
 // over returns the parts of p and, where it has none, those of general.
@@ -75,6 +77,7 @@ type texts map[string]map[string]parts
 func (t texts) find(locale, name string, kind Kind) (parts, bool) {
 	for tag := range fitting(locale) {
 		if p := t[tag][name].over(t[tag][""]); p.lacks(kind) == "" {
+			p.locale = tag
 			return p, true
 		}
 	}

@@ -24,12 +24,13 @@ type pushReader struct {
 
 	body    string
 	decoder *json.Decoder
-	file    string
+	source  source
 }
 
 // push reads a file that describes a push.
-func (p *parser) push(file, body string) *push {
-	r := &pushReader{parser: p, body: body, decoder: json.NewDecoder(strings.NewReader(body)), file: file}
+func (p *parser) push(s source, body string) *push {
+	file := s.file
+	r := &pushReader{parser: p, body: body, decoder: json.NewDecoder(strings.NewReader(body)), source: s}
 	r.decoder.UseNumber()
 	out := &push{}
 	into := map[string]*executor{"body": &out.body, "icon": &out.icon, "title": &out.title, "url": &out.url}
@@ -129,8 +130,8 @@ func (r *pushReader) text(field, body string) executor {
 	if field == "url" || field == "icon" {
 		clean = segment
 	}
-	t := text.New(r.file).Option("missingkey=error").Funcs(r.functions).Funcs(map[string]any{inertName: clean})
-	return r.parse(t, r.file, "{{/*"+strings.Repeat("\n", r.line()-1)+"*/}}"+body)
+	t := text.New(r.source.file).Option("missingkey=error").Funcs(r.functions).Funcs(map[string]any{inertName: clean})
+	return r.parse(t, r.source, "{{/*"+strings.Repeat("\n", r.line()-1)+"*/}}"+body)
 }
 
 // segment is put behind what a template prints into an address: unless it is a link on purpose, it is one segment of a path.

@@ -2,6 +2,8 @@ package template
 
 import (
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"text/template/parse"
 )
@@ -11,10 +13,10 @@ import (
 type review struct {
 	*parser
 
-	body    string
 	defines func(name string) bool // nil when somebody else looks for missing templates
-	file    string
-	isMain  bool // not a template that another one calls: $ is Data
+	isMain  bool                   // not a template that another one calls: $ is Data
+
+	layout, hasContent bool // of a layout: it calls what stands in it
 }
 
 // node reviews a node. isData reports whether the dot is Data there.
@@ -43,7 +45,13 @@ func (r *review) node(node parse.Node, isData bool) {
 	case *parse.TemplateNode:
 		r.pipe(n.Pipe, isData)
 		if r.defines != nil && !r.defines(n.Name) {
-			r.mistakef(r.file, r.line(n), "template %q is not defined", n.Name)
+			r.notef(n, "template %q is not defined", n.Name)
+		}
+		if r.layout && n.Name == contentName {
+			r.hasContent = true
+			if given := n.Pipe.String(); (given != "." || !isData) && (given != "$" || !r.isMain) {
+				r.notef(n, `want {{template "content" $}}, outside of what is defined: the content is a template over all`)
+			}
 		}
 	}
 }
@@ -101,7 +109,7 @@ func (r *review) field(node parse.Node, names []string) (own bool) {
 			field, ok = t.FieldByName(name)
 		}
 		if !ok || !field.IsExported() {
-			r.mistakef(r.file, r.line(node), ".%s: there is no %s", strings.Join(names, "."), name)
+			r.notef(node, ".%s: there is no %s", strings.Join(names, "."), name)
 			return false
 		}
 		t = field.Type
@@ -113,7 +121,19 @@ func (r *review) field(node parse.Node, names []string) (own bool) {
 	return false
 }
 
-// line is the one that a node is in.
-func (r *review) line(node parse.Node) int {
-	return 1 + strings.Count(r.body[:min(int(node.Position()), len(r.body))], "\n")
+// notef notes a mistake at a node.
+func (r *review) notef(node parse.Node, format string, args ...any) {
+	file, line := place(node)
+	r.mistakef(file, line, format, args...)
 }
+
+// place is the file and the line that a node is in.
+func place(node parse.Node) (file string, line int) {
+	location, _ := new(parse.Tree).ErrorContext(node)
+	parts := atPlace.FindStringSubmatch(location)
+	line, _ = strconv.Atoi(parts[2]) //nolint:errcheck // digits
+	return parts[1], line
+}
+
+// atPlace is how the parser writes where a node is: file, line and column.
+var atPlace = regexp.MustCompile(`^(.*):([0-9]+):[0-9]+$`)

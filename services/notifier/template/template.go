@@ -37,14 +37,18 @@ type Config struct {
 	// webpush.
 	Channels map[string]Kind
 
+	// Language is that of the texts in default, by whose rules their plurals are. Defaults to en.
+	Language string
+
 	// LinkHosts are the hosts, and their subdomains, that links out of payloads may lead to. Defaults to none.
 	LinkHosts []string
 }
 
 // Set is a folder of templates that has no mistakes. It may be used by many at once.
 type Set struct {
-	byName atomic.Pointer[map[string]texts]
-	kinds  map[string]Kind
+	byName   atomic.Pointer[map[string]texts]
+	kinds    map[string]Kind
+	language string
 }
 
 // Text is what is said.
@@ -102,6 +106,8 @@ type Data struct {
 
 	// UserID is the user.
 	UserID string
+
+	language string // of the text
 }
 
 // Names returns the names of all templates, in alphabetical order.
@@ -139,6 +145,9 @@ func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 	if !ok {
 		return Text{}, fmt.Errorf("template %q for %s: %w", name, on, ErrNotFound)
 	}
+	if found.locale == defaultLocale {
+		found.locale = s.language
+	}
 	at, err := schedule.In(m.TimeZone, m.CreatedAt)
 	if err != nil { // this machine does not know the zone
 		m.TimeZone, at = "", m.CreatedAt.UTC()
@@ -146,6 +155,7 @@ func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 	data := Data{
 		Category: m.Category, Channel: on, CreatedAt: at, EventID: m.EventID, EventType: m.EventType, Locale: m.Locale,
 		RecipientType: string(m.RecipientType), TimeZone: m.TimeZone, Unsubscribe: Link(unsubscribe), UserID: m.UserID,
+		language: found.locale,
 	}
 	if len(m.Payload) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(m.Payload))
