@@ -213,6 +213,11 @@ type Recipient struct {
 	// OptOut names, by category, the channels on which the user does not want to be notified. "*" is every category, or
 	// every channel. Critical notifications are sent all the same; optional.
 	OptOut map[string][]string `json:"opt_out,omitempty"`
+	// Mute says, by category, until when the user is not to be disturbed at all. "*" is every category; optional.
+	Mute map[string]time.Time `json:"mute,omitempty"`
+	// Digest says, by category, when the user wants what comes together: each 30m or 4h, at 09:00,17:00, or off for at once. It
+	// goes before what the rules say. "*" is every category that is not named; optional.
+	Digest map[string]string `json:"digest,omitempty"`
 	// QuietHours are the hours in which the user is not to be disturbed; optional.
 	QuietHours *QuietHours `json:"quiet_hours,omitempty"`
 	// TimeZone is the user's zone by its IANA name, such as Asia/Jerusalem. Defaults to UTC.
@@ -246,11 +251,10 @@ func (r Recipient) Validate() error {
 	c.optionalName("/locale", r.Locale)
 	for _, category := range slices.Sorted(maps.Keys(r.OptOut)) {
 		for _, name := range append([]string{category}, r.OptOut[category]...) {
-			if name != Anything {
-				c.name("/opt_out", name)
-			}
+			c.category("/opt_out", name)
 		}
 	}
+	c.preferences(r)
 	if r.QuietHours != nil {
 		c.wallClock("/quiet_hours/from", r.QuietHours.From)
 		c.wallClock("/quiet_hours/to", r.QuietHours.To)
@@ -259,6 +263,27 @@ func (r Recipient) Validate() error {
 		c.add("/time_zone", "must be the IANA name of a time zone, such as Asia/Jerusalem")
 	}
 	return c.err("Recipient")
+}
+
+// preferences checks when a recipient wants to be told of which categories.
+func (c *checks) preferences(r Recipient) {
+	for _, category := range slices.Sorted(maps.Keys(r.Mute)) {
+		c.category("/mute", category)
+		c.requiredTime("/mute/"+clip(category), r.Mute[category])
+	}
+	for _, category := range slices.Sorted(maps.Keys(r.Digest)) {
+		c.category("/digest", category)
+		if _, err := ParseDigest(r.Digest[category]); err != nil {
+			c.add("/digest/"+clip(category), err.Error())
+		}
+	}
+}
+
+// category checks the name of a category, or that of all.
+func (c *checks) category(path, name string) {
+	if name != Anything {
+		c.name(path, name)
+	}
 }
 
 // wallClock checks a time of day.

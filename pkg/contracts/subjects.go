@@ -259,8 +259,8 @@ func DirectoryAddressesKey(recipient RecipientType, userID string) (string, erro
 	return join("addresses", name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// DirectoryPreferencesKey is the key, in bucket directory, of the preferences of one recipient: a Recipient whose OptOut and
-// QuietHours count.
+// DirectoryPreferencesKey is the key, in bucket directory, of the preferences of one recipient: a Recipient whose OptOut, Mute,
+// Digest and QuietHours count.
 func DirectoryPreferencesKey(recipient RecipientType, userID string) (string, error) {
 	return join("preferences", name("recipient_type", string(recipient)), id("user_id", userID))
 }

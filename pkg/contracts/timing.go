@@ -1,8 +1,10 @@
 package contracts
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -48,6 +50,29 @@ func (d Digest) Validate() error {
 }
 
 const minutesOfDay = 24 * 60
+
+// DigestOff is the wish to be told at once.
+const DigestOff = "off"
+
+// errDigest says what a wish is.
+var errDigest = errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
+
+// ParseDigest reads when a recipient wants what comes together: parts of a day such as 30m or 24h, times of day such as
+// 09:00,17:00, or [DigestOff], which is the zero Digest.
+func ParseDigest(wish string) (d Digest, err error) {
+	if wish == DigestOff {
+		return d, nil
+	}
+	if strings.Contains(wish, ":") {
+		d.At = strings.Split(wish, ",")
+	} else if every, err := time.ParseDuration(wish); err == nil && every%time.Minute == 0 {
+		d.Every = int(every / time.Minute)
+	}
+	if d.Validate() != nil {
+		return Digest{}, errDigest
+	}
+	return d, nil
+}
 
 // Throttle bounds how often a user is notified, on a channel, about a category.
 type Throttle struct {

@@ -3,6 +3,7 @@ package contracts_test
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -102,12 +103,13 @@ func TestValidateNamesEveryField(t *testing.T) {
 						"worst": {Events: []string{"A*B", ""}, Generation: -1, Previous: -1, Name: long + long + long + long, RotatedAt: never},
 					},
 				},
+				Mute: map[string]time.Time{"*": time.Now(), "a b": time.Now(), "c": {}}, Digest: map[string]string{"*": "off", "a b": "1h", "c": "7m"},
 				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Local",
 			},
 			"/user_id /recipient_type /addresses /addresses/email /endpoints /endpoints/email/1 /endpoints/email/a b " +
 				"/endpoints/email/main/address /endpoints/email/worst/address /endpoints/email/worst/events/0 " +
 				"/endpoints/email/worst/events/1 /endpoints/email/worst/generation /endpoints/email/worst/previous " +
-				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out /quiet_hours/from /quiet_hours/to /time_zone",
+				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out /mute /mute/c /digest /digest/c /quiet_hours/from /quiet_hours/to /time_zone",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +122,22 @@ func TestValidateNamesEveryField(t *testing.T) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
 		})
+	}
+}
+
+func TestParseDigest(t *testing.T) {
+	t.Parallel()
+	for wish, want := range map[string]contracts.Digest{
+		"off": {}, "30m": {Every: 30}, "24h": {Every: 1440}, "09:00": {At: []string{"09:00"}}, "09:00,17:30": {At: []string{"09:00", "17:30"}},
+	} {
+		if got, err := contracts.ParseDigest(wish); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", wish, got, err)
+		}
+	}
+	for _, wish := range []string{"", "0m", "-30m", "90s", "7m", "48h", "9:00", "24:00", "09:00, 17:00", "09:00,09:00", strings.Repeat("09:00,", 30)} {
+		if got, err := contracts.ParseDigest(wish); err == nil {
+			t.Errorf("%q is %+v", wish, got)
+		}
 	}
 }
 

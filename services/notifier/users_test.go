@@ -90,6 +90,12 @@ func TestUsersOverHTTP(t *testing.T) {
 		asked{"PATCH", carla + "/preferences", `{"opt_out":{"news":null}}`, "", 403, []string{"OPT_OUT_KEPT"}},
 		asked{"PUT", carla + "/preferences", `{"opt_out":{"news":["sms"]}}`, "", 403, []string{"OPT_OUT_KEPT"}},
 		asked{"PATCH", carla + "/preferences", `{"quiet_hours":{"to":"08:00"}}`, "ETAG", 200, []string{`{"from":"22:00","to":"08:00"}`, `{"news":["email"]}`}},
+		asked{"PATCH", carla + "/preferences", `{"mute":{"*":"2030-01-01T00:00:00Z"},"digest":{"news":"09:00","chat":"1h"}}`, "ETAG", 200, []string{
+			`"digest":{"chat":"1h","news":"09:00"},"mute":{"*":"2030-01-01T00:00:00Z"},"opt_out":{"news":["email"]}`,
+		}},
+		asked{"PATCH", carla + "/preferences", `{"mute":{"*":null},"digest":{"chat":null}}`, "ETAG", 200, []string{`{"digest":{"news":"09:00"},"opt_out"`}},
+		asked{"PATCH", carla + "/preferences", `{"mute":{"a b":"never"},"digest":{"news":"7m"}}`, "", 400, []string{"/mute", "/digest/news", "such as 30m"}},
+		asked{"PATCH", carla, `{"mute":{},"digest":{}}`, "", 400, []string{"/mute", "/digest", "is no part of the profile"}},
 		asked{"DELETE", carla + "/preferences", "", "", 204, nil},
 		asked{"GET", carla + "/preferences", "", "", 200, []string{`{"opt_out":{"news":["email"]},"recipient_type"`}},
 

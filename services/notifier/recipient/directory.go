@@ -140,7 +140,7 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 	d.warner.ignored(ctx, f.who, f.ignored)
 	d.adopt(ctx, f, sections...)
 	r, found = f.profile, !f.absent
-	r.Addresses, r.Endpoints, r.OptOut = nil, nil, nil
+	r.Addresses, r.Digest, r.Endpoints, r.Mute, r.OptOut = nil, nil, nil, nil, nil
 	for _, s := range sections {
 		own, _, err := s.read(f)
 		if err != nil {

@@ -181,7 +181,7 @@ func document(fields map[string]json.RawMessage, who contracts.Recipient, r kvre
 }
 
 // apart are the fields that a profile may have from earlier versions and from other programs, and that are records of their own.
-var apart = []string{"addresses", "endpoints", "opt_out"}
+var apart = []string{"addresses", "digest", "endpoints", "mute", "opt_out"}
 
 // profileFields returns the fields of a profile, without those that are records of their own. Of a record that is none, or no JSON
 // object, there are none.
@@ -351,6 +351,6 @@ func (s section) edit(r *contracts.Recipient, who contracts.Recipient, e *Edit) 
 			}
 		}
 	}
-	r.OptOut, r.QuietHours = n.OptOut, n.QuietHours
+	r.Digest, r.Mute, r.OptOut, r.QuietHours = n.Digest, n.Mute, n.OptOut, n.QuietHours
 	return !reflect.DeepEqual(before, s.document(*r)), nil
 }

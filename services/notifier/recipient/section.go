@@ -43,23 +43,21 @@ var (
 	addresses = section{
 		at: 0, part: Addresses, fields: []string{"addresses", "endpoints"}, key: contracts.DirectoryAddressesKey,
 		add: func(to *contracts.Recipient, from contracts.Recipient) {
-			if to.Addresses == nil && len(from.Addresses) > 0 {
-				to.Addresses = map[string]string{}
-			}
-			maps.Copy(to.Addresses, from.Addresses)
+			to.Addresses = over(to.Addresses, from.Addresses)
 			for at, e := range endpoints(from) {
 				setEndpoint(to, at, newer(to.Endpoints[at.channel][at.id], e))
 			}
 		},
 	}
 	preferences = section{
-		at: 1, part: Preferences, fields: []string{"opt_out", "quiet_hours"}, key: contracts.DirectoryPreferencesKey,
+		at: 1, part: Preferences, fields: []string{"digest", "mute", "opt_out", "quiet_hours"}, key: contracts.DirectoryPreferencesKey,
 		add: func(to *contracts.Recipient, from contracts.Recipient) {
 			for category, channels := range from.OptOut {
 				for _, channel := range channels {
 					refuse(to, category, channel)
 				}
 			}
+			to.Digest, to.Mute = over(to.Digest, from.Digest), over(to.Mute, from.Mute)
 			if from.QuietHours != nil {
 				to.QuietHours = from.QuietHours
 			}
@@ -67,6 +65,15 @@ var (
 	}
 	sections = []section{addresses, preferences}
 )
+
+// over adds to a map what another one has, in place of what there is of the same name.
+func over[T any](to, from map[string]T) map[string]T {
+	if to == nil && len(from) > 0 {
+		to = map[string]T{}
+	}
+	maps.Copy(to, from)
+	return to
+}
 
 // refuse adds an opt-out, and reports whether it is new.
 func refuse(r *contracts.Recipient, category, channel string) bool {

@@ -2,6 +2,7 @@ package recipient_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -73,6 +74,7 @@ func TestNoProfileTouchesAddressesAndPreferences(t *testing.T) {
 		})
 	}
 	const old = `,"addresses":{"email":"old@x.example"},"opt_out":{"news":["email"]}`
+	const muted = `,"mute":{"*":"2030-01-01T00:00:00Z"},"digest":{"*":"off","news":"1h"}`
 	all := person{Addresses: channels{"email": "old@x.example"}, OptOut: refusals{"news": {"email"}}}
 	french := all
 	french.Locale = "fr"
@@ -90,7 +92,11 @@ func TestNoProfileTouchesAddressesAndPreferences(t *testing.T) {
 		"an address that is repeated":         {[]step{profile(old), mail("a@x.example"), profile(old)}, person{Addresses: channels{"email": "a@x.example"}, OptOut: all.OptOut}},
 		"an address that is taken away":       {[]step{profile(old), mail(""), profile(old)}, person{OptOut: all.OptOut}},
 		"an opt-out that is taken back":       {[]step{profile(old), optIn, profile(old)}, person{Addresses: all.Addresses}},
-		"a profile that cannot be read":       {[]step{profile(old), read, profile(`,,`), optOut, put(person{})}, all},
+		"a mute that is ended": {[]step{profile(muted), read, api(func(t *testing.T, d *directory, _ string) error {
+			edit := recipient.Edit{Body: json.RawMessage(`{"mute":null,"digest":{"news":null}}`), Merge: true}
+			return check.Err(d.Write(t.Context(), "CUSTOMER", "u", recipient.Preferences, edit))
+		}), profile(muted)}, person{Digest: channels{"*": "off"}}},
+		"a profile that cannot be read": {[]step{profile(old), read, profile(`,,`), optOut, put(person{})}, all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

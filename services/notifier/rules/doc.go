@@ -34,9 +34,9 @@
 //	      channels: [inapp]
 //
 // All of one category that is to be delivered to a user on a channel, or of one template when there is no category, goes into the
-// same digest. A digest keeps to quiet hours, to what the user opted out of, and to no throttle. A window in which the clocks
-// change is as much longer or shorter; a time of day that the clock jumps over is as much later as it jumps, and one that it
-// shows twice is the first. What is critical is delivered at once, whatever else a rule says.
+// same digest. A digest keeps to quiet hours, to what the user opted out of or muted, and to no throttle. What a user wants of digests
+// goes before the rule. A window in which the clocks change is as much longer or shorter; a time of day that the clock jumps over is as
+// much later as it jumps, and one that it shows twice is the first. What is critical is delivered at once, whatever else a rule says.
 //
 // Channels of later count from when the event is delivered on the others. Their rows are stored with all others, and can be
 // cancelled; they keep to quiet hours and throttles, and are in no digest. With unread a row ends as suppressed, with the reason

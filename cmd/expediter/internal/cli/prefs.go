@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -20,6 +22,21 @@ func newPrefs(g *globals) *cobra.Command {
 		Long:  `Prefs shows and changes the preferences of a user. An opt-out is taken back by its person only, and so by no command.`,
 	}
 	f.registerUsers(cmd)
+	get := f.showing("get", "Show the preferences of a user", recipient.Preferences)
+	get.Aliases = []string{"show"}
+	cmd.AddCommand(get, f.newQuiet(), f.newMute(), f.newDigest(), &cobra.Command{
+		Use:     "opt-out USER CATEGORY CHANNEL",
+		Short:   "Keep a category off a channel; * is every one",
+		Example: `  expediter prefs opt-out carla news email --type CUSTOMER`,
+		Args:    cobra.ExactArgs(3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.optOut(cmd.Context(), args[0], args[1], args[2])
+		},
+	})
+	return cmd
+}
+
+func (f *usersFlags) newQuiet() *cobra.Command {
 	none := false
 	quiet := &cobra.Command{
 		Use:     "quiet USER [FROM TO]",
@@ -38,15 +55,67 @@ func newPrefs(g *globals) *cobra.Command {
 		},
 	}
 	quiet.Flags().BoolVar(&none, "none", false, "remove them: those of the profile are in force")
-	cmd.AddCommand(f.showing("get", "Show the preferences of a user", recipient.Preferences), quiet, &cobra.Command{
-		Use:     "opt-out USER CATEGORY CHANNEL",
-		Short:   "Keep a category off a channel; * is every one",
-		Example: `  expediter prefs opt-out carla news email --type CUSTOMER`,
-		Args:    cobra.ExactArgs(3),
+	return quiet
+}
+
+func (f *usersFlags) newMute() *cobra.Command {
+	var off bool
+	var until string
+	var lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "mute USER [CATEGORY]",
+		Short: "Send the user nothing for some time, but to the inbox",
+		Example: `  expediter prefs mute carla --for 8h --type CUSTOMER
+  expediter prefs mute carla news --until 2026-12-01T08:00:00Z --type CUSTOMER
+  expediter prefs mute carla --off --type CUSTOMER`,
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.optOut(cmd.Context(), args[0], args[1], args[2])
+			var end any
+			at, err := time.Parse(time.RFC3339, until)
+			switch {
+			case lasts > 0:
+				end = time.Now().Add(lasts).UTC().Truncate(time.Second)
+			case !off:
+				end = at
+			}
+			if err := usage(
+				refuse(lasts < 0, "--for %s: want a duration such as 8h", lasts),
+				refuse(until != "" && err != nil, "--until %.40q: want a time such as 2026-12-01T08:00:00Z", until),
+			); err != nil {
+				return err
+			}
+			category := append(args, contracts.Anything)[1]
+			return f.change(cmd.Context(), args[0], recipient.Preferences, map[string]any{"mute": map[string]any{category: end}})
 		},
-	})
+	}
+	cmd.Flags().DurationVar(&lasts, "for", 0, "for how long")
+	cmd.Flags().StringVar(&until, "until", "", "until when")
+	cmd.Flags().BoolVar(&off, "off", false, "end it")
+	cmd.MarkFlagsOneRequired("for", "until", "off")
+	cmd.MarkFlagsMutuallyExclusive("for", "until", "off")
+	return cmd
+}
+
+func (f *usersFlags) newDigest() *cobra.Command {
+	none := false
+	cmd := &cobra.Command{
+		Use:   "digest USER CATEGORY [WHEN]",
+		Short: "Send a category together: each 30m, at 09:00,17:00, or off for at once; * is every other one",
+		Example: `  expediter prefs digest carla news 09:00 --type CUSTOMER
+  expediter prefs digest carla news --none --type CUSTOMER`,
+		Args: cobra.RangeArgs(2, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
+				return err
+			}
+			var when any
+			if !none {
+				when = args[2]
+			}
+			return f.change(cmd.Context(), args[0], recipient.Preferences, map[string]any{"digest": map[string]any{args[1]: when}})
+		},
+	}
+	cmd.Flags().BoolVar(&none, "none", false, "leave it to the rules")
 	return cmd
 }
 

@@ -41,8 +41,9 @@ func (f *usersFlags) newImport() *cobra.Command {
 the standard input.
 
 A line of JSON is a user, as users export writes it. CSV has a header with the columns user_id and recipient_type (or --type),
-locale, time_zone, quiet_hours (22:00-07:00), addresses.CHANNEL, opt_out (news:email *:sms) and memberships
-(RESTAURANT:5 CITY:2); every other column is kept in the profile as text. An empty cell says nothing.
+locale, time_zone, quiet_hours (22:00-07:00), addresses.CHANNEL, opt_out (news:email *:sms), mute (*:2026-12-01T08:00:00Z),
+digest (news:09:00,17:00 chat:30m) and memberships (RESTAURANT:5 CITY:2); every other column is kept in the profile as text. An
+empty cell says nothing.
 
 Users with mistakes are named, and the others are stored; the exit code is 1 then. An import that was interrupted says how to
 resume it.`,
@@ -254,6 +255,13 @@ func (i *userImport) userOf(header, cells []string) ([]byte, error) {
 				category, channel, _ := strings.Cut(pair, ":")
 				optOut[category] = append(optOut[category], channel)
 			}
+		case name == "mute", name == "digest":
+			wishes := map[string]string{}
+			for pair := range strings.FieldsSeq(value) {
+				category, wish, _ := strings.Cut(pair, ":")
+				wishes[category] = wish
+			}
+			user[name] = wishes
 		case name == "memberships":
 			for pair := range strings.FieldsSeq(value) {
 				kind, id, _ := strings.Cut(pair, ":")

@@ -191,6 +191,9 @@ func TestAWorkerThatStopsGivesTheRowBack(t *testing.T) {
 	})
 }
 
+// until mutes everything for as long after midnight.
+func until(d time.Duration) map[string]time.Time { return map[string]time.Time{"*": start.Add(d)} }
+
 // What the user does not want, and when.
 func TestWhatTheUserWants(t *testing.T) {
 	night := &contracts.QuietHours{From: "22:00", To: "00:20"} // it is midnight
@@ -208,6 +211,12 @@ func TestWhatTheUserWants(t *testing.T) {
 		"not on this channel": {profile{OptOut: map[string][]string{"*": {"bird"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
 		"others not":          {profile{OptOut: map[string][]string{"*": {"x"}, "d": {"*"}}}, "", false, deliveries.Sent, "", 1},
 		"critical":            {profile{OptOut: map[string][]string{"*": {"*"}}, QuietHours: night}, "critical", false, deliveries.Sent, "", 1},
+		"muted":               {profile{Mute: until(10 * time.Minute)}, "", false, deliveries.Suppressed, "muted", 0},
+		"muted before":        {profile{Mute: until(-time.Minute)}, "", false, deliveries.Sent, "", 1},
+		"muted, critical":     {profile{Mute: until(time.Hour)}, "critical", false, deliveries.Sent, "", 1},
+		"muted, the inbox":    {profile{Mute: until(time.Hour)}, "", true, deliveries.Sent, "", 1},
+		"category muted":      {profile{Mute: map[string]time.Time{"c": start.Add(time.Hour)}}, "", false, deliveries.Suppressed, "muted", 0},
+		"others muted":        {profile{Mute: map[string]time.Time{"d": start.Add(time.Hour)}}, "", false, deliveries.Sent, "", 1},
 		"at night":            {profile{QuietHours: night}, "", false, deliveries.Deferred, "quiet_hours", 1},
 		"silent":              {profile{QuietHours: night}, "", true, deliveries.Sent, "", 1},
 		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, deliveries.Sent, "", 1},
@@ -256,6 +265,16 @@ func TestWhatThePlanKnows(t *testing.T) {
 		elapse(time.Minute)
 		n.want(deliveries.Suppressed, "opt_out")
 	})
+	for _, plan := range []time.Duration{-time.Hour, time.Hour} { // the later one counts
+		inNest(t, func(n *nest) {
+			n.work(n.sender("a", &bird{}, profile{Mute: until(-plan)}))
+			n.store(func(row *contracts.Notification) {
+				row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Mute: until(plan)}
+			})
+			elapse(time.Minute)
+			n.want(deliveries.Suppressed, "muted")
+		})
+	}
 }
 
 // A row that the worker dead-letters without having worked it has an end in its record too.

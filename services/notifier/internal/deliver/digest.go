@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,40 +14,50 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
-// gather puts a row into the digest of its window, or of the next one that is open. It first records which digest that is,
-// so that the next worker of the row looks into the same digest. Four round trips; the first row of a window has one more.
-func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery) error {
+// gather puts a row into the digest of its window, or of the next one that is open, unless when is nil, and reports whether it has: err
+// is the error for the worker then. It first records which digest that is, so that the next worker of the row looks into the same
+// digest, also when the user has changed the windows meanwhile. Four round trips; the first row of a window has one more.
+func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery, when *contracts.Digest) (held bool, err error) {
+	n := r.Notification
+	n.Digest = cmp.Or(when, n.Digest, &contracts.Digest{})
 	if d.State != deliveries.Deferred || d.Reason != deliveries.ReasonDigest {
-		if err := s.note(ctx, r, d, time.Now()); err != nil {
-			return err
+		if when == nil {
+			return false, nil
+		}
+		if err := s.note(ctx, r, d, &n, time.Now()); err != nil {
+			return true, err
 		}
 	}
 	for {
-		joined, err := s.join(ctx, digest.Row(&r.Notification, d.Until), r)
+		joined, err := s.join(ctx, digest.Row(&n, d.Until), &n, r)
 		if err != nil {
-			return s.later(ctx, r, err)
+			return true, s.later(ctx, r, err)
 		}
 		if joined {
 			s.cfg.Passed(PointJoined)
-			return s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonDigest, nil)
+			return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonDigest, nil)
+		}
+		if when == nil {
+			d.Digest = ""
+			return false, nil
 		}
 		from := time.Now()
 		if from.Before(d.Until) { // it is full
 			from = d.Until
 		}
-		if err := s.note(ctx, r, d, from); err != nil {
-			return err
+		if err := s.note(ctx, r, d, &n, from); err != nil {
+			return true, err
 		}
 	}
 }
 
 // note writes down which digest a row goes into: that of the window that a moment is in.
-func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, from time.Time) error {
-	end, err := digest.End(from, r.Digest, r.profile.TimeZone)
+func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, n *contracts.Notification, from time.Time) error {
+	end, err := digest.End(from, n.Digest, r.profile.TimeZone)
 	if err != nil { // a zone that this machine does not know: delivering is better than not delivering
 		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
 	}
-	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, digest.Row(&r.Notification, end).EventID
+	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, digest.Row(n, end).EventID
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
@@ -55,8 +66,8 @@ func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, from 
 }
 
 // join puts a row into a digest, and reports whether it is in there.
-func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row) (bool, error) {
-	joined, err := s.cfg.Digests.Join(ctx, into, &r.Notification)
+func (s *Sender) join(ctx context.Context, into, n *contracts.Notification, r *row) (bool, error) {
+	joined, err := s.cfg.Digests.Join(ctx, into, n)
 	if errors.Is(err, digest.ErrForeign) {
 		s.log(ctx, slog.LevelWarn, r, "an event is called like a digest", "digest", into.EventID, "error", err)
 		return false, nil

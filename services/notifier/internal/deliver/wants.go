@@ -19,8 +19,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of in
-// either place counts.
+// profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of, or
+// muted, in either place counts.
 func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contracts.Recipient, error) {
 	known, _, err := s.cfg.Profiles.Get(ctx, n.RecipientType, n.UserID)
 	if err != nil || n.Recipient == nil {
@@ -28,8 +28,13 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 	}
 	planned := *n.Recipient
 	merged := contracts.Recipient{
-		Addresses: merge(known.Addresses, planned.Addresses), Locale: known.Locale, OptOut: map[string][]string{},
-		QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+		Addresses: merge(known.Addresses, planned.Addresses), Digest: merge(known.Digest, planned.Digest), Locale: known.Locale,
+		Mute: merge(known.Mute, nil), OptOut: map[string][]string{}, QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+	}
+	for category, until := range planned.Mute {
+		if until.After(merged.Mute[category]) {
+			merged.Mute[category] = until
+		}
 	}
 	if planned.QuietHours != nil {
 		merged.QuietHours = planned.QuietHours
@@ -79,10 +84,10 @@ func (s *Sender) seen(ctx context.Context, r *row, d *deliveries.Delivery) (seen
 	return false, nil
 }
 
-func merge(under, over map[string]string) map[string]string {
+func merge[T any](under, over map[string]T) map[string]T {
 	merged := maps.Clone(under)
 	if merged == nil {
-		merged = map[string]string{}
+		merged = map[string]T{}
 	}
 	maps.Copy(merged, over)
 	return merged
@@ -109,8 +114,11 @@ func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held
 	if optedOut(r.profile.OptOut, r.Category, r.Channel) {
 		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonOptOut, nil)
 	}
-	if r.Digest != nil {
-		return true, s.gather(ctx, r, d)
+	if s.muted(r) {
+		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonMuted, nil)
+	}
+	if held, err := s.gather(ctx, r, d, s.together(r, d)); held {
+		return true, err
 	}
 	if until := s.quietUntil(ctx, r); !until.IsZero() {
 		return true, s.wait(ctx, r, d, until, deliveries.ReasonQuietHours)
@@ -119,6 +127,39 @@ func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held
 		return s.throttle(ctx, r, d)
 	}
 	return false, nil
+}
+
+// muted reports whether a user does not want to be disturbed by a row now.
+func (s *Sender) muted(r *row) bool {
+	now := time.Now()
+	return !s.cfg.Silent && (now.Before(r.profile.Mute[contracts.Anything]) || r.Category != "" && now.Before(r.profile.Mute[r.Category]))
+}
+
+// together returns when a row is delivered together with others, nil when it is by itself: as its user wants or else its rule says. A
+// row that was tried is by itself, also when the user wants it otherwise now. So is one that another one may follow, or that follows one,
+// and that of a channel that disturbs nobody: no rule has it otherwise, unless it names that channel.
+func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
+	if d.Tries() > 0 {
+		return nil
+	}
+	wish, named := r.profile.Digest[r.Category]
+	if !named || r.Category == "" {
+		wish, named = r.profile.Digest[contracts.Anything]
+	}
+	alone := s.cfg.Silent || len(r.Fallback) > 0 || r.FallbackOf != ""
+	if !named || r.Collected || r.Digest == nil && alone {
+		return r.Digest
+	}
+	wanted, err := contracts.ParseDigest(wish)
+	switch {
+	case err != nil:
+		return r.Digest
+	case wish == contracts.DigestOff:
+		return nil
+	case r.Digest != nil:
+		wanted.Template = r.Digest.Template
+	}
+	return &wanted
 }
 
 // quietUntil returns the end of the user's quiet hours, the zero time outside them.
@@ -202,7 +243,8 @@ func unheard(d *deliveries.Delivery) bool {
 	case deliveries.Failed, deliveries.Bounced:
 		return true
 	case deliveries.Suppressed:
-		return d.Reason == string(channel.KindNoAddress) || d.Reason == deliveries.ReasonOptOut || d.Reason == deliveries.ReasonEndpointDisabled
+		return d.Reason == string(channel.KindNoAddress) || d.Reason == deliveries.ReasonOptOut || d.Reason == deliveries.ReasonMuted ||
+			d.Reason == deliveries.ReasonEndpointDisabled
 	case deliveries.Pending, deliveries.Deferred, deliveries.Sending, deliveries.Sent, deliveries.Delivered, deliveries.Unreadable:
 	}
 	return false

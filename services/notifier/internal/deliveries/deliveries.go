@@ -62,6 +62,7 @@ const (
 	ReasonEmpty            = "empty"             // suppressed: a digest without events
 	ReasonExhausted        = "exhausted"         // failed: no attempts are left
 	ReasonFallbackAfter    = "fallback_after"    // failed: it was tried for as long as it may, and another channel is next
+	ReasonMuted            = "muted"             // suppressed: the user does not want to be disturbed for some time
 	ReasonNotBefore        = "not_before"        // deferred: the event is to be told later
 	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
 	ReasonQuietHours       = "quiet_hours"       // deferred

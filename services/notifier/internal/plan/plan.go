@@ -92,7 +92,8 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 	if len(p.Payload) <= rowPayload {
 		row.Payload = p.Payload
 	}
-	if entry.Addresses != nil || entry.Endpoints != nil || entry.OptOut != nil || entry.QuietHours != nil || entry.TimeZone != "" {
+	if entry.Addresses != nil || entry.Digest != nil || entry.Endpoints != nil || entry.Mute != nil || entry.OptOut != nil ||
+		entry.QuietHours != nil || entry.TimeZone != "" {
 		row.Recipient = &entry
 	}
 	return row
