@@ -20,7 +20,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/propagation"
-	collect "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	traces "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -61,7 +60,7 @@ func newCollector(t *testing.T) *collector {
 	c := &collector{T: t}
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		var batch collect.ExportTraceServiceRequest
+		var batch traces.TracesData
 		if err == nil {
 			err = proto.Unmarshal(body, &batch)
 		}

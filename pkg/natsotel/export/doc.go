@@ -18,8 +18,16 @@
 //
 //	OTEL_EXPORTER_OTLP_ENDPOINT          where traces are sent, such as http://collector:4318; without it none are made
 //	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT   the same for traces alone, with its path
-//	OTEL_EXPORTER_OTLP_HEADERS           such as a token for the collector; the exporter reads its other variables too
+//	OTEL_EXPORTER_OTLP_HEADERS           such as a token for the collector: name=value,name=value with %-escapes
+//	OTEL_EXPORTER_OTLP_TIMEOUT           milliseconds for one attempt, 10000 by default
+//	OTEL_EXPORTER_OTLP_COMPRESSION       gzip, or none
+//	OTEL_EXPORTER_OTLP_CERTIFICATE       a file with the certificates of those that vouch for the collector
+//	OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, OTEL_EXPORTER_OTLP_CLIENT_KEY   files with the certificate of the program, and its key
+//	OTEL_EXPORTER_OTLP_PROTOCOL          http/protobuf, or nothing
 //	OTEL_TRACES_SAMPLER                  which traces are kept; all by default
 //	OTEL_RESOURCE_ATTRIBUTES             attributes of this process in every trace
 //	OTEL_SDK_DISABLED                    "true" turns traces off
+//
+// Each of OTEL_EXPORTER_OTLP_ may be set for traces alone, as OTEL_EXPORTER_OTLP_TRACES_. [Start] reports all that is wrong
+// in them.
 package export

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,6 +21,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export/internal/otlp"
 )
 
 // maxAttribute bounds the values of attributes in bytes, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does.
@@ -89,9 +91,13 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if !collected() {
 		return e, nil
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	client, err := otlp.New()
 	if err != nil {
-		return nil, fmt.Errorf("export: traces: %w (see the OTEL_EXPORTER_OTLP_ variables)", err)
+		return nil, fmt.Errorf("export: traces: %w", err)
+	}
+	exporter, err := otlptrace.New(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("export: traces: %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
 	if limits.AttributeValueLengthLimit < 0 { // clients choose some values, such as their name and the path
