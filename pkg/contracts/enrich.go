@@ -202,8 +202,8 @@ func (r EnrichResult) State() ProviderState {
 // ReadState returns the State of an encoded EnrichResult. It reads no further than it has to, since each hit asks for it: the evidence
 // behind is not looked at.
 func ReadState(result []byte) (ProviderState, error) {
-	values, err := strictjson.Pick(result, "status", "url", "outcome")
-	if err != nil {
+	var values [3][]byte
+	if err := strictjson.Pick(values[:], result, "status", "url", "outcome"); err != nil {
 		return ProviderState{}, &ValidationError{Type: "EnrichResult", Fields: []FieldError{{Problem: err.Error()}}}
 	}
 	status, _ := strictjson.Text(values[0], string(StatusFound), string(StatusNotFound))

@@ -1,7 +1,9 @@
 package contracts
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
@@ -42,7 +44,7 @@ func (o *object) put(name string, value []byte) {
 }
 
 // rawNames are the names that each answer writes.
-var rawNames = map[string][]byte{"providers": []byte(`"providers"`), ProviderWolt: []byte(`"wolt"`), "results": []byte(`"results"`)}
+var rawNames = map[string][]byte{"providers": []byte(`"providers"`), ProviderWolt: []byte(`"wolt"`)}
 
 func (o *object) remove(name string) {
 	if o.get(name) == nil {
@@ -78,8 +80,10 @@ func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, 
 	if err != nil {
 		return dst, err
 	}
-	list := make([]byte, 1, 1<<10)
-	list[0] = '['
+	const null = `"results":null` // not in a text, where quotation marks have a backslash
+	before, after, _ := bytes.Cut(raw, []byte(null))
+	list := append(slices.Grow(dst, len(raw)+512*len(results)), before...) // a restaurant has some 500 bytes
+	list = append(list, `"results":[`...)
 	for i, restaurant := range results {
 		if i > 0 {
 			list = append(list, ',')
@@ -88,7 +92,5 @@ func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, 
 			return dst, fmt.Errorf("results/%d: %w", i, err)
 		}
 	}
-	o := object{members: strictjson.Members(raw)}
-	o.set("results", append(list, ']'))
-	return o.append(dst), nil
+	return append(append(list, ']'), after...), nil
 }

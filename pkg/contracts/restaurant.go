@@ -48,6 +48,7 @@ type Restaurant struct {
 
 	fields object
 	read   restaurantFields
+	readAt Location // what read.Location pointed to
 }
 
 // restaurantFields are the known fields as they were read, to find out which of them changed since.
@@ -130,10 +131,13 @@ func (r Restaurant) Equal(other Restaurant) bool {
 // there before come first. The error names the known field that has no JSON form (a NaN latitude).
 func (r Restaurant) AppendJSON(dst []byte) ([]byte, error) {
 	fields := r.fields
-	now := r.known()
+	now, read, at := r.known(), r.read, r.readAt
+	if read.Location != nil { // the user of a restaurant may have changed it in place
+		read.Location = &at
+	}
 	var first object
 	for _, name := range knownFields {
-		changed, value, err := now.compare(name, r.read)
+		changed, value, err := now.compare(name, read)
 		switch {
 		case err != nil:
 			return dst, err
@@ -228,8 +232,7 @@ func decodeRestaurant(d *strictjson.Decoder, raw []byte, dst reflect.Value) {
 	d.Object(members, reflect.ValueOf(&r.read).Elem())
 	r.Address, r.CityText, r.Name, r.Phone, r.PlaceID = r.read.Address, r.read.CityText, r.read.Name, r.read.Phone, r.read.PlaceID
 	if r.read.Location != nil {
-		point := *r.read.Location // the caller may change it in place
-		r.Location = &point
+		r.Location, r.readAt = r.read.Location, *r.read.Location
 	}
 	checkStates(d, r.fields)
 }

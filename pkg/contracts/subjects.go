@@ -306,6 +306,11 @@ func name(name, value string) part { return part{name: name, value: value, isNam
 // join puts the parts behind the prefix, separated by dots. An error names the part.
 func join(prefix string, parts ...part) (string, error) {
 	var b strings.Builder
+	room := len(prefix)
+	for _, p := range parts {
+		room += 1 + len(p.value)
+	}
+	b.Grow(room)
 	b.WriteString(prefix)
 	for _, p := range parts {
 		text, err := EncodeToken(p.value)

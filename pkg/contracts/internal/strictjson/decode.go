@@ -111,7 +111,8 @@ func (d *Decoder) object(raw []byte, dst reflect.Value) {
 		d.Report("", "must be an object, got "+Kind(raw))
 		return
 	}
-	d.Object(Members(raw), dst)
+	var room [4]Member
+	d.Object(appendMembers(room[:0], raw), dst)
 }
 
 // Object decodes the members of an object into a struct.

@@ -133,7 +133,9 @@ func path(pointer jsontext.Pointer) (path string) {
 }
 
 // Members splits an object that Check accepted. It returns nil for anything that is not an object.
-func Members(object []byte) (members []Member) {
+func Members(object []byte) []Member { return appendMembers(nil, object) }
+
+func appendMembers(members []Member, object []byte) []Member {
 	var name []byte
 	split(object, '{', func(part []byte) {
 		if name == nil {
@@ -141,7 +143,7 @@ func Members(object []byte) (members []Member) {
 			return
 		}
 		if members == nil {
-			members = make([]Member, 0, 16)
+			members = make([]Member, 0, min(16, 1+len(object)/16)) // enough for most, of which few have smaller members
 		}
 		members, name = append(members, Member{RawName: name, Value: part}), nil
 	})
@@ -207,15 +209,14 @@ func end(data []byte, at int) int {
 	}
 }
 
-// Pick returns the values of members of an object, nil for one that it does not have. It reads no further than to the last of them:
-// what is behind it is not looked at.
-func Pick(object []byte, names ...string) ([][]byte, error) {
+// Pick sets values to those of the members of an object that have names, nil for one that it does not have. It reads no further than
+// to the last of them: what is behind it is not looked at.
+func Pick(values [][]byte, object []byte, names ...string) error {
 	decoder := newReader(object)
 	defer readers.Put(decoder)
-	values := make([][]byte, len(names))
 	token, err := decoder.ReadToken()
 	if err == nil && token.Kind() != '{' {
-		return nil, errors.New("must be an object, got " + Kind(object))
+		return errors.New("must be an object, got " + Kind(object))
 	}
 	for left := len(names); left > 0 && err == nil && decoder.PeekKind() != '}'; {
 		var name, value jsontext.Value
@@ -230,9 +231,9 @@ func Pick(object []byte, names ...string) ([][]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("is not JSON: %w", err)
+		return fmt.Errorf("is not JSON: %w", err)
 	}
-	return values, nil
+	return nil
 }
 
 // Kind names the type of a value with its article, as it reads in a sentence.

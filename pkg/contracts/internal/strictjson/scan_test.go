@@ -73,7 +73,8 @@ func TestPickReadsNoFurtherThanItHasTo(t *testing.T) {
 		`{"a":"x","n":{"b":0},"b":[1, 2],"c":0}`: `"x" [1, 2]`, `{"b":1,"\u0061":2,]`: `2 1`, ` { "a" : 1 } `: `1 `, `{}`: ` `,
 		`{"a":1,"b"`: "error", `{"a":1,"a":2}`: "error", `["a"]`: "error", ``: "error",
 	} {
-		values, err := strictjson.Pick([]byte(object), "a", "b")
+		var values [2][]byte
+		err := strictjson.Pick(values[:], []byte(object), "a", "b")
 		got := "error"
 		if err == nil {
 			got = string(values[0]) + " " + string(values[1])

@@ -192,9 +192,9 @@ func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReaso
 // read learns the slots of all targets. One round trip for each 512 that are not in memory, and as many for those whose first
 // slot is about another description.
 func (s *Service) read(ctx context.Context, all []*target) error {
+	list, keys := make([]*target, 0, len(all)), make([]string, 0, len(all))
 	for of := range 2 {
-		var list []*target
-		var keys []string
+		list, keys = list[:0], keys[:0]
 		for _, t := range all {
 			if t.at == of {
 				list, keys = append(list, t), append(keys, t.key())

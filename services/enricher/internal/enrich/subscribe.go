@@ -115,7 +115,8 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 		progress: progress{nonce: record.Nonce, told: make([]told, len(record.Jobs))},
 	}
 	for i, job := range record.Jobs {
-		t, err := newTarget(job)
+		t := new(target)
+		err := t.init(job)
 		if err != nil {
 			return nil, fmt.Errorf("enricher: record of request %q: %w", requestID, err)
 		}

@@ -39,11 +39,13 @@ type target struct {
 
 // targets lists what a request asks for, in its order.
 func targets(req contracts.EnrichRequest, requestID string, providers []string) ([]*target, error) {
-	list := make([]*target, 0, len(req.Results)*len(providers))
+	room := make([]target, len(req.Results)*len(providers))
+	list := make([]*target, 0, len(room))
 	known := make(map[[2]string]*target, cap(list)) // by the key of the first slot and the description
 	for i, r := range req.Results {
 		for _, name := range providers {
-			t, err := newTarget(contracts.EnrichJob{
+			t := &room[len(list)]
+			err := t.init(contracts.EnrichJob{
 				Provider: name, PlaceID: r.PlaceID, RequestID: requestID, Name: r.Name, Address: r.Address,
 				CityText: cmp.Or(r.CityText, req.CityText), Location: r.Location, Phone: r.Phone,
 			})
@@ -62,12 +64,11 @@ func targets(req contracts.EnrichRequest, requestID string, providers []string) 
 	return list, nil
 }
 
-func newTarget(job contracts.EnrichJob) (*target, error) {
+// init makes t the target of a job.
+func (t *target) init(job contracts.EnrichJob) error {
 	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
-	if err != nil {
-		return nil, err
-	}
-	return &target{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}, nil
+	*t = target{job: job, fingerprint: fingerprint(job), first: key, state: contracts.PendingState()}
+	return err
 }
 
 // key is that of the slot that answers the target.

@@ -155,7 +155,8 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	if s.providers[job.Provider] == nil {
 		return nil, fmt.Errorf("%w %q in a job: have %q", ErrUnknownProvider, job.Provider, s.names)
 	}
-	t, err := newTarget(job)
+	t := new(target)
+	err := t.init(job)
 	if err == nil && job.Variant > 0 { // also that of a version that numbers them otherwise
 		t.at = 1
 	}
