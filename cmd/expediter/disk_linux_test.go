@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,37 +18,9 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
 	"github.com/expediter-io/expediter/pkg/pause"
 )
-
-// smallDisk mounts a file system of 64 MiB in memory. Only root may.
-func smallDisk(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("a file system to fill cannot be mounted: %v (run as root)", err)
-	}
-	t.Cleanup(func() {
-		check.Is(t, syscall.Unmount(dir, syscall.MNT_DETACH), nil)
-	})
-	return dir
-}
-
-// fill takes all room that a file system has.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	check.OK(t, err)
-	defer f.Close()
-	for size := 1 << 20; size > 0; {
-		if _, err = f.Write(make([]byte, size)); err != nil {
-			size /= 2
-		}
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
-}
 
 // status returns the status and body of an answer to a request that is bounded, 0 for none.
 func status(ctx context.Context, method, url, body string) (int, string) {
@@ -106,7 +76,10 @@ func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.D
 // On a full disk all services say that they are not ready within 5 seconds, and requests are answered. Within 30 seconds after
 // there is room they are ready again by themselves, and every event that was accepted reaches its recipient.
 func TestAFullDiskIsShownAndOvercome(t *testing.T) {
-	disk := smallDisk(t)
+	disk := t.TempDir()
+	if err := smalldisk.Mount(t, disk); err != nil {
+		t.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
+	}
 	r := up(t, "--dir", filepath.Join(disk, "data"))
 	address := func(name, scheme string) string {
 		return strings.Fields(r.find(t, name+` +`+scheme+`://127\.0\.0\.1:\d+`))[1]
@@ -126,8 +99,7 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 		for source.emit(t.Context()) {
 		}
 	})
-	filler := filepath.Join(disk, "filler")
-	fill(t, filler)
+	filler := smalldisk.Fill(t, disk)
 	red, said := turned(t, services, false, 5*time.Second)
 	t.Logf("not ready after %s:\n%s", red, said)
 	sources.Wait()

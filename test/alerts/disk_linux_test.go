@@ -2,16 +2,14 @@ package alerts
 
 import (
 	"context"
-	"errors"
 	"os"
-	"path/filepath"
-	"syscall"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -31,30 +29,12 @@ var stuckEnricher = crash.Role[string]{Name: "stuck enricher", Run: func(ctx con
 	return enricher.Run(ctx, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{stuck{}}})
 }}
 
-// fill takes all room of a disk, and returns the file to remove.
-func (s *site) fill(disk string) (path string) {
-	s.Helper()
-	f, err := os.Create(filepath.Join(disk, "filler"))
-	check.OK(s, err)
-	defer f.Close()
-	for size := 1 << 20; size > 0; {
-		if _, err = f.Write(make([]byte, size)); err != nil {
-			size /= 2
-		}
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		s.Fatal(err)
-	}
-	return f.Name()
-}
-
 // diskFaults are those of a disk, of an account's storage, of a consumer, and of a handler.
 func diskFaults(s *site) {
 	disk := s.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64m"); err != nil {
+	if err := smalldisk.Mount(s, disk); err != nil {
 		s.Skipf("a disk to fill cannot be mounted: %v (run as root)", err)
 	}
-	s.Cleanup(func() { check.Is(s, syscall.Unmount(disk, syscall.MNT_DETACH), nil) })
 	url := natsServer.Start(s, server{Folder: disk, Name: "bounded", Config: `
 accounts {A {jetstream {max_file: 32MB}, users: [{user: a, password: a}]}}
 no_auth_user: a
@@ -80,7 +60,7 @@ no_auth_user: a
 			s.apply(url)
 		}},
 		fault{"the disk is full, and a handler goes on after its time", func() {
-			filler = s.fill(disk)
+			filler = smalldisk.Fill(s, disk)
 		}, []string{"StoreTakesNoWrites", "HandlersStuck of stuck"}, func() {
 			check.OK(s, os.Remove(filler))
 			stands.Kill()

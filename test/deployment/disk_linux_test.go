@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,10 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/smalldisk"
 )
 
 // pace is the time between two events of a source, and between two looks at readiness.
@@ -30,30 +29,12 @@ func (s *site) mountDisks() {
 	for _, server := range []string{"n1", "n2", "n3"} {
 		dir := filepath.Join(s.dir, server, "data")
 		check.OK(s, os.Mkdir(dir, 0o700))
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		if err := smalldisk.Mount(s, dir); err != nil {
 			s.Logf("full disks are not tried: %v (run as root)", err)
 			return
 		}
 		s.disks = append(s.disks, dir)
-		s.Cleanup(func() { check.Is(s, syscall.Unmount(dir, syscall.MNT_DETACH), nil) })
 	}
-}
-
-// fill takes all room of a disk, and returns the file to remove.
-func (s *site) fill(disk string) (path string) {
-	s.Helper()
-	f, err := os.Create(filepath.Join(disk, "filler"))
-	check.OK(s, err)
-	defer f.Close()
-	for size := 1 << 20; size > 0; {
-		if _, err = f.Write(make([]byte, size)); err != nil {
-			size /= 2
-		}
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		s.Fatal(err)
-	}
-	return f.Name()
 }
 
 // caller is a client of the services over HTTP.
@@ -149,7 +130,7 @@ func (s *site) fillDisks() {
 	}
 	var fillers []string
 	for _, disk := range s.disks {
-		fillers = append(fillers, s.fill(disk))
+		fillers = append(fillers, smalldisk.Fill(s, disk))
 	}
 	red := s.turned(c, false, 5*time.Second)
 	for range 50 {

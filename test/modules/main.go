@@ -13,23 +13,14 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/expediter-io/expediter/test/internal/modules"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends with its signals
-	}
-}
+func main() { modules.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if len(args) != 1 || !slices.Contains([]string{"tidy", "diff", "alone"}, args[0]) {

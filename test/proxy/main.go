@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/expediter-io/expediter/test/internal/modules"
@@ -26,18 +24,14 @@ import (
 // downloaded before.
 const firstProgram = time.Minute
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	tags := flag.String("tags", "", "the version whose tags are taken, instead of the work tree")
-	flag.Parse()
-	if err := run(ctx, *tags, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends with its signals
-	}
-}
+func main() { modules.Main(run) }
 
-func run(ctx context.Context, tags string, out io.Writer) (err error) {
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
+	tags := flags.String("tags", "", "the version whose tags are taken, instead of the work tree")
+	if err := flags.Parse(args); err != nil {
+		return err //nolint:wrapcheck // says what is wrong
+	}
 	work, err := modules.WorkTree(ctx)
 	if err != nil {
 		return err
@@ -47,10 +41,10 @@ func run(ctx context.Context, tags string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	if tags == "" {
+	if *tags == "" {
 		err = tree.Stage(ctx, shared)
 	} else {
-		tree, err = modules.PutTags(ctx, work, tags, shared)
+		tree, err = modules.PutTags(ctx, work, *tags, shared)
 	}
 	if err != nil {
 		return err

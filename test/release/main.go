@@ -11,11 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/mod/semver"
@@ -23,14 +20,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/modules"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:gocritic // the process ends with its signals
-	}
-}
+func main() { modules.Main(run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	work, err := modules.WorkTree(ctx)

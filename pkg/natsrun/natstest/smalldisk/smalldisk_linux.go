@@ -1,0 +1,39 @@
+// Package smalldisk has disks that a test may fill.
+package smalldisk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// Mount mounts a disk of 64 MiB in memory on a folder, until the test ends. Only root may.
+func Mount(t testing.TB, dir string) error {
+	t.Helper()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		return err //nolint:wrapcheck // for the reason to skip
+	}
+	t.Cleanup(func() { check.Is(t, syscall.Unmount(dir, syscall.MNT_DETACH), nil) })
+	return nil
+}
+
+// Fill takes all room of a disk, and returns the file to remove.
+func Fill(t testing.TB, disk string) (path string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(disk, "filler")) //nolint:gosec // of a test
+	check.OK(t, err)
+	defer f.Close() //nolint:errcheck // it is full
+	for size := 1 << 20; size > 0; {
+		if _, err = f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
