@@ -53,6 +53,9 @@ type Event struct {
 	// Recipients are the recipients to notify, for a source that knows them; otherwise the reader resolves them. At
 	// most 10,000.
 	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"max=10000"`
+	// Route says how the Recipients are notified, in the words of the reader's rules and in their place; optional. A reader takes
+	// it from RoutedEventsSubjects only.
+	Route json.RawMessage `json:"route,omitempty"`
 }
 
 // Validate checks all fields.
@@ -69,6 +72,8 @@ func (e Event) Validate() error {
 	c.timestamp("/not_before", e.NotBefore)
 	c.opaque("/payload", e.Payload)
 	c.recipients("/recipients", e.Recipients)
+	c.opaque("/route", e.Route)
+	c.refuse(len(e.Route) > 0 && len(e.Recipients) == 0, "/recipients", "is required for an event that says how they are notified")
 	return c.err("Event")
 }
 

@@ -126,7 +126,7 @@ func (p *Publisher) message(e Event) (subject string, msg *nats.Msg, mark string
 	if mark, err = e.Fingerprint(); err != nil {
 		return "", nil, "", err
 	}
-	if subject, err = EventSubject(e.AggregateType, e.EventType); err != nil {
+	if subject, err = e.Subject(); err != nil {
 		return "", nil, "", err
 	}
 	header, err := CloudEvent{

@@ -19,6 +19,9 @@ const (
 	EnrichJobsSubjects = "jobs.enrich.>"
 	// EventsSubjects selects all domain events.
 	EventsSubjects = "events.>"
+	// RoutedEventsSubjects selects the domain events that have a route of their own. No encoded id has a slash: a user who may publish
+	// events, but not to these subjects, chooses no channels and texts.
+	RoutedEventsSubjects = routedEvents + ".>"
 	// ImportJobsSubjects selects all import jobs.
 	ImportJobsSubjects = "jobs.import.>"
 	// NotifyPlanRecordsSubjects selects the plan record of every event, without pages.
@@ -50,6 +53,16 @@ func ImportJobSubject(priority ImportPriority, jobID string) (string, error) {
 // EventSubject is the subject of a domain event, such as events.RESTAURANT.RESERVATION_REQUESTED.
 func EventSubject(aggregateType, eventType string) (string, error) {
 	return join("events", id("aggregate_type", aggregateType), id("event_type", eventType))
+}
+
+const routedEvents = "events./routed"
+
+// Subject is the subject of the event.
+func (e Event) Subject() (string, error) {
+	if len(e.Route) > 0 {
+		return join(routedEvents, id("event_type", e.EventType))
+	}
+	return EventSubject(e.AggregateType, e.EventType)
 }
 
 // NotifyPlanSubject is the subject of the one plan record of an event.

@@ -222,7 +222,7 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	}
 	n.planner = plan.New(n.records, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
-		Rules: n.rules.rules.Load,
+		Route: n.rules.route, Rules: n.rules.rules.Load,
 	})
 	if n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed); err == nil {
 		n.expander.Telemetry = n.telemetry

@@ -128,6 +128,13 @@ func (s *rulesStore) load() (*rules.Rules, *template.Set, error) {
 	return loaded, texts, errors.Join(textsErr, err)
 }
 
+// route reads the route of an event that has one of its own. Its error does not say where the templates are.
+func (s *rulesStore) route(eventType string, data []byte) (rules.Route, error) {
+	configured := s.channelConfig
+	configured.Templates = "the templates"
+	return rules.ParseRoute(eventType, data, s.channels, configured.hasText(s.texts))
+}
+
 // hasText is a check that there is a text for each route that needs one. Nothing is known of the types that "*" stands for: when
 // such a route names no template, each event's own is looked for when it comes.
 func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {

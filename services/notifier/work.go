@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 const (
@@ -82,10 +83,12 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 // planFailed says whether an event that could not be planned is tried again.
 func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	source, ok := errors.AsType[*recipient.Error](err)
+	_, badRoute := errors.AsType[*rules.Error](err)
 	switch {
 	case errors.Is(err, kvrecord.ErrUnavailable):
 		return n.later(ctx, err)
-	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooFar), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent:
+	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooFar), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent,
+		badRoute:
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
 	case ok && source.RetryAfter > 0:

@@ -20,6 +20,9 @@ const (
 	// Mark is needed to mark the items of an inbox.
 	Mark Scope = "mark"
 
+	// Notify is needed for notifications that choose their recipients, channels and texts.
+	Notify Scope = "notify"
+
 	// Operate is needed to cancel and replay notifications, and to see and enable endpoints.
 	Operate Scope = "operate"
 
@@ -34,7 +37,7 @@ const (
 )
 
 // Scopes returns all scopes in alphabetical order.
-func Scopes() []Scope { return []Scope{Address, Mark, Operate, People, Publish, Read} }
+func Scopes() []Scope { return []Scope{Address, Mark, Notify, Operate, People, Publish, Read} }
 
 var (
 	// ErrForbidden is returned for a caller that is known and may not make the request.

@@ -99,16 +99,22 @@ func (p *parser) event(eventType string, n *yaml.Node, path string) map[contract
 		case !isName(key.Value):
 			p.addf(key, path, "is no kind of recipient: want 1 to %d of A-Z, a-z, 0-9, '_' and '-'", contracts.MaxName)
 		default:
-			routes[kind] = p.route(value, path)
-			for _, check := range p.checks {
-				if problem := check(eventType, routes[kind]); problem != "" {
-					p.addf(key, path, "%s", problem)
-				}
-			}
+			routes[kind] = p.checked(key, value, path, eventType)
 			p.agree(value, path, key.Value, routes[kind])
 		}
 	})
 	return routes
+}
+
+// checked reads a route, and has the checks look at it.
+func (p *parser) checked(key, value *yaml.Node, path, eventType string) Route {
+	route := p.route(value, path)
+	for _, check := range p.checks {
+		if problem := check(eventType, route); problem != "" {
+			p.addf(key, path, "%s", problem)
+		}
+	}
+	return route
 }
 
 func (p *parser) route(n *yaml.Node, path string) Route {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -135,6 +137,22 @@ func Parse(data []byte, channels []string, checks ...Check) (*Rules, error) {
 	}
 	sum := sha256.Sum256(data)
 	return &Rules{events: events, version: hex.EncodeToString(sum[:8])}, nil
+}
+
+// ParseRoute reads the route of one event by itself, as [Parse] reads a file. The paths of mistakes begin at the route.
+func ParseRoute(eventType string, data []byte, channels []string, checks ...Check) (Route, error) {
+	p := parser{channels: channels, checks: checks}
+	var document yaml.Node
+	var route Route
+	if err := yaml.Unmarshal(data, &document); err != nil || document.Kind == 0 {
+		p.addf(&yaml.Node{}, "", "must be a mapping of names to values")
+	} else {
+		route = p.checked(document.Content[0], document.Content[0], "", eventType)
+	}
+	if len(p.mistakes) > 0 {
+		return Route{}, &Error{Mistakes: p.mistakes}
+	}
+	return route, nil
 }
 
 // For returns the routes of a type of event by kind of recipient, nil when nobody is notified of it. The map must not be

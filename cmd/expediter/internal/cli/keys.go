@@ -43,8 +43,8 @@ func (f *keysFlags) newAdd() *cobra.Command {
 		Use:   "add NAME",
 		Short: "Make a key, and print it",
 		Long: `Add makes a key and prints it. Scopes are read, publish, operate, people (users, their addresses and preferences),
-mark (the items of inboxes) and address (events that carry their own recipients). A key with --user is for that user
-only: one inbox, the imports and recipes of one owner.`,
+mark (the items of inboxes), notify (notifications that choose channels and texts) and address (recipients that are carried
+along). A key with --user is for that user only: one inbox, the imports and recipes of one owner.`,
 		Example: `  expediter keys add --file keys.json --scope read,publish gateway
   expediter keys add --file keys.json --scope read,mark --user 42 --type CUSTOMER --expires 24h customer-42`,
 		Args: cobra.ExactArgs(1),
@@ -69,7 +69,7 @@ only: one inbox, the imports and recipes of one owner.`,
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.expires, "expires", 0, "time for which the key is in force (default for ever)")
-	flags.StringSliceVar(&f.scopes, "scope", nil, "scopes: read, publish, operate, people, mark, address")
+	flags.StringSliceVar(&f.scopes, "scope", nil, "scopes: read, publish, notify, operate, people, mark, address")
 	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is (default every kind)")
 	flags.StringVar(&f.user, "user", "", "only user, or owner, that the key is for (default all)")
 	return cmd

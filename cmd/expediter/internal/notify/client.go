@@ -24,6 +24,7 @@ const (
 	subjectCancel  = "notifier.v1.cancel"
 	subjectGet     = "notifier.v1.get"
 	subjectList    = "notifier.v1.list"
+	subjectNotify  = "notifier.v1.notify"
 	subjectPublish = "notifier.v1.publish"
 	subjectReplay  = "notifier.v1.replay"
 )
@@ -44,6 +45,12 @@ type Client struct {
 func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err error) {
 	err = c.ask(ctx, subjectGet, map[string]string{"event_id": id}, &e)
 	return e, err
+}
+
+// Notify publishes a notification, which is what POST /v1/notify takes.
+func (c *Client) Notify(ctx context.Context, notification map[string]any) (done notifier.Accepted, err error) {
+	err = c.ask(ctx, subjectNotify, notification, &done)
+	return done, err
 }
 
 // page returns a part of the rows that a query selects.

@@ -25,6 +25,9 @@ const noAggregate = "CLOUDEVENT"
 // Direct is the subject of an event that came by none.
 const Direct = "events"
 
+// routed is what the subjects of events with a route begin with.
+var routed = strings.TrimSuffix(contracts.RoutedEventsSubjects, ">")
+
 // Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. What the latter
 // holds becomes the payload, and its source is part of the event's id, as CloudEvents has it.
 func Read(subject string, header nats.Header, data []byte) (contracts.Event, error) {
@@ -37,7 +40,13 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	}
 	isObject := json.Unmarshal(envelope.Data, &probe) == nil
 	if !named(envelope) || isObject && probe.EventID != nil {
-		return contracts.Decode[contracts.Event](envelope.Data)
+		event, err := contracts.Decode[contracts.Event](envelope.Data)
+		if err == nil && len(event.Route) > 0 && !strings.HasPrefix(subject, routed) {
+			err = &contracts.ValidationError{Type: "Event", Fields: []contracts.FieldError{
+				{Path: "/route", Problem: "is not for a source of events: use POST /v1/notify, or a subject of " + contracts.RoutedEventsSubjects},
+			}}
+		}
+		return event, err
 	}
 	event := contracts.Event{
 		EventID: envelope.MsgID(), EventType: envelope.Type, AggregateID: envelope.Subject, OccurredAt: envelope.Time,

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
 	h := &handler{cfg}
 	cfg.Router.Handle("POST /v1/events", access.All(access.Publish), h.publish)
+	cfg.Router.Handle("POST /v1/notify", access.All(access.Notify), h.notify)
 	cfg.Router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
 	cfg.Router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
 	cfg.Router.Handle("GET /v1/events", access.All(access.Read), h.event)
@@ -77,6 +79,30 @@ func (h *handler) publish(w http.ResponseWriter, r *http.Request) error {
 	if len(e.Recipients) > 0 && !access.From(r.Context()).May(access.Address) {
 		return access.Forbidden("an event with recipients requires the scope %q", access.Address)
 	}
+	return h.accept(w, r, e)
+}
+
+// notify answers POST /v1/notify as publish does. The body is a notification.
+func (h *handler) notify(w http.ResponseWriter, r *http.Request) error {
+	body, err := service.Body(w, r, contracts.MaxBody)
+	if err != nil {
+		return err
+	}
+	e, err := h.API.ReadNotification(body, r.Header.Get("Idempotency-Key"))
+	if err != nil {
+		return err
+	}
+	for _, to := range e.Recipients {
+		named := contracts.Recipient{Locale: to.Locale, RecipientType: to.RecipientType, UserID: to.UserID}
+		if !reflect.DeepEqual(to, named) && !access.From(r.Context()).May(access.Address) {
+			return access.Forbidden("recipients with more than ids require the scope %q", access.Address)
+		}
+	}
+	return h.accept(w, r, e)
+}
+
+// accept publishes an event: 202 for a new one, 200 for a known one.
+func (h *handler) accept(w http.ResponseWriter, r *http.Request, e contracts.Event) error {
 	done, err := h.API.Publish(r.Context(), e)
 	if err != nil {
 		return err

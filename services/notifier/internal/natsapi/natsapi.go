@@ -21,6 +21,7 @@ const (
 	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of those that do not work
 	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers what is known of the event
 	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
+	SubjectNotify    = "notifier.v1.notify"           // a notification; answers as publish does
 	SubjectReplay    = "notifier.v1.replay"           // a query; answers how many rows are sent again
 	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
 
@@ -36,6 +37,7 @@ func Endpoints(d *api.API) []service.Endpoint {
 	h := handler{d}
 	return []service.Endpoint{
 		{Answer: h.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
+		{Answer: h.notify, Name: "notify", Subject: SubjectNotify, Takes: "Notification", Gives: "Accepted"},
 		{Answer: h.cancel, Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
 		{Answer: h.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
 		{Answer: h.replay, Name: "replay", Subject: SubjectReplay, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Replayed"},
@@ -65,6 +67,10 @@ func (h handler) publish(ctx context.Context, r service.Request) ([]byte, error)
 		return nil, err
 	}
 	return answer(h.api.Publish(ctx, e))
+}
+
+func (h handler) notify(ctx context.Context, r service.Request) ([]byte, error) {
+	return answer(h.api.Notify(ctx, r.Data, r.Header.Get("Idempotency-Key")))
 }
 
 func (h handler) cancel(ctx context.Context, r service.Request) ([]byte, error) {

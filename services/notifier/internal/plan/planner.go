@@ -54,6 +54,10 @@ type Config struct {
 	// Resolver finds the recipients. Required.
 	Resolver recipient.Resolver
 
+	// Route reads the route of an event that has one of its own. The error for one with mistakes is a [*rules.Error]. Required for
+	// such events.
+	Route func(eventType string, route []byte) (rules.Route, error)
+
 	// Rules returns the rules to plan by. Required.
 	Rules func() *rules.Rules
 }
@@ -77,15 +81,51 @@ func New(records *kvrecord.Client, cfg Config) *Planner {
 	}
 }
 
-// Concerns reports whether a rule is for an event.
+// routing is how an event is delivered.
+type routing struct {
+	queries []recipient.Query
+	routes  map[contracts.RecipientType]rules.Route
+	rules   string // the version of those that it was found by
+}
+
+// routing returns how an event is delivered: as it says itself, or as the rules do.
+func (p *Planner) routing(e contracts.Event) (routing, error) {
+	current := p.cfg.Rules()
+	r := routing{routes: current.For(e.EventType), rules: current.Version()}
+	if len(e.Route) > 0 {
+		route, err := p.cfg.Route(e.EventType, e.Route)
+		if err != nil {
+			return r, fmt.Errorf("event %.80q: route: %w", e.EventID, err)
+		}
+		r.routes = map[contracts.RecipientType]rules.Route{}
+		for _, known := range e.Recipients {
+			r.routes[known.RecipientType] = route
+		}
+	}
+	r.queries = audience(e, r.routes)
+	return r, nil
+}
+
+// CheckRoute returns a [*rules.Error] with the mistakes of the route of an event.
+func (p *Planner) CheckRoute(eventType string, route []byte) error {
+	_, err := p.cfg.Route(eventType, route)
+	return err
+}
+
+// Concerns reports whether an event has a route of its own, or a rule is for it.
 func (p *Planner) Concerns(e contracts.Event) bool {
-	return len(audience(e, p.cfg.Rules().For(e.EventType))) > 0
+	r, err := p.routing(e)
+	return err != nil || len(r.queries) > 0
 }
 
 // Accept notes that an event has been published, before it is planned, and reports whether that is news. From then on another
 // event under its id is ErrMismatch. One round trip.
 func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, news bool, err error) {
-	if err := p.fits(e); err != nil {
+	r, err := p.routing(e)
+	if err == nil {
+		err = r.fits(e)
+	}
+	if err != nil {
 		return nil, false, err
 	}
 	seen, err := p.events.see(ctx, e)
@@ -95,9 +135,9 @@ func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, n
 	return seen, !seen.again, nil
 }
 
-func (p *Planner) fits(e contracts.Event) error {
+func (r routing) fits(e contracts.Event) error {
 	var longest time.Duration
-	for _, route := range p.cfg.Rules().For(e.EventType) {
+	for _, route := range r.routes {
 		longest = max(longest, route.Longest())
 	}
 	if ahead := time.Until(e.NotBefore); ahead > rules.MaxDelay-longest {
@@ -114,12 +154,14 @@ func (p *Planner) fits(e contracts.Event) error {
 // there is one plan in the end, of one resolution, and it does not change. ErrMismatch, ErrTooFar and ErrTooLarge, and a
 // *recipient.Error that says so, are for good. Three round trips for an audience that fits into a page.
 func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) {
-	current := p.cfg.Rules()
-	queries := audience(e, current.For(e.EventType))
-	if len(queries) == 0 {
+	routing, err := p.routing(e)
+	switch {
+	case err != nil:
+		return "", err
+	case len(routing.queries) == 0:
 		return Ignored, nil
 	}
-	if err := p.fits(e); err != nil {
+	if err := routing.fits(e); err != nil {
 		return "", err
 	}
 	seen, err := p.events.see(ctx, e)
@@ -130,7 +172,7 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 		return Duplicate, nil
 	}
 	p.cfg.Passed(PointSeen)
-	plan, outcome, err := p.commit(ctx, e, seen, current, queries)
+	plan, outcome, err := p.commit(ctx, e, seen, routing)
 	if err != nil {
 		return "", fmt.Errorf("event %.80q: plan: %w", e.EventID, err)
 	}
@@ -171,9 +213,7 @@ func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) 
 }
 
 // commit writes the plan, unless there is one.
-func (p *Planner) commit(
-	ctx context.Context, e contracts.Event, seen *Event, current *rules.Rules, queries []recipient.Query,
-) (*Plan, Outcome, error) {
+func (p *Planner) commit(ctx context.Context, e contracts.Event, seen *Event, r routing) (*Plan, Outcome, error) {
 	subject, err := contracts.NotifyPlanSubject(e.EventID)
 	if err != nil {
 		return nil, "", err
@@ -187,7 +227,7 @@ func (p *Planner) commit(
 			return existing(found.Data, seen)
 		}
 	}
-	plan, data, err := p.resolve(ctx, e, seen.Fingerprint, current, queries)
+	plan, data, err := p.resolve(ctx, e, seen.Fingerprint, r)
 	if err != nil {
 		return nil, "", err
 	}
@@ -212,16 +252,14 @@ func existing(data []byte, seen *Event) (*Plan, Outcome, error) {
 }
 
 // resolve finds the recipients, and writes all of the plan but its record.
-func (p *Planner) resolve(
-	ctx context.Context, e contracts.Event, fingerprint string, current *rules.Rules, queries []recipient.Query,
-) (*Plan, []byte, error) {
+func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint string, r routing) (*Plan, []byte, error) {
 	plan := &Plan{
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
-		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: current.Version(),
+		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: r.rules,
 	}
 	w := writer{planner: p, plan: plan, seen: map[[16]byte]struct{}{}}
-	for _, q := range queries {
-		plan.Routes[q.Type] = current.For(e.EventType)[q.Type]
+	for _, q := range r.queries {
+		plan.Routes[q.Type] = r.routes[q.Type]
 		for r, err := range p.cfg.Resolver.Resolve(ctx, q) {
 			if err == nil {
 				err = w.add(ctx, r)
