@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
@@ -159,9 +160,20 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
-		Telemetry: s.Telemetry,
+		Telemetry: s.Telemetry, Tested: n.tested(),
 	})
 	return nil
+}
+
+// tested are the channels that send test messages: those of the configuration that have texts.
+func (n *Notifier) tested() map[string]channel.Channel {
+	all := map[string]channel.Channel{}
+	for _, c := range n.closers {
+		if slices.Contains(n.cfg.textNames(), c.Name()) {
+			all[c.Name()] = c
+		}
+	}
+	return all
 }
 
 // unsubscribing adds the page for unsubscribing.

@@ -308,3 +308,9 @@ type UserPage = api.UserPage
 
 // ImportedUser is what became of a line of an import.
 type ImportedUser = api.Imported
+
+// TestMessage is a message that shows what a template makes. It is for no user, and leaves no row.
+type TestMessage = api.TestMessage
+
+// TestSent is what became of one.
+type TestSent = api.TestSent

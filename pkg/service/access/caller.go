@@ -23,7 +23,7 @@ const (
 	// Notify is needed for notifications that choose their recipients, channels and texts.
 	Notify Scope = "notify"
 
-	// Operate is needed to cancel and replay notifications, and to see and enable endpoints.
+	// Operate is needed to cancel and replay notifications, to see and enable endpoints, and to send test messages.
 	Operate Scope = "operate"
 
 	// People is needed to see and to change users, their addresses, preferences and memberships.

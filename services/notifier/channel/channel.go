@@ -66,6 +66,9 @@ type Message struct {
 	// Template names the text.
 	Template string
 
+	// Test marks a message that shows a template, and is not for a user: its text says so.
+	Test bool
+
 	// TimeZone is the user's zone by its IANA name. "" when nothing is known.
 	TimeZone string
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -113,6 +114,26 @@ type Data struct {
 // Names returns the names of all templates, in alphabetical order.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(*s.byName.Load())) }
 
+// Locales returns the locales that a template has texts for, as files are named, in alphabetical order: default alone for a template
+// that there is not.
+func (s *Set) Locales(name string) []string {
+	if all := (*s.byName.Load())[name]; len(all) > 0 {
+		return slices.Sorted(maps.Keys(all))
+	}
+	return []string{defaultLocale}
+}
+
+// Channels yields the channels for which a text may have parts of its own, in alphabetical order, and what they show.
+func (s *Set) Channels() iter.Seq2[string, Kind] {
+	return func(yield func(string, Kind) bool) {
+		for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
+			if !yield(name, s.kinds[name]) {
+				return
+			}
+		}
+	}
+}
+
 // Has reports whether there is a template of a name, with all that some channels need. There is one for the default locale then.
 func (s *Set) Has(name string, channels ...string) bool {
 	all, found := (*s.byName.Load())[name]
@@ -164,7 +185,14 @@ func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 			return Text{}, errors.New("the payload is not JSON")
 		}
 	}
-	return found.render(kind, data)
+	text, err := found.render(kind, data)
+	if m.Test && err == nil {
+		text.Subject = testMark + text.Subject
+		if kind == SMS {
+			text.Text = testMark + text.Text
+		}
+	}
+	return text, err
 }
 
 // render executes the parts that a channel shows.
@@ -199,6 +227,9 @@ func (p parts) render(kind Kind, data Data) (text Text, err error) {
 	}
 	return text, nil
 }
+
+// testMark is before the subject of a message that shows a template, and before the text of one that shows no subject.
+const testMark = "[test] "
 
 // execute returns what a template makes.
 func execute(e executor, data Data) (string, error) {

@@ -147,8 +147,8 @@ func (f *usersFlags) newExport() *cobra.Command {
 }
 
 // ask connects to a notifier, and calls do.
-func (f *usersFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
-	js, stop, err := f.connect(ctx, "expediter users")
+func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
+	js, stop, err := f.connect(ctx, "expediter")
 	if err != nil {
 		return err
 	}

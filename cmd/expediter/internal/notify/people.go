@@ -83,3 +83,9 @@ func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 	}
 	return results, err
 }
+
+// SendTest has a test message sent now, and returns what the far side said. It is not tried again: it could arrive twice.
+func (c *Client) SendTest(ctx context.Context, m notifier.TestMessage) (sent notifier.TestSent, err error) {
+	err = c.ask(ctx, "notifier.v1.templates.test", m, &sent)
+	return sent, err
+}

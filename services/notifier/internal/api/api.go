@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -39,6 +40,7 @@ type Config struct {
 	Publisher  *contracts.Publisher
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
+	Tested     map[string]channel.Channel // those with texts, by name
 }
 
 // API takes events in and answers what became of them. It may be used by many at once.

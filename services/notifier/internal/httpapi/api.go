@@ -51,6 +51,7 @@ func Add(cfg Config) {
 	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), h.replay)
 	cfg.Router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
 	cfg.Router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), h.enable)
+	cfg.Router.Handle("POST /v1/templates/test", access.All(access.Operate), h.sendTest)
 	h.addUsers(cfg.Router)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
@@ -241,5 +242,19 @@ func (h *handler) enable(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	service.WriteJSON(w, http.StatusOK, was)
+	return nil
+}
+
+// sendTest answers POST /v1/templates/test with what became of the message.
+func (h *handler) sendTest(w http.ResponseWriter, r *http.Request) error {
+	body, err := service.Body(w, r, contracts.MaxBody)
+	if err != nil {
+		return err
+	}
+	sent, err := h.API.SendTest(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, sent)
 	return nil
 }

@@ -24,6 +24,7 @@ const (
 	SubjectNotify    = "notifier.v1.notify"           // a notification; answers as publish does
 	SubjectReplay    = "notifier.v1.replay"           // a query; answers how many rows are sent again
 	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
+	SubjectTest      = "notifier.v1.templates.test"   // a message that shows a template; answers what became of it
 
 	SubjectUsersDelete = "notifier.v1.users.delete" // {"recipient_type","user_id"}, and perhaps a part
 	SubjectUsersGet    = "notifier.v1.users.get"    // the same; answers the part and its ETag
@@ -47,6 +48,10 @@ func Endpoints(d *api.API) []service.Endpoint {
 			Takes: `{"channel":"webhook","state":"disabled"}`, Gives: "EndpointPage",
 		},
 		{Answer: h.enable, Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
+		{
+			Answer: func(ctx context.Context, r service.Request) ([]byte, error) { return answer(d.SendTest(ctx, r.Data)) }, Name: "templates-test",
+			Subject: SubjectTest, Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
+		},
 		{Answer: user(d.ReadUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
 		{Answer: user(d.WriteUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
 		{Answer: user(func(ctx context.Context, r api.UserRequest) (struct{}, error) {

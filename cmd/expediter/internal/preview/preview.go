@@ -1,0 +1,172 @@
+// Package preview shows what templates make, each in every locale and on every channel, before anybody gets it: as files, and as one
+// page that shows all of them.
+package preview
+
+import (
+	"bytes"
+	_ "embed" // the page
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	texts "github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// Config says what is shown.
+type Config struct {
+	// Data are the payloads by the names of templates.
+	Data map[string]json.RawMessage
+
+	// Locales are those of the readers. Defaults to those that a template has texts for.
+	Locales []string
+
+	// Templates make the texts. Required.
+	Templates *texts.Set
+}
+
+// Failure is a text that cannot be made.
+type Failure struct{ Template, Locale, Channel, Problem string }
+
+// shown is what one template makes for one reader on one channel.
+type shown struct {
+	texts.Text
+
+	Template, Locale, Channel string
+	Kind                      texts.Kind
+	Data                      string // of a push, on several lines
+	File                      string // with the HTML
+	Segments                  Segments
+	Problem                   string
+}
+
+// digestName stands for the text that digests have without a template.
+const digestName = "digest (built in)"
+
+// page is the file with all.
+const page = "index.html"
+
+// at is when all of it happens, so that the files differ only by what makes them.
+var at = time.Date(2026, 1, 15, 9, 30, 0, 0, time.UTC)
+
+// Write makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and what could
+// not be made.
+func Write(folder string, cfg Config) (path string, failed []Failure, err error) {
+	var all []shown
+	names := cfg.Templates.Names()
+	for name := range cfg.Data {
+		if !slices.Contains(names, name) {
+			failed = append(failed, Failure{Template: name, Problem: "there is no such template, but data for it"})
+		}
+	}
+	slices.SortFunc(failed, func(a, b Failure) int { return bytes.Compare([]byte(a.Template), []byte(b.Template)) })
+	for _, name := range append(names, digestName) {
+		locales := cfg.Locales
+		if len(locales) == 0 {
+			locales = cfg.Templates.Locales(name)
+		}
+		for _, locale := range locales {
+			for on, kind := range cfg.Templates.Channels() {
+				one, found := cfg.show(name, locale, on, kind)
+				if !found {
+					continue
+				}
+				if one.Problem != "" {
+					failed = append(failed, Failure{name, locale, on, one.Problem})
+				}
+				all = append(all, one)
+			}
+		}
+	}
+	for i := range all {
+		if err := all[i].write(folder); err != nil {
+			return "", nil, err
+		}
+	}
+	var out bytes.Buffer
+	if err := layout.Execute(&out, all); err != nil {
+		return "", nil, err //nolint:wrapcheck // a mistake in the page
+	}
+	path = filepath.Join(folder, page)
+	return path, failed, os.WriteFile(path, out.Bytes(), 0o600) //nolint:wrapcheck // it names the file
+}
+
+// show makes one text. It is not found when the template has none for the channel.
+func (cfg Config) show(name, locale, on string, kind texts.Kind) (s shown, found bool) {
+	s = shown{Template: name, Locale: locale, Channel: on, Kind: kind}
+	m := channel.Message{
+		Category: "sample", CreatedAt: at, EventID: "sample", EventType: name, Locale: locale, Payload: cfg.Data[name],
+		RecipientType: contracts.RecipientCustomer, Template: name, UserID: "sample",
+	}
+	if locale == "default" {
+		m.Locale = ""
+	}
+	if name == digestName {
+		m.EventType, m.Payload = contracts.EventTypeDigest, cfg.digest()
+	}
+	made, err := cfg.Templates.Render(m, on, "https://notify.example.com/v1/unsubscribe?token=sample")
+	switch {
+	case errors.Is(err, texts.ErrNotFound):
+		return s, false
+	case err != nil:
+		s.Problem = err.Error()
+	}
+	s.Text, s.Segments = made, CountSegments(made.Text)
+	if made.Data != nil {
+		var data bytes.Buffer
+		if json.Indent(&data, made.Data, "", "  ") == nil {
+			s.Data = data.String()
+		}
+	}
+	return s, true
+}
+
+// digest is the payload of a digest of an event of each template with data.
+func (cfg Config) digest() json.RawMessage {
+	var items []map[string]any
+	for _, name := range cfg.Templates.Names() {
+		if data := cfg.Data[name]; data != nil {
+			items = append(items, map[string]any{"event_type": name, "created_at": at, "payload": data})
+		}
+	}
+	data, err := json.Marshal(map[string]any{"count": len(items), "items": items, "more": 0})
+	if err != nil {
+		return nil // what is read from a file of JSON is JSON
+	}
+	return data
+}
+
+// write writes a text into files of its own.
+func (s *shown) write(folder string) error {
+	if s.Problem != "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(folder, s.Template), 0o700); err != nil {
+		return err //nolint:wrapcheck // it names the folder
+	}
+	base := s.Template + "/" + s.Locale + "." + s.Channel
+	write := func(part, text string) error {
+		// Nothing else says in which encoding a file is, as a mail does.
+		return os.WriteFile(filepath.Join(folder, base+part), []byte("\ufeff"+text), 0o600) //nolint:wrapcheck // it names the file
+	}
+	text := s.Text.Text
+	if s.Subject != "" {
+		text = fmt.Sprintf("%s\n\n%s", s.Subject, text)
+	}
+	err := write(".txt", text)
+	if s.HTML != "" && err == nil {
+		s.File, err = base+".html", write(".html", s.HTML)
+	}
+	return err
+}
+
+//go:embed page.html
+var pageHTML string
+
+var layout = template.Must(template.New(page).Parse(pageHTML))
