@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,7 +26,7 @@ type operationMetrics struct {
 	sends   messagingconv.ClientOperationDuration
 	sent    messagingconv.ClientSentMessages
 
-	made *sync.Map // operationLabels, by operationKind
+	made *cache[operationKind, *operationLabels]
 }
 
 func newOperationMetrics(m *maker) operationMetrics {
@@ -42,7 +41,7 @@ func newOperationMetrics(m *maker) operationMetrics {
 	m.errs = append(m.errs, err)
 	return operationMetrics{
 		answers: answers, calls: m.histogram("far_side.call.duration", "How long calls of far sides took, by outcome."),
-		held: held, sends: sends, sent: sent, made: &sync.Map{},
+		held: held, sends: sends, sent: sent, made: newCache[operationKind, *operationLabels](),
 	}
 }
 
@@ -74,8 +73,8 @@ type operationLabels struct {
 }
 
 func (m *operationMetrics) labels(k operationKind) *operationLabels {
-	if made, ok := m.made.Load(k); ok {
-		return made.(*operationLabels) //nolint:forcetypeassert // what is stored below
+	if made, ok := m.made.load(k); ok {
+		return made
 	}
 	made := &operationLabels{}
 	var about, more, ended []attribute.KeyValue // more is for spans alone, ended for metrics
@@ -103,7 +102,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 	}
 	made.span = []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(about, more)...)}
 	made.metric = newLabels(slices.Concat(about, ended)...)
-	m.made.Store(k, made)
+	m.made.store(k, made)
 	return made
 }
 

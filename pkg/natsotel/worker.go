@@ -3,7 +3,6 @@ package natsotel
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
@@ -28,7 +27,7 @@ type jobMetrics struct {
 	consumed  messagingconv.ClientConsumedMessages
 	processed messagingconv.ProcessDuration
 
-	made *sync.Map // jobLabels, by kind
+	made *cache[kind, jobLabels]
 }
 
 func newJobMetrics(m *maker) jobMetrics {
@@ -47,7 +46,7 @@ func newJobMetrics(m *maker) jobMetrics {
 		running:  m.upDown("worker.jobs.running", "{job}", "Handlers that run."),
 		stuck:    m.counter("worker.jobs.stuck", "{job}", "Handlers that ignored their ended context."),
 		waiting:  m.upDown("worker.jobs.waiting", "{job}", "Jobs that wait in a worker for a limit."),
-		made:     &sync.Map{},
+		made:     newCache[kind, jobLabels](),
 	}
 }
 
@@ -67,8 +66,8 @@ type jobLabels struct{ ours, standard labels }
 
 // labels returns the labels of a kind. They are made once, because sorting and hashing them costs more than counting.
 func (m *jobMetrics) labels(k kind) jobLabels {
-	if made, ok := m.made.Load(k); ok {
-		return made.(jobLabels) //nolint:forcetypeassert // what is stored below
+	if made, ok := m.made.load(k); ok {
+		return made
 	}
 	standard := []attribute.KeyValue{
 		attribute.String("messaging.system", system), attribute.String("messaging.operation.name", "process"),
@@ -87,7 +86,7 @@ func (m *jobMetrics) labels(k kind) jobLabels {
 		all = append(all, attribute.String("outcome", string(k.outcome)))
 	}
 	made := jobLabels{ours: newLabels(all...), standard: newLabels(standard...)}
-	m.made.Store(k, made)
+	m.made.store(k, made)
 	return made
 }
 
