@@ -15,7 +15,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
@@ -348,7 +347,7 @@ func (c *cell) history(key string) string {
 		}
 	}
 	for _, t := range c.traces() {
-		if of, row := deliver.KeyOf(t.Subject); row && of == key {
+		if of, _, row := contracts.RowKey(t.Subject); row && of == key {
 			fmt.Fprintf(&b, "    %s\n", t)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -102,7 +102,7 @@ func (c *cell) judgePutOffs() {
 	c.Helper()
 	var longest trace
 	for _, t := range c.traces() {
-		if key, row := deliver.KeyOf(t.Subject); row && c.wants[key].ending() == deferred {
+		if key, _, row := contracts.RowKey(t.Subject); row && c.wants[key].ending() == deferred {
 			continue
 		}
 		if t.Delay > soon {
@@ -125,7 +125,7 @@ func (c *cell) held() string {
 	all := c.traces()
 	b.WriteString("  events and plans that were not worked to their end at once:\n")
 	for _, t := range all {
-		if _, row := deliver.KeyOf(t.Subject); !row && t.Outcome != "" && t.Outcome != worker.OutcomeCompleted {
+		if _, _, row := contracts.RowKey(t.Subject); !row && t.Outcome != "" && t.Outcome != worker.OutcomeCompleted {
 			fmt.Fprintf(&b, "    %s\n", t)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -232,8 +231,7 @@ func (p *place) deliveries() map[string]*deliveries.Delivery {
 	p.Helper()
 	all := map[string]*deliveries.Delivery{}
 	for subject := range p.rows() {
-		tokens := strings.Split(subject, ".")
-		key := strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, ".")
+		key, _, _ := contracts.RowKey(subject)
 		var err error
 		if all[key], err = p.book.Get(p.Context(), key); err != nil {
 			p.Fatal(err)

@@ -19,12 +19,13 @@ import (
 // listTimeout bounds reading a whole inbox.
 const listTimeout = time.Minute
 
-var rowStates = []string{"pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "failed"}
+var rowStates = []string{"pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "split", "failed"}
 
 // notificationsFlags are the flags of the commands about notifications.
 type notificationsFlags struct {
 	natsFlags
 
+	address  string
 	attempts bool
 	channel  string
 	event    string
@@ -50,6 +51,7 @@ func newNotifications(g *globals) *cobra.Command {
   delivered   the user has it
   bounced     the address does not exist
   suppressed  it is not sent, on purpose
+  split       a row for each of the user's addresses on the channel has taken its place
   failed      all attempts failed
 
 With --attempts each attempt is a line. With --json each row is a line of JSON, with all of its attempts.`,
@@ -74,6 +76,7 @@ With --attempts each attempt is a line. With --json each row is a line of JSON, 
 // selecting adds the flags that select rows.
 func (f *notificationsFlags) selecting(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVar(&f.address, "address", "", "rows of this one of the user's addresses on a channel, such as main")
 	flags.StringVar(&f.channel, "channel", "", "rows of this channel, such as inapp or email")
 	flags.StringVar(&f.event, "event", "", "rows of this event")
 	flags.StringVar(&f.kind, "type", "", "rows of this kind of recipient, such as CUSTOMER")
@@ -87,8 +90,8 @@ func (f *notificationsFlags) selecting(cmd *cobra.Command) {
 // query selects the rows.
 func (f *notificationsFlags) query() notifier.Query {
 	return notifier.Query{
-		Channel: f.channel, EventID: f.event, Reason: f.reason, RecipientType: contracts.RecipientType(f.kind), State: notifier.State(f.state),
-		UserID: f.user,
+		Address: f.address, Channel: f.channel, EventID: f.event, Reason: f.reason, RecipientType: contracts.RecipientType(f.kind),
+		State: notifier.State(f.state), UserID: f.user,
 	}
 }
 
@@ -101,7 +104,7 @@ func (f *notificationsFlags) check() error {
 	if f.state != "" {
 		errs = append(errs, oneOf("--state", f.state, rowStates...))
 	}
-	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}} {
+	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}, {"--address", f.address}} {
 		if id[1] != "" {
 			errs = append(errs, checkID(id[0], id[1]))
 		}
@@ -200,7 +203,11 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 
 func (f *notificationsFlags) table() *table.Writer {
 	columns := []table.Column{
-		{Name: "EVENT", Width: cells}, {Name: "TYPE"}, {Name: "USER", Width: cells}, {Name: "CHANNEL"},
+		{Name: "EVENT", Width: cells},
+		{Name: "TYPE"},
+		{Name: "USER", Width: cells},
+		{Name: "CHANNEL"},
+		{Name: "ADDRESS", Optional: true},
 	}
 	if f.attempts {
 		columns = append(columns,
@@ -219,7 +226,7 @@ func (f *notificationsFlags) write(out *table.Writer, row notifier.Notification)
 	if f.json {
 		return f.writeLine(row)
 	}
-	whose := []string{row.EventID, string(row.RecipientType), row.UserID, row.Channel}
+	whose := []string{row.EventID, string(row.RecipientType), row.UserID, row.Channel, row.Address}
 	if !f.attempts {
 		return out.Write(append(whose, string(row.State), row.Reason, strconv.Itoa(len(row.Attempts)), stampOf(row.UpdatedAt, row.CreatedAt),
 			stampOf(row.Until))...)

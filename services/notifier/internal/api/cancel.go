@@ -195,21 +195,21 @@ func (s stored) collects() bool { return s.Collected }
 // suppress ends the rows that have not been sent, some at a time, and counts what became of all.
 func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	errs := make([]error, len(rows))
-	ends := make([]*deliveries.Delivery, len(rows))
+	all := make([][]*deliveries.Delivery, len(rows))
 	var ending sync.WaitGroup
 	room := make(chan struct{}, atOnce)
 	for i, row := range rows {
 		room <- struct{}{}
 		ending.Go(func() {
 			defer func() { <-room }()
-			ends[i], errs[i] = a.suppressOne(ctx, row)
+			all[i], errs[i] = a.suppressOne(ctx, row)
 		})
 	}
 	ending.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("event %.80q is cancelled, but some of its rows do not say so yet, ask again: %w", answer.EventID, err)
 	}
-	for _, end := range ends {
+	for _, end := range slices.Concat(all...) {
 		switch {
 		case end.State == deliveries.Sent, end.State == deliveries.Delivered:
 			answer.Sent++
@@ -226,8 +226,9 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 
 // suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same
 // record before it sends, so only one of the two succeeds. A row that is being sent is left to its sender. A digest is
-// sealed first, so that no event goes into a digest that is not sent.
-func (a *API) suppressOne(ctx context.Context, row stored) (*deliveries.Delivery, error) {
+// sealed first, so that no event goes into a digest that is not sent. For a row that was split those of its addresses end, stored or
+// not yet.
+func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
 	if err == nil && row.Collected && !there.State.Ended() {
 		_, err = a.cfg.Digests.Seal(ctx, &row.Notification, nil)
@@ -239,5 +240,16 @@ func (a *API) suppressOne(ctx context.Context, row stored) (*deliveries.Delivery
 			there, err = taken.There, nil
 		}
 	}
-	return there, err
+	if err != nil || len(there.Addresses) == 0 {
+		return []*deliveries.Delivery{there}, err
+	}
+	var all []*deliveries.Delivery
+	for _, part := range row.parts(there) {
+		ends, err := a.suppressOne(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ends...)
+	}
+	return all, nil
 }

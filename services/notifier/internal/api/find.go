@@ -12,7 +12,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -215,7 +214,7 @@ func (a *API) there(ctx context.Context, q Query, candidates []string, from posi
 	positions := make(map[string]int, len(candidates))
 	var wanted []string
 	for i, subject := range candidates {
-		if key, ok := deliver.KeyOf(subject); ok && q.matches(key) {
+		if key, _, ok := contracts.RowKey(subject); ok && q.matches(key) {
 			positions[subject] = from.index + i
 			wanted = append(wanted, subject)
 		}
@@ -302,13 +301,11 @@ func subjectsOf(ctx context.Context, s *kvrecord.Stream, filter string) iter.Seq
 
 // read reads a row, and reports whether a record is one.
 func read(r kvrecord.Record) (row stored, ok bool) {
-	if strings.Count(r.Subject, ".") != rowTokens-1 || !strings.HasPrefix(r.Subject, "notify.send.") {
+	key, replay, ok := contracts.RowKey(r.Subject)
+	if !ok || replay > 0 || !strings.HasPrefix(r.Subject, "notify.send.") {
 		return row, false // a plan, or a replay
 	}
-	row.at = at(r.Revision)
-	if row.key, ok = deliver.KeyOf(r.Subject); !ok {
-		return row, false
-	}
+	row.at, row.key = at(r.Revision), key
 	if n, err := contracts.Decode[contracts.Notification](r.Data); err == nil {
 		row.Notification = n
 	}

@@ -30,7 +30,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type storedRow struct {
 	contracts.Notification
 
-	state deliveries.State // "" without a record
+	state   deliveries.State // "" without a record
+	missing bool             // from the stream
+}
+
+// name tells rows apart.
+func name(event, channel string, kind contracts.RecipientType, user, address string, state deliveries.State) string {
+	return fmt.Sprintf("%s %s %s %s %s %s", event, channel, kind, user, address, state)
 }
 
 // place is a stream of rows, and what is known of them.
@@ -68,14 +74,25 @@ func (p *place) putKey(key string, err error, body any) {
 // row stores a row, and a record of most: of all when recorded.
 func (p *place) row(n contracts.Notification, recorded bool) {
 	p.Helper()
-	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
-	p.put(subject, err, n)
-	stored := storedRow{Notification: n}
+	stored := storedRow{Notification: n, missing: n.Address != "" && p.random.IntN(2) == 0} // its split has died, or not begun
+	if subject, err := n.Subject(); !stored.missing {
+		p.put(subject, err, n)
+	}
 	if recorded || p.random.IntN(4) > 0 {
-		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred}
-		stored.state = states[p.random.IntN(len(states))]
-		key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
-		p.putKey(key, err, deliveries.Delivery{State: stored.state, UpdatedAt: time.Unix(1, 0)})
+		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred, deliveries.Split}
+		d := deliveries.Delivery{UpdatedAt: time.Unix(1, 0)}
+		if d.State = states[p.random.IntN(len(states))]; n.Address != "" {
+			d.State = deliveries.Failed
+		} else if d.State == deliveries.Split {
+			d.Addresses = []string{"b", "main"}
+		}
+		stored.state = d.State
+		key, err := n.Key()
+		p.putKey(key, err, d)
+		for _, n.Address = range d.Addresses {
+			p.row(n, recorded)
+		}
+		n.Address = ""
 	}
 	p.rows = append(p.rows, stored)
 }
@@ -176,6 +193,9 @@ func (p *place) query() api.Query {
 	if some(4) {
 		q.RecipientType = []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAgencyUser}[p.random.IntN(2)]
 	}
+	if some(4) {
+		q.Address = []string{"b", "main"}[p.random.IntN(2)]
+	}
 	if some(3) {
 		q.State = []deliveries.State{deliveries.Failed, deliveries.Pending}[p.random.IntN(2)]
 	}
@@ -191,10 +211,12 @@ func (p *place) want(q api.Query) []string {
 		switch {
 		case q.EventID != "" && q.EventID != r.EventID, q.UserID != "" && q.UserID != r.UserID,
 			q.Channel != "" && q.Channel != r.Channel, q.RecipientType != "" && q.RecipientType != r.RecipientType,
-			q.State != "" && q.State != state, byRecord && r.state == "":
+			q.State != "" && q.State != state, byRecord && r.state == "",
+			q.EventID == "" && q.UserID == "" && !byRecord && r.missing,
+			q.Address != "" && (q.Address != cmp.Or(r.Address, "main") || state == deliveries.Split):
 			continue
 		}
-		names = append(names, r.EventID+" "+r.Channel+" "+string(r.RecipientType)+" "+r.UserID+" "+string(state))
+		names = append(names, name(r.EventID, r.Channel, r.RecipientType, r.UserID, r.Address, state))
 	}
 	slices.Sort(names)
 	return names
@@ -206,11 +228,11 @@ func (p *place) got(d *api.API, q api.Query) []string {
 	names := []string{}
 	for {
 		page, err := d.Notifications(p.Context(), q)
-		if err != nil || len(page.Notifications) > q.Limit {
+		if err != nil || len(page.Notifications) > q.Limit+2 { // the rows of addresses are not parted from the one that was split
 			p.Fatalf("%+v: a page of %d rows: %v", q, len(page.Notifications), err)
 		}
 		for _, n := range page.Notifications {
-			names = append(names, n.EventID+" "+n.Channel+" "+string(n.RecipientType)+" "+n.UserID+" "+string(n.State))
+			names = append(names, name(n.EventID, n.Channel, n.RecipientType, n.UserID, n.Address, n.State))
 		}
 		if page.Next == "" {
 			return names

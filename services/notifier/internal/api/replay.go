@@ -120,11 +120,11 @@ var errGone = errors.New("the row is not kept any more")
 
 // replay has one row sent again, and reports whether this call did.
 func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error) {
-	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	of, err := contracts.RowOfKey(n.key)
 	if err != nil {
 		return false, err
 	}
-	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	subject, err := of.Subject()
 	if err != nil {
 		return false, err
 	}
@@ -142,7 +142,7 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 	kept, mine := n.kept, false
 	for replayable(kept, q) && !kept.Replaying() {
 		kept.Replay()
-		err := a.cfg.Deliveries.Put(ctx, key, kept)
+		err := a.cfg.Deliveries.Put(ctx, n.key, kept)
 		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {
 			kept = taken.There
 			continue

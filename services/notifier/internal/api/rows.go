@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,12 +34,13 @@ const (
 	// atOnce is how many rows are changed at a time.
 	atOnce = 32
 
-	// keyTokens is how many tokens the key of a row has: event, channel, type, user. rowTokens is how many its subject has.
-	keyTokens, rowTokens = 4, 6
+	// keyTokens is how many tokens the key of a row has: event, channel, type, user.
+	keyTokens = 4
 )
 
 // Query selects rows. Fields that are empty select all.
 type Query struct {
+	Address       string                  `json:"address,omitempty"` // the id of one of the addresses of a channel
 	Channel       string                  `json:"channel,omitempty"`
 	Cursor        string                  `json:"cursor,omitempty"` // where the page before has ended
 	EventID       string                  `json:"event_id,omitempty"`
@@ -57,6 +59,7 @@ func (q Query) target() string {
 	for _, part := range [][2]string{
 		{"event", q.EventID},
 		{"channel", q.Channel},
+		{"address", q.Address},
 		{"state", string(q.State)},
 		{"reason", q.Reason},
 		{"type", string(q.RecipientType)},
@@ -69,9 +72,11 @@ func (q Query) target() string {
 	return b.String()
 }
 
-// Notification is one row: one event, one user, one channel, and what became of it. What the row itself says is there for
-// as long as the stream keeps it.
+// Notification is one row: one event, one user, one channel, perhaps one of several addresses, and what became of it. What the row
+// itself says is there for as long as the stream keeps it.
 type Notification struct {
+	Address       string                  `json:"address,omitempty"`   // the id of the one that it is for, or was tried
+	Addresses     []string                `json:"addresses,omitempty"` // the ids of those whose rows have taken its place
 	Attempts      []deliveries.Attempt    `json:"attempts,omitempty"`
 	Category      string                  `json:"category,omitempty"`
 	Channel       string                  `json:"channel"`
@@ -93,7 +98,9 @@ type Notification struct {
 	UpdatedAt     time.Time               `json:"updated_at,omitzero"`
 	UserID        string                  `json:"user_id"`
 
+	at   position // of the row, or of the one that was split for it
 	kept *deliveries.Delivery
+	key  string
 }
 
 // Page is a part of what a query selects.
@@ -102,7 +109,8 @@ type Page struct {
 	Next string `json:"next,omitempty"`
 
 	// Notifications are in the order in which their rows were stored; those of an event in the order of its plan, and those that
-	// are selected by state alone in that in which their records were written.
+	// are selected by state alone in that in which their records were written. Rows of addresses are behind the row that was split
+	// for them, on the same page.
 	Notifications []Notification `json:"notifications"`
 }
 
@@ -114,7 +122,7 @@ func (q Query) validate() error {
 			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: "is none that there can be"})
 		}
 	}
-	for name, value := range map[string]string{"channel": q.Channel, "type": string(q.RecipientType)} {
+	for name, value := range map[string]string{"address": q.Address, "channel": q.Channel, "type": string(q.RecipientType)} {
 		if value != "" && !isToken(value) {
 			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: "is none that there can be"})
 		}
@@ -124,7 +132,7 @@ func (q Query) validate() error {
 	}
 	if q.State != "" && !q.State.Known() {
 		problems = append(problems, contracts.FieldError{
-			Path: "?state", Problem: "must be pending, deferred, sending, sent, delivered, bounced, suppressed or failed",
+			Path: "?state", Problem: "must be pending, deferred, sending, sent, delivered, bounced, suppressed, split or failed",
 		})
 	}
 	if len(problems) > 0 {
@@ -160,12 +168,20 @@ func (q Query) subject() string {
 // matches reports whether a query selects the row of a key, whatever its state.
 func (q Query) matches(key string) bool {
 	tokens := strings.Split(key, ".")
+	if len(tokens) > keyTokens { // an address is behind the channel
+		tokens = slices.Delete(tokens, 2, 3)
+	}
 	for i, want := range q.tokens() {
 		if want != "*" && want != tokens[i] {
 			return false
 		}
 	}
 	return true
+}
+
+// selects reports whether a query selects a row by its address. A row without one is that of main.
+func (q Query) selects(n Notification) bool {
+	return q.Address == "" || q.Address == cmp.Or(n.Address, contracts.MainEndpoint) && len(n.Addresses) == 0
 }
 
 // Notifications returns rows: by event, by user, by state, or by reason. One that is selected by nothing but its state has to have
@@ -214,16 +230,16 @@ func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*de
 		}
 		looked, next = looked+found.looked, found.next
 		found.rows = slices.DeleteFunc(found.rows, stored.isUnreadable)
-		rows, err := a.became(ctx, found.rows)
+		rows, err := a.became(ctx, found.rows, q.EventID != "" || q.UserID != "")
 		if err != nil {
 			return Page{}, err
 		}
-		for i, n := range rows {
-			if !wanted(n.kept) {
+		for _, n := range rows {
+			if !wanted(n.kept) || !q.selects(n) {
 				continue
 			}
-			if len(page.Notifications) == q.Limit {
-				next = found.rows[i].at
+			if have := len(page.Notifications); have >= q.Limit && page.Notifications[have-1].at != n.at {
+				next = n.at
 				break
 			}
 			page.Notifications = append(page.Notifications, n)
@@ -233,33 +249,75 @@ func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*de
 	return page, nil
 }
 
-// became returns rows with what became of them, in their order. One round trip for each 512.
-func (a *API) became(ctx context.Context, rows []stored) ([]Notification, error) {
-	keys := make([]string, len(rows))
-	for i, row := range rows {
-		keys[i] = row.key
-	}
-	known, err := a.cfg.Deliveries.GetMany(ctx, keys)
+// became returns rows with what became of them, in their order, and if asked to those of addresses behind the one that was split for
+// them, stored or not yet. One round trip for each 512.
+func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notification, error) {
+	known, err := a.kept(ctx, rows)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Notification, len(rows))
-	for i, row := range rows {
-		kept, ok := known[row.key]
-		if !ok {
-			kept = &deliveries.Delivery{State: deliveries.Pending}
+	var parts []stored
+	for _, row := range rows {
+		if kept := known[row.key]; split && kept != nil {
+			parts = append(parts, row.parts(kept)...)
 		}
-		n := recorded(row.key, kept)
-		n.Category, n.Channel, n.CreatedAt, n.EventID, n.EventType = row.Category, row.Channel, row.CreatedAt, row.EventID, row.EventType
-		n.Priority, n.RecipientType, n.Template, n.UserID = row.Priority, row.RecipientType, row.Template, row.UserID
-		list[i] = n
+	}
+	if len(parts) > 0 {
+		of, err := a.kept(ctx, parts)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(known, of)
+	}
+	list := make([]Notification, 0, len(rows)+len(parts))
+	for _, row := range rows {
+		n := row.became(known)
+		list = append(list, n)
+		for range n.Addresses[:min(len(n.Addresses), len(parts))] { // in the same order
+			list, parts = append(list, parts[0].became(known)), parts[1:]
+		}
 	}
 	return list, nil
 }
 
+// kept returns the records of rows, by their keys.
+func (a *API) kept(ctx context.Context, rows []stored) (map[string]*deliveries.Delivery, error) {
+	keys := make([]string, len(rows))
+	for i, row := range rows {
+		keys[i] = row.key
+	}
+	return a.cfg.Deliveries.GetMany(ctx, keys)
+}
+
+// became returns a row with what became of it.
+func (s stored) became(known map[string]*deliveries.Delivery) Notification {
+	kept, ok := known[s.key]
+	if !ok {
+		kept = &deliveries.Delivery{State: deliveries.Pending}
+	}
+	n := recorded(s.key, kept)
+	n.Category, n.CreatedAt, n.EventType, n.Priority, n.Template = s.Category, s.CreatedAt, s.EventType, s.Priority, s.Template
+	n.at = s.at
+	return n
+}
+
+// parts returns the rows of the addresses that a row was split into.
+func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
+	for _, id := range split.Addresses {
+		row := s
+		row.Address = id
+		row.key, _ = row.Key() //nolint:errcheck // the row was read
+		rows = append(rows, row)
+	}
+	return rows
+}
+
 // recorded is what the record of a row says.
 func recorded(key string, d *deliveries.Delivery) Notification {
+	of, _ := contracts.RowOfKey(key) //nolint:errcheck // of a row
 	return Notification{
+		Address: cmp.Or(of.Address, d.Endpoint), Addresses: d.Addresses, Channel: of.Channel, EventID: of.EventID,
+		RecipientType: of.RecipientType, UserID: of.UserID, key: key,
 		Attempts: d.Attempts, Detail: d.Detail, Digest: d.Digest, FellBackTo: d.FellBackTo,
 		MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
 		State: d.State, Until: d.Until, UpdatedAt: d.UpdatedAt, kept: d,
@@ -277,34 +335,17 @@ func (a *API) byState(ctx context.Context, q Query, from uint64, wanted func(*de
 		}
 		looked, next = looked+read, after
 		for _, e := range entries {
-			if !q.matches(e.Key) || !wanted(e.Delivery) {
+			n := recorded(e.Key, e.Delivery)
+			if !q.matches(e.Key) || !wanted(e.Delivery) || !q.selects(n) {
 				continue
 			}
 			if len(page.Notifications) == q.Limit {
 				next = e.Revision
 				break
 			}
-			n := recorded(e.Key, e.Delivery)
-			if err := n.name(e.Key); err == nil {
-				page.Notifications = append(page.Notifications, n)
-			}
+			page.Notifications = append(page.Notifications, n)
 		}
 	}
 	page.Next = at(next).String()
 	return page, nil
-}
-
-// name reads whose row it is out of its key.
-func (n *Notification) name(key string) error {
-	tokens := strings.Split(key, ".")
-	if len(tokens) != keyTokens {
-		return fmt.Errorf("key %s: %w", key, contracts.ErrTokenMalformed)
-	}
-	var err error
-	if n.EventID, err = contracts.DecodeToken(tokens[0]); err != nil {
-		return err
-	}
-	n.Channel, n.RecipientType = tokens[1], contracts.RecipientType(tokens[2])
-	n.UserID, err = contracts.DecodeToken(tokens[3])
-	return err
 }

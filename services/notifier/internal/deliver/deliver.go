@@ -31,6 +31,13 @@ const (
 	PointRecorded = "deliver.recorded" // so is what it answered
 )
 
+// The points that a sender passes with a row that is for several addresses, and with the rows of these.
+const (
+	PointSplit   = "deliver.split"   // that it is split is written down
+	PointSpread  = "deliver.spread"  // a row of one more address is stored
+	PointUnheard = "deliver.unheard" // the row of an address has ended without reaching the user, and its siblings do not know
+)
+
 // The points that a sender passes with a row that goes into a digest, and with a digest.
 const (
 	PointNoted  = "deliver.noted"  // which digest is written down
@@ -109,20 +116,22 @@ type row struct {
 	key     string
 	late    bool // it has waited: the cancellations that this process has received may be older than the row
 	profile contracts.Recipient
-	sealed  bool         // nothing more goes into it
-	single  *digest.Item // the event of a digest of one
+	to      contracts.Endpoint // where the channel reaches the user
+	sealed  bool               // nothing more goes into it
+	single  *digest.Item       // the event of a digest of one
 }
 
 // Work sends one row, unless it has been dealt with, or is to wait. It never acts on what it read alone: the channel is
 // called after an attempt has been written over exactly the record that was read.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := job.Args
-	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	key, err := n.Key()
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	replay := replayOf(job.Subject)
-	r := &row{Notification: n, carried: n.Payload, key: key, late: job.Deliveries > 1 || replay > 0 || n.FallbackOf != ""}
+	_, replay, _ := contracts.RowKey(job.Subject)
+	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
+	r := &row{Notification: n, carried: n.Payload, key: key, late: late}
 	d := &deliveries.Delivery{State: deliveries.Pending}
 	if r.late {
 		if d, err = s.cfg.Deliveries.Get(ctx, key); err != nil {
@@ -181,17 +190,10 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.later(ctx, r, err)
 		}
 	}
-	if held, err := s.unknown(ctx, r, d); held {
-		return err
-	}
-	if held, err := s.seen(ctx, r, d); held {
-		return err
-	}
-	if held, err := s.hold(ctx, r, d); held {
-		return err
-	}
-	if held, err := s.unreachable(ctx, r, d); held {
-		return err
+	for _, look := range []func(context.Context, *row, *deliveries.Delivery) (bool, error){s.unknown, s.seen, s.hold, s.choose, s.unreachable} {
+		if held, err := look(ctx, r, d); held {
+			return err
+		}
 	}
 	defer s.left(r)
 	if r.Collected {
@@ -259,7 +261,7 @@ func message(r *row, d *deliveries.Delivery) channel.Message {
 		locale = r.profile.Locale
 	}
 	m := channel.Message{
-		Address: r.profile.Addresses[r.Channel], Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
+		Address: r.to.Address, Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
 		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: MessageID(r.key), Locale: locale,
 		Payload: r.Payload, Priority: r.Priority, RecipientType: r.RecipientType, Template: r.Template,
 		TimeZone: r.profile.TimeZone, UserID: r.UserID,

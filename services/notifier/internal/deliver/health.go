@@ -28,7 +28,7 @@ var _ Health = (*health.Store)(nil)
 // unreachable ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
 // written once for that, and not for a row that waits for a slot. It reports false when the endpoint is to be called.
 func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
-	address := r.profile.Addresses[r.Channel]
+	address := r.to.Address
 	if s.cfg.Health == nil || address == "" {
 		return false, nil
 	}

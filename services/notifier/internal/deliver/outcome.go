@@ -5,12 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -166,7 +166,7 @@ func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, fai
 // read or its workers died again and again, gets one in its record, and is followed as any other. The worker calls again when it
 // dies before the row is acknowledged, or when this fails. One round trip for a row that has ended and is not followed.
 func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) error {
-	key, ok := KeyOf(letter.Subject)
+	key, _, ok := contracts.RowKey(letter.Subject)
 	if !ok {
 		return nil
 	}
@@ -191,32 +191,6 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 		return err
 	}
 	return s.follow(ctx, r, d, nil)
-}
-
-// rowTokens is how many tokens the subject of a row has: notify.send.<channel>.<type>.<user>.<event>. One that is sent again
-// on request has its number behind them.
-const rowTokens = 6
-
-// KeyOf returns the key of the record for the subject of a row.
-func KeyOf(subject string) (key string, ok bool) {
-	tokens := strings.Split(subject, ".")
-	if len(tokens) != rowTokens && len(tokens) != rowTokens+1 {
-		return "", false
-	}
-	return strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, "."), true
-}
-
-// replayOf is the how manieth replay of its row a subject is, 0 for the row itself.
-func replayOf(subject string) int {
-	tokens := strings.Split(subject, ".")
-	if len(tokens) != rowTokens+1 {
-		return 0
-	}
-	n, err := strconv.Atoi(tokens[rowTokens])
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 func clip(text string) string {

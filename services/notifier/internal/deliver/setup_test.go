@@ -150,6 +150,12 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 // dead leaves the row as a process leaves it that dies at a point of its first attempt.
 func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 	n.Helper()
+	n.deadAt(b, at, 1, mutate...)
+}
+
+// deadAt is dead for a row that is delivered for the n-th time.
+func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver.Config)) {
+	n.Helper()
 	type killed struct{}
 	s := n.sender("dead", b, profile{}, append(mutate, func(c *deliver.Config) {
 		c.Passed = func(point string) {
@@ -164,7 +170,7 @@ func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 				n.Fatal("it did not die")
 			}
 		}()
-		check.OK(n, s.Work(n.Context(), n.job(1)))
+		check.OK(n, s.Work(n.Context(), n.job(delivered)))
 	}()
 }
 
@@ -223,10 +229,13 @@ func elapse(d time.Duration) {
 var errOdd = errors.New("not an error of a channel")
 
 // job is the row as it is delivered for the n-th time.
-func (*nest) job(delivered int) *worker.Job[contracts.Notification] {
+func (*nest) job(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
 	job := &worker.Job[contracts.Notification]{Args: contracts.Notification{
 		EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now(),
 	}}
+	for _, m := range mutate {
+		m(&job.Args)
+	}
 	job.Deliveries = delivered
 	return job
 }

@@ -28,8 +28,14 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 	}
 	planned := *n.Recipient
 	merged := contracts.Recipient{
-		Addresses: merge(known.Addresses, planned.Addresses), Digest: merge(known.Digest, planned.Digest), Locale: known.Locale,
-		Mute: merge(known.Mute, nil), OptOut: map[string][]string{}, QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+		Addresses: merge(known.Addresses, planned.Addresses), Digest: merge(known.Digest, planned.Digest),
+		Endpoints: merge(known.Endpoints, planned.Endpoints), Locale: known.Locale, Mute: merge(known.Mute, nil),
+		OptOut: map[string][]string{}, QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+	}
+	for name := range planned.Addresses { // the event says where
+		if _, named := planned.Endpoints[name]; !named {
+			delete(merged.Endpoints, name)
+		}
 	}
 	for category, until := range planned.Mute {
 		if until.After(merged.Mute[category]) {
@@ -136,10 +142,10 @@ func (s *Sender) muted(r *row) bool {
 }
 
 // together returns when a row is delivered together with others, nil when it is by itself: as its user wants or else its rule says. A
-// row that was tried is by itself, also when the user wants it otherwise now. So is one that another one may follow, or that follows one,
-// and that of a channel that disturbs nobody: no rule has it otherwise, unless it names that channel.
+// row that was tried, or that another one was split for, is by itself, also when the user wants it otherwise now. So is one that another
+// one may follow, or that follows one, and that of a channel that disturbs nobody: no rule has it otherwise, unless it names that channel.
 func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
-	if d.Tries() > 0 {
+	if d.Tries() > 0 || r.Address != "" {
 		return nil
 	}
 	wish, named := r.profile.Digest[r.Category]
@@ -178,7 +184,7 @@ func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 func (s *Sender) drop(ctx context.Context, r *row) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	dropped, err := s.cfg.Profiles.Drop(ctx, r.RecipientType, r.UserID, r.Channel, r.profile.Addresses[r.Channel])
+	dropped, err := s.cfg.Profiles.Drop(ctx, r.RecipientType, r.UserID, r.Channel, r.to.Address)
 	switch {
 	case err != nil:
 		s.log(ctx, slog.LevelWarn, r, "an address that is gone stays in the directory", "error", err)
@@ -232,7 +238,7 @@ func (r *row) giveUpAt(d *deliveries.Delivery) time.Time {
 // fallBack notes in the record of a row that has ended which channel is next. One that the user does not want is followed too: the
 // next channel asks for itself. What is not to be delivered at all is not.
 func (r *row) fallBack(d *deliveries.Delivery) {
-	if len(r.Fallback) > 0 && unheard(d) {
+	if len(r.Fallback) > 0 && r.Address == "" && unheard(d) {
 		d.FellBackTo = r.Fallback[0]
 	}
 }
@@ -245,24 +251,49 @@ func unheard(d *deliveries.Delivery) bool {
 	case deliveries.Suppressed:
 		return d.Reason == string(channel.KindNoAddress) || d.Reason == deliveries.ReasonOptOut || d.Reason == deliveries.ReasonMuted ||
 			d.Reason == deliveries.ReasonEndpointDisabled
-	case deliveries.Pending, deliveries.Deferred, deliveries.Sending, deliveries.Sent, deliveries.Delivered, deliveries.Unreadable:
+	case deliveries.Pending, deliveries.Deferred, deliveries.Sending, deliveries.Sent,
+		deliveries.Delivered, deliveries.Split, deliveries.Unreadable:
 	}
 	return false
 }
 
-// follow stores the row of the next channel when a row has ended without being sent, and returns the error for the worker.
+// follow stores the rows of the addresses of a row that is split, or the row of the next channel when a row has ended without being
+// sent, and returns the error for the worker.
 // It is called after the end is written down and before the row is acknowledged, and again when it is delivered again: a
 // crash in between loses nothing, and the stream takes the row once. A row that is followed is nobody's dead letter. One
 // round trip.
 func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, verdict error) error {
-	if len(r.Fallback) == 0 || d.FellBackTo != r.Fallback[0] || !unheard(d) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	if r.Address == "" && len(d.Addresses) > 0 {
+		return s.spread(ctx, r, d, verdict)
+	}
+	if len(r.Fallback) == 0 || !unheard(d) {
+		return verdict
+	}
+	fellBackTo := d.FellBackTo
+	if r.Address != "" {
+		var err error
+		if fellBackTo, err = s.siblings(ctx, r, d); err != nil {
+			return s.later(ctx, r, err)
+		}
+	}
+	if fellBackTo != r.Fallback[0] {
 		return verdict
 	}
 	s.cfg.Passed(PointEnded)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
 	next := r.Notification
-	next.Channel, next.Fallback, next.FallbackOf, next.Payload = r.Fallback[0], r.Fallback[1:], r.Channel, r.carried
+	next.Address, next.Channel, next.Fallback, next.FallbackOf = "", r.Fallback[0], r.Fallback[1:], r.Channel
+	if err := s.put(ctx, r, next); err != nil {
+		return err
+	}
+	s.cfg.Passed(PointFollowed)
+	return nil
+}
+
+// put stores a row that takes the place of another one, once, and returns the error for the worker if that fails.
+func (s *Sender) put(ctx context.Context, r *row, next contracts.Notification) error {
+	next.Payload = r.carried
 	header, err := rows.Header(next.CreatedAt)
 	if err != nil {
 		return worker.Cancel(err)
@@ -273,9 +304,8 @@ func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, ver
 	}
 	_, err = s.cfg.Rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
-		s.log(ctx, slog.LevelWarn, r, "the row of the next channel is not stored yet", "next", next.Channel, "error", err)
+		s.log(ctx, slog.LevelWarn, r, "the row that follows is not stored yet", "next", next.Channel, "address", next.Address, "error", err)
 		return worker.Snooze(storeSnooze) // delivered again, it has ended, and comes here
 	}
-	s.cfg.Passed(PointFollowed)
 	return nil
 }

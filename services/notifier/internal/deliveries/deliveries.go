@@ -34,6 +34,8 @@ const (
 	Suppressed State = "suppressed"
 	// Failed means: it was given up.
 	Failed State = "failed"
+	// Split means: a row for each of the user's addresses has taken its place.
+	Split State = "split"
 	// Unreadable is a row in a list whose record cannot be read. No record has it.
 	Unreadable State = "unreadable"
 )
@@ -41,7 +43,7 @@ const (
 // Ended reports whether nothing more is done with a row in this state.
 func (s State) Ended() bool {
 	switch s {
-	case Sent, Delivered, Bounced, Suppressed, Failed, Unreadable:
+	case Sent, Delivered, Bounced, Suppressed, Failed, Split, Unreadable:
 		return true
 	case Pending, Deferred, Sending:
 	}
@@ -80,6 +82,9 @@ const (
 
 // Delivery is what is kept of one row.
 type Delivery struct {
+	// Addresses are the ids of the addresses whose rows have taken the place of this one.
+	Addresses []string `json:"addresses,omitempty"`
+
 	// Attempts are all that were made, in order. The outcome of the last is empty while it is under way.
 	Attempts []Attempt `json:"attempts,omitempty"`
 
@@ -88,6 +93,10 @@ type Delivery struct {
 
 	// Digest is the event id of the digest that tells the row.
 	Digest string `json:"digest,omitempty"`
+
+	// Endpoint is the id of the address that was tried, "" for the plain one of the channel.
+	Endpoint string `json:"endpoint,omitempty"`
+
 	// FellBackTo is the channel whose row has taken the place of this one, which has ended without being sent.
 	FellBackTo string `json:"fell_back_to,omitempty"`
 
@@ -105,6 +114,9 @@ type Delivery struct {
 
 	// State is where the row stands.
 	State State `json:"state"`
+
+	// Unheard are those of the addresses on which the user was not reached, of a row that may be followed by the next channel.
+	Unheard []string `json:"unheard,omitempty"`
 
 	// Until is when a deferred row goes on, or when an attempt that is under way counts as dead.
 	Until time.Time `json:"until,omitzero"`
@@ -236,21 +248,12 @@ func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Ent
 	}
 	for _, r := range found {
 		key := s.keyOf(r)
-		if len(r.Data) == 0 || !IsKey(key) {
+		if _, err := contracts.RowOfKey(key); len(r.Data) == 0 || err != nil {
 			continue
 		}
 		entries = append(entries, Entry{Delivery: s.listed(ctx, r), Key: key, Revision: r.Revision})
 	}
 	return entries, len(found), next, nil
-}
-
-// keyTokens is how many tokens the key of a row has: event, channel, type and user.
-const keyTokens = 4
-
-// IsKey reports whether a key of the bucket is that of a row. What else is in there has another number of tokens, or begins
-// with a token that no id becomes.
-func IsKey(key string) bool {
-	return strings.Count(key, ".") == keyTokens-1 && !strings.HasPrefix(key, "/")
 }
 
 func (s *Store) keyOf(r kvrecord.Record) string {

@@ -142,7 +142,7 @@ func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&state=...&reason=...&limit=...&cursor=...
+// notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&address=...&state=...&reason=...&limit=...&cursor=...
 func (h *handler) notifications(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
@@ -173,8 +173,9 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) error {
 func query(r *http.Request) (api.Query, error) {
 	v := r.URL.Query()
 	q := api.Query{
-		Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), RecipientType: contracts.RecipientType(v.Get("type")),
-		Reason: v.Get("reason"), State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
+		Address: v.Get("address"), Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"),
+		RecipientType: contracts.RecipientType(v.Get("type")), Reason: v.Get("reason"),
+		State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
 	}
 	var err error
 	q.Limit, err = limit(r)

@@ -57,7 +57,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 // distinguishes frames.
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
-	const known = 20
+	const known = 21
 	check.Same(t, "fields of a row", reflect.TypeFor[contracts.Notification]().NumField(), known)
 }
 

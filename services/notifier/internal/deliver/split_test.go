@@ -1,0 +1,400 @@
+package deliver_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+)
+
+// owner is a directory of one user with several nests, which may change.
+type owner struct {
+	profile
+
+	mu      sync.Mutex
+	dropped []string
+}
+
+func owns(nests ...string) *owner {
+	o := &owner{profile: profile{Addresses: map[string]string{}, Endpoints: map[string]map[string]contracts.Endpoint{"bird": {}}}}
+	for _, id := range nests {
+		o.set(id, contracts.Endpoint{Address: "nest " + id})
+	}
+	return o
+}
+
+// set puts an address there, "" for none.
+func (o *owner) set(id string, e contracts.Endpoint) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if id == contracts.MainEndpoint {
+		o.Addresses["bird"], e.Address = e.Address, ""
+	}
+	o.Endpoints["bird"][id] = e
+}
+
+func (o *owner) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := contracts.Recipient(o.profile)
+	r.Addresses = map[string]string{"bird": o.Addresses["bird"]}
+	r.Endpoints = map[string]map[string]contracts.Endpoint{"bird": {}}
+	maps.Copy(r.Endpoints["bird"], o.Endpoints["bird"])
+	return r, true, nil
+}
+
+func (o *owner) Drop(_ context.Context, _ contracts.RecipientType, _, _, address string) (bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropped = append(o.dropped, address)
+	return true, nil
+}
+
+func (o *owner) config(c *deliver.Config) { c.Profiles = o }
+
+// flights are the calls, as "<address> <state of its row>", in order of addresses. No two rows have an id in common.
+func (n *nest) flights(b *bird, nests ...string) string {
+	n.Helper()
+	var all []string
+	ids := map[string]string{}
+	for _, m := range b.sent {
+		all = append(all, m.Address)
+		if other, known := ids[m.ID]; known && other != m.Address {
+			n.Errorf("%s and %s have the id %s", other, m.Address, m.ID)
+		}
+		ids[m.ID] = m.Address
+	}
+	slices.Sort(all)
+	for _, id := range nests {
+		d := n.ofNest(id)
+		all = append(all, fmt.Sprintf("%s is %s %s", id, d.State, d.Reason))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (n *nest) ofNest(id string) *deliveries.Delivery {
+	n.Helper()
+	d, err := n.book.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u")
+	check.OK(n, err)
+	return d
+}
+
+// firstRevision is that of the first record: a bucket begins with the time at which it was made.
+var firstRevision = uint64(start.UnixMicro())
+
+// written is how often something was written about rows.
+func (n *nest) written() uint64 {
+	n.Helper()
+	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
+	check.OK(n, err)
+	return stream.CachedInfo().State.LastSeq + 1 - firstRevision
+}
+
+// A row is split when the user has several addresses that take it, and never otherwise: then nothing more is written than ever was.
+func TestARowIsSplit(t *testing.T) {
+	off := contracts.Endpoint{Address: "nest off", Disabled: true}
+	for name, test := range map[string]struct {
+		owner  *owner
+		set    map[string]contracts.Endpoint
+		state  deliveries.State
+		reason string
+		want   string
+		writes uint64
+	}{
+		"one":             {owns("main"), nil, deliveries.Sent, "", "nest main", 2},
+		"another":         {owns("a"), nil, deliveries.Sent, "", "nest a", 2},
+		"one is disabled": {owns("main"), map[string]contracts.Endpoint{"off": off}, deliveries.Sent, "", "nest main", 2},
+		"all":             {owns("main", "a"), nil, deliveries.Split, "", "nest a, nest main", 5},
+		"some": {
+			owns("a", "b"),
+			map[string]contracts.Endpoint{"off": off, "c": {Address: "c", Events: []string{"Y"}}, "d": {Address: "d", Events: []string{"Y", "*"}}},
+			deliveries.Split, "", "d, nest a, nest b", 7,
+		},
+		"none takes it":    {owns(), map[string]contracts.Endpoint{"c": {Address: "c", Events: []string{"Y"}}}, deliveries.Suppressed, "no_address", "", 1},
+		"all are disabled": {owns(), map[string]contracts.Endpoint{"off": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
+		"main is disabled": {owns(), map[string]contracts.Endpoint{"main": off}, deliveries.Suppressed, "endpoint_disabled", "", 1},
+		"settings of none": {owns(), map[string]contracts.Endpoint{"main": {Name: "none"}}, deliveries.Suppressed, "no_address", "", 1},
+	} {
+		runInNest(t, name, func(n *nest) {
+			for id, e := range test.set {
+				test.owner.set(id, e)
+			}
+			b := &bird{}
+			n.work(n.sender("a", b, profile{}, test.owner.config))
+			n.store()
+			elapse(time.Second)
+			check.Same(n, "state", string(n.record().State)+" "+n.record().Reason, string(test.state)+" "+test.reason)
+			check.Same(n, "writes", n.written(), test.writes)
+			check.Same(n, "calls", n.flights(b), test.want)
+		})
+	}
+}
+
+// A crash at any point neither loses the row of an address nor repeats one that was not being sent, whatever happens to the addresses.
+func TestACrashInASplit(t *testing.T) {
+	for _, point := range []string{deliver.PointSplit, deliver.PointSpread} {
+		runInNest(t, point, func(n *nest) {
+			o := owns("main", "a", "b")
+			n.store()
+			n.dead(&bird{}, point, o.config)
+			o.set("late", contracts.Endpoint{Address: "nest late"})
+			o.set("b", contracts.Endpoint{})
+			o.Digest = map[string]string{contracts.Anything: "4h"}
+			b := &bird{}
+			n.work(n.sender("a", b, profile{}, o.config))
+			elapse(time.Minute)
+			check.Same(n, "calls", n.flights(b, "a", "b"), "nest a, nest main, a is sent , b is suppressed no_address")
+			check.Same(n, "addresses", strings.Join(n.record().Addresses, " "), "a b main")
+		})
+	}
+}
+
+// A row that was tried stays with its address, which knows it by its id, until that is gone.
+func TestATriedRowIsNotSplit(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(o *owner)
+		want   string
+		state  deliveries.State
+	}{
+		"one more": {func(o *owner) { o.set("b", contracts.Endpoint{Address: "nest b"}) }, "nest a, nest a", deliveries.Sent},
+		"main":     {func(o *owner) { o.set("main", contracts.Endpoint{Address: "nest main"}) }, "nest a, nest a", deliveries.Sent},
+		"another":  {func(o *owner) { o.set("a", contracts.Endpoint{}); o.set("b", contracts.Endpoint{Address: "nest b"}) }, "nest a, nest b", deliveries.Split},
+		"others for it": {func(o *owner) {
+			o.set("a", contracts.Endpoint{})
+			o.set("b", contracts.Endpoint{Address: "nest b"})
+			o.set("c", contracts.Endpoint{Address: "nest c"})
+		}, "nest a, nest b, nest c", deliveries.Split},
+		"disabled": {func(o *owner) { o.set("a", contracts.Endpoint{Address: "nest a", Disabled: true}) }, "nest a", deliveries.Suppressed},
+	} {
+		runInNest(t, name, func(n *nest) {
+			o, b := owns("a"), &bird{}
+			b.fly = func(ctx context.Context, call int) (channel.Receipt, error) {
+				if call == 1 {
+					test.change(o)
+					return fails(channel.KindUnavailable)(ctx, call)
+				}
+				return channel.Receipt{}, nil
+			}
+			n.work(n.sender("a", b, profile{}, o.config))
+			n.store()
+			elapse(time.Hour)
+			check.Same(n, "calls", n.flights(b), test.want)
+			check.Same(n, "state", n.record().State, test.state)
+		})
+	}
+}
+
+// An address that is removed or disabled while its row waits gets nothing more, and the others do not know.
+func TestAnAddressLeavesBetweenTries(t *testing.T) {
+	for reason, e := range map[string]contracts.Endpoint{"no_address": {}, "endpoint_disabled": {Address: "nest a", Disabled: true}} {
+		runInNest(t, reason, func(n *nest) {
+			o := owns("main", "a")
+			b := &bird{fly: fails(channel.KindUnavailable)}
+			n.work(n.sender("a", b, profile{}, o.config))
+			n.store(inOrder)
+			elapse(time.Second)
+			o.set("a", e)
+			b.mu.Lock()
+			b.fly = nil
+			b.mu.Unlock()
+			elapse(time.Hour)
+			check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, nest main, a is suppressed "+reason+", main is sent ")
+			check.Same(n, "rows of the next channel", len(n.followers()), 0)
+		})
+	}
+}
+
+// The next channel gets one row when no address has reached the user, however its rows end: two at the same moment, one after the
+// other, or with a crash at any point.
+func TestFallbackOfASplitRow(t *testing.T) {
+	none := fails(channel.KindRejected)
+	for name, test := range map[string]struct {
+		hears string // the address that does
+		point string // where workers die, each once
+		want  int
+	}{
+		"nobody": {want: 1}, "one": {hears: "nest a"}, "the other": {hears: "nest main"},
+		"crash before":  {point: deliver.PointUnheard, want: 1},
+		"crash between": {point: deliver.PointEnded, want: 1},
+		"crash after":   {point: deliver.PointFollowed, want: 1},
+	} {
+		runInNest(t, name, func(n *nest) {
+			b := &bird{}
+			b.fly = func(ctx context.Context, call int) (channel.Receipt, error) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.sent[call-1].Address == test.hears {
+					return channel.Receipt{}, nil
+				}
+				return none(ctx, call)
+			}
+			var mu sync.Mutex
+			left := 2
+			arrived := make(chan struct{})
+			n.work(n.sender("a", b, profile{}, owns("main", "a").config, func(c *deliver.Config) {
+				c.Passed = func(at string) {
+					mu.Lock()
+					dies := at == test.point && left > 0
+					if at == deliver.PointUnheard && left > 0 || dies {
+						left--
+						if left == 0 {
+							close(arrived)
+						}
+					}
+					mu.Unlock()
+					if dies {
+						panic("the process died")
+					}
+					if at == deliver.PointUnheard && test.hears == "" && test.point == "" { // both have ended before either knows of the other
+						<-arrived
+					}
+				}
+			}))
+			n.store(inOrder)
+			elapse(time.Hour)
+			rows := n.followers()
+			if len(rows) != test.want || test.want == 1 && (rows[0].Address != "" || rows[0].FallbackOf != "bird" || n.record().FellBackTo != "fish") {
+				n.Errorf("%+v, %+v", rows, n.record())
+			}
+			if test.want == 0 && n.record().FellBackTo != "" || n.ofNest("a").FellBackTo != "" {
+				n.Errorf("%+v, %+v", n.record(), n.ofNest("a"))
+			}
+		})
+	}
+}
+
+// An address that was reached by a replay keeps the next channel out, also when another one fails later.
+func TestAReplayedAddressKeepsTheNextChannelOut(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		b.fly = func(ctx context.Context, call int) (channel.Receipt, error) {
+			if b.sent[call-1].Address == "nest main" && call <= 2 {
+				return fails(channel.KindUnavailable)(ctx, call)
+			}
+			return fails(channel.KindRejected)(ctx, call)
+		}
+		n.work(n.sender("a", b, profile{}, owns("main", "a").config))
+		n.store(inOrder)
+		elapse(time.Second)
+		d := n.ofNest("a")
+		check.Same(n, "state", d.State, deliveries.Failed)
+		d.State = deliveries.Sent
+		check.OK(n, n.book.Put(n.Context(), "e.bird./a.CUSTOMER.u", d))
+		elapse(time.Minute)
+		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is sent rejected, main is failed rejected")
+		check.Same(n, "rows of the next channel", len(n.followers()), 0)
+	})
+}
+
+// The dead letter of an address's row is followed as its end is.
+func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
+	inNest(t, func(n *nest) {
+		o := owns("main", "a")
+		n.store(inOrder)
+		n.dead(&bird{}, deliver.PointSplit, o.config)
+		check.OK(n, n.sender("spreads", &bird{}, profile{}, o.config).Work(n.Context(), n.job(2, inOrder)))
+		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) { c.Profiles, c.Retries = poison{}, []time.Duration{} }))
+		elapse(30 * time.Minute)
+		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is failed exhausted, main is failed exhausted")
+		check.Same(n, "rows of the next channel", len(n.followers()), 1)
+	})
+}
+
+// A caller that was taken for dead, and wrote that the row is sent after it was split, takes the rows of the addresses from nobody.
+func TestALateCallerOfASplitRow(t *testing.T) {
+	inNest(t, func(n *nest) {
+		o := owns("a")
+		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+			if call == 1 {
+				elapse(time.Minute) // whatever its context says
+			}
+			return channel.Receipt{}, nil
+		}}
+		done := make(chan error)
+		go func() { done <- n.sender("late", b, profile{}, o.config).Work(n.Context(), n.job(1)) }()
+		elapse(30 * time.Second)
+		for id, e := range map[string]contracts.Endpoint{"a": {}, "b": {Address: "nest b"}, "c": {Address: "nest c"}} {
+			o.set(id, e)
+		}
+		n.store()
+		n.deadAt(b, deliver.PointSplit, 2, o.config)
+		check.Is(n, <-done, nil)
+		check.Same(n, "state", n.record().State, deliveries.Sent)
+		n.work(n.sender("next", b, profile{}, o.config))
+		elapse(time.Minute)
+		check.Same(n, "calls", n.flights(b, "b", "c"), "nest a, nest b, nest c, b is sent , c is sent ")
+	})
+}
+
+// What is cancelled after it was split is not sent to any address, and what is gone drops its own address alone.
+func TestASplitRowKeepsTheRules(t *testing.T) {
+	runInNest(t, "cancelled", func(n *nest) {
+		var cancelled gone
+		b := &bird{fly: fails(channel.KindUnavailable)}
+		n.work(n.sender("a", b, profile{}, owns("main", "a").config, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+		n.store(inOrder)
+		elapse(time.Second)
+		cancelled.are("e")
+		elapse(time.Hour)
+		check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, a is suppressed cancelled, main is suppressed cancelled")
+		check.That(n, !slices.Contains(cancelled.sure[1:], false), "they relied on what the process had heard: %v", cancelled.sure)
+		check.Same(n, "rows of the next channel", len(n.followers()), 0)
+	})
+	runInNest(t, "gone", func(n *nest) {
+		o, b := owns("main", "a"), &bird{}
+		b.fly = func(ctx context.Context, call int) (channel.Receipt, error) {
+			if b.sent[call-1].Address == "nest a" {
+				return fails(channel.KindGone)(ctx, call)
+			}
+			return channel.Receipt{}, nil
+		}
+		n.work(n.sender("a", b, profile{}, o.config, func(c *deliver.Config) { c.Slots = 1 }))
+		n.store()
+		elapse(time.Minute)
+		check.Same(n, "dropped", strings.Join(o.dropped, ","), "nest a")
+		check.Same(n, "calls", n.flights(b, "a", "main"), "nest a, nest main, a is bounced gone, main is sent ")
+	})
+	runInNest(t, "throttled", func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{}, owns("main", "a", "b").config))
+		for i := range 4 {
+			n.storeEvent(fmt.Sprint("e", i), few)
+		}
+		elapse(time.Second)
+		check.Same(n, "calls", len(b.sent), 9)
+		elapse(2 * time.Minute)
+		check.Same(n, "calls later", len(b.sent), 12)
+	})
+	runInNest(t, "quiet hours and opt-out", func(n *nest) {
+		o, b := owns("main", "a"), &bird{}
+		o.QuietHours = &contracts.QuietHours{From: "23:00", To: "01:00"}
+		n.work(n.sender("a", b, profile{}, o.config))
+		n.store()
+		elapse(59 * time.Minute)
+		check.Same(n, "calls in quiet hours", len(b.sent), 0)
+		check.Same(n, "state", n.record().State, deliveries.Deferred)
+		elapse(2 * time.Minute)
+		check.Same(n, "calls", len(b.sent), 2)
+	})
+	runInNest(t, "digest", func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{}, owns("main", "a").config))
+		n.storeEvent("e1", hourly)
+		n.storeEvent("e2", hourly)
+		elapse(2 * time.Hour)
+		check.Same(n, "calls", n.flights(b), "nest a, nest main")
+		for _, m := range b.sent {
+			check.Same(n, "events", strings.Join(events(m), ","), "e1,e2")
+		}
+	})
+}
