@@ -5,14 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/text/language"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/gateway"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
@@ -36,6 +41,13 @@ type ChannelConfig struct {
 
 	// EmailUser is who sends, to the server. Defaults to nobody.
 	EmailUser string `env:"NOTIFIER_EMAIL_USER"`
+
+	// Gateways are further channels by name, and the services that send for them, such as fcm:https://adapter.example.com/fcm. What a
+	// message looks like is gateway.PushBody. Defaults to none.
+	Gateways map[string]string `env:"NOTIFIER_GATEWAYS"`
+
+	// GatewaysToken is sent to all Gateways as a bearer token. Defaults to none.
+	GatewaysToken string `env:"NOTIFIER_GATEWAYS_TOKEN"`
 
 	// LinkSecrets sign the links by which users switch mail and SMS off, the newest first; the others for as long as links are out
 	// there that they have signed. Each has 32 bytes or more. They belong to PublicURL. Defaults to none: there are no such links.
@@ -105,8 +117,11 @@ func (cfg ChannelConfig) textNames() (names []string) {
 			names = append(names, c.name)
 		}
 	}
-	return names
+	return append(names, slices.Sorted(maps.Keys(cfg.Gateways))...)
 }
+
+// reserved are the names of the other channels.
+var reserved = []string{inapp.Name, email.Name, smsName, webhook.Name, webpush.Name}
 
 // smsName is the channel of SMSURL.
 const smsName = "sms"
@@ -122,7 +137,9 @@ func (cfg ChannelConfig) texts() (*template.Set, error) {
 	if tag := cfg.TemplatesLanguage; tag != "" && !isLanguage(tag) {
 		return nil, fmt.Errorf("notifier: TemplatesLanguage (NOTIFIER_TEMPLATES_LANGUAGE) is %q: want a language tag such as de", tag)
 	}
-	texts, err := template.Load(cfg.Templates, template.Config{Language: cfg.TemplatesLanguage, LinkHosts: cfg.LinkHosts})
+	texts, err := template.Load(cfg.Templates, template.Config{
+		Channels: template.Channels(slices.Collect(maps.Keys(cfg.Gateways))...), Language: cfg.TemplatesLanguage, LinkHosts: cfg.LinkHosts,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("notifier: Templates (NOTIFIER_TEMPLATES): %w", err)
 	}
@@ -217,6 +234,18 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 		c, err := gateway.New(gateway.Config{
 			Body: cfg.SMSBody, Name: smsName, RootCAs: with.roots, Templates: with.texts, Token: cfg.SMSToken, Unsubscribe: with.off(smsName),
 			URL: cfg.SMSURL,
+		})
+		add(c, err, Channel{})
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Gateways)) {
+		if token, err := contracts.EncodeToken(name); err != nil || token != name || slices.Contains(reserved, name) {
+			errs = append(errs, fmt.Errorf("notifier: Gateways (NOTIFIER_GATEWAYS): %q is the name of no gateway: want letters, digits, '_' and '-', "+
+				"and none of %s", name, strings.Join(reserved, ", ")))
+			continue
+		}
+		c, err := gateway.New(gateway.Config{
+			Body: gateway.PushBody, Name: name, RootCAs: with.roots, Templates: with.texts, Token: cfg.GatewaysToken,
+			Unsubscribe: with.off(name), URL: cfg.Gateways[name],
 		})
 		add(c, err, Channel{})
 	}

@@ -65,7 +65,8 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	var cfg Config
 	err = service.Read(name, map[string]string{
 		"NOTIFIER_EMAIL_FROM": "n@example.com", "NOTIFIER_EMAIL_SERVER": "127.0.0.1:25", "NOTIFIER_EMAIL_SECURITY": "plain",
-		"NOTIFIER_SMS_URL": "https://sms.example", "NOTIFIER_TEMPLATES": folder, "NOTIFIER_USER_NETWORKS": "10.1.0.0/16,fd00::/8",
+		"NOTIFIER_SMS_URL": "https://sms.example", "NOTIFIER_GATEWAYS": "fcm:https://adapter.example/fcm,slack:https://adapter.example/slack",
+		"NOTIFIER_TEMPLATES": folder, "NOTIFIER_USER_NETWORKS": "10.1.0.0/16,fd00::/8",
 		"NOTIFIER_WEBHOOK_SECRETS": secret + "," + secret, "NOTIFIER_WEBPUSH_KEY": key, "NOTIFIER_WEBPUSH_SUBJECT": "mailto:n@example.com",
 	}, io.Discard, &cfg)
 	if err != nil || len(cfg.UserNetworks) != 2 || len(cfg.WebhookSecrets) != 2 {
@@ -95,6 +96,8 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	_, _, err := ChannelConfig{
 		EmailServer: "mail", SMSURL: "http://sms.example", Templates: t.TempDir(), WebhookSecrets: []string{"sesame"}, WebPushKey: "sesame",
 	}.open(tools{})
+	_, _, names := ChannelConfig{Gateways: map[string]string{"sms": "https://x.example", "a.b": "https://x.example", "fcm": "http://x.example"}}.open(tools{})
+	check.Contains(t, names, `"sms" is the name of no gateway`, `"a.b" is the name`, "gateway fcm: URL")
 	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%v does not say %s", err, want)

@@ -33,6 +33,16 @@ const (
 // locale is how a file may be called: a language tag, or default.
 var localeTag = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
 
+// Channels are email, sms, webpush, and others that show what pushes do.
+func Channels(pushes ...string) map[string]Kind {
+	kinds := map[string]Kind{}
+	for _, name := range pushes {
+		kinds[name] = Push
+	}
+	kinds["email"], kinds["sms"], kinds["webpush"] = Mail, SMS, Push
+	return kinds
+}
+
 // Load reads a folder. See [Parse].
 func Load(folder string, cfg Config) (*Set, error) {
 	set, err := Parse(os.DirFS(folder), cfg)
@@ -47,7 +57,7 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	p := &parser{folder: folder, functions: boundedFunctions(), kinds: cfg.Channels}
 	p.functions["link"], p.functions["path"] = linker(cfg.LinkHosts), path
 	if p.kinds == nil {
-		p.kinds = map[string]Kind{"email": Mail, "sms": SMS, "webpush": Push}
+		p.kinds = Channels()
 	}
 	p.loadShared()
 	byName := map[string]texts{}

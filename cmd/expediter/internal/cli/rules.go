@@ -26,6 +26,7 @@ type rulesFlags struct {
 	*globals
 
 	channels  []string
+	gateways  []string
 	templates string
 }
 
@@ -55,6 +56,7 @@ Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
+	flags.StringSliceVar(&f.gateways, "gateways", nil, "further channels that NOTIFIER_GATEWAYS sets up, with commas")
 	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, sms and webpush")
 	return cmd
 }
@@ -86,7 +88,14 @@ func (f *rulesFlags) run(path string) error {
 // them. The others have no such setting.
 func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []string) {
 	const something = "-" // settings of channels are not checked
-	set.Templates = f.templates
+	set.Templates, set.Gateways = f.templates, map[string]string{}
+	for _, name := range f.gateways {
+		if f.templates == "" {
+			others = append(others, name)
+		} else {
+			set.Gateways[name] = something
+		}
+	}
 	for _, name := range f.channels {
 		switch {
 		case name == "inapp":

@@ -29,6 +29,7 @@ type templatesFlags struct {
 
 	cfg       template.Config
 	data, out string
+	gateways  []string
 	locales   []string
 	test      notifier.TestMessage
 }
@@ -50,8 +51,8 @@ func (f *templatesFlags) newPreview() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "preview DIR",
 		Short: "Write what templates make, in every locale and on every channel",
-		Long: `Preview makes the texts of a folder of templates, and writes them into a folder: one file for each, and index.html with all of them,
-where mails are shown wide, narrow and dark, and SMS with the number of their segments. It needs no server. --data is a file of JSON
+		Long: `Preview makes the texts of a folder of templates, and writes them into a folder: one file for each, and index.html with all of
+them, where mails are shown wide, narrow and dark, and SMS with the number of their segments. It needs no server. --data is a file of JSON
 with a payload for each template: {"reservation.requested": {"guests": 4}}.
 
 Exit codes: 0 all texts could be made, 1 some could not, or templates have mistakes.`,
@@ -63,6 +64,7 @@ Exit codes: 0 all texts could be made, 1 some could not, or templates have mista
 	flags := cmd.Flags()
 	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
 	flags.StringVar(&f.out, "out", "preview", "folder that the files are written into")
+	flags.StringSliceVar(&f.gateways, "gateways", nil, "channels of NOTIFIER_GATEWAYS, with commas")
 	flags.StringSliceVar(&f.locales, "locale", nil, "locales of readers, with commas (default those that each template has)")
 	flags.StringSliceVar(&f.cfg.LinkHosts, "link-hosts", nil, "hosts that links out of payloads may lead to, as NOTIFIER_LINK_HOSTS")
 	flags.StringVar(&f.cfg.Language, "language", "en", "language of the texts in default, as NOTIFIER_TEMPLATES_LANGUAGE")
@@ -114,9 +116,10 @@ func (f *templatesFlags) send(ctx context.Context, name string) error {
 }
 
 // payloads are those of the file with data.
-func (f *templatesFlags) payloads() (all map[string]json.RawMessage, err error) {
+func (f *templatesFlags) payloads() (map[string]json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
 	if f.data == "" {
-		return nil, nil
+		return all, nil
 	}
 	data, err := os.ReadFile(f.data)
 	if err == nil {
@@ -129,6 +132,7 @@ func (f *templatesFlags) payloads() (all map[string]json.RawMessage, err error) 
 }
 
 func (f *templatesFlags) preview(folder string) error {
+	f.cfg.Channels = template.Channels(f.gateways...)
 	set, err := template.Load(folder, f.cfg)
 	if broken, ok := errors.AsType[*template.Error](err); ok {
 		checked := rulesFlags{globals: f.globals, templates: folder}

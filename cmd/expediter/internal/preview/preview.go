@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -65,7 +66,7 @@ func Write(folder string, cfg Config) (path string, failed []Failure, err error)
 			failed = append(failed, Failure{Template: name, Problem: "there is no such template, but data for it"})
 		}
 	}
-	slices.SortFunc(failed, func(a, b Failure) int { return bytes.Compare([]byte(a.Template), []byte(b.Template)) })
+	slices.SortFunc(failed, func(a, b Failure) int { return strings.Compare(a.Template, b.Template) })
 	for _, name := range append(names, digestName) {
 		locales := cfg.Locales
 		if len(locales) == 0 {
@@ -153,7 +154,7 @@ func (s *shown) write(folder string) error {
 	base := s.Template + "/" + s.Locale + "." + s.Channel
 	write := func(part, text string) error {
 		// Nothing else says in which encoding a file is, as a mail does.
-		return os.WriteFile(filepath.Join(folder, base+part), []byte("\ufeff"+text), 0o600) //nolint:wrapcheck // it names the file
+		return os.WriteFile(filepath.Join(folder, base+part), []byte("\ufeff"+text), 0o600)
 	}
 	text := s.Text.Text
 	if s.Subject != "" {

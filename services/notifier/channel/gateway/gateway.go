@@ -21,13 +21,17 @@ import (
 // DefaultBody is what a message looks like unless something else is configured.
 const DefaultBody = `{"to":"$to","text":"$text","id":"$id"}`
 
+// PushBody is one for services that show more than a text.
+const PushBody = `{"to":"$to","title":"$subject","text":"$text","url":"$url","data":"$data","id":"$id"}`
+
 // Config says which service is called, and how.
 type Config struct {
 	// AllowHTTP permits a URL without TLS. Defaults to false.
 	AllowHTTP bool
 
-	// Body is a JSON document. In its texts $to, $text, $subject, $id, $user and $locale stand for the user's address, the two
-	// parts of the template, the message's id, the user's id and the user's locale. Defaults to [DefaultBody].
+	// Body is a JSON document. In its texts $to, $text, $subject, $url, $id, $user and $locale stand for the user's address, parts of
+	// the template, the message's id, the user's id and the user's locale; a text $data is replaced by the data of a push, or null.
+	// Defaults to [DefaultBody].
 	Body string
 
 	// Name is the channel's name, such as "sms". Required.
@@ -110,8 +114,8 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(fill(g.body, strings.NewReplacer(
-		"$to", m.Address, "$text", text.Text, "$subject", text.Subject, "$id", m.ID, "$user", m.UserID, "$locale", m.Locale,
-	))); err != nil {
+		"$to", m.Address, "$text", text.Text, "$subject", text.Subject, "$url", text.URL, "$id", m.ID, "$user", m.UserID, "$locale", m.Locale,
+	), text.Data)); err != nil {
 		return channel.Receipt{}, g.fail(channel.KindMisconfigured, "the body cannot be written", err)
 	}
 	header := http.Header{
@@ -122,7 +126,7 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	}
 	answer, err := g.client.Post(ctx, g.cfg.URL, header, body.Bytes())
 	if err == nil {
-		err = g.judge(answer)
+		err = g.judge(answer, m.Address)
 	}
 	if err != nil {
 		return channel.Receipt{}, err
@@ -134,8 +138,15 @@ func (g *Gateway) fail(kind channel.Kind, detail string, cause error) error {
 	return &channel.Error{Cause: cause, Channel: g.cfg.Name, Detail: detail, Kind: kind}
 }
 
-// judge says what an answer means: what is said of the address that was called is about the service, and not about the user.
-func (g *Gateway) judge(answer *post.Answer) error {
+// judge says what an answer means: what is said of the address that was called is about the service, and not about the user. One that
+// names the user's address as gone is about that.
+func (g *Gateway) judge(answer *post.Answer, address string) error {
+	var said struct {
+		Gone string `json:"gone"`
+	}
+	if answer.Status == http.StatusGone && json.Unmarshal(answer.Body, &said) == nil && said.Gone == address {
+		return g.client.Judge(answer)
+	}
 	switch answer.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
 		return g.client.Failed(channel.KindMisconfigured, answer, "the service does not take messages from us there")
@@ -145,21 +156,24 @@ func (g *Gateway) judge(answer *post.Answer) error {
 	return g.client.Judge(answer)
 }
 
-// fill copies a document with the values in its texts.
-func fill(node any, values *strings.Replacer) any {
+// fill copies a document with the values in its texts, and data, which is JSON or nil.
+func fill(node any, values *strings.Replacer, data json.RawMessage) any {
 	switch n := node.(type) {
 	case string:
+		if n == "$data" {
+			return data
+		}
 		return values.Replace(n)
 	case []any:
 		list := make([]any, len(n))
 		for i, child := range n {
-			list[i] = fill(child, values)
+			list[i] = fill(child, values, data)
 		}
 		return list
 	case map[string]any:
 		object := make(map[string]any, len(n))
 		for name, child := range n {
-			object[name] = fill(child, values)
+			object[name] = fill(child, values, data)
 		}
 		return object
 	}

@@ -89,6 +89,22 @@ func TestBody(t *testing.T) {
 	check.Equal(t, want, (<-calls).body)
 }
 
+// A service that says that the user's address is gone is believed, and one that says so of something else is not.
+func TestAnAddressIsGone(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]channel.Kind{
+		`{"gone":"+972501234567"}`: channel.KindGone, `{"gone":"+1"}`: channel.KindMisconfigured, `{"gone":true}`: channel.KindMisconfigured, ``: channel.KindMisconfigured,
+	} {
+		g, calls := newGateway(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusGone)
+			w.Write([]byte(body))
+		}, func(c *Config) { c.Body = PushBody })
+		_, err := g.Send(t.Context(), message("x"))
+		check.Same(t, body, channel.Of("sms", err).Kind, want)
+		check.Equal(t, `{"data":null,"id":"ntf_1","text":"x","title":"hello","to":"+972501234567","url":""}`, (<-calls).body)
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]channel.Kind{
