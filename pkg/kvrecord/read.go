@@ -124,6 +124,16 @@ func (s *Stream) Scan(ctx context.Context, from uint64, limit int) (records []Re
 	return records, next, nil
 }
 
+// Next reads the first record from a revision on whose subject matches a filter, from the stream's leader: see [Stream.Latest]. The
+// Revision is 0 when there is none. One round trip, of 0.1 ms near the end of a stream of two million.
+func (s *Stream) Next(ctx context.Context, filter string, from uint64) (found Record, err error) {
+	err = s.persist(ctx, "read the first of", filter, func(ctx context.Context) error {
+		found, err = s.leader(ctx, jsapi.Query{NextBySubject: filter, Sequence: from})
+		return err
+	})
+	return found, err
+}
+
 // Subjects returns the subjects that match a filter and hold a record, or the marker of a deleted one: 100,000 at most, in
 // no particular order. offset is how many subjects to leave out; next is the offset to continue from, and 0 at the end. The
 // result is the state of the stream's leader at one moment. One round trip, whose cost grows with the subjects that match.

@@ -219,18 +219,18 @@ func (n *Notifier) unreadable(ctx context.Context, r kvrecord.Record, err error)
 
 // openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
 func (n *Notifier) openPlanner(s *service.Service) (err error) {
-	resolver := n.cfg.Resolver
-	if resolver == nil {
-		resolver = n.Directory
-		if n.cfg.ResolverURL != "" {
-			n.source, err = recipient.NewHTTP(recipient.HTTPConfig{
-				Logger: n.cfg.Logger, RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL,
-			})
-			if err != nil {
-				return err
-			}
-			resolver = n.source
+	var resolver recipient.Resolver = n.Directory
+	switch {
+	case n.cfg.Resolver != nil:
+		resolver = recipient.Once(n.cfg.Resolver)
+	case n.cfg.ResolverURL != "":
+		n.source, err = recipient.NewHTTP(recipient.HTTPConfig{
+			Logger: n.cfg.Logger, RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL,
+		})
+		if err != nil {
+			return err
 		}
+		resolver = recipient.Once(n.source)
 	}
 	n.planner = plan.New(n.records, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),

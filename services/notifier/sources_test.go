@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,9 +34,6 @@ import (
 // directory.
 var planner = crash.Role[string]{Name: "source", Run: source}
 
-// maxListHeap is what planning from the directory may have in memory, in bytes: what keys there are comes in one answer.
-const maxListHeap = 64 << 20
-
 // The directory has 100,000 members of one aggregate. The planner holds a page of them.
 func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	t.Parallel()
@@ -55,7 +53,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the directory does not fill")
 	}
-	inItsOwnProcess(t, planner, srv.URL(), maxListHeap)
+	inItsOwnProcess(t, planner, srv.URL(), maxHeap)
 	p.planned()
 }
 
@@ -140,6 +138,7 @@ func source(ctx context.Context, urls string) error {
 		if resolver, err = recipient.NewHTTP(recipient.HTTPConfig{URL: resolverURL}); err != nil {
 			return err
 		}
+		resolver = recipient.Once(resolver)
 	}
 	parsed, err := rules.Parse([]byte("{version: 1, events: {X: {CUSTOMER: {channels: [inapp]}}}}"), []string{"inapp"})
 	if err != nil {
@@ -158,6 +157,36 @@ func source(ctx context.Context, urls string) error {
 	}
 	_, err = fmt.Fprintf(os.Stdout, "%s in %s; heap %d bytes at most\n", outcome, time.Since(begin).Round(time.Millisecond), peak())
 	return err
+}
+
+// again is a source of recipients that tells everybody twice.
+type again struct{ recipient.Resolver }
+
+func (a again) Resolve(ctx context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		for r, err := range a.Resolver.Resolve(ctx, q) {
+			for range 2 {
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A recipient whom a source, or an event, names twice counts once.
+func TestRecipientsWhoComeTwice(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	n := p.start(&pigeon{}, func(c *Config) { c.Resolver = again{directory} })
+	p.publish(event("evt-001", "URGENT"))
+	p.publish(event("evt-002", "URGENT", func(e *contracts.Event) { e.Recipients = slices.Repeat(users(contracts.RecipientRestaurantUser, 2), 2) }))
+	for id, want := range map[string]int{"evt-001": 3, "evt-002": 2} {
+		if known := p.expanded(n, id); known.Recipients != want || known.Rows != 2*want {
+			t.Errorf("%s: %+v", id, known)
+		}
+	}
 }
 
 // failing is a source of recipients that fails for each of errs, and then knows one user. It notes when it is asked.

@@ -176,7 +176,7 @@ func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
 
 // Resolve implements [Resolver]. It yields ids only: what else is known of a recipient is read when they are told.
-// A list costs one consumer, for as long as it is read, and a round trip for each 100,000; it is linear in the audience.
+// A list costs one consumer, for as long as it is read, and a round trip for each who is written meanwhile; it is linear in the audience.
 func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	switch q.Scope {
 	case rules.ScopeUser:

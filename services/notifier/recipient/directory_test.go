@@ -132,6 +132,34 @@ func TestDirectoryDoesNotEndEarly(t *testing.T) {
 	}
 }
 
+// A recipient who is written while a list is read comes once, also one who is new after the consumer's last message.
+func TestTheDirectoryIsWrittenWhileItIsListed(t *testing.T) {
+	t.Parallel()
+	const people = 1200 // are several pulls
+	d, _ := open(t)
+	for i := range people {
+		put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i))
+	}
+	times := map[string]int{}
+	for r, err := range d.Resolve(t.Context(), recipient.Query{Type: contracts.RecipientAdmin, Scope: rules.ScopeAll}) {
+		check.OK(t, err)
+		times[r.UserID]++
+		rewrite := []int{0, 5, people - 1}
+		if len(times) == people { // nothing is pending
+			rewrite = []int{1, people + 1}
+		} else if len(times) > 1 {
+			continue
+		}
+		for _, i := range rewrite {
+			check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: contracts.RecipientAdmin, UserID: fmt.Sprint("u", i), Locale: "de"}))
+		}
+	}
+	check.Same(t, "people", len(times), people+1)
+	for user, n := range times {
+		check.Same(t, user+" comes, times", n, 1)
+	}
+}
+
 // A list is a consumer, of which a bucket may have a limited number: none is left behind, whether it was read to its end
 // or not.
 func TestDirectoryListsLeaveNothingBehind(t *testing.T) {

@@ -78,7 +78,7 @@ events:
     ADMIN: {scope: all, channels: [inapp]}
 `), []string{"inapp", "email"})
 	check.OK(t, err)
-	cfg := plan.Config{Resolver: r, Rules: func() *rules.Rules { return parsed }}
+	cfg := plan.Config{Resolver: recipient.Once(r), Rules: func() *rules.Rules { return parsed }}
 	for _, m := range mutate {
 		m(&cfg)
 	}

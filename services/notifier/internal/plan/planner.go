@@ -51,7 +51,7 @@ type Config struct {
 	// Passed is called at each point, in tests. Defaults to nothing.
 	Passed func(point string)
 
-	// Resolver finds the recipients. Required.
+	// Resolver finds the recipients, each once: see [recipient.Once]. Required.
 	Resolver recipient.Resolver
 
 	// Route reads the route of an event that has one of its own. The error for one with mistakes is a [*rules.Error]. Required for
@@ -257,7 +257,7 @@ func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint st
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
 		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: r.rules,
 	}
-	w := writer{planner: p, plan: plan, seen: map[[16]byte]struct{}{}}
+	w := writer{planner: p, plan: plan}
 	for _, q := range r.queries {
 		plan.Routes[q.Type] = r.routes[q.Type]
 		for r, err := range p.cfg.Resolver.Resolve(ctx, q) {

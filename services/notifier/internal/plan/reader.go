@@ -3,7 +3,6 @@ package plan
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,23 +159,16 @@ func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notifica
 	}
 }
 
-// writer collects the recipients of a plan. It holds one page and sixteen bytes of each recipient, by which those that
-// come twice are delivered.
+// writer collects the recipients of a plan. It holds one page.
 type writer struct {
 	planner *Planner
 	plan    *Plan
-	seen    map[[16]byte]struct{}
 	page    bytes.Buffer // the entries of the page that is not written yet, with commas
 }
 
-// add puts a recipient into the plan, once.
+// add puts a recipient into the plan.
 func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
-	sum := sha256.Sum256([]byte(string(r.RecipientType) + "\x00" + r.UserID))
-	id := [16]byte(sum[:])
-	if _, twice := w.seen[id]; twice {
-		return nil
-	}
-	if len(w.seen) >= w.planner.cfg.MaxRecipients {
+	if w.plan.Recipients >= w.planner.cfg.MaxRecipients {
 		return tooLarge("the event concerns more than %d recipients", w.planner.cfg.MaxRecipients)
 	}
 	data, err := contracts.Encode(r)
@@ -195,7 +187,6 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 		w.page.WriteByte(',')
 	}
 	w.page.Write(data)
-	w.seen[id] = struct{}{}
 	w.plan.Recipients++
 	w.plan.Rows += len(w.plan.Routes[r.RecipientType].Starts())
 	return nil
