@@ -20,7 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
-	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
+	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
@@ -49,15 +49,16 @@ type ChannelConfig struct {
 	// GatewaysToken is sent to all Gateways as a bearer token. Defaults to none.
 	GatewaysToken string `env:"NOTIFIER_GATEWAYS_TOKEN"`
 
-	// LinkSecrets sign the links by which users switch mail and SMS off, the newest first; the others for as long as links are out
-	// there that they have signed. Each has 32 bytes or more. They belong to PublicURL. Defaults to none: there are no such links.
+	// LinkSecrets sign the links to users' preferences, and those that switch mail and SMS off, the newest first; the others for as
+	// long as links are out there that they have signed. Each has 32 bytes or more. They belong to PublicURL. Defaults to none: there
+	// are no such links.
 	LinkSecrets []string `env:"NOTIFIER_LINK_SECRETS"`
 
 	// LinkHosts are the hosts that links out of payloads may lead to, see the package template. Defaults to none.
 	LinkHosts []string `env:"NOTIFIER_LINK_HOSTS"`
 
-	// PublicURL is where users reach /v1/unsubscribe of the API: an https URL. Nothing else of the API is for them. Defaults to
-	// none.
+	// PublicURL is where users reach /v1/unsubscribe and /v1/preferences of the API: an https URL. Nothing else of the API is for
+	// them. Defaults to none.
 	PublicURL string `env:"NOTIFIER_PUBLIC_URL"`
 
 	// RootCAs is a file with the certificates, as PEM, of authorities that are trusted beside the system's: by webhook, email,
@@ -152,11 +153,11 @@ func isLanguage(tag string) bool {
 }
 
 // links makes the links by which users switch channels off, or returns nil when there are to be none.
-func (cfg ChannelConfig) links() (*unsubscribe.Links, error) {
+func (cfg ChannelConfig) links() (*pages.Links, error) {
 	if cfg.PublicURL == "" && len(cfg.LinkSecrets) == 0 {
 		return nil, nil //nolint:nilnil // there are none, and need not be
 	}
-	links, err := unsubscribe.New(cfg.PublicURL, cfg.LinkSecrets)
+	links, err := pages.New(cfg.PublicURL, cfg.LinkSecrets)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
@@ -192,7 +193,7 @@ func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 
 // tools are what channels are set up with.
 type tools struct {
-	links *unsubscribe.Links // nil when there are to be none
+	links *pages.Links // nil when there are to be none
 	roots *x509.CertPool
 	texts *template.Set // nil when there are none
 }
@@ -202,7 +203,7 @@ func (t tools) off(name string) func(channel.Message) string {
 	if t.links == nil {
 		return nil
 	}
-	return t.links.Of(name)
+	return t.links.Unsubscribe(name)
 }
 
 // open sets the channels up, and reports everything that is wrong at once.

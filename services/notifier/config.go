@@ -57,8 +57,8 @@ type Config struct {
 	// 2 seconds.
 	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
 
-	// UnsubscribeListen is the address of a listener of its own for /v1/unsubscribe, which Listen then does not have: nothing
-	// else has to be reached by recipients. Defaults to none: Listen has it.
+	// UnsubscribeListen is the address of a listener of its own for /v1/unsubscribe and /v1/preferences, which Listen then does not
+	// have: nothing else has to be reached by recipients. Defaults to none: Listen has them.
 	UnsubscribeListen string `env:"NOTIFIER_UNSUBSCRIBE_LISTEN"`
 
 	// hooks are called beside those of the telemetry in tests, except Ready.

@@ -31,9 +31,9 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
+	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
-	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -54,7 +54,7 @@ type Notifier struct {
 	expander   *fanout.Expander
 	health     *health.Store
 	deliveries *deliveries.Store
-	links      *unsubscribe.Links // nil without links to unsubscribe
+	links      *pages.Links // nil without links for users
 	payloads   payloads
 	planner    *plan.Planner
 	reader     *plan.Reader
@@ -176,12 +176,15 @@ func (n *Notifier) tested() map[string]channel.Channel {
 	return all
 }
 
-// unsubscribing adds the page for unsubscribing.
+// unsubscribing adds the pages that users reach by links.
 func (n *Notifier) unsubscribing(r *service.Router) {
 	if n.links != nil {
-		page := &unsubscribe.Page{Directory: n.Directory, Links: n.links}
-		r.Handle("GET "+unsubscribe.Path, access.Public(), page.Ask)
-		r.Handle("POST "+unsubscribe.Path, access.Public(), page.Do)
+		off := &pages.Unsubscribe{Directory: n.Directory, Links: n.links}
+		r.Handle("GET "+pages.PathUnsubscribe, access.Public(), off.Ask)
+		r.Handle("POST "+pages.PathUnsubscribe, access.Public(), off.Do)
+		wishes := &pages.Preferences{Directory: n.Directory, Links: n.links, Rules: n.rules.rules.Load}
+		r.Handle("GET "+pages.PathPreferences, access.Public(), wishes.Show)
+		r.Handle("POST "+pages.PathPreferences, access.Public(), wishes.Save)
 	}
 }
 
@@ -312,8 +315,9 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	}
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
-		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Read: n.read,
-		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
+		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload,
+		Preferences: n.preferences(), Profiles: n.Directory, Read: n.read, Retries: c.Retries,
+		Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
 }
@@ -331,6 +335,14 @@ func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool,
 	}
 	d, err := n.deliveries.Get(ctx, key)
 	return err == nil && d.State == deliveries.Delivered, err
+}
+
+// preferences returns what makes links to the preferences of users, nil without links.
+func (n *Notifier) preferences() func(contracts.RecipientType, string) string {
+	if n.links == nil {
+		return nil
+	}
+	return n.links.Preferences
 }
 
 // inboxTimeout bounds one write of the inbox.

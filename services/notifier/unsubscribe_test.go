@@ -5,11 +5,13 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
+	"mime/quotedprintable"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/mail"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +24,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
+	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 )
 
 // letterbox is a mail server that takes everything.
@@ -89,7 +91,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	box := newLetterbox(t)
 	folder := t.TempDir()
 	check.OK(t, os.Mkdir(filepath.Join(folder, "X"), 0o700))
-	for part, text := range map[string]string{"subject": "hello", "txt": "stop: {{.Unsubscribe}}"} {
+	for part, text := range map[string]string{"subject": "hello", "txt": "stop: {{.Unsubscribe}} or choose: {{.Preferences}}."} {
 		check.OK(t, os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600))
 	}
 	users := natstest.NewUsers(t)
@@ -118,15 +120,15 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
 		m := <-box.mails
-		data, err := io.ReadAll(m.Body)
+		data, err := io.ReadAll(quotedprintable.NewReader(m.Body))
 		check.OK(t, err)
 		return strings.Trim(m.Header.Get("List-Unsubscribe"), "<>"), string(data), m.Header
 	}
 	told("evt-001", "NEWS")
 	link, body, header := received()
 	path, found := strings.CutPrefix(link, "https://n.example")
-	if !found || !strings.HasPrefix(path, unsubscribe.Path) || header.Get("List-Unsubscribe-Post") != "List-Unsubscribe=One-Click" ||
-		!strings.Contains(body, "https://n.example") {
+	if !found || !strings.HasPrefix(path, pages.PathUnsubscribe) || header.Get("List-Unsubscribe-Post") != "List-Unsubscribe=One-Click" ||
+		!strings.Contains(body, "stop: https://n.example/v1/unsubscribe?token=") {
 		t.Fatalf("%q in %v: %s", link, header, body)
 	}
 	w := newWeb(t, n)
@@ -154,10 +156,30 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 			t.Errorf("%d %s", status, page)
 		}
 	}
+	_, choose, _ := strings.Cut(strings.TrimSpace(body), "choose: https://n.example")
+	choose = strings.TrimSuffix(choose, ".")
+	status, form := w.call(http.MethodGet, choose, "")
+	if status != http.StatusOK || !strings.Contains(form, `value="news email">`) || !strings.Contains(form, `value="other email" checked>`) {
+		t.Errorf("%d %s", status, form)
+	}
+	_, state, _ := strings.Cut(form, `name="state" value="`)
+	state, _, _ = strings.Cut(state, `"`)
+	values := url.Values{"on": {"* email"}, "from": {"22:00"}, "to": {"22:00"}, "state": {state}}
+	for _, category := range []string{"*", "news", "other"} {
+		values["digest."+category], values["mute."+category] = []string{""}, []string{""}
+	}
+	values.Add("on", "other email")
+	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if status, page := w.call(http.MethodPost, choose, values.Encode()); status != http.StatusSeeOther {
+		t.Errorf("%d %s", status, page)
+	}
+	if r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada"); err != nil || r.QuietHours == nil || len(r.OptOut) != 1 {
+		t.Errorf("%+v %v", r, err)
+	}
 	told("evt-002", "NEWS")
 	told("evt-003", "ALARM")
 	link, body, header = received()
-	if link != "" || header.Get("List-Unsubscribe-Post") != "" || strings.Contains(body, "n.example/v1") {
+	if link != "" || header.Get("List-Unsubscribe-Post") != "" || strings.Contains(body, "n.example/v1/unsub") {
 		t.Errorf("what is critical has a link: %q in %v: %s", link, header, body)
 	}
 	told("evt-004", "OTHER")

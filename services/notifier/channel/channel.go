@@ -57,6 +57,9 @@ type Message struct {
 	// Payload is the event's, JSON or nothing.
 	Payload json.RawMessage
 
+	// Preferences is where the user chooses what to get, a URL. "" is nowhere.
+	Preferences string
+
 	// Priority is how urgent it is.
 	Priority contracts.Urgency
 

@@ -91,9 +91,9 @@ func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, user
 	return document(s.document(r), f.who, f.own[at])
 }
 
-// Write changes a part of a recipient, which a write of the profile makes known, also when its data was erased. The error matches
-// [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or [ErrForgotten], or is a [*contracts.ValidationError] with all mistakes. Two
-// or three round trips, more when others write at the same time.
+// Write changes a part of a recipient, which a write of the profile makes known, also when its data was erased. A recipient's own
+// preferences need not be of one who is known. The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or [ErrForgotten], or
+// is a [*contracts.ValidationError] with all mistakes. Two or three round trips, more when others write at the same time.
 func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, part Part, e Edit) (Document, error) {
 	who := contracts.Recipient{RecipientType: kind, UserID: userID}
 	if err := who.Validate(); err != nil {
@@ -111,7 +111,7 @@ func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, use
 	if err != nil {
 		return Document{}, err
 	}
-	if found.unknown() && !found.forgotten {
+	if found.unknown() && !found.forgotten && !(e.Own && part == Preferences) {
 		return Document{}, permanent(ErrUnknown)
 	}
 	var result contracts.Recipient

@@ -2,6 +2,8 @@
 // the template, the category, and the priority.
 //
 //	version: 1
+//	categories:                 # what users see them called; optional
+//	  reservations: {default: Reservations, he: הזמנות}
 //	events:
 //	  RESERVATION_REQUESTED:
 //	    RESTAURANT_USER:

@@ -24,6 +24,7 @@ type parser struct {
 	checks   []Check
 	digests  map[string]string // the template of the digests of each kind and category
 	mistakes []Mistake
+	titles   map[string]map[string]string // of categories, by locale
 }
 
 func (p *parser) addf(at *yaml.Node, path, format string, args ...any) {
@@ -48,8 +49,9 @@ func (p *parser) file(data []byte) map[string]map[contracts.RecipientType]Route 
 	events := map[string]map[contracts.RecipientType]Route{}
 	var version, list *yaml.Node
 	p.mapping(document.Content[0], "", map[string]func(*yaml.Node, string){
-		"version": func(n *yaml.Node, _ string) { version = n },
-		"events":  func(n *yaml.Node, _ string) { list = n },
+		"version":    func(n *yaml.Node, _ string) { version = n },
+		"events":     func(n *yaml.Node, _ string) { list = n },
+		"categories": func(n *yaml.Node, path string) { p.titles = p.categories(n, path) },
 	})
 	if root := document.Content[0]; root.Kind != yaml.MappingNode {
 		return nil

@@ -93,6 +93,7 @@ func (r Route) All() []string {
 // Rules are a file of rules that has no mistakes. They do not change and may be read by many at once.
 type Rules struct {
 	events  map[string]map[contracts.RecipientType]Route
+	titles  map[string]map[string]string // of categories, by locale
 	version string
 }
 
@@ -136,7 +137,7 @@ func Parse(data []byte, channels []string, checks ...Check) (*Rules, error) {
 		return nil, &Error{Mistakes: p.mistakes}
 	}
 	sum := sha256.Sum256(data)
-	return &Rules{events: events, version: hex.EncodeToString(sum[:8])}, nil
+	return &Rules{events: events, titles: p.titles, version: hex.EncodeToString(sum[:8])}, nil
 }
 
 // ParseRoute reads the route of one event by itself, as [Parse] reads a file. The paths of mistakes begin at the route.

@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,7 +106,7 @@ events:
   Y: *x
 `), channels)
 	want := `line 1: version is "2": want 1
-line 2: colour is not known here: want events, version
+line 2: colour is not known here: want categories, events, version
 line 5: events.RESERVATION_REQUESTED.BROADCAST is no kind of recipient: name the kinds, each with a scope
 line 6: events.RESERVATION_REQUESTED.a b is no kind of recipient: want 1 to 64 of A-Z, a-z, 0-9, '_' and '-'
 line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "pigeon": want email, inapp
@@ -214,4 +215,34 @@ events:
 			t.Errorf("want %s in\n%s", want, err)
 		}
 	}
+}
+
+func TestCategories(t *testing.T) {
+	t.Parallel()
+	r, err := rules.Parse([]byte(`version: 1
+categories: {news: {default: Latest, he: חדשות, en-GB: News}, chat: Talk}
+events:
+  A: {CUSTOMER: {channels: [inapp, email], category: news}, ADMIN: {channels: [sms], category: admins}}
+  B: {CUSTOMER: {channels: [inapp], fallback: [sms, email], category: news}}
+  C: {CUSTOMER: {channels: [inapp], category: chat}}
+  D: {CUSTOMER: {channels: [webhook]}}
+  E: {CUSTOMER: {channels: [sms], category: alarms, priority: critical}}
+  "*": {CUSTOMER: {fallback: [sms], category: last_calls}}
+`), []string{"inapp", "email", "sms", "webhook"})
+	check.OK(t, err)
+	all, each := r.Categories("CUSTOMER")
+	var got []string
+	for _, c := range append(each, all) {
+		english, _ := c.Title("en")
+		british, tag := c.Title("en-GB-oed")
+		hebrew, _ := c.Title("he-IL")
+		got = append(got, fmt.Sprintf("%s%v%v %s %s %s %s", c.Name, c.Channels, c.Digest, english, british, tag, hebrew))
+	}
+	check.Equal(t, []string{
+		"chat[inapp]false Talk Talk  Talk", "last_calls[sms]false Last calls Last calls  Last calls", "news[email inapp sms]true Latest News en-gb חדשות",
+		"*[email inapp sms webhook]true * *  *",
+	}, got)
+	_, err = rules.Parse([]byte("version: 1\nevents: {}\ncategories: {a b: x, c: {en: [y], f g: z}, d: \"a\\nb\", e: }"), channels)
+	check.Contains(t, err, "categories.a b is no category", "categories.c.en must be a text", "categories.c.f g is no locale",
+		"categories.d must be one line", "categories.e must be a text")
 }

@@ -115,7 +115,7 @@ func (r *review) field(node parse.Node, names []string) (own bool) {
 		t = field.Type
 	}
 	switch names[0] {
-	case "Category", "Channel", "CreatedAt", "RecipientType", "Unsubscribe":
+	case "Category", "Channel", "CreatedAt", "Preferences", "RecipientType", "Unsubscribe":
 		return true
 	}
 	return false

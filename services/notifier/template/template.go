@@ -96,6 +96,9 @@ type Data struct {
 	// Payload is the event's. Its numbers are as they were written.
 	Payload any
 
+	// Preferences is where the user chooses what to get. "" is nowhere.
+	Preferences Link
+
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType string
 
@@ -175,7 +178,8 @@ func (s *Set) Render(m channel.Message, on, unsubscribe string) (Text, error) {
 	}
 	data := Data{
 		Category: m.Category, Channel: on, CreatedAt: at, EventID: m.EventID, EventType: m.EventType, Locale: m.Locale,
-		RecipientType: string(m.RecipientType), TimeZone: m.TimeZone, Unsubscribe: Link(unsubscribe), UserID: m.UserID,
+		Preferences: Link(m.Preferences), RecipientType: string(m.RecipientType), TimeZone: m.TimeZone, Unsubscribe: Link(unsubscribe),
+		UserID:   m.UserID,
 		language: found.locale,
 	}
 	if len(m.Payload) > 0 {

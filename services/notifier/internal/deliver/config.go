@@ -84,6 +84,9 @@ type Config struct {
 	// Payload returns the payload of an event whose rows do not carry it. Required.
 	Payload func(ctx context.Context, eventID string) (json.RawMessage, error)
 
+	// Preferences returns where a user chooses what to get, or "". Defaults to nowhere.
+	Preferences func(kind contracts.RecipientType, userID string) string
+
 	// Profiles know what users want. Required.
 	Profiles Profiles
 
@@ -124,6 +127,9 @@ func (cfg Config) withDefaults() Config {
 		cfg.Cancelled = nothing{}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Preferences == nil {
+		cfg.Preferences = func(contracts.RecipientType, string) string { return "" }
+	}
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
 	}

@@ -218,7 +218,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
 	call, measured := s.cfg.Telemetry.Call(call, r.Channel)
-	sent := message(r, d)
+	sent := s.message(r, d)
 	dialled := time.Now()
 	receipt, err := s.cfg.Channel.Send(call, sent)
 	took := time.Since(dialled)
@@ -255,7 +255,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	return s.follow(ctx, r, d, verdict)
 }
 
-func message(r *row, d *deliveries.Delivery) channel.Message {
+func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
 	locale := r.Locale
 	if locale == "" {
 		locale = r.profile.Locale
@@ -263,8 +263,8 @@ func message(r *row, d *deliveries.Delivery) channel.Message {
 	m := channel.Message{
 		Address: r.to.Address, Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
 		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: MessageID(r.key), Locale: locale,
-		Payload: r.Payload, Priority: r.Priority, RecipientType: r.RecipientType, Template: r.Template,
-		TimeZone: r.profile.TimeZone, UserID: r.UserID,
+		Payload: r.Payload, Preferences: s.cfg.Preferences(r.RecipientType, r.UserID), Priority: r.Priority,
+		RecipientType: r.RecipientType, Template: r.Template, TimeZone: r.profile.TimeZone, UserID: r.UserID,
 	}
 	if r.single != nil {
 		m.CreatedAt, m.EventID, m.EventType, m.Template = r.single.CreatedAt, r.single.EventID, r.single.EventType, r.single.Template

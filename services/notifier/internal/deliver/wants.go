@@ -143,7 +143,8 @@ func (s *Sender) muted(r *row) bool {
 
 // together returns when a row is delivered together with others, nil when it is by itself: as its user wants or else its rule says. A
 // row that was tried, or that another one was split for, is by itself, also when the user wants it otherwise now. So is one that another
-// one may follow, or that follows one, and that of a channel that disturbs nobody: no rule has it otherwise, unless it names that channel.
+// one may follow, or that follows one, one that is for a user who has not read something, and that of a channel that disturbs nobody: no
+// rule has it otherwise, unless it names that channel.
 func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if d.Tries() > 0 || r.Address != "" {
 		return nil
@@ -152,7 +153,7 @@ func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if !named || r.Category == "" {
 		wish, named = r.profile.Digest[contracts.Anything]
 	}
-	alone := s.cfg.Silent || len(r.Fallback) > 0 || r.FallbackOf != ""
+	alone := s.cfg.Silent || len(r.Fallback) > 0 || r.FallbackOf != "" || r.Unread
 	if !named || r.Collected || r.Digest == nil && alone {
 		return r.Digest
 	}

@@ -1,4 +1,4 @@
-package unsubscribe
+package pages
 
 import (
 	"cmp"
@@ -15,8 +15,11 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// Path is where links lead, behind the public URL.
-const Path = "/v1/unsubscribe"
+// Where links lead, behind the public URL.
+const (
+	PathPreferences = "/v1/preferences"
+	PathUnsubscribe = "/v1/unsubscribe"
+)
 
 const (
 	// minSecret and maxSecrets bound the secrets: bytes of each, and how many there are.
@@ -25,9 +28,6 @@ const (
 
 	// maxToken bounds what is read of a link.
 	maxToken = 4096
-
-	// purpose keeps a signature made for something else from being one of a link.
-	purpose = "expediter unsubscribe v1\x00"
 )
 
 // ErrLink is returned for a link that was not made here, or by a secret that is no longer known. It does not say which.
@@ -35,12 +35,12 @@ var ErrLink = errors.New("this link is not valid")
 
 var b64 = base64.RawURLEncoding.Strict()
 
-// Subject is what a link switches off.
+// Subject is whom a link is for, and what a link to unsubscribe switches off.
 type Subject struct {
 	Kind     contracts.RecipientType `json:"t"`
 	UserID   string                  `json:"u"`
-	Category string                  `json:"c"` // contracts.Anything is every one
-	Channel  string                  `json:"h"`
+	Category string                  `json:"c,omitempty"` // contracts.Anything is every one
+	Channel  string                  `json:"h,omitempty"`
 }
 
 // Links makes links and reads them. It may be used by many at once.
@@ -56,7 +56,7 @@ func New(publicURL string, secrets []string) (*Links, error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		errs = append(errs, errors.New("PublicURL (NOTIFIER_PUBLIC_URL): want an https URL such as https://notify.example.com, without a query"))
 	}
-	l := &Links{base: strings.TrimSuffix(publicURL, "/") + Path + "?token="}
+	l := &Links{base: strings.TrimSuffix(publicURL, "/")}
 	if len(secrets) == 0 || len(secrets) > maxSecrets {
 		errs = append(errs, fmt.Errorf("LinkSecrets (NOTIFIER_LINK_SECRETS): there are %d: want 1 to %d", len(secrets), maxSecrets))
 	}
@@ -70,30 +70,40 @@ func New(publicURL string, secrets []string) (*Links, error) {
 	return l, errors.Join(errs...)
 }
 
-// Of returns the link for a message on a channel: what switches its category off, or everything when it has none. What is
+// Unsubscribe returns the link for a message on a channel: what switches its category off, or everything when it has none. What is
 // critical is told all the same, so it has no link: it would promise what is not kept. Nor has a test.
-func (l *Links) Of(name string) func(m channel.Message) string {
+func (l *Links) Unsubscribe(name string) func(m channel.Message) string {
 	return func(m channel.Message) string {
 		if m.Priority == contracts.UrgencyCritical || m.Test {
 			return ""
 		}
 		s := Subject{Kind: m.RecipientType, UserID: m.UserID, Category: m.Category, Channel: name}
 		s.Category = cmp.Or(s.Category, contracts.Anything)
-		return l.base + l.Token(s)
+		return l.to(PathUnsubscribe, s)
 	}
 }
 
-// Token returns the text that a link carries: the subject, readable to everybody with the link, and a signature.
-func (l *Links) Token(s Subject) string {
+// Preferences returns the link to the preferences of a user.
+func (l *Links) Preferences(kind contracts.RecipientType, userID string) string {
+	return l.to(PathPreferences, Subject{Kind: kind, UserID: userID})
+}
+
+func (l *Links) to(path string, s Subject) string {
+	return l.base + path + "?token=" + l.Token(path, s)
+}
+
+// Token returns the text that a link to a path carries: the subject, readable to everybody with the link, and a signature, which is
+// none of a link to another path.
+func (l *Links) Token(path string, s Subject) string {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return "" // texts have no error
 	}
-	return b64.EncodeToString(data) + "." + b64.EncodeToString(sign(l.keys[0], data))
+	return b64.EncodeToString(data) + "." + b64.EncodeToString(sign(l.keys[0], path, data))
 }
 
-// Read returns what a token says when it was made by one of the secrets, or ErrLink.
-func (l *Links) Read(token string) (s Subject, err error) {
+// Read returns what a token says when it was made for a path by one of the secrets, or ErrLink.
+func (l *Links) Read(path, token string) (s Subject, err error) {
 	head, tail, found := strings.Cut(token, ".")
 	if !found || len(token) > maxToken {
 		return s, ErrLink
@@ -105,7 +115,7 @@ func (l *Links) Read(token string) (s Subject, err error) {
 	}
 	signed := false
 	for _, key := range l.keys {
-		signed = hmac.Equal(given, sign(key, data)) || signed
+		signed = hmac.Equal(given, sign(key, path, data)) || signed
 	}
 	if !signed || json.Unmarshal(data, &s) != nil {
 		return Subject{}, ErrLink
@@ -113,9 +123,9 @@ func (l *Links) Read(token string) (s Subject, err error) {
 	return s, nil
 }
 
-func sign(key, data []byte) []byte {
+func sign(key []byte, path string, data []byte) []byte {
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(purpose))
+	mac.Write([]byte("expediter " + strings.TrimPrefix(path, "/v1/") + " v1\x00"))
 	mac.Write(data)
 	return mac.Sum(nil)
 }

@@ -1,4 +1,4 @@
-package unsubscribe_test
+package pages_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
+	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,49 +25,49 @@ var (
 	newer = strings.Repeat("new ", 8)
 )
 
-func links(t *testing.T, secrets ...string) *unsubscribe.Links {
+func links(t *testing.T, secrets ...string) *pages.Links {
 	t.Helper()
-	l, err := unsubscribe.New("https://n.example/told/", secrets)
+	l, err := pages.New("https://n.example/told/", secrets)
 	check.OK(t, err)
 	return l
 }
 
-var ada = unsubscribe.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}
+var ada = pages.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}
 
 func TestLinksAreReadByAnySecret(t *testing.T) {
 	t.Parallel()
 	before, now := links(t, older), links(t, newer, older)
-	for name, l := range map[string]*unsubscribe.Links{"before": before, "now": now} {
-		if s, err := now.Read(l.Token(ada)); err != nil || s != ada {
+	for name, l := range map[string]*pages.Links{"before": before, "now": now} {
+		if s, err := now.Read(pages.PathUnsubscribe, l.Token(pages.PathUnsubscribe, ada)); err != nil || s != ada {
 			t.Errorf("%s: %+v %v", name, s, err)
 		}
 	}
-	check.Is(t, check.Err(before.Read(now.Token(ada))), unsubscribe.ErrLink)
-	if before.Token(ada) == now.Token(ada) {
+	check.Is(t, check.Err(before.Read(pages.PathUnsubscribe, now.Token(pages.PathUnsubscribe, ada))), pages.ErrLink)
+	if before.Token(pages.PathUnsubscribe, ada) == now.Token(pages.PathUnsubscribe, ada) {
 		t.Error("it is not the newest secret that signs")
 	}
 	m := channel.Message{RecipientType: ada.Kind, UserID: ada.UserID, Category: "news"}
-	if got, want := now.Of("email")(m), "https://n.example/told/v1/unsubscribe?token="+now.Token(ada); got != want {
+	if got, want := now.Unsubscribe("email")(m), "https://n.example/told/v1/unsubscribe?token="+now.Token(pages.PathUnsubscribe, ada); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	m.Category = ""
-	_, token, _ := strings.Cut(now.Of("email")(m), "=")
-	if s, err := now.Read(token); err != nil || s.Category != contracts.Anything {
+	_, token, _ := strings.Cut(now.Unsubscribe("email")(m), "=")
+	if s, err := now.Read(pages.PathUnsubscribe, token); err != nil || s.Category != contracts.Anything {
 		t.Errorf("no category: %+v %v", s, err)
 	}
 	m.Priority = contracts.UrgencyCritical
-	check.Same(t, "what is critical has a link", now.Of("email")(m), "")
+	check.Same(t, "what is critical has a link", now.Unsubscribe("email")(m), "")
 }
 
 // No byte of a link can be another one.
 func TestLinksCannotBeMade(t *testing.T) {
 	t.Parallel()
 	l := links(t, newer)
-	token := l.Token(ada)
+	token := l.Token(pages.PathUnsubscribe, ada)
 	for i := range token {
 		for _, c := range "Ab.-" {
 			if changed := token[:i] + string(c) + token[i+1:]; changed != token {
-				if _, err := l.Read(changed); !errors.Is(err, unsubscribe.ErrLink) {
+				if _, err := l.Read(pages.PathUnsubscribe, changed); !errors.Is(err, pages.ErrLink) {
 					t.Fatalf("byte %d as %q: %v", i, c, err)
 				}
 			}
@@ -75,29 +75,29 @@ func TestLinksCannotBeMade(t *testing.T) {
 	}
 	head, tail, _ := strings.Cut(token, ".")
 	for _, bad := range []string{"", ".", head, head + ".", "." + tail, token + "=", token + "A", strings.Repeat("A", 5000) + "." + tail} {
-		check.Is(t, check.Err(l.Read(bad)), unsubscribe.ErrLink, bad)
+		check.Is(t, check.Err(l.Read(pages.PathUnsubscribe, bad)), pages.ErrLink, bad)
 	}
 }
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	_, err := unsubscribe.New("http://n.example", []string{"sesame", newer})
+	_, err := pages.New("http://n.example", []string{"sesame", newer})
 	for _, want := range []string{"NOTIFIER_PUBLIC_URL", "NOTIFIER_LINK_SECRETS", "number 1 has 6 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%v does not say %s", err, want)
 		}
 	}
-	check.Failsf(t, check.Err(unsubscribe.New("https://n.example", nil)), "no secret")
+	check.Failsf(t, check.Err(pages.New("https://n.example", nil)), "no secret")
 }
 
 // book keeps what it is told.
 type book struct {
 	err  error
-	told []unsubscribe.Subject
+	told []pages.Subject
 }
 
 func (b *book) OptOut(_ context.Context, kind contracts.RecipientType, userID, category, on string) error {
-	b.told = append(b.told, unsubscribe.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
+	b.told = append(b.told, pages.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
 	return b.err
 }
 
@@ -105,10 +105,10 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	b := &book{}
 	l := links(t, newer)
-	p := &unsubscribe.Page{Directory: b, Links: l}
+	p := &pages.Unsubscribe{Directory: b, Links: l}
 	call := func(answer func(http.ResponseWriter, *http.Request) error, method, token string) (int, string, error) {
 		w := httptest.NewRecorder()
-		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, unsubscribe.Path+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))
+		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, pages.PathUnsubscribe+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))
 		if err == nil && (w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'")) {
 			t.Errorf("%v", w.Header())
 		}
@@ -121,7 +121,7 @@ func TestPage(t *testing.T) {
 		}
 		return w.Code, w.Body.String(), err
 	}
-	status, body, err := call(p.Ask, http.MethodGet, l.Token(ada))
+	status, body, err := call(p.Ask, http.MethodGet, l.Token(pages.PathUnsubscribe, ada))
 	if err != nil || status != http.StatusOK || len(b.told) > 0 || !strings.Contains(body, `<form method="post"><button type="submit">`) {
 		t.Errorf("%d %s %v, %v", status, body, err, b.told)
 	}
@@ -131,7 +131,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if status, body, err = call(p.Do, http.MethodPost, l.Token(ada)); err != nil || status != http.StatusOK || !strings.Contains(body, "You are unsubscribed") {
+		if status, body, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada)); err != nil || status != http.StatusOK || !strings.Contains(body, "You are unsubscribed") {
 			t.Errorf("%d %s %v", status, body, err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("%+v", b.told)
 	}
 	var bodies []string
-	for _, token := range []string{"", "x.y", l.Token(ada) + "A", links(t, older).Token(ada)} {
+	for _, token := range []string{"", "x.y", l.Token(pages.PathUnsubscribe, ada) + "A", links(t, older).Token(pages.PathUnsubscribe, ada)} {
 		for method, answer := range map[string]func(http.ResponseWriter, *http.Request) error{http.MethodGet: p.Ask, http.MethodPost: p.Do} {
 			status, body, err := call(answer, method, token)
 			if err != nil || status != http.StatusForbidden {
@@ -155,7 +155,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("a bad link has switched something off: %+v", b.told)
 	}
 	b.err = errors.New("the store does not answer")
-	if _, _, err := call(p.Do, http.MethodPost, l.Token(ada)); !errors.Is(err, b.err) {
+	if _, _, err := call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada)); !errors.Is(err, b.err) {
 		t.Errorf("a failure was taken for a success: %v", err)
 	}
 }

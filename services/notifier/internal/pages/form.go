@@ -1,0 +1,199 @@
+package pages
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// clock is how browsers write a moment, in no zone.
+const clock = "2006-01-02T15:04"
+
+// form is the form of a user's preferences.
+type form struct {
+	Cards    []card
+	From, To string // of the quiet hours
+	Notice   string
+	State    string // what the form was made of
+	Title    string
+	Zone     string
+
+	hours    [2]string // From and To as they were
+	location *time.Location
+	revision uint64              // of stored
+	stored   contracts.Recipient // the preferences alone
+	who      Subject
+}
+
+// card is a category on the form, or all of them.
+type card struct {
+	rules.Category
+
+	Boxes    []box
+	Digest   string
+	Digests  []option // none when nothing comes together
+	Language string   // of Title
+	Mute     string
+	Title    string
+}
+
+// All reports whether a card is that of all categories.
+func (c card) All() bool { return c.Name == contracts.Anything }
+
+// Late reports whether a category can come later, or not at all, for some time.
+func (c card) Late() bool {
+	return slices.ContainsFunc(c.Boxes, func(b box) bool { return b.Channel != "inapp" })
+}
+
+// box is a channel of a card.
+type box struct {
+	Channel, Title string
+	On             bool
+}
+
+// open fills the form in as the user's preferences are.
+func (f *form) open(known contracts.Recipient, categories []rules.Category) {
+	now, err := schedule.In(known.TimeZone, time.Now())
+	if err != nil { // as the sender has it
+		now = time.Now().UTC()
+	}
+	f.location, f.Zone = now.Location(), now.Location().String()
+	if hours := known.QuietHours; hours != nil && hours.From != hours.To {
+		f.From, f.To = hours.From, hours.To
+	}
+	f.hours = [2]string{f.From, f.To}
+	for _, c := range categories {
+		k := card{Category: c, Digest: f.stored.Digest[c.Name]}
+		if k.Title, k.Language = c.Title(known.Locale); k.All() {
+			k.Title = "Everything"
+		}
+		if c.Digest {
+			k.Digests = chosen(k.Digest)
+		}
+		if until := f.stored.Mute[c.Name]; until.After(now) {
+			k.Mute = until.In(f.location).Format(clock)
+		}
+		off := f.stored.OptOut[c.Name]
+		for _, name := range c.Channels {
+			title := channelTitles[name]
+			if title == "" {
+				title = name
+			}
+			on := !slices.Contains(off, name) && !slices.Contains(off, contracts.Anything)
+			k.Boxes = append(k.Boxes, box{Channel: name, On: on, Title: title})
+		}
+		f.Cards = append(f.Cards, k)
+	}
+	data, _ := json.Marshal([]any{categories, f.From, f.To, f.Zone}) //nolint:errcheck,errchkjson // texts
+	sum := sha256.Sum256(data)
+	f.State = fmt.Sprintf("%d.%s", f.revision, hex.EncodeToString(sum[:8]))
+}
+
+// fill takes what a user has chosen, and reports whether that is all that the form has, and nothing else.
+func (f *form) fill(values url.Values) bool {
+	ok := true
+	take := func(name string) string {
+		value := values.Get(name)
+		ok = ok && len(values[name]) == 1
+		delete(values, name)
+		return value
+	}
+	on := values["on"]
+	delete(values, "on")
+	for i := range f.Cards {
+		c := &f.Cards[i]
+		for j := range c.Boxes {
+			b := &c.Boxes[j]
+			at := slices.Index(on, c.Name+" "+b.Channel)
+			if b.On = at >= 0; b.On {
+				on = slices.Delete(on, at, at+1)
+			}
+		}
+		if c.Digests != nil {
+			c.Digest = take("digest." + c.Name)
+			ok = ok && slices.ContainsFunc(c.Digests, func(o option) bool { return o.Value == c.Digest })
+		}
+		if c.Late() {
+			c.Mute = take("mute." + c.Name)
+		}
+	}
+	f.From, f.To = take("from"), take("to")
+	take("state")
+	return ok && len(values) == 0 && len(on) == 0
+}
+
+// wanted returns the preferences that the form says, or what is wrong with it. What it does not show stays.
+func (f *form) wanted() (body []byte, problem string) {
+	var want struct {
+		Digest     map[string]string     `json:"digest"`
+		Mute       map[string]time.Time  `json:"mute"`
+		OptOut     map[string][]string   `json:"opt_out"`
+		QuietHours *contracts.QuietHours `json:"quiet_hours"`
+	}
+	want.Digest, want.Mute, want.OptOut = copied(f.stored.Digest), copied(f.stored.Mute), copied(f.stored.OptOut)
+	for _, c := range f.Cards {
+		off := c.off(want.OptOut[c.Name])
+		set(want.OptOut, c.Name, off, len(off) > 0)
+		set(want.Digest, c.Name, c.Digest, c.Digest != "")
+		until := want.Mute[c.Name]
+		if c.Mute != until.In(f.location).Format(clock) {
+			var err error
+			if until, err = time.ParseInLocation(clock, c.Mute, f.location); c.Mute != "" && (err != nil || !until.After(time.Now())) {
+				return nil, c.Title + ": a pause needs a time that is to come. Nothing was saved."
+			}
+		}
+		set(want.Mute, c.Name, until, c.Mute != "")
+	}
+	if want.QuietHours = f.stored.QuietHours; [2]string{f.From, f.To} != f.hours {
+		want.QuietHours = &contracts.QuietHours{From: cmp.Or(f.From, "00:00"), To: cmp.Or(f.To, "00:00")} // both are none
+		_, fromErr := schedule.Clock(want.QuietHours.From)
+		_, toErr := schedule.Clock(want.QuietHours.To)
+		if (f.From == "") != (f.To == "") || fromErr != nil || toErr != nil {
+			return nil, "Quiet hours need both times, or none. Nothing was saved."
+		}
+	}
+	body, _ = json.Marshal(want) //nolint:errcheck,errchkjson // texts
+	return body, ""
+}
+
+// off returns the channels on which a user does not want a category: those of a list, as the boxes have changed it. A list that has
+// every channel stays, unless the user wants one.
+func (c card) off(list []string) (off []string) {
+	if slices.Contains(list, contracts.Anything) && !slices.ContainsFunc(c.Boxes, func(b box) bool { return b.On }) {
+		return list
+	}
+	for _, name := range list {
+		if name != contracts.Anything && !slices.Contains(c.Channels, name) {
+			off = append(off, name)
+		}
+	}
+	for _, b := range c.Boxes {
+		if !b.On {
+			off = append(off, b.Channel)
+		}
+	}
+	return off
+}
+
+func copied[T any](m map[string]T) map[string]T {
+	to := map[string]T{}
+	maps.Copy(to, m)
+	return to
+}
+
+// set sets a value, or removes it when it is not there.
+func set[T any](m map[string]T, name string, value T, there bool) {
+	if m[name] = value; !there {
+		delete(m, name)
+	}
+}

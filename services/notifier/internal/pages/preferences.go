@@ -1,0 +1,207 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// maxForm bounds what is read of a form.
+const maxForm = recipient.MaxDocument
+
+// Directory knows what users want.
+type Directory interface {
+	Refuser
+
+	// Get returns all that is known of a user.
+	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
+
+	// Read returns a part of a user, and its revision.
+	Read(ctx context.Context, kind contracts.RecipientType, userID string, part recipient.Part) (recipient.Document, error)
+
+	// Write changes a part of a user.
+	Write(ctx context.Context, kind contracts.RecipientType, userID string, part recipient.Part, e recipient.Edit) (recipient.Document, error)
+}
+
+var _ Directory = (*recipient.Directory)(nil)
+
+// Preferences answers those who follow a link to their preferences: with a form that has them, and what is not known of a user is as if
+// nothing was said.
+type Preferences struct {
+	Directory Directory
+	Links     *Links
+	Rules     func() *rules.Rules
+}
+
+// Show answers GET with the form.
+func (p *Preferences) Show(w http.ResponseWriter, r *http.Request) error {
+	f, err := p.form(r)
+	if err == nil && r.URL.Query().Has("saved") {
+		f.Notice = "Saved."
+	}
+	return answer(w, http.StatusOK, f, err)
+}
+
+// Save answers POST: it makes the preferences what the form says, and leads to what they are then. A form that is older than the
+// preferences changes nothing, and they are shown as they are. Nothing else but the form of [Preferences.Show] is taken.
+func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
+	f, err := p.form(r)
+	if err != nil {
+		return answer(w, http.StatusOK, f, err)
+	}
+	body, err := service.Body(w, r, maxForm)
+	if err != nil {
+		return err
+	}
+	values, err := url.ParseQuery(string(body))
+	if state := values.Get("state"); err == nil && state != "" && state != f.State {
+		return p.stale(w, r)
+	}
+	if err != nil || !f.fill(values) {
+		return &contracts.ValidationError{Type: "form", Fields: []contracts.FieldError{{Problem: "is not that of the page"}}}
+	}
+	body, problem := f.wanted()
+	if problem != "" {
+		f.Notice = problem
+		return answer(w, http.StatusUnprocessableEntity, f, nil)
+	}
+	_, err = p.Directory.Write(r.Context(), f.who.Kind, f.who.UserID, recipient.Preferences, recipient.Edit{
+		Body: body, Own: true, Revision: &f.revision,
+	})
+	switch {
+	case errors.Is(err, recipient.ErrChanged):
+		return p.stale(w, r)
+	case err != nil:
+		return answer(w, http.StatusOK, f, err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Location", "?saved=1&token="+r.URL.Query().Get("token")) // relative: the public URL may have a path
+	w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// stale shows the preferences to somebody who has seen other ones.
+func (p *Preferences) stale(w http.ResponseWriter, r *http.Request) error {
+	f, err := p.form(r)
+	if err == nil {
+		f.Notice = "Your preferences have been changed somewhere else, so nothing was saved. This is what they are now."
+	}
+	return answer(w, http.StatusConflict, f, err)
+}
+
+func answer(w http.ResponseWriter, status int, f *form, err error) error {
+	switch {
+	case errors.Is(err, ErrLink), errors.Is(err, recipient.ErrForgotten):
+		return show(w, http.StatusForbidden, short, refused)
+	case err != nil:
+		return err
+	}
+	return show(w, status, long, f)
+}
+
+// form returns the form of the user for whom a request's link is. Two round trips.
+func (p *Preferences) form(r *http.Request) (*form, error) {
+	who, err := p.Links.Read(PathPreferences, r.URL.Query().Get("token"))
+	if err != nil {
+		return nil, err
+	}
+	f := &form{Title: "Your notifications", who: who}
+	doc, err := p.Directory.Read(r.Context(), who.Kind, who.UserID, recipient.Preferences)
+	if errors.Is(err, recipient.ErrUnknown) {
+		err = nil
+	} else if err == nil {
+		f.revision = doc.Revision
+		f.stored, err = contracts.Decode[contracts.Recipient](doc.Body)
+	}
+	var known contracts.Recipient
+	if err == nil {
+		known, _, err = p.Directory.Get(r.Context(), who.Kind, who.UserID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all, each := p.Rules().Categories(who.Kind)
+	f.open(known, append([]rules.Category{all}, each...))
+	return f, nil
+}
+
+// long is the page of preferences.
+var long = template.Must(template.Must(frame.Clone()).Parse(`{{define "main"}}<main>
+<h1>{{.Title}}</h1>
+{{- with .Notice}}
+<p class="note" role="status">{{.}}</p>
+{{- end}}
+<form method="post">
+<input type="hidden" name="state" value="{{.State}}">
+{{- range .Cards}}
+<fieldset>
+<legend><bdi{{with .Language}} lang="{{.}}"{{end}}>{{.Title}}</bdi></legend>
+{{- if .All}}
+<p>What is switched off here is off, whatever is chosen below. What is urgent comes all the same.</p>
+{{- end}}
+<div class="row">
+{{- $card := .}}
+{{- range .Boxes}}
+<label><input type="checkbox" name="on" value="{{$card.Name}} {{.Channel}}"{{if .On}} checked{{end}}>{{.Title}}</label>
+{{- end}}
+</div>
+{{- if .Late}}
+<div class="row">
+{{- if .Digests}}
+<label class="field">How often<select name="digest.{{.Name}}">
+{{- range .Digests}}
+<option value="{{.Value}}"{{if eq .Value $card.Digest}} selected{{end}}>{{.Text}}</option>
+{{- end}}
+</select></label>
+{{- end}}
+<label class="field">Pause until<input type="datetime-local" name="mute.{{.Name}}" value="{{.Mute}}"></label>
+</div>
+{{- end}}
+</fieldset>
+{{- end}}
+<fieldset>
+<legend>Quiet hours</legend>
+<p>What comes in these hours reaches you when they end.</p>
+<div class="row">
+<label class="field">From<input type="time" name="from" value="{{.From}}"></label>
+<label class="field">To<input type="time" name="to" value="{{.To}}"></label>
+</div>
+</fieldset>
+<p>Times are those of {{.Zone}}. What comes in a pause is not sent later; the app has it.</p>
+<button type="submit">Save</button>
+</form>
+</main>{{end}}`))
+
+// channelTitles are what users call channels that have other names here.
+var channelTitles = map[string]string{"email": "Email", "inapp": "In the app", "sms": "SMS", "webpush": "Push", "webhook": "Webhook"}
+
+// option is one of a list.
+type option struct{ Value, Text string }
+
+// digests are when users may have a category come together.
+var digests = []option{
+	{"", "As usual"},
+	{contracts.DigestOff, "Each at once"},
+	{"1h", "Together, every hour"},
+	{"4h", "Together, every 4 hours"},
+	{"09:00", "Together, at 9:00"},
+	{"09:00,17:00", "Together, at 9:00 and 17:00"},
+}
+
+// chosen returns digests with the one that is chosen, which a program may have put there.
+func chosen(wish string) []option {
+	for _, o := range digests {
+		if o.Value == wish {
+			return digests
+		}
+	}
+	return append(slices.Clip(digests), option{wish, "Together: " + wish})
+}
