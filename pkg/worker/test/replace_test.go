@@ -54,20 +54,23 @@ func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
 				t.Errorf("%+v, %v, %d messages; want job %s alone", s, err, b.left(t), r.ID)
 			}
-
-			var ran []int
-
-			run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-				ran = append(ran, job.Args.N)
-				return nil
-			})
-			pass(30 * time.Minute)
-			synctest.Wait()
-
-			if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
-				t.Errorf("%v ran, %d left; want 2, 0", ran, b.left(t))
-			}
+			b.runsSecond(t)
 		})
+	}
+}
+
+// runsSecond checks that of the jobs that were inserted the second one runs, alone.
+func (b *bundle) runsSecond(t *testing.T) {
+	t.Helper()
+	var ran []int
+	run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		ran = append(ran, job.Args.N)
+		return nil
+	})
+	pass(30 * time.Minute)
+	synctest.Wait()
+	if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
+		t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
 	}
 }
 
@@ -289,19 +292,7 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 
 					r := replace(t, client(t, js), 2, delay, 0)
 					check.That(t, r.Replaced, "%+v, want it replaced", r)
-
-					var ran []int
-
-					run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-						ran = append(ran, job.Args.N)
-						return nil
-					})
-					pass(30 * time.Minute)
-					synctest.Wait()
-
-					if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
-						t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
-					}
+					b.runsSecond(t)
 				})
 			}
 		}
