@@ -17,12 +17,12 @@ const pageBytes = 768 << 10
 
 // Page returns entries of a kind, or of all kinds for "", as [ParseEntry] reads them, from a revision of the directory on: those of at
 // most limit records. next is the revision to continue from, and 0 at the end. A recipient comes with the profile, and memberships come
-// by themselves; one that is written meanwhile may come twice. One round trip, and one for each 170 recipients; for a page but the first
-// the server looks at all keys of the directory, which took it 0.3 seconds for 800,000.
+// by themselves; one that is written meanwhile may come twice. One round trip, and one for each 170 recipients. For a page of more than
+// [few] records, but the first, the server looks at all keys of the directory, which took it 0.16 seconds for 2.1 million.
 func (d *Directory) Page(
 	ctx context.Context, kind contracts.RecipientType, from uint64, limit int,
 ) (entries []json.RawMessage, next uint64, err error) {
-	records, next, err := d.records.Scan(ctx, from, limit)
+	records, next, err := d.scan(ctx, from, limit)
 	if err != nil {
 		return nil, 0, temporary(fmt.Errorf("list the directory: %w", err))
 	}
@@ -55,6 +55,25 @@ func (d *Directory) Page(
 		}
 	}
 	return entries, next, nil
+}
+
+// few is how many records are read one by one: each takes the server some 0.05 ms, and together they are a third of what it takes to look at
+// all keys.
+const few = 500
+
+// scan reads records of the directory in the order in which they were written, see [kvrecord.Stream.Scan].
+func (d *Directory) scan(ctx context.Context, from uint64, limit int) (records []kvrecord.Record, next uint64, err error) {
+	if limit > few {
+		return d.records.Scan(ctx, from, limit)
+	}
+	for next = max(from, 1); len(records) < limit; next = records[len(records)-1].Revision + 1 {
+		r, err := d.records.Next(ctx, prefix+">", next)
+		if err != nil || r.Revision == 0 {
+			return records, 0, err
+		}
+		records = append(records, r)
+	}
+	return records, next, nil
 }
 
 // nameOf returns the recipient whom a subject of the directory is about, without a UserID when there is none.

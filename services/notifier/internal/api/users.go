@@ -28,7 +28,7 @@ const (
 	lineMistakes, maxMistakes = 10, 1000
 
 	// pageRecords is how many records a page of users is made of, unless the query says less.
-	pageRecords = 4000
+	pageRecords = 8000
 )
 
 // partMemberships are the aggregates whose events concern a user: many records, so they have no revision.
@@ -289,7 +289,7 @@ func (r *Imported) fail(err error) {
 // UserQuery selects users.
 type UserQuery struct {
 	Cursor        string                  `json:"cursor"` // where the page before has ended
-	Limit         int                     `json:"limit"`  // of records that are looked at: 1 to 1,000, or 0 for 4,000
+	Limit         int                     `json:"limit"`  // of records that are looked at: 1 to 1,000, or 0 for 8,000
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 }
 
