@@ -240,8 +240,8 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Gateways)) {
 		if token, err := contracts.EncodeToken(name); err != nil || token != name || slices.Contains(reserved, name) {
-			errs = append(errs, fmt.Errorf("notifier: Gateways (NOTIFIER_GATEWAYS): %q is the name of no gateway: want letters, digits, '_' and '-', "+
-				"and none of %s", name, strings.Join(reserved, ", ")))
+			errs = append(errs, fmt.Errorf("notifier: Gateways (NOTIFIER_GATEWAYS): %q is the name of no gateway: "+
+				"want letters, digits, '_' and '-', and none of %s", name, strings.Join(reserved, ", ")))
 			continue
 		}
 		c, err := gateway.New(gateway.Config{
