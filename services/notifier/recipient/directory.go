@@ -79,14 +79,23 @@ func (d *Directory) read(ctx context.Context, kind contracts.RecipientType, user
 	return files[0], nil
 }
 
-// readMany reads all that there is of recipients, from any replica: one that comes twice is one file. One round trip for each 170 of them.
-func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]*file, error) {
+// readMany reads all that there is of recipients, from any replica, but what has been read already: one that comes twice is one file. One
+// round trip for each 170 of them.
+func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient, read ...kvrecord.Record) ([]*file, error) {
+	have := make(map[string]kvrecord.Record, len(read))
+	for _, r := range read {
+		have[r.Subject] = r
+	}
 	files := make([]*file, len(all))
 	known := make(map[[2]string]*file, len(all))
 	records := make(map[string]*kvrecord.Record, len(all)*(1+len(sections))) // by their subjects
 	var subjects []string
 	want := func(into *kvrecord.Record, key string, err error) error {
 		into.Subject = d.records.Key(key)
+		if r, ok := have[into.Subject]; ok {
+			*into = r
+			return err
+		}
 		if records[into.Subject] = into; err != nil {
 			return permanent(err)
 		}
@@ -111,12 +120,14 @@ func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient) ([]
 			}
 		}
 	}
-	found, err := d.records.GetMany(ctx, subjects)
-	if err != nil {
-		return nil, temporary(fmt.Errorf("read %s of the directory: %w", subjects[0], err))
-	}
-	for _, r := range found {
-		*records[r.Subject] = r
+	if len(subjects) > 0 {
+		found, err := d.records.GetMany(ctx, subjects)
+		if err != nil {
+			return nil, temporary(fmt.Errorf("read %s of the directory: %w", subjects[0], err))
+		}
+		for _, r := range found {
+			*records[r.Subject] = r
+		}
 	}
 	for _, f := range known {
 		f.take(f.record)

@@ -32,7 +32,7 @@ func (d *Directory) Page(
 		names = append(names, nameOf(r.Subject))
 	}
 	wanted := func(r contracts.Recipient) bool { return r.UserID != "" && (kind == "" || kind == r.RecipientType) }
-	files, err := d.readMany(ctx, slices.DeleteFunc(slices.Clone(names), func(r contracts.Recipient) bool { return !wanted(r) }))
+	files, err := d.readMany(ctx, slices.DeleteFunc(slices.Clone(names), func(r contracts.Recipient) bool { return !wanted(r) }), records...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -57,8 +57,8 @@ func (d *Directory) Page(
 	return entries, next, nil
 }
 
-// few is how many records are read one by one: each takes the server some 0.05 ms, and together they are a third of what it takes to look at
-// all keys.
+// few is how many records are read one by one: each takes the server some 0.05 ms, and together they are a sixth of what it takes to
+// look at all keys.
 const few = 500
 
 // scan reads records of the directory in the order in which they were written, see [kvrecord.Stream.Scan].
