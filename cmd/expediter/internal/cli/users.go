@@ -153,11 +153,7 @@ func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Cl
 		return err
 	}
 	defer stop()
-	err = do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout})
-	if errors.Is(err, notify.ErrNotFound) {
-		err = fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	return adviseNotifier(err)
+	return adviseNotifier(do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout}))
 }
 
 // about is ask for one user.
