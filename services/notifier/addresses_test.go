@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +16,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -93,4 +97,78 @@ func TestSeveralAddresses(t *testing.T) {
 	check.OK(t, check.Err(n.Cancel(t.Context(), Cancellation{EventID: "evt-003"})))
 	check.Same(t, "rows", w.rowsOf("event=evt-003&channel=pigeon"),
 		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled")
+}
+
+// The owner of a webhook sees its secret, replaces it, tries it, and has what has failed sent again; those of other addresses and
+// users are not touched, and nothing secret is stored.
+func TestSecretsOfAddresses(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	var status atomic.Int32
+	var got atomic.Pointer[http.Header]
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := r.Header.Clone()
+		got.Store(&header)
+		w.WriteHeader(int(status.Load()))
+	}))
+	t.Cleanup(far.Close)
+	const service = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	hooks, err := webhook.New(webhook.Config{AllowHTTP: true, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Secrets: []string{service}})
+	check.OK(t, err)
+	t.Cleanup(hooks.Close)
+	n := p.start(&pigeon{}, listening, func(c *Config) {
+		c.Channels = []Channel{{Channel: hooks, Retries: []time.Duration{time.Millisecond}}}
+		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [webhook]}}}")
+	})
+	w := newWeb(t, n)
+	const carla = "/v1/users/CUSTOMER/carla"
+	at := func(id, what string) string { return carla + "/endpoints/webhook/" + id + "/" + what }
+	w.ask(
+		asked{"PUT", carla, `{}`, "", 200, nil},
+		asked{"PUT", carla + "/addresses", fmt.Sprintf(`{"addresses":{"webhook":%q},"endpoints":{"webhook":{"phone":{"address":%q}}}}`, far.URL, far.URL+"/p"), "", 200, nil},
+		asked{"GET", at("none", "secret"), "", "", 404, nil},
+		asked{"GET", strings.Replace(at("main", "secret"), "webhook", "email", 1), "", "", 404, nil},
+		asked{"GET", strings.Replace(at("main", "secret"), "carla", "dora", 1), "", "", 404, nil},
+		asked{"POST", at("main", "replay?since=yesterday"), "", "", 400, []string{"?since"}},
+	)
+	secret := func(method, id, what string) (s api.AddressSecrets) {
+		status, body := w.call(method, at(id, what), "")
+		check.OK(t, json.Unmarshal([]byte(body), &s))
+		check.Same(t, "status", status, http.StatusOK)
+		return s
+	}
+	plain, err := webhook.Secret(service, "CUSTOMER", "carla")
+	check.OK(t, err)
+	main, phone := secret("GET", "main", "secret"), secret("GET", "phone", "secret")
+	check.Same(t, "secret of main", main.Secret, plain)
+	check.That(t, phone.Secret != main.Secret && len(phone.Also) == 0, "%+v", phone)
+	for id, was := range map[string]string{"main": main.Secret, "phone": phone.Secret} {
+		is := secret("POST", id, "rotate")
+		check.That(t, is.Secret != was && len(is.Also) == 1 && is.Also[0] == was && !is.RotatedAt.IsZero(), "%s: %+v", id, is)
+		check.Equal(t, is, secret("POST", id, "rotate")) // the answer of the first was lost
+		check.Equal(t, is, secret("GET", id, "secret"))
+	}
+
+	for _, problem := range []string{"", "418"} {
+		status.Store(204)
+		if problem != "" {
+			status.Store(418)
+		}
+		sent := TestSent{}
+		code, body := w.call("POST", at("phone", "test"), "")
+		check.OK(t, json.Unmarshal([]byte(body), &sent))
+		check.That(t, code == 200 && strings.Contains(sent.Problem, problem) && (problem == "") == (sent.Problem == ""), "%d %s", code, body)
+		check.Same(t, "signatures", len(strings.Fields(got.Load().Get("Webhook-Signature"))), 2)
+	}
+
+	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "carla" }))
+	const failed = "webhook/ split, webhook/main failed exhausted, webhook/phone failed exhausted"
+	p.until("both have failed", func() bool { return w.rowsOf("event=evt-001") == failed })
+	status.Store(204)
+	for since, want := range map[time.Time]string{time.Now().Add(time.Hour): `"replayed":0`, time.Now().Add(-time.Hour): `"replayed":1`} {
+		w.ask(asked{"POST", at("phone", "replay?since="+since.UTC().Format(time.RFC3339)), "", "", 200, []string{want}})
+	}
+	p.until("the phone has it", func() bool {
+		return w.rowsOf("event=evt-001") == "webhook/ split, webhook/main failed exhausted, webhook/phone delivered"
+	})
 }

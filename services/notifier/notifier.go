@@ -156,11 +156,15 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	for _, run := range []func(context.Context) error{n.cancelled.Run, n.rules.run, n.health.Run} {
 		s.Go(run)
 	}
+	channels := map[string]channel.Channel{}
+	for _, c := range n.cfg.Channels {
+		channels[c.Name()] = c.Channel
+	}
 	n.api = api.New(n.records, api.Config{
 		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
-		Telemetry: s.Telemetry, Tested: n.tested(),
+		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,
 	})
 	return nil
 }

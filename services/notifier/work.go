@@ -314,3 +314,6 @@ type TestMessage = api.TestMessage
 
 // TestSent is what became of one.
 type TestSent = api.TestSent
+
+// AddressRequest is about one of a user's addresses on a channel.
+type AddressRequest = api.AddressRequest

@@ -38,6 +38,10 @@ type Message struct {
 	// CreatedAt is when the row was planned.
 	CreatedAt time.Time
 
+	// Endpoint is what is known of the address, and EndpointID its id, "" for the plain one of the channel.
+	Endpoint   contracts.Endpoint
+	EndpointID string
+
 	// EventID is the event that the message is about.
 	EventID string
 

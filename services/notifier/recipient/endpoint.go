@@ -1,6 +1,7 @@
 package recipient
 
 import (
+	"context"
 	"iter"
 	"time"
 
@@ -62,4 +63,32 @@ func replaceAddresses(r *contracts.Recipient, by contracts.Recipient) {
 		}
 	}
 	r.Addresses, r.Endpoints = by.Addresses, by.Endpoints
+}
+
+// rotated is for how long after a rotation another one changes nothing: it repeats one whose answer was lost, and would take the secret
+// back that is in use.
+const rotated = time.Minute
+
+// Rotate gives an address of a recipient a new secret, unless it has got one within the last minute, and returns what is known of it
+// then. The error matches [ErrUnknown] when there is no such address. Two round trips, more when others write at the same time.
+func (d *Directory) Rotate(
+	ctx context.Context, kind contracts.RecipientType, userID, channel, id string,
+) (e contracts.Endpoint, err error) {
+	_, err = d.change(ctx, addresses, kind, userID, false, func(r *contracts.Recipient) bool {
+		now := time.Now().UTC()
+		if e = r.Endpoint(channel, id); e.Address == "" || now.Sub(e.RotatedAt) < rotated {
+			return false
+		}
+		e.Generation, e.Previous, e.RotatedAt = max(now.UnixMilli(), e.Generation+1), e.Generation, now
+		stored := e
+		if id == contracts.MainEndpoint {
+			stored.Address = ""
+		}
+		setEndpoint(r, place{channel, id}, stored)
+		return true
+	})
+	if err == nil && e.Address == "" {
+		err = permanent(ErrUnknown)
+	}
+	return e, err
 }

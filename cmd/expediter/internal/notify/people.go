@@ -89,3 +89,8 @@ func (c *Client) SendTest(ctx context.Context, m notifier.TestMessage) (sent not
 	err = c.ask(ctx, "notifier.v1.templates.test", m, &sent)
 	return sent, err
 }
+
+// Address has something done about one of a user's addresses: secret, rotate, test or replay. A test is not tried again.
+func (c *Client) Address(ctx context.Context, what string, r notifier.AddressRequest, answer any) error {
+	return c.ask(ctx, "notifier.v1.endpoints."+what, r, answer)
+}

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -66,4 +69,57 @@ func TestSecretsAreChecked(t *testing.T) {
 	}
 	_, err := New(Config{Secrets: []string{"x", secretOf(1), "y"}})
 	check.Contains(t, err, "number 1", "number 3")
+}
+
+// The secrets of addresses differ, by address, generation and user, also where the parts could be shifted, and that of the plain address
+// is the one that it always had.
+func TestSecretsAreOfOneAddress(t *testing.T) {
+	t.Parallel()
+	w := newWebhook(t, nil)
+	seen := map[string]string{}
+	for _, user := range []string{"ada", "ada\x005", "5\x00ada", "phone\x000\x00ada", "ada\x00phone\x005"} {
+		for _, id := range []string{"main", "phone", "work"} {
+			for _, generation := range []int64{0, 5} {
+				name := strings.Join([]string{user, id, string(rune('0' + generation))}, "|")
+				all, err := w.Secrets("CUSTOMER", user, id, contracts.Endpoint{Generation: generation})
+				check.OK(t, err)
+				if other, twice := seen[all[0]]; twice || len(all) != 1 {
+					t.Errorf("%q and %q have the secrets %q", other, name, all)
+				}
+				seen[all[0]] = name
+			}
+		}
+	}
+	plain, err := Secret(secretOf(1), "CUSTOMER", "ada")
+	check.OK(t, err)
+	check.Same(t, "the plain one", seen[plain], "ada|main|0")
+	_, err = w.Secrets("CUSTOMER", "ada", "main", contracts.Endpoint{Address: `{"url":"https://x.example"}`})
+	check.Is(t, err, ErrOwnSecrets)
+}
+
+// For a day after a rotation the library of Standard Webhooks takes a message with either secret, and then with the new one alone; also
+// while the secrets of the service are replaced.
+func TestRotationIsChecked(t *testing.T) {
+	t.Parallel()
+	srv, calls := endpoint(t, nil)
+	w := newWebhook(t, srv, func(c *Config) { c.Secrets = []string{secretOf(2), secretOf(1)} })
+	before := contracts.Endpoint{Generation: 5}
+	old, err := w.Secrets("CUSTOMER", "ada", "phone", before)
+	check.OK(t, err)
+	for since, signs := range map[time.Duration]bool{time.Minute: true, Overlap - time.Minute: true, Overlap + time.Minute: false} {
+		m := message(srv.URL)
+		m.EndpointID, m.Endpoint = "phone", contracts.Endpoint{Generation: 6, Previous: 5, RotatedAt: time.Now().Add(-since)}
+		is, err := w.Secrets("CUSTOMER", "ada", "phone", m.Endpoint)
+		check.OK(t, err)
+		check.OK(t, check.Err(w.Send(t.Context(), m)))
+		got := <-calls
+		for secret, want := range map[string]bool{is[0]: true, is[1]: true, old[0]: signs, old[1]: signs} {
+			checker, err := standardwebhooks.NewWebhook(secret)
+			check.OK(t, err)
+			if err := checker.Verify(got.body, got.header); (err == nil) != want {
+				t.Errorf("%s after the rotation: %v, want it to pass: %v", since, err, want)
+			}
+		}
+		check.Same(t, "secrets", len(is) == 4, signs)
+	}
 }

@@ -139,11 +139,7 @@ func (w *Webhook) fail(kind channel.Kind, detail string) error {
 // endpoint reads an address. Its errors do not repeat it: it may hold secrets.
 func (w *Webhook) endpoint(m channel.Message) (address string, keys [][]byte, err error) {
 	if !strings.HasPrefix(m.Address, "{") {
-		keys = make([][]byte, len(w.keys))
-		for i, key := range w.keys {
-			keys[i] = derive(key, m.RecipientType, m.UserID)
-		}
-		return m.Address, keys, nil
+		return m.Address, w.keysOf(m.RecipientType, m.UserID, m.EndpointID, m.Endpoint), nil
 	}
 	var own struct {
 		URL     string   `json:"url"`
@@ -194,8 +190,9 @@ const (
 	maxKey = 64
 )
 
-// Secret returns the secret that signs what one user is sent, of one of the service's: 32 bytes, as "whsec_" and base64. It is
-// what the user is given to check signatures with.
+// Secret returns the secret that signs what one user is sent at a plain address whose secret was never rotated, of one of the
+// service's: 32 bytes, as "whsec_" and base64. It is what the user is given to check signatures with. [Webhook.Secrets] has those of
+// other addresses.
 func Secret(service string, kind contracts.RecipientType, userID string) (string, error) {
 	key, err := parseSecret(service)
 	if err != nil {
@@ -205,10 +202,53 @@ func Secret(service string, kind contracts.RecipientType, userID string) (string
 }
 
 func derive(key []byte, kind contracts.RecipientType, userID string) []byte {
-	mac := hmac.New(sha256.New, key)
 	// A kind has no such byte, so no two users have the same text.
-	mac.Write([]byte("webhook\x00" + string(kind) + "\x00" + userID))
+	return keyed(key, "webhook\x00"+string(kind)+"\x00"+userID)
+}
+
+func keyed(key []byte, text string) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(text))
 	return mac.Sum(nil)
+}
+
+// Overlap is for how long a message is signed with the secret before the last rotation, too.
+const Overlap = 24 * time.Hour
+
+// ErrOwnSecrets is returned for an address that names its secrets itself.
+var ErrOwnSecrets = errors.New("the address has secrets of its own: change these in the address")
+
+// Secrets returns the secrets that sign what an address of a user gets: that to check signatures with, and others that sign for a
+// while. id is that of the address, and e what is known of it.
+func (w *Webhook) Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (secrets []string, err error) {
+	if strings.HasPrefix(e.Address, "{") {
+		return nil, ErrOwnSecrets
+	}
+	for _, key := range w.keysOf(kind, userID, id, e) {
+		secrets = append(secrets, secretPrefix+base64.StdEncoding.EncodeToString(key))
+	}
+	return secrets, nil
+}
+
+// keysOf returns the keys that sign what an address gets, the newest first.
+func (w *Webhook) keysOf(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (keys [][]byte) {
+	generations := []int64{e.Generation}
+	if !e.RotatedAt.IsZero() && time.Since(e.RotatedAt) < Overlap {
+		generations = append(generations, e.Previous)
+	}
+	id = cmp.Or(id, contracts.MainEndpoint)
+	for _, generation := range generations {
+		for _, key := range w.keys {
+			if id == contracts.MainEndpoint && generation == 0 {
+				keys = append(keys, derive(key, kind, userID))
+				continue
+			}
+			// The parts before the user have no such byte.
+			text := strings.Join([]string{"webhook-endpoint", string(kind), id, strconv.FormatInt(generation, 10), userID}, "\x00")
+			keys = append(keys, keyed(key, text))
+		}
+	}
+	return keys
 }
 
 func parseSecret(text string) ([]byte, error) {

@@ -30,7 +30,8 @@ var ErrUnknownEvent = errors.New("there is no such event")
 // Config says what the API works on. All but the backlog is required.
 type Config struct {
 	Audit      *audit.Log
-	Backlog    *service.Backlog // nil for none
+	Channels   map[string]channel.Channel // that have addresses
+	Backlog    *service.Backlog           // nil for none
 	Cancelled  *cancel.Set
 	Digests    *digest.Store
 	Directory  *recipient.Directory
@@ -183,7 +184,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusRequestEntityTooLarge, Detail: recipient.ErrTooLarge.Error()}
 	case errors.Is(err, recipient.ErrUnknown), errors.Is(err, recipient.ErrForgotten):
 		return service.Problem{Status: http.StatusNotFound, Detail: recipient.ErrUnknown.Error()}
-	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown),
+	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown), errors.Is(err, errNoAddress),
 		errors.Is(err, errUnknownPart):
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):

@@ -49,7 +49,9 @@ func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	if err != nil {
 		return Replayed{}, err
 	}
-	wanted := func(k *deliveries.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
+	wanted := func(k *deliveries.Delivery) bool {
+		return replayable(k, q) && !k.UpdatedAt.After(begun) && !k.UpdatedAt.Before(q.Since)
+	}
 	var answer Replayed
 	err = a.cfg.Audit.Do(ctx, "replay", q.target(), func(ctx context.Context) (int, error) {
 		page, err := a.page(ctx, q, from, wanted)

@@ -47,6 +47,7 @@ type Query struct {
 	Limit         int                     `json:"limit,omitempty"`  // at most MaxLimit; defaults to 100
 	Reason        string                  `json:"reason,omitempty"` // why rows are in their state, such as a channel.Kind
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
+	Since         time.Time               `json:"since,omitzero"` // of the last change
 	State         deliveries.State        `json:"state,omitempty"`
 	UserID        string                  `json:"user_id,omitempty"`
 }
@@ -60,6 +61,7 @@ func (q Query) target() string {
 		{"event", q.EventID},
 		{"channel", q.Channel},
 		{"address", q.Address},
+		{"since", timeOf(q.Since)},
 		{"state", string(q.State)},
 		{"reason", q.Reason},
 		{"type", string(q.RecipientType)},
@@ -70,6 +72,13 @@ func (q Query) target() string {
 		}
 	}
 	return b.String()
+}
+
+func timeOf(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
 }
 
 // Notification is one row: one event, one user, one channel, perhaps one of several addresses, and what became of it. What the row
@@ -195,7 +204,7 @@ func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
 	return a.page(ctx, q, from, func(k *deliveries.Delivery) bool {
-		return (q.State == "" || q.State == k.State) && (q.Reason == "" || q.Reason == k.Reason)
+		return (q.State == "" || q.State == k.State) && (q.Reason == "" || q.Reason == k.Reason) && !k.UpdatedAt.Before(q.Since)
 	})
 }
 

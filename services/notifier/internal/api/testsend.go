@@ -67,15 +67,20 @@ func (a *API) SendTest(ctx context.Context, body []byte) (sent TestSent, err err
 	if len(problems) > 0 {
 		return sent, &contracts.ValidationError{Type: "test message", Fields: problems}
 	}
+	return a.sendTest(ctx, "template "+m.Template+" by "+m.Channel, a.cfg.Tested[m.Channel], channel.Message{
+		Address: m.To, EventType: m.Template, Locale: m.Locale, Payload: m.Payload, Template: m.Template, TimeZone: m.TimeZone, UserID: "test",
+	})
+}
+
+// sendTest sends a message as a test, once.
+func (a *API) sendTest(ctx context.Context, target string, by channel.Channel, m channel.Message) (sent TestSent, err error) {
 	sent.ID = "test_" + nuid.Next()
 	now := time.Now().UTC()
-	err = a.cfg.Audit.Do(ctx, "test", "template "+m.Template+" by "+m.Channel, func(ctx context.Context) (int, error) {
+	m.Attempt, m.CreatedAt, m.EventID, m.FirstAttempt, m.ID, m.Test = 1, now, sent.ID, now, sent.ID, true
+	err = a.cfg.Audit.Do(ctx, "test", target, func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, testTimeout)
 		defer cancel()
-		receipt, err := a.cfg.Tested[m.Channel].Send(ctx, channel.Message{
-			Address: m.To, Attempt: 1, CreatedAt: now, EventID: sent.ID, EventType: m.Template, FirstAttempt: now, ID: sent.ID, Locale: m.Locale,
-			Payload: m.Payload, Template: m.Template, Test: true, TimeZone: m.TimeZone, UserID: "test",
-		})
+		receipt, err := by.Send(ctx, m)
 		if err != nil {
 			sent.Problem = fmt.Sprintf("%.500s", err.Error())
 			return 0, nil // the far side's answer is what was asked for

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -190,8 +191,9 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.later(ctx, r, err)
 		}
 	}
-	for _, look := range []func(context.Context, *row, *deliveries.Delivery) (bool, error){s.unknown, s.seen, s.hold, s.choose, s.unreachable} {
-		if held, err := look(ctx, r, d); held {
+	type look = func(context.Context, *row, *deliveries.Delivery) (held bool, err error)
+	for _, holds := range []look{s.unknown, s.seen, s.hold, s.choose, s.unreachable} {
+		if held, err := holds(ctx, r, d); held {
 			return err
 		}
 	}
@@ -262,6 +264,7 @@ func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {
 	}
 	m := channel.Message{
 		Address: r.to.Address, Attempt: len(d.Attempts), Category: r.Category, CreatedAt: r.CreatedAt,
+		Endpoint: r.to, EndpointID: cmp.Or(r.Address, d.Endpoint),
 		EventID: r.EventID, EventType: r.EventType, FirstAttempt: d.Attempts[0].At, ID: MessageID(r.key), Locale: locale,
 		Payload: r.Payload, Preferences: s.cfg.Preferences(r.RecipientType, r.UserID), Priority: r.Priority,
 		RecipientType: r.RecipientType, Template: r.Template, TimeZone: r.profile.TimeZone, UserID: r.UserID,

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -177,9 +178,20 @@ func query(r *http.Request) (api.Query, error) {
 		RecipientType: contracts.RecipientType(v.Get("type")), Reason: v.Get("reason"),
 		State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
 	}
-	var err error
+	var err, failed error
 	q.Limit, err = limit(r)
-	return q, err
+	q.Since, failed = since(r)
+	return q, errors.Join(err, failed)
+}
+
+// since returns ?since, the zero time without one.
+func since(r *http.Request) (at time.Time, err error) {
+	if text := r.URL.Query().Get("since"); text != "" {
+		if at, err = time.Parse(time.RFC3339, text); err != nil {
+			return at, wrong("?since", "must be a time such as 2026-12-01T08:00:00Z")
+		}
+	}
+	return at, nil
 }
 
 // limit returns ?limit, 0 without one.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"strings"
 
@@ -24,6 +25,10 @@ func (h *handler) addUsers(r *service.Router) {
 	r.Handle("PUT /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
 	r.Handle("PATCH /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
 	r.Handle("DELETE /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
+	r.Handle("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret", access.Own(access.People), onAddress(h.API.Secret))
+	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate", access.Own(access.People), onAddress(h.API.Rotate))
+	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/test", access.Own(access.People), onAddress(h.API.Test))
+	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/replay", access.Own(access.People), onAddress(h.API.ReplayAddress))
 }
 
 // users answers GET /v1/users?type=...&limit=...&cursor=... with users as POST takes them.
@@ -68,8 +73,8 @@ func (h *handler) user(w http.ResponseWriter, r *http.Request) (err error) {
 		RecipientType: contracts.RecipientType(r.PathValue("type")), UserID: cmp.Or(r.URL.Query().Get("user"), r.PathValue("user")),
 	}
 	caller := access.From(r.Context())
-	if !caller.For(request.UserID) || caller.RecipientType != "" && caller.RecipientType != string(request.RecipientType) {
-		return access.Forbidden("the key is that of another user")
+	if err := isFor(caller, request.RecipientType, request.UserID); err != nil {
+		return err
 	}
 	request.Own = caller.User != ""
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -97,6 +102,39 @@ func (h *handler) user(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	service.WriteJSON(w, http.StatusOK, answer.Body)
 	return nil
+}
+
+// isFor returns an error for a caller who is another user.
+func isFor(caller access.Caller, kind contracts.RecipientType, user string) error {
+	if !caller.For(user) || caller.RecipientType != "" && caller.RecipientType != string(kind) {
+		return access.Forbidden("the key is that of another user")
+	}
+	return nil
+}
+
+// onAddress answers the requests about one of the addresses of a user: ?since=...&cursor=... for a replay, ?template=... for a test.
+func onAddress[T any](do func(context.Context, api.AddressRequest) (T, error)) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) (err error) {
+		q := r.URL.Query()
+		request := api.AddressRequest{
+			Channel: r.PathValue("channel"), Cursor: q.Get("cursor"), ID: r.PathValue("id"),
+			RecipientType: contracts.RecipientType(r.PathValue("type")),
+			Template:      q.Get("template"), UserID: cmp.Or(q.Get("user"), r.PathValue("user")),
+		}
+		if err := isFor(access.From(r.Context()), request.RecipientType, request.UserID); err != nil {
+			return err
+		}
+		if request.Since, err = since(r); err != nil {
+			return err
+		}
+		answer, err := do(r.Context(), request)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		service.WriteJSON(w, http.StatusOK, answer)
+		return nil
+	}
 }
 
 // ifMatch returns the ETag that a request is for, "0" for If-None-Match: *, and "" without one.

@@ -19,6 +19,10 @@ const (
 	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"}, and perhaps one user; answers what came of it
 	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers how the endpoint was
 	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of those that do not work
+	SubjectReplayOne = "notifier.v1.endpoints.replay" // one of a user's addresses; answers how many of its rows are sent again
+	SubjectRotate    = "notifier.v1.endpoints.rotate" // the same; answers its new secret
+	SubjectSecret    = "notifier.v1.endpoints.secret" //nolint:gosec // a subject; answers the secret of one of a user's addresses
+	SubjectTestOne   = "notifier.v1.endpoints.test"   // the same; answers what it said to a test message
 	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers what is known of the event
 	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
 	SubjectNotify    = "notifier.v1.notify"           // a notification; answers as publish does
@@ -52,6 +56,10 @@ func Endpoints(d *api.API) []service.Endpoint {
 			Answer: func(ctx context.Context, r service.Request) ([]byte, error) { return answer(d.SendTest(ctx, r.Data)) }, Name: "templates-test",
 			Subject: SubjectTest, Takes: `{"template":"x","channel":"email","to":"a@example.com"}`, Gives: "TestSent",
 		},
+		{Answer: address(d.Secret), Name: "endpoints-secret", Subject: SubjectSecret, Takes: anAddress, Gives: "AddressSecrets"},
+		{Answer: address(d.Rotate), Name: "endpoints-rotate", Subject: SubjectRotate, Takes: anAddress, Gives: "AddressSecrets"},
+		{Answer: address(d.Test), Name: "endpoints-test", Subject: SubjectTestOne, Takes: anAddress, Gives: "TestSent"},
+		{Answer: address(d.ReplayAddress), Name: "endpoints-replay", Subject: SubjectReplayOne, Takes: anAddress, Gives: "Replayed"},
 		{Answer: user(d.ReadUser), Name: "users-get", Subject: SubjectUsersGet, Takes: aUser, Gives: "User"},
 		{Answer: user(d.WriteUser), Name: "users-put", Subject: SubjectUsersPut, Takes: aUser, Gives: "User"},
 		{Answer: user(func(ctx context.Context, r api.UserRequest) (struct{}, error) {
@@ -135,12 +143,23 @@ func (h handler) enable(ctx context.Context, r service.Request) ([]byte, error) 
 // aUser is a request about one.
 const aUser = `{"recipient_type":"CUSTOMER","user_id":"…","part":"addresses"}`
 
-// user returns the handler of requests about one.
+// anAddress is a request about one of a user's.
+const anAddress = `{"recipient_type":"CUSTOMER","user_id":"…","channel":"webhook","id":"phone"}`
+
+// user returns the handler of requests about one, and address that of requests about one of a user's.
 func user[T any](do func(context.Context, api.UserRequest) (T, error)) func(context.Context, service.Request) ([]byte, error) {
+	return decoded(do, aUser)
+}
+
+func address[T any](do func(context.Context, api.AddressRequest) (T, error)) func(context.Context, service.Request) ([]byte, error) {
+	return decoded(do, anAddress)
+}
+
+func decoded[R, T any](do func(context.Context, R) (T, error), example string) func(context.Context, service.Request) ([]byte, error) {
 	return func(ctx context.Context, r service.Request) ([]byte, error) {
-		var request api.UserRequest
+		var request R
 		if err := json.Unmarshal(r.Data, &request); err != nil {
-			return nil, invalid("", "must be JSON such as "+aUser)
+			return nil, invalid("", "must be JSON such as "+example)
 		}
 		return answer(do(ctx, request))
 	}

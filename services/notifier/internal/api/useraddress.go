@@ -1,0 +1,129 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+)
+
+// AddressRequest is about one of a user's addresses on a channel.
+type AddressRequest struct {
+	Channel       string                  `json:"channel"`
+	Cursor        string                  `json:"cursor,omitempty"` // of a replay
+	ID            string                  `json:"id"`               // "main" for the plain address
+	RecipientType contracts.RecipientType `json:"recipient_type"`
+	Since         time.Time               `json:"since,omitzero"`     // of a replay
+	Template      string                  `json:"template,omitempty"` // of a test, for a channel with texts
+	UserID        string                  `json:"user_id"`
+}
+
+// AddressSecrets are the secrets that sign what an address gets.
+type AddressSecrets struct {
+	// Also are others that sign for a while: those before the last rotation, and of secrets of the service that are replaced.
+	Also []string `json:"also,omitempty"`
+
+	// RotatedAt is when the secret was replaced last, if it was.
+	RotatedAt time.Time `json:"rotated_at,omitzero"`
+
+	// Secret is the one to check signatures with.
+	Secret string `json:"secret"`
+}
+
+// signer is a channel that signs what addresses get.
+type signer interface {
+	Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) ([]string, error)
+}
+
+// address returns what is known of the address of a request, and of its user.
+func (a *API) address(ctx context.Context, r AddressRequest) (contracts.Recipient, contracts.Endpoint, error) {
+	if err := (contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}).Validate(); err != nil {
+		return contracts.Recipient{}, contracts.Endpoint{}, err
+	}
+	of, _, err := a.cfg.Directory.Get(ctx, r.RecipientType, r.UserID)
+	e := of.Endpoint(r.Channel, r.ID)
+	if err == nil && (e.Address == "" || r.ID == "") {
+		err = errNoAddress
+	}
+	return of, e, err
+}
+
+// errNoAddress is returned for an address that the user does not have.
+var errNoAddress = errors.New("the user has no such address: addresses shows those that there are")
+
+// Secret returns the secrets of an address. One round trip.
+func (a *API) Secret(ctx context.Context, r AddressRequest) (AddressSecrets, error) {
+	_, e, err := a.address(ctx, r)
+	if err != nil {
+		return AddressSecrets{}, err
+	}
+	return a.secrets(r, e)
+}
+
+func (a *API) secrets(r AddressRequest, e contracts.Endpoint) (AddressSecrets, error) {
+	by, ok := a.cfg.Channels[r.Channel].(signer)
+	if !ok {
+		return AddressSecrets{}, mistake("/channel", "must be a channel that signs: webhook, when it is set up")
+	}
+	all, err := by.Secrets(r.RecipientType, r.UserID, r.ID, e)
+	if err != nil {
+		return AddressSecrets{}, mistake("/id", err.Error())
+	}
+	return AddressSecrets{Also: all[1:], RotatedAt: e.RotatedAt, Secret: all[0]}, nil
+}
+
+// Rotate replaces the secret of an address, and returns the new one: the one before signs for another day. Four round trips.
+func (a *API) Rotate(ctx context.Context, r AddressRequest) (s AddressSecrets, err error) {
+	_, e, err := a.address(ctx, r)
+	if err == nil {
+		_, err = a.secrets(r, e)
+	}
+	if err != nil {
+		return AddressSecrets{}, err
+	}
+	err = a.cfg.Audit.Do(ctx, "rotate", r.target(), func(ctx context.Context) (int, error) {
+		if e, err = a.cfg.Directory.Rotate(ctx, r.RecipientType, r.UserID, r.Channel, r.ID); err != nil {
+			return 0, err
+		}
+		s, err = a.secrets(r, e)
+		return 1, err
+	})
+	return s, err
+}
+
+// Test sends a message of the type TEST to an address now, also to one that is disabled, and returns what the far side said. One round
+// trip, and the call of the channel.
+func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
+	of, e, err := a.address(ctx, r)
+	by := a.cfg.Channels[r.Channel]
+	if err == nil && by == nil {
+		err = mistake("/channel", "must be a channel with addresses that the notifier has")
+	}
+	if err != nil {
+		return TestSent{}, err
+	}
+	return a.sendTest(ctx, r.target(), by, channel.Message{
+		Address: e.Address, Endpoint: e, EndpointID: r.ID, EventType: "TEST", Locale: of.Locale, RecipientType: r.RecipientType,
+		Template: cmp.Or(r.Template, "TEST"), TimeZone: of.TimeZone, UserID: r.UserID,
+	})
+}
+
+// ReplayAddress has the rows of an address sent again that have failed since a time, as [API.Replay] does.
+func (a *API) ReplayAddress(ctx context.Context, r AddressRequest) (Replayed, error) {
+	if _, _, err := a.address(ctx, r); err != nil {
+		return Replayed{}, err
+	}
+	return a.Replay(ctx, Query{
+		Address: r.ID, Channel: r.Channel, Cursor: r.Cursor, RecipientType: r.RecipientType, Since: r.Since, UserID: r.UserID,
+	})
+}
+
+// target says in a record of the audit what a request is about.
+func (r AddressRequest) target() string {
+	return fmt.Sprintf("address=%q channel=%q user=%q type=%q", r.ID, r.Channel, audit.User(r.UserID), r.RecipientType)
+}
