@@ -1,0 +1,184 @@
+// Package browser looks at pages in Chromium, as people see them.
+package browser
+
+import (
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// Environment variables of tests that look at pages.
+const (
+	// require makes a test fail, rather than skip it, where there is no Chromium.
+	require = "EXPEDITER_REQUIRE_BROWSER"
+
+	// screenshots names a folder that keeps a picture of each page.
+	screenshots = "EXPEDITER_SCREENSHOTS"
+)
+
+// patience bounds what is done with one page.
+const patience = time.Minute
+
+// axe finds what keeps people from using a page: axe-core 4.14.1 as its authors have published it on npm, under the MPL 2.0.
+//
+//go:embed axe/axe.min.js
+var axe string
+
+// Browser is a Chromium with a profile of its own.
+type Browser struct {
+	ctx context.Context //nolint:containedctx // is the browser, to the library
+}
+
+// Start starts a browser for a test, or skips the test.
+func Start(t *testing.T) *Browser {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv(require) != "" {
+			t.Fatalf("chromium is missing, and %s is set", require)
+		}
+		t.Skip("chromium is missing: install it to look at pages")
+	}
+	ctx, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()))...)
+	ctx, cancel := chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		cancel()
+		stop()
+	})
+	check.OK(t, chromedp.Do(ctx))
+	return &Browser{ctx: ctx}
+}
+
+// View is how somebody looks at a page.
+type View struct {
+	// Dark reports whether dark colours are preferred.
+	Dark bool
+
+	// NoScript reports whether scripts are off.
+	NoScript bool
+
+	// Width is that of the window, in CSS pixels.
+	Width int64
+}
+
+// Page is a page that is open.
+type Page struct {
+	*testing.T
+
+	ctx        context.Context //nolint:containedctx // is the page, to the library
+	mu         sync.Mutex
+	complaints []string
+	width      int64
+}
+
+// Open opens a page, until the end of the test.
+func (b *Browser) Open(t *testing.T, url string, v View) *Page {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	ctx, stop := context.WithTimeout(ctx, patience)
+	t.Cleanup(func() {
+		stop()
+		cancel()
+	})
+	p := &Page{T: t, ctx: ctx, width: v.Width}
+	check.OK(t, chromedp.Listen(ctx, p.hear))
+	scheme := map[bool]string{false: "light", true: "dark"}[v.Dark]
+	p.Do(
+		call(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+			Width: v.Width, Height: 800, DeviceScaleFactor: 1, Mobile: v.Width < 600,
+		}),
+		call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		}),
+		call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript}),
+		chromedp.Navigate(url),
+	)
+	return p
+}
+
+// call is a command of the browser's protocol.
+func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		return check.Err(cdp.Call(ctx, t, command, params))
+	})
+}
+
+// hear keeps what the browser complains of: what a page's policy forbids, errors of scripts, requests that fail.
+func (p *Page) hear(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *log.EventEntryAdded:
+		p.complaints = append(p.complaints, string(e.Entry.Level)+": "+e.Entry.Text+" "+e.Entry.URL)
+	case *runtime.EventExceptionThrown:
+		p.complaints = append(p.complaints, e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		p.complaints = append(p.complaints, "console: "+string(e.Type))
+	}
+}
+
+// Do makes the browser do something with the page.
+func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	check.OK(p.T, chromedp.Do(p.ctx, actions...))
+}
+
+// Get returns what an action on the page has found.
+func Get[T any](p *Page, action chromedp.Action[T]) T {
+	p.Helper()
+	found, err := chromedp.Run(p.ctx, action)
+	check.OK(p.T, err)
+	return found
+}
+
+// Press presses keys, one after the other.
+func (p *Page) Press(keys ...string) {
+	p.Helper()
+	for _, key := range keys {
+		p.Do(chromedp.KeyEvent(key))
+	}
+}
+
+// Submit presses a key that leads to another page, and waits for that.
+func (p *Page) Submit(key string) {
+	p.Helper()
+	_, err := chromedp.RunResponse(p.ctx, chromedp.KeyEvent(key))
+	check.OK(p.T, err)
+}
+
+// Looks keeps a picture of the page under a name, and reports what keeps people from using it: what axe finds, what the browser complains
+// of, and whether it is wider than the window. Scripts must be on.
+func (p *Page) Looks(name string) {
+	p.Helper()
+	if folder := os.Getenv(screenshots); folder != "" {
+		picture := Get(p, chromedp.FullScreenshot(100))
+		check.OK(p.T, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600)) //nolint:gosec // the caller names the folder
+	}
+	Get(p, chromedp.Evaluate[int](axe+";0"))
+	found := Get(p, chromedp.Evaluate[[]string](
+		`axe.run().then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html).join(" ")))`, chromedp.EvalAwaitPromise))
+	if Get(p, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)) > p.width {
+		found = append(found, "it is wider than the window")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, problem := range append(found, p.complaints...) {
+		p.Errorf("%s: %s", name, problem)
+	}
+}

@@ -1,0 +1,141 @@
+// Package pages_test looks at the pages of services as people do: in a browser.
+package pages_test
+
+import (
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/test/internal/browser"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const someRules = `
+version: 1
+categories:
+  news: {default: News and offers, he: "חדשות (News & offers)"}
+events:
+  HELLO: {CUSTOMER: {scope: user, channels: [sms], template: hello}}
+  NEWS: {CUSTOMER: {scope: user, channels: [inapp, sms], category: news, template: hello}}
+  CHAT: {CUSTOMER: {scope: user, channels: [inapp], category: chat_messages}}
+`
+
+// site is a notifier, and the pages of a user.
+type site struct {
+	*notifier.Notifier
+
+	preferences, unsubscribe string
+}
+
+// start starts a notifier that tells a user about the pages.
+func start(t *testing.T) *site {
+	t.Helper()
+	texts := make(chan string, 1)
+	phone := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) //nolint:errcheck // an empty text is none
+		texts <- string(body)
+	}))
+	t.Cleanup(phone.Close)
+	folder := t.TempDir()
+	check.OK(t, os.Mkdir(filepath.Join(folder, "hello"), 0o700))
+	text := "choose {{.Preferences}} or stop {{.Unsubscribe}} now"
+	check.OK(t, os.WriteFile(filepath.Join(folder, "hello", "default.sms.txt"), []byte(text), 0o600))
+	check.OK(t, os.WriteFile(filepath.Join(folder, "hello", "default.txt"), []byte(text), 0o600))
+	check.OK(t, os.WriteFile(filepath.Join(folder, "hello", "default.subject"), []byte("hello"), 0o600))
+	rules, roots := filepath.Join(t.TempDir(), "rules.yaml"), filepath.Join(t.TempDir(), "roots.pem")
+	check.OK(t, os.WriteFile(rules, []byte(someRules), 0o600))
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: phone.Certificate().Raw})
+	check.OK(t, os.WriteFile(roots, authority, 0o600))
+
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	n, err := notifier.Start(t.Context(), nc, notifier.Config{
+		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}, Rules: rules,
+		ChannelConfig: notifier.ChannelConfig{
+			LinkSecrets: []string{strings.Repeat("x", 32)}, PublicURL: "https://n.example", RootCAs: roots, SMSURL: phone.URL,
+			Templates: folder,
+		},
+	})
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, n.Stop()) })
+	check.OK(t, n.Directory.Put(t.Context(), contracts.Recipient{
+		RecipientType: "CUSTOMER", UserID: "ada", Addresses: map[string]string{"sms": "+1"}, Locale: "he", TimeZone: "Asia/Jerusalem",
+		OptOut: map[string][]string{"*": {"sms"}}, Mute: map[string]time.Time{"news": time.Now().Add(24 * time.Hour)},
+	}))
+	check.OK(t, n.Directory.OptIn(t.Context(), "CUSTOMER", "ada", "*", "sms"))
+	publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/test"})
+	check.OK(t, err)
+	check.OK(t, check.Err(publisher.Publish(t.Context(), contracts.Event{
+		EventID: "evt-1", EventType: "HELLO", AggregateType: "USER", UserID: "ada",
+	})))
+	said := strings.Fields(<-texts)
+	after := func(word string) string {
+		return n.URL() + strings.TrimPrefix(said[slices.IndexFunc(said, func(s string) bool { return strings.HasSuffix(s, word) })+1], "https://n.example")
+	}
+	return &site{Notifier: n, preferences: after("choose"), unsubscribe: after("stop")}
+}
+
+// Everybody can use the pages: on a telephone and a large screen, by day and by night.
+func TestPagesForEverybody(t *testing.T) {
+	b := browser.Start(t)
+	s := start(t)
+	for _, width := range []int64{360, 1440} {
+		for _, dark := range []bool{false, true} {
+			name := fmt.Sprintf("%d-%t", width, dark)
+			t.Run(name, func(t *testing.T) {
+				view := browser.View{Dark: dark, Width: width}
+				b.Open(t, s.preferences, view).Looks("preferences-" + name)
+				b.Open(t, s.preferences+"&saved=1", view).Looks("saved-" + name)
+				b.Open(t, s.unsubscribe, view).Looks("unsubscribe-" + name)
+				p := b.Open(t, s.preferences, view)
+				check.OK(t, s.Directory.OptOut(t.Context(), "CUSTOMER", "ada", name, "sms"))
+				p.Do(chromedp.Focus(chromedp.CSS("button")))
+				p.Submit(kb.Enter)
+				check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS(".note"))), "nothing was saved")
+			})
+		}
+	}
+}
+
+// Nothing but a keyboard is needed, and no script.
+func TestPreferencesByKeyboard(t *testing.T) {
+	b := browser.Start(t)
+	s := start(t)
+	for _, view := range []browser.View{{Width: 1440}, {Width: 360, NoScript: true}} {
+		before, _, err := s.Directory.Get(t.Context(), "CUSTOMER", "ada")
+		check.OK(t, err)
+		p := b.Open(t, s.preferences, view)
+		p.Press(kb.Tab, " ") // everything in the app
+		p.Submit(kb.Enter)   // as the only button does
+		after, _, err := s.Directory.Get(t.Context(), "CUSTOMER", "ada")
+		check.OK(t, err)
+		if len(before.OptOut["*"]) == len(after.OptOut["*"]) || len(after.Mute) != 1 {
+			t.Errorf("%+v: %v became %v", view, before, after)
+		}
+	}
+	p := b.Open(t, s.unsubscribe, browser.View{Width: 360, NoScript: true})
+	p.Press(kb.Tab)
+	p.Submit(kb.Enter)
+	r, _, err := s.Directory.Get(t.Context(), "CUSTOMER", "ada")
+	check.OK(t, err)
+	check.Says(t, fmt.Sprint(r.OptOut["*"]), "sms")
+}
