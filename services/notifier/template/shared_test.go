@@ -49,6 +49,11 @@ func TestSharedTexts(t *testing.T) {
 		check.Equal(t, want, got)
 	}
 	check.Equal(t, []string{"x"}, set.Names())
+	for on, want := range map[string]template.Text{"sms": {Subject: "[test] he", Text: "[test] he"}, "webpush": {Subject: "[test] he", Text: "he"}} {
+		got, err := set.Render(channel.Message{Template: "x", Locale: "he", Test: true}, on, "")
+		check.OK(t, err)
+		check.Equal(t, want, got)
+	}
 }
 
 // A mistake of a shared text is reported once, in its own file, however many files call it. One that fails later does it there, too.
