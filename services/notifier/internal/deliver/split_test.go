@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -397,4 +399,49 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 			check.Same(n, "events", strings.Join(events(m), ","), "e1,e2")
 		}
 	})
+}
+
+// Whatever worker dies wherever, each address gets its message at least once, and again only for a death between a call and its record;
+// the next channel gets a row when no address has the message, and only then.
+func TestWorkersThatDieLoseNoAddress(t *testing.T) {
+	seed := crash.Seed(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 12 {
+		inNest(t, func(n *nest) {
+			refuses, deaths := random.IntN(4) == 0, 1+random.IntN(6)
+			var mu sync.Mutex
+			between := 0
+			b := &bird{}
+			if refuses {
+				b.fly = fails(channel.KindRejected)
+			}
+			n.work(n.sender("a", b, profile{}, owns("main", "a", "b").config, func(c *deliver.Config) {
+				c.Passed = func(point string) {
+					mu.Lock()
+					dies := deaths > 0 && random.IntN(3) == 0
+					if dies {
+						deaths--
+						if point == deliver.PointSent {
+							between++
+						}
+					}
+					mu.Unlock()
+					if dies {
+						panic("the process died")
+					}
+				}
+			}))
+			n.store(inOrder)
+			elapse(2 * time.Hour)
+			calls := map[string]int{}
+			for _, m := range b.sent {
+				calls[m.Address]++
+			}
+			followers := map[bool]int{true: 1}[refuses]
+			if len(calls) != 3 || len(b.sent) > 3+between || len(n.followers()) != followers {
+				n.Errorf("seed %d: %s after %d deaths behind a call, %d rows of the next channel, want %d",
+					seed, n.flights(b, "a", "b", "main"), between, len(n.followers()), followers)
+			}
+		})
+	}
 }
