@@ -320,7 +320,7 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload,
-		Preferences: n.preferences(), Profiles: n.Directory, Read: n.read, Retries: c.Retries,
+		Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
 		Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
@@ -341,12 +341,13 @@ func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool,
 	return err == nil && d.State == deliveries.Delivered, err
 }
 
-// preferences returns what makes links to the preferences of users, nil without links.
-func (n *Notifier) preferences() func(contracts.RecipientType, string) string {
+// PreferencesURL is the link to the page of a user's preferences, for those to whom only this user can have led: what is changed there
+// counts as the user's own. It is "" without ChannelConfig.PublicURL.
+func (n *Notifier) PreferencesURL(kind contracts.RecipientType, userID string) string {
 	if n.links == nil {
-		return nil
+		return ""
 	}
-	return n.links.Preferences
+	return n.links.Preferences(kind, userID)
 }
 
 // inboxTimeout bounds one write of the inbox.

@@ -79,7 +79,8 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient(), letters: &letters{sent: map[string]int{}}}
+	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient()}
+	d.letters = &letters{sent: map[string]int{}, to: map[string]int{}}
 	notifying, removeRules, err := d.notifiers()
 	if err != nil {
 		return Report{}, err

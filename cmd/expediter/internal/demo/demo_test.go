@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 		i.Recipes != i.Ready || i.DuplicateRecipes != 0 || i.TranscriptFetches != len(sources) {
 		t.Errorf("report: %+v", i)
 	}
-	check.That(t, !strings.Contains(account, "✗") && strings.Count(account, "✓") == 15, "account:\n%s", account)
+	check.That(t, !strings.Contains(account, "✗") && strings.Count(account, "✓") == 17, "account:\n%s", account)
 }
 
 // hasty asks its provider twice for everything, as a service would whose claims do not hold.
@@ -167,14 +167,19 @@ func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
 // Every promise of the notifier that is broken is named.
 func TestJudgeNotifier(t *testing.T) {
 	t.Parallel()
-	good := NotifierReport{Told: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Rows: 10, Sent: 9, Suppressed: 1, Letters: 4}
+	good := NotifierReport{
+		Told: 50, Events: 25, DuplicatesDropped: 25, Refused: 1, Rows: 10, Sent: 9, Suppressed: 1, Letters: 4, Devices: 2, DeviceLetters: 2,
+		SwitchedOff: 1,
+	}
 	for want, spoil := range map[string]func(*NotifierReport){
 		"": func(*NotifierReport) {},
-		"an event that is published twice is one event: 50 published, 26 events": func(r *NotifierReport) { r.Events = 26 },
-		"another event under the same id is refused: 0 refused":                  func(r *NotifierReport) { r.Refused = 0 },
-		"every row reaches its user: 9 of 10 rows sent or suppressed, 1 lost":    func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
-		"no notification is sent twice: 1 of 4 letters came once more":           func(r *NotifierReport) { r.DuplicateSends = 1 },
-		"nothing is given up: 0 rows failed, 1 dead letters":                     func(r *NotifierReport) { r.DeadLetters = 1 },
+		"an event that is published twice is one event: 50 published, 26 events":         func(r *NotifierReport) { r.Events = 26 },
+		"another event under the same id is refused: 0 refused":                          func(r *NotifierReport) { r.Refused = 0 },
+		"every row reaches its user: 9 of 10 rows sent or suppressed, 1 lost":            func(r *NotifierReport) { r.Lost, r.Sent = 1, 8 },
+		"no notification is sent twice: 1 of 4 letters came once more":                   func(r *NotifierReport) { r.DuplicateSends = 1 },
+		"nothing is given up: 0 rows failed, 1 dead letters":                             func(r *NotifierReport) { r.DeadLetters = 1 },
+		"each device of a person is told once: 2 of 2 devices have rows, 1 letters came": func(r *NotifierReport) { r.DeviceLetters = 1 },
+		"what a person switches off on the page is not sent: 0 rows suppressed for it":   func(r *NotifierReport) { r.SwitchedOff = 0 },
 	} {
 		d := flawless()
 		d.report.Notifier = good

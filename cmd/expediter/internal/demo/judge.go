@@ -146,6 +146,9 @@ func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any))
 	check(n.Lost == 0 && n.Rows == n.Sent+n.Suppressed+n.Failed,
 		"every row reaches its user: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
 	check(n.DuplicateSends == 0, "no notification is sent twice: %d of %d letters came once more", n.DuplicateSends, n.Letters)
+	check(n.Devices == len(devices) && n.DeviceLetters == len(devices),
+		"each device of a person is told once: %d of %d devices have rows, %d letters came", n.Devices, len(devices), n.DeviceLetters)
+	check(n.SwitchedOff == 1, "what a person switches off on the page is not sent: %d rows suppressed for it", n.SwitchedOff)
 	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d rows failed, %d dead letters", n.Failed, n.DeadLetters)
 }
 
@@ -232,6 +235,9 @@ type NotifierReport struct {
 	DuplicateSends    int `json:"duplicate_sends"` // those that came once more
 	Lost              int `json:"lost"`            // rows that there should be, and that nothing became of
 	DeadLetters       int `json:"dead_letters"`
+	Devices           int `json:"devices"`        // rows of the devices of one person
+	DeviceLetters     int `json:"device_letters"` // letters to these
+	SwitchedOff       int `json:"switched_off"`   // rows that a person did not want any more
 }
 
 // percentile returns the p-th percentile of durations in milliseconds, to the microsecond.

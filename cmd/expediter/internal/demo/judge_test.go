@@ -23,7 +23,7 @@ func flawless() *demo {
 		},
 		report: Report{
 			Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1},
-			Notifier: NotifierReport{Refused: 1},
+			Notifier: NotifierReport{DeviceLetters: 2, Devices: 2, Refused: 1, SwitchedOff: 1},
 		},
 	}
 	d.cfg.Out = &bytes.Buffer{}

@@ -3,10 +3,10 @@ package demo
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -62,10 +62,11 @@ var told = []struct {
 	{"CLOSING_DAY", 3 * people},
 }
 
-// letters is a channel that counts its messages by id.
+// letters is a channel that counts its messages by id, and by address.
 type letters struct {
 	mu   sync.Mutex
 	sent map[string]int
+	to   map[string]int
 }
 
 // Name implements channel.Channel.
@@ -76,18 +77,22 @@ func (l *letters) Send(_ context.Context, m channel.Message) (channel.Receipt, e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent[m.ID]++
+	l.to[m.Address]++
 	return channel.Receipt{ID: "letter-" + m.ID}, nil
 }
 
-// count returns how many letters came, and how many of them more than once.
-func (l *letters) count() (all, twice int) {
+// count returns how many letters came, how many of them more than once, and how many to devices.
+func (l *letters) count() (all, twice, toDevices int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range l.sent {
 		all++
 		twice += n - 1
 	}
-	return all, twice
+	for _, name := range devices {
+		toDevices += l.to[name]
+	}
+	return all, twice, toDevices
 }
 
 // notifiers returns how the notifiers run, with rules in a file of its own.
@@ -100,7 +105,10 @@ func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error)
 	if err := os.WriteFile(path, []byte(notifyRules), 0o600); err != nil {
 		return cfg, nil, errors.Join(fmt.Errorf("write rules: %w", err), os.RemoveAll(dir))
 	}
-	return notifier.Config{Channels: []notifier.Channel{{Channel: d.letters}}, Rules: path}, func() error { return os.RemoveAll(dir) }, nil
+	return notifier.Config{
+		ChannelConfig: notifier.ChannelConfig{LinkSecrets: []string{rand.Text() + rand.Text()}, PublicURL: public},
+		Channels:      []notifier.Channel{{Channel: d.letters}}, Rules: path,
+	}, func() error { return os.RemoveAll(dir) }, nil
 }
 
 // notifyAll publishes every event twice at the same moment, at both instances, and checks which recipients were
@@ -119,6 +127,7 @@ func (d *demo) notifyAll(ctx context.Context) error {
 			want += kind.rows
 		}
 	}
+	want += len(devices) - 1 // a row of one customer becomes one for each device
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
@@ -157,31 +166,6 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	return nil
 }
 
-// enlist puts people in over HTTP: each kind has one recipient that wants no letters but critical ones.
-func (d *demo) enlist(ctx context.Context) error {
-	var lines bytes.Buffer
-	for _, kind := range []contracts.RecipientType{
-		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
-	} {
-		for n := range people {
-			e := recipient.Entry{Memberships: []recipient.Member{restaurant}, Recipient: contracts.Recipient{
-				RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n),
-			}}
-			if n == 0 {
-				e.OptOut = map[string][]string{contracts.Anything: {d.letters.Name()}}
-			}
-			if err := json.NewEncoder(&lines).Encode(e); err != nil {
-				return fmt.Errorf("encode a recipient: %w", err)
-			}
-		}
-	}
-	_, answer, err := d.post(ctx, d.pipeline.Notifiers[0].URL()+"/v1/users", &lines)
-	if stored := bytes.Count(answer, []byte(`"status":"stored"`)); err == nil && stored != 4*people {
-		err = fmt.Errorf("%d of %d people were stored: %s", stored, 4*people, answer)
-	}
-	return err
-}
-
 // happened is the n-th event of a type.
 func happened(kind string, n int) contracts.Event {
 	e := contracts.Event{
@@ -189,7 +173,7 @@ func happened(kind string, n int) contracts.Event {
 		RestaurantID: json.RawMessage(`"` + restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
 	}
 	if kind == "RESERVATION_CONFIRMED" {
-		e.RecipientType, e.UserID = contracts.RecipientCustomer, fmt.Sprintf("%s-%d", contracts.RecipientCustomer, n+1)
+		e.RecipientType, e.UserID = contracts.RecipientCustomer, customer(n+1)
 	}
 	return e
 }
@@ -200,27 +184,8 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	if err != nil {
 		return 0, err
 	}
-	status, _, err := d.post(ctx, url+"/v1/events", bytes.NewReader(body))
+	status, _, err := d.send(ctx, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
 	return status, err
-}
-
-// post sends a request, and returns the status and the body of the answer. A refusal is an error.
-func (d *demo) post(ctx context.Context, url string, body io.Reader) (int, []byte, error) {
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
-	if err != nil {
-		return 0, nil, fmt.Errorf("post to %s: %w", url, err)
-	}
-	post.Header.Set("Content-Type", "application/json")
-	answer, err := d.client.Do(post)
-	if err != nil {
-		return 0, nil, fmt.Errorf("post to %s: %w", url, err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("post to %s: answered %d: %s", url, answer.StatusCode, text)
-	}
-	return answer.StatusCode, text, err
 }
 
 // countRows waits until the expected number of rows has ended, and counts them in the stream, in their deliveries, and
@@ -246,7 +211,7 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 		}
 	}
 	r.Lost = want - r.Sent - r.Suppressed - r.Failed
-	r.Letters, r.DuplicateSends = d.letters.count()
+	r.Letters, r.DuplicateSends, r.DeviceLetters = d.letters.count()
 	return d.countDead(ctx)
 }
 
@@ -260,7 +225,16 @@ func (d *demo) countEvent(ctx context.Context, id string) error {
 			return err
 		}
 		for _, row := range page.Notifications {
+			if len(row.Addresses) > 0 {
+				continue // those of its addresses have taken its place
+			}
 			r.Rows++
+			if row.Reason == "opt_out" && row.UserID == customer(2) {
+				r.SwitchedOff++
+			}
+			if row.Address != "" {
+				r.Devices++
+			}
 			switch state := string(row.State); state {
 			case "sent", "delivered":
 				r.Sent++
