@@ -63,6 +63,7 @@ type far struct {
 	*testing.T
 
 	browser *webpushtest.Browser
+	hooks   *webhook.Webhook // knows the secrets
 	http    *httptest.Server
 	mail    string
 	pushKey string
@@ -94,9 +95,12 @@ func newFar(t *testing.T, seed uint64) *far {
 	if f.pushKey, f.public, err = webpush.GenerateKey(); err != nil {
 		t.Fatal(err)
 	}
+	f.hooks, err = webhook.New(webhook.Config{Secrets: []string{f.secret}})
+	check.OK(t, err)
+	t.Cleanup(f.hooks.Close)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /hook/{kind}/{user}", f.hook)
-	mux.HandleFunc("POST /push/{kind}/{user}", f.push)
+	mux.HandleFunc("POST /hook/{kind}/{user}/{address}", f.hook)
+	mux.HandleFunc("POST /push/{kind}/{user}/{address}", f.push)
 	f.http = httptest.NewUnstartedServer(mux)
 	f.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	f.http.Start()
@@ -134,15 +138,18 @@ func (f *far) strangerf(format string, args ...any) {
 }
 
 // called notes a call, and says how it is dealt with.
-func (f *far) called(channel string, kind contracts.RecipientType, user, event, id string) manner {
-	key, err := contracts.DeliveryKey(event, channel, kind, user)
+func (f *far) called(row contracts.Notification, id string) manner {
+	if addresses(row.UserID, row.Channel) == nil {
+		row.Address = ""
+	}
+	key, err := row.Key()
 	if err != nil || deliver.MessageID(key) != id {
-		f.strangerf("%s to %s %s about %s has the id %q: %v", channel, kind, user, event, id, err)
+		f.strangerf("%q has the id %q: %v", key, id, err)
 		return refuses
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	how := f.manner(channel, user, key, len(f.calls[key]))
+	how := f.manner(row.Channel, row.UserID, key, len(f.calls[key]))
 	f.calls[key] = append(f.calls[key], call{at: time.Now(), how: how, id: id})
 	f.total++
 	for len(f.when) > 0 && f.total >= f.when[0].calls {
@@ -191,17 +198,21 @@ func (f *far) manner(channel, user, key string, n int) manner {
 
 // hook is the server of a user, who checks the signature.
 func (f *far) hook(w http.ResponseWriter, r *http.Request) {
-	kind, user := contracts.RecipientType(r.PathValue("kind")), r.PathValue("user")
+	row := rowAt(r, webhook.Name)
 	body, err := io.ReadAll(r.Body)
 	if err != nil { // its caller died in the middle of it
 		return
 	}
-	secret, err := webhook.Secret(f.secret, kind, user)
+	known := contracts.Endpoint{}
+	if row.Address != contracts.MainEndpoint {
+		known.Generation = generation
+	}
+	secrets, err := f.hooks.Secrets(row.RecipientType, row.UserID, row.Address, known)
 	if err != nil {
 		f.strangerf("%v", err)
 		return
 	}
-	checker, err := standardwebhooks.NewWebhook(secret)
+	checker, err := standardwebhooks.NewWebhook(secrets[0])
 	if err == nil {
 		err = checker.Verify(body, r.Header)
 	}
@@ -215,16 +226,24 @@ func (f *far) hook(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = json.Unmarshal(body, &got)
 	}
-	if err != nil || got.Data.Kind != kind || got.Data.UserID != user {
-		f.strangerf("webhook to %s %s: %s: %v", kind, user, body, err)
+	if err != nil || got.Data.Kind != row.RecipientType || got.Data.UserID != row.UserID {
+		f.strangerf("webhook to %s: %s: %v", r.URL.Path, body, err)
 		return
 	}
-	f.answer(w, r, f.called(webhook.Name, kind, user, got.Data.EventID, r.Header.Get("Webhook-Id")))
+	row.EventID = got.Data.EventID
+	f.answer(w, r, f.called(row, r.Header.Get("Webhook-Id")))
+}
+
+// rowAt is the row that a request is about, as far as its path says.
+func rowAt(r *http.Request, channel string) contracts.Notification {
+	return contracts.Notification{
+		Address: r.PathValue("address"), Channel: channel, RecipientType: contracts.RecipientType(r.PathValue("kind")), UserID: r.PathValue("user"),
+	}
 }
 
 // push is the push service, and the browser behind it.
 func (f *far) push(w http.ResponseWriter, r *http.Request) {
-	kind, user := contracts.RecipientType(r.PathValue("kind")), r.PathValue("user")
+	row := rowAt(r, webpush.Name)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -238,10 +257,11 @@ func (f *far) push(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(plain, &got)
 	}
 	if err != nil || r.Header.Get("Topic") == "" || !strings.HasSuffix(r.Header.Get("Authorization"), ", k="+f.public) {
-		f.strangerf("push to %s %s: %v, %v", kind, user, r.Header, err)
+		f.strangerf("push to %s: %v, %v", r.URL.Path, r.Header, err)
 		return
 	}
-	f.answer(w, r, f.called(webpush.Name, kind, user, got.EventID, got.ID))
+	row.EventID = got.EventID
+	f.answer(w, r, f.called(row, got.ID))
 }
 
 // answer answers a request.
@@ -303,7 +323,9 @@ func (s *session) Data(r io.Reader) error {
 	local, _, _ := strings.Cut(s.to, "@")
 	user, kind, _ := strings.Cut(local, ".")
 	id := strings.TrimSuffix(strings.TrimPrefix(msg.Header.Get("Message-Id"), "<"), "@example.com>")
-	how := s.called(email.Name, contracts.RecipientType(kind), user, msg.Header.Get("Subject"), id)
+	how := s.called(contracts.Notification{
+		Channel: email.Name, EventID: msg.Header.Get("Subject"), RecipientType: contracts.RecipientType(kind), UserID: user,
+	}, id)
 	switch how {
 	case takes:
 	case busy:

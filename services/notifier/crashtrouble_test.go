@@ -21,7 +21,7 @@ func (c *cell) trouble(all *sync.WaitGroup) {
 	calls := 0
 	for n := range c.events {
 		for _, w := range c.rowsOf(c.event(n)) {
-			if w.ending() == told && w.channel != "inapp" {
+			if w.ending() == told && w.Channel != "inapp" {
 				calls++
 			}
 		}

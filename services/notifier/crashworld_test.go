@@ -60,6 +60,7 @@ const (
 	asleep                  // has quiet hours all the time
 	goneBrowser             // has a subscription that is not there any more
 	noHook                  // has no server
+	several                 // has several servers and browsers
 	plain                   // nothing
 )
 
@@ -72,15 +73,37 @@ func temper(user string) mood {
 	return min(mood(n%10), plain)
 }
 
+// addresses are the ids of the addresses of a user who has several on a channel.
+func addresses(user, channel string) []string {
+	switch {
+	case temper(user) == several && channel == webhook.Name:
+		return []string{contracts.MainEndpoint, "desk", "phone"}
+	case temper(user) == several && channel == webpush.Name:
+		return []string{contracts.MainEndpoint, "phone"}
+	}
+	return nil
+}
+
+// generation is that of the secret of each address but main.
+const generation = 7
+
 // user is what the directory holds of one.
 func (c *cell) user(kind contracts.RecipientType, n int) contracts.Recipient {
 	id := fmt.Sprint("u", n)
-	place := "/" + string(kind) + "/" + id
+	place := "/" + string(kind) + "/" + id + "/"
 	r := contracts.Recipient{UserID: id, RecipientType: kind, Addresses: map[string]string{
-		email.Name:   id + "." + string(kind) + "@example.org",
-		webhook.Name: c.far.http.URL + "/hook" + place,
-		webpush.Name: c.far.browser.Address(c.far.http.URL + "/push" + place),
-	}}
+		email.Name: id + "." + string(kind) + "@example.org",
+	}, Endpoints: map[string]map[string]contracts.Endpoint{webhook.Name: {}, webpush.Name: {}}}
+	for channel, at := range map[string]func(address string) string{
+		webhook.Name: func(address string) string { return c.far.http.URL + "/hook" + place + address },
+		webpush.Name: func(address string) string { return c.far.browser.Address(c.far.http.URL + "/push" + place + address) },
+	} {
+		for _, address := range addresses(id, channel) {
+			r.Endpoints[channel][address] = contracts.Endpoint{Address: at(address), Generation: generation}
+		}
+		delete(r.Endpoints[channel], contracts.MainEndpoint)
+		r.Addresses[channel] = at(contracts.MainEndpoint)
+	}
 	switch temper(id) {
 	case noMail:
 		r.OptOut = map[string][]string{"news": {email.Name}}
@@ -89,16 +112,16 @@ func (c *cell) user(kind contracts.RecipientType, n int) contracts.Recipient {
 		r.QuietHours = &contracts.QuietHours{From: clock(-2 * time.Hour), To: clock(4 * time.Hour)}
 	case noHook:
 		delete(r.Addresses, webhook.Name)
-	case goneBrowser, plain:
+	case goneBrowser, several, plain:
 	}
 	return r
 }
 
 // want is what is to become of a row.
 type want struct {
-	channel, event, user string
-	kind                 contracts.RecipientType
-	urgent               bool
+	contracts.Notification
+
+	urgent bool
 }
 
 // ending is how a row ends whatever happens, beside that it is sent.
@@ -106,6 +129,7 @@ type ending string
 
 const (
 	told       ending = "told"
+	divided    ending = "split: "
 	suppressed ending = "suppressed: opt_out"
 	deferred   ending = "deferred: quiet_hours"
 	nowhere    ending = "suppressed: no_address"
@@ -113,16 +137,18 @@ const (
 )
 
 func (w want) ending() ending {
-	switch mood := temper(w.user); {
-	case w.channel == inapp.Name:
+	switch mood := temper(w.UserID); {
+	case w.Address == "" && addresses(w.UserID, w.Channel) != nil:
+		return divided
+	case w.Channel == inapp.Name:
 		return told
-	case mood == noMail && w.channel == email.Name && !w.urgent:
+	case mood == noMail && w.Channel == email.Name && !w.urgent:
 		return suppressed
 	case mood == asleep && !w.urgent:
 		return deferred
-	case mood == noHook && w.channel == webhook.Name:
+	case mood == noHook && w.Channel == webhook.Name:
 		return nowhere
-	case mood == goneBrowser && w.channel == webpush.Name:
+	case mood == goneBrowser && w.Channel == webpush.Name:
 		return vanished
 	}
 	return told
@@ -147,7 +173,7 @@ func (c *cell) event(n int) contracts.Event {
 	return e
 }
 
-// rowsOf are the rows that an event has, by key.
+// rowsOf are the rows that an event has, and those of addresses, by key.
 func (c *cell) rowsOf(e contracts.Event) map[string]want {
 	c.Helper()
 	rows := map[string]want{}
@@ -157,11 +183,14 @@ func (c *cell) rowsOf(e contracts.Event) map[string]want {
 			channels = append(channels, inapp.Name)
 		}
 		for i := range c.users {
+			user := fmt.Sprint("u", i)
 			for _, channel := range channels {
-				w := want{channel: channel, event: e.EventID, user: fmt.Sprint("u", i), kind: kind, urgent: e.EventType == "ALARM"}
-				key, err := contracts.DeliveryKey(w.event, w.channel, w.kind, w.user)
-				check.OK(c, err)
-				rows[key] = w
+				for _, address := range append(addresses(user, channel), "") {
+					n := contracts.Notification{Address: address, Channel: channel, EventID: e.EventID, RecipientType: kind, UserID: user}
+					key, err := n.Key()
+					check.OK(c, err)
+					rows[key] = want{n, e.EventType == "ALARM"}
+				}
 			}
 		}
 	}

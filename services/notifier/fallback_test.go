@@ -61,7 +61,7 @@ type fall struct{ Point, Rules, URL string }
 func (f fall) config(birds *pigeon) Config {
 	return Config{
 		BaseConfig: service.BaseConfig{
-			AckWait: ackWait, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
+			AckWait: ackWait, Concurrency: 1, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
 		},
 		Channels: []Channel{{Channel: birds}}, Rules: f.Rules, passed: child.DieAt(f.Point, 1),
 	}
@@ -89,25 +89,33 @@ func falling(ctx context.Context, f fall) error {
 	return n.Stop()
 }
 
-// A process that is killed between the end of a row and its acknowledgement, whether a channel has refused the row or its
-// user cannot be read: the row of the next channel is there once, and told.
+// A process that is killed between the end of a row and its acknowledgement, whether a channel has refused the row, all addresses of
+// its user have, or its user cannot be read: the row of the next channel is there once, and told.
 func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 	t.Parallel()
+	both := map[string]map[string]contracts.Endpoint{"pigeon": {"roof": {Address: "roof"}, "tower": {Address: "tower"}}}
 	for name, test := range map[string]struct {
 		point      string
 		unreadable bool // what the directory has of the user
+		to         map[string]map[string]contracts.Endpoint
+		ends       string
+		calls      int // after the death
 	}{
-		"refused, recorded":    {deliver.PointRecorded, false},
-		"refused, ended":       {deliver.PointEnded, false},
-		"refused, followed":    {deliver.PointFollowed, false},
-		"unreadable, ended":    {deliver.PointEnded, true},
-		"unreadable, followed": {deliver.PointFollowed, true},
+		"refused, recorded":    {deliver.PointRecorded, false, nil, "failed rejected", 0},
+		"refused, ended":       {deliver.PointEnded, false, nil, "failed rejected", 0},
+		"refused, followed":    {deliver.PointFollowed, false, nil, "failed rejected", 0},
+		"unreadable, ended":    {deliver.PointEnded, true, nil, "failed recipient", 0},
+		"unreadable, followed": {deliver.PointFollowed, true, nil, "failed recipient", 0},
+		"several, recorded":    {deliver.PointRecorded, false, both, "split ", 1},
+		"several, unheard":     {deliver.PointUnheard, false, both, "split ", 1},
+		"several, ended":       {deliver.PointEnded, false, both, "split ", 0},
+		"several, followed":    {deliver.PointFollowed, false, both, "split ", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 			p := newPlace(t, srv)
-			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada"}
+			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada", Endpoints: test.to}
 			directory := p.directory(ada)
 			if test.unreadable {
 				p.spoil(ada)
@@ -122,13 +130,9 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			check.OK(t, directory.Put(t.Context(), ada))
 			birds := refusing()
 			p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
-			all := p.settled(2)
+			all := p.settled(2 + len(test.to["pigeon"]))
 			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
-			reason := "rejected"
-			if test.unreadable {
-				reason = deliveries.ReasonRecipient
-			}
-			if first == nil || first.State != deliveries.Failed || first.Reason != reason || first.FellBackTo != "inapp" {
+			if first == nil || string(first.State)+" "+first.Reason != test.ends || first.FellBackTo != "inapp" {
 				t.Errorf("%+v", first)
 			}
 			// The process that died may have given up the next row as well, as it could not read the user then either.
@@ -136,18 +140,28 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			if next == nil || next.State != deliveries.Delivered && !given {
 				t.Errorf("the next: %+v", next)
 			}
-			for _, letter := range p.letters() {
-				if !given || !strings.HasPrefix(letter.Subject, "notify.send.inapp.") {
-					t.Errorf("a row that is followed is a dead letter: %+v", letter)
-				}
+			if _, calls := birds.counts(); calls != test.calls {
+				t.Errorf("%d calls after the end was written down, want %d", calls, test.calls)
 			}
-			if _, calls := birds.counts(); calls != 0 {
-				t.Errorf("%d calls after the end was written down", calls)
+			letters := "./" // of an address that ended when the other had not
+			if given {
+				letters = ".inapp."
 			}
-			for subject, times := range p.rows() {
-				check.Same(t, subject+" is stored, times", times, 1)
-			}
+			p.fellOnce(letters)
 		})
+	}
+}
+
+// fellOnce checks that each row is stored once, and that none is a dead letter but those that are named.
+func (p *place) fellOnce(letters string) {
+	p.Helper()
+	for _, letter := range p.letters() {
+		if !strings.Contains(letter.Subject, letters) {
+			p.Errorf("a row that is followed is a dead letter: %+v", letter)
+		}
+	}
+	for subject, times := range p.rows() {
+		check.Same(p, subject+" is stored, times", times, 1)
 	}
 }
 
