@@ -79,10 +79,10 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	for i, c := range channels {
 		names[i] = c.Name()
 	}
-	if got := strings.Join(names, " "); err != nil || got != "webhook email sms webpush" || len(channels[0].Retries) != 9 {
+	if got := strings.Join(names, " "); err != nil || got != "webhook email sms fcm slack webpush" || len(channels[0].Retries) != 9 {
 		t.Errorf("%s: %v", got, err)
 	}
-	check.Same(t, "are to be set up", strings.Join(cfg.names(), " "), "webhook email sms webpush")
+	check.Same(t, "are to be set up", strings.Join(cfg.names(), " "), "webhook email sms webpush fcm slack")
 	for _, c := range closers {
 		c.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -189,7 +190,7 @@ func TestJudgeNotifier(t *testing.T) {
 	}
 }
 
-// A machine that is overloaded answers 503, or that it did not record the request. The demo asks again.
+// A machine that is overloaded answers 503, or that it did not record the request, or cuts a connection off. The demo asks again.
 func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 	t.Parallel()
 	type answer struct {
@@ -208,6 +209,7 @@ func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 	}{
 		{"known", []answer{recorded, complete}, ""},
 		{"busy when asked", []answer{busy, recorded, complete}, ""},
+		{"cut off", []answer{{}, recorded, {}, recorded, complete}, ""},
 		{"not recorded", []answer{skipped, recorded, complete}, ""},
 		{"busy when listened to", []answer{recorded, busy, recorded, complete}, ""},
 		{"gone", []answer{recorded, {http.StatusNotFound, ""}}, "404 Not Found"},
@@ -221,6 +223,9 @@ func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 				client := &http.Client{Transport: roundTrip(func(*http.Request) *http.Response {
 					next := left[0]
 					left = left[1:]
+					if next.status == 0 {
+						return nil
+					}
 					w := httptest.ResponseRecorder{Code: next.status, Body: bytes.NewBufferString(next.body)}
 					return w.Result()
 				})}
@@ -237,4 +242,9 @@ func TestUserAsksAgainWhereTheServiceIsBusy(t *testing.T) {
 
 type roundTrip func(*http.Request) *http.Response
 
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req), nil }
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) {
+	if answer := f(req); answer != nil {
+		return answer, nil
+	}
+	return nil, io.ErrUnexpectedEOF
+}

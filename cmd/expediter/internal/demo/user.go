@@ -96,7 +96,7 @@ func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]by
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, url, err)
 	}
-	resp, err := u.client.Do(req)
+	resp, err := u.send(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, url, err)
 	}
@@ -109,6 +109,16 @@ func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]by
 		return nil, fmt.Errorf("%s %s: %w: %.200s", method, url, refusal(resp), data)
 	}
 	return data, nil
+}
+
+// send sends a request. Its error is errBusy when the connection was cut off, as servers do with those over which no request has come
+// for some seconds: a request takes effect once, so that it may be repeated.
+func (u *user) send(req *http.Request) (*http.Response, error) {
+	resp, err := u.client.Do(req)
+	if err != nil && req.Context().Err() == nil {
+		err = fmt.Errorf("%w: %w", errBusy, err)
+	}
+	return resp, err
 }
 
 // refusal is the error of a status other than 200.
@@ -128,7 +138,7 @@ func (u *user) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen to %s: %w", url, err)
 	}
-	resp, err := u.client.Do(req)
+	resp, err := u.send(req)
 	if err != nil {
 		return fmt.Errorf("listen to %s: %w", url, err)
 	}

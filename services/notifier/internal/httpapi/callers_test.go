@@ -22,5 +22,6 @@ func TestOnlyCallersWithTheScopePublishAddresses(t *testing.T) {
 func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
 	t.Parallel()
 	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) },
-		"DELETE /v1/events", "DELETE /v1/events/{event}", "POST /v1/notifications/replay", "GET /v1/endpoints", "POST /v1/endpoints/enable")
+		"DELETE /v1/events", "DELETE /v1/events/{event}", "POST /v1/notifications/replay", "GET /v1/endpoints", "POST /v1/endpoints/enable",
+		"POST /v1/templates/test")
 }
