@@ -341,8 +341,8 @@ func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool,
 	return err == nil && d.State == deliveries.Delivered, err
 }
 
-// PreferencesURL is the link to the page of a user's preferences, for those to whom only this user can have led: what is changed there
-// counts as the user's own. It is "" without ChannelConfig.PublicURL.
+// PreferencesURL returns the link to the page of a user's preferences, "" without ChannelConfig.PublicURL. Show it to that user only:
+// what is changed there counts as the user's own.
 func (n *Notifier) PreferencesURL(kind contracts.RecipientType, userID string) string {
 	if n.links == nil {
 		return ""

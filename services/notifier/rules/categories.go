@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// anyLocale is whose title of a category all readers get for whom there is none.
+// anyLocale names the title of a category for readers whose locale has none.
 const anyLocale = "default"
 
 // maxTitle bounds the title of a category, in bytes.

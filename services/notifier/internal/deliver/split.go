@@ -131,7 +131,7 @@ func (s *Sender) nextOf(ctx context.Context, whole *contracts.Notification, spli
 		keys = append(keys, key)
 	}
 	known, err := s.cfg.Deliveries.GetMany(ctx, keys)
-	for _, d := range known { // by a replay, or a caller who was late
+	for _, d := range known { // by a replay, or a late caller
 		if d.State == deliveries.Sent || d.State == deliveries.Delivered {
 			return "", err
 		}
