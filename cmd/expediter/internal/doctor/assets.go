@@ -60,7 +60,7 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	}
 	e.checkClock("the leader of "+of, stream.CachedInfo().TimeStamp, asked, time.Now())
 	// A replica may be behind, and a stream elect its leader, for a moment at any time.
-	for ctx.Err() == nil && time.Since(asked) < once && isUnsettled(stream.CachedInfo().Cluster) {
+	for ctx.Err() == nil && time.Since(asked) < once && isUnsettled(stream.CachedInfo()) {
 		pause.For(ctx, stall)
 		if _, err := stream.Info(ctx); err != nil {
 			e.unanswered(ctx, of, "$JS.API.STREAM.INFO."+want.Name, err)
@@ -70,9 +70,16 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	e.checkState(t, of, *stream.CachedInfo())
 }
 
-func isUnsettled(c *jetstream.ClusterInfo) bool {
+func isUnsettled(info *jetstream.StreamInfo) bool {
 	behind := func(p *jetstream.PeerInfo) bool { return !p.Current && !p.Offline }
-	return c != nil && (c.Leader == "" || slices.ContainsFunc(c.Replicas, behind))
+	c := info.Cluster
+	return c != nil && (c.Leader == "" || missing(info) > 0 || slices.ContainsFunc(c.Replicas, behind))
+}
+
+// missing is how many replicas a stream has less than it is configured for. A stream that gets more replicas has none beside
+// its leader until they joined it: until then its messages are on one server only, and nowhere when that stops.
+func missing(info *jetstream.StreamInfo) int {
+	return info.Config.Replicas - 1 - len(info.Cluster.Replicas)
 }
 
 func streamOf(t target, name string) string { return "stream " + name + t.suffix() }
@@ -162,6 +169,9 @@ func (e *examination) checkState(t target, of string, info jetstream.StreamInfo)
 		if c.Leader == "" {
 			e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "it has no leader")
 			return // which knows the others
+		}
+		if n := missing(&info); n > 0 {
+			e.add("replica.behind", Warning, of, e.nats(t, "stream info "+name), "%d of its %d replicas did not join it", n, info.Config.Replicas)
 		}
 		for _, peer := range c.Replicas {
 			switch {

@@ -13,7 +13,7 @@ import (
 func TestReplicasThatAreAway(t *testing.T) {
 	t.Parallel()
 	e := &examination{}
-	e.checkState(target{}, "stream JOBS", jetstream.StreamInfo{Cluster: &jetstream.ClusterInfo{Leader: "n1", Replicas: []*jetstream.PeerInfo{
+	e.checkState(target{}, "stream JOBS", jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: 6}, Cluster: &jetstream.ClusterInfo{Leader: "n1", Replicas: []*jetstream.PeerInfo{
 		{Name: "n2", Active: time.Second, Current: true}, {Name: "n3", Active: 11500 * time.Millisecond}, {Name: "n4", Offline: true}, {Name: "n5", Lag: 7},
 	}}})
 	var found []string
@@ -21,6 +21,7 @@ func TestReplicasThatAreAway(t *testing.T) {
 		found = append(found, f.ID+": "+f.Problem)
 	}
 	check.Equal(t, []string{
+		"replica.behind: 1 of its 6 replicas did not join it",
 		"replica.offline: its replica on n3 was silent for 11s", "replica.offline: its replica on n4 is offline",
 		"replica.behind: its replica on n5 is behind by 7",
 	}, found)
