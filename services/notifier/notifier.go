@@ -299,10 +299,16 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 // slots, but little else.
 const endpointSlots = 32
 
+// inboxSlots is the same for the inbox, whose rows wait for the store alone: what many wait for goes over the wire together.
+const inboxSlots = 8
+
 // slots returns how many rows of a channel are sent at a time.
 func (n *Notifier) slots(c Channel) int {
-	if c.Endpoints {
+	switch {
+	case c.Endpoints:
 		return endpointSlots * n.cfg.Concurrency
+	case c.Name() == inapp.Name:
+		return inboxSlots * n.cfg.Concurrency
 	}
 	return n.cfg.Concurrency
 }

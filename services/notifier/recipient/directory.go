@@ -20,6 +20,8 @@ type Directory struct {
 	js      jetstream.JetStream
 	records *kvrecord.Stream // the stream of the bucket
 	warner  *warner
+
+	together together
 }
 
 // Member names an aggregate whose events concern a recipient.
@@ -37,7 +39,9 @@ func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecor
 	if _, err := js.KeyValue(ctx, contracts.BucketDirectory); err != nil {
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
 	}
-	return &Directory{js: js, records: records.Bucket(contracts.BucketDirectory), warner: newWarner(logger)}, nil
+	return &Directory{
+		js: js, records: records.Bucket(contracts.BucketDirectory), together: together{turn: make(chan struct{}, 1)}, warner: newWarner(logger),
+	}, nil
 }
 
 // file is what the bucket has of one recipient.
@@ -137,9 +141,10 @@ func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient, rea
 
 // Get returns what the directory knows of a recipient; found is false when that is nothing. An invalid field of the profile counts
 // as absent and is logged; an opt-out that cannot be read is a permanent error. The error matches [ErrForgotten] for some time after
-// [Directory.Forget]. One round trip, and a write when the profile says something new of addresses or preferences.
+// [Directory.Forget]. One round trip, which calls at the same time share, and a write when the profile says something new of addresses
+// or preferences.
 func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error) {
-	f, err := d.read(ctx, kind, userID)
+	f, err := d.readShared(ctx, kind, userID)
 	switch {
 	case err != nil:
 		return r, false, err
@@ -169,10 +174,10 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 // adopt stores what the profile says anew of sections in their records. When that fails, or another process was faster,
 // the next read does it.
 func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
+	if f.forgotten || f.absent {
+		return
+	}
 	for _, s := range parts {
-		if f.forgotten {
-			return
-		}
 		w, err := s.alter(f, func(kvrecord.Record, *contracts.Recipient) (bool, error) { return false, nil })
 		if err == nil && w != nil {
 			_, err = d.records.PutOnce(ctx, *w)

@@ -1,0 +1,89 @@
+package recipient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// readAtOnce is how many recipients are read in one round trip.
+const readAtOnce = 512 / 3 // records of each
+
+// together has reads of single recipients share round trips: those that begin while one is under way are in the next one.
+type together struct {
+	turn chan struct{} // holds one token while a read is under way
+
+	mu      sync.Mutex
+	waiting []*reading
+}
+
+// reading is a read that waits for its round trip, or for the answer.
+type reading struct {
+	who  contracts.Recipient
+	done chan struct{} // closed when there is the file, or err
+
+	file *file
+	err  error
+}
+
+// readShared is read, in a round trip that reads at the same time share. The file may be that of another caller too: it is not changed.
+func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType, userID string) (*file, error) {
+	r := &reading{who: contracts.Recipient{RecipientType: kind, UserID: userID}, done: make(chan struct{})}
+	d.together.put(r)
+	for {
+		select {
+		case <-r.done:
+			return r.file, r.err
+		case <-ctx.Done():
+			return nil, temporary(fmt.Errorf("read %s/%s of the directory: %w", kind, userID, context.Cause(ctx)))
+		case d.together.turn <- struct{}{}:
+			d.answer(ctx, d.together.take())
+			<-d.together.turn
+		}
+	}
+}
+
+func (t *together) put(some ...*reading) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting = append(t.waiting, some...)
+}
+
+func (t *together) take() []*reading {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := min(len(t.waiting), readAtOnce)
+	some := t.waiting[:n:n]
+	t.waiting = t.waiting[n:]
+	return some
+}
+
+// answer reads what some ask for. When the caller's time ends meanwhile, the others wait for another one to read. Of several of which one
+// is for good no recipient, each is read by itself. One round trip.
+func (d *Directory) answer(ctx context.Context, some []*reading) {
+	all := make([]contracts.Recipient, len(some))
+	for i, r := range some {
+		all[i] = r.who
+	}
+	files, err := d.readMany(ctx, all)
+	wrong, ok := errors.AsType[*Error](err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		d.together.put(some...)
+		return
+	case ok && wrong.Permanent && len(some) > 1:
+		for i := range some {
+			d.answer(ctx, some[i:i+1])
+		}
+		return
+	}
+	for i, r := range some {
+		if r.err = err; err == nil {
+			r.file = files[i]
+		}
+		close(r.done)
+	}
+}
