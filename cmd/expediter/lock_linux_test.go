@@ -314,9 +314,8 @@ func TestCommandOnATerminal(t *testing.T) {
 		t.Helper()
 		for line := ""; !strings.HasSuffix(line, want); {
 			var err error
-			if line, err = screen.ReadString('\n'); err != nil {
-				t.Fatalf("it ended before %q: %v", want, err)
-			}
+			line, err = screen.ReadString('\n')
+			check.Require(t, err == nil, "it ended before %q: %v", want, err)
 			line = strings.TrimSpace(line)
 		}
 	}

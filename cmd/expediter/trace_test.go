@@ -64,9 +64,7 @@ func newCollector(t *testing.T) *collector {
 		if err == nil {
 			err = proto.Unmarshal(body, &batch)
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, from := range batch.GetResourceSpans() {
@@ -273,9 +271,7 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
 	root.End()
 	select {
 	case mail := <-taken:
-		if !strings.Contains(mail, "ada@example.org") {
-			t.Errorf("the mail is %s", mail)
-		}
+		check.That(t, strings.Contains(mail, "ada@example.org"), "the mail is %s", mail)
 	case <-time.After(time.Minute):
 		t.Fatal("no mail in a minute")
 	}

@@ -41,9 +41,7 @@ func exitCode(t *testing.T, err error) int {
 		return 0
 	}
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok {
-		t.Fatal(err)
-	}
+	check.Require(t, ok, "%v", err)
 	return exit.ExitCode()
 }
 

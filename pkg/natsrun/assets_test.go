@@ -71,9 +71,8 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			}
 
 			js := accountOf(t, nc, account)
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", MaxBytes: 1 << 20}); err == nil {
-				t.Errorf("%s has room for more than its %d streams", account, len(names))
-			}
+			check.Failsf(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", MaxBytes: 1 << 20})),
+				"%s has room for more than its %d streams", account, len(names))
 
 			dead, err := js.Stream(t.Context(), "DEAD")
 			check.OK(t, err)
@@ -138,9 +137,8 @@ func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
 			check.OK(t, err)
 
 			var sc jetstream.StreamConfig
-			if err := json.Unmarshal(text, &sc); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			err = json.Unmarshal(text, &sc)
+			check.Require(t, err == nil, "%s: %v", name, err)
 
 			sc.Replicas = replicas
 

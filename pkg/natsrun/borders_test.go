@@ -331,9 +331,8 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 	check.OK(t, v.try(t, lines, (*site).fill))
 
 	for _, i := range all {
-		if v.try(t, slices.Concat(lines[:i], lines[i+1:])) == nil {
-			t.Errorf("everything works without line %d of accounts.conf: %s", i+1, strings.TrimSpace(lines[i]))
-		}
+		check.That(t, v.try(t, slices.Concat(lines[:i], lines[i+1:])) != nil,
+			"everything works without line %d of accounts.conf: %s", i+1, strings.TrimSpace(lines[i]))
 	}
 }
 

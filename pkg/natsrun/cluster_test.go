@@ -36,15 +36,11 @@ func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
 			check.OK(t, c.StepDown(t.Context(), "KV_b"))
 
 			after := leader(t, c)
-			if after == before {
-				t.Errorf("leader after StepDown: still %s", after.Name)
-			}
+			check.That(t, after != before, "leader after StepDown: still %s", after.Name)
 
 			check.OK(t, after.Stop())
 
-			if after.Running() {
-				t.Errorf("%s runs after Stop", after.Name)
-			}
+			check.That(t, !after.Running(), "%s runs after Stop", after.Name)
 
 			put(t, kv, "k", "2")
 
@@ -77,9 +73,8 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 
 	check.OK(t, c.WaitReady(t.Context()))
 
-	if got := leader(t, c); got == killed {
-		t.Errorf("leader after its death: still %s", got.Name)
-	}
+	got := leader(t, c)
+	check.That(t, got != killed, "leader after its death: still %s", got.Name)
 
 	check.OK(t, killed.Start(t.Context()))
 
@@ -248,9 +243,7 @@ func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 		}))
 	}
 
-	if string(got.Message.Data) != want {
-		t.Errorf("what %s holds: got %q, want %q", n.Name, got.Message.Data, want)
-	}
+	check.That(t, string(got.Message.Data) == want, "what %s holds: got %q, want %q", n.Name, got.Message.Data, want)
 }
 
 func makeLead(t testing.TB, c *natsrun.Cluster, n *natsrun.Node) {

@@ -58,12 +58,10 @@ func TestValidateReportsEverything(t *testing.T) {
 		check.That(t, strings.Contains(err.Error(), want), "the error does not name %s:\n%v", want, err)
 	}
 	check.Contains(t, (Config{}).withDefaults().validate(), "ENRICHER_CATALOG")
-	if err := (Config{Providers: []provider.Provider{named("a b")}}).withDefaults().validate(); err == nil {
-		t.Error("a provider's name that is no token was taken")
-	}
-	if err := (Config{Providers: []provider.Provider{named("a"), named("a")}}).withDefaults().validate(); err == nil {
-		t.Error("two providers of one name were taken")
-	}
+	check.Failsf(t, (Config{Providers: []provider.Provider{named("a b")}}).withDefaults().validate(),
+		"a provider's name that is no token was taken")
+	check.Failsf(t, (Config{Providers: []provider.Provider{named("a"), named("a")}}).withDefaults().validate(),
+		"two providers of one name were taken")
 }
 
 // TestProviders opens what is configured, and says what cannot be.

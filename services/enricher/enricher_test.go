@@ -116,9 +116,7 @@ func TestRun(t *testing.T) {
 		if msg, err = client.Request("enricher.v1.enrich", []byte(`{"waitMs":30000,"results":[{"placeId":"a","name":"A Kitchen","address":"Harbour Road 1","cityText":"Haifa"}]}`), patience); err == nil {
 			break
 		}
-		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+		check.Require(t, errors.Is(err, nats.ErrNoResponders) && !time.Now().After(deadline), "%v", err)
 	}
 	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 0 {
 		t.Errorf("answer is %s, %v", msg.Data, err)
@@ -202,9 +200,8 @@ func TestProbes(t *testing.T) {
 		status, body = get(t, e.URL()+"/readyz")
 	}
 	check.That(t, status == 503 && strings.Contains(body, "[-]store failed: "), "without a server readyz is %d %q", status, body)
-	if status, _ := get(t, e.URL()+"/livez"); status != 200 {
-		t.Errorf("without a server livez is %d", status)
-	}
+	status, _ = get(t, e.URL()+"/livez")
+	check.That(t, status == 200, "without a server livez is %d", status)
 }
 
 // TestInProcess is what a program that embeds the service does.

@@ -53,9 +53,8 @@ func TestLongAnswers(t *testing.T) {
 		check.OK(t, err)
 		spec := e.spec()
 		spec.Open = e.answer // without a worker: the place stays pending
-		if e.running, err = service.Start(t.Context(), nc, spec); err != nil {
-			t.Fatal(err)
-		}
+		e.running, err = service.Start(t.Context(), nc, spec)
+		check.OK(t, err)
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 		defer client.CloseIdleConnections()
 		check.Same(t, "URL", e.URL(), "http://127.0.0.1:80")

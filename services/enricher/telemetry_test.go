@@ -31,9 +31,8 @@ func TestMetrics(t *testing.T) {
 	req := contracts.EnrichRequest{
 		Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: int(contracts.MaxWait.Milliseconds()),
 	}
-	if resp, err := e.Enrich(t.Context(), req); err != nil || resp.Pending != 0 {
-		t.Fatalf("got %+v, %v", resp, err)
-	}
+	resp, err := e.Enrich(t.Context(), req)
+	check.Require(t, err == nil && resp.Pending == 0, "got %+v, %v", resp, err)
 	check.OK(t, check.Err(nc.Request("enricher.v1.get", []byte(`{"requestId":"nobody"}`), patience)))
 	if err := e.Stop(); err != nil { // a job and a request are counted after their answers are out
 		t.Fatal(err)
@@ -53,9 +52,8 @@ func TestMetrics(t *testing.T) {
 	} {
 		check.Says(t, text, want)
 	}
-	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-		t.Errorf("lint: %v, %v", problems, err)
-	}
+	problems, err := testutil.GatherAndLint(registry)
+	check.That(t, err == nil && len(problems) == 0, "lint: %v, %v", problems, err)
 }
 
 // An enricher that was brought no exports has no page of metrics, and one that was serves it beside its own routes.

@@ -128,20 +128,17 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 	}
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	var err error
-	if c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()}); err != nil {
-		t.Fatal(err)
-	}
-	if c.flight, err = flight.New(t.Context(), js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}); err != nil {
-		t.Fatal(err)
-	}
+	c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()})
+	check.OK(t, err)
+	c.flight, err = flight.New(t.Context(), js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1})
+	check.OK(t, err)
 	t.Cleanup(c.flight.Close)
 	if !videos {
 		return c
 	}
 	installed.YtDlp.Find(t)
-	if c.youTube, err = sourcetest.StartYouTube(t.TempDir(), nil); err != nil {
-		t.Fatal(err)
-	}
+	c.youTube, err = sourcetest.StartYouTube(t.TempDir(), nil)
+	check.OK(t, err)
 	t.Cleanup(func() {
 		check.Is(t, c.youTube.Close(), nil)
 	})

@@ -60,9 +60,8 @@ func TestADeadImportIsReplayed(t *testing.T) {
 		last, err := i.Get(t.Context(), "j1")
 		return err == nil && last.Status == contracts.ImportReady && last.RecipeID == kvstore.RecipeID("j1")
 	})
-	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 1 {
-		t.Errorf("recipes %+v, %v", list, err)
-	}
+	list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	check.That(t, err == nil && len(list) == 1, "recipes %+v, %v", list, err)
 	left := letters()
 	check.That(t, len(left) == 0, "letters %+v", left)
 }

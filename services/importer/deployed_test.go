@@ -113,9 +113,7 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 	check.Is(t, nc.Flush(), nil)
 	select {
 	case err := <-denied:
-		if !strings.Contains(err.Error(), `"`+subject+`"`) {
-			t.Errorf("%s: %v", subject, err)
-		}
+		check.That(t, strings.Contains(err.Error(), `"`+subject+`"`), "%s: %v", subject, err)
 	case <-time.After(time.Minute):
 		t.Errorf("it may use %s", subject)
 	}

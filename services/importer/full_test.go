@@ -35,9 +35,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 				answer.Header.Get("Retry-After") == "" {
 				t.Errorf("%d %s", answer.StatusCode, text)
 			}
-			if answer, text = submit(1 << 26); answer.StatusCode/100 != 2 {
-				t.Fatalf("again: %d %s", answer.StatusCode, text)
-			}
+			answer, text = submit(1 << 26)
+			check.Require(t, answer.StatusCode/100 == 2, "again: %d %s", answer.StatusCode, text)
 			check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
 		})
 	}

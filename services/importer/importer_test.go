@@ -145,9 +145,8 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	events := follow(t, i.URL()+"/v1/imports/"+job.JobID+"/events")
 	last := events[len(events)-1]
 	check.Require(t, last.job.Status == contracts.ImportReady && last.job.RecipeID == kvstore.RecipeID(job.JobID), "last event: %+v", last.job)
-	if resp, _ := call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id); resp.StatusCode != http.StatusNoContent {
-		t.Errorf("a follower who knows the end gets %d", resp.StatusCode)
-	}
+	resp, _ = call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id)
+	check.That(t, resp.StatusCode == http.StatusNoContent, "a follower who knows the end gets %d", resp.StatusCode)
 
 	recipe := i.URL() + "/v1/recipes/" + last.job.RecipeID
 	_, text = call(t, http.MethodGet, recipe, "")
@@ -155,12 +154,10 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	if len(stored.Recipe.Ingredients) < 3 || len(stored.Recipe.Steps) < 2 || stored.Recipe.Steps[0].Timestamp == nil || stored.OwnerID != "ada" {
 		t.Errorf("%s", text)
 	}
-	if _, text = call(t, http.MethodGet, recipe+"?format=schema.org", ""); !strings.Contains(text, `"@type": "Recipe"`) {
-		t.Errorf("%s", text)
-	}
-	if _, text = call(t, http.MethodGet, recipe+"?format=cooklang", ""); !strings.Contains(text, "flour{2%cup}") {
-		t.Errorf("%s", text)
-	}
+	_, text = call(t, http.MethodGet, recipe+"?format=schema.org", "")
+	check.That(t, strings.Contains(text, `"@type": "Recipe"`), "%s", text)
+	_, text = call(t, http.MethodGet, recipe+"?format=cooklang", "")
+	check.That(t, strings.Contains(text, "flour{2%cup}"), "%s", text)
 	_, text = call(t, http.MethodGet, i.URL()+"/v1/recipes?owner=ada&q=flour", "")
 	list := decode[struct{ Recipes []kvstore.Summary }](t, text)
 	check.That(t, len(list.Recipes) == 1 && list.Recipes[0].ID == last.job.RecipeID, "%s", text)
@@ -250,9 +247,8 @@ func TestOperatorsAreAnswered(t *testing.T) {
 		}})
 		check.OK(t, err)
 		var last importer.Job
-		if err := i.Follow(t.Context(), name, func(j importer.Job) error { last = j; return nil }); err != nil || last.Status != want {
-			t.Errorf("%s: %+v, %v", name, last, err)
-		}
+		err = i.Follow(t.Context(), name, func(j importer.Job) error { last = j; return nil })
+		check.That(t, err == nil && last.Status == want, "%s: %+v, %v", name, last, err)
 	}
 	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK || !strings.Contains(text, "[+]worker ok") {
 		t.Errorf("a worker that has worked is not ready: %s", text)
@@ -282,9 +278,8 @@ func TestPriorities(t *testing.T) {
 		}})
 		check.OK(t, err)
 		var last importer.Job
-		if err := i.Follow(t.Context(), id, func(j importer.Job) error { last = j; return nil }); err != nil || last.Status != contracts.ImportReady {
-			t.Errorf("%s: %+v, %v", id, last, err)
-		}
+		err = i.Follow(t.Context(), id, func(j importer.Job) error { last = j; return nil })
+		check.That(t, err == nil && last.Status == contracts.ImportReady, "%s: %+v, %v", id, last, err)
 	}
 }
 

@@ -316,9 +316,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			await(t, js, process, ids)
 			most := peak(t, process.PID())
 			t.Logf("%d MiB at most", most>>20)
-			if most > mostMemory {
-				t.Errorf("it took %d MiB: want at most %d", most>>20, mostMemory>>20)
-			}
+			check.That(t, most <= mostMemory, "it took %d MiB: want at most %d", most>>20, mostMemory>>20)
 			process.Stop()
 		})
 	}
@@ -341,9 +339,7 @@ func await(t *testing.T, js jetstream.JetStream, process *crash.Process, ids map
 			if entry == nil || json.Unmarshal(entry.Value(), &job) != nil || !job.Status.Final() || !ids[job.JobID] {
 				continue
 			}
-			if job.Code == contracts.CodeCrashed || job.Code == contracts.CodeTimeout {
-				t.Errorf("%s: %s %s", job.URL, job.Code, job.Error)
-			}
+			check.That(t, job.Code != contracts.CodeCrashed && job.Code != contracts.CodeTimeout, "%s: %s %s", job.URL, job.Code, job.Error)
 			t.Logf("%s %s %s %.100s: %d MiB", job.URL, job.Status, job.Code, job.Error, peak(t, process.PID())>>20)
 			delete(ids, job.JobID)
 		case <-process.Gone:

@@ -71,9 +71,8 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			})
 			address := site.URL + "/pancakes.vtt"
 			job := contracts.ImportJob{JobID: "j1", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: address}
-			if _, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job}); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: job})
+			check.OK(t, err)
 			check.Same(t, "it ended as", followed(t, i, "j1").Status, c.state)
 			want := []string{
 				`GET /internal/import-jobs/j1 `,

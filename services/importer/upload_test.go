@@ -82,9 +82,8 @@ func TestAFileIsHandedIn(t *testing.T) {
 	// Again with the same key, at the other instance: the same job.
 	resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
 	check.That(t, resp.StatusCode == http.StatusOK && decode[importer.Job](t, text).JobID == job.JobID, "again: %d: %s", resp.StatusCode, text)
-	if stored, err := b.Recipes().Get(t.Context(), last.RecipeID); err != nil || stored.Recipe.Language != "en-GB" {
-		t.Errorf("%+v, %v", stored.Recipe, err)
-	}
+	stored, err := b.Recipes().Get(t.Context(), last.RecipeID)
+	check.That(t, err == nil && stored.Recipe.Language == "en-GB", "%+v, %v", stored.Recipe, err)
 	// Another language, and another file, is another job's business.
 	for _, other := range [][]string{{"encoding", "koi8-r", "language", "en-GB", "@fluffy-pancakes.en.vtt", captions}, {"language", "de", "@fluffy-pancakes.en.vtt", captions}, {"language", "en-GB", "@b.vtt", captions}} {
 		body, contentType = form(t, append([]string{"owner_id", "ada", "priority", "high"}, other...)...)

@@ -92,9 +92,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "4", "5", 1))
-	if status != 409 || !strings.Contains(body, "EVENT_MISMATCH") {
-		t.Errorf("%d %s", status, body)
-	}
+	check.That(t, status == 409 && strings.Contains(body, "EVENT_MISMATCH"), "%d %s", status, body)
 	type answer struct {
 		api.Event
 		api.Page
@@ -105,9 +103,7 @@ func TestEventsOverHTTP(t *testing.T) {
 		t.Errorf("%+v", known)
 	}
 	rest := get[api.Page](w, "/v1/notifications?event=evt-001&limit=4&cursor="+known.Next)
-	if len(rest.Notifications) != 2 || rest.Next != "" {
-		t.Errorf("%+v", rest)
-	}
+	check.That(t, len(rest.Notifications) == 2 && rest.Next == "", "%+v", rest)
 	seen := map[string]bool{}
 	for _, n := range slices.Concat(known.Notifications, rest.Notifications) {
 		seen[n.Channel+" "+n.UserID] = true
@@ -115,19 +111,15 @@ func TestEventsOverHTTP(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
-	if len(seen) != 6 {
-		t.Errorf("%d rows: %v", len(seen), seen)
-	}
+	check.That(t, len(seen) == 6, "%d rows: %v", len(seen), seen)
 	check.Same(t, "rows are stored", len(p.rows()), 6)
 	// An id that is a step of a path for clients and proxies.
-	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", ".", 1)); status != 202 {
-		t.Errorf("%d %s", status, body)
-	}
+	status, body = w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", ".", 1))
+	check.That(t, status == 202, "%d %s", status, body)
 	p.settled(12)
 	for _, path := range []string{"/v1/events?event=.", "/v1/events/%2E"} {
-		if dot := get[answer](w, path); dot.EventID != "." || len(dot.Notifications) != 6 {
-			t.Errorf("%s: %+v", path, dot)
-		}
+		dot := get[answer](w, path)
+		check.That(t, dot.EventID == "." && len(dot.Notifications) == 6, "%s: %+v", path, dot)
 	}
 	if gone := w.cancel("/v1/events?event=."); gone.EventID != "." || gone.Sent != 6 {
 		t.Errorf("%+v", gone)
@@ -143,17 +135,14 @@ func TestCloudEventsOverHTTP(t *testing.T) {
 		"Ce-Specversion", "1.0", "Ce-Id", "7", "Ce-Source", "/crm", "Ce-Type", "RESERVATION_REQUESTED", "Ce-Userid", "ada",
 		"Ce-Recipienttype", "CUSTOMER", "Ce-Aggregatetype", "TABLE", "Content-Type", "application/json",
 	}
-	if status, body := w.call(http.MethodPost, "/v1/events", `{"seats":2}`, binary...); status != 202 || !strings.Contains(body, `"/crm|7"`) {
-		t.Errorf("%d %s", status, body)
-	}
+	status, body := w.call(http.MethodPost, "/v1/events", `{"seats":2}`, binary...)
+	check.That(t, status == 202 && strings.Contains(body, `"/crm|7"`), "%d %s", status, body)
 	structured := `{"specversion":"1.0","id":"7","source":"/crm","type":"RESERVATION_REQUESTED","userid":"ada","recipienttype":"CUSTOMER",` +
 		`"aggregatetype":"TABLE","data":{"seats":2}}`
-	if status, body := w.call(http.MethodPost, "/v1/events", structured, "Content-Type", "application/cloudevents+json"); status != 200 {
-		t.Errorf("the same in the other mode: %d %s", status, body)
-	}
-	if status, _ := w.call(http.MethodPost, "/v1/events", `{"seats":3}`, binary...); status != 409 {
-		t.Errorf("another payload: %d", status)
-	}
+	status, body = w.call(http.MethodPost, "/v1/events", structured, "Content-Type", "application/cloudevents+json")
+	check.That(t, status == 200, "the same in the other mode: %d %s", status, body)
+	status, _ = w.call(http.MethodPost, "/v1/events", `{"seats":3}`, binary...)
+	check.That(t, status == 409, "another payload: %d", status)
 	p.settled(1)
 	page := get[inapp.Page](w, "/v1/users/ada/inbox")
 	if len(page.Items) != 1 || string(page.Items[0].Payload) != `{"seats":2}` || page.Items[0].EventID != "/crm|7" || page.Counts.Unread != 1 {
@@ -265,9 +254,8 @@ func TestOverNATS(t *testing.T) {
 		t.Errorf("%s: %s", code, reply.Data)
 	}
 	p.settled(4)
-	if _, code := ask("publish", reservation, nil); code != "" {
-		t.Error(code)
-	}
+	_, code := ask("publish", reservation, nil)
+	check.That(t, code == "", "%v", code)
 	if reply, _ := ask("get", `{"event_id":"evt-001"}`, nil); !strings.Contains(string(reply.Data), `"rows":4`) {
 		t.Errorf("%s", reply.Data)
 	}
@@ -297,21 +285,18 @@ func TestNotifierIsWatched(t *testing.T) {
 	check.OK(t, err)
 	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Exports, c.Version = exports, "1.2.3" }))
-	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1)); status != 202 {
-		t.Fatalf("%d %s", status, body)
-	}
+	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1))
+	check.Require(t, status == 202, "%d %s", status, body)
 	p.until("ready", func() bool { status, _ := w.call(http.MethodGet, "/readyz", ""); return status == http.StatusOK })
 	_, ready := w.call(http.MethodGet, "/readyz?verbose", "")
 	for _, want := range []string{"[+]nats ok", "[+]store ok", "[+]notifier ok", "[+]notifier-expand ok", "[+]notifier-send-inapp ok", "[+]notifier-send-pigeon ok"} {
 		check.Says(t, ready, want)
 	}
-	if _, version := w.call(http.MethodGet, "/version", ""); version != "1.2.3\n" {
-		t.Errorf("version %s", version)
-	}
+	_, version := w.call(http.MethodGet, "/version", "")
+	check.That(t, version == "1.2.3\n", "version %s", version)
 	p.directory(contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "a"})
-	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", "evt-002", 1)); status != 202 {
-		t.Fatalf("%d %s", status, body)
-	}
+	status, body = w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "evt-001", "evt-002", 1))
+	check.Require(t, status == 202, "%d %s", status, body)
 	p.until("metrics", func() bool {
 		_, metrics := w.call(http.MethodGet, "/metrics", "")
 		for _, want := range []string{
@@ -338,9 +323,7 @@ func TestOneTellsTheNews(t *testing.T) {
 		for i := range 16 {
 			all.Go(func() {
 				done, err := instances[i%2].Publish(t.Context(), event("evt-"+kind, kind, func(e *contracts.Event) { e.UserID, e.RecipientType = "ada", "CUSTOMER" }))
-				if err != nil || done.Ignored != (kind == "OF_NO_CONCERN") {
-					t.Errorf("%+v, %v", done, err)
-				}
+				check.That(t, err == nil && done.Ignored == (kind == "OF_NO_CONCERN"), "%+v, %v", done, err)
 				if !done.Duplicate {
 					news.Add(1)
 				}
@@ -359,19 +342,15 @@ func TestWhenAnEventIsToBeTold(t *testing.T) {
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	far := time.Now().Add(rules.MaxDelay + time.Hour).UTC().Format(time.RFC3339)
 	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, `"payload"`, `"not_before":"`+far+`","payload"`, 1))
-	if status != 422 || !strings.Contains(body, "NOT_BEFORE_TOO_FAR") || !strings.Contains(body, far) {
-		t.Errorf("%d %s", status, body)
-	}
+	check.That(t, status == 422 && strings.Contains(body, "NOT_BEFORE_TOO_FAR") && strings.Contains(body, far), "%d %s", status, body)
 	cloud := func(at string) (int, string) {
 		return w.call(http.MethodPost, "/v1/events", `{"seats":2}`, "Ce-Specversion", "1.0", "Ce-Id", "7", "Ce-Source", "/crm", "Ce-Type",
 			"RESERVATION_REQUESTED", "Ce-Userid", "ada", "Ce-Recipienttype", "CUSTOMER", "Ce-Notbefore", at, "Content-Type", "application/json")
 	}
-	if status, body := cloud("tomorrow"); status != 400 || !strings.Contains(body, "/notbefore") {
-		t.Errorf("%d %s", status, body)
-	}
-	if status, body := cloud(time.Now().Add(time.Hour).Format(time.RFC3339)); status != 202 {
-		t.Errorf("%d %s", status, body)
-	}
+	status, body = cloud("tomorrow")
+	check.That(t, status == 400 && strings.Contains(body, "/notbefore"), "%d %s", status, body)
+	status, body = cloud(time.Now().Add(time.Hour).Format(time.RFC3339))
+	check.That(t, status == 202, "%d %s", status, body)
 	p.until("the row waits", func() bool {
 		for _, d := range p.deliveries() {
 			return d.State == deliveries.Deferred && d.Reason == deliveries.ReasonNotBefore

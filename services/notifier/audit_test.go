@@ -43,15 +43,12 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 		{operator, http.MethodPost, "/v1/endpoints/enable", `{"channel":"webhook","id":"0f"}`, http.StatusNotFound},
 	} {
 		header := []string{"Authorization", "Bearer " + c.key, "X-Actor", "mallory", "Nats-Request-Info", `{"user":"mallory"}`}
-		if status, answer := w.call(c.method, c.path, c.body, header...); status != c.want {
-			t.Errorf("%s %s: %d %s", c.method, c.path, status, answer)
-		}
+		status, answer := w.call(c.method, c.path, c.body, header...)
+		check.That(t, status == c.want, "%s %s: %d %s", c.method, c.path, status, answer)
 	}
 	check.Is(t, check.Err(p.nc.Request("notifier.v1.cancel", []byte(`{"event_id":"evt-1","actor":"mallory"}`), patience)), nil)
 	records, err := audit.List(t.Context(), p.js, 10)
-	if err != nil || len(records) != 4 {
-		t.Fatalf("%+v %v", records, err)
-	}
+	check.Require(t, err == nil && len(records) == 4, "%+v %v", records, err)
 	for i, want := range []audit.Record{
 		{Actor: audit.ActorNATS, Action: "cancel", Target: `notifications event="evt-1"`, Count: 4, Outcome: audit.Done},
 		{Actor: "olga", Action: "enable", Target: "endpoint 0f of webhook", Outcome: audit.Failed},
@@ -80,14 +77,10 @@ func TestNothingIsCancelledWithoutARecord(t *testing.T) {
 	for path, method := range map[string]string{
 		"/v1/events/evt-1": http.MethodDelete, "/v1/notifications/replay?state=failed": http.MethodPost, "/v1/endpoints/enable": http.MethodPost,
 	} {
-		if status, answer := w.call(method, path, `{"channel":"webhook","id":"0f"}`); status != http.StatusServiceUnavailable ||
-			!strings.Contains(answer, "STORE_UNAVAILABLE") {
-			t.Errorf("%s: %d %s", path, status, answer)
-		}
+		status, answer := w.call(method, path, `{"channel":"webhook","id":"0f"}`)
+		check.That(t, status == http.StatusServiceUnavailable && strings.Contains(answer, "STORE_UNAVAILABLE"), "%s: %d %s", path, status, answer)
 	}
 	for key, d := range p.deliveries() {
-		if d.State.Ended() {
-			t.Errorf("%s is %s", key, d.State)
-		}
+		check.That(t, !d.State.Ended(), "%s is %s", key, d.State)
 	}
 }

@@ -56,9 +56,8 @@ func TestAnEventIsCancelled(t *testing.T) {
 		"/v1/events/evt-001?user=xx&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded},
 		"/v1/events/evt-002":                              {EventID: "evt-002", State: plan.StateCancelled, Sent: 6},
 	} {
-		if diff := cmp.Diff(want, w.cancel(path)); diff != "" {
-			t.Errorf("%s: -want +got\n%s", path, diff)
-		}
+		diff := cmp.Diff(want, w.cancel(path))
+		check.That(t, diff == "", "%s: -want +got\n%s", path, diff)
 	}
 	for _, again := range []bool{false, true} {
 		want := Cancelled{Again: again, EventID: "evt-001", State: plan.StateCancelled, Suppressed: 6}
@@ -72,9 +71,8 @@ func TestAnEventIsCancelled(t *testing.T) {
 	if again, err := n.Publish(t.Context(), later); err != nil || !again.Duplicate || again.State != plan.StateCancelled {
 		t.Errorf("%+v: %v", again, err)
 	}
-	if messages, calls := birds.counts(); messages != 3 || calls != 3 {
-		t.Errorf("%d messages in %d calls", messages, calls)
-	}
+	messages, calls := birds.counts()
+	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
 }
 
 // unworked returns the parts of a notifier that plans and cancels, and has no workers.
@@ -99,14 +97,12 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
 	planner, stopped := p.unworked(directory)
-	if _, _, err := planner.Accept(t.Context(), seen); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := planner.Accept(t.Context(), seen)
+	check.OK(t, err)
 	check.OK(t, check.Err(planner.Plan(t.Context(), planned)))
 	for _, id := range []string{"seen", "planned"} {
-		if c, err := stopped.Cancel(t.Context(), Cancellation{EventID: id}); err != nil || c.State != plan.StateCancelled || c.Suppressed != 0 {
-			t.Errorf("%+v: %v", c, err)
-		}
+		c, err := stopped.Cancel(t.Context(), Cancellation{EventID: id})
+		check.That(t, err == nil && c.State == plan.StateCancelled && c.Suppressed == 0, "%+v: %v", c, err)
 	}
 	n := p.start(&pigeon{})
 	p.publish(seen)
@@ -115,9 +111,8 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	p.settled(6)
 	check.Same(t, "rows", len(p.rows()), 6)
 	for _, id := range []string{"seen", "planned"} {
-		if e, err := n.Event(t.Context(), id); err != nil || e.State != plan.StateCancelled {
-			t.Errorf("%+v: %v", e, err)
-		}
+		e, err := n.Event(t.Context(), id)
+		check.That(t, err == nil && e.State == plan.StateCancelled, "%+v: %v", e, err)
 	}
 }
 
@@ -160,14 +155,11 @@ func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
 	}
 	for key, d := range p.settled(4) { // none of "all"
 		suppressed := d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonCancelled
-		if suppressed != strings.HasSuffix(key, ".u1") || !strings.HasPrefix(key, "one") {
-			t.Errorf("%s: %+v", key, d)
-		}
+		check.That(t, suppressed == strings.HasSuffix(key, ".u1") && strings.HasPrefix(key, "one"), "%s: %+v", key, d)
 	}
 	kept(40*24*time.Hour, "all", "one")
-	if e, err := n.Event(t.Context(), "all"); err != nil || e.State != plan.StateCancelled {
-		t.Errorf("%+v: %v", e, err)
-	}
+	e, err := n.Event(t.Context(), "all")
+	check.That(t, err == nil && e.State == plan.StateCancelled, "%+v: %v", e, err)
 }
 
 func TestCancellationsThatAreRefused(t *testing.T) {
@@ -178,8 +170,7 @@ func TestCancellationsThatAreRefused(t *testing.T) {
 		"/v1/events/" + strings.Repeat("x", contracts.MaxID+1): 404, "/v1/events/digest:c:2000-01-01T00:15:00Z": 404, "/v1/events/none?user=a": 400, "/v1/events/none?type=CUSTOMER": 400,
 		"/v1/events/none?user=a&type=*": 400, "/v1/events/none?cursor=%21": 400,
 	} {
-		if status, body := w.call(http.MethodDelete, path, ""); status != want {
-			t.Errorf("%s: %d %s", path, status, body)
-		}
+		status, body := w.call(http.MethodDelete, path, "")
+		check.That(t, status == want, "%s: %d %s", path, status, body)
 	}
 }

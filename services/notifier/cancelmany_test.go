@@ -97,9 +97,8 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	const kind = "RESERVATION_REQUESTED"
 	seen, planned, other := event("seen", kind, staff), event("planned", kind, staff), event("other", kind, staff)
 	for _, e := range []contracts.Event{seen, other} {
-		if _, _, err := planner.Accept(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := planner.Accept(t.Context(), e)
+		check.OK(t, err)
 	}
 	check.OK(t, check.Err(planner.Plan(t.Context(), planned)))
 	one := func(id, user string) error {
@@ -110,14 +109,11 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 		check.OK(t, one(id, "u1"))
 		const many, bound, atOnce = 1050, 1000, 8
 		refused := flood(t, many, func(i int) error { return one(id, fmt.Sprint("made-up-", i)) }, api.ErrNotExpanded)
-		if refused < many-bound-atOnce || refused > many-bound+1 {
-			t.Errorf("%d of %d are refused", refused, many)
-		}
+		check.That(t, refused >= many-bound-atOnce && refused <= many-bound+1, "%d of %d are refused", refused, many)
 	}
 	check.Is(t, one("other", "u0"), nil)
-	if problem := api.Problem(one("seen", "one-more")); problem.Status != http.StatusConflict || problem.Code != "EVENT_NOT_EXPANDED" {
-		t.Errorf("%+v", problem)
-	}
+	problem := api.Problem(one("seen", "one-more"))
+	check.That(t, problem.Status == http.StatusConflict && problem.Code == "EVENT_NOT_EXPANDED", "%+v", problem)
 	p.start(&pigeon{})
 	for _, e := range []contracts.Event{seen, planned, other} {
 		p.publish(e)

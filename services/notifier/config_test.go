@@ -69,9 +69,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 		"NOTIFIER_TEMPLATES": folder, "NOTIFIER_USER_NETWORKS": "10.1.0.0/16,fd00::/8",
 		"NOTIFIER_WEBHOOK_SECRETS": secret + "," + secret, "NOTIFIER_WEBPUSH_KEY": key, "NOTIFIER_WEBPUSH_SUBJECT": "mailto:n@example.com",
 	}, io.Discard, &cfg)
-	if err != nil || len(cfg.UserNetworks) != 2 || len(cfg.WebhookSecrets) != 2 {
-		t.Fatalf("%+v %v", cfg.ChannelConfig, err)
-	}
+	check.Require(t, err == nil && len(cfg.UserNetworks) == 2 && len(cfg.WebhookSecrets) == 2, "%+v %v", cfg.ChannelConfig, err)
 	texts, err := cfg.texts()
 	check.OK(t, err)
 	channels, closers, err := cfg.open(tools{texts: texts})
@@ -79,16 +77,14 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	for i, c := range channels {
 		names[i] = c.Name()
 	}
-	if got := strings.Join(names, " "); err != nil || got != "webhook email sms fcm slack webpush" || len(channels[0].Retries) != 9 {
-		t.Errorf("%s: %v", got, err)
-	}
+	got := strings.Join(names, " ")
+	check.That(t, err == nil && got == "webhook email sms fcm slack webpush" && len(channels[0].Retries) == 9, "%s: %v", got, err)
 	check.Same(t, "are to be set up", strings.Join(cfg.names(), " "), "webhook email sms webpush fcm slack")
 	for _, c := range closers {
 		c.Close()
 	}
-	if channels, _, err := (ChannelConfig{}).open(tools{}); err != nil || len(channels) != 0 {
-		t.Errorf("nothing is set up: %v %v", channels, err)
-	}
+	channels, _, err = (ChannelConfig{}).open(tools{})
+	check.That(t, err == nil && len(channels) == 0, "nothing is set up: %v %v", channels, err)
 }
 
 func TestWaysAreCheckedAtOnce(t *testing.T) {
@@ -99,9 +95,8 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	_, _, names := ChannelConfig{Gateways: map[string]string{"sms": "https://x.example", "a.b": "https://x.example", "fcm": "http://x.example"}}.open(tools{})
 	check.Contains(t, names, `"sms" is the name of no gateway`, `"a.b" is the name`, "gateway fcm: URL")
 	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%v does not say %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
+			"%v does not say %s", err, want)
 	}
 	for _, folder := range []string{"", filepath.Join(t.TempDir(), "none")} {
 		if _, err := (ChannelConfig{EmailServer: "mail:25", Templates: folder}).texts(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
@@ -130,9 +125,8 @@ func TestAMistakeInAProfile(t *testing.T) {
 	}
 	all := p.settled(2)
 	check.Same(t, "state", all["ada.pigeon.CUSTOMER.ada"].State, deliveries.Sent)
-	if row := all["eve.pigeon.CUSTOMER.eve"]; row.State != deliveries.Failed || row.Reason != deliveries.ReasonRecipient {
-		t.Errorf("%+v", row)
-	}
+	row := all["eve.pigeon.CUSTOMER.eve"]
+	check.That(t, row.State == deliveries.Failed && row.Reason == deliveries.ReasonRecipient, "%+v", row)
 	if _, answer := w.call("GET", "/v1/notifications?event=eve", ""); !strings.Contains(answer, `"detail":"recipients: $KV.directory.CUSTOMER.eve: contracts: invalid Recipient: /opt_out/news must be`) {
 		t.Error(answer)
 	}

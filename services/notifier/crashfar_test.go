@@ -89,12 +89,10 @@ func newFar(t *testing.T, seed uint64) *far {
 	t.Helper()
 	f := &far{T: t, calls: map[string][]call{}, secret: "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", seed: seed}
 	var err error
-	if f.browser, err = webpushtest.New(); err != nil {
-		t.Fatal(err)
-	}
-	if f.pushKey, f.public, err = webpush.GenerateKey(); err != nil {
-		t.Fatal(err)
-	}
+	f.browser, err = webpushtest.New()
+	check.OK(t, err)
+	f.pushKey, f.public, err = webpush.GenerateKey()
+	check.OK(t, err)
 	f.hooks, err = webhook.New(webhook.Config{Secrets: []string{f.secret}})
 	check.OK(t, err)
 	t.Cleanup(f.hooks.Close)

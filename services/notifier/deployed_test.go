@@ -48,21 +48,18 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	check.OK(t, err)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
-	if counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a"); err != nil || counts.Unread != 1 {
-		t.Errorf("%+v: %v", counts, err)
-	}
+	counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a")
+	check.That(t, err == nil && counts.Unread == 1, "%+v: %v", counts, err)
 	check.Is(t, check.Err(n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read)), nil)
 	w := newWeb(t, n)
 	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
-		if status, answer := w.call(http.MethodPost, "/v1/events", body); status >= 300 {
-			t.Errorf("%d %s", status, answer)
-		}
+		status, answer := w.call(http.MethodPost, "/v1/events", body)
+		check.That(t, status < 300, "%d %s", status, answer)
 	}
 	p.settled(8)
 	for _, path := range []string{"/v1/events/evt-002", "/v1/notifications?user=a", "/v1/notifications?state=sent", "/v1/users/a/inbox", "/readyz"} {
-		if status, answer := w.call(http.MethodGet, path, ""); status != http.StatusOK {
-			t.Errorf("%s: %d %s", path, status, answer)
-		}
+		status, answer := w.call(http.MethodGet, path, "")
+		check.That(t, status == http.StatusOK, "%s: %d %s", path, status, answer)
 	}
 	for _, part := range [][2]string{
 		{"", `{}`},
@@ -70,19 +67,16 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		{"/preferences", `{"opt_out":{"news":["sms"]}}`},
 		{"/memberships", `{"memberships":[{"type":"RESTAURANT","id":"7"}]}`},
 	} {
-		if status, answer := w.call(http.MethodPut, "/v1/users/CUSTOMER/carla"+part[0], part[1]); status != http.StatusOK {
-			t.Errorf("%s: %d %s", part, status, answer)
-		}
+		status, answer := w.call(http.MethodPut, "/v1/users/CUSTOMER/carla"+part[0], part[1])
+		check.That(t, status == http.StatusOK, "%s: %d %s", part, status, answer)
 	}
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
-		if status, answer := w.call(method, "/v1/users/CUSTOMER/carla", ""); status >= 300 {
-			t.Errorf("%d %s", status, answer)
-		}
+		status, answer := w.call(method, "/v1/users/CUSTOMER/carla", "")
+		check.That(t, status < 300, "%d %s", status, answer)
 	}
 	later := strings.Replace(strings.ReplaceAll(reservation, "evt-001", "evt-003"), `"payload"`, `"not_before":"`+tomorrow()+`","payload"`, 1)
-	if status, answer := w.call(http.MethodPost, "/v1/events", later); status != http.StatusAccepted {
-		t.Errorf("%d %s", status, answer)
-	}
+	status, answer := w.call(http.MethodPost, "/v1/events", later)
+	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
 	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
 	check.Same(t, "suppressed", w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER").Suppressed, 2)
 	if msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||

@@ -76,9 +76,8 @@ func TestADigestIsCancelled(t *testing.T) {
 		cancel(Cancellation{EventID: one}, Cancelled{Sent: 2, Suppressed: 2})
 		for id, in := range map[string]string{"ada-1": one, "ada-2": one, "ada-3": two, "bob-3": two, "ada-4": "digest:c:2000-01-01T00:15:00Z"} {
 			page, err := n.Notifications(t.Context(), Query{EventID: id})
-			if err != nil || len(page.Notifications) != 1 || page.Notifications[0].Digest != in {
-				t.Errorf("%s: %+v, want it in %s: %v", id, page, in, err)
-			}
+			check.That(t, err == nil && len(page.Notifications) == 1 && page.Notifications[0].Digest == in,
+				"%s: %+v, want it in %s: %v", id, page, in, err)
 		}
 		check.Is(t, n.Stop(), nil)
 	})
@@ -95,9 +94,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 		states := func(want deliveries.State, reason string) {
 			t.Helper()
 			page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
-			if err != nil || len(page.Notifications) != 2 {
-				t.Fatalf("%+v: %v", page, err)
-			}
+			check.Require(t, err == nil && len(page.Notifications) == 2, "%+v: %v", page, err)
 			for _, row := range page.Notifications {
 				if row.State != want && (want != deliveries.Sent || row.State != deliveries.Delivered) || row.Reason != reason {
 					t.Errorf("%s is %s (%s), want %s (%s)", row.Channel, row.State, row.Reason, want, reason)
@@ -106,14 +103,12 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 		}
 		elapse(59 * time.Minute)
 		states(deliveries.Deferred, deliveries.ReasonNotBefore)
-		if messages, _ := birds.counts(); messages != 0 {
-			t.Errorf("%d messages", messages)
-		}
+		messages, _ := birds.counts()
+		check.That(t, messages == 0, "%d messages", messages)
 		elapse(2 * time.Minute)
 		states(deliveries.Sent, "")
-		if messages, calls := birds.counts(); messages != 1 || calls != 1 {
-			t.Errorf("%d messages in %d calls", messages, calls)
-		}
+		messages, calls := birds.counts()
+		check.That(t, messages == 1 && calls == 1, "%d messages in %d calls", messages, calls)
 		check.Is(t, n.Stop(), nil)
 	})
 }

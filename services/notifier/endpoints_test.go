@@ -79,16 +79,11 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	}
 	_, first := w.listed("?limit=1")
 	second, rest := w.listed("?limit=1&cursor=" + first.Next)
-	if second != "bob disabled, " || first.Next == "" || rest.Next != "" {
-		t.Errorf("%+v, then %+v", first, rest)
-	}
+	check.That(t, second == "bob disabled, " && first.Next != "" && rest.Next == "", "%+v, then %+v", first, rest)
 	bob := rest.Endpoints[0]
-	if bob.Channel != "pigeon" || bob.ID == "" || bob.LastError == "" || bob.At.IsZero() || bob.Since.IsZero() {
-		t.Errorf("%+v", bob)
-	}
-	if _, body := w.call(http.MethodGet, "/v1/endpoints", ""); strings.Contains(body, "secret.example") {
-		t.Errorf("an address is told: %s", body)
-	}
+	check.That(t, bob.Channel == "pigeon" && bob.ID != "" && bob.LastError != "" && !bob.At.IsZero() && !bob.Since.IsZero(), "%+v", bob)
+	_, body := w.call(http.MethodGet, "/v1/endpoints", "")
+	check.That(t, !strings.Contains(body, "secret.example"), "an address is told: %s", body)
 
 	if d := tell("bob"); d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonEndpointDisabled || len(d.Attempts) != 0 {
 		t.Errorf("a disabled endpoint: %+v", d)
@@ -98,9 +93,8 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	for _, want := range []health.State{health.Disabled, health.Healthy} { // as it was before
 		var was health.Endpoint
 		status, body := w.call(http.MethodPost, "/v1/endpoints/enable", name)
-		if err := json.Unmarshal([]byte(body), &was); err != nil || status != http.StatusOK || was.State != want {
-			t.Errorf("%d %s, want it to have been %s", status, body, want)
-		}
+		err := json.Unmarshal([]byte(body), &was)
+		check.That(t, err == nil && status == http.StatusOK && was.State == want, "%d %s, want it to have been %s", status, body, want)
 	}
 	list("ada failing, ", "")
 	check.Same(t, "an endpoint that was enabled", tell("bob").State, deliveries.Sent)

@@ -36,9 +36,7 @@ func TestTheNextChannelTells(t *testing.T) {
 	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	all := p.settled(4)
 	for key, want := range map[string]deliveries.State{"evt-001.pigeon.RESTAURANT_USER.u0": deliveries.Failed, "evt-001.inapp.RESTAURANT_USER.u0": deliveries.Delivered} {
-		if all[key] == nil || all[key].State != want {
-			t.Errorf("%s: %+v, want %s", key, all[key], want)
-		}
+		check.That(t, all[key] != nil && all[key].State == want, "%s: %+v, want %s", key, all[key], want)
 	}
 	if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.Rows != 2 || len(p.rows()) != 4 {
 		t.Errorf("%+v, %d rows are stored: %v", e, len(p.rows()), err)
@@ -47,9 +45,8 @@ func TestTheNextChannelTells(t *testing.T) {
 	if err != nil || len(page.Notifications) != 2 || page.Notifications[0].FellBackTo != "inapp" || page.Notifications[0].Reason != "rejected" {
 		t.Errorf("%+v: %v", page, err)
 	}
-	if messages, _ := dove.counts(); messages != 0 {
-		t.Errorf("%d messages by the third channel", messages)
-	}
+	messages, _ := dove.counts()
+	check.That(t, messages == 0, "%d messages by the third channel", messages)
 }
 
 // fallers are notifiers whose first channel refuses everything.
@@ -132,17 +129,14 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
 			all := p.settled(2 + len(test.to["pigeon"]))
 			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
-			if first == nil || string(first.State)+" "+first.Reason != test.ends || first.FellBackTo != "inapp" {
-				t.Errorf("%+v", first)
-			}
+			check.That(t, first != nil && string(first.State)+" "+first.Reason == test.ends && first.FellBackTo == "inapp", "%+v", first)
 			// The process that died may have given up the next row as well, as it could not read the user then either.
 			given := test.unreadable && test.point == deliver.PointFollowed && next != nil && next.State == deliveries.Failed
 			if next == nil || next.State != deliveries.Delivered && !given {
 				t.Errorf("the next: %+v", next)
 			}
-			if _, calls := birds.counts(); calls != test.calls {
-				t.Errorf("%d calls after the end was written down, want %d", calls, test.calls)
-			}
+			_, calls := birds.counts()
+			check.That(t, calls == test.calls, "%d calls after the end was written down, want %d", calls, test.calls)
 			letters := "./" // of an address that ended when the other had not
 			if given {
 				letters = ".inapp."

@@ -60,20 +60,14 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 		if strings.HasSuffix(key, ".ada") {
 			want = deliveries.Sent
 		}
-		if d.State != want {
-			t.Errorf("%s is %+v, want %s", key, d, want)
-		}
+		check.That(t, d.State == want, "%s is %+v, want %s", key, d, want)
 	}
 	check.Is(t, n.Stop(), nil)
-	if len(letters) != 1 {
-		t.Fatalf("%d letters, want 1", len(letters))
-	}
+	check.Require(t, len(letters) == 1, "%d letters, want 1", len(letters))
 	got := <-letters
 	check.Same(t, "it went to", got.to, "ada@example.org")
 	msg, err := mail.ReadMessage(bytes.NewReader(got.raw))
-	if err != nil {
-		t.Fatalf("%q: %v", got.raw, err)
-	}
+	check.Require(t, err == nil, "%q: %v", got.raw, err)
 	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To"}
 	check.Equal(t, want, slices.Sorted(maps.Keys(msg.Header)))
 	for kind, part := range parts(t, msg) {
@@ -82,9 +76,7 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 				t.Errorf("%s has %s: %s", kind, bad, part)
 			}
 		}
-		if !strings.Contains(part, "Bob") || !strings.Contains(part, "alert(2)") {
-			t.Errorf("%s does not say what it was to say: %s", kind, part)
-		}
+		check.That(t, strings.Contains(part, "Bob") && strings.Contains(part, "alert(2)"), "%s does not say what it was to say: %s", kind, part)
 	}
 }
 
@@ -107,8 +99,6 @@ func parts(t *testing.T, msg *mail.Message) map[string]string {
 		check.OK(t, err)
 		found[kind] = string(body)
 	}
-	if len(found) != 2 {
-		t.Fatalf("the mail has the parts %v, want text and HTML", found)
-	}
+	check.Require(t, len(found) == 2, "the mail has the parts %v, want text and HTML", found)
 	return found
 }

@@ -46,15 +46,11 @@ func TestInboxOverHTTP(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	status, body := w.call(http.MethodPost, "/v1/users/a%2Fb/inbox?type=CUSTOMER", `{"state":"archived","events":["e0","e1","gone"]}`)
-	if status != 200 || body != `{"counts":{"archived":2,"read":0,"unread":3},"marked":2}`+"\n" {
-		t.Errorf("%d %s", status, body)
-	}
-	if status, body = w.call(http.MethodPost, "/v1/users/a%2Fb/inbox", `{"state":"read"}`); status != 200 || !strings.Contains(body, `"read":3,"unread":0},"marked":3`) {
-		t.Errorf("%d %s", status, body)
-	}
-	if archived := get[page](w, "/v1/users/a%2Fb/inbox?state=archived"); len(archived.Items) != 2 || archived.Items[0].EventID != "e1" {
-		t.Errorf("%+v", archived)
-	}
+	check.That(t, status == 200 && body == `{"counts":{"archived":2,"read":0,"unread":3},"marked":2}`+"\n", "%d %s", status, body)
+	status, body = w.call(http.MethodPost, "/v1/users/a%2Fb/inbox", `{"state":"read"}`)
+	check.That(t, status == 200 && strings.Contains(body, `"read":3,"unread":0},"marked":3`), "%d %s", status, body)
+	archived := get[page](w, "/v1/users/a%2Fb/inbox?state=archived")
+	check.That(t, len(archived.Items) == 2 && archived.Items[0].EventID == "e1", "%+v", archived)
 	if other := get[page](w, "/v1/users/a/inbox"); len(other.Items) != 0 || other.Counts != (inapp.Counts{}) {
 		t.Errorf("somebody else sees %+v", other)
 	}
@@ -73,25 +69,20 @@ func TestInboxIsLive(t *testing.T) {
 	p.settled(1)
 	first, end := w.listen("/v1/users/ada/inbox/events")
 	id, item := first()
-	if item.EventID != "e0" {
-		t.Fatalf("%+v", item)
-	}
+	check.Require(t, item.EventID == "e0", "%+v", item)
 	tell("e1", "eve")
 	tell("e2", "ada")
-	if _, item = first(); item.EventID != "e2" {
-		t.Fatalf("%+v", item)
-	}
+	_, item = first()
+	check.Require(t, item.EventID == "e2", "%+v", item)
 	check.OK(t, check.Err(n.Inbox.Mark(t.Context(), "CUSTOMER", "ada", "e0", inapp.Read)))
-	if _, item = first(); item.EventID != "e0" || item.State != inapp.Read {
-		t.Fatalf("%+v", item)
-	}
+	_, item = first()
+	check.Require(t, item.EventID == "e0" && item.State == inapp.Read, "%+v", item)
 	end()
 	again, end := w.listen("/v1/users/ada/inbox/events?last_event_id=" + id)
 	defer end()
 	for _, want := range []string{"e2", "e0"} {
-		if _, item = again(); item.EventID != want {
-			t.Errorf("%+v, want %s", item, want)
-		}
+		_, item = again()
+		check.That(t, item.EventID == want, "%+v, want %s", item, want)
 	}
 	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
 		t.Context(), w.base+"/v1/users/ada/inbox/ws?last_event_id="+id, &websocket.DialOptions{HTTPClient: w.client})
@@ -105,15 +96,13 @@ func TestInboxIsLive(t *testing.T) {
 			ID   string     `json:"id"`
 			Item inapp.Item `json:"item"`
 		}
-		if err != nil || json.Unmarshal(data, &frame) != nil || frame.Type != "item" || frame.ID == "" || frame.Item.EventID != want {
-			t.Errorf("%s: %v, want %s", data, err, want)
-		}
+		check.That(t, err == nil && json.Unmarshal(data, &frame) == nil && frame.Type == "item" && frame.ID != "" && frame.Item.EventID == want,
+			"%s: %v, want %s", data, err, want)
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop() }()
-	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
-		t.Errorf("the end is %v", err)
-	}
+	_, _, err = conn.Read(t.Context())
+	check.That(t, websocket.CloseStatus(err) == websocket.StatusGoingAway, "the end is %v", err)
 	check.Is(t, <-stopped, nil)
 }
 

@@ -48,15 +48,12 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	check.OK(t, err)
 	reader := plan.NewReader(recordtest.Client(t, p.js))
 	committed, err := reader.Get(t.Context(), "large")
-	if err != nil || committed.Rows != audience || committed.Recipients != audience {
-		t.Fatalf("%+v: %v", committed, err)
-	}
+	check.Require(t, err == nil && committed.Rows == audience && committed.Recipients == audience, "%+v: %v", committed, err)
 	if want := uint64(audience + committed.Pages + 1); info.State.Msgs != want || info.State.LastSeq != want {
 		t.Errorf("%d messages of %d, want %d", info.State.Msgs, info.State.LastSeq, want)
 	}
-	if kept, err := reader.Event(t.Context(), "large"); err != nil || kept.State != plan.StateExpanded {
-		t.Errorf("%+v: %v", kept, err)
-	}
+	kept, err := reader.Event(t.Context(), "large")
+	check.That(t, err == nil && kept.State == plan.StateExpanded, "%+v: %v", kept, err)
 }
 
 // inItsOwnProcess runs a process, which says how large its heap became: no larger than most bytes.
@@ -66,9 +63,8 @@ func inItsOwnProcess(t *testing.T, role crash.Role[string], argument string, mos
 	found := process.Await(`.*heap (\d+).*`)
 	process.Stop()
 	t.Logf("R1, default sync: %s", found[0])
-	if heap, err := strconv.Atoi(found[1]); err != nil || heap > most {
-		t.Errorf("the heap had %d bytes, at most %d: %v", heap, most, err)
-	}
+	heap, err := strconv.Atoi(found[1])
+	check.That(t, err == nil && heap <= most, "the heap had %d bytes, at most %d: %v", heap, most, err)
 }
 
 // expander is told the URL of the server.

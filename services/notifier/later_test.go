@@ -91,9 +91,8 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 		}
 		check.Equal(t, want, got)
 		d, err := v.book.Get(t.Context(), "reads.pigeon.CUSTOMER.reads")
-		if err != nil || d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonRead || len(d.Attempts) > 0 {
-			t.Errorf("%+v: %v", d, err)
-		}
+		check.That(t, err == nil && d.State == deliveries.Suppressed && d.Reason == deliveries.ReasonRead && len(d.Attempts) == 0,
+			"%+v: %v", d, err)
 	})
 }
 
@@ -111,9 +110,8 @@ func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	p.expanded(n, "evt-001")
 	known, err := n.Event(t.Context(), "evt-001")
 	done, cancelErr := n.Cancel(t.Context(), Cancellation{EventID: "evt-001"})
-	if cmp.Or(err, cancelErr) != nil || known.Rows != 2 || done.Suppressed != 1 || done.Sent != 1 {
-		t.Errorf("%+v, %+v: %v, %v", known, done, err, cancelErr)
-	}
+	check.That(t, cmp.Or(err, cancelErr) == nil && known.Rows == 2 && done.Suppressed == 1 && done.Sent == 1,
+		"%+v, %+v: %v, %v", known, done, err, cancelErr)
 	e.EventID, e.NotBefore = "evt-002", time.Now().Add(rules.MaxDelay-23*time.Hour)
 	check.Is(t, check.Err(n.Publish(t.Context(), e)), plan.ErrTooFar)
 }
@@ -141,8 +139,7 @@ func TestAKillBetweenTheLookAndTheMessage(t *testing.T) {
 		if read {
 			want, calls = []any{deliveries.Suppressed, deliveries.ReasonRead}, 0
 		}
-		if _, got := birds.counts(); got != calls || !slices.Equal(want, []any{d.State, d.Reason}) {
-			t.Errorf("read %t: %d calls, %+v", read, got, d)
-		}
+		_, got := birds.counts()
+		check.That(t, got == calls && slices.Equal(want, []any{d.State, d.Reason}), "read %t: %d calls, %+v", read, got, d)
 	}
 }

@@ -99,9 +99,7 @@ func monthOnThePage(t *testing.T) map[string]share {
 		check.OK(t, err)
 		lines[line[1]] = share{bytes, days}
 	}
-	if len(lines) != 4 {
-		t.Fatalf("docs/operate.md has %d streams that a month fills, want 4", len(lines))
-	}
+	check.Require(t, len(lines) == 4, "docs/operate.md has %d streams that a month fills, want 4", len(lines))
 	return lines
 }
 

@@ -50,9 +50,8 @@ func TestNotify(t *testing.T) {
 			http.StatusAccepted, nil,
 		},
 	} {
-		if status, answer := w.call(http.MethodPost, "/v1/notify", call.body, call.header...); status != call.status {
-			t.Errorf("%s: %d %s, want %d", call.body, status, answer, call.status)
-		}
+		status, answer := w.call(http.MethodPost, "/v1/notify", call.body, call.header...)
+		check.That(t, status == call.status, "%s: %d %s, want %d", call.body, status, answer, call.status)
 	}
 	all := p.settled(2)
 	p.until("the third waits", func() bool {
@@ -63,9 +62,8 @@ func TestNotify(t *testing.T) {
 	if err != nil || item.Template != "welcome" || item.Category != "hello" || string(item.Payload) != `{"n":1}` || item.EventType != "NOTIFICATION" {
 		t.Errorf("%+v: %v", item, err)
 	}
-	if d := all["call-2.pigeon.ADMIN.bob"]; d == nil || d.State != deliveries.Sent {
-		t.Errorf("%+v", d)
-	}
+	d := all["call-2.pigeon.ADMIN.bob"]
+	check.That(t, d != nil && d.State == deliveries.Sent, "%+v", d)
 	check.OK(t, check.Err(p.js.Publish(t.Context(), "events./routed.X", []byte(strings.Replace(routedEvent, "inapp", "fax", 1)))))
 	p.until("a route with mistakes is refused", func() bool { return len(p.letters()) == 1 })
 	reply, err := p.nc.RequestMsgWithContext(t.Context(), &nats.Msg{
@@ -103,9 +101,8 @@ func TestMistakesOfANotification(t *testing.T) {
 		check.Same(t, "status of "+body[:min(len(body), 99)], status, want)
 		check.Says(t, answer, wants...)
 	}
-	if status, answer := w.call(http.MethodPost, "/v1/notify", welcome, "Idempotency-Key", "other"); status != http.StatusBadRequest || !strings.Contains(answer, "Idempotency-Key") {
-		t.Errorf("%d %s", status, answer)
-	}
+	status, answer := w.call(http.MethodPost, "/v1/notify", welcome, "Idempotency-Key", "other")
+	check.That(t, status == http.StatusBadRequest && strings.Contains(answer, "Idempotency-Key"), "%d %s", status, answer)
 }
 
 // A key that may publish events chooses no channels, and one that chooses channels no addresses.
@@ -137,9 +134,8 @@ func TestScopesOfNotifications(t *testing.T) {
 		{access.Address, "/v1/notify", awake, http.StatusAccepted},
 		{access.Notify, "/v1/notify", strings.Replace(welcome, "call-1", "call-2", 1), http.StatusAccepted},
 	} {
-		if status, answer := w.call(http.MethodPost, test.path, test.body, "Authorization", "Bearer "+secrets[test.key]); status != test.status {
-			t.Errorf("%s: %s %s: %d %s", test.key, test.path, test.body, status, answer)
-		}
+		status, answer := w.call(http.MethodPost, test.path, test.body, "Authorization", "Bearer "+secrets[test.key])
+		check.That(t, status == test.status, "%s: %s %s: %d %s", test.key, test.path, test.body, status, answer)
 	}
 }
 
@@ -174,9 +170,8 @@ func TestASourceChoosesNoChannels(t *testing.T) {
 		t.Errorf("%s: %v", reply.Data, err)
 	}
 	check.Is(t, check.Err(source.RequestWithContext(t.Context(), "notifier.v1.notify", []byte(welcome))), nats.ErrNoResponders)
-	if status, answer := newWeb(t, n).call(http.MethodPost, "/v1/notify", strings.Replace(welcome, "24h", "1s", 1)); status != http.StatusAccepted {
-		t.Errorf("%d %s", status, answer)
-	}
+	status, answer := newWeb(t, n).call(http.MethodPost, "/v1/notify", strings.Replace(welcome, "24h", "1s", 1))
+	check.That(t, status == http.StatusAccepted, "%d %s", status, answer)
 	all := p.settled(2)
 	check.Same(t, "rows", len(all), 2)
 	for key := range all {

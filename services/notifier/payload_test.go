@@ -79,27 +79,23 @@ func TestLargePayloads(t *testing.T) {
 	}
 	birds.mu.Unlock()
 	for way := range ways {
-		if !bytes.Equal(messages[way], text(plan.MaxPayload)) {
-			t.Errorf("%s: a payload of %d bytes came as one of %d", way, plan.MaxPayload, len(messages[way]))
-		}
+		check.That(t, bytes.Equal(messages[way], text(plan.MaxPayload)),
+			"%s: a payload of %d bytes came as one of %d", way, plan.MaxPayload, len(messages[way]))
 		if _, told := messages[way+"-too-large"]; told {
 			t.Errorf("%s: what is too large was told", way)
 		}
 	}
 	p.until("what is too large is a dead letter", func() bool { return len(p.letters()) == 2 })
 	for _, letter := range p.letters() {
-		if !strings.Contains(letter.Error, "786432") || letter.Stream != contracts.StreamEvents {
-			t.Errorf("%+v", letter.Error)
-		}
+		check.That(t, strings.Contains(letter.Error, "786432") && letter.Stream == contracts.StreamEvents, "%+v", letter.Error)
 	}
 	// More than a message can hold never leaves its sender.
 	huge := event("huge", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.Payload = text(contracts.MaxBody) })
 	check.Contains(t, check.Err(publisher.Publish(t.Context(), huge)), "1048576")
 	body, err := json.Marshal(huge)
 	check.OK(t, err)
-	if status, answer := w.call(http.MethodPost, "/v1/events", string(body)); status != http.StatusRequestEntityTooLarge {
-		t.Errorf("%d %.300s", status, answer)
-	}
+	status, answer := w.call(http.MethodPost, "/v1/events", string(body))
+	check.That(t, status == http.StatusRequestEntityTooLarge, "%d %.300s", status, answer)
 	if _, err := p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, body); err != nats.ErrMaxPayload { //nolint:errorlint // as it is
 		t.Errorf("%v", err)
 	}

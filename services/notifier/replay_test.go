@@ -70,13 +70,10 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	check.Same(t, "replayed", w.replay("reason=rejected").Replayed, 2)
 	check.Same(t, "replayed", w.replay("state=bounced").Replayed, 4)
 	p.until("all are sent", func() bool { return sent("evt-001", "sent") == 4 && sent("evt-002", "sent") == 4 })
-	if messages, calls := birds.counts(); messages != 8 || calls != 16 {
-		t.Errorf("%d messages in %d calls", messages, calls)
-	}
+	messages, calls := birds.counts()
+	check.That(t, messages == 8 && calls == 16, "%d messages in %d calls", messages, calls)
 	page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
-	if err != nil || len(page.Notifications) != 8 {
-		t.Errorf("%d rows are listed: %v", len(page.Notifications), err)
-	}
+	check.That(t, err == nil && len(page.Notifications) == 8, "%d rows are listed: %v", len(page.Notifications), err)
 	for _, row := range page.Notifications {
 		if row.Channel == "pigeon" && (row.Replays != 1 || len(row.Attempts) != 2) {
 			t.Errorf("%+v", row)
@@ -84,9 +81,8 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	}
 	check.Same(t, "replayed", w.replay("").Replayed, 0)
 	for _, state := range []string{"sent", "delivered", "pending", "suppressed", "lost"} {
-		if status, body := w.call(http.MethodPost, "/v1/notifications/replay?state="+state, ""); status != http.StatusBadRequest {
-			t.Errorf("%s: %d %s", state, status, body)
-		}
+		status, body := w.call(http.MethodPost, "/v1/notifications/replay?state="+state, "")
+		check.That(t, status == http.StatusBadRequest, "%s: %d %s", state, status, body)
 	}
 }
 
@@ -109,19 +105,14 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	check.OK(t, n.deliveries.Put(t.Context(), key, d))
 	mood.Store(channel.Kind(""))
 	done, err := n.Replay(t.Context(), Query{EventID: "evt-001"})
-	if err != nil || done.Replayed != 1 {
-		t.Errorf("%+v: %v", done, err)
-	}
+	check.That(t, err == nil && done.Replayed == 1, "%+v: %v", done, err)
 	p.until("it is sent", func() bool { return p.deliveries()[key].State == deliveries.Sent })
-	if done, err := n.Replay(t.Context(), Query{}); err != nil || done.Replayed != 0 {
-		t.Errorf("%+v: %v", done, err)
-	}
-	if d := p.deliveries()[key]; d.Replays != 1 || len(d.Attempts) != 2 {
-		t.Errorf("%+v", d)
-	}
-	if messages, calls := birds.counts(); messages != 1 || calls != 2 || birds.sent[deliver.MessageID(key)] == nil {
-		t.Errorf("%d messages in %d calls", messages, calls)
-	}
+	done, err = n.Replay(t.Context(), Query{})
+	check.That(t, err == nil && done.Replayed == 0, "%+v: %v", done, err)
+	d = p.deliveries()[key]
+	check.That(t, d.Replays == 1 && len(d.Attempts) == 2, "%+v", d)
+	messages, calls := birds.counts()
+	check.That(t, messages == 1 && calls == 2 && birds.sent[deliver.MessageID(key)] != nil, "%d messages in %d calls", messages, calls)
 }
 
 // Rows that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.
@@ -153,9 +144,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 			if q.Cursor = done.Next; q.Cursor == "" {
 				break
 			}
-			if calls > 3*people {
-				t.Fatalf("%d calls", calls)
-			}
+			check.Require(t, calls <= 3*people, "%d calls", calls)
 		}
 		check.Same(t, fmt.Sprintf("%+v: were sent again", q), replayed, people)
 	}

@@ -61,9 +61,7 @@ func followEvents(t *testing.T, client *http.Client, base, secret string) *follo
 	check.OK(t, err)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	resp, err := client.Do(r) //nolint:bodyclose // when the stream ends
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp, err)
-	}
+	check.Require(t, err == nil && resp.StatusCode == http.StatusOK, "%v %v", resp, err)
 	go func() {
 		defer close(f.events)
 		defer resp.Body.Close()
@@ -109,9 +107,8 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 		for name, expires := range map[string]time.Time{"lasting": {}, "revoked": {}, "idle": {}, "short": time.Now().Add(life)} {
 			key := access.Key{Expires: expires, Name: name, Scopes: []access.Scope{access.Read}, User: "ada"}
 			var err error
-			if secrets[name], err = access.Add(path, key); err != nil {
-				t.Fatal(err)
-			}
+			secrets[name], err = access.Add(path, key)
+			check.OK(t, err)
 		}
 		listener := servicetest.NewPipes()
 		p := newPlace(t, srv)
@@ -211,16 +208,14 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	refused := func(letters int) {
 		t.Helper()
 		p.until("it is dead-lettered", func() bool { return len(p.letters()) == letters })
-		if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.State != plan.StateRefused || !strings.Contains(e.Reason, "no user_id") {
-			t.Fatalf("%+v: %v", e, err)
-		}
+		e, err := n.Event(t.Context(), "evt-001")
+		check.Require(t, err == nil && e.State == plan.StateRefused && strings.Contains(e.Reason, "no user_id"), "%+v: %v", e, err)
 	}
 	told := func(want Accepted) {
 		t.Helper()
 		want.Duplicate, want.EventID = true, "evt-001"
-		if got, err := n.Publish(t.Context(), nobody); err != nil || got != want {
-			t.Errorf("%+v: %v, want %+v", got, err, want)
-		}
+		got, err := n.Publish(t.Context(), nobody)
+		check.That(t, err == nil && got == want, "%+v: %v, want %+v", got, err, want)
 	}
 	p.publish(nobody) // without an id that the stream would know
 	refused(1)
@@ -232,9 +227,8 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	n.rules.look(t.Context())
 	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
 	p.publish(nobody)                        // as a replay does
-	if e := p.expanded(n, "evt-001"); e.Reason != "" || e.Rows != 2 {
-		t.Errorf("%+v", e)
-	}
+	e := p.expanded(n, "evt-001")
+	check.That(t, e.Reason == "" && e.Rows == 2, "%+v", e)
 	told(Accepted{State: plan.StateExpanded})
 	p.settled(2)
 }
@@ -265,9 +259,7 @@ func TestAMailThatIsTriedAgainStaysTheSame(t *testing.T) {
 	p.publish(event("late", "X", func(e *contracts.Event) { e.OccurredAt = time.Now().Add(-time.Hour) }))
 	d := p.settled(1)["late.email.ADMIN.ada"]
 	check.Is(t, n.Stop(), nil)
-	if len(letters) != 2 || d.State != deliveries.Sent || len(d.Attempts) != 2 {
-		t.Fatalf("%d letters, %+v", len(letters), d)
-	}
+	check.Require(t, len(letters) == 2 && d.State == deliveries.Sent && len(d.Attempts) == 2, "%d letters, %+v", len(letters), d)
 	dates := [2]string{}
 	for i, letter := range letters {
 		msg, err := mail.ReadMessage(bytes.NewReader(letter))

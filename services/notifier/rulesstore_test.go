@@ -94,9 +94,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 				stats.Version != s.rules.Load().Version() {
 				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", what, got, channels, stats, s.log.String())
 			}
-			if strings.Count(stats.Failed, "line ") != max(0, failed) && failed >= 0 {
-				t.Errorf("%s: %s", what, stats.Failed)
-			}
+			check.That(t, strings.Count(stats.Failed, "line ") == max(0, failed) || failed < 0, "%s: %s", what, stats.Failed)
 			if failed > 0 && !strings.Contains(s.ready().Error(), stats.Failed) || failed == 0 && s.ready() != nil {
 				t.Errorf("%s: ready says %v", what, s.ready())
 			}
@@ -107,9 +105,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		want("the same in another file", "inapp", 0, 0)
 		s.write("rules.yaml", ruled("pigeon", ""))
 		want("by a new file", "pigeon", 0, 1)
-		if !s.Stats().LoadedAt.After(first) {
-			t.Error("it is not said when it was read")
-		}
+		check.That(t, s.Stats().LoadedAt.After(first), "it is not said when it was read")
 		s.write("rules.yaml", ruled("owl", "  Y: 3\n"))
 		want("mistakes", "pigeon", 2, 2)
 		s.write("rules.yaml", ruled("owl, bat", "  Y: 3\n"))
@@ -179,9 +175,8 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 		"line 7: events.Y.CUSTOMER is told by email, and has no text: there is no nothing/default.subject",
 		"line 10: events.*.CUSTOMER is told by email, and has no text: there is no nowhere/default.subject",
 	} {
-		if failed := s.Stats().Failed; !strings.Contains(failed, want) || strings.Count(failed, "line ") != 3 {
-			t.Errorf("%s\ndoes not say\n%s", failed, want)
-		}
+		failed := s.Stats().Failed
+		check.That(t, strings.Contains(failed, want) && strings.Count(failed, "line ") == 3, "%s\ndoes not say\n%s", failed, want)
 	}
 	check.Same(t, "in force", s.inForce(), "inapp")
 	s.write("rules.yaml", ruled("inapp, email", ""))
@@ -217,9 +212,8 @@ func TestStatsWhileTheFilesAreRead(t *testing.T) {
 	}()
 	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the reader
 	check.OK(t, err)
-	if stats := s.Stats(); stats.Failed != "" || s.ready() != nil {
-		t.Errorf("%+v", stats)
-	}
+	stats := s.Stats()
+	check.That(t, stats.Failed == "" && s.ready() == nil, "%+v", stats)
 	s.write(x+"txt", "t") // for the next reader
 	check.OK(t, writer.Close())
 	<-done
@@ -269,9 +263,8 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	told("evt-002")
 	p.until("both have been seen", func() bool { return n.Stats().Duplicates == 1 && n.Stats().Planned == 2 })
 	p.settled(3)
-	if rows := p.rows(); len(rows) != 3 || second == first {
-		t.Errorf("%v by %s, then %s", rows, first, second)
-	}
+	rows := p.rows()
+	check.That(t, len(rows) == 3 && second != first, "%v by %s, then %s", rows, first, second)
 	for id, version := range map[string]string{"evt-001": first, "evt-002": second} {
 		if e, err := n.Event(t.Context(), id); err != nil || e.Rules != version {
 			t.Errorf("%s is by %s, want %s (%v)", id, e.Rules, version, err)
@@ -283,7 +276,5 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	check.Says(t, metrics(), "notifier_rules_failed 1", "notifier_rules_loaded_seconds ")
-	if n.Stats().Rules.Failed == "" {
-		t.Error("the statistics do not say so")
-	}
+	check.That(t, n.Stats().Rules.Failed != "", "the statistics do not say so")
 }

@@ -31,20 +31,16 @@ func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 		if strings.Contains(key, ".pigeon.") {
 			want = deliveries.Sent
 		}
-		if d.State != want || len(d.Attempts) != 1 || d.ProviderID == "" {
-			t.Errorf("%s is %+v, want %s", key, d, want)
-		}
+		check.That(t, d.State == want && len(d.Attempts) == 1 && d.ProviderID != "", "%s is %+v, want %s", key, d, want)
 	}
-	if messages, calls := birds.counts(); messages != 5 || calls != 5 {
-		t.Errorf("%d messages in %d calls", messages, calls)
-	}
+	messages, calls := birds.counts()
+	check.That(t, messages == 5 && calls == 5, "%d messages in %d calls", messages, calls)
 	item, err := n.Inbox.Get(t.Context(), contracts.RecipientRestaurantUser, "u3", "evt-001")
 	if err != nil || item.State != inapp.Unread || item.Template != "reservation.requested" || string(item.Payload) != `{"guests":4}` {
 		t.Errorf("%+v: %v", item, err)
 	}
-	if known := p.expanded(n, "evt-001"); known.Recipients != 6 || known.Rows != 11 {
-		t.Errorf("%+v", known)
-	}
+	known := p.expanded(n, "evt-001")
+	check.That(t, known.Recipients == 6 && known.Rows == 11, "%+v", known)
 	p.until("all is counted", func() bool { // after it is stored
 		stats := n.Stats()
 		return stats.Planned == 1 && stats.Rows == 11 && stats.States["delivered"] == 6 && stats.States["sent"] == 5
@@ -69,9 +65,8 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	}
 	p.until("both skipped", func() bool { return n.Stats().Duplicates == 2 })
 	check.Same(t, "rows", len(p.rows()), 6)
-	if _, calls := birds.counts(); calls != 3 {
-		t.Errorf("%d calls", calls)
-	}
+	_, calls := birds.counts()
+	check.That(t, calls == 3, "%d calls", calls)
 }
 
 // The same id with another payload is refused, also after the plan itself has gone: the first one stands.
@@ -167,9 +162,8 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 		}
 		return true
 	})
-	if _, calls := birds.counts(); calls != 10 {
-		t.Errorf("%d calls", calls)
-	}
+	_, calls := birds.counts()
+	check.That(t, calls == 10, "%d calls", calls)
 	check.Equal(t, before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{}))
 }
 
@@ -190,9 +184,8 @@ func TestARowThatIsThereIsNoError(t *testing.T) {
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(20)
 	p.until("expanded", func() bool { return n.Stats().Rows == 19 && n.Stats().Repeated == 1 })
-	if messages, calls := birds.counts(); messages != 10 || calls != 10 {
-		t.Errorf("%d messages in %d calls", messages, calls)
-	}
+	messages, calls := birds.counts()
+	check.That(t, messages == 10 && calls == 10, "%d messages in %d calls", messages, calls)
 }
 
 // All four kinds of recipients, by a broadcast; and recipients that come with the event.
@@ -214,9 +207,8 @@ func TestEveryKindOfRecipient(t *testing.T) {
 	p.settled(15 + 2 + 2)
 	check.Same(t, "rows", len(p.rows()), 19)
 	for _, kind := range kinds {
-		if counts, err := n.Inbox.Counts(t.Context(), kind, "u2"); err != nil || counts.Unread != 1 {
-			t.Errorf("%s: %+v, %v", kind, counts, err)
-		}
+		counts, err := n.Inbox.Counts(t.Context(), kind, "u2")
+		check.That(t, err == nil && counts.Unread == 1, "%s: %+v, %v", kind, counts, err)
 	}
 }
 
@@ -240,8 +232,6 @@ func TestIntake(t *testing.T) {
 	check.OK(t, check.Err(p.js.PublishMsg(t.Context(), msg)))
 	p.settled(2)
 	item, err := n.Inbox.Get(t.Context(), contracts.RecipientAdmin, "root", "/shop|42")
-	if err != nil || string(item.Payload) != `{"anything":true}` {
-		t.Errorf("%+v: %v", item, err)
-	}
+	check.That(t, err == nil && string(item.Payload) == `{"anything":true}`, "%+v: %v", item, err)
 	p.until("dead letters", func() bool { return len(p.letters()) == 5 })
 }

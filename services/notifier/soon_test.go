@@ -47,9 +47,7 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 				longest = max(longest, took)
 			}
 			t.Logf("%d messages; told after %s at most", events-1, longest)
-			if events < 20 {
-				t.Errorf("%d messages are too few to be all", events-1)
-			}
+			check.That(t, events >= 20, "%d messages are too few to be all", events-1)
 		})
 	}
 }

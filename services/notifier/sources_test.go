@@ -183,9 +183,8 @@ func TestRecipientsWhoComeTwice(t *testing.T) {
 	p.publish(event("evt-001", "URGENT"))
 	p.publish(event("evt-002", "URGENT", func(e *contracts.Event) { e.Recipients = slices.Repeat(users(contracts.RecipientRestaurantUser, 2), 2) }))
 	for id, want := range map[string]int{"evt-001": 3, "evt-002": 2} {
-		if known := p.expanded(n, id); known.Recipients != want || known.Rows != 2*want {
-			t.Errorf("%s: %+v", id, known)
-		}
+		known := p.expanded(n, id)
+		check.That(t, known.Recipients == want && known.Rows == 2*want, "%s: %+v", id, known)
 	}
 }
 
@@ -229,19 +228,15 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 			for _, wait := range test.waits {
 				elapse(time.Second + time.Duration(float64(wait)*(1+test.share)*float64(time.Second)))
 			}
-			if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.Rows == 0 {
-				t.Errorf("%+v: %v", e, err)
-			}
+			e, err := n.Event(t.Context(), "evt-001")
+			check.That(t, err == nil && e.Rows != 0, "%+v: %v", e, err)
 			check.Is(t, n.Stop(), nil)
-			if len(source.asked) <= len(test.waits) {
-				t.Fatalf("asked %d times, want more than %d", len(source.asked), len(test.waits))
-			}
+			check.Require(t, len(source.asked) > len(test.waits), "asked %d times, want more than %d", len(source.asked), len(test.waits))
 			for i, wait := range test.waits {
 				took, want := source.asked[i+1].Sub(source.asked[i]), time.Duration(wait)*time.Second
 				most := time.Duration(test.share * float64(want))
-				if took < want-most || took > want+most+50*time.Millisecond {
-					t.Errorf("wait %d took %s, want %s, by %s more or less", i+1, took, want, most)
-				}
+				check.That(t, took >= want-most && took <= want+most+50*time.Millisecond,
+					"wait %d took %s, want %s, by %s more or less", i+1, took, want, most)
 			}
 		})
 	}

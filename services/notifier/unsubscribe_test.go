@@ -137,24 +137,21 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	}
 	w.base = n.running.PartURL("unsubscribe")
 	for _, other := range []string{"/livez", "/v1/notifications"} {
-		if status, page := w.call(http.MethodGet, other, ""); status != http.StatusNotFound {
-			t.Errorf("the page's listener has %s, too: %d %s", other, status, page)
-		}
+		status, page := w.call(http.MethodGet, other, "")
+		check.That(t, status == http.StatusNotFound, "the page's listener has %s, too: %d %s", other, status, page)
 	}
 	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
 		t.Errorf("%d %s", status, page)
 	}
-	if r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada"); err != nil || len(r.OptOut) > 0 {
-		t.Errorf("whoever looks at the page has switched off: %v %v", r.OptOut, err)
-	}
+	r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada")
+	check.That(t, err == nil && len(r.OptOut) == 0, "whoever looks at the page has switched off: %v %v", r.OptOut, err)
 	if status, _ := w.call(http.MethodPost, path+"x", ""); status != http.StatusForbidden {
 		t.Errorf("a link that is not ours: %d", status)
 	}
 	for range 2 {
 		form := []string{"Content-Type", "application/x-www-form-urlencoded"}
-		if status, page := w.call(http.MethodPost, path, "List-Unsubscribe=One-Click", form...); status != http.StatusOK {
-			t.Errorf("%d %s", status, page)
-		}
+		status, page := w.call(http.MethodPost, path, "List-Unsubscribe=One-Click", form...)
+		check.That(t, status == http.StatusOK, "%d %s", status, page)
 	}
 	_, choose, _ := strings.Cut(strings.TrimSpace(body), "choose: https://n.example")
 	choose = strings.TrimSuffix(choose, ".")
@@ -170,27 +167,22 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	}
 	values.Add("on", "other email")
 	w.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	if status, page := w.call(http.MethodPost, choose, values.Encode()); status != http.StatusSeeOther {
-		t.Errorf("%d %s", status, page)
-	}
-	if r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada"); err != nil || r.QuietHours == nil || len(r.OptOut) != 1 {
-		t.Errorf("%+v %v", r, err)
-	}
+	status, page := w.call(http.MethodPost, choose, values.Encode())
+	check.That(t, status == http.StatusSeeOther, "%d %s", status, page)
+	r, _, err = directory.Get(t.Context(), contracts.RecipientCustomer, "ada")
+	check.That(t, err == nil && r.QuietHours != nil && len(r.OptOut) == 1, "%+v %v", r, err)
 	told("evt-002", "NEWS")
 	told("evt-003", "ALARM")
 	link, body, header = received()
-	if link != "" || header.Get("List-Unsubscribe-Post") != "" || strings.Contains(body, "n.example/v1/unsub") {
-		t.Errorf("what is critical has a link: %q in %v: %s", link, header, body)
-	}
+	check.That(t, link == "" && header.Get("List-Unsubscribe-Post") == "" && !strings.Contains(body, "n.example/v1/unsub"),
+		"what is critical has a link: %q in %v: %s", link, header, body)
 	told("evt-004", "OTHER")
-	if link, _, _ = received(); link == "" {
-		t.Error("no link")
-	}
+	link, _, _ = received()
+	check.That(t, link != "", "no link")
 	all := p.settled(4)
 	for id, want := range map[string]string{"evt-001": "sent ", "evt-002": "suppressed opt_out", "evt-003": "sent ", "evt-004": "sent "} {
-		if d := all[id+".email.CUSTOMER.ada"]; string(d.State)+" "+d.Reason != want {
-			t.Errorf("%s is %s %s, want %s", id, d.State, d.Reason, want)
-		}
+		d := all[id+".email.CUSTOMER.ada"]
+		check.That(t, string(d.State)+" "+d.Reason == want, "%s is %s %s, want %s", id, d.State, d.Reason, want)
 	}
 }
 
@@ -221,9 +213,8 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	})
 	p.publish(event("evt-001", "X"))
 	<-called
-	if all := p.settled(1); all["evt-001.webhook.CUSTOMER.ada"].State != "delivered" {
-		t.Errorf("%+v", all["evt-001.webhook.CUSTOMER.ada"])
-	}
+	all := p.settled(1)
+	check.That(t, all["evt-001.webhook.CUSTOMER.ada"].State == "delivered", "%+v", all["evt-001.webhook.CUSTOMER.ada"])
 }
 
 func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
@@ -232,8 +223,7 @@ func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
 		check.Contains(t, check.Err((ChannelConfig{RootCAs: file}).roots()), "NOTIFIER_ROOT_CAS", file)
 	}
 	for _, ways := range []ChannelConfig{{PublicURL: "https://n.example"}, {LinkSecrets: []string{strings.Repeat("x", 32)}}} {
-		if _, err := ways.links(); err == nil || !strings.Contains(err.Error(), "notifier: ") {
-			t.Errorf("%+v: %v", ways, err)
-		}
+		_, err := ways.links()
+		check.That(t, err != nil && strings.Contains(err.Error(), "notifier: "), "%+v: %v", ways, err)
 	}
 }

@@ -156,12 +156,10 @@ func TestMistakesOfUsers(t *testing.T) {
 		asked{"GET", "/v1/users?limit=1001", "", "", 400, nil},
 		asked{"GET", "/v1/users?cursor=%2E", "", "", 400, nil},
 	)
-	if status, body := w.call("POST", "/v1/users", strings.Repeat("{}\n", 5001)); status != 400 {
-		t.Errorf("%d %s", status, body)
-	}
-	if page := get[api.UserPage](w, "/v1/users"); len(page.Users) != 1 {
-		t.Errorf("%s", page.Users)
-	}
+	status, body := w.call("POST", "/v1/users", strings.Repeat("{}\n", 5001))
+	check.That(t, status == 400, "%d %s", status, body)
+	page := get[api.UserPage](w, "/v1/users")
+	check.That(t, len(page.Users) == 1, "%s", page.Users)
 }
 
 // An id is never a path, a wildcard, or another user's.
@@ -180,9 +178,8 @@ func TestIDsOfUsers(t *testing.T) {
 	}
 	d := p.directory()
 	for _, id := range ids {
-		if r, found, err := d.Get(t.Context(), "CUSTOMER", id); err != nil || !found || r.Addresses["email"] != fmt.Sprintf("%x", id) {
-			t.Errorf("%q: %+v %v %v", id, r, found, err)
-		}
+		r, found, err := d.Get(t.Context(), "CUSTOMER", id)
+		check.That(t, err == nil && found && r.Addresses["email"] == fmt.Sprintf("%x", id), "%q: %+v %v %v", id, r, found, err)
 		if strings.Trim(id, ".") != "" && id != "inbox" {
 			w.ask(asked{"GET", "/v1/users/CUSTOMER/" + url.PathEscape(id) + "/addresses", "", "", 200, nil})
 		}
@@ -226,16 +223,13 @@ func TestKeysOfUsers(t *testing.T) {
 		{"GET", "ADMIN/ada", "", 403},
 		{"PATCH", "CUSTOMER/ada/preferences", `{"opt_out":{"news":null}}`, 200},
 	} {
-		if status, body := w.call(test.method, "/v1/users/"+test.path, test.body, "Authorization", "Bearer "+secret); status != test.status {
-			t.Errorf("%s %s: %d %s", test.method, test.path, status, body)
-		}
+		status, body := w.call(test.method, "/v1/users/"+test.path, test.body, "Authorization", "Bearer "+secret)
+		check.That(t, status == test.status, "%s %s: %d %s", test.method, test.path, status, body)
 	}
-	if status, _ := w.call("GET", "/v1/users", "", "Authorization", "Bearer "+secret); status != 403 {
-		t.Errorf("all users: %d", status)
-	}
-	if r, _, err := p.directory().Get(t.Context(), "CUSTOMER", "ada"); err != nil || len(r.OptOut) != 0 || r.Addresses["email"] != "a@example.com" {
-		t.Errorf("%+v %v", r, err)
-	}
+	status, _ := w.call("GET", "/v1/users", "", "Authorization", "Bearer "+secret)
+	check.That(t, status == 403, "all users: %d", status)
+	r, _, err := p.directory().Get(t.Context(), "CUSTOMER", "ada")
+	check.That(t, err == nil && len(r.OptOut) == 0 && r.Addresses["email"] == "a@example.com", "%+v %v", r, err)
 }
 
 // What is imported over HTTP is what is exported over NATS.
@@ -256,9 +250,7 @@ func TestImportAndExportOfUsers(t *testing.T) {
 	check.Same(t, "status", status, 200)
 	check.Says(t, body, `{"line":1,"recipient_type":"CUSTOMER","user_id":"a","status":"stored"}`, `"line":2`, `"/locale"`, `"/time_zone"`,
 		`/memberships/0`, `{"line":4,`, `{"line":5,"status":"invalid"`, `{"line":6,`)
-	if strings.Contains(body, `"line":3`) {
-		t.Errorf("a blank line has a result: %s", body)
-	}
+	check.That(t, !strings.Contains(body, `"line":3`), "a blank line has a result: %s", body)
 	many := `{"recipient_type":"ADMIN","user_id":"y","addresses":{"a b":"","c d":"","e f":"","g h":"","i j":"",` +
 		`"k l":"","m n":"","o p":"","q r":"","s t":"","u v":""}}` + "\n"
 	_, body = w.call("POST", "/v1/users", strings.Repeat(many, 200))

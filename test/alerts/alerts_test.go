@@ -49,18 +49,14 @@ func TestEachAlertHasARunbook(t *testing.T) {
 		documented.Queries(t, expr.FindStringSubmatch(body)[1])
 	}
 	check.Equal(t, alerts, sections)
-	if len(alerts) < 20 {
-		t.Errorf("%d alerts are too few to be all", len(alerts))
-	}
+	check.That(t, len(alerts) >= 20, "%d alerts are too few to be all", len(alerts))
 }
 
 // promtool runs the program.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), installed.Prometheus.Find(t)[1], args...).CombinedOutput()
-	if err != nil {
-		t.Errorf("promtool %v: %v\n%s", args, err, out)
-	}
+	check.That(t, err == nil, "promtool %v: %v\n%s", args, err, out)
 }
 
 // Each alert fires at its fault, and not for healthy services.
@@ -107,9 +103,8 @@ func TestDashboardsAsk(t *testing.T) {
 			}
 		}
 		for _, p := range d.Panels {
-			if p.Description == "" || p.FieldConfig.Defaults.Unit == "" || len(p.Targets) == 0 {
-				t.Errorf("%s: panel %q has no description, unit or query", path, p.Title)
-			}
+			check.That(t, p.Description != "" && p.FieldConfig.Defaults.Unit != "" && len(p.Targets) != 0,
+				"%s: panel %q has no description, unit or query", path, p.Title)
 			for _, target := range p.Targets {
 				query := strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")
 				documented.Queries(t, query)

@@ -246,9 +246,8 @@ func TestFaultsFireAndAreMended(t *testing.T) {
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", bin, "./cmd/expediter", "./services/enricher/cmd/enricher",
 		"./services/notifier/cmd/notifier")
 	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := build.CombinedOutput()
+	check.Require(t, err == nil, "%v\n%s", err, out)
 	for name, of := range map[string]func(*site){
 		"the cluster": clusterFaults, "the disk": diskFaults, "the enricher": enricherFaults, "the notifier": notifierFaults,
 		"the outbox": outboxFaults,

@@ -78,9 +78,7 @@ func TestTheTableOfAMonthIsComputed(t *testing.T) {
 		all := bytes * 10_000_000 * days / 30
 		got := []string{line[4], line[5], line[6]}
 		want := []string{fmt.Sprintf("%.1f GiB", all/(1<<30)), size(c.MaxBytes), fmt.Sprintf("%.0f %%", 100*all/float64(c.MaxBytes))}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %v, want %v", line[1], got, want)
-		}
+		check.That(t, slices.Equal(got, want), "%s: got %v, want %v", line[1], got, want)
 	}
 }
 

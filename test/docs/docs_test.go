@@ -109,12 +109,10 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 			if found[1] != "" {
 				target = filepath.Join(filepath.Dir(path), found[1])
 			}
-			if _, err := os.Stat(filepath.Join("..", "..", target)); err != nil {
-				t.Errorf("%s links to %s: %v", path, found[1], err)
-			}
-			if found[2] != "" && !hasHeading(documents[target], found[2][1:]) {
-				t.Errorf("%s links to %s%s: there is no such heading", path, found[1], found[2])
-			}
+			_, err := os.Stat(filepath.Join("..", "..", target))
+			check.That(t, err == nil, "%s links to %s: %v", path, found[1], err)
+			check.That(t, found[2] == "" || hasHeading(documents[target], found[2][1:]),
+				"%s links to %s%s: there is no such heading", path, found[1], found[2])
 		}
 	}
 	check.That(t, linked >= 60, "%d links are too few to be all", linked)
@@ -157,9 +155,7 @@ func TestPathsThatDocumentsNameExist(t *testing.T) {
 			}
 			for _, name := range symbol.FindAllStringSubmatch(found[2], -1) {
 				symbols++
-				if err != nil || !declares(string(code), name[1]) {
-					t.Errorf("%s names %s of %s, which does not declare it", path, name[1], found[1])
-				}
+				check.That(t, err == nil && declares(string(code), name[1]), "%s names %s of %s, which does not declare it", path, name[1], found[1])
 			}
 		}
 	}

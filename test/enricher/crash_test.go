@@ -135,9 +135,7 @@ func results(ctx context.Context, t *testing.T, srv *natsrun.Server) map[string]
 		key, err := contracts.EnrichSlotKey("wolt", p.PlaceID)
 		check.OK(t, err)
 		entry, err := kv.Get(ctx, key)
-		if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-			t.Fatal(err)
-		}
+		check.Require(t, err == nil || errors.Is(err, jetstream.ErrKeyNotFound), "%v", err)
 		if err != nil {
 			continue
 		}

@@ -121,9 +121,8 @@ func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 		check.OK(t, err)
 		var resp contracts.EnrichResponse
 		err = json.NewDecoder(answer.Body).Decode(&resp)
-		if closeErr := answer.Body.Close(); err != nil || closeErr != nil {
-			t.Fatal(err, closeErr)
-		}
+		closeErr := answer.Body.Close()
+		check.Require(t, err == nil && closeErr == nil, "%v %v", err, closeErr)
 		pending = resp.Pending > 0
 		for _, place := range resp.Results {
 			state, _ := place.State(contracts.ProviderWolt)

@@ -128,9 +128,7 @@ func TestPreferencesByKeyboard(t *testing.T) {
 		p.Submit(kb.Enter)   // as the only button does
 		after, _, err := s.Directory.Get(t.Context(), "CUSTOMER", "ada")
 		check.OK(t, err)
-		if len(before.OptOut["*"]) == len(after.OptOut["*"]) || len(after.Mute) != 1 {
-			t.Errorf("%+v: %v became %v", view, before, after)
-		}
+		check.That(t, len(before.OptOut["*"]) != len(after.OptOut["*"]) && len(after.Mute) == 1, "%+v: %v became %v", view, before, after)
 	}
 	p := b.Open(t, s.unsubscribe, browser.View{Width: 360, NoScript: true})
 	p.Press(kb.Tab)

@@ -118,9 +118,8 @@ func TestSumsAreThoseOfTheTags(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join(r.work, name))
 			check.OK(t, err)
 			for line := range strings.Lines(string(text)) {
-				if line = strings.TrimSpace(line); !fetched[line] {
-					t.Errorf("%s has %q: fetched was %v", name, line, fetched)
-				}
+				line = strings.TrimSpace(line)
+				check.That(t, fetched[line], "%s has %q: fetched was %v", name, line, fetched)
 			}
 		}
 	}

@@ -57,9 +57,8 @@ func newFlooded(t *testing.T, limits service.LimitConfig) *flooded {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	for name, secret := range map[string]*string{"other": &f.other, "vandal": &f.vandal} {
 		var err error
-		if *secret, err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}}); err != nil {
-			t.Fatal(err)
-		}
+		*secret, err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}})
+		check.OK(t, err)
 	}
 	spec := shop(service.BaseConfig{Keys: keys, LimitConfig: limits, Logger: slog.New(slog.DiscardHandler)}, "")
 	routes := spec.Routes
@@ -262,9 +261,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 			answers, bodies = append(answers, resp), append(bodies, write) //nolint:bodyclose // it is
 		}
 	}
-	if counts["200"] != 14 || counts["503 after 2"] != 6 || answers[0].ProtoMajor != 2 {
-		t.Errorf("%s: %v", answers[0].Proto, counts)
-	}
+	check.That(t, counts["200"] == 14 && counts["503 after 2"] == 6 && answers[0].ProtoMajor == 2, "%s: %v", answers[0].Proto, counts)
 	for i, body := range bodies {
 		_, _ = io.WriteString(body, "hello") //nolint:errcheck // the answer counts
 		body.Close()
@@ -280,9 +277,8 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 			t.Cleanup(func() { c.Close() })
 		}
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
-		if resp, err := client.Get(s.URL() + "/livez"); err != nil || resp.Body.Close() != nil {
-			t.Fatal(err)
-		}
+		resp, err := client.Get(s.URL() + "/livez")
+		check.Require(t, err == nil && resp.Body.Close() == nil, "%v", err)
 	}
 }
 

@@ -93,7 +93,6 @@ func TestAnAnswerOverNATSThatTakesTooLongIsAnError(t *testing.T) {
 	}()
 	answer, err := nc.RequestWithContext(t.Context(), "shop.v1.sell", nil)
 	check.OK(t, err)
-	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "503" || string(answer.Data) != `{"code":"STORE_UNAVAILABLE"}` {
-		t.Errorf("%s %s", code, answer.Data)
-	}
+	code := answer.Header.Get(micro.ErrorCodeHeader)
+	check.That(t, code == "503" && string(answer.Data) == `{"code":"STORE_UNAVAILABLE"}`, "%s %s", code, answer.Data)
 }

@@ -45,9 +45,8 @@ func newStore(t *testing.T, srv *natsrun.Server, works bool) *store {
 	_, sh.js = natstest.Connect(t, srv)
 	nc, _ := natstest.Connect(t, srv, sh.proxy.Through())
 	var err error
-	if sh.exports, err = export.Start(t.Context(), export.Config{Service: "shop"}); err != nil {
-		t.Fatal(err)
-	}
+	sh.exports, err = export.Start(t.Context(), export.Config{Service: "shop"})
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := service.StopExports(context.Background(), sh.exports); err != nil { //nolint:usetesting // that of the test is over
 			t.Error(err)

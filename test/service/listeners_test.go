@@ -72,9 +72,7 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 		for base, want := range listeners {
 			method, path, _ := strings.Cut(route, " ")
 			r, err := http.NewRequestWithContext(t.Context(), method, base+path, http.NoBody)
-			if err != nil || !strings.HasPrefix(base, "https://") {
-				t.Fatal(base, err)
-			}
+			check.Require(t, err == nil && strings.HasPrefix(base, "https://"), "%v %v", base, err)
 			resp, err := client.Do(r)
 			check.OK(t, err)
 			text, err := io.ReadAll(resp.Body)

@@ -270,9 +270,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 		}
 	}
 	t.Logf("%d events accepted, %d lost, %d notified more than once", accepted, lost, doubled)
-	if lost+doubled > 0 || len(s.far.calls) != accepted {
-		t.Errorf("%d events have %d messages", accepted, len(s.far.calls))
-	}
+	check.That(t, lost+doubled <= 0 && len(s.far.calls) == accepted, "%d events have %d messages", accepted, len(s.far.calls))
 }
 
 // settled waits until every event and row has been acknowledged.

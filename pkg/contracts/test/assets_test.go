@@ -238,9 +238,8 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		raw, err := os.ReadFile(file)
 		check.OK(t, err)
 		var config jetstream.StreamConfig
-		if err := json.Unmarshal(raw, &config); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+		err = json.Unmarshal(raw, &config)
+		check.Require(t, err == nil, "%s: %v", file, err)
 		config.Replicas = 1
 		check.Is(t, check.Err(js.CreateStream(t.Context(), config)), nil, file)
 	}

@@ -103,9 +103,8 @@ func TestApplyNamesTheLimitThatIsTooSmall(t *testing.T) {
 				room, ok := errors.AsType[*contracts.RoomError](change.Err)
 				switch {
 				case !grows || change.Stream == "KV_"+contracts.BucketDeliveries:
-					if change.Err != nil || now[change.Stream] != want[i].MaxBytes {
-						t.Errorf("%s has %d bytes, want %d: %v", change.Stream, now[change.Stream], want[i].MaxBytes, change.Err)
-					}
+					check.That(t, change.Err == nil && now[change.Stream] == want[i].MaxBytes,
+						"%s has %d bytes, want %d: %v", change.Stream, now[change.Stream], want[i].MaxBytes, change.Err)
 				case !ok || room.Stream != change.Stream || room.Size != want[i].MaxBytes || room.Limit != test.limit || room.Most != test.most:
 					t.Errorf("%s: got %+v of %v", change.Stream, room, change.Err)
 				case !strings.Contains(err.Error(), "stream "+change.Stream) || !strings.Contains(err.Error(), test.limit) ||

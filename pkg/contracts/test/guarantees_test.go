@@ -28,9 +28,8 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	}
 	check.OK(t, publish("claim-1"))
 	var refused *jetstream.APIError
-	if err := publish("claim-2"); !errors.As(err, &refused) || refused.ErrorCode != 10077 {
-		t.Fatalf("got %v, want it refused by the stream", err)
-	}
+	err = publish("claim-2")
+	check.Require(t, errors.As(err, &refused) && refused.ErrorCode == 10077, "got %v, want it refused by the stream", err)
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
 	check.OK(t, err)
 	msg, err := consumer.Next()
@@ -128,9 +127,8 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 		kv, err := js.KeyValue(t.Context(), bucket)
 		check.OK(t, err)
 		check.Is(t, check.Err(kv.Create(t.Context(), key, []byte("v"))), nil, bucket)
-		if entry, err := kv.Get(t.Context(), key); err != nil || string(entry.Value()) != "v" {
-			t.Errorf("%s: %v", bucket, err)
-		}
+		entry, err := kv.Get(t.Context(), key)
+		check.That(t, err == nil && string(entry.Value()) == "v", "%s: %v", bucket, err)
 	}
 }
 

@@ -101,9 +101,8 @@ func TestApplyConsumers(t *testing.T) {
 		return changes
 	}
 	apply(contracts.ApplyOptions{DryRun: true}, contracts.ActionCreate, len(want))
-	if _, err := contracts.ApplyConsumers(t.Context(), js, want, contracts.ApplyOptions{}); err == nil {
-		t.Error("consumers were made without their streams")
-	}
+	check.Failsf(t, check.Err(contracts.ApplyConsumers(t.Context(), js, want, contracts.ApplyOptions{})),
+		"consumers were made without their streams")
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
 	apply(contracts.ApplyOptions{DryRun: true}, contracts.ActionCreate, len(want))
 	apply(contracts.ApplyOptions{CreateOnly: true}, contracts.ActionCreate, len(want))

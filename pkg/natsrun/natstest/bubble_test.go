@@ -135,7 +135,6 @@ func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
 		natstest.Background(n, f)
 	})
 
-	if want := []string{"in the background: EOF", "in the background: EOF"}; ended != 2 || !slices.Equal(n.texts, want) {
-		t.Errorf("ended %d times, reported %q, want %q", ended, n.texts, want)
-	}
+	want := []string{"in the background: EOF", "in the background: EOF"}
+	check.That(t, ended == 2 && slices.Equal(n.texts, want), "ended %d times, reported %q, want %q", ended, n.texts, want)
 }

@@ -55,9 +55,8 @@ func TestProxyFaults(t *testing.T) {
 
 			check.Same(t, "asked, times", asked.Load(), want.asked)
 
-			if _, err = nc.Request("ask", nil, time.Second); err != nil {
-				t.Errorf("the next is lost as well: %v", err)
-			}
+			_, err = nc.Request("ask", nil, time.Second)
+			check.That(t, err == nil, "the next is lost as well: %v", err)
 		})
 	}
 }

@@ -84,9 +84,8 @@ func BenchmarkPoller(b *testing.B) {
 			check.OK(b, err)
 			for _, one := range batch {
 				msg := nats.NewMsg("events.RESTAURANT.RESERVATION_REQUESTED")
-				if msg.Data, err = json.Marshal(contracts.Event{EventID: one.EventID, Payload: one.Payload}); err != nil {
-					b.Fatal(err)
-				}
+				msg.Data, err = json.Marshal(contracts.Event{EventID: one.EventID, Payload: one.Payload})
+				check.OK(b, err)
 				check.OK(b, check.Err(p.js.PublishMsg(ctx, msg, jetstream.WithMsgID(one.EventID))))
 				check.OK(b, check.Err(p.pool.Exec(ctx, "UPDATE event_outbox SET state = 'published', published_at = now() WHERE id = $1 AND state = 'pending'", one.ID)))
 				done++

@@ -60,13 +60,11 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 		return nil
 	})))
 	p.exec("UPDATE event_outbox SET event_type = 'X' WHERE event_id = 'no type'")
-	if n, err := outbox.Requeue(t.Context(), p.pool, "no type", "good"); n != 1 || err != nil {
-		t.Errorf("requeued %d, %v", n, err)
-	}
+	n, err := outbox.Requeue(t.Context(), p.pool, "no type", "good")
+	check.That(t, n == 1 && err == nil, "requeued %d, %v", n, err)
 	await(t, "the repaired one is published", func() bool { return r.Stats().Published == 2 })
-	if n, err := outbox.Requeue(t.Context(), p.pool); n != 9 || err != nil {
-		t.Errorf("requeued %d, %v", n, err)
-	}
+	n, err = outbox.Requeue(t.Context(), p.pool)
+	check.That(t, n == 9 && err == nil, "requeued %d, %v", n, err)
 	await(t, "the others are set aside again", func() bool { return r.Stats().SetAside == 19 })
 }
 

@@ -276,9 +276,8 @@ func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
 			t.Errorf("%s is lost", e.EventID)
 			continue
 		}
-		if before, ok := last[e.AggregateID]; ok && at < before {
-			t.Errorf("%s is before another of %s that went first", e.EventID, e.AggregateID)
-		}
+		before, ok := last[e.AggregateID]
+		check.That(t, !ok || at >= before, "%s is before another of %s that went first", e.EventID, e.AggregateID)
 		last[e.AggregateID] = at
 	}
 	check.Same(t, "events", len(ids), len(want))

@@ -37,9 +37,8 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 		t.Helper()
 		values := map[string]float64{}
 		for _, found := range regexp.MustCompile(`(?m)^(outbox_\w+?)(?:_total)?(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(page(), -1) {
-			if values[found[1]], err = strconv.ParseFloat(found[2], 64); err != nil {
-				t.Fatal(err)
-			}
+			values[found[1]], err = strconv.ParseFloat(found[2], 64)
+			check.OK(t, err)
 		}
 		return values
 	}

@@ -70,9 +70,8 @@ func TestOneOfManyWriters(t *testing.T) {
 		all.Wait()
 		check.Require(t, stored.Load() == 1 && refused.Load() == 15, "%d stored, %d refused", stored.Load(), refused.Load())
 		var err error
-		if over, err = s.Latest(t.Context(), "r.a"); err != nil {
-			t.Fatal(err)
-		}
+		over, err = s.Latest(t.Context(), "r.a")
+		check.OK(t, err)
 	}
 }
 
@@ -86,17 +85,14 @@ func TestARecordLivesForItsTTL(t *testing.T) {
 		r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: 10 * time.Second})
 		check.OK(t, err)
 		wait(9 * time.Second)
-		if r, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
+		r, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second})
+		check.OK(t, err)
 		wait(9 * time.Second)
-		if now, err := s.Get(t.Context(), "r.a"); err != nil || now.Revision != r.Revision {
-			t.Errorf("nine seconds later: %+v, %v", now, err)
-		}
+		now, err := s.Get(t.Context(), "r.a")
+		check.That(t, err == nil && now.Revision == r.Revision, "nine seconds later: %+v, %v", now, err)
 		wait(2 * time.Second)
-		if now, err := s.Get(t.Context(), "r.a"); err != nil || now.Revision != 0 {
-			t.Errorf("eleven seconds later: %+v, %v", now, err)
-		}
+		now, err = s.Get(t.Context(), "r.a")
+		check.That(t, err == nil && now.Revision == 0, "eleven seconds later: %+v, %v", now, err)
 	})
 }
 

@@ -82,9 +82,8 @@ option MaxCueBytes is -2: want 1 or more, or 0 for the default
 option MaxCues is -3: want 1 or more, or 0 for the default
 option MaxTextBytes is -4: want 1 or more, or 0 for the default`
 	check.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
-	if format, err := ParseFormat("WebVTT"); err != nil || format != FormatWebVTT {
-		t.Errorf("got %q, %v", format, err)
-	}
+	format, err := ParseFormat("WebVTT")
+	check.That(t, err == nil && format == FormatWebVTT, "got %q, %v", format, err)
 }
 
 func TestEachStops(t *testing.T) {

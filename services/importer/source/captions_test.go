@@ -95,9 +95,8 @@ func TestCaptionFile(t *testing.T) {
 			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"
 			check.Equal(t, want, out.String())
-			if m.ID != id || m.URL != server.URL+path || m.Type != contracts.SourceCaptions || m.Truncated || m.Version == "" {
-				t.Errorf("material %+v: want id %s and url %s", m, id, server.URL+path)
-			}
+			check.That(t, m.ID == id && m.URL == server.URL+path && m.Type == contracts.SourceCaptions && !m.Truncated && m.Version != "",
+				"material %+v: want id %s and url %s", m, id, server.URL+path)
 			check.Equal(t, []string{"captions 0.0", "parse 0.8", "fetched 1.0"}, steps)
 		})
 	}

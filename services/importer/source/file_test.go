@@ -60,9 +60,8 @@ func TestFilesThatWereHandedIn(t *testing.T) {
 		}
 		check.That(t, m.Type == tc.kind && m.Title == tc.title && m.URL == request.URL,
 			"%s is %s with the title %q at %s", tc.name, m.Type, m.Title, m.URL)
-		if id, err := s.Identify(t.Context(), request); err != nil || id != m.ID || ids[id] {
-			t.Errorf("%s: the identity is %s, %v; want one of its own", tc.name, id, err)
-		}
+		id, err := s.Identify(t.Context(), request)
+		check.That(t, err == nil && id == m.ID && !ids[id], "%s: the identity is %s, %v; want one of its own", tc.name, id, err)
 		ids[m.ID] = true
 	}
 }
@@ -76,9 +75,8 @@ func TestFilesThatAreNotThere(t *testing.T) {
 	_, err = sources(t, source.Config{Files: files}).Fetch(t.Context(), source.Request{URL: contracts.NewFile("b.vtt", nil).URL()}, nil)
 	wantError(t, err, contracts.CodeUnavailable, false, "not kept any more")
 	_, err = sources(t, source.Config{Files: drawer{}}).Fetch(t.Context(), source.Request{URL: url}, nil)
-	if e := wantError(t, err, contracts.CodeNetwork, true, "could not be read back"); !errors.Is(e, errJammed) {
-		t.Error(e)
-	}
+	e := wantError(t, err, contracts.CodeNetwork, true, "could not be read back")
+	check.That(t, errors.Is(e, errJammed), "%v", e)
 }
 
 func TestKindOf(t *testing.T) {

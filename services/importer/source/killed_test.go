@@ -27,9 +27,8 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	worker, err := child.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
 	check.OK(t, err)
 	await(t, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
-	if _, err := os.Stat("/proc/self/cwd"); err == nil && len(sourcetest.AtWork(dir)) == 0 {
-		t.Error("no process is seen to be at work: the test would not see one that is left")
-	}
+	_, err = os.Stat("/proc/self/cwd")
+	check.That(t, err != nil || len(sourcetest.AtWork(dir)) != 0, "no process is seen to be at work: the test would not see one that is left")
 	check.OK(t, worker.Kill())
 	await(t, "yt-dlp is gone", func() bool { return len(sourcetest.AtWork(dir)) == 0 })
 	check.OK(t, check.Err(source.New(source.Config{TempDir: dir})))

@@ -61,9 +61,8 @@ func TestPhotoIsRead(t *testing.T) {
 		if ending == "heic" { // which models do not read
 			same, ending = bytes.HasPrefix(m.Image, []byte("\xff\xd8\xff")), "jpeg"
 		}
-		if !same || m.ImageType != "image/"+ending || m.Type != contracts.SourcePhoto || m.Transcript.Timed {
-			t.Errorf("type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
-		}
+		check.That(t, same && m.ImageType == "image/"+ending && m.Type == contracts.SourcePhoto && !m.Transcript.Timed,
+			"type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
 		check.Same(t, "title", m.Title, "Lemon cake")
 		var said strings.Builder
 		if err := m.Transcript.WriteText(&said); err != nil || !strings.Contains(said.String(), "2 cups flour") {

@@ -107,9 +107,8 @@ func TestPageThatGivesOrders(t *testing.T) {
 	server := site(t, map[string]http.HandlerFunc{"/cake": text("text/html", page)})
 	m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/cake"}, nil)
 	check.OK(t, err)
-	if m.Recipe.Title != "Cake" || strings.Contains(m.Recipe.Steps[0].Text, "evil") {
-		t.Errorf("title %q, first step %q", m.Recipe.Title, m.Recipe.Steps[0].Text)
-	}
+	check.That(t, m.Recipe.Title == "Cake" && !strings.Contains(m.Recipe.Steps[0].Text, "evil"),
+		"title %q, first step %q", m.Recipe.Title, m.Recipe.Steps[0].Text)
 	check.That(t, len(m.Recipe.Steps) == 2 && len(m.Recipe.Steps[1].Unverified) != 0 && len(m.Recipe.Warnings) != 0,
 		"steps %+v, warnings %v: want the order marked", m.Recipe.Steps, m.Recipe.Warnings)
 }

@@ -43,9 +43,8 @@ func TestAddresses(t *testing.T) {
 		channel, address string
 		want             bool
 	}{{"webpush", "another", false}, {"fax", "one", false}, {"webpush", "one", true}, {"webpush", "one", false}, {"email", "", false}, {"fax", "", false}} {
-		if dropped, err := d.Drop(ctx, "CUSTOMER", "ada", test.channel, test.address); err != nil || dropped != test.want {
-			t.Errorf("drop %s %s: %v %v", test.channel, test.address, dropped, err)
-		}
+		dropped, err := d.Drop(ctx, "CUSTOMER", "ada", test.channel, test.address)
+		check.That(t, err == nil && dropped == test.want, "drop %s %s: %v %v", test.channel, test.address, dropped, err)
 	}
 	for range 2 {
 		check.OK(t, d.OptOut(ctx, "CUSTOMER", "ada", "news", "email"))
@@ -65,23 +64,18 @@ func TestAddresses(t *testing.T) {
 		revision = max(revision, entry.Revision())
 	}
 	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", "ada@example.org"))
-	if stream, err := js.Stream(ctx, "KV_"+contracts.BucketDirectory); err != nil || stream.CachedInfo().State.LastSeq != revision {
-		t.Errorf("what is so already was written again (%v)", err)
-	}
+	stream, err := js.Stream(ctx, "KV_"+contracts.BucketDirectory)
+	check.That(t, err == nil && stream.CachedInfo().State.LastSeq == revision, "what is so already was written again (%v)", err)
 	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", ""))
-	if r, _, err := d.Get(ctx, "CUSTOMER", "ada"); err != nil || len(r.Addresses) != 0 {
-		t.Errorf("%+v %v", r, err)
-	}
-	if dropped, err := d.Drop(ctx, "CUSTOMER", "nobody", "email", "x"); err != nil || dropped {
-		t.Errorf("of nobody: %v %v", dropped, err)
-	}
-	if _, found, err := d.Get(ctx, "CUSTOMER", "nobody"); err != nil || found {
-		t.Errorf("who is not known has come to be: %v %v", found, err)
-	}
+	r, _, err := d.Get(ctx, "CUSTOMER", "ada")
+	check.That(t, err == nil && len(r.Addresses) == 0, "%+v %v", r, err)
+	dropped, err := d.Drop(ctx, "CUSTOMER", "nobody", "email", "x")
+	check.That(t, err == nil && !dropped, "of nobody: %v %v", dropped, err)
+	_, found, err := d.Get(ctx, "CUSTOMER", "nobody")
+	check.That(t, err == nil && !found, "who is not known has come to be: %v %v", found, err)
 	err = d.SetAddress(ctx, "CUSTOMER", "ada", "e mail", "x")
-	if e, ok := errors.AsType[*recipient.Error](err); !ok || !e.Permanent {
-		t.Errorf("a channel that is none: %v", err)
-	}
+	e, ok := errors.AsType[*recipient.Error](err)
+	check.That(t, ok && e.Permanent, "a channel that is none: %v", err)
 }
 
 // through is a directory whose requests go through a proxy.
@@ -167,9 +161,8 @@ func TestChangesDoNotOverwriteEachOther(t *testing.T) {
 				proxy.Filter(nil)
 				want.RecipientType, want.UserID = "ADMIN", "root"
 				got, _, err := other.Get(ctx, "ADMIN", "root")
-				if diff := cmp.Diff(want, got); diff != "" || err != nil || writes != 2 {
-					t.Errorf("%d writes, %v: %s", writes, err, diff)
-				}
+				diff := cmp.Diff(want, got)
+				check.That(t, diff == "" && err == nil && writes == 2, "%d writes, %v: %s", writes, err, diff)
 			})
 		}
 	}
@@ -202,7 +195,5 @@ func TestAStaleReplicaHidesNoChange(t *testing.T) {
 		t.Errorf("what is there was not dropped: %v %v", dropped, err)
 	}
 	r, _, err := other.Get(ctx, "ADMIN", "root")
-	if err != nil || len(r.Addresses)+len(r.OptOut) > 0 {
-		t.Errorf("%+v %v", r, err)
-	}
+	check.That(t, err == nil && len(r.Addresses)+len(r.OptOut) == 0, "%+v %v", r, err)
 }

@@ -81,9 +81,8 @@ func TestDirectoryResolves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := ids(d.Resolve(t.Context(), recipient.Query{Event: test.event, Type: test.kind, Scope: test.scope}))
-			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
-				t.Errorf("%v\n%s", err, diff)
-			}
+			diff := cmp.Diff(test.want, got)
+			check.That(t, err == nil && diff == "", "%v\n%s", err, diff)
 		})
 	}
 }
@@ -100,9 +99,8 @@ func TestDirectoryRefuses(t *testing.T) {
 		"a type that is no key": {recipient.Query{Type: "*", Scope: rules.ScopeAll}, contracts.ErrTokenMalformed},
 	} {
 		_, err := ids(d.Resolve(t.Context(), test.q))
-		if e, ok := errors.AsType[*recipient.Error](err); !errors.Is(err, test.want) || !ok || !e.Permanent {
-			t.Errorf("%s: %v", name, err)
-		}
+		e, ok := errors.AsType[*recipient.Error](err)
+		check.That(t, errors.Is(err, test.want) && ok && e.Permanent, "%s: %v", name, err)
 	}
 }
 
@@ -123,13 +121,10 @@ func TestDirectoryDoesNotEndEarly(t *testing.T) {
 		}
 		last = err
 	}
-	if n < 300 && !errors.Is(last, recipient.ErrIncomplete) {
-		t.Errorf("%d of 300, then %v", n, last)
-	}
+	check.That(t, n >= 300 || errors.Is(last, recipient.ErrIncomplete), "%d of 300, then %v", n, last)
 	cancel()
-	if _, err := ids(d.Resolve(ctx, recipient.Query{Type: contracts.RecipientAdmin, Scope: rules.ScopeAll})); err == nil {
-		t.Error("a list that never began was taken for an empty one")
-	}
+	check.Failsf(t, check.Err(ids(d.Resolve(ctx, recipient.Query{Type: contracts.RecipientAdmin, Scope: rules.ScopeAll}))),
+		"a list that never began was taken for an empty one")
 }
 
 // A recipient who is written while a list is read comes once, also one who is new after the consumer's last message.
@@ -191,17 +186,14 @@ func TestDirectoryGet(t *testing.T) {
 	want := contracts.Recipient{RecipientType: "ADMIN", UserID: "a/b", Addresses: map[string]string{"email": "a@b.example"}, TimeZone: "Asia/Jerusalem"}
 	check.OK(t, d.Put(t.Context(), want))
 	got, found, err := d.Get(t.Context(), "ADMIN", "a/b")
-	if diff := cmp.Diff(want, got); err != nil || !found || diff != "" {
-		t.Errorf("%v %v %s", found, err, diff)
-	}
-	if _, found, err := d.Get(t.Context(), "CUSTOMER", "a/b"); found || err != nil {
-		t.Errorf("of another kind: %v %v", found, err)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, err == nil && found && diff == "", "%v %v %s", found, err, diff)
+	_, found, err = d.Get(t.Context(), "CUSTOMER", "a/b")
+	check.That(t, !found && err == nil, "of another kind: %v %v", found, err)
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"opt_out":5}`))))
 	_, _, err = d.Get(t.Context(), "ADMIN", "broken")
-	if e, ok := errors.AsType[*recipient.Error](err); !ok || !e.Permanent || !errors.Is(err, contracts.ErrInvalid) {
-		t.Errorf("a broken record: %v", err)
-	}
+	e, ok := errors.AsType[*recipient.Error](err)
+	check.That(t, ok && e.Permanent && errors.Is(err, contracts.ErrInvalid), "a broken record: %v", err)
 	check.Is(t, d.Put(t.Context(), contracts.Recipient{UserID: "u"}), contracts.ErrInvalid)
 }
 
@@ -217,12 +209,9 @@ func TestCarriedRecipientsAreAll(t *testing.T) {
 		"CUSTOMER": {"CUSTOMER/a", "CUSTOMER/c"}, "AGENCY_USER": {"AGENCY_USER/b"}, "ADMIN": nil,
 	} {
 		got, err := ids(r.Resolve(t.Context(), recipient.Query{Event: event, Type: kind, Scope: rules.ScopeAll}))
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Errorf("%s: %v %s", kind, err, diff)
-		}
+		diff := cmp.Diff(want, got)
+		check.That(t, err == nil && diff == "", "%s: %v %s", kind, err, diff)
 	}
 	got, err := ids(r.Resolve(t.Context(), recipient.Query{Type: "ADMIN", Scope: rules.ScopeAll}))
-	if err != nil || len(got) != 1 {
-		t.Errorf("without any: %v %v", got, err)
-	}
+	check.That(t, err == nil && len(got) == 1, "without any: %v %v", got, err)
 }

@@ -90,9 +90,7 @@ func TestWritesBesideAnUnsubscribe(t *testing.T) {
 	wg.Wait()
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)
-	if len(r.OptOut) != 20 || r.Addresses["sms"] == "" || r.QuietHours == nil {
-		t.Errorf("%+v", r)
-	}
+	check.That(t, len(r.OptOut) == 20 && r.Addresses["sms"] != "" && r.QuietHours != nil, "%+v", r)
 }
 
 // What earlier versions have written into the profile is read as the parts that it belongs to, and no write of the profile loses it.
@@ -110,9 +108,7 @@ func TestPartsOfAnOldProfile(t *testing.T) {
 		doc, err := d.Read(t.Context(), "CUSTOMER", "ada", part)
 		check.OK(t, err)
 		check.Same(t, string(part), string(doc.Body), want)
-		if doc.Revision == 0 {
-			t.Errorf("%s has no record", part)
-		}
+		check.That(t, doc.Revision != 0, "%s has no record", part)
 	}
 	doc = write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"addresses":{"email":null}}`), Merge: true})
 	check.Same(t, "addresses", string(doc.Body), `{"recipient_type":"CUSTOMER","user_id":"ada"}`)

@@ -36,9 +36,7 @@ func TestAddressesAreMerged(t *testing.T) {
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)
 	phone := r.Endpoint("webhook", "phone")
-	if phone.Address != "https://p.example" || !phone.Disabled || !phone.Takes("AB") || phone.Takes("B") {
-		t.Errorf("%+v", phone)
-	}
+	check.That(t, phone.Address == "https://p.example" && phone.Disabled && phone.Takes("AB") && !phone.Takes("B"), "%+v", phone)
 	check.Same(t, "addresses", strings.Join(r.EndpointIDs("webhook"), " "), "main phone")
 	_, err = d.Write(t.Context(), "CUSTOMER", "ada", recipient.Addresses, recipient.Edit{
 		Body: json.RawMessage(`{"endpoints":{"webhook":{"main":{"address":"x"},"7":{"address":""}}}}`), Merge: true,
@@ -54,9 +52,7 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 	write(t, d, recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{"addresses":{"webhook":"https://m.example"}}`)})
 	patch(t, d, `{"main":{"generation":7,"previous":5,"rotated_at":"2026-01-02T03:04:05Z"},"phone":{"address":"https://p.example"}}`)
 	was := hooks(t, d)
-	if was["phone"].Generation == 0 || was["main"].Generation != 7 {
-		t.Fatalf("%+v", was)
-	}
+	check.Require(t, was["phone"].Generation != 0 && was["main"].Generation == 7, "%+v", was)
 	for _, edit := range []string{
 		`{"phone":{"generation":null},"main":null}`, `{"phone":{"generation":1,"previous":3},"main":{"generation":6,"previous":1}}`,
 	} {
@@ -76,9 +72,8 @@ func TestSecretsOnlyGoOn(t *testing.T) {
 	check.OK(t, check.Err(d.Write(t.Context(), "CUSTOMER", "ada", recipient.Addresses, recipient.Edit{Body: json.RawMessage(`{}`)})))
 	check.Same(t, "ids that are left", strings.Join(slices.Sorted(maps.Keys(hooks(t, d))), " "), "main")
 	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
-	if again := hooks(t, d); again["phone"].Generation <= was["phone"].Generation || again["main"].Generation != 7 {
-		t.Errorf("%+v after %+v", again, was)
-	}
+	again := hooks(t, d)
+	check.That(t, again["phone"].Generation > was["phone"].Generation && again["main"].Generation == 7, "%+v after %+v", again, was)
 }
 
 // An export brings all addresses with their secrets into another directory, and says nothing of them in the profile.
@@ -112,9 +107,7 @@ func TestOneOfSeveralAddressesIsDropped(t *testing.T) {
 	patch(t, d, `{"phone":{"address":"https://p.example"}}`)
 	for address, want := range map[string]bool{"https://p.example": true, "https://gone.example": false} {
 		dropped, err := d.Drop(t.Context(), "CUSTOMER", "ada", "webhook", address)
-		if err != nil || dropped != want {
-			t.Errorf("%s: %v, %v", address, dropped, err)
-		}
+		check.That(t, err == nil && dropped == want, "%s: %v, %v", address, dropped, err)
 	}
 	r, _, err := d.Get(t.Context(), "CUSTOMER", "ada")
 	check.OK(t, err)

@@ -70,9 +70,7 @@ func TestForget(t *testing.T) {
 	check.OK(t, d.SetAddress(ctx, "ADMIN", "ada", "webpush", "here"))
 	r, found, err := d.Get(ctx, "ADMIN", "ada")
 	check.OK(t, err)
-	if !found || len(r.Addresses) != 1 || r.Addresses["webpush"] != "here" {
-		t.Errorf("with a new address: %+v", r)
-	}
+	check.That(t, found && len(r.Addresses) == 1 && r.Addresses["webpush"] == "here", "with a new address: %+v", r)
 	check.OK(t, check.Err(d.Forget(ctx, "ADMIN", "ada")))
 	isForgotten()
 	check.OK(t, d.Put(ctx, ada))

@@ -53,15 +53,13 @@ func TestHTTPReadsPageByPage(t *testing.T) {
 	})
 	got, err := ids(h.Resolve(t.Context(), asked))
 	want := []string{"CUSTOMER/u1", "CUSTOMER/u2", "CUSTOMER/u3", "CUSTOMER/v1", "CUSTOMER/v2", "CUSTOMER/v3"}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, err == nil && diff == "", "%v\n%s", err, diff)
 	first := map[string]string{
 		"event_id": "e", "event_type": "X", "aggregate_type": "RESTAURANT", "aggregate_id": "5", "recipient_type": "CUSTOMER", "scope": "aggregate",
 	}
-	if diff := cmp.Diff(first, requests[0]); diff != "" || requests[2]["cursor"] != "p2" {
-		t.Errorf("%s, third page asked for as %v", diff, requests[2])
-	}
+	diff = cmp.Diff(first, requests[0])
+	check.That(t, diff == "" && requests[2]["cursor"] == "p2", "%s, third page asked for as %v", diff, requests[2])
 }
 
 // Whatever is not a whole answer is an error, and says whether asking again can help.
@@ -95,15 +93,9 @@ func TestHTTPTakesNothingForTheEnd(t *testing.T) {
 			})
 			_, err := ids(h.Resolve(t.Context(), asked))
 			e, ok := errors.AsType[*recipient.Error](err)
-			if !ok || e.Permanent != test.permanent {
-				t.Fatalf("%v", err)
-			}
-			if test.status != http.StatusOK && e.RetryAfter != 7*time.Second {
-				t.Errorf("retry after %s", e.RetryAfter)
-			}
-			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("the token is in %v", err)
-			}
+			check.Require(t, ok && e.Permanent == test.permanent, "%v", err)
+			check.That(t, test.status == http.StatusOK || e.RetryAfter == 7*time.Second, "retry after %s", e.RetryAfter)
+			check.That(t, !strings.Contains(err.Error(), "secret"), "the token is in %v", err)
 		})
 	}
 }
@@ -116,9 +108,8 @@ func TestHTTPKeepsItsSecrets(t *testing.T) {
 		"too much": strings.Repeat(" ", 5<<20),
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, ok := r.BasicAuth(); !ok || user != "hunter2svc" || password != "hunter2" || r.URL.Query().Get("key") != "hunter2" {
-			t.Errorf("%s %v", r.URL, r.Header)
-		}
+		user, password, ok := r.BasicAuth()
+		check.That(t, ok && user == "hunter2svc" && password == "hunter2" && r.URL.Query().Get("key") == "hunter2", "%s %v", r.URL, r.Header)
 		answer := answers[r.URL.Path[1:]]
 		if answer == "" {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -133,9 +124,8 @@ func TestHTTPKeepsItsSecrets(t *testing.T) {
 	for name, base := range bases {
 		h, err := recipient.NewHTTP(recipient.HTTPConfig{URL: "http://hunter2svc:hunter2@" + base + "/" + url.PathEscape(name) + "?key=hunter2"})
 		check.OK(t, err)
-		if _, err = ids(h.Resolve(t.Context(), asked)); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), base) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err = ids(h.Resolve(t.Context(), asked))
+		check.That(t, err != nil && !strings.Contains(err.Error(), "hunter2") && strings.Contains(err.Error(), base), "%s: %v", name, err)
 		h.Close()
 	}
 }

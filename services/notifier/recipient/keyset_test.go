@@ -14,9 +14,8 @@ func TestKeySet(t *testing.T) {
 		s := newKeySet(uint64(expected))
 		check.Same(t, "slots", len(s.slots), expected+expected/2+8)
 		for i := range 2 * 50_000 {
-			if there := s.add(strconv.Itoa(i % 50_000)); there != (i >= 50_000) {
-				t.Fatalf("of %d: key %d was there: %t", expected, i, there)
-			}
+			there := s.add(strconv.Itoa(i % 50_000))
+			check.Require(t, there == (i >= 50_000), "of %d: key %d was there: %t", expected, i, there)
 		}
 		check.Same(t, "keys", s.n, 50_000)
 	}

@@ -45,9 +45,7 @@ func TestAListHasThoseWhoseRecordsAreWritten(t *testing.T) {
 			check.OK(t, err)
 			listed[r.UserID] = true
 		}
-		if len(listed) != people {
-			t.Fatalf("list %d: %v", i, listed)
-		}
+		check.Require(t, len(listed) == people, "list %d: %v", i, listed)
 	}
 }
 
@@ -67,9 +65,8 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			check.OK(t, through.SetAddress(ctx, contracts.RecipientAdmin, "ada", "email", "ada@example.org"))
-			if r, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "ada"); err != nil || r.Addresses["email"] != "ada@example.org" {
-				t.Errorf("%+v: %v", r, err)
-			}
+			r, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "ada")
+			check.That(t, err == nil && r.Addresses["email"] == "ada@example.org", "%+v: %v", r, err)
 		})
 	}
 }

@@ -62,16 +62,13 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 				err := test.ask(t, through)
 				proxy.Filter(nil)
 				took := time.Since(begun)
-				if took > most {
-					t.Errorf("%d answers: %v after %s, want at most %s", answers, err, took, most)
-				}
+				check.That(t, took <= most, "%d answers: %v after %s, want at most %s", answers, err, took, most)
 				if err == nil {
 					t.Logf("all is there after %d answers", came)
 					return
 				}
-				if e, ok := errors.AsType[*recipient.Error](err); !ok || e.Permanent {
-					t.Errorf("%d answers: %v", answers, err)
-				}
+				e, ok := errors.AsType[*recipient.Error](err)
+				check.That(t, ok && !e.Permanent, "%d answers: %v", answers, err)
 				time.Sleep(time.Minute) //nolint:forbidigo // fake time: what is left of the list ends
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // FuzzReadProfile: whatever a program writes, what is read of it is valid, and has every opt-out.
@@ -22,11 +23,9 @@ func FuzzReadProfile(f *testing.F) {
 		var said struct {
 			OptOut map[string][]string `json:"opt_out"`
 		}
-		if err := json.Unmarshal(data, &said); err != nil || r.Validate() != nil {
-			t.Errorf("%q: %+v %v", data, r, err)
-		}
-		if diff := cmp.Diff(said.OptOut, r.OptOut); diff != "" && len(said.OptOut)+len(r.OptOut) > 0 {
-			t.Error(diff)
-		}
+		err = json.Unmarshal(data, &said)
+		check.That(t, err == nil && r.Validate() == nil, "%q: %+v %v", data, r, err)
+		diff := cmp.Diff(said.OptOut, r.OptOut)
+		check.That(t, diff == "" || len(said.OptOut)+len(r.OptOut) == 0, "%v", diff)
 	})
 }

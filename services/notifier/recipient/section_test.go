@@ -107,9 +107,8 @@ func TestNoProfileTouchesAddressesAndPreferences(t *testing.T) {
 			want := test.want
 			want.RecipientType, want.UserID = "CUSTOMER", "u"
 			got, found, err := d.Get(t.Context(), "CUSTOMER", "u")
-			if diff := cmp.Diff(want, got); err != nil || !found || diff != "" {
-				t.Errorf("%v %v\n%s", found, err, diff)
-			}
+			diff := cmp.Diff(want, got)
+			check.That(t, err == nil && found && diff == "", "%v %v\n%s", found, err, diff)
 		})
 	}
 }
@@ -166,9 +165,7 @@ func TestInvalidFieldsOfAProfile(t *testing.T) {
 		profile(test.fields)(t, d, js, "u")
 		got, _, err := d.Get(t.Context(), "CUSTOMER", "u")
 		if test.err != "" {
-			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("%s: %v", name, err)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), test.err), "%s: %v", name, err)
 			continue
 		}
 		test.want.RecipientType, test.want.UserID = "CUSTOMER", "u"
@@ -176,11 +173,9 @@ func TestInvalidFieldsOfAProfile(t *testing.T) {
 		if test.want.Addresses == nil {
 			got.Addresses = nil // of an earlier one
 		}
-		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
-			t.Errorf("%s: %v\n%s", name, err, diff)
-		}
+		diff := cmp.Diff(test.want, got)
+		check.That(t, err == nil && diff == "", "%s: %v\n%s", name, err, diff)
 	}
-	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "fields of a recipient are ignored") {
-		t.Errorf("%d lines: %s", lines, log.String())
-	}
+	lines := strings.Count(log.String(), "\n")
+	check.That(t, lines == 1 && strings.Contains(log.String(), "fields of a recipient are ignored"), "%d lines: %s", lines, log.String())
 }

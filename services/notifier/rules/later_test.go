@@ -44,9 +44,7 @@ events:
     G: {channels: [inapp], digest: {every: 1h, channels: [inapp]}, later: [{after: 1h, unread: true, channels: [email]}]}
     H: {later: [{after: 1h, channels: [email]}]}
 `), []string{"email", "inapp", "sms"})
-	if err == nil {
-		t.Fatal("mistakes are taken")
-	}
+	check.Require(t, err != nil, "mistakes are taken")
 	check.Equal(t, strings.Split(`line 4: events.X.A.later must be a list such as [{after: 30m, unread: true, channels: [email]}]
 line 5: events.X.B.later must be a list such as [{after: 30m, unread: true, channels: [email]}]
 line 6: events.X.C.later[0].unread is "maybe": want true, false

@@ -54,17 +54,14 @@ func TestRules(t *testing.T) {
 		contracts.RecipientAdmin: {Channels: []string{"inapp"}, Priority: contracts.UrgencyLow, Scope: rules.ScopeAll},
 	}
 	check.Equal(t, admins, r.For("WHATEVER"))
-	if got := r.Channels(); !slices.Equal(got, channels) {
-		t.Errorf("channels are %v", got)
-	}
+	got := r.Channels()
+	check.That(t, slices.Equal(got, channels), "channels are %v", got)
 }
 
 func TestJSONIsReadToo(t *testing.T) {
 	t.Parallel()
 	r, err := rules.Parse([]byte(`{"version":1,"events":{"X":{"ADMIN":{"channels":["inapp"],"scope":"all"}}}}`), channels)
-	if err != nil || len(r.For("X")) != 1 || r.For("Y") != nil {
-		t.Errorf("%v: %v", r, err)
-	}
+	check.That(t, err == nil && len(r.For("X")) == 1 && r.For("Y") == nil, "%v: %v", r, err)
 }
 
 func TestTheVersionIsTheText(t *testing.T) {
@@ -75,9 +72,7 @@ func TestTheVersionIsTheText(t *testing.T) {
 		return r.Version()
 	}
 	first, again := parse(good), parse(good)
-	if first != again || first == parse(good+"# more\n") {
-		t.Error("the version does not tell texts apart")
-	}
+	check.That(t, first == again && first != parse(good+"# more\n"), "the version does not tell texts apart")
 }
 
 // Every mistake is reported at once, each with its line.
@@ -121,13 +116,10 @@ line 15: events.RESERVATION_REQUESTED.AGENCY_USER must be a mapping of names to 
 line 16: events.RESERVATION_REQUESTED.RESTAURANT_USER.channels must be a list of email, inapp
 line 17: events.RESERVATION_REQUESTED is there twice, first in line 4
 line 21: events.Y is an alias: write it out`
-	if err == nil {
-		t.Fatal("accepted")
-	}
+	check.Require(t, err != nil, "accepted")
 	check.Equal(t, want, err.Error())
-	if all, ok := errors.AsType[*rules.Error](err); !ok || len(all.Mistakes) != 16 {
-		t.Errorf("%T", err)
-	}
+	all, ok := errors.AsType[*rules.Error](err)
+	check.That(t, ok && len(all.Mistakes) == 16, "%T", err)
 }
 
 func TestNotEvenYAML(t *testing.T) {
@@ -141,9 +133,7 @@ func TestNotEvenYAML(t *testing.T) {
 		"huge":       {strings.Repeat("#", rules.MaxFile+1), "the file has more than"},
 	} {
 		_, err := rules.Parse([]byte(test.text), channels)
-		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %s", name, err, test.want)
-		}
+		check.That(t, err != nil && strings.HasPrefix(err.Error(), test.want), "%s: %v, want %s", name, err, test.want)
 	}
 }
 
@@ -164,9 +154,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("? {}\n: x")
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := rules.Parse([]byte(text), channels)
-		if (r == nil) == (err == nil) {
-			t.Errorf("%v, %v", r, err)
-		}
+		check.That(t, (r == nil) != (err == nil), "%v, %v", r, err)
 		if all, ok := errors.AsType[*rules.Error](err); err != nil && (!ok || len(all.Mistakes) == 0) {
 			t.Errorf("%T", err)
 		}
@@ -202,18 +190,14 @@ events:
     G: {fallback: []}
     H: {priority: low}
 `), known)
-	if err == nil {
-		t.Fatal("mistakes are taken")
-	}
+	check.Require(t, err != nil, "mistakes are taken")
 	lines := strings.Split(err.Error(), "\n")
 	for i, want := range []string{
 		`line 4: events.X.A.fallback has "inapp", which the route has elsewhere`, `line 5: events.X.B.fallback has "sms" twice`,
 		`line 6: events.X.C.fallback has "pigeon"`, "line 7: events.X.D.fallback_after needs", "line 8: events.X.E.fallback_after is",
 		"line 9: events.X.F.fallback_after is", "line 10: events.X.G.fallback must", "line 11: events.X.H.channels is missing",
 	} {
-		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
-			t.Errorf("want %s in\n%s", want, err)
-		}
+		check.That(t, i < len(lines) && strings.HasPrefix(lines[i], want), "want %s in\n%s", want, err)
 	}
 }
 

@@ -33,9 +33,8 @@ events:
 	}
 	for kind, parts := range want {
 		route := routes[kind]
-		if diff := cmp.Diff(parts, []any{route.DigestOn("inapp"), route.DigestOn("email"), route.Throttle}); diff != "" {
-			t.Errorf("%s\n%s", kind, diff)
-		}
+		diff := cmp.Diff(parts, []any{route.DigestOn("inapp"), route.DigestOn("email"), route.Throttle})
+		check.That(t, diff == "", "%s\n%s", kind, diff)
 	}
 }
 
@@ -99,8 +98,6 @@ line 28: events.A.K7.digest is for what is critical, which is delivered at once:
 line 29: events.A.K7.throttle is for what is critical, which is delivered at once: leave one of them out
 line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its rows are delivered together
 line 33: events.B.K9.digest.at has 0 times of day: want 1 to 24`
-	if err == nil {
-		t.Fatal("accepted")
-	}
+	check.Require(t, err != nil, "accepted")
 	check.Equal(t, want, err.Error())
 }

@@ -24,18 +24,13 @@ func TestADigestWithoutATemplate(t *testing.T) {
 	}
 	text, err := set.Render(m, "email", "")
 	want := "- Order created, 2000-01-01 00:00 UTC\n- Y, 2000-01-01 01:00 UTC\nand 5 more\n"
-	if err != nil || text.Subject != "7 notifications" || text.Text != want {
-		t.Errorf("%q %q, %v", text.Subject, text.Text, err)
-	}
-	if text, err = set.Render(m, "sms", ""); err != nil || text.Text != "7 notifications" {
-		t.Errorf("%q, %v", text.Text, err)
-	}
+	check.That(t, err == nil && text.Subject == "7 notifications" && text.Text == want, "%q %q, %v", text.Subject, text.Text, err)
+	text, err = set.Render(m, "sms", "")
+	check.That(t, err == nil && text.Text == "7 notifications", "%q, %v", text.Text, err)
 	m.Template = "c.digest"
-	if text, err = set.Render(m, "email", ""); err != nil || text.Subject != "news" || text.Text != "1;;" {
-		t.Errorf("%q %q, %v", text.Subject, text.Text, err)
-	}
+	text, err = set.Render(m, "email", "")
+	check.That(t, err == nil && text.Subject == "news" && text.Text == "1;;", "%q %q, %v", text.Subject, text.Text, err)
 	m.EventType, m.Template = "X", "x"
-	if _, err = set.Render(m, "email", ""); err == nil {
-		t.Error("what is no digest has a text")
-	}
+	_, err = set.Render(m, "email", "")
+	check.That(t, err != nil, "what is no digest has a text")
 }

@@ -43,9 +43,8 @@ func TestPartsPerChannel(t *testing.T) {
 			Locale: test.locale, Payload: json.RawMessage(`{"id":"a/b","icon":"https://example.com/i.png","text":"\",\"evil.example"}`), Template: test.template,
 		}
 		got, err := set.Render(m, test.channel, "")
-		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
-			t.Errorf("%s: %v\n%s", name, err, diff)
-		}
+		diff := cmp.Diff(test.want, got)
+		check.That(t, err == nil && diff == "", "%s: %v\n%s", name, err, diff)
 	}
 	if _, err := set.Render(channel.Message{Template: "sms"}, "email", ""); !errors.Is(err, template.ErrNotFound) || set.Has("sms", "email") || !set.Has("sms", "sms") {
 		t.Errorf("a mail has the text of an SMS: %v", err)
@@ -108,9 +107,7 @@ func TestTimesOfTheReader(t *testing.T) {
 	} {
 		m.Locale, m.TimeZone = where[0], where[1]
 		got, err := set.Render(m, "email", "")
-		if err != nil || got.Subject != want[0] || got.Text != want[1] {
-			t.Errorf("%q: %q %q %v", where, got.Subject, got.Text, err)
-		}
+		check.That(t, err == nil && got.Subject == want[0] && got.Text == want[1], "%q: %q %q %v", where, got.Subject, got.Text, err)
 	}
 	m.Payload = json.RawMessage(`{"at":5}`)
 	check.Contains(t, check.Err(set.Render(m, "email", "")), "x/default.subject:1:")
@@ -136,13 +133,9 @@ func TestMistakesOfPartsAreReported(t *testing.T) {
 		"b: other locales have no text for sms", "b: default.webpush needs a title and a body",
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != len(want) {
-		t.Fatalf("%d mistakes, want %d:\n%v", len(lines), len(want), err)
-	}
+	check.Require(t, len(lines) == len(want), "%d mistakes, want %d:\n%v", len(lines), len(want), err)
 	for i := range want {
-		if !strings.HasPrefix(lines[i], want[i]) {
-			t.Errorf("%q\ndoes not begin with\n%q", lines[i], want[i])
-		}
+		check.That(t, strings.HasPrefix(lines[i], want[i]), "%q\ndoes not begin with\n%q", lines[i], want[i])
 	}
 }
 

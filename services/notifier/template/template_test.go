@@ -62,18 +62,15 @@ func TestRender(t *testing.T) {
 		Subject: "Table for 4", Text: "ada: X 19:30 12345678901234567.50",
 		HTML: `<b>4</b> <a href="https://n.example/u?t=a.b&amp;c=d">stop</a>`,
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
-	}
+	diff := cmp.Diff(want, got)
+	check.That(t, err == nil && diff == "", "%v\n%s", err, diff)
 	m.Template = ""
-	if got, err := set.Render(m, "email", ""); err != nil || got.Subject != "by type" {
-		t.Errorf("by type of event: %+v %v", got, err)
-	}
+	got, err = set.Render(m, "email", "")
+	check.That(t, err == nil && got.Subject == "by type", "by type of event: %+v %v", got, err)
 	m.Template = "nobody"
 	check.Is(t, check.Err(set.Render(m, "email", "")), template.ErrNotFound)
-	if diff := cmp.Diff([]string{"X", "reservation.requested"}, set.Names()); diff != "" || !set.Has("X") || set.Has("Y") {
-		t.Error(diff)
-	}
+	diff = cmp.Diff([]string{"X", "reservation.requested"}, set.Names())
+	check.That(t, diff == "" && set.Has("X") && !set.Has("Y"), "%v", diff)
 }
 
 func TestLocalesFallBack(t *testing.T) {
@@ -87,9 +84,8 @@ func TestLocalesFallBack(t *testing.T) {
 		"": "default", "fr": "default", "en": "en", "EN": "en", "en-gb": "en-GB", "en_GB": "en-GB", "en-US": "en", "en-GB-oed": "en-GB",
 		"he-IL": "he", "zh": "default", "zh-Hant-TW": "zh-Hant", "-": "default", "en-": "en", "--x": "default", "default": "default",
 	} {
-		if got, err := set.Render(channel.Message{Template: "x", Locale: locale}, "email", ""); err != nil || got.Subject != want {
-			t.Errorf("%q is notified in %s, want %s (%v)", locale, got.Subject, want, err)
-		}
+		got, err := set.Render(channel.Message{Template: "x", Locale: locale}, "email", "")
+		check.That(t, err == nil && got.Subject == want, "%q is notified in %s, want %s (%v)", locale, got.Subject, want, err)
 	}
 }
 
@@ -110,23 +106,16 @@ func TestPayloadsInjectNothing(t *testing.T) {
 			`{{.Payload.v | print}}`, `{{with false}}{{else}}{{.Payload.v}}{{end}}`, `{{range index .Payload "none"}}{{else}}{{.Payload.v}}{{end}}`,
 		} {
 			got, err := one(t, text, string(payload))
-			if err != nil {
-				t.Fatalf("%s of %q: %v", text, evil, err)
-			}
-			if strings.ContainsFunc(got.Subject, unicode.IsControl) || strings.ContainsAny(got.Subject, "\u2028\u2029\u202e") {
-				t.Errorf("%s of %q: the subject is %q", text, evil, got.Subject)
-			}
+			check.Require(t, err == nil, "%s of %q: %v", text, evil, err)
+			check.That(t, !strings.ContainsFunc(got.Subject, unicode.IsControl) && !strings.ContainsAny(got.Subject, "\u2028\u2029\u202e"),
+				"%s of %q: the subject is %q", text, evil, got.Subject)
 			for _, part := range []string{got.Subject, got.Text, got.HTML} {
 				for _, link := range []string{"://", "evil.example", "EVIL.EXAMPLE", "b.c", "c.d", "d.example", "evil。example", "127.0", "exe.example", "\x00", "\u202e"} {
-					if strings.Contains(part, link) {
-						t.Errorf("%s of %q: %q has %q", text, evil, part, link)
-					}
+					check.That(t, !strings.Contains(part, link), "%s of %q: %q has %q", text, evil, part, link)
 				}
 			}
 			inside := strings.TrimSuffix(strings.TrimPrefix(got.HTML, "<p>"), "</p>")
-			if strings.ContainsAny(inside, `<>"`) {
-				t.Errorf("%s of %q: HTML is %s", text, evil, got.HTML)
-			}
+			check.That(t, !strings.ContainsAny(inside, `<>"`), "%s of %q: HTML is %s", text, evil, got.HTML)
 		}
 	}
 }
@@ -139,9 +128,8 @@ func TestAddressesOutOfPayloadsAreDead(t *testing.T) {
 	})
 	for _, evil := range []string{"https://evil.example/x", "//evil.example/x", "javascript:alert(1)"} {
 		got, err := set.Render(channel.Message{Template: "x", Payload: json.RawMessage(`{"v":"` + evil + `"}`)}, "email", "")
-		if err != nil || strings.Contains(got.HTML, "evil.example") || strings.Contains(got.HTML, `"javascript`) {
-			t.Errorf("%s: %s (%v)", evil, got.HTML, err)
-		}
+		check.That(t, err == nil && !strings.Contains(got.HTML, "evil.example") && !strings.Contains(got.HTML, `"javascript`),
+			"%s: %s (%v)", evil, got.HTML, err)
 	}
 }
 
@@ -157,14 +145,11 @@ func TestLinksOnPurpose(t *testing.T) {
 		if want != "" {
 			want += "|" + want
 		}
-		if err != nil || got.Text != want {
-			t.Errorf("%s: %q %v", value, got.Text, err)
-		}
+		check.That(t, err == nil && got.Text == want, "%s: %q %v", value, got.Text, err)
 	}
 	for value, want := range map[string]string{`"a b"`: "a%20b", `"../x"`: "%2E%2E%2Fx", `"x?y#z"`: "x%3Fy%23z", `7`: "7", `"evil.example"`: "evil%2Eexample"} {
-		if got, err := one(t, "{{path .Payload.v}}", `{"v":`+value+`}`); err != nil || got.Text != want || got.HTML != "<p>"+want+"</p>" {
-			t.Errorf("%s: %+v %v", value, got, err)
-		}
+		got, err := one(t, "{{path .Payload.v}}", `{"v":`+value+`}`)
+		check.That(t, err == nil && got.Text == want && got.HTML == "<p>"+want+"</p>", "%s: %+v %v", value, got, err)
 	}
 }
 
@@ -176,14 +161,12 @@ func TestWhatCannotBeRendered(t *testing.T) {
 		"a payload that is no JSON": {"{{.Payload.guests}}", `{`, "not JSON"},
 		"too long":                  {`{{range .Payload.list}}{{$.Payload.text}}{{end}}`, `{"list":[` + strings.Repeat("0,", 600) + `0],"text":"` + strings.Repeat("x", 500) + `"}`, "more than"},
 	} {
-		if _, err := one(t, test.text, test.payload); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := one(t, test.text, test.payload)
+		check.That(t, err != nil && strings.Contains(err.Error(), test.want), "%s: %v", name, err)
 	}
 	got, err := one(t, "{{.Payload.v}}", `{"v":"`+strings.Repeat("é", 5000)+`"}`)
-	if runes := []rune(got.Subject); err != nil || len(runes) != 200 {
-		t.Errorf("the subject has %d characters (%v)", len([]rune(got.Subject)), err)
-	}
+	runes := []rune(got.Subject)
+	check.That(t, err == nil && len(runes) == 200, "the subject has %d characters (%v)", len([]rune(got.Subject)), err)
 }
 
 // A template can neither run for ever nor make a text without end, in any of its parts, and hurts no other template.
@@ -220,15 +203,13 @@ func TestTemplatesAreBounded(t *testing.T) {
 				if err == nil {
 					_, err = set.Render(channel.Message{Template: "x", Payload: payload}, "email", "")
 				}
-				if err == nil || !strings.Contains(err.Error(), "more than") || !strings.Contains(err.Error(), "x/default."+part) {
-					t.Errorf("%s: %v", part, err)
-				}
+				check.That(t, err != nil && strings.Contains(err.Error(), "more than") && strings.Contains(err.Error(), "x/default."+part),
+					"%s: %v", part, err)
 				if set == nil {
 					continue
 				}
-				if got, err := set.Render(channel.Message{Template: "good"}, "email", ""); err != nil || got.Text != "good" {
-					t.Errorf("the other template: %+v %v", got, err)
-				}
+				got, err := set.Render(channel.Message{Template: "good"}, "email", "")
+				check.That(t, err == nil && got.Text == "good", "the other template: %+v %v", got, err)
 			}
 		})
 	}
@@ -254,22 +235,16 @@ func TestMistakesAreToldAtOnce(t *testing.T) {
 		"c/.swp":          "",
 	}), template.Config{})
 	all, ok := errors.AsType[*template.Error](err)
-	if !ok {
-		t.Fatalf("%T %v", err, err)
-	}
+	check.Require(t, ok, "%T %v", err, err)
 	want := []string{
 		"README: is a file", "a/default.html:2: ", "a/default.subject:1: ", "a/default.txt:3: ", "b/default.subject:1: function \"nothing\" not defined",
 		"b/default.txt: has more than", "b/en_GB.subject: is there twice", "c: default.subject and default.txt are missing", "c: he needs a subject and a txt",
 		"c/1.txt: \"1\" is no locale", "c/default.text: want <locale>.subject", "c/sub: want <locale>",
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != len(want) || len(all.Mistakes) != len(want) {
-		t.Fatalf("%d mistakes, want %d:\n%v", len(lines), len(want), err)
-	}
+	check.Require(t, len(lines) == len(want) && len(all.Mistakes) == len(want), "%d mistakes, want %d:\n%v", len(lines), len(want), err)
 	for i := range want {
-		if !strings.HasPrefix(lines[i], want[i]) {
-			t.Errorf("%q\ndoes not begin with\n%q", lines[i], want[i])
-		}
+		check.That(t, strings.HasPrefix(lines[i], want[i]), "%q\ndoes not begin with\n%q", lines[i], want[i])
 	}
 }
 
@@ -281,9 +256,8 @@ func TestLoad(t *testing.T) {
 	for _, name := range []string{"default.subject", "default.txt"} {
 		check.OK(t, os.WriteFile(filepath.Join(folder, "x", name), []byte("hello"), 0o600))
 	}
-	if set, err := template.Load(folder, template.Config{}); err != nil || !set.Has("x") {
-		t.Errorf("%v", err)
-	}
+	set, err := template.Load(folder, template.Config{})
+	check.That(t, err == nil && set.Has("x"), "%v", err)
 }
 
 // FuzzRender: whatever a payload holds, subjects are one line, and HTML has no markup but the template's.

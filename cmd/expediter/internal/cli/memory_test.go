@@ -70,13 +70,9 @@ func TestEnrichInConstantMemory(t *testing.T) { //nolint:paralleltest // weighs 
 		},
 		Stderr: &stderr, Stdin: &sheet{n: rows}, Stdout: io.Discard,
 	}, []string{"enrich", "--output", "jsonl", "--format", "csv", "-"})
-	if code != 0 || s.asked != rows {
-		t.Fatalf("exits with %d after %d places: %s", code, s.asked, &stderr)
-	}
+	check.Require(t, code == 0 && s.asked == rows, "exits with %d after %d places: %s", code, s.asked, &stderr)
 	first, last := s.heap[20], s.heap[100]
-	if first == 0 || last > first+16<<20 {
-		t.Errorf("live bytes by thousands of rows: %v", s.heap)
-	}
+	check.That(t, first != 0 && last <= first+16<<20, "live bytes by thousands of rows: %v", s.heap)
 	t.Logf("live bytes by thousands of rows: %v", s.heap)
 }
 
@@ -91,9 +87,7 @@ func TestResumptionCutsOffAnUnfinishedLine(t *testing.T) {
 	check.OK(t, r.file.Close())
 	got, err := os.ReadFile(path)
 	check.OK(t, err)
-	if string(got) != "{\"placeId\":\"p1\"}\nnext\n" || r.rows != 1 {
-		t.Errorf("%d rows, then %q", r.rows, got)
-	}
+	check.That(t, string(got) == "{\"placeId\":\"p1\"}\nnext\n" && r.rows == 1, "%d rows, then %q", r.rows, got)
 }
 
 // interrupting is an enricher whose caller is interrupted by a person when it has been asked for so many places; 0: never.

@@ -89,9 +89,8 @@ func TestReportJSON(t *testing.T) {
 		OK       *bool          `json:"ok"`
 		Enricher map[string]any `json:"enricher"`
 	}
-	if err := json.Unmarshal(data, &fields); err != nil || fields.OK == nil {
-		t.Fatal(err, string(data))
-	}
+	err = json.Unmarshal(data, &fields)
+	check.Require(t, err == nil && fields.OK != nil, "%v %v", err, string(data))
 	for _, name := range []string{
 		"requests", "places", "distinct", "jobs", "duplicate_jobs", "provider_calls", "found", "not_found", "pending_left",
 		"p50_hit_ms", "p99_hit_ms",

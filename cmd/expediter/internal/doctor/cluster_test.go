@@ -53,7 +53,5 @@ func TestACluster(t *testing.T) {
 	for _, f := range report.Findings {
 		found[f.ID] = true
 	}
-	if !found["stream.leader"] {
-		t.Errorf("without two nodes it finds %+v", report.Findings)
-	}
+	check.That(t, found["stream.leader"], "without two nodes it finds %+v", report.Findings)
 }

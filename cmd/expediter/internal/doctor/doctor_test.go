@@ -227,13 +227,10 @@ func (m mistake) check(t *testing.T, s *site) {
 		ids := make([]string, 0, len(report.Findings))
 		for _, f := range report.Findings {
 			ids = append(ids, f.ID)
-			if f.Cure == "" || f.Of == "" || f.Problem == "" || strings.ContainsAny(f.Cure, "\n") {
-				t.Errorf("an incomplete finding: %+v", f)
-			}
+			check.That(t, f.Cure != "" && f.Of != "" && f.Problem != "" && !strings.ContainsAny(f.Cure, "\n"), "an incomplete finding: %+v", f)
 		}
-		if !slices.Equal(slices.Compact(slices.Sorted(slices.Values(ids))), slices.Sorted(slices.Values(append(m.also, m.id)))) {
-			t.Fatalf("it finds %v, want %s: %+v, %v", ids, m.id, report.Findings, report.Skipped)
-		}
+		check.Require(t, slices.Equal(slices.Compact(slices.Sorted(slices.Values(ids))), slices.Sorted(slices.Values(append(m.also, m.id)))),
+			"it finds %v, want %s: %+v, %v", ids, m.id, report.Findings, report.Skipped)
 		if m.undo != nil {
 			m.undo(&at)
 			at.healthy()
@@ -246,9 +243,7 @@ func (m mistake) check(t *testing.T, s *site) {
 				continue
 			}
 			words := strings.Fields(strings.ReplaceAll(line, "'", ""))
-			if words[0] != "expediter" {
-				t.Fatalf("%q is no command of expediter", line)
-			}
+			check.Require(t, words[0] == "expediter", "%q is no command of expediter", line)
 			at.run(0, words[1:]...)
 		}
 		at.healthy()
@@ -262,9 +257,7 @@ func TestTheNumberOfMistakes(t *testing.T) {
 	t.Parallel()
 	all := slices.Concat(streamMistakes, configMistakes, connectionMistakes, serverMistakes, workMistakes)
 	cured := slices.DeleteFunc(slices.Clone(all), func(m mistake) bool { return m.undo != nil || m.id == "file.mode" })
-	if len(all) < 60 || len(cured) < 10 {
-		t.Errorf("%d mistakes, %d cures by commands", len(all), len(cured))
-	}
+	check.That(t, len(all) >= 60 && len(cured) >= 10, "%d mistakes, %d cures by commands", len(all), len(cured))
 	t.Logf("%d mistakes, %d cures by commands", len(all), len(cured))
 }
 

@@ -33,13 +33,11 @@ func TestItEndsWhateverHangs(t *testing.T) {
 		Server:      nats.DefaultURL, Timeout: 3 * time.Second,
 	})
 	for _, id := range []string{"server.silent", "far.unreachable"} {
-		if !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.ID == id }) {
-			t.Errorf("it does not find %s: %+v", id, report.Findings)
-		}
+		check.That(t, slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.ID == id }),
+			"it does not find %s: %+v", id, report.Findings)
 	}
-	if !slices.ContainsFunc(report.Skipped, func(s string) bool { return strings.HasPrefix(s, "environment: no end") }) {
-		t.Errorf("it does not say that it left a check behind: %v", report.Skipped)
-	}
+	check.That(t, slices.ContainsFunc(report.Skipped, func(s string) bool { return strings.HasPrefix(s, "environment: no end") }),
+		"it does not say that it left a check behind: %v", report.Skipped)
 	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // when the check that is left behind has opened it
 	check.OK(t, err)
 	check.OK(t, os.Remove(pipe)) // which the check cannot open again

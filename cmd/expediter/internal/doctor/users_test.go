@@ -32,9 +32,8 @@ func newGuarded(t *testing.T, without ...string) *guarded {
 	check.OK(t, err)
 	for _, line := range without {
 		before := accounts
-		if accounts = strings.Replace(accounts, line, "", 1); accounts == before {
-			t.Fatalf("accounts.conf has no %s", line)
-		}
+		accounts = strings.Replace(accounts, line, "", 1)
+		check.Require(t, accounts != before, "accounts.conf has no %s", line)
 	}
 	for user, public := range g.users.Public {
 		accounts = strings.ReplaceAll(accounts, "$NATS_NKEY_"+strings.ToUpper(user), public)
@@ -118,9 +117,7 @@ func TestARestrictedUser(t *testing.T) {
 			s.env["NATS_URL"] = strings.Replace(s.env["NATS_URL"], "//", "//u:confidential@", 1)
 			s.args = []string{"--services", "enricher", "--timeout", "9s"}
 			report := s.examine(1)
-			if len(report.Findings) != 1 || report.Findings[0].ID != m.id {
-				t.Errorf("it finds %+v, want %s", report.Findings, m.id)
-			}
+			check.That(t, len(report.Findings) == 1 && report.Findings[0].ID == m.id, "it finds %+v, want %s", report.Findings, m.id)
 		})
 	}
 }
@@ -143,9 +140,7 @@ func TestMistakesInPermissions(t *testing.T) {
 			g := newGuarded(t, m.line)
 			flags := []string{"--as", m.user}
 			report := g.as(m.user, flags...).examine(1)
-			if len(report.Findings) == 0 || report.Findings[0].ID != m.id {
-				t.Errorf("it finds %+v, want %s", report.Findings, m.id)
-			}
+			check.That(t, len(report.Findings) != 0 && report.Findings[0].ID == m.id, "it finds %+v, want %s", report.Findings, m.id)
 		})
 	}
 }

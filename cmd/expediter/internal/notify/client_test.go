@@ -32,12 +32,9 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 		t.Error(err)
 	}
 	err := answer("400", "contracts: invalid query", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`)
-	if err == nil || err.Error() != "the notifier refuses: state must be sent; a/b is required (400)" {
-		t.Error(err)
-	}
-	if err := answer("500", "see the service's log\x1b", "no JSON"); err == nil || err.Error() != "the notifier refuses: see the service's log\ufffd (500)" {
-		t.Error(err)
-	}
+	check.That(t, err != nil && err.Error() == "the notifier refuses: state must be sent; a/b is required (400)", "%v", err)
+	err = answer("500", "see the service's log\x1b", "no JSON")
+	check.That(t, err != nil && err.Error() == "the notifier refuses: see the service's log\ufffd (500)", "%v", err)
 }
 
 func TestTally(t *testing.T) {

@@ -120,9 +120,8 @@ func TestSendEndsWithTheInput(t *testing.T) {
 	b := newRecorder(t)
 	reported := 0
 	err := Send(t.Context(), b, numbered(50, wrong), func(Result) error { reported++; return nil })
-	if !errors.Is(err, wrong) || reported != 50 || len(b.events) != 50 {
-		t.Errorf("%v, %d reported, %d published", err, reported, len(b.events))
-	}
+	check.That(t, errors.Is(err, wrong) && reported == 50 && len(b.events) == 50,
+		"%v, %d reported, %d published", err, reported, len(b.events))
 }
 
 // Sending ends when the reader of its reports has gone.
@@ -135,7 +134,5 @@ func TestSendEndsWithItsReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := Send(ctx, b, numbered(1_000_000, nil), func(Result) error { return nil })
-	if err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	check.That(t, err == nil || errors.Is(err, context.Canceled), "%v", err)
 }

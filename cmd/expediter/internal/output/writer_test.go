@@ -57,9 +57,8 @@ func TestJSONLines(t *testing.T) {
 		var row struct {
 			PlaceID string `json:"placeId"`
 		}
-		if err := json.Unmarshal([]byte(line), &row); err != nil {
-			t.Fatal(line, err)
-		}
+		err := json.Unmarshal([]byte(line), &row)
+		check.Require(t, err == nil, "%v %v", line, err)
 		ids = append(ids, row.PlaceID)
 	}
 	check.Equal(t, []string{"p1", "p2", "p3"}, ids)

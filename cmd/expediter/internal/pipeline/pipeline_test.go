@@ -113,9 +113,8 @@ func TestStartCleansUpAfterAnError(t *testing.T) {
 	cfg := Config{
 		Dir: dir, Enrichers: []string{"127.0.0.1:0", listener.Addr().String()}, Logger: slog.New(slog.DiscardHandler), Provider: &mirror{},
 	}
-	if _, err := Start(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "enricher 2") {
-		t.Fatalf("got %v", err)
-	}
+	_, err = Start(t.Context(), cfg)
+	check.Require(t, err != nil && strings.Contains(err.Error(), "enricher 2"), "got %v", err)
 	cfg.Enrichers = nil
 	begin(t, cfg) // the directory is free again
 }

@@ -79,9 +79,8 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 			check.OK(t, err)
 			for ok := true; ok; {
 				var update Update
-				if update, ok, err = sub.Next(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				update, ok, err = sub.Next(t.Context())
+				check.OK(t, err)
 				if patch, is := update.Body.(contracts.ResultPatch); is {
 					wantStatus(t, patch.Patch.Providers["wolt"], contracts.StatusFound)
 				}

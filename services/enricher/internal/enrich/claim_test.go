@@ -97,13 +97,11 @@ func TestTTL(t *testing.T) {
 			}
 			check.That(t, slot.TTL >= c.least && slot.TTL <= c.most, "kept for %s, want %s to %s", slot.TTL, c.least, c.most)
 			elapse(slot.TTL - slot.Age() - time.Second)
-			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Done {
-				t.Errorf("a second before its time it is %v, %v", slot.State, err)
-			}
+			slot, err = i.flight.Get(t.Context(), slot.Key)
+			check.That(t, err == nil && slot.State == flight.Done, "a second before its time it is %v, %v", slot.State, err)
 			elapse(2 * time.Second)
-			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
-				t.Errorf("a second after its time it is %v, %v", slot.State, err)
-			}
+			slot, err = i.flight.Get(t.Context(), slot.Key)
+			check.That(t, err == nil && slot.State == flight.Absent, "a second after its time it is %v, %v", slot.State, err)
 		})
 	}
 	natstest.RunBubble(t, "claim", func(t *testing.T, srv *natsrun.Server) {
@@ -112,9 +110,8 @@ func TestTTL(t *testing.T) {
 		slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
 		check.That(t, err == nil && slot.State == flight.Pending && slot.TTL == time.Minute, "claim is %+v, %v, want one of 60 s", slot, err)
 		elapse(time.Minute + time.Second)
-		if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
-			t.Errorf("after 61 s it is %v, %v", slot.State, err)
-		}
+		slot, err = i.flight.Get(t.Context(), slot.Key)
+		check.That(t, err == nil && slot.State == flight.Absent, "after 61 s it is %v, %v", slot.State, err)
 	})
 }
 
@@ -179,9 +176,8 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	settled.Outcome = worker.OutcomeRetried
 	i.Settled(settled)
 	i.background.Wait()
-	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Pending {
-		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
-	}
+	slot, err := i.flight.Get(t.Context(), pizzaKey)
+	check.That(t, err == nil && slot.State == flight.Pending, "after a retry the slot is %v, %v, want pending", slot.State, err)
 	writes, err := i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey)
 	check.OK(t, err)
 	settled.Outcome = worker.OutcomeDead
@@ -191,9 +187,8 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 		msg, err := writes.NextMsg(patience)
 		check.Require(t, err == nil && msg.Header.Get("KV-Operation") == "", "%v: %v", msg, err)
 	}
-	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Done {
-		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
-	}
+	slot, err = i.flight.Get(t.Context(), pizzaKey)
+	check.That(t, err == nil && slot.State == flight.Done, "a claim that nobody will resume is %v, %v, want an end", slot.State, err)
 	check.Is(t, i.abandon(t.Context(), pizzaKey, "another"), flight.ErrTaken) // of which Settled says nothing
 	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {
 		i.Settled(worker.Settlement{Info: worker.Info{Subject: subject}, Outcome: worker.OutcomeDead})
@@ -221,9 +216,8 @@ func TestStructuredJob(t *testing.T) {
 	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
 	check.OK(t, err)
 	var msg *jetstream.RawStreamMsg
-	if msg, err = stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey); err != nil {
-		t.Fatal(err)
-	}
+	msg, err = stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
+	check.OK(t, err)
 	for field, want := range map[string]string{
 		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
 	} {

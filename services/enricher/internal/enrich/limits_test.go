@@ -146,9 +146,8 @@ func TestPermitLostInMidSearch(t *testing.T) {
 			err = stream.Purge(t.Context())
 		}
 		check.OK(t, err)
-		if err := <-ended; !errors.As(err, new(*worker.LimitLostError)) {
-			t.Errorf("the search ended with %v, want a LimitLostError", err)
-		}
+		err = <-ended
+		check.That(t, errors.As(err, new(*worker.LimitLostError)), "the search ended with %v, want a LimitLostError", err)
 		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
 		if len(attempts) != 2 || p.total() != 2 {
 			t.Fatalf("%d attempts asked %d times, want two", len(attempts), p.total())

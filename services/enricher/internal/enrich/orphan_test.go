@@ -33,9 +33,8 @@ func (m mortal) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) 
 func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	var err error
-	if i.client, err = newClient(js); err != nil {
-		t.Fatal(err)
-	}
+	i.client, err = newClient(js)
+	check.OK(t, err)
 }
 
 // orphan leaves a claim of the place behind whose holder has died before it queued the job.
@@ -296,8 +295,7 @@ func TestRequeuesAreForgotten(t *testing.T) {
 		again := flight.Slot{Key: "wolt.0", Claim: "b"}
 		check.That(t, r.begin(again, time.Minute), "another claim of the place was taken for the same")
 		elapse(2 * time.Minute)
-		if again.Claim = "a"; !r.begin(again, time.Minute) || len(r.byKey) != 1 {
-			t.Errorf("%d claims are remembered", len(r.byKey))
-		}
+		again.Claim = "a"
+		check.That(t, r.begin(again, time.Minute) && len(r.byKey) == 1, "%d claims are remembered", len(r.byKey))
 	})
 }

@@ -88,9 +88,8 @@ func FuzzReadState(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := state.Validate(); err != nil {
-			t.Errorf("%q became %+v: %v", value, state, err)
-		}
+		err = state.Validate()
+		check.That(t, err == nil, "%q became %+v: %v", value, state, err)
 	})
 }
 
@@ -121,9 +120,8 @@ func TestJitter(t *testing.T) {
 		check.Require(t, d >= 90*time.Second && d <= 110*time.Second && d%time.Second == 0,
 			"FOUND is kept for %s, want 90 s to 110 s in whole seconds", d)
 		seen[d] = true
-		if d := s.ttl(contracts.OutcomeNotFound); d != time.Second {
-			t.Fatalf("a second became %s: the shortest TTL there is", d)
-		}
+		d = s.ttl(contracts.OutcomeNotFound)
+		check.Require(t, d == time.Second, "a second became %s: the shortest TTL there is", d)
 	}
 	check.That(t, len(seen) >= 10, "only %d different TTLs", len(seen))
 	for _, o := range []contracts.Outcome{contracts.OutcomeAmbiguous, contracts.OutcomeError} {

@@ -144,9 +144,7 @@ func TestBothFields(t *testing.T) {
 			i.work(t)
 			for {
 				update, ok, err := sub.Next(t.Context())
-				if err != nil || !ok {
-					t.Fatal(ok, err)
-				}
+				check.Require(t, err == nil && ok, "%v %v", ok, err)
 				if patch, is := update.Body.(contracts.ResultPatch); is {
 					check.That(t, (patch.Patch.Wolt != nil) == c.deprecated, "patch is %+v, want the deprecated field: %t", patch, c.deprecated)
 					return

@@ -173,9 +173,7 @@ func follow(t *testing.T, i *instance, id string, bound time.Duration) map[strin
 		if err == nil {
 			return states
 		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+		check.Require(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
 	}
 	t.Fatalf("request %s is not told after %s", id, bound)
 	return nil

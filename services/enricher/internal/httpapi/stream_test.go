@@ -155,9 +155,8 @@ func TestPlainWebSocket(t *testing.T) {
 		check.OK(t, err)
 		diff := cmp.Diff(frame, string(data))
 		check.That(t, diff == "" && kind == websocket.MessageText, "%s, %v (-want +got):\n%s", when, kind, diff)
-		if _, data, err = conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
-			t.Errorf("%s it ends with %q, %v, want a normal end", when, data, err)
-		}
+		_, data, err = conn.Read(t.Context())
+		check.That(t, websocket.CloseStatus(err) == websocket.StatusNormalClosure, "%s it ends with %q, %v, want a normal end", when, data, err)
 	}
 }
 
@@ -181,9 +180,7 @@ func TestResumableWebSocket(t *testing.T) {
 		for {
 			_, data, err := conn.Read(t.Context())
 			if err != nil {
-				if websocket.CloseStatus(err) != websocket.StatusNormalClosure {
-					t.Error(err)
-				}
+				check.That(t, websocket.CloseStatus(err) == websocket.StatusNormalClosure, "%v", err)
 				break
 			}
 			var f struct {
@@ -191,9 +188,8 @@ func TestResumableWebSocket(t *testing.T) {
 				EventID   string `json:"eventId"`
 				RequestID string `json:"requestId"`
 			}
-			if err := json.Unmarshal(data, &f); err != nil || f.RequestID != "r" || (f.EventID == "") != (f.Type == "reset") {
-				t.Errorf("frame is %s, %v", data, err)
-			}
+			err = json.Unmarshal(data, &f)
+			check.That(t, err == nil && f.RequestID == "r" && (f.EventID == "") == (f.Type == "reset"), "frame is %s, %v", data, err)
 			got = append(got, f.Type)
 			snapshot = f.EventID
 		}
@@ -202,9 +198,8 @@ func TestResumableWebSocket(t *testing.T) {
 	}
 	conn, _, err := dial(t, i, "?last_event_id="+snapshot, nil)
 	check.OK(t, err)
-	if _, data, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
-		t.Errorf("after the end it is %s, %v, want a normal end", data, err)
-	}
+	_, data, err := conn.Read(t.Context())
+	check.That(t, websocket.CloseStatus(err) == websocket.StatusNormalClosure, "after the end it is %s, %v, want a normal end", data, err)
 }
 
 // TestOrigins: pages of others may not open a WebSocket, unless they are listed.

@@ -85,9 +85,8 @@ func TestEnrichAndGet(t *testing.T) {
 	_, nc := start(t, natstest.Server(t))
 	msg := request(t, nc, "enricher.v1.enrich", `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House"}]}`)
 	const want = `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House","providers":{"wolt":{"status":"PENDING","url":null}}}],"pending":1}`
-	if diff := cmp.Diff(want, string(msg.Data)); diff != "" || msg.Header.Get(micro.ErrorCodeHeader) != "" {
-		t.Errorf("answer %v (-want +got):\n%s", msg.Header, diff)
-	}
+	diff := cmp.Diff(want, string(msg.Data))
+	check.That(t, diff == "" && msg.Header.Get(micro.ErrorCodeHeader) == "", "answer %v (-want +got):\n%s", msg.Header, diff)
 	msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`)
 	var s enrich.Snapshot
 	if err := json.Unmarshal(msg.Data, &s); err != nil || s.Pending != 1 || s.Places[0].PlaceID != "ChIJ123" {
@@ -174,9 +173,8 @@ func TestStoreDown(t *testing.T) {
 	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
 		t.Errorf("answer is %s, %v", msg.Data, err)
 	}
-	if msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`); msg.Header.Get(micro.ErrorCodeHeader) == "" {
-		t.Errorf("answer is %v %s, want an error", msg.Header, msg.Data)
-	}
+	msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`)
+	check.That(t, msg.Header.Get(micro.ErrorCodeHeader) != "", "answer is %v %s, want an error", msg.Header, msg.Data)
 }
 
 // TestStop answers who is waiting with what is known, before it returns: the connection may be closed then.

@@ -198,13 +198,11 @@ func TestOpen(t *testing.T) {
 	c, err := catalog.Open(path, catalog.Config{})
 	check.That(t, err == nil && c.Name() == "catalog", "Open = %v, %v", c, err)
 
-	if _, err := catalog.Open(path+"x", catalog.Config{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "venues.csvx") {
-		t.Errorf("error of a missing file = %v", err)
-	}
+	_, err = catalog.Open(path+"x", catalog.Config{})
+	check.That(t, errors.Is(err, os.ErrNotExist) && strings.Contains(err.Error(), "venues.csvx"), "error of a missing file = %v", err)
 
-	if _, err := catalog.Open(path, catalog.Config{MaxBytes: 3}); !strings.Contains(fmt.Sprint(err), "venues.csv") {
-		t.Errorf("error %v does not name the file", err)
-	}
+	_, err = catalog.Open(path, catalog.Config{MaxBytes: 3})
+	check.That(t, strings.Contains(fmt.Sprint(err), "venues.csv"), "error %v does not name the file", err)
 }
 
 // FuzzRead checks that no file makes the reader fall over, or lets a venue in that

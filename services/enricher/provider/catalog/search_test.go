@@ -128,9 +128,8 @@ func TestUnknownPlaces(t *testing.T) {
 	got, err := c.Search(t.Context(), match.Place{Name: "Quattrocento", City: "Tel Aviv", Location: &match.Point{Lat: 31.7, Lng: 35.2}})
 	check.That(t, err == nil && len(got) == 0, "Search = %v, %v; want the empty answer", got, err)
 
-	if got, err := read(t, "[]", catalog.Config{}).Search(t.Context(), match.Place{Name: "Giraffe"}); err != nil || len(got) != 0 {
-		t.Errorf("Search in an empty catalogue = %v, %v", got, err)
-	}
+	got, err = read(t, "[]", catalog.Config{}).Search(t.Context(), match.Place{Name: "Giraffe"})
+	check.That(t, err == nil && len(got) == 0, "Search in an empty catalogue = %v, %v", got, err)
 }
 
 func TestSearchesThatCannotBeMade(t *testing.T) {
@@ -153,9 +152,8 @@ func TestSearchesThatCannotBeMade(t *testing.T) {
 	late, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 
-	if _, err = c.Search(late, match.Place{Name: "Giraffe"}); provider.KindOf(err) != provider.KindTimeout {
-		t.Errorf("error of a late search = %v", err)
-	}
+	_, err = c.Search(late, match.Place{Name: "Giraffe"})
+	check.That(t, provider.KindOf(err) == provider.KindTimeout, "error of a late search = %v", err)
 }
 
 // TestSearchesDoNotDisturbEachOther repeats searches from many goroutines, which use

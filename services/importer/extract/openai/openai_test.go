@@ -234,9 +234,8 @@ func TestPhotos(t *testing.T) {
 		check.That(t, got != nil && !got.Retryable, "%s: %v", name, err)
 		with := pancakes()
 		with.Image = photo.Image
-		if _, err := e.Extract(t.Context(), with); err != nil {
-			t.Errorf("%s, with a text beside the photo: %v", name, err)
-		}
+		_, err = e.Extract(t.Context(), with)
+		check.That(t, err == nil, "%s, with a text beside the photo: %v", name, err)
 		_, bodies := f.Asked()
 		check.That(t, len(bodies) == 1 && !strings.Contains(bodies[0], "image_url"), "%s: asked %v", name, bodies)
 	}

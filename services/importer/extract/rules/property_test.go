@@ -234,9 +234,7 @@ func TestACookIsFoundInALongTalk(t *testing.T) {
 	for line := range strings.Lines(strings.Repeat(string(chatter), 20)) {
 		talk = append(talk, caption.Segment{Start: time.Duration(len(talk)) * 4 * time.Second, Dur: 4 * time.Second, Text: line})
 	}
-	if _, err := rules.New().Extract(t.Context(), extract.Input{Segments: talk}); !errors.Is(err, extract.ErrNoRecipe) {
-		t.Errorf("talk: %v", err)
-	}
+	check.Is(t, check.Err(rules.New().Extract(t.Context(), extract.Input{Segments: talk})), extract.ErrNoRecipe, "talk:")
 	for _, text := range talks(t, "heldout.txt") {
 		if text.Input.Title == "gumbo" {
 			_, err := rules.New().Extract(t.Context(), extract.Input{Segments: slices.Concat(talk, text.Input.Segments, talk)})
@@ -306,8 +304,6 @@ func TestAPhotoWithoutText(t *testing.T) {
 		"image/heic": "no text was read from the photo, which is HEIC: hand it in as JPEG, which an iPhone takes with Settings",
 	} {
 		_, err := rules.New().Extract(t.Context(), extract.Input{Title: "x", Image: []byte("x"), ImageType: kind})
-		if !errors.Is(err, extract.ErrNoRecipe) || !strings.Contains(err.Error(), want) {
-			t.Error(err)
-		}
+		check.That(t, errors.Is(err, extract.ErrNoRecipe) && strings.Contains(err.Error(), want), "%v", err)
 	}
 }

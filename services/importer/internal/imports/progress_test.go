@@ -64,9 +64,8 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		if want = append(want, want...); !slices.Equal(shares, want) || len(changes) != 2 {
 			t.Errorf("told %v in %d states, want %v in one for each attempt", shares, len(changes), want)
 		}
-		if j, err := other.Get(ctx, "j"); err != nil || j.Status != contracts.ImportReady || j.Progress != 0 {
-			t.Errorf("at the end: %+v, %v", j, err)
-		}
+		j, err := other.Get(ctx, "j")
+		check.That(t, err == nil && j.Status == contracts.ImportReady && j.Progress == 0, "at the end: %+v, %v", j, err)
 	})
 }
 

@@ -192,9 +192,8 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 			check.That(t, refused == nil && errors.Is(err, arrives), "%v, %v; want %v", refused, err, arrives)
 			now, _, err := i.read(t.Context(), "j1")
 			check.That(t, err == nil && now.Status == contracts.ImportReady && now.Told == (arrives == nil), "%+v, %v", now, err)
-			if refused, err = i.tell(t.Context(), &now); refused != nil || err != nil {
-				t.Errorf("%v, %v", refused, err)
-			}
+			refused, err = i.tell(t.Context(), &now)
+			check.That(t, refused == nil && err == nil, "%v, %v", refused, err)
 			told := i.keeper.toldOf("j1")
 			check.That(t, told[len(told)-1] == contracts.ImportReady, "the store was told %v", told)
 		})

@@ -90,9 +90,7 @@ func roundTrip(t *testing.T, r *recipe.Recipe, file string) {
 func stepsRoundTrip(t *testing.T, r *recipe.Recipe, c *cook, file string) {
 	t.Helper()
 	extra := len(c.steps) - len(r.Steps)
-	if extra != 0 && extra != 1 {
-		t.Fatalf("%d steps of %d in\n%s", len(c.steps), len(r.Steps), file)
-	}
+	check.Require(t, extra == 0 || extra == 1, "%d steps of %d in\n%s", len(c.steps), len(r.Steps), file)
 	for i, s := range c.steps[extra:] {
 		want := oneLine(r.Steps[i].Text)
 		check.That(t, len(s.timers) != 0 || s.text == want, "step %d is %q, want %q", i+1, s.text, want)

@@ -54,9 +54,8 @@ func TestManyListsAndABadRecord(t *testing.T) {
 		check.OK(t, check.Err(js.PublishAsync("$KV.recipes.owner.eve."+fmt.Sprint(n), []byte("{}"))))
 	}
 	<-js.PublishAsyncComplete()
-	if list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "eve"}); err != nil || len(list) != kvstore.MaxList || !more {
-		t.Errorf("%d recipes, %t, %v", len(list), more, err)
-	}
+	list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "eve"})
+	check.That(t, err == nil && len(list) == kvstore.MaxList && more, "%d recipes, %t, %v", len(list), more, err)
 	check.Says(t, log.String(), "owner_id=ada records=1")
 }
 
@@ -81,9 +80,7 @@ func TestAJobHasOneRecipe(t *testing.T) {
 	list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"})
 	check.Require(t, err == nil && !more && len(list) == 1, "%+v, %t, %v", list, more, err)
 	stored, err := s.Get(t.Context(), list[0].ID)
-	if err != nil || stored.Recipe.Title != list[0].Title {
-		t.Errorf("%+v, %v: the list has %q", stored, err, list[0].Title)
-	}
+	check.That(t, err == nil && stored.Recipe.Title == list[0].Title, "%+v, %v: the list has %q", stored, err, list[0].Title)
 }
 
 func TestListAndSearchAreTheOwners(t *testing.T) {
@@ -93,9 +90,8 @@ func TestListAndSearchAreTheOwners(t *testing.T) {
 		draft("1", "ada", "Leek soup", "leek"), draft("2", "ada", "Pancakes", "Wheat flour"), draft("3", "*", "Onion soup", "onion"),
 		draft("4", "eve", "Stone soup", "stone"), draft("5", "ada", "Crème brûlée", "cream"),
 	} {
-		if _, err := s.Create(t.Context(), d); err != nil {
-			t.Fatal(n, err)
-		}
+		_, err := s.Create(t.Context(), d)
+		check.Require(t, err == nil, "%v %v", n, err)
 	}
 	for _, c := range []struct {
 		query kvstore.Query

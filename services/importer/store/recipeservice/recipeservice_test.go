@@ -89,9 +89,8 @@ func TestCallsAreTheDocumented(t *testing.T) {
 	} {
 		check.Is(t, err, nil)
 	}
-	if status, err := s.Status(t.Context(), "j"); err != nil || status.Status != contracts.ImportRunning {
-		t.Errorf("%+v, %v", status, err)
-	}
+	status, err := s.Status(t.Context(), "j")
+	check.That(t, err == nil && status.Status == contracts.ImportRunning, "%+v, %v", status, err)
 	want := []string{
 		`POST /internal/recipes/from-import-job {"job_id":"j","owner_id":"o","source_ref":"https://www.youtube.com/watch?v=example",` +
 			`"title":"Cookies","description":"A classic","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
@@ -163,9 +162,8 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
 	check.OK(t, err)
 	defer s.Close()
-	if err := s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning}); !store.Retryable(err) || err == nil {
-		t.Errorf("%v", err)
-	}
+	err = s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning})
+	check.That(t, store.Retryable(err) && err != nil, "%v", err)
 }
 
 func TestAJobThatTheServiceDoesNotKnow(t *testing.T) {

@@ -72,26 +72,20 @@ func TestSend(t *testing.T) {
 		m.Address, m.Payload = `"Ada Lövelace" <ada@example.org>`, json.RawMessage(`{"name":"Ada"}`)
 	})
 	receipt, err := e.Send(t.Context(), m)
-	if err != nil || receipt.Delivered || receipt.ID == "" {
-		t.Fatal(receipt, err)
-	}
+	check.Require(t, err == nil && !receipt.Delivered && receipt.ID != "", "%v %v", receipt, err)
 	m.Attempt++
 	check.OK(t, check.Err(e.Send(t.Context(), m)))
 	letters, conns := p.taken()
-	if len(letters) != 2 || conns != 1 || lines(letters[0].raw) != lines(letters[1].raw) {
-		t.Fatalf("%d mails over %d connections, want the same one twice, over one", len(letters), conns)
-	}
+	check.Require(t, len(letters) == 2 && conns == 1 && lines(letters[0].raw) == lines(letters[1].raw),
+		"%d mails over %d connections, want the same one twice, over one", len(letters), conns)
 	got := letters[0]
-	if got.from != "notify@mail.example.com" || got.to != "ada@example.org" || !got.secure || got.user != "expediter" {
-		t.Errorf("%+v", got)
-	}
+	check.That(t, got.from == "notify@mail.example.com" && got.to == "ada@example.org" && got.secure && got.user == "expediter", "%+v", got)
 	header, parts := read(t, got.raw)
 	decoder := &mime.WordDecoder{}
 	fields := map[string]string{}
 	for _, name := range []string{"From", "To", "Subject", "Message-Id", "Date", "Auto-Submitted", "List-Unsubscribe", "List-Unsubscribe-Post", "Mime-Version"} {
-		if fields[name], err = decoder.DecodeHeader(header.Get(name)); err != nil {
-			t.Error(err)
-		}
+		fields[name], err = decoder.DecodeHeader(header.Get(name))
+		check.Is(t, err, nil)
 	}
 	if diff := cmp.Diff(map[string]string{
 		"From": "Экспедитор <notify@mail.example.com>", "To": "Ada Lövelace <ada@example.org>", "Subject": "שלום Ada",
@@ -105,9 +99,7 @@ func TestSend(t *testing.T) {
 		"text/plain": "Grüße, Ada", "text/html": `<a href="https://n.example/u?user=ada` + long + `">ende</a>`,
 	}, parts)
 	for i, line := range bytes.Split(got.raw, []byte("\r\n")) {
-		if len(line) > 998 || bytes.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
-			t.Errorf("line %d is not plain: %q", i, line)
-		}
+		check.That(t, len(line) <= 998 && !bytes.ContainsFunc(line, func(r rune) bool { return r > 126 }), "line %d is not plain: %q", i, line)
 	}
 }
 
@@ -117,9 +109,8 @@ func TestWithoutHTMLNorUnsubscribe(t *testing.T) {
 	check.OK(t, check.Err(p.client().Send(t.Context(), message(func(m *channel.Message) { m.Template = "plain" }))))
 	letters, _ := p.taken()
 	header, parts := read(t, letters[0].raw)
-	if diff := cmp.Diff(map[string]string{"text/plain": "text\r\n"}, parts); diff != "" || header.Get("List-Unsubscribe") != "" {
-		t.Error(diff, header)
-	}
+	diff := cmp.Diff(map[string]string{"text/plain": "text\r\n"}, parts)
+	check.That(t, diff == "" && header.Get("List-Unsubscribe") == "", "%v %v", diff, header)
 }
 
 // Nothing of an event, nor of a user, becomes a header of its own, or another recipient.
@@ -138,18 +129,14 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 			"<ada@example.org> SIZE=1", "ada@example.org>" + evil,
 		} {
 			_, err := e.Send(t.Context(), message(func(m *channel.Message) { m.Address, m.Payload = address, payload }))
-			if failure(t, err).Kind != channel.KindBounced {
-				t.Errorf("%q: %v", address, err)
-			}
+			check.That(t, failure(t, err).Kind == channel.KindBounced, "%q: %v", address, err)
 		}
 	}
 	letters, _ := p.taken()
 	check.Same(t, "mails", len(letters), sent)
 	for _, l := range letters {
 		header, _ := read(t, l.raw)
-		if header.Get("Bcc") != "" || header.Get("Subject") == "" || l.to != "ada@example.org" {
-			t.Errorf("%s", l.raw)
-		}
+		check.That(t, header.Get("Bcc") == "" && header.Get("Subject") != "" && l.to == "ada@example.org", "%s", l.raw)
 	}
 }
 
@@ -166,17 +153,14 @@ func TestNoText(t *testing.T) {
 		"no address":   {func(m *channel.Message) { m.Address = "" }, channel.KindNoAddress},
 		"long address": {func(m *channel.Message) { m.Address = strings.Repeat("a", 1000) + "@example.org" }, channel.KindBounced},
 	} {
-		if _, err := e.Send(t.Context(), message(test.mutate)); failure(t, err).Kind != test.kind {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := e.Send(t.Context(), message(test.mutate))
+		check.That(t, failure(t, err).Kind == test.kind, "%s: %v", name, err)
 	}
-	if _, conns := p.taken(); conns != 0 {
-		t.Error("it has connected")
-	}
+	_, conns := p.taken()
+	check.That(t, conns == 0, "it has connected")
 	insecure := p.client(func(c *Config) { c.Unsubscribe = func(channel.Message) string { return "http://n.example" } })
-	if _, err := insecure.Send(t.Context(), message()); failure(t, err).Kind != channel.KindMisconfigured {
-		t.Errorf("one click over http: %v", err)
-	}
+	_, err := insecure.Send(t.Context(), message())
+	check.That(t, failure(t, err).Kind == channel.KindMisconfigured, "one click over http: %v", err)
 }
 
 func TestConfigIsCheckedAtOnce(t *testing.T) {
@@ -209,9 +193,7 @@ func FuzzCompose(f *testing.F) {
 		var raw bytes.Buffer
 		check.OK(t, check.Err(msg.WriteTo(&raw)))
 		rcpts, err := msg.GetRecipients()
-		if err != nil || len(rcpts) != 1 || strings.ContainsAny(rcpts[0], "\r\n") {
-			t.Errorf("%q to %q (%v)", address, rcpts, err)
-		}
+		check.That(t, err == nil && len(rcpts) == 1 && !strings.ContainsAny(rcpts[0], "\r\n"), "%q to %q (%v)", address, rcpts, err)
 		header, _ := read(t, raw.Bytes())
 		for name := range header {
 			switch name {

@@ -18,9 +18,7 @@ import (
 func failure(t *testing.T, err error) *channel.Error {
 	t.Helper()
 	failed, ok := errors.AsType[*channel.Error](err)
-	if !ok {
-		t.Fatalf("%T %v", err, err)
-	}
+	check.Require(t, ok, "%T %v", err, err)
 	return failed
 }
 
@@ -62,9 +60,8 @@ func TestReplies(t *testing.T) {
 			e := p.client()
 			for range 2 {
 				_, err := e.Send(t.Context(), message())
-				if failed := failure(t, err); failed.Kind != test.kind || failed.Status != test.status {
-					t.Errorf("%v, want %s", err, test.kind)
-				}
+				failed := failure(t, err)
+				check.That(t, failed.Kind == test.kind && failed.Status == test.status, "%v, want %s", err, test.kind)
 			}
 			if letters, conns := p.taken(); len(letters) != 0 || test.mail == nil && conns != 1 {
 				t.Errorf("%d mails over %d connections", len(letters), conns)
@@ -122,26 +119,22 @@ func TestBrokenConnections(t *testing.T) {
 			}
 			_, err := p.client().Send(ctx, message())
 			close(gone)
-			if failure(t, err).Kind != test.kind {
-				t.Error(err)
-			}
+			check.That(t, failure(t, err).Kind == test.kind, "%v", err)
 		})
 	}
 	t.Run("before the mail", func(t *testing.T) {
 		t.Parallel()
 		p := newPost(t)
 		p.fresh = func(c *smtp.Conn) error { return c.Conn().Close() }
-		if _, err := p.client().Send(t.Context(), message()); failure(t, err).Kind != channel.KindUnavailable {
-			t.Error(err)
-		}
+		_, err := p.client().Send(t.Context(), message())
+		check.That(t, failure(t, err).Kind == channel.KindUnavailable, "%v", err)
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		t.Parallel()
 		p := newPost(t)
 		e := p.client(func(c *Config) { c.Address = "127.0.0.1:1" })
-		if _, err := e.Send(t.Context(), message()); failure(t, err).Kind != channel.KindUnavailable {
-			t.Error(err)
-		}
+		_, err := e.Send(t.Context(), message())
+		check.That(t, failure(t, err).Kind == channel.KindUnavailable, "%v", err)
 	})
 }
 
@@ -156,16 +149,14 @@ func TestStaleConnections(t *testing.T) {
 	}
 	e := p.client()
 	for i := range 3 {
-		if _, err := e.Send(t.Context(), message()); err != nil {
-			t.Fatalf("mail %d: %v", i+1, err)
-		}
+		_, err := e.Send(t.Context(), message())
+		check.Require(t, err == nil, "mail %d: %v", i+1, err)
 		p.mu.Lock()
 		last.Conn().Close()
 		p.mu.Unlock()
 	}
-	if letters, conns := p.taken(); len(letters) != 3 || conns != 3 {
-		t.Errorf("%d mails over %d connections", len(letters), conns)
-	}
+	letters, conns := p.taken()
+	check.That(t, len(letters) == 3 && conns == 3, "%d mails over %d connections", len(letters), conns)
 }
 
 func TestConnectionsAreBoundedAndKept(t *testing.T) {
@@ -179,16 +170,14 @@ func TestConnectionsAreBoundedAndKept(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if letters, conns := p.taken(); len(letters) != 20 || conns > 2 {
-		t.Errorf("%d mails over %d connections", len(letters), conns)
-	}
+	letters, conns := p.taken()
+	check.That(t, len(letters) == 20 && conns <= 2, "%d mails over %d connections", len(letters), conns)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	e.pool.slots <- struct{}{}
 	e.pool.slots <- struct{}{}
-	if _, err := e.Send(ctx, message()); failure(t, err).Kind != channel.KindUnavailable {
-		t.Errorf("no connection is free: %v", err)
-	}
+	_, err := e.Send(ctx, message())
+	check.That(t, failure(t, err).Kind == channel.KindUnavailable, "no connection is free: %v", err)
 	<-e.pool.slots
 	<-e.pool.slots
 }
@@ -203,9 +192,8 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		e.pool.background.Wait()
 		<-p.left
 	}
-	if _, conns := p.taken(); conns != 2 {
-		t.Errorf("%d connections, want 2", conns)
-	}
+	_, conns := p.taken()
+	check.That(t, conns == 2, "%d connections, want 2", conns)
 }
 
 func TestSecurity(t *testing.T) {
@@ -237,9 +225,7 @@ func TestSecurity(t *testing.T) {
 			_, err := p.client(test.client).Send(t.Context(), message())
 			letters, _ := p.taken()
 			if test.kind == "" {
-				if err != nil || len(letters) != 1 || letters[0].secure != test.secure {
-					t.Errorf("%+v %v", letters, err)
-				}
+				check.That(t, err == nil && len(letters) == 1 && letters[0].secure == test.secure, "%+v %v", letters, err)
 				return
 			}
 			if failure(t, err).Kind != test.kind || len(letters) != 0 || strings.Contains(err.Error(), "guess") || strings.Contains(err.Error(), "sesame") {

@@ -46,9 +46,8 @@ func newGateway(t *testing.T, answer http.HandlerFunc, mutate ...func(*Config)) 
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	if g, err = New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	g, err = New(cfg)
+	check.OK(t, err)
 	t.Cleanup(g.Close)
 	return g, calls
 }
@@ -65,9 +64,7 @@ func TestSend(t *testing.T) {
 	t.Parallel()
 	g, calls := newGateway(t, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"sid":"SM1","id":7}`)) })
 	receipt, err := g.Send(t.Context(), message(`שלום "<&>`))
-	if err != nil || receipt.ID != "SM1" || receipt.Delivered {
-		t.Fatal(receipt, err)
-	}
+	check.Require(t, err == nil && receipt.ID == "SM1" && !receipt.Delivered, "%v %v", receipt, err)
 	got := <-calls
 	want := `{"id":"ntf_1","text":"שלום \"<&>","to":"+972501234567"}`
 	check.Equal(t, want, got.body)
@@ -82,9 +79,8 @@ func TestBody(t *testing.T) {
 	g, calls := newGateway(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }, func(c *Config) {
 		c.Body = `{"messages":[{"to":["tel:$to"],"body":{"$subject":"$subject: $text"},"n":1.50,"on":true}],"who":"$user/$locale","none":null}`
 	})
-	if receipt, err := g.Send(t.Context(), message(`$to","x":"$id`)); err != nil || receipt.ID != "" {
-		t.Fatal(receipt, err)
-	}
+	receipt, err := g.Send(t.Context(), message(`$to","x":"$id`))
+	check.Require(t, err == nil && receipt.ID == "", "%v %v", receipt, err)
 	want := `{"messages":[{"body":{"$subject":"hello: $to\",\"x\":\"$id"},"n":1.50,"on":true,"to":["tel:+972501234567"]}],"none":null,"who":"ada/he"}`
 	check.Equal(t, want, (<-calls).body)
 }
@@ -126,9 +122,8 @@ func TestAnswers(t *testing.T) {
 		channel.KindNoAddress: {Template: "x"}, channel.KindMisconfigured: {Address: "a", Template: "y"}, channel.KindRejected: {Address: "a", Template: "x"},
 	} {
 		_, err := g.Send(t.Context(), m)
-		if failed, ok := errors.AsType[*channel.Error](err); !ok || failed.Kind != kind || len(calls) > 0 {
-			t.Errorf("%v, want %s", err, kind)
-		}
+		failed, ok := errors.AsType[*channel.Error](err)
+		check.That(t, ok && failed.Kind == kind && len(calls) == 0, "%v, want %s", err, kind)
 	}
 }
 
@@ -136,9 +131,8 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Body: "{", Token: "sesame\r\nX: y", URL: "http://127.0.0.1"})
 	for _, want := range []string{"Name", "only https", "Token", "Templates", "Body is not JSON"} {
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%v does not say %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
+			"%v does not say %s", err, want)
 	}
 	check.Contains(t, check.Err(New(Config{Body: "{} {}", Name: "x", URL: "https://x"})), "more than one")
 }

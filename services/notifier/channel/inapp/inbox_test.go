@@ -42,9 +42,8 @@ func message(user, event string, at time.Time) channel.Message {
 
 func send(t *testing.T, b *inapp.Inbox, m channel.Message) {
 	t.Helper()
-	if receipt, err := b.Send(t.Context(), m); err != nil || !receipt.Delivered {
-		t.Fatalf("%+v: %v", receipt, err)
-	}
+	receipt, err := b.Send(t.Context(), m)
+	check.Require(t, err == nil && receipt.Delivered, "%+v: %v", receipt, err)
 }
 
 // Sent again, by many at once, and after the user has read it: the item is there once, as the user left it.
@@ -74,25 +73,17 @@ func TestStatesAndCounts(t *testing.T) {
 	}
 	send(t, b, message("another", "e00", begin))
 	for i, state := range []inapp.State{inapp.Read, inapp.Read, inapp.Archived, inapp.Archived, inapp.Archived, inapp.Unread} {
-		if item, err := b.Mark(t.Context(), "CUSTOMER", "u", fmt.Sprintf("e%02d", i), state); err != nil || item.State != state {
-			t.Fatalf("%+v: %v", item, err)
-		}
+		item, err := b.Mark(t.Context(), "CUSTOMER", "u", fmt.Sprintf("e%02d", i), state)
+		check.Require(t, err == nil && item.State == state, "%+v: %v", item, err)
 	}
 	counts, err := b.Counts(t.Context(), "CUSTOMER", "u")
-	if err != nil || counts != (inapp.Counts{Archived: 3, Read: 2, Unread: 20}) {
-		t.Errorf("%+v: %v", counts, err)
-	}
+	check.That(t, err == nil && counts == (inapp.Counts{Archived: 3, Read: 2, Unread: 20}), "%+v: %v", counts, err)
 	newest, err := b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 3})
-	if err != nil || len(newest) != 3 || newest[0].EventID != "e24" || newest[2].EventID != "e22" {
-		t.Errorf("%+v: %v", newest, err)
-	}
+	check.That(t, err == nil && len(newest) == 3 && newest[0].EventID == "e24" && newest[2].EventID == "e22", "%+v: %v", newest, err)
 	archived, err := b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{States: []inapp.State{inapp.Archived}})
-	if err != nil || len(archived) != 3 || archived[0].EventID != "e04" {
-		t.Errorf("%+v: %v", archived, err)
-	}
-	if counts, err := b.Counts(t.Context(), "CUSTOMER", "nobody"); err != nil || counts != (inapp.Counts{}) {
-		t.Errorf("%+v: %v", counts, err)
-	}
+	check.That(t, err == nil && len(archived) == 3 && archived[0].EventID == "e04", "%+v: %v", archived, err)
+	counts, err = b.Counts(t.Context(), "CUSTOMER", "nobody")
+	check.That(t, err == nil && counts == (inapp.Counts{}), "%+v: %v", counts, err)
 }
 
 // Two mark an item at the same time: both are told that they did, and one of the states holds.
@@ -107,9 +98,8 @@ func TestMarksDoNotGetLost(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if item, err := b.Get(t.Context(), "CUSTOMER", "u", "e"); err != nil || item.State == inapp.Unread {
-		t.Errorf("%+v: %v", item, err)
-	}
+	item, err := b.Get(t.Context(), "CUSTOMER", "u", "e")
+	check.That(t, err == nil && item.State != inapp.Unread, "%+v: %v", item, err)
 }
 
 func TestWhatIsRefused(t *testing.T) {
@@ -118,22 +108,19 @@ func TestWhatIsRefused(t *testing.T) {
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)), inapp.ErrNotFound)
 	check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", "seen")), inapp.ErrState)
 	check.Failsf(t, check.Err(b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1})), "a negative limit was accepted")
-	if _, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: 1500 * time.Millisecond}); err == nil {
-		t.Error("half a second was accepted")
-	}
+	check.Failsf(t, check.Err(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: 1500 * time.Millisecond})),
+		"half a second was accepted")
 	for name, payload := range map[string]string{"too large": `"` + strings.Repeat("x", 2<<20) + `"`, "no JSON": "{"} {
 		m := message("u", "bad", time.Now())
 		m.Payload = []byte(payload)
-		if _, err := b.Send(t.Context(), m); channel.Of("", err).Kind != channel.KindRejected {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := b.Send(t.Context(), m)
+		check.That(t, channel.Of("", err).Kind == channel.KindRejected, "%s: %v", name, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Send(ctx, message("u", "e", time.Now()))
-	if failure := channel.Of("", err); failure.Kind != channel.KindTimeout || !failure.Temporary() || !failure.Unsure() {
-		t.Errorf("%v", err)
-	}
+	failure := channel.Of("", err)
+	check.That(t, failure.Kind == channel.KindTimeout && failure.Temporary() && failure.Unsure(), "%v", err)
 	check.Failsf(t, check.Err(b.Counts(ctx, "CUSTOMER", "u")), "a list that never began was taken for an empty one")
 }
 
@@ -166,9 +153,8 @@ func TestAnUnreadableItem(t *testing.T) {
 	check.OK(t, err)
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.inbox."+key, []byte("{"))))
 	page, err := b.Page(t.Context(), "", "ada", inapp.ListOptions{})
-	if err != nil || len(page.Items) != 2 || page.Counts.Unread != 2 || reported != "$KV.inbox."+key {
-		t.Errorf("%+v, %v; reported %q", page, err, reported)
-	}
+	check.That(t, err == nil && len(page.Items) == 2 && page.Counts.Unread == 2 && reported == "$KV.inbox."+key,
+		"%+v, %v; reported %q", page, err, reported)
 }
 
 // However many read their inboxes at once, each gets an answer, and the server keeps nothing for them.
@@ -207,9 +193,7 @@ func told(t *testing.T, f *inapp.Feed, want ...string) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		item, err := f.Next(ctx)
 		cancel()
-		if err != nil || item.EventID != id {
-			t.Fatalf("told of %q, %v; want %s", item.EventID, err, id)
-		}
+		check.Require(t, err == nil && item.EventID == id, "told of %q, %v; want %s", item.EventID, err, id)
 	}
 }
 
@@ -218,9 +202,8 @@ func quietly(t *testing.T, f *inapp.Feed, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	if item, err := f.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("told of %+v, %v; want nothing", item, err)
-	}
+	item, err := f.Next(ctx)
+	check.Require(t, errors.Is(err, context.DeadlineExceeded), "told of %+v, %v; want nothing", item, err)
 }
 
 // through is an inbox whose connection goes through a proxy.

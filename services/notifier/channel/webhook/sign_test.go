@@ -18,9 +18,8 @@ func TestSignIsThePublishedOne(t *testing.T) {
 	key, err := parseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	check.OK(t, err)
 	got := sign([][]byte{key}, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
-	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+	check.That(t, got == want, "%s, want %s", got, want)
 }
 
 func TestSecretsAreOfOneUser(t *testing.T) {
@@ -31,18 +30,15 @@ func TestSecretsAreOfOneUser(t *testing.T) {
 			secret, err := Secret(service, "CUSTOMER", user)
 			check.OK(t, err)
 			check.Is(t, check.Err(parseSecret(secret)), nil, secret)
-			if other, twice := seen[secret]; twice {
-				t.Errorf("%s and %s have the same secret", other, user)
-			}
+			other, twice := seen[secret]
+			check.That(t, !twice, "%s and %s have the same secret", other, user)
 			seen[secret] = user
 		}
 	}
-	if other, err := Secret(secretOf(1), "ADMIN", "ada"); err != nil || seen[other] != "" {
-		t.Errorf("another kind has the same secret (%v)", err)
-	}
-	if again, err := Secret(secretOf(1), "CUSTOMER", "ada"); err != nil || seen[again] != "ada" {
-		t.Errorf("the secret changes (%v)", err)
-	}
+	other, err := Secret(secretOf(1), "ADMIN", "ada")
+	check.That(t, err == nil && seen[other] == "", "another kind has the same secret (%v)", err)
+	again, err := Secret(secretOf(1), "CUSTOMER", "ada")
+	check.That(t, err == nil && seen[again] == "ada", "the secret changes (%v)", err)
 }
 
 func TestSecretsAreChecked(t *testing.T) {
@@ -83,9 +79,8 @@ func TestSecretsAreOfOneAddress(t *testing.T) {
 				name := strings.Join([]string{user, id, string(rune('0' + generation))}, "|")
 				all, err := w.Secrets("CUSTOMER", user, id, contracts.Endpoint{Generation: generation})
 				check.OK(t, err)
-				if other, twice := seen[all[0]]; twice || len(all) != 1 {
-					t.Errorf("%q and %q have the secrets %q", other, name, all)
-				}
+				other, twice := seen[all[0]]
+				check.That(t, !twice && len(all) == 1, "%q and %q have the secrets %q", other, name, all)
 				seen[all[0]] = name
 			}
 		}
@@ -116,9 +111,8 @@ func TestRotationIsChecked(t *testing.T) {
 		for secret, want := range map[string]bool{is[0]: true, is[1]: true, old[0]: signs, old[1]: signs} {
 			checker, err := standardwebhooks.NewWebhook(secret)
 			check.OK(t, err)
-			if err := checker.Verify(got.body, got.header); (err == nil) != want {
-				t.Errorf("%s after the rotation: %v, want it to pass: %v", since, err, want)
-			}
+			err = checker.Verify(got.body, got.header)
+			check.That(t, (err == nil) == want, "%s after the rotation: %v, want it to pass: %v", since, err, want)
 		}
 		check.Same(t, "secrets", len(is) == 4, signs)
 	}

@@ -83,9 +83,7 @@ func message(address string) channel.Message {
 func failure(t *testing.T, err error) *channel.Error {
 	t.Helper()
 	failed, ok := errors.AsType[*channel.Error](err)
-	if !ok {
-		t.Fatalf("%T %v", err, err)
-	}
+	check.Require(t, ok, "%T %v", err, err)
 	return failed
 }
 
@@ -96,15 +94,11 @@ func TestUsersCanCheckIt(t *testing.T) {
 	w := newWebhook(t, srv, func(c *Config) { c.Secrets = []string{secretOf(2), secretOf(1)} })
 	m := message(srv.URL)
 	receipt, err := w.Send(t.Context(), m)
-	if err != nil || !receipt.Delivered {
-		t.Fatal(receipt, err)
-	}
+	check.Require(t, err == nil && receipt.Delivered, "%v %v", receipt, err)
 	got := <-calls
 	want := `{"type":"X","timestamp":"2026-11-20T18:00:00Z","data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{"a":"<&>"}}}`
 	check.Equal(t, want, string(got.body))
-	if got.header.Get("Webhook-Id") != m.ID || got.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%v", got.header)
-	}
+	check.That(t, got.header.Get("Webhook-Id") == m.ID && got.header.Get("Content-Type") == "application/json", "%v", got.header)
 	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
 		for _, service := range secrets {
 			secret, err := Secret(service, m.RecipientType, user)
@@ -159,9 +153,8 @@ func TestAnswers(t *testing.T) {
 		if !failed.Temporary() {
 			wait = 0
 		}
-		if failed.Kind != want || failed.Status != status || failed.RetryAfter != wait {
-			t.Errorf("%d: %s after %s, want %s after %s", status, failed.Kind, failed.RetryAfter, want, wait)
-		}
+		check.That(t, failed.Kind == want && failed.Status == status && failed.RetryAfter == wait,
+			"%d: %s after %s, want %s after %s", status, failed.Kind, failed.RetryAfter, want, wait)
 	}
 }
 
@@ -172,9 +165,8 @@ func TestRetryAfterMayBeADate(t *testing.T) {
 		rw.WriteHeader(http.StatusServiceUnavailable)
 	})
 	_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
-	if wait := failure(t, err).RetryAfter; wait < 30*time.Minute || wait > time.Hour {
-		t.Errorf("after %s", wait)
-	}
+	wait := failure(t, err).RetryAfter
+	check.That(t, wait >= 30*time.Minute && wait <= time.Hour, "after %s", wait)
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
@@ -184,9 +176,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		http.Redirect(rw, r, there.URL, http.StatusPermanentRedirect)
 	})
 	w := newWebhook(t, srv, func(c *Config) { c.RootCAs.AddCert(there.Certificate()) })
-	if _, err := w.Send(t.Context(), message(srv.URL)); failure(t, err).Status != http.StatusPermanentRedirect {
-		t.Error(err)
-	}
+	_, err := w.Send(t.Context(), message(srv.URL))
+	check.That(t, failure(t, err).Status == http.StatusPermanentRedirect, "%v", err)
 	check.Same(t, "calls", len(calls), 0)
 }
 
@@ -217,9 +208,8 @@ func TestWhereItDoesNotGo(t *testing.T) {
 		"nowhere":               {lax, "", channel.KindNoAddress},
 	} {
 		_, err := test.w.Send(t.Context(), message(test.address))
-		if failed := failure(t, err); failed.Kind != test.kind || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%s: %v", name, err)
-		}
+		failed := failure(t, err)
+		check.That(t, failed.Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v", name, err)
 	}
 	check.Same(t, "calls", len(calls), 0)
 	insecure := newWebhook(t, srv, func(c *Config) { c.AllowHTTP = true })
@@ -230,9 +220,8 @@ func TestPayloadThatIsNotJSON(t *testing.T) {
 	t.Parallel()
 	m := message("https://127.0.0.1:1")
 	m.Payload = json.RawMessage("{")
-	if _, err := newWebhook(t, nil).Send(t.Context(), m); failure(t, err).Kind != channel.KindRejected {
-		t.Error(err)
-	}
+	_, err := newWebhook(t, nil).Send(t.Context(), m)
+	check.That(t, failure(t, err).Kind == channel.KindRejected, "%v", err)
 }
 
 // When there is no answer, it depends on how far the message came.
@@ -255,26 +244,21 @@ func TestNoAnswer(t *testing.T) {
 			<-entered
 			cancel(test.cause)
 		}()
-		if _, err := newWebhook(t, srv).Send(ctx, message(srv.URL)); failure(t, err).Kind != test.kind {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := newWebhook(t, srv).Send(ctx, message(srv.URL))
+		check.That(t, failure(t, err).Kind == test.kind, "%s: %v", name, err)
 		cancel(nil)
 	}
 	broken, _ := endpoint(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	_, err := newWebhook(t, broken).Send(t.Context(), message(broken.URL+"/sesame"))
-	if failed := failure(t, err); failed.Kind != channel.KindUnknown || strings.Contains(err.Error(), "sesame") {
-		t.Errorf("broken: %v", err)
-	}
+	failed := failure(t, err)
+	check.That(t, failed.Kind == channel.KindUnknown && !strings.Contains(err.Error(), "sesame"), "broken: %v", err)
 	srv, calls := endpoint(t, nil)
 	untrusted := newWebhook(t, nil)
-	if _, err := untrusted.Send(t.Context(), message(srv.URL)); failure(t, err).Kind != channel.KindUnavailable {
-		t.Errorf("an unknown certificate: %v", err)
-	}
+	_, err = untrusted.Send(t.Context(), message(srv.URL))
+	check.That(t, failure(t, err).Kind == channel.KindUnavailable, "an unknown certificate: %v", err)
 	srv.Close()
-	if _, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL+"/sesame")); failure(t, err).Kind != channel.KindUnavailable ||
-		strings.Contains(err.Error(), "sesame") {
-		t.Errorf("nobody there: %v", err)
-	}
+	_, err = newWebhook(t, srv).Send(t.Context(), message(srv.URL+"/sesame"))
+	check.That(t, failure(t, err).Kind == channel.KindUnavailable && !strings.Contains(err.Error(), "sesame"), "nobody there: %v", err)
 	check.Same(t, "calls", len(calls), 0)
 }
 

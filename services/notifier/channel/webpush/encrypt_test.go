@@ -58,12 +58,10 @@ func TestSizes(t *testing.T) {
 	for _, size := range []int{0, 1, MaxPlain} {
 		plain := bytes.Repeat([]byte("x"), size)
 		body, err := s.seal(plain)
-		if err != nil || len(body) != size+overhead || !bytes.Equal(decrypt(t, body, browser, auth), plain) {
-			t.Errorf("%d bytes: %d sealed, %v", size, len(body), err)
-		}
-		if again, err := s.seal(plain); err != nil || bytes.Equal(body[:21+publicSize], again[:21+publicSize]) {
-			t.Errorf("a key or a salt was used twice (%v)", err)
-		}
+		check.That(t, err == nil && len(body) == size+overhead && bytes.Equal(decrypt(t, body, browser, auth), plain),
+			"%d bytes: %d sealed, %v", size, len(body), err)
+		again, err := s.seal(plain)
+		check.That(t, err == nil && !bytes.Equal(body[:21+publicSize], again[:21+publicSize]), "a key or a salt was used twice (%v)", err)
 	}
 	check.Failsf(t, check.Err(s.seal(make([]byte, MaxPlain+1))), "too much is taken")
 }

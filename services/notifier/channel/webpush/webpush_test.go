@@ -108,9 +108,7 @@ func message(address string, mutate ...func(*channel.Message)) channel.Message {
 func failure(t *testing.T, err error) *channel.Error {
 	t.Helper()
 	failed, ok := errors.AsType[*channel.Error](err)
-	if !ok {
-		t.Fatalf("%T %v", err, err)
-	}
+	check.Require(t, ok, "%T %v", err, err)
 	return failed
 }
 
@@ -120,9 +118,7 @@ func TestSend(t *testing.T) {
 	w := b.client()
 	for attempt := 1; attempt <= 2; attempt++ {
 		receipt, err := w.Send(t.Context(), message(b.address(), func(m *channel.Message) { m.Attempt = attempt }))
-		if err != nil || receipt.Delivered || receipt.ID != "/message/1" {
-			t.Fatal(receipt, err)
-		}
+		check.Require(t, err == nil && !receipt.Delivered && receipt.ID == "/message/1", "%v %v", receipt, err)
 		got := <-b.calls
 		want := `{"id":"ntf_1","title":"Table for 4","body":"<שלום>","event_id":"evt-001","event_type":"X"}`
 		check.Equal(t, want, string(decrypt(t, got.body, b.key, b.auth)))
@@ -133,9 +129,8 @@ func TestSend(t *testing.T) {
 		}
 		checkToken(t, got.header.Get("Authorization"), b.srv.URL, w.PublicKey())
 	}
-	if name := topic("ntf_1"); len(name) != 32 || name == topic("ntf_2") {
-		t.Errorf("topic %q", name)
-	}
+	name := topic("ntf_1")
+	check.That(t, len(name) == 32 && name != topic("ntf_2"), "topic %q", name)
 }
 
 // checkToken checks who we say we are, as push services do.
@@ -143,18 +138,13 @@ func checkToken(t *testing.T, header, audience, public string) {
 	t.Helper()
 	jwt, key, found := strings.Cut(strings.TrimPrefix(header, "vapid t="), ", k=")
 	parts := strings.Split(jwt, ".")
-	if !found || key != public || len(parts) != 3 {
-		t.Fatalf("%q", header)
-	}
+	check.Require(t, found && key == public && len(parts) == 3, "%q", header)
 	raw, signature := unb64(t, public), unb64(t, parts[2])
 	verifier, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), raw)
-	if err != nil || len(signature) != 64 {
-		t.Fatal(err)
-	}
+	check.Require(t, err == nil && len(signature) == 64, "%v", err)
 	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	if !ecdsa.Verify(verifier, sum[:], new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])) {
-		t.Error("the signature is wrong")
-	}
+	check.That(t, ecdsa.Verify(verifier, sum[:], new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])),
+		"the signature is wrong")
 	var head struct {
 		Typ string `json:"typ"`
 		Alg string `json:"alg"`
@@ -214,14 +204,12 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"no template":   {message(good, func(m *channel.Message) { m.Template = "z" }), channel.KindMisconfigured},
 		"no value":      {message(good, func(m *channel.Message) { m.Payload = nil }), channel.KindRejected},
 	} {
-		if _, err := w.Send(t.Context(), test.m); failure(t, err).Kind != test.kind || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%s: %v, want %s", name, err, test.kind)
-		}
+		_, err := w.Send(t.Context(), test.m)
+		check.That(t, failure(t, err).Kind == test.kind && !strings.Contains(err.Error(), "sesame"), "%s: %v, want %s", name, err, test.kind)
 	}
 	inside := b.client(func(c *Config) { c.AllowNetworks = nil })
-	if _, err := inside.Send(t.Context(), message(good)); failure(t, err).Kind != channel.KindBounced {
-		t.Errorf("into our own network: %v", err)
-	}
+	_, err := inside.Send(t.Context(), message(good))
+	check.That(t, failure(t, err).Kind == channel.KindBounced, "into our own network: %v", err)
 	check.Same(t, "calls", len(b.calls), 0)
 }
 
@@ -255,9 +243,8 @@ func TestForms(t *testing.T) {
 		check.OK(t, check.Err(w.Send(t.Context(), message(address, func(m *channel.Message) { m.Payload = long }))))
 		plain := decrypt(t, (<-b.calls).body, b.key, b.auth)
 		var n notice
-		if err := json.Unmarshal(plain, &n); err != nil || !strings.HasSuffix(n.Body, "…") || len(plain) < MaxPlain-10 {
-			t.Errorf("%q: %d bytes (%v)", letter, len(plain), err)
-		}
+		err := json.Unmarshal(plain, &n)
+		check.That(t, err == nil && strings.HasSuffix(n.Body, "…") && len(plain) >= MaxPlain-10, "%q: %d bytes (%v)", letter, len(plain), err)
 	}
 }
 
@@ -265,9 +252,8 @@ func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{PrivateKey: "sesame", Subject: "push@example.com"})
 	for _, want := range []string{"PrivateKey", "Subject", "Templates"} {
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%v does not say %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
+			"%v does not say %s", err, want)
 	}
 }
 

@@ -36,9 +36,8 @@ func BenchmarkQuestions(b *testing.B) {
 	rows := 1_000_000
 	if text := os.Getenv("ROWS"); text != "" {
 		var err error
-		if rows, err = strconv.Atoi(text); err != nil {
-			b.Fatal(err)
-		}
+		rows, err = strconv.Atoi(text)
+		check.OK(b, err)
 	}
 	srv := natstest.Server(b, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamMaxStore = 16 << 30 })
@@ -57,9 +56,7 @@ func BenchmarkQuestions(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				got, err := f(i)
-				if err != nil || got < least {
-					b.Fatalf("%d rows, want %d: %v", got, least, err)
-				}
+				check.Require(b, err == nil && got >= least, "%d rows, want %d: %v", got, least, err)
 				i++
 			}
 		})
@@ -92,9 +89,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 		if err == nil && encodeErr == nil {
 			_, err = js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithStallWait(time.Minute))
 		}
-		if err != nil || encodeErr != nil {
-			b.Fatal(err, encodeErr)
-		}
+		check.Require(b, err == nil && encodeErr == nil, "%v %v", err, encodeErr)
 	}
 	key := func(key string) string { return "$KV." + contracts.BucketDeliveries + "." + key }
 	for e := range rows / audience {
@@ -138,8 +133,7 @@ func openAPI(b testing.TB, js jetstream.JetStream) *api.API {
 	records := recordtest.Client(b, js)
 	cfg := api.Config{Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
 	var err error
-	if cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records); err != nil {
-		b.Fatal(err)
-	}
+	cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records)
+	check.OK(b, err)
 	return api.New(records, cfg)
 }

@@ -53,9 +53,8 @@ func TestWhatIsCancelled(t *testing.T) {
 		}
 		check.OK(t, check.Err(s.Cancel(t.Context(), c.event, kind, c.user)))
 	}
-	if again, err := s.Cancel(t.Context(), "a", "", ""); err != nil || !again {
-		t.Errorf("%t: %v", again, err)
-	}
+	again, err := s.Cancel(t.Context(), "a", "", "")
+	check.That(t, err == nil && again, "%t: %v", again, err)
 	for n, s := range []*cancel.Set{s, later, open(t, js)} { // the second has not heard of any yet
 		for _, want := range []struct {
 			event, user string
@@ -74,15 +73,11 @@ func TestWhatIsCancelled(t *testing.T) {
 		} {
 			marked, err := s.For(t.Context(), "CUSTOMER", want.user)
 			check.OK(t, err)
-			if got := marked(cancel.MarkOf(want.event)); got != want.covered {
-				t.Errorf("set %d: the mark of event %s to %s: cancelled is %t", n, want.event, want.user, got)
-			}
-			if got := covers(t, s, want.event, want.user, true); got != want.covered {
-				t.Errorf("set %d: event %s to %s: cancelled is %t", n, want.event, want.user, got)
-			}
-			if want.user == "*" && covers(t, s, want.event, "u", true) {
-				t.Errorf("set %d: event %s is cancelled for all", n, want.event)
-			}
+			got := marked(cancel.MarkOf(want.event))
+			check.That(t, got == want.covered, "set %d: the mark of event %s to %s: cancelled is %t", n, want.event, want.user, got)
+			got = covers(t, s, want.event, want.user, true)
+			check.That(t, got == want.covered, "set %d: event %s to %s: cancelled is %t", n, want.event, want.user, got)
+			check.That(t, want.user != "*" || !covers(t, s, want.event, "u", true), "set %d: event %s is cancelled for all", n, want.event)
 		}
 	}
 }

@@ -37,9 +37,7 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 		check.OK(t, err)
 		age := rows.CachedInfo().Config.MaxAge
 		ttl, err := time.ParseDuration(stored.Header.Get(jetstream.MsgTTLHeader))
-		if err != nil || ttl <= age || ttl > 2*age {
-			t.Errorf("%s: kept for %s, %v, when rows are kept for %s", s, ttl, err, age)
-		}
+		check.That(t, err == nil && ttl > age && ttl <= 2*age, "%s: kept for %s, %v, when rows are kept for %s", s, ttl, err, age)
 	}
 }
 
@@ -55,9 +53,8 @@ func TestAnUnreadableRecord(t *testing.T) {
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+"."+keys[0], []byte(`{"state":7}`))))
 	check.OK(t, store.Put(t.Context(), keys[1], &deliveries.Delivery{State: deliveries.Sent}))
 	known, err := store.GetMany(t.Context(), keys)
-	if err != nil || known[keys[0]].State != deliveries.Unreadable || known[keys[1]].State != deliveries.Sent {
-		t.Errorf("%+v, %v", known, err)
-	}
+	check.That(t, err == nil && known[keys[0]].State == deliveries.Unreadable && known[keys[1]].State == deliveries.Sent,
+		"%+v, %v", known, err)
 	entries, _, _, err := store.Scan(t.Context(), 0, 10)
 	if err != nil || len(entries) != 2 || entries[0].State != deliveries.Unreadable || entries[1].State != deliveries.Sent || reported != 2 {
 		t.Errorf("%+v, %v: %d reports", entries, err, reported)

@@ -119,9 +119,7 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 		for process := range s.books {
 			for range 2 {
 				all.Go(func() {
-					if !s.join(process, about(id)) {
-						t.Errorf("%s is not in the digest", id)
-					}
+					check.That(t, s.join(process, about(id)), "%s is not in the digest", id)
 				})
 			}
 		}
@@ -147,27 +145,21 @@ func TestASealedDigestStaysAsItIs(t *testing.T) {
 	s.join(1, about("b"))
 	s.join(0, about("gone"))
 	first := s.seal(0, "gone")
-	if !slices.Equal(ids(first), []string{"a", "b"}) || first.Count() != 2 || first.Sealed.IsZero() {
-		t.Errorf("%+v", first)
-	}
-	if s.join(1, about("late")) || !s.join(1, about("a")) {
-		t.Error("it took an event after it was sealed, or forgot one")
-	}
+	check.That(t, slices.Equal(ids(first), []string{"a", "b"}) && first.Count() == 2 && !first.Sealed.IsZero(), "%+v", first)
+	check.That(t, !s.join(1, about("late")) && s.join(1, about("a")), "it took an event after it was sealed, or forgot one")
 	again := s.seal(1, "a")
 	want, err := first.Payload()
 	check.OK(t, err)
-	if got, err := again.Payload(); err != nil || string(got) != string(want) || !again.Sealed.Equal(first.Sealed) {
-		t.Errorf("%s, and then %s: %v", want, got, err)
-	}
+	got, err := again.Payload()
+	check.That(t, err == nil && string(got) == string(want) && again.Sealed.Equal(first.Sealed), "%s, and then %s: %v", want, got, err)
 }
 
 // One that is sealed before it has anything is sealed too.
 func TestAnEmptyDigestIsSealed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
-	if d := s.seal(0); d.Count() != 0 || d.Sealed.IsZero() || s.join(1, about("a")) {
-		t.Errorf("%+v, and it took an event", d)
-	}
+	d := s.seal(0)
+	check.That(t, d.Count() == 0 && !d.Sealed.IsZero() && !s.join(1, about("a")), "%+v, and it took an event", d)
 }
 
 // Seal and Join at the same moment: an event that Join says is there is in what Seal returned.
@@ -206,12 +198,10 @@ func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID)
 	check.OK(t, err)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), subject, data)))
-	if joined, err := s.books[0].Join(t.Context(), s.into(), about("a")); !errors.Is(err, digest.ErrForeign) || joined {
-		t.Errorf("%t: %v", joined, err)
-	}
-	if data := s.stored("KV_"+contracts.BucketDeliveries, s.record()); data != nil {
-		t.Errorf("there is a record without a row: %s", data)
-	}
+	joined, err := s.books[0].Join(t.Context(), s.into(), about("a"))
+	check.That(t, errors.Is(err, digest.ErrForeign) && !joined, "%t: %v", joined, err)
+	data = s.stored("KV_"+contracts.BucketDeliveries, s.record())
+	check.That(t, data == nil, "there is a record without a row: %s", data)
 }
 
 // A record delivers the first 100 events, counts 5,000 more and takes no others, and with the largest ids and payloads that there are
@@ -230,21 +220,17 @@ func TestADigestIsBounded(t *testing.T) {
 	s.join(0, largest(1, over))
 	var d digest.Digest
 	check.OK(t, json.Unmarshal(s.stored("KV_"+contracts.BucketDeliveries, s.record()), &d))
-	if len(d.Items) != 2 || string(d.Items[0].Payload) != kept || string(d.Items[1].Payload) != "null" {
-		t.Fatalf("%+v", d.Items)
-	}
+	check.Require(t, len(d.Items) == 2 && string(d.Items[0].Payload) == kept && string(d.Items[1].Payload) == "null", "%+v", d.Items)
 	// As if others had come: the record is full but for one.
 	d.Items = slices.Repeat(d.Items[:1], digest.MaxItems-1)
 	d.Members += strings.Repeat("AAAAAAAAAAAAAAAA", digest.MaxItems+digest.MaxMore-1-d.Count())
 	data, err := json.Marshal(d)
 	check.OK(t, err)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), s.record(), data)))
-	if !s.join(0, largest(2, kept)) || s.join(0, about("one too many")) || !s.join(1, largest(2, kept)) {
-		t.Error("a full digest took another event, or forgot one")
-	}
-	if size := len(s.stored("KV_"+contracts.BucketDeliveries, s.record())); size > 1<<20-4<<10 {
-		t.Errorf("the record has %d bytes", size)
-	}
+	check.That(t, s.join(0, largest(2, kept)) && !s.join(0, about("one too many")) && s.join(1, largest(2, kept)),
+		"a full digest took another event, or forgot one")
+	size := len(s.stored("KV_"+contracts.BucketDeliveries, s.record()))
+	check.That(t, size <= 1<<20-4<<10, "the record has %d bytes", size)
 	sealed := s.seal(0)
 	if len(sealed.Items) != digest.MaxItems || sealed.Count() != digest.MaxItems+digest.MaxMore {
 		t.Errorf("%d events, %d of them delivered", sealed.Count(), len(sealed.Items))
@@ -278,9 +264,7 @@ func TestACancelledEventIsTakenOut(t *testing.T) {
 		}
 		d := s.seal(1, test.cancelled...)
 		for _, id := range ids(d) {
-			if slices.Contains(test.cancelled, id) {
-				t.Errorf("%s: %s is delivered", name, id)
-			}
+			check.That(t, !slices.Contains(test.cancelled, id), "%s: %s is delivered", name, id)
 		}
 		if len(d.Items) != test.delivered || d.Count() != test.count {
 			t.Errorf("%s: %d events, %d of them delivered; want %d and %d", name, d.Count(), len(d.Items), test.count, test.delivered)
@@ -311,7 +295,6 @@ func TestWhichDigestARowGoesInto(t *testing.T) {
 		}
 	}
 	long := contracts.Notification{Template: strings.Repeat("t", contracts.MaxText), Digest: &contracts.Digest{Every: 60}}
-	if id := digest.Row(&long, now).EventID; len(id) > 128 {
-		t.Errorf("an id of %d bytes", len(id))
-	}
+	id := digest.Row(&long, now).EventID
+	check.That(t, len(id) <= 128, "an id of %d bytes", len(id))
 }

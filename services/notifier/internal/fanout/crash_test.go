@@ -47,9 +47,8 @@ func newBench(t *testing.T) *bench {
 	b.records = recordtest.Client(t, js)
 	b.reader = plan.NewReader(b.records)
 	var err error
-	if b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications); err != nil {
-		t.Fatal(err)
-	}
+	b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications)
+	check.OK(t, err)
 	b.expander = b.newExpander(t)
 	b.rules, err = rules.Parse([]byte(`
 version: 1

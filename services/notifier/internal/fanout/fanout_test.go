@@ -64,9 +64,7 @@ func TestRowsAreStoredOnce(t *testing.T) {
 	all.Wait()
 	expand(another)
 	rows, err := b.rows(t.Context(), "e")
-	if err != nil || len(rows) != 4000 || sum.New != 4000 || sum.Old != 8000 {
-		t.Errorf("%d rows, %+v: %v", len(rows), sum, err)
-	}
+	check.That(t, err == nil && len(rows) == 4000 && sum.New == 4000 && sum.Old == 8000, "%d rows, %+v: %v", len(rows), sum, err)
 }
 
 func TestARowSaysWhatItIs(t *testing.T) {
@@ -76,12 +74,10 @@ func TestARowSaysWhatItIs(t *testing.T) {
 	msg, err := b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e")
 	check.OK(t, err)
 	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	if err != nil || event.Type != contracts.CloudEventNotificationRequested || event.ID != "e.email.CUSTOMER.=dS8w" {
-		t.Errorf("%+v: %v", event, err)
-	}
-	if row, err := contracts.Decode[contracts.Notification](event.Data); err != nil || row.UserID != "u/0" {
-		t.Errorf("%+v: %v", row, err)
-	}
+	check.That(t, err == nil && event.Type == contracts.CloudEventNotificationRequested && event.ID == "e.email.CUSTOMER.=dS8w",
+		"%+v: %v", event, err)
+	row, err := contracts.Decode[contracts.Notification](event.Data)
+	check.That(t, err == nil && row.UserID == "u/0", "%+v: %v", row, err)
 	check.Same(t, "the job", msg.Header.Get(worker.HeaderID), event.ID)
 }
 
@@ -93,14 +89,12 @@ func TestAnInterruptedExpansionIsNone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	check.Is(t, check.Err(b.expander.Expand(ctx, p)), context.Canceled)
-	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
-		t.Errorf("%+v: %v", kept, err)
-	}
+	kept, err := b.reader.Event(t.Context(), "e")
+	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 	p.Pages++ // one that is not there
 	check.Failsf(t, check.Err(b.expander.Expand(t.Context(), p)), "a page that is missing was taken for none")
-	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
-		t.Errorf("%+v: %v", kept, err)
-	}
+	kept, err = b.reader.Event(t.Context(), "e")
+	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 }
 
 // A stream that is full takes no more rows: the plan is not expanded then, and goes on where it was when there is room. The rows that
@@ -117,26 +111,20 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	config.MaxMsgs = 600
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
 	first, err := b.expander.Expand(t.Context(), p)
-	if err == nil {
-		t.Errorf("%+v", first)
-	}
-	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
-		t.Errorf("%+v: %v", kept, err)
-	}
+	check.That(t, err != nil, "%+v", first)
+	kept, err := b.reader.Event(t.Context(), "e")
+	check.That(t, err == nil && kept.State == plan.StatePlanned, "%+v: %v", kept, err)
 	config.MaxMsgs = -1
 	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
 	stored, err := b.expander.Expand(t.Context(), p)
-	if err != nil || stored.New+stored.Old != 1000 || stored.Old == 0 {
-		t.Errorf("%+v: %v", stored, err)
-	}
+	check.That(t, err == nil && stored.New+stored.Old == 1000 && stored.Old != 0, "%+v: %v", stored, err)
 	page := httptest.NewRecorder()
 	exports.Metrics.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	const labels = `messaging_destination_name="NOTIFICATIONS",messaging_operation_name="send",messaging_system="nats"} `
 	check.Says(t, page.Body.String(), fmt.Sprint("messaging_client_sent_messages_total{", labels, first.New+stored.New, "\n"))
 	check.Says(t, page.Body.String(), `messaging_client_sent_messages_total{error_type="error",`+labels+"1\n")
-	if rows, err := b.rows(t.Context(), "e"); err != nil || len(rows) != 1000 {
-		t.Errorf("%d rows: %v", len(rows), err)
-	}
+	rows, err := b.rows(t.Context(), "e")
+	check.That(t, err == nil && len(rows) == 1000, "%d rows: %v", len(rows), err)
 }
 
 // The server restarts in the middle: rows whose answers are lost are written again, until each is there.
@@ -151,12 +139,9 @@ func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 		}
 	})
 	stored, err := b.expander.Expand(t.Context(), p)
-	if err != nil || stored.New+stored.Old != 2000 {
-		t.Errorf("%+v: %v", stored, err)
-	}
-	if rows, err := b.rows(t.Context(), "e"); err != nil || len(rows) != 2000 {
-		t.Errorf("%d rows: %v", len(rows), err)
-	}
+	check.That(t, err == nil && stored.New+stored.Old == 2000, "%+v: %v", stored, err)
+	rows, err := b.rows(t.Context(), "e")
+	check.That(t, err == nil && len(rows) == 2000, "%d rows: %v", len(rows), err)
 }
 
 // An event that is cancelled while its rows are being stored stays cancelled, and its plan is not expanded again.
@@ -170,11 +155,9 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 		}
 	})
 	for _, want := range []fanout.Stored{{New: 6}, {}} {
-		if stored, err := b.expander.Expand(t.Context(), p); err != nil || stored != want {
-			t.Errorf("%+v, want %+v: %v", stored, want, err)
-		}
-		if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StateCancelled {
-			t.Errorf("%+v: %v", kept, err)
-		}
+		stored, err := b.expander.Expand(t.Context(), p)
+		check.That(t, err == nil && stored == want, "%+v, want %+v: %v", stored, want, err)
+		kept, err := b.reader.Event(t.Context(), "e")
+		check.That(t, err == nil && kept.State == plan.StateCancelled, "%+v: %v", kept, err)
 	}
 }

@@ -27,12 +27,10 @@ func TestHowManyEndpointsAreKnown(t *testing.T) {
 	for i := range maxKnown + 5000 {
 		call(fmt.Sprint("well-", i), nil)
 	}
-	if _, down := b.enter(&Call{Channel: "bird", Slots: 32, key: "down"}, now); !down || len(b.known) > maxKnown {
-		t.Errorf("%d endpoints are known; the one that is down: %v", len(b.known), down)
-	}
-	if l := b.lanes["bird"]; l.calls != 0 || l.slow != 0 || len(l.sites) != 0 {
-		t.Errorf("slots are not given back: %+v", l)
-	}
+	_, down := b.enter(&Call{Channel: "bird", Slots: 32, key: "down"}, now)
+	check.That(t, down && len(b.known) <= maxKnown, "%d endpoints are known; the one that is down: %v", len(b.known), down)
+	l := b.lanes["bird"]
+	check.That(t, l.calls == 0 && l.slow == 0 && len(l.sites) == 0, "slots are not given back: %+v", l)
 }
 
 func TestWhoseAnEndpointIs(t *testing.T) {

@@ -40,15 +40,12 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 		store.Called(t.Context(), call, channel.Message{}, step.failure)
 		counts := map[health.State]int{}
 		store.Counts(func(_ string, state health.State, n int) { counts[state] = n })
-		if n := len(counts); n > 1 || (step.state != health.Healthy) != (counts[step.state] == 1) {
-			t.Errorf("%s: the counts are %v", step.state, counts)
-		}
+		n := len(counts)
+		check.That(t, n <= 1 && (step.state != health.Healthy) == (counts[step.state] == 1), "%s: the counts are %v", step.state, counts)
 		stored, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"./endpoint.bird.*")
 		check.OK(t, err)
 		ttl, err := time.ParseDuration("0" + stored.Header.Get(jetstream.MsgTTLHeader))
-		if err != nil || ttl > 0 != step.ends || stored.Sequence == last {
-			t.Errorf("%s: kept for %s, %v", step.state, ttl, err)
-		}
+		check.That(t, err == nil && ttl > 0 == step.ends && stored.Sequence != last, "%s: kept for %s, %v", step.state, ttl, err)
 		last = stored.Sequence
 	}
 }

@@ -144,9 +144,7 @@ func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 		page := s.answers(s.token("ada"), nil, http.StatusOK)
 		check.Says(t, page, `<bdi lang="he">חדשות</bdi>`, "<bdi>Chat</bdi>", "Together: 30m", "Times are those of Asia/Jerusalem")
 		for _, other := range []string{"ada", "urgent sms", "Admins", "gone", "pigeon"} {
-			if strings.Contains(page, other) {
-				t.Errorf("the page has %q", other)
-			}
+			check.That(t, !strings.Contains(page, other), "the page has %q", other)
 		}
 		values := s.form("ada")
 		check.Same(t, "the form", values.Encode(), url.Values{
@@ -168,9 +166,7 @@ func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 		s.has("ada", `{"digest":{"chat":"1h","news":"off"},"mute":{"news":"2000-01-03T00:00:00+02:00"},`+
 			`"opt_out":{"*":["email","sms"],"chat":["email"],"gone":["email"],"news":["pigeon","inapp"]},"quiet_hours":{"from":"00:00","to":"00:00"}}`)
 		values = s.form("ada")
-		if values.Get("from") != "" || values.Get("to") != "" {
-			t.Errorf("quiet hours that are none: %v", values)
-		}
+		check.That(t, values.Get("from") == "" && values.Get("to") == "", "quiet hours that are none: %v", values)
 
 		// What is wrong is said with what was chosen.
 		for problem, fields := range map[string][2]string{
@@ -309,9 +305,7 @@ func TestFormsThatNoBrowserSends(t *testing.T) {
 	check.Same(t, "the revision", s.has("ada", was), revision)
 	s.page.Directory = meanwhile{Directory: s.directory, happens: func() { s.Error("it writes") }}
 	status, _, err := s.call(s.token("ada"), url.Values{"state": {"1.x"}, "digest.old": {""}})
-	if err != nil || status != http.StatusConflict {
-		t.Errorf("an old form: %d %v", status, err)
-	}
+	check.That(t, err == nil && status == http.StatusConflict, "an old form: %d %v", status, err)
 }
 
 // Of a user whom the directory does not have the page shows what it shows of one who has said nothing, and takes what is said. Of one

@@ -38,23 +38,18 @@ func TestLinksAreReadByAnySecret(t *testing.T) {
 	t.Parallel()
 	before, now := links(t, older), links(t, newer, older)
 	for name, l := range map[string]*pages.Links{"before": before, "now": now} {
-		if s, err := now.Read(pages.PathUnsubscribe, l.Token(pages.PathUnsubscribe, ada)); err != nil || s != ada {
-			t.Errorf("%s: %+v %v", name, s, err)
-		}
+		s, err := now.Read(pages.PathUnsubscribe, l.Token(pages.PathUnsubscribe, ada))
+		check.That(t, err == nil && s == ada, "%s: %+v %v", name, s, err)
 	}
 	check.Is(t, check.Err(before.Read(pages.PathUnsubscribe, now.Token(pages.PathUnsubscribe, ada))), pages.ErrLink)
-	if before.Token(pages.PathUnsubscribe, ada) == now.Token(pages.PathUnsubscribe, ada) {
-		t.Error("it is not the newest secret that signs")
-	}
+	check.That(t, before.Token(pages.PathUnsubscribe, ada) != now.Token(pages.PathUnsubscribe, ada), "it is not the newest secret that signs")
 	m := channel.Message{RecipientType: ada.Kind, UserID: ada.UserID, Category: "news"}
-	if got, want := now.Unsubscribe("email")(m), "https://n.example/told/v1/unsubscribe?token="+now.Token(pages.PathUnsubscribe, ada); got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	got, want := now.Unsubscribe("email")(m), "https://n.example/told/v1/unsubscribe?token="+now.Token(pages.PathUnsubscribe, ada)
+	check.That(t, got == want, "%s, want %s", got, want)
 	m.Category = ""
 	_, token, _ := strings.Cut(now.Unsubscribe("email")(m), "=")
-	if s, err := now.Read(pages.PathUnsubscribe, token); err != nil || s.Category != contracts.Anything {
-		t.Errorf("no category: %+v %v", s, err)
-	}
+	s, err := now.Read(pages.PathUnsubscribe, token)
+	check.That(t, err == nil && s.Category == contracts.Anything, "no category: %+v %v", s, err)
 	m.Priority = contracts.UrgencyCritical
 	check.Same(t, "what is critical has a link", now.Unsubscribe("email")(m), "")
 }
@@ -67,9 +62,8 @@ func TestLinksCannotBeMade(t *testing.T) {
 	for i := range token {
 		for _, c := range "Ab.-" {
 			if changed := token[:i] + string(c) + token[i+1:]; changed != token {
-				if _, err := l.Read(pages.PathUnsubscribe, changed); !errors.Is(err, pages.ErrLink) {
-					t.Fatalf("byte %d as %q: %v", i, c, err)
-				}
+				_, err := l.Read(pages.PathUnsubscribe, changed)
+				check.Require(t, errors.Is(err, pages.ErrLink), "byte %d as %q: %v", i, c, err)
 			}
 		}
 	}
@@ -83,9 +77,8 @@ func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	_, err := pages.New("http://n.example", []string{"sesame", newer})
 	for _, want := range []string{"NOTIFIER_PUBLIC_URL", "NOTIFIER_LINK_SECRETS", "number 1 has 6 bytes"} {
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
-			t.Errorf("%v does not say %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "sesame"),
+			"%v does not say %s", err, want)
 	}
 	check.Failsf(t, check.Err(pages.New("https://n.example", nil)), "no secret")
 }
@@ -126,36 +119,26 @@ func TestPage(t *testing.T) {
 		t.Errorf("%d %s %v, %v", status, body, err, b.told)
 	}
 	for _, secret := range []string{"ada", "news", "<script", "http"} {
-		if strings.Contains(body, secret) {
-			t.Errorf("the page has %s: %s", secret, body)
-		}
+		check.That(t, !strings.Contains(body, secret), "the page has %s: %s", secret, body)
 	}
 	for range 2 {
-		if status, body, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada)); err != nil || status != http.StatusOK || !strings.Contains(body, "You are unsubscribed") {
-			t.Errorf("%d %s %v", status, body, err)
-		}
+		status, body, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada))
+		check.That(t, err == nil && status == http.StatusOK && strings.Contains(body, "You are unsubscribed"), "%d %s %v", status, body, err)
 	}
-	if len(b.told) != 2 || b.told[0] != ada || b.told[1] != ada {
-		t.Errorf("%+v", b.told)
-	}
+	check.That(t, len(b.told) == 2 && b.told[0] == ada && b.told[1] == ada, "%+v", b.told)
 	var bodies []string
 	for _, token := range []string{"", "x.y", l.Token(pages.PathUnsubscribe, ada) + "A", links(t, older).Token(pages.PathUnsubscribe, ada)} {
 		for method, answer := range map[string]func(http.ResponseWriter, *http.Request) error{http.MethodGet: p.Ask, http.MethodPost: p.Do} {
 			status, body, err := call(answer, method, token)
-			if err != nil || status != http.StatusForbidden {
-				t.Errorf("%s %q: %d %v", method, token, status, err)
-			}
+			check.That(t, err == nil && status == http.StatusForbidden, "%s %q: %d %v", method, token, status, err)
 			bodies = append(bodies, body)
 		}
 	}
 	for _, body := range bodies {
 		check.Same(t, "the answer to a wrong key", body, bodies[0])
 	}
-	if len(b.told) != 2 {
-		t.Errorf("a bad link has switched something off: %+v", b.told)
-	}
+	check.That(t, len(b.told) == 2, "a bad link has switched something off: %+v", b.told)
 	b.err = errors.New("the store does not answer")
-	if _, _, err := call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada)); !errors.Is(err, b.err) {
-		t.Errorf("a failure was taken for a success: %v", err)
-	}
+	_, _, err = call(p.Do, http.MethodPost, l.Token(pages.PathUnsubscribe, ada))
+	check.That(t, errors.Is(err, b.err), "a failure was taken for a success: %v", err)
 }

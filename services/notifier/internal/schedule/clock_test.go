@@ -79,12 +79,10 @@ func TestNextIsWhatTheClockShows(t *testing.T) {
 				clocks1 := ends(begin, 5*1440, func(m int) bool { return slices.Contains(clocks, time.Duration(m)*time.Minute) }, true)
 				for range 200 {
 					now := begin.Add(20*time.Hour + time.Duration(random.Int64N(int64(48*time.Hour)))).Truncate(time.Second)
-					if got, want := schedule.NextEvery(now, time.Duration(every)*time.Minute), after(every1, now); !got.Equal(want) {
-						t.Errorf("seed %d: %s: every %d min after %s: %s, want %s", seed, zone, every, now, got, want)
-					}
-					if got, want := schedule.NextOf(now, clocks), after(clocks1, now); !got.Equal(want) {
-						t.Errorf("seed %d: %s: %v after %s: %s, want %s", seed, zone, clocks, now, got, want)
-					}
+					got, want := schedule.NextEvery(now, time.Duration(every)*time.Minute), after(every1, now)
+					check.That(t, got.Equal(want), "seed %d: %s: every %d min after %s: %s, want %s", seed, zone, every, now, got, want)
+					got, want = schedule.NextOf(now, clocks), after(clocks1, now)
+					check.That(t, got.Equal(want), "seed %d: %s: %v after %s: %s, want %s", seed, zone, clocks, now, got, want)
 				}
 			}
 		}

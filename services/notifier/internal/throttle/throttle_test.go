@@ -113,9 +113,8 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 					all.Go(func() {
 						if wait > 0 {
 							elapse(wait)
-							if again := g.ask(1-process, ada, row, three, true); again > 0 {
-								t.Errorf("%s was promised a turn, and is to wait for another %s", row, again)
-							}
+							again := g.ask(1-process, ada, row, three, true)
+							check.That(t, again <= 0, "%s was promised a turn, and is to wait for another %s", row, again)
 						}
 						mu.Lock()
 						defer mu.Unlock()
@@ -124,9 +123,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 				}
 				all.Wait()
 				for n := range rows {
-					if n > 0 && granted[n].Before(granted[n-1]) {
-						t.Errorf("row %d came to its turn before row %d", n, n-1)
-					}
+					check.That(t, n <= 0 || !granted[n].Before(granted[n-1]), "row %d came to its turn before row %d", n, n-1)
 					if n >= three.Limit && granted[n].Sub(granted[n-three.Limit]) < three.Period() {
 						t.Errorf("rows %d to %d were delivered within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
 					}
@@ -161,15 +158,13 @@ func TestManyAskAtOnce(t *testing.T) {
 func TestARowTakesOneGrant(t *testing.T) {
 	inGate(t, func(g *gate) {
 		for n := range 20 {
-			if wait := g.ask(n%2, ada, "again", three, false); wait > 0 {
-				t.Errorf("try %d is to wait for %s", n, wait)
-			}
+			wait := g.ask(n%2, ada, "again", three, false)
+			check.That(t, wait <= 0, "try %d is to wait for %s", n, wait)
 		}
 		g.ask(0, ada, "second", three, false)
 		g.ask(0, ada, "third", three, false)
-		if wait := g.ask(1, ada, "again", three, false); wait > 0 {
-			t.Errorf("it has been granted, and is to wait for %s", wait)
-		}
+		wait := g.ask(1, ada, "again", three, false)
+		check.That(t, wait <= 0, "it has been granted, and is to wait for %s", wait)
 		check.Same(t, "result", len(g.kept().Granted), 3)
 		for range 3 {
 			check.Same(t, "it is to wait for", g.ask(1, ada, "fourth", three, false), time.Minute)
@@ -184,13 +179,11 @@ func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
 		for n := range 10 {
 			check.Same(t, fmt.Sprintf("row %d", n), (g.ask(n%2, ada, fmt.Sprint("row-", n), suppress, false) > 0), n >= suppress.Limit)
 		}
-		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 0 {
-			t.Errorf("%+v", kept)
-		}
+		kept := g.kept()
+		check.That(t, len(kept.Granted) == 3 && len(kept.Promised) == 0, "%+v", kept)
 		elapse(time.Minute)
-		if wait := g.ask(0, ada, "later", suppress, false); wait > 0 {
-			t.Errorf("a minute later: %s", wait)
-		}
+		wait := g.ask(0, ada, "later", suppress, false)
+		check.That(t, wait <= 0, "a minute later: %s", wait)
 	})
 }
 
@@ -201,9 +194,8 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		keys := []throttle.Key{ada, ada, ada, ada, ada}
 		keys[1].UserID, keys[2].Channel, keys[3].Group, keys[4].RecipientType = "bob", "fish", "d/*.>", "ADMIN"
 		for _, key := range keys {
-			if wait := g.ask(0, key, "row", one, false); wait > 0 {
-				t.Errorf("%+v: %s", key, wait)
-			}
+			wait := g.ask(0, key, "row", one, false)
+			check.That(t, wait <= 0, "%+v: %s", key, wait)
 			check.Same(t, fmt.Sprintf("%+v: another", key), g.ask(1, key, "another", one, false), time.Minute)
 		}
 	})
@@ -220,13 +212,11 @@ func TestARecordIsBounded(t *testing.T) {
 			t.Errorf("%+v; the last one waits for %s", kept, last)
 		}
 		elapse(last)
-		if kept := g.kept(); len(kept.Promised) == 0 {
-			t.Error("it was forgotten before the last turn came")
-		}
+		kept := g.kept()
+		check.That(t, len(kept.Promised) != 0, "it was forgotten before the last turn came")
 		elapse(3 * time.Minute)
-		if kept := g.kept(); len(kept.Granted)+len(kept.Promised) > 0 {
-			t.Errorf("it is still there: %+v", kept)
-		}
+		kept = g.kept()
+		check.That(t, len(kept.Granted)+len(kept.Promised) == 0, "it is still there: %+v", kept)
 	})
 }
 
@@ -267,8 +257,6 @@ func TestRowsThatWaitKeepTheirOrder(t *testing.T) {
 				}
 			}
 		}
-		if len(order) != rows-1 || !slices.IsSorted(order) {
-			t.Errorf("the order is %v", order)
-		}
+		check.That(t, len(order) == rows-1 && slices.IsSorted(order), "the order is %v", order)
 	})
 }

@@ -110,9 +110,8 @@ func TestObservations(t *testing.T) {
 func TestIncomparable(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]string{{"鼎泰豐", "Din Tai Fung"}, {"", "Spago"}, {"", ""}, {"!!!", "Spago"}} {
-		if g := compare(pair[0], pair[1]); g.Comparable {
-			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
-		}
+		g := compare(pair[0], pair[1])
+		check.That(t, !g.Comparable, "%q and %q: %+v", pair[0], pair[1], g)
 	}
 	g := compare("鼎泰豐 Din Tai Fung", "Din Tai Fung")
 	check.That(t, g.Comparable && g.Exact == 1, "a bilingual name: %+v", g)
@@ -154,9 +153,8 @@ func TestUntold(t *testing.T) {
 		{"寿司大", "Sushi Dai", 0},
 	} {
 		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
-			if g := compare(pair[0], pair[1]); g.Untold != test.want {
-				t.Errorf("%q and %q: %v, want %v: %+v", pair[0], pair[1], g.Untold, test.want, g)
-			}
+			g := compare(pair[0], pair[1])
+			check.That(t, g.Untold == test.want, "%q and %q: %v, want %v: %+v", pair[0], pair[1], g.Untold, test.want, g)
 		}
 	}
 }

@@ -68,9 +68,8 @@ func TestCompare(t *testing.T) {
 		{"212-632-5000 or 212-632-5100", "2126325100", phone.Same},
 	} {
 		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
-			if got := phone.Compare(phone.Parse(pair[0]), phone.Parse(pair[1])); got != test.want {
-				t.Errorf("%q and %q: %d, want %d", pair[0], pair[1], got, test.want)
-			}
+			got := phone.Compare(phone.Parse(pair[0]), phone.Parse(pair[1]))
+			check.That(t, got == test.want, "%q and %q: %d, want %d", pair[0], pair[1], got, test.want)
 		}
 	}
 }

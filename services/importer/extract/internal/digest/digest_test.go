@@ -85,9 +85,8 @@ func TestInstructionsAreFoundWhereStretchesMeet(t *testing.T) {
 	sources = append(sources, []string{filler[:3100] + begin, end}, []string{"boil it", begin + " " + end, filler})
 	for _, texts := range sources {
 		got := digest.Of(extract.Input{Segments: say(texts...)}, 1<<20)
-		if !got.Instructed || strings.Contains(got.Transcript, "ignore") || strings.Contains(got.Transcript, "previous") {
-			t.Errorf("an instruction stays after %d bytes", len(texts[0]))
-		}
+		check.That(t, got.Instructed && !strings.Contains(got.Transcript, "ignore") && !strings.Contains(got.Transcript, "previous"),
+			"an instruction stays after %d bytes", len(texts[0]))
 	}
 }
 

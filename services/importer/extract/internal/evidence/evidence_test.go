@@ -90,8 +90,6 @@ func TestNumbersTimesAndHeat(t *testing.T) {
 		"not other words":       !s.HasMost("Fold in whipped cream"),
 		"not mostly other ones": !s.HasMost("Bake unicorn feathers gently"),
 	} {
-		if !ok {
-			t.Error(what)
-		}
+		check.That(t, ok, "%v", what)
 	}
 }

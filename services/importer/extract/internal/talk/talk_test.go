@@ -75,9 +75,8 @@ func TestSentences(t *testing.T) {
 func TestSentencesHaveTheTimesOfTheirSegments(t *testing.T) {
 	t.Parallel()
 	got := talk.Sentences(segments("Add the salt", "and the pepper. Stir", "it."))
-	if got[0].Start != 0 || got[0].End != 8 || got[1].Start != 4 || got[1].End != 12 {
-		t.Errorf("%v to %v, %v to %v", got[0].Start, got[0].End, got[1].Start, got[1].End)
-	}
+	check.That(t, got[0].Start == 0 && got[0].End == 8 && got[1].Start == 4 && got[1].End == 12,
+		"%v to %v, %v to %v", got[0].Start, got[0].End, got[1].Start, got[1].End)
 }
 
 func TestSentencesAreBounded(t *testing.T) {
@@ -173,9 +172,8 @@ func TestFeatures(t *testing.T) {
 		{talk.TheyDo, "People do it.", "I do it."},
 	} {
 		for i, f := range observe(t, talk.Sentences(segments(c.has, c.not))) {
-			if got := f[c.feature]; (got > 0) != (i == 0) {
-				t.Errorf("%s of %q is %v", talk.Names[c.feature], []string{c.has, c.not}[i], got)
-			}
+			got := f[c.feature]
+			check.That(t, (got > 0) == (i == 0), "%s of %q is %v", talk.Names[c.feature], []string{c.has, c.not}[i], got)
 		}
 	}
 	for i, name := range talk.Names {

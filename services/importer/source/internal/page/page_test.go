@@ -85,9 +85,8 @@ func TestRecipeOfPage(t *testing.T) {
 			got := ""
 			if r, ok := parse(t, test.page).Recipe(); ok {
 				got = brief(r)
-				if several := len(r.Warnings) > 0; several != (name == "the first of two") {
-					t.Errorf("warnings %v", r.Warnings)
-				}
+				several := len(r.Warnings) > 0
+				check.That(t, several == (name == "the first of two"), "warnings %v", r.Warnings)
 			}
 			check.Equal(t, test.want, got)
 		})
@@ -206,9 +205,8 @@ func FuzzParse(f *testing.F) {
 		began := time.Now()
 		p := Parse(body, address(t))
 		p.Choose("")
-		if r, ok := p.Recipe(); ok && r.Times.TotalSec < 0 {
-			t.Errorf("total %d", r.Times.TotalSec)
-		}
+		r, ok := p.Recipe()
+		check.That(t, !ok || r.Times.TotalSec >= 0, "total %d", r.Times.TotalSec)
 		took := time.Since(began)
 		check.That(t, took <= time.Minute, "%d bytes took %s", len(body), took)
 	})

@@ -61,9 +61,7 @@ func TestBounds(t *testing.T) {
 	} {
 		p := parse(t, test.body)
 		r, ok := p.Recipe()
-		if !ok || brief(r) != test.want || p.Truncated == (name == "attributes twice") {
-			t.Errorf("%s: %t, truncated %t", name, ok, p.Truncated)
-		}
+		check.That(t, ok && brief(r) == test.want && p.Truncated != (name == "attributes twice"), "%s: %t, truncated %t", name, ok, p.Truncated)
 	}
 	p := parse(t, strings.Repeat(`<base href="a/b/"><base>`, 1000)+`<track src=x.vtt>`)
 	check.Equal(t, "https://example.com/a/b/x.vtt", p.Tracks[0].URL)

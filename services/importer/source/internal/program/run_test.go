@@ -156,9 +156,8 @@ func TestOutputThatStaysOpen(t *testing.T) {
 	}
 	c := shell(t, `setsid sh -c 'echo $$ > left; exec sleep 1000' & while [ ! -s left ]; do sleep 0.01; done; echo some`)
 	result, err := Run(t.Context(), c)
-	if !errors.Is(err, exec.ErrWaitDelay) || string(result.Stdout) != "some\n" {
-		t.Errorf("stdout %q, error %v: want the part, and ErrWaitDelay", result.Stdout, err)
-	}
+	check.That(t, errors.Is(err, exec.ErrWaitDelay) && string(result.Stdout) == "some\n",
+		"stdout %q, error %v: want the part, and ErrWaitDelay", result.Stdout, err)
 	for _, pid := range pids(t, c.Dir, "left") {
 		check.Is(t, syscall.Kill(pid, syscall.SIGKILL), nil)
 		wantGone(t, pid)

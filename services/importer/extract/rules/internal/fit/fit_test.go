@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -55,9 +54,8 @@ func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 	}
 	base, weights := logistic.Fit(samples(videos), chosenWidth, nil)
 	for i, f := range videos[0].features {
-		if p := logistic.Sigmoid(logistic.Odds(base, weights, f[:])); (p > 0.5) != videos[0].marked[i] {
-			t.Errorf("%q is %.2f, marked %v", videos[0].sentences[i].Text, p, videos[0].marked[i])
-		}
+		p := logistic.Sigmoid(logistic.Odds(base, weights, f[:]))
+		check.That(t, (p > 0.5) == videos[0].marked[i], "%q is %.2f, marked %v", videos[0].sentences[i].Text, p, videos[0].marked[i])
 	}
 	again, more := logistic.Fit(samples(videos), chosenWidth, nil)
 	check.That(t, again == base && slices.Equal(more, weights), "a second fit differs")
@@ -78,12 +76,8 @@ func TestRunWritesSource(t *testing.T) {
 
 func TestRunSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	if err := run(nil, io.Discard); !errors.Is(err, errUsage) {
-		t.Error(err)
-	}
-	if err := run([]string{filepath.Join(t.TempDir(), "none.csv")}, io.Discard); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
+	check.Is(t, run(nil, io.Discard), errUsage)
+	check.Is(t, run([]string{filepath.Join(t.TempDir(), "none.csv")}, io.Discard), os.ErrNotExist)
 }
 
 func TestSeconds(t *testing.T) {
