@@ -98,12 +98,16 @@ func field() []contestant {
 				weight:     on.weight, lease: ackWait, open: openOurs(false),
 			},
 			contestant{
-				Contestant: about(on.name+"_keyed", raw, "pkg/worker; unique by key, with a record of its completion for 10 minutes"),
+				Contestant: about(on.name+"_keyed", raw+"_keyed", "pkg/worker; unique by key, with a record of its completion for 10 minutes"),
 				weight:     on.weight, lease: ackWait, open: openOurs(true),
 			},
 			contestant{
 				Contestant: about(raw, "", "nats.go alone: work queue, message ID, Consume, DoubleAck"),
-				weight:     on.weight, lease: ackWait, open: openRaw,
+				weight:     on.weight, lease: ackWait, open: openRaw(false),
+			},
+			contestant{
+				Contestant: about(raw+"_keyed", "", "nats.go alone, in the same writes as the keyed"),
+				weight:     on.weight, lease: ackWait, open: openRaw(true),
 			},
 			contestant{
 				Contestant: about("watermill_"+on.name, "", "watermill-nats, JetStream, message ID, synchronous acknowledgement"),

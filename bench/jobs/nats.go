@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,14 +21,15 @@ const payload = `{"n":1}`
 
 // broker is what every contestant on NATS has: a connection to insert, one to work, and a stream.
 type broker struct {
-	insert, work     jetstream.JetStream
-	insertC, workC   *nats.Conn
-	stream, replicas string
-	done             atomic.Int64 // completed, as the server has confirmed
+	insert, work   jetstream.JetStream
+	insertC, workC *nats.Conn
+	replicas       int
+	stream         string
+	done           atomic.Int64 // completed, as the server has confirmed
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
-	b := &broker{stream: s.Queue}
+	b := &broker{replicas: strings.Count(s.Address, ",") + 1, stream: s.Queue}
 	var err error
 	for _, c := range []struct {
 		conn *(*nats.Conn)
@@ -44,7 +46,7 @@ func openBroker(ctx context.Context, s settings) (*broker, error) {
 		return b, nil
 	}
 	cfg := worker.StreamConfig(s.Queue, s.Queue+".>") // the same for all
-	cfg.Replicas = strings.Count(s.Address, ",") + 1
+	cfg.Replicas = b.replicas
 	for { // a cluster that has just started takes a while
 		try, cancel := context.WithTimeout(ctx, 2*time.Second)
 		_, err := b.insert.CreateStream(try, cfg)
@@ -97,28 +99,67 @@ func (b *broker) close() {
 	b.workC.Close()
 }
 
-// openRaw is what nats.go alone needs for the same.
-func openRaw(ctx context.Context, s settings) (*client, error) {
-	b, err := openBroker(ctx, s)
-	if err != nil {
-		return nil, err
+// openRaw is what nats.go alone needs for the same. A keyed job is unique by its key and leaves a record, in the same writes.
+func openRaw(keyed bool) func(context.Context, settings) (*client, error) {
+	return func(ctx context.Context, s settings) (*client, error) {
+		b, err := openBroker(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		if keyed {
+			return &client{insert: b.insertKeyed, work: b.consumeKeyed, recorded: b.recorded, close: b.close}, nil
+		}
+		return b.raw(), nil
 	}
+}
+
+// insertKeyed inserts a job unless there is another of its key, or a record of one.
+func (b *broker) insertKeyed(ctx context.Context, id string) error {
+	_, err := b.insert.Publish(ctx, b.subject(id), []byte(payload), jetstream.WithMsgID(id),
+		jetstream.WithExpectLastSequenceForSubject(0, "*.noop."+id))
+	return err
+}
+
+// consumeKeyed works jobs, and records their completion in place of a job of their key.
+func (b *broker) consumeKeyed(ctx context.Context, slots int, handle handler) (func() error, error) {
+	return b.consume(ctx, slots, func(ctx context.Context, id string, msg jetstream.Msg) error {
+		meta, err := msg.Metadata()
+		if err == nil {
+			err = handle(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		sequence := meta.Sequence.Stream
+		done := &nats.Msg{Subject: b.stream + "-done.noop." + id, Header: nats.Header{
+			worker.HeaderID: {id}, worker.HeaderSequence: {strconv.FormatUint(sequence, 10)}, worker.HeaderState: {string(worker.StateDone)},
+			jetstream.MsgRollup: {jetstream.MsgRollupSubject},
+		}}
+		_, err = b.work.PublishMsg(ctx, done, jetstream.WithMsgTTL(keep), jetstream.WithExpectLastSequenceForSubject(sequence, "*.noop."+id))
+		return err
+	})
+}
+
+// raw is a client of plain jobs.
+func (b *broker) raw() *client {
 	return &client{
 		insert: func(ctx context.Context, id string) error {
 			_, err := b.insert.Publish(ctx, b.subject(id), []byte(payload), jetstream.WithMsgID(id))
 			return err
 		},
-		work:     b.consume,
+		work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+			return b.consume(ctx, slots, func(ctx context.Context, id string, _ jetstream.Msg) error { return handle(ctx, id) })
+		},
 		recorded: b.recorded,
 		steps: func(ctx context.Context, slots int, handle handler) (func() error, error) {
 			steps := "STEPS" + b.stream
 			_, err := b.work.CreateStream(ctx, jetstream.StreamConfig{
-				Name: steps, Subjects: []string{steps + ".>"}, MaxMsgsPerSubject: 1, Replicas: strings.Count(s.Address, ",") + 1,
+				Name: steps, Subjects: []string{steps + ".>"}, MaxMsgsPerSubject: 1, Replicas: b.replicas,
 			})
 			if err != nil {
 				return nil, err
 			}
-			stop, err := b.consume(ctx, slots, func(ctx context.Context, id string) error {
+			stop, err := b.consume(ctx, slots, func(ctx context.Context, id string, _ jetstream.Msg) error {
 				var last uint64
 				for range fiveSteps {
 					ack, err := b.work.Publish(ctx, steps+"."+id, []byte(payload), jetstream.WithExpectLastSequencePerSubject(last))
@@ -133,10 +174,10 @@ func openRaw(ctx context.Context, s settings) (*client, error) {
 		},
 		queue: b.queue,
 		close: b.close,
-	}, nil
+	}
 }
 
-func (b *broker) consume(ctx context.Context, slots int, handle handler) (func() error, error) {
+func (b *broker) consume(ctx context.Context, slots int, handle func(context.Context, string, jetstream.Msg) error) (func() error, error) {
 	consumer, err := b.work.CreateOrUpdateConsumer(ctx, b.stream, jetstream.ConsumerConfig{
 		Durable: "raw", AckWait: ackWait, MaxAckPending: -1, FilterSubject: b.stream + ".noop.>",
 	})
@@ -149,7 +190,7 @@ func (b *broker) consume(ctx context.Context, slots int, handle handler) (func()
 		all.Go(func() {
 			for msg := range jobs {
 				id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
-				if handle(ctx, id) == nil && msg.DoubleAck(context.WithoutCancel(ctx)) == nil {
+				if handle(ctx, id, msg) == nil && msg.DoubleAck(context.WithoutCancel(ctx)) == nil {
 					b.done.Add(1)
 				}
 			}

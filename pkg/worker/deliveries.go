@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
-	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
@@ -40,8 +39,7 @@ type delivery struct {
 	msg         *nats.Msg
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
-	requests    *span.Span // of the goroutine that settles it
-	runningMark uint64     // sequence of the mark that the job runs, 0 for none
+	runningMark uint64 // sequence of the mark that the job runs, 0 for none
 	result      atomic.Pointer[[]byte]
 	shown       atomic.Bool   // recorded as running
 	started     time.Time     // of the handler

@@ -13,7 +13,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
-	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
 // errOrphan is why no answer is sent for a job whose consumer was deleted meanwhile.
@@ -84,7 +83,6 @@ func (w *Worker) finish(d *delivery, err error) {
 		w.log.Warn(EventJobLate, append(d.attrs(), "error", err)...)
 		return
 	}
-	defer func() { d.requests.End() }()
 	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
 	if paused, ok := errors.AsType[*pausedError](err); ok {
 		o = outcome{kind: OutcomePaused, delay: paused.delay, uncounted: true}
@@ -160,7 +158,6 @@ func (w *Worker) confirm(d *delivery, kind Outcome) Outcome {
 // reack acknowledges a copy of a job that this worker has acknowledged before.
 func (w *Worker) reack(d *delivery) {
 	defer w.running.Done()
-	defer func() { d.requests.End() }()
 	w.log.Info(EventJobCopied, append(d.attrs(), "deliveries", d.info.Deliveries)...)
 	w.acknowledge(d, OutcomeUnknown)
 }
@@ -226,27 +223,17 @@ func (w *Worker) leave(d *delivery, o outcome) Outcome {
 
 // answer sends an answer to a delivery and waits for the server to confirm it.
 func (w *Worker) answer(d *delivery, reply, answer string) error {
-	// Not Conn.Request: its timers come from a pool of the process, which cannot be used under fake time.
 	if reply == "" {
 		return errOrphan
 	}
-	if d.turn != nil && !w.nc.IsConnected() {
-		return nats.ErrDisconnected // from the client's buffer it could arrive when another worker has the job
+	if d.turn == nil && !w.nc.IsConnected() {
+		// The client keeps it until it is connected again. That of an ordered job could arrive when another worker has the job.
+		_ = w.nc.Publish(reply, []byte(answer)) //nolint:errcheck // Request says why it cannot be sent
 	}
-	requests := w.requestsOf(d)
-	defer requests.Pause()
-	if _, err := w.nc.RequestWithContext(requests.Begin(), reply, []byte(answer)); err != nil {
+	if _, err := w.inbox.Request(w.settling, &nats.Msg{Subject: reply, Data: []byte(answer)}, w.cfg.RequestTimeout); err != nil {
 		return fmt.Errorf("worker: %s: %w", answer, err)
 	}
 	return nil
-}
-
-// requestsOf bounds the requests that settle a job, each by RequestTimeout.
-func (w *Worker) requestsOf(d *delivery) *span.Span {
-	if d.requests == nil {
-		d.requests = span.New(w.settling, w.cfg.RequestTimeout)
-	}
-	return d.requests
 }
 
 // recordUncounted records that n deliveries of a job use no attempt.

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 func TestClassifyDecidesFromTheError(t *testing.T) {
@@ -96,52 +92,6 @@ func TestControlErrorsCarryTheirCause(t *testing.T) {
 	} {
 		if err != nil && err.Error() != want {
 			t.Errorf("%T: %q, want %q", err, err, want)
-		}
-	}
-}
-
-// watched is a context that counts the functions to call at its end.
-type watched struct {
-	context.Context //nolint:containedctx // is what it derives
-
-	done    chan struct{}
-	waiting atomic.Int32
-}
-
-// Done returns another channel than the context below, which package context would know to be one of its own.
-func (c *watched) Done() <-chan struct{} { return c.done }
-
-// AfterFunc is called by package context for a child, and its result when the child ends.
-func (c *watched) AfterFunc(func()) func() bool {
-	c.waiting.Add(1)
-	return func() bool { c.waiting.Add(-1); return true }
-}
-
-// TestSettledJobsLeaveNothingBehind guards against a child of the worker's context for each
-// job that is never taken off it, which would fill the memory of a busy worker in a day.
-func TestSettledJobsLeaveNothingBehind(t *testing.T) {
-	t.Parallel()
-
-	settling := &watched{Context: t.Context(), done: make(chan struct{})}
-	w := &Worker{
-		cfg: Config{RequestTimeout: time.Minute}, jobs: t.Context(), log: slog.New(slog.DiscardHandler), settling: settling,
-		deliveries: newDeliveries(),
-	}
-
-	for name, settle := range map[string]func(*delivery){
-		"completed": func(d *delivery) { w.finish(d, nil) },
-		"retried":   func(d *delivery) { w.finish(d, Retry(0, io.ErrUnexpectedEOF)) },
-		"copied": func(d *delivery) {
-			w.running.Add(1)
-			w.reack(d)
-		},
-	} {
-		d := &delivery{info: Info{MaxAttempts: 1}, msg: nats.NewMsg("jobs.a"), reply: "$JS.ACK"}
-		w.deliveries.add(d, time.Now())
-		settle(d)
-
-		if d.requests == nil || settling.waiting.Load() != 0 {
-			t.Errorf("%s: %d children left, requests %v", name, settling.waiting.Load(), d.requests)
 		}
 	}
 }

@@ -199,9 +199,6 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 // key: a record is there already, or the job has been replaced or taken away, and its key may be another job's. An end is then
 // not recorded; a running mark is [errReplaced], or the error that the record there stands for.
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
-	requests := w.requestsOf(d)
-	defer requests.Pause()
-	ctx := requests.Begin()
 	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.lastKnown())
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
@@ -210,15 +207,15 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	if result := d.result.Load(); result != nil && state == StateDone {
 		msg.Data = *result
 	}
-	ack, refused := w.js.PublishMsg(ctx, msg)
+	stored, refused := w.api.Publish(w.settling, d.info.Stream, msg)
 	switch {
 	case refused == nil && state == StateRunning:
-		d.runningMark = ack.Sequence
+		d.runningMark = stored
 		return nil
 	case !jsapi.IsRefused(refused):
-		return refused //nolint:wrapcheck // the caller names the job
+		return refused
 	}
-	last, found, err := w.api.Get(ctx, d.info.Stream, jsapi.Query{LastBySubject: k.Any()})
+	last, found, err := w.api.Get(w.settling, d.info.Stream, jsapi.Query{LastBySubject: k.Any()})
 	switch {
 	case err != nil:
 		return err
@@ -276,7 +273,7 @@ func (d *delivery) isUnseen(refused error, last jsapi.Message, found bool) bool 
 
 // hasNoStream reports whether no stream takes the records of a key.
 func (w *Worker) hasNoStream(k key.Key, err error) bool {
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	if !errors.Is(err, nats.ErrNoResponders) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)

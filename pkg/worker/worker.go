@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
@@ -32,21 +33,20 @@ const (
 // Worker works the jobs of one consumer, or of one consumer for each priority of its handlers. Make it with [New], register
 // handlers with [Handle], then call Run once.
 type Worker struct {
-	api      jsapi.Client
-	cfg      Config
-	classes  []*class // of the handlers, the highest priority first
-	journals *journal.Store
-	js       jetstream.JetStream
-	limited  bool // a handler has limits
-	log      *slog.Logger
-	nc       *nats.Conn
-	ordered  bool // a handler has Policy.Ordered
-	routes   []*route
-	routing  subject.Tree[*route] // of them
-	started  atomic.Bool
+	cfg     Config
+	classes []*class // of the handlers, the highest priority first
+	js      jetstream.JetStream
+	limited bool // a handler has limits
+	log     *slog.Logger
+	nc      *nats.Conn
+	ordered bool // a handler has Policy.Ordered
+	routes  []*route
+	routing subject.Tree[*route] // of them
+	started atomic.Bool
 
 	// Of a run.
 	acks       *lastAcks
+	api        jsapi.Client
 	beats      beats // guarded by deliveries.mu
 	bucket     *kvrecord.Stream
 	contact    contact
@@ -56,9 +56,11 @@ type Worker struct {
 	final      atomic.Bool     // the reported reason is for an operator, see isFinal
 	drained    chan struct{}   // closed when no more messages come
 	idle       chan *delivery  // to goroutines that have ended their deliveries
+	inbox      *inbox.Inbox    // of the answers to its requests
 	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
-	limits     *limit.Set      // nil without limits
-	losses     atomic.Int32    // since the last sign of life of the server
+	journals   *journal.Store
+	limits     *limit.Set   // nil without limits
+	losses     atomic.Int32 // since the last sign of life of the server
 	order      order
 	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
@@ -83,13 +85,8 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	api := jsapi.New(js, cfg.RequestTimeout)
 	return &Worker{
-		api: api, cfg: cfg, js: js, nc: js.Conn(),
-		journals: journal.New(journal.Config{
-			Bucket: cfg.StepBucket, Conn: js.Conn(), Prefix: api.Prefix,
-			Request: cfg.RequestTimeout, Settle: cfg.SettleTimeout, TTL: cfg.StepTTL,
-		}),
+		cfg: cfg, js: js, nc: js.Conn(),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
 		deliveries: newDeliveries(), drained: make(chan struct{}), idle: make(chan *delivery), order: order{chains: make(map[string]*chain)},
 		slots: semaphore.New(cfg.Concurrency),
@@ -118,6 +115,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: Run may be called once", ErrStarted)
 	}
+	records, err := w.open()
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	defer func() { records.Close(); _ = w.inbox.Close() }() //nolint:errcheck // the connection is closed then
 	endAnswers, err := w.answerInspectors(ctx)
 	if err != nil {
 		return err
@@ -126,14 +128,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.await(ctx, nil); err != nil || ctx.Err() != nil {
 		return err
 	}
-
-	records, err := kvrecord.New(kvrecord.Config{JetStream: w.js, Try: w.cfg.RequestTimeout, Timeout: w.cfg.RequestTimeout})
-	if err != nil {
-		return fmt.Errorf("worker: %w", err)
-	}
-	defer records.Close()
-	w.bucket = records.Bucket(w.cfg.Bucket)
-	w.uncounted = uncounted.New(w.bucket)
 
 	// Handlers must outlive ctx by the soft deadline, so their contexts are not its children.
 	var (
@@ -173,6 +167,25 @@ func (w *Worker) Run(ctx context.Context) error {
 	endBeats()
 	w.log.InfoContext(ctx, EventStopped)
 	return err
+}
+
+// open opens what the requests of a run go through. No round trip.
+func (w *Worker) open() (records *kvrecord.Client, err error) {
+	records, err = kvrecord.New(kvrecord.Config{JetStream: w.js, Try: w.cfg.RequestTimeout, Timeout: w.cfg.RequestTimeout})
+	if err != nil {
+		return nil, err
+	}
+	if w.inbox, err = inbox.New(w.nc); err != nil {
+		records.Close()
+		return nil, err
+	}
+	w.api = jsapi.Client{Prefix: jsapi.Prefix(w.js), Sender: w.inbox, Within: w.cfg.RequestTimeout}
+	w.bucket = records.Bucket(w.cfg.Bucket)
+	w.journals = journal.New(journal.Config{
+		API: w.api, Bucket: w.cfg.StepBucket, Conn: w.nc, Settle: w.cfg.SettleTimeout, TTL: w.cfg.StepTTL,
+	})
+	w.uncounted = uncounted.New(w.bucket)
+	return records, nil
 }
 
 // stop ends the deliveries that are still here.
@@ -218,7 +231,6 @@ func (w *Worker) abandon() []Info {
 			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.label])...)
 			o := outcome{kind: OutcomeHandedBack, uncounted: true}
 			o.kind = w.release(d, o)
-			d.requests.End()
 			w.report(d, o, ErrShutdown, time.Now())
 		})
 	}

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -253,48 +254,34 @@ func TestInsertManyOfAnEndedContextStoresNothing(t *testing.T) {
 	}
 }
 
-// behind is a JetStream context whose stream has a leader that is behind its consumer's, as
-// it happens on three servers: it has not stored the job that the consumer has delivered.
-// So it refuses the first write that speaks of the job, and knows nothing of its key.
-type behind struct {
-	jetstream.JetStream
-
-	code    jetstream.ErrorCode
-	is      atomic.Bool
-	refused atomic.Bool
-}
-
-const elsewhere = "behind"
-
-func startBehind(t *testing.T, js jetstream.JetStream, code jetstream.ErrorCode) *behind {
+// startBehind returns a JetStream context whose stream has a leader that is behind its consumer's, as it happens on three servers:
+// it has not stored the job that the consumer has delivered. So it refuses the first write that speaks of the job, with the given
+// code, and knows nothing of its key.
+func startBehind(t *testing.T, srv *natsrun.Server, code string) (js jetstream.JetStream, refused *atomic.Bool) {
 	t.Helper()
 
-	b := &behind{JetStream: js, code: code}
+	const expected = "\r\n" + jetstream.ExpectedLastSubjSeqHeader + ": "
+	refused = new(atomic.Bool)
+	p := natstest.NewProxy(t, srv)
+	_, js = natstest.Connect(t, srv, p.Through())
 
-	_, err := js.Conn().Subscribe(elsewhere+".STREAM.MSG.GET."+stream, func(msg *nats.Msg) {
-		check.Is(t, msg.Respond([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`)), nil)
+	var write, read string // where the answers go
+
+	p.Change(func(f natstest.Frame) []byte {
+		switch {
+		case f.FromClient && strings.HasPrefix(f.Subject, "jobs-done.") && !refused.Swap(true):
+			write = f.Reply
+			return bytes.Replace(f.Raw, []byte(expected+"1\r\n"), []byte(expected+"9\r\n"), 1)
+		case f.FromClient && write != "" && read == "" && strings.HasPrefix(f.Subject, "$JS.API.STREAM.MSG.GET."):
+			read = f.Reply
+		case !f.FromClient && f.Subject == write:
+			return bytes.Replace(f.Raw, []byte("10071"), []byte(code), 1)
+		case !f.FromClient && f.Subject == read:
+			return f.With([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`), 0)
+		}
+		return nil
 	})
-	check.OK(t, err)
-	return b
-}
-
-// PublishMsg implements jetstream.Publisher.
-func (b *behind) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	b.is.Store(b.refused.CompareAndSwap(false, true))
-
-	if b.is.Load() {
-		return nil, &jetstream.APIError{Code: 400, ErrorCode: b.code, Description: "wrong last sequence"}
-	}
-	return b.JetStream.PublishMsg(ctx, msg, opts...)
-}
-
-// Options implements jetstream.JetStream. What is read goes to one who has nothing.
-func (b *behind) Options() jetstream.JetStreamOptions {
-	opts := b.JetStream.Options()
-	if b.is.Load() {
-		opts.APIPrefix = elsewhere
-	}
-	return opts
+	return js, refused
 }
 
 // TestLeaderBehindTheJobFreesNoKey: that nothing is found of a job's key does not mean that
@@ -304,7 +291,7 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
-			js := startBehind(t, b.js, code)
+			js, refused := startBehind(t, srv, code)
 			settled := make(chan worker.Settlement, 2)
 			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
@@ -312,8 +299,8 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
 			insert(t, c, job)
 
-			if s := receive(t, settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !js.refused.Load() {
-				t.Fatalf("the job %s, its record refused %t", s.Outcome, js.refused.Load())
+			if s := receive(t, settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !refused.Load() {
+				t.Fatalf("the job %s, its record refused %t", s.Outcome, refused.Load())
 			}
 
 			again := insert(t, c, job)
@@ -327,7 +314,7 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 	for name, code := range behindCodes {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
-			js := startBehind(t, b.js, code)
+			js, refused := startBehind(t, srv, code)
 			settled := make(chan worker.Settlement, 2)
 			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 
@@ -342,12 +329,12 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
 
 			s := receive(t, settled, "the job to end")
-			if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !js.refused.Load() {
-				t.Errorf("the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), js.refused.Load())
+			if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !refused.Load() {
+				t.Errorf("the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
 			}
 		})
 	}
 }
 
 // behindCodes are what a leader says: one that has the job under way, and one that is new.
-var behindCodes = map[string]jetstream.ErrorCode{"under way": 10164, "new": 10071}
+var behindCodes = map[string]string{"under way": "10164", "new": "10071"}

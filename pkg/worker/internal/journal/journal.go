@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
-	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
 // MaxSteps is how many steps a job may have. All are named in one record.
@@ -73,8 +72,7 @@ type Journal struct {
 	attempt Attempt
 	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
 	limits  limits
-	server  *Store     // makes store, when a step needs it
-	span    *span.Span // of requests that end with base
+	server  *Store // makes store, when a step needs it
 	store   backend
 	turn    chan struct{} // holds an element while a goroutine uses the fields below
 
@@ -101,11 +99,10 @@ type backend interface {
 
 // limits say how long a write is tried and how records are kept.
 type limits struct {
-	codec   *compress.Codec
-	part    int // bytes of a message
-	settle  time.Duration
-	timeout time.Duration // of one request
-	ttl     time.Duration
+	codec  *compress.Codec
+	part   int // bytes of a message
+	settle time.Duration
+	ttl    time.Duration
 }
 
 // Do returns what the step recorded, or else runs it and records what it returns. An error
@@ -160,8 +157,6 @@ func (j *Journal) Fenced() error {
 func (j *Journal) Close() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-
-	j.span.End()
 
 	if j.broken == nil {
 		j.broken = fmt.Errorf("%w: the attempt at job %s has ended", ErrMisuse, j.attempt.Job)

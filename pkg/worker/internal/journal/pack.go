@@ -76,7 +76,7 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 
 // put stores one part. Storing it twice does no harm: no attempt knows its subject before the record is written.
 func (j *Journal) put(ctx context.Context, until time.Time, subject string, data []byte) error {
-	return j.persist(ctx, until, func(ctx context.Context) error { return j.store.put(ctx, subject, data) })
+	return j.persist(ctx, until, func() error { return j.store.put(ctx, subject, data) })
 }
 
 // result is the inverse of pack. What it returns is the caller's.
@@ -84,7 +84,7 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 	stored := e.data
 
 	for part := range e.parts() {
-		err := j.persist(ctx, until, func(ctx context.Context) error {
+		err := j.persist(ctx, until, func() error {
 			data, err := j.store.fetch(ctx, e.Object.subject(part))
 			if err == nil {
 				stored = append(stored, data...)
@@ -112,13 +112,9 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 }
 
 // persist repeats try until it succeeds, its time is over, or another try cannot succeed.
-func (j *Journal) persist(ctx context.Context, until time.Time, try func(context.Context) error) error {
+func (j *Journal) persist(ctx context.Context, until time.Time, try func() error) error {
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		once, cancel := context.WithTimeout(ctx, j.limits.timeout)
-		err := try(once)
-
-		cancel()
-
+		err := try()
 		if err == nil || errors.Is(err, errMissing) || isPermanent(err) || !pause(ctx, wait, until) {
 			return err
 		}

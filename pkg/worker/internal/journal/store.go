@@ -27,17 +27,15 @@ const (
 
 // Config says where journals are kept and how.
 type Config struct {
-	Bucket  string
-	Conn    *nats.Conn
-	Prefix  string        // of the JetStream API, with its last dot
-	Request time.Duration // how long one request may take
-	Settle  time.Duration // how long a write is tried
-	TTL     time.Duration // how long a journal is kept after its last write
+	API    jsapi.Client // bounds each request
+	Bucket string
+	Conn   *nats.Conn    // of the API
+	Settle time.Duration // how long a write is tried
+	TTL    time.Duration // how long a journal is kept after its last write
 }
 
 // Store keeps the journals of one bucket.
 type Store struct {
-	api    jsapi.Client
 	cfg    Config
 	codec  compress.Codec
 	stream string   // behind the bucket
@@ -46,10 +44,7 @@ type Store struct {
 
 // New returns the store of a bucket. It makes no request.
 func New(cfg Config) *Store {
-	return &Store{
-		api: jsapi.Client{Prefix: cfg.Prefix, Sender: sender{cfg.Conn}}, cfg: cfg, codec: compress.New(), stream: "KV_" + cfg.Bucket,
-		ttl: []string{seconds(cfg.TTL)},
-	}
+	return &Store{cfg: cfg, codec: compress.New(), stream: "KV_" + cfg.Bucket, ttl: []string{seconds(cfg.TTL)}}
 }
 
 // Open returns the journal of an attempt. It makes no request: the first step does. Nothing is written after base has ended.
@@ -71,7 +66,7 @@ func (s *Store) limits() limits {
 	if most := int(s.cfg.Conn.MaxPayload()) - partRoom; most > 0 { // 0 as long as it was never connected
 		part = min(part, most)
 	}
-	return limits{codec: &s.codec, part: part, settle: s.cfg.Settle, timeout: s.cfg.Request, ttl: s.cfg.TTL}
+	return limits{codec: &s.codec, part: part, settle: s.cfg.Settle, ttl: s.cfg.TTL}
 }
 
 // Key names the journal of a message, for headers. The time tells the message from one with
@@ -120,7 +115,7 @@ func (j *journalOf) save(ctx context.Context, data []byte, expect uint64) (uint6
 		j.expected = []string{""}
 		j.record = nats.Msg{
 			Header:  nats.Header{jetstream.MsgTTLHeader: j.ttl, jetstream.ExpectedLastSubjSeqHeader: j.expected},
-			Subject: j.api.Target(j.subject),
+			Subject: j.cfg.API.Target(j.subject),
 		}
 	}
 
@@ -139,7 +134,7 @@ func (j *journalOf) drop(part string) {
 // message is a write that lasts for ttl.
 func (j *journalOf) message(suffix string, data []byte, ttl time.Duration) *nats.Msg {
 	return &nats.Msg{
-		Subject: j.api.Target(j.subject + suffix), Data: data,
+		Subject: j.cfg.API.Target(j.subject + suffix), Data: data,
 		Header: nats.Header{jetstream.MsgTTLHeader: {seconds(ttl)}},
 	}
 }
@@ -156,7 +151,7 @@ func expecting(msg *nats.Msg, revision uint64) *nats.Msg {
 // get reads the last message of a subject from the stream's leader: a follower may not have
 // it yet.
 func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error) {
-	found, ok, err := s.api.Get(ctx, s.stream, jsapi.Query{LastBySubject: subject})
+	found, ok, err := s.cfg.API.Get(ctx, s.stream, jsapi.Query{LastBySubject: subject})
 
 	switch {
 	case err != nil:
@@ -169,23 +164,11 @@ func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error)
 
 // send publishes a message, once, and returns where it was stored.
 func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	sequence, err := s.api.Publish(ctx, s.stream, msg)
+	sequence, err := s.cfg.API.Publish(ctx, s.stream, msg)
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", msg.Subject, err)
 	}
 	return sequence, nil
-}
-
-// sender sends nothing while the connection is down, since the client would keep the message and send it much later. The
-// contexts of its requests bound their time.
-type sender struct{ conn *nats.Conn }
-
-// Request implements jsapi.Sender.
-func (s sender) Request(ctx context.Context, msg *nats.Msg, _ time.Duration) (*nats.Msg, error) {
-	if !s.conn.IsConnected() && !s.conn.IsClosed() {
-		return nil, nats.ErrDisconnected
-	}
-	return s.conn.RequestMsgWithContext(ctx, msg) //nolint:wrapcheck // callers say what was asked
 }
 
 // isPermanent reports whether sending the same again cannot help.
@@ -221,7 +204,7 @@ func (m *Memory) Open(base context.Context, lost func(error)) *Journal {
 	return &Journal{
 		attempt: Attempt{Deliveries: m.deliveries, Job: "memory", Lost: lost},
 		base:    context.WithoutCancel(base), store: m, turn: make(chan struct{}, 1),
-		limits: limits{codec: &m.codec, part: maxPart, settle: time.Minute, timeout: time.Minute, ttl: ever},
+		limits: limits{codec: &m.codec, part: maxPart, settle: time.Minute, ttl: ever},
 	}
 }
 

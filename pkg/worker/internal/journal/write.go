@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
 // Bounds of the wait between two tries of a write whose outcome is unknown. A leader change takes seconds, a lost answer
@@ -126,10 +125,7 @@ func (j *Journal) isLater(now record, doubted bool) bool {
 
 // load reads the record as the stream's leader has it.
 func (j *Journal) load(ctx context.Context) (record, uint64, error) {
-	once, cancel := context.WithTimeout(ctx, j.limits.timeout)
-	defer cancel()
-
-	data, revision, err := j.store.load(once)
+	data, revision, err := j.store.load(ctx)
 	if err != nil || len(data) == 0 {
 		return record{}, revision, err
 	}
@@ -156,7 +152,7 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 	var last error
 
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		revision, err := j.save(ctx, data)
+		revision, err := j.store.save(ctx, data, j.revision)
 		if err == nil {
 			j.acked, j.revision, j.steps = true, revision, steps
 			return nil
@@ -187,22 +183,6 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 			return j.broken
 		}
 	}
-}
-
-// save sends a write once. The writes of results, which all have the same base, share a context.
-func (j *Journal) save(ctx context.Context, data []byte) (uint64, error) {
-	if ctx != j.base {
-		once, cancel := context.WithTimeout(ctx, j.limits.timeout)
-		defer cancel()
-		return j.store.save(once, data, j.revision)
-	}
-
-	if j.span == nil {
-		j.span = span.New(j.base, j.limits.timeout)
-	}
-
-	defer j.span.Pause()
-	return j.store.save(j.span.Begin(), data, j.revision)
 }
 
 // fenced ends the attempt because of what the record says.

@@ -1,17 +1,22 @@
 package crash_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -63,8 +68,10 @@ type process struct {
 	duty
 
 	cancel   context.CancelFunc
+	dials    atomic.Int64
 	passed   atomic.Int64
 	recorder jetstream.JetStream
+	records  map[string]string // the jobs whose completion is being recorded, by the subject of the answer
 }
 
 // work is the life of a worker process.
@@ -72,21 +79,23 @@ func work(ctx context.Context, d duty) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	js, closed, err := connect(d.NATS)
-	if err != nil {
-		return err
-	}
-	defer closed()
-
 	recorder, closed, err := connect(d.Recorder)
 	if err != nil {
 		return err
 	}
 	defer closed()
 
-	p := &process{duty: d, cancel: cancel, recorder: recorder}
+	p := &process{duty: d, cancel: cancel, recorder: recorder, records: make(map[string]string)}
+	proxy := natstest.NewProxy(owner{}, p)
+	proxy.Filter(p.watch)
 
-	w, err := worker.New(&watched{JetStream: js, process: p}, worker.Config{
+	js, closed, err := connect(d.NATS, proxy.Through())
+	if err != nil {
+		return err
+	}
+	defer closed()
+
+	w, err := worker.New(js, worker.Config{
 		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
 		Hooks:  worker.Hooks{Settled: p.settled, Started: func(worker.Info) { p.come(beforeHandler) }},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SoftStop: -1, Stream: d.Stream,
@@ -101,9 +110,9 @@ func work(ctx context.Context, d duty) error {
 	return w.Run(ctx)
 }
 
-func connect(url string) (js jetstream.JetStream, closed func(), err error) {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.RetryOnFailedConnect(true), nats.IgnoreDiscoveredServers())
+func connect(url string, opts ...nats.Option) (js jetstream.JetStream, closed func(), err error) {
+	nc, err := nats.Connect(url, append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.RetryOnFailedConnect(true), nats.IgnoreDiscoveredServers())...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,22 +128,36 @@ func (p *process) come(at point) {
 	}
 }
 
-// watched is a JetStream context that dies when the record of a job's completion is stored.
-type watched struct {
-	jetstream.JetStream
+// owner is the test of a proxy in a process without one.
+type owner struct{ testing.TB }
 
-	process *process
+func (owner) Helper()        {}
+func (owner) Cleanup(func()) {} // the process ends
+
+// InProcessConn connects the proxy to one of the servers after the other.
+func (p *process) InProcessConn() (net.Conn, error) {
+	all := strings.Split(p.NATS, ",")
+	return net.Dial("tcp", strings.TrimPrefix(all[p.dials.Add(1)%int64(len(all))], "nats://"))
 }
 
-// PublishMsg implements jetstream.Publisher.
-func (w *watched) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	ack, err := w.JetStream.PublishMsg(ctx, msg, opts...)
-
-	if err == nil && msg.Header.Get(worker.HeaderState) == string(worker.StateDone) {
-		err = w.process.note(ctx, "recorded", msg.Header.Get(worker.HeaderID), 0, false)
-		w.process.come(afterRecord)
+// watch kills the process when the record of a job's completion is stored, before the worker is told so. It is called by one
+// goroutine at a time.
+func (p *process) watch(f natstest.Frame) natstest.Verdict {
+	if f.FromClient && strings.HasPrefix(f.Subject, p.Stream+"-done.") {
+		if h, err := nats.DecodeHeadersMsg(f.Payload()); err == nil && h.Get(worker.HeaderState) == string(worker.StateDone) {
+			p.records[f.Reply] = h.Get(worker.HeaderID)
+		}
 	}
-	return ack, err
+
+	if id, found := p.records[f.Subject]; found && !f.FromClient {
+		delete(p.records, f.Subject)
+
+		if !bytes.Contains(f.Raw, []byte(`"error"`)) {
+			_ = p.note(context.Background(), "recorded", id, 0, false) //nolint:errcheck // less is known then
+			p.come(afterRecord)
+		}
+	}
+	return natstest.Relay
 }
 
 // handle works a job. One with an odd number has steps; see insert for how it is unique too.
