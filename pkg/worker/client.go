@@ -176,13 +176,14 @@ func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
 
 // publish publishes a job once.
 func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
-	ack, err := c.js.PublishMsg(ctx, p.message(c.stream.Load()))
-	if err != nil {
-		return Receipt{}, err //nolint:wrapcheck // InsertError says what failed
+	sequence, duplicate, err := c.api.Publish(ctx, c.cfg.Stream, p.message(c.stream.Load()))
+	if errors.Is(err, nats.ErrNoResponders) {
+		err = jetstream.ErrNoStreamResponse
 	}
-	return p.receipt(ack), nil
+	if err != nil {
+		return Receipt{}, err
+	}
+	return p.receipt(sequence, duplicate), nil
 }
 
 // settle finds out the outcome of a publication that failed, and repeats the publication if the job was not stored.

@@ -295,7 +295,8 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 func (s *Store) Send(ctx context.Context, stream string, m *nats.Msg, bound time.Duration) (uint64, error) {
 	api := s.api
 	api.Within = bound
-	return api.Publish(ctx, stream, m)
+	sequence, _, err := api.Publish(ctx, stream, m)
+	return sequence, err
 }
 
 // final explains an error after which no other try was made.
