@@ -242,7 +242,8 @@ func (c *Client) Await(ctx context.Context, ref JobRef) (json.RawMessage, error)
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-ended:
+		case <-ended: // the push may come before the record is stored
+			wait = firstWait / 2
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
