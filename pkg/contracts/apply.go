@@ -149,6 +149,9 @@ func applyStream(
 		// A try without an answer, or another Apply, has made it meanwhile, with a FirstSeq of its own.
 		change = Change{Stream: want.Name, Action: ActionNone}
 		stream, err = js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) { // of a node that leads since then, and has not heard of it
+			err = fmt.Errorf("%w: %w", jetstream.ErrNoStreamResponse, err)
+		}
 	}
 	if err != nil {
 		change.Err = err
