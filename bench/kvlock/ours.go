@@ -59,7 +59,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet, OpTimeout: timeout})
 	if err != nil {
 		nc.Close()
 		return nil, err

@@ -21,7 +21,7 @@ const childRole = "client"
 type task struct {
 	Contestant string
 	Settings   settings
-	Kind       string // "compute", "lock" or "wait"
+	Kind       string // "compute", "lock", "wait" or "call"
 	Keys       []string
 }
 
@@ -43,7 +43,7 @@ func serveTask(ctx context.Context, t task) error {
 		case "lock":
 			return lockForever(ctx, c, t.Keys[0])
 		default:
-			return waitForAll(ctx, waiter(c), c.subscriptions, t.Keys)
+			return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
 		}
 	}
 	return fmt.Errorf("nobody is called %q", t.Contestant)
@@ -83,9 +83,9 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 	if subscriptions != nil {
 		w.Subscriptions = -subscriptions()
 	}
-	var all sync.WaitGroup
+	ended := make(chan error, len(keys))
 	for _, key := range keys {
-		all.Go(func() { _ = wait(ctx, key) }) //nolint:errcheck // nothing ever comes
+		go func() { ended <- wait(ctx, key) }()
 	}
 	// Until memory no longer grows: everybody waits by then.
 	for steady := 0; steady < 4; {
@@ -96,6 +96,9 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 			steady = 0
 		}
 		w.While = now
+	}
+	if len(ended) > 0 {
+		return fmt.Errorf("%d did not wait, the first because of: %w", len(ended), <-ended)
 	}
 	if subscriptions != nil {
 		w.Subscriptions += subscriptions()
@@ -109,14 +112,14 @@ func waitForAll(ctx context.Context, wait func(context.Context, string) error, s
 	return err
 }
 
-// waiter waits for a key: for its value, or where there is none, for its lock.
-func waiter(c *client) func(context.Context, string) error {
+// waiter waits for a key: for its value, or where there is none, for its lock. One that is to call would compute the value.
+func waiter(c *client, kind string) func(context.Context, string) error {
 	do := func(ctx context.Context, key string) error {
 		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) { panic("nobody held " + key) })
 		return err
 	}
 	switch {
-	case c.wait != nil:
+	case c.wait != nil && kind == "wait":
 		return c.wait
 	case c.do != nil:
 		return do
@@ -187,11 +190,11 @@ func (b *bench) kill(
 }
 
 // waiters is what ten thousand waiters, each for a key of its own, cost in a process of their own, and in the server.
-func waiters(name string) func(context.Context, *bench) (rig.Figures, error) {
-	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name) }
+func waiters(name, kind string) func(context.Context, *bench) (rig.Figures, error) {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name, kind) }
 }
 
-func (b *bench) wait(ctx context.Context, name string) (rig.Figures, error) {
+func (b *bench) wait(ctx context.Context, name, kind string) (rig.Figures, error) {
 	holder, err := b.client(ctx)
 	if err != nil {
 		return nil, err
@@ -206,7 +209,7 @@ func (b *bench) wait(ctx context.Context, name string) (rig.Figures, error) {
 		return nil, err
 	}
 	before := b.service.ResidentBytes()
-	p, err := b.child("wait", keys...)
+	p, err := b.child(kind, keys...)
 	if err != nil {
 		return nil, err
 	}

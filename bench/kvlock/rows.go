@@ -97,8 +97,13 @@ func rows(scale float64) []rig.Row[contestant] {
 		},
 		{
 			Name: "waiters", Title: "10,000 waiters in one process, each for a key of its own: Wait, Get, Lock", Once: true,
-			Needs: waits, Run: run(waiters("waiters_10k")),
+			Needs: waits, Run: run(waiters("waiters_10k", "wait")),
 			Columns: memory("waiters_10k"),
+		},
+		{
+			Name: "callers", Title: "10,000 callers in one process, each of which would compute a key that another process computes", Once: true,
+			Needs: computes, Run: run(waiters("callers_10k", "call")),
+			Columns: memory("callers_10k"),
 		},
 	}
 }
@@ -115,6 +120,7 @@ func targets() (all []rig.Target) {
 			rig.Target{On: on, Figure: "memory_hit_ns", Kind: rig.AtMost, Goal: 500},
 			rig.Target{On: on, Figure: "batch10_round_trips", Kind: rig.AtMost, Goal: 1},
 			rig.Target{On: on, Figure: "waiters_10k_mb", Kind: rig.AtMost, Goal: 60},
+			rig.Target{On: on, Figure: "callers_10k_mb", Kind: rig.AtMost, Goal: 110},
 			rig.Target{On: on, Figure: "waiters_10k_subscriptions", Kind: rig.AtMost, Goal: 1},
 		)
 	}

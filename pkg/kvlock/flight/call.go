@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -19,16 +18,59 @@ import (
 type call struct {
 	key         string
 	fingerprint string
+	ctx         context.Context //nolint:containedctx // of the computation, which no caller's is
 	cancel      context.CancelCauseFunc
+	decision    *decision     // of the goroutine that proceeds
+	state       atomic.Int32  // of that
 	callers     int           // guarded by Flight.mu
 	keep        bool          // guarded by Flight.mu: it runs on when its callers have gone
 	waits       map[*call]int // guarded by Flight.mu: for which others its function waits, each with how many calls
 	done        chan struct{}
-	result      Result
-	err         error
 
 	busy   chan struct{} // closed when another process is waited for; nil if the caller that started it waits, too
 	holder *Slot         // the claim of that process, then
+}
+
+// The states of a computation.
+const (
+	resting int32 = iota // it has no goroutine
+	running
+	woken // running, and there may be something new
+)
+
+// wake has the computation proceed.
+func (c *call) wake() {
+	if c.state.Swap(woken) == resting {
+		go c.proceed()
+	}
+}
+
+// proceed goes on with the computation until it has ended, or there is nothing to do before wake is called.
+func (c *call) proceed() {
+	for {
+		c.state.Store(running)
+		if c.decision.step(c.ctx, c.wake) {
+			break
+		}
+		if c.rests() {
+			return
+		}
+	}
+	c.decision.leave()
+	f := c.decision.flight
+	c.cancel(nil)
+	f.forget(c)
+	close(c.done)
+	f.work.Done()
+}
+
+// rests reports whether the goroutine may end: wake was not called since it began to look.
+func (c *call) rests() bool { return c.state.CompareAndSwap(running, resting) }
+
+// stop ends the computation.
+func (c *call) stop(cause error) {
+	c.cancel(cause)
+	c.wake()
 }
 
 // leaveIt ends the call that started the computation with NoWait, now that the computation waits for another process.
@@ -109,10 +151,9 @@ func (n *nesting) circle(c *call) []string {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join finds the computation of key that runs in this process, or starts it with run.
-func (f *Flight) join(
-	ctx context.Context, key string, opts DoOptions, run func(context.Context) (Result, error),
-) (c *call, joined bool, err error) {
+// join finds the computation of the task's key that runs in this process, or starts it with begin.
+func (f *Flight) join(ctx context.Context, t *task, begin func(context.Context) *decision) (c *call, joined bool, err error) {
+	key, opts := t.key, &t.opts
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := context.Cause(f.store.Closing); err != nil {
@@ -120,16 +161,8 @@ func (f *Flight) join(
 	}
 	outer := nested(ctx)
 	if c := f.local[key]; c != nil {
-		circle := outer.circle(c)
-		switch {
-		case opts.NoWait:
-			busy := Slot{Key: key, State: Pending, Owner: f.store.Instance, Fingerprint: c.fingerprint}
-			return nil, false, taken(busy, opts.Fingerprint)
-		case circle != nil:
-			return nil, false, fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
-		case c.fingerprint != opts.Fingerprint:
-			return nil, false, fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
-				kvlock.ErrMismatch, key, c.fingerprint, opts.Fingerprint)
+		if err := f.refuses(c, outer, opts); err != nil {
+			return nil, false, err
 		}
 		c.callers++
 		c.keep = c.keep || opts.KeepRunning
@@ -142,17 +175,33 @@ func (f *Flight) join(
 	}
 	outer.awaits(c, 1)
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
-	own, c.cancel = context.WithCancelCause(own)
-	stop := context.AfterFunc(f.store.Closing, func() { c.cancel(context.Cause(f.store.Closing)) })
+	c.ctx, c.cancel = context.WithCancelCause(own)
+	c.state.Store(running)
 	f.local[key] = c
-	f.work.Go(func() {
-		defer c.cancel(nil)
-		defer stop()
-		c.result, c.err = run(own)
-		f.forget(c)
-		close(c.done)
-	})
+	f.work.Add(1)
+	go func() {
+		c.decision = begin(c.ctx)
+		c.proceed()
+	}()
 	return c, false, nil
+}
+
+// refuses returns why a caller within other computations cannot join c, or nil. The caller holds Flight.mu.
+//
+//go:noinline // see obtain
+func (f *Flight) refuses(c *call, within *nesting, opts *DoOptions) error {
+	circle := within.circle(c)
+	switch {
+	case opts.NoWait:
+		return taken(Slot{Key: c.key, State: Pending, Owner: f.store.Instance, Fingerprint: c.fingerprint}, opts.Fingerprint)
+	case circle != nil:
+		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
+	case c.fingerprint != opts.Fingerprint:
+		return fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
+			kvlock.ErrMismatch, c.key, c.fingerprint, opts.Fingerprint)
+	default:
+		return nil
+	}
 }
 
 // leave ends the computation when its last caller has left; a new caller starts another. ctx is the one that it was joined
@@ -168,7 +217,7 @@ func (f *Flight) leave(ctx context.Context, c *call) {
 	if f.local[c.key] == c {
 		delete(f.local, c.key)
 	}
-	c.cancel(errNobodyWaits)
+	c.stop(errNobodyWaits)
 }
 
 func (f *Flight) forget(c *call) {
@@ -234,35 +283,6 @@ func (f *Flight) reportStaying(ctx context.Context, claim *Claim, err error) {
 	if err != nil && !errors.Is(err, kvlock.ErrLost) {
 		f.store.Log.WarnContext(ctx, "kvlock: claim stays until it expires", "key", claim.key, "claim", claim.id, "error", err)
 	}
-}
-
-func failureReason(err error) string {
-	if p, ok := errors.AsType[*PanicError](err); ok {
-		return fmt.Sprintf("panic: %v", p.Value)
-	}
-	return err.Error()
-}
-
-// errExited is the failure of a function that ended its goroutine instead of returning.
-var errExited = errors.New("kvlock: function called runtime.Goexit")
-
-// protect runs fn and turns a panic, and an end of its goroutine, into an error. The goroutine is of its own because
-// runtime.Goexit cannot be stopped, and would leave every waiter hanging.
-func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) ([]byte, error) {
-	var value []byte
-	err := errExited
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if p := recover(); p != nil {
-				value, err = nil, &PanicError{Key: key, Value: p, Stack: debug.Stack()}
-			}
-		}()
-		value, err = fn(ctx)
-	}()
-	<-done
-	return value, err
 }
 
 // AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is
@@ -362,14 +382,6 @@ func (f *Flight) sign(r *claimRecord) {
 	if !r.Handoff && r.State == Pending.String() {
 		r.Member, r.Server = f.alive.Self()
 	}
-}
-
-// probe starts to probe the process whose claim slot shows. It returns nil when the claim names none, or this one.
-func (f *Flight) probe(slot *Slot) *alive.Probe {
-	if slot.State != Pending {
-		return nil
-	}
-	return f.alive.Watch(slot.in().member, slot.in().server, false)
 }
 
 // isDead reports whether the process that holds the claim in slot is known to be gone.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -77,96 +77,112 @@ type Result struct {
 // several processes that wait for each other's keys wait until their callers give up.
 //
 // One round trip for a cached value; three when the value is computed: read, claim, complete.
-func (f *Flight) Do(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions) (Result, error) {
+func (f *Flight) Do(
+	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions,
+) (result Result, err error) {
 	if err := errors.Join(kv.CheckKey(key), opts.validate()); err != nil {
 		return Result{}, fmt.Errorf("kvlock: do %q: %w", key, err)
 	}
 	start := time.Now()
-	if result, ok := f.remembered(key, opts); ok {
-		return f.returned(ctx, start, result, nil)
+	if f.memory == nil || !f.remembered(key, &opts, &result) {
+		err = f.obtain(ctx, &task{key: key, fn: fn, opts: opts}, &result)
 	}
-	t := task{key: key, fn: fn, opts: opts}
-	c, joined, err := f.join(ctx, key, opts, func(ctx context.Context) (Result, error) { return f.look(ctx, &t).run(ctx) })
-	if opts.NoWait && errors.Is(err, ErrTaken) {
-		result, err := f.meanwhile(ctx, t, err)
-		return f.returned(ctx, start, result, err)
-	}
-	if err != nil {
-		return f.returned(ctx, start, Result{Key: key}, err)
-	}
-	defer f.leave(ctx, c)
-	result, err := f.outcome(ctx, c, joined)
-	return f.returned(ctx, start, result, err)
+	err = f.returned(ctx, start, &result, err)
+	return result, err
 }
 
-// remembered returns the result that this process has in memory.
-func (f *Flight) remembered(key string, opts DoOptions) (Result, bool) {
+// remembered takes the result that this process has in memory, and reports whether there is one.
+func (f *Flight) remembered(key string, opts *DoOptions, r *Result) bool {
 	slot, ok := f.memory.recall(key)
 	if !ok || slot.State != Done || slot.NotFound || slot.Fingerprint != opts.Fingerprint || slot.Stale() || f.due(slot, opts) {
-		return Result{}, false
+		return false
 	}
-	return Result{
+	*r = Result{
 		Age: slot.valueAge(), Claim: slot.Claim, Job: slot.Job, Key: key, Memory: true, Outcome: Cached, Owner: slot.Owner, Stored: true,
 		Value: slot.Value,
-	}, true
+	}
+	return true
 }
 
 // returned counts and reports the end of a call that began at start.
-func (f *Flight) returned(ctx context.Context, start time.Time, result Result, err error) (Result, error) {
+func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err error) error {
 	elapsed := time.Since(start)
-	f.counts.returned(result, err)
+	f.counts.returned(r, err)
 	f.emit(ctx, Event{
-		Kind: EventReturned, Key: result.Key, Claim: result.Claim, Owner: result.Owner, Outcome: result.Outcome, Elapsed: elapsed, Err: err,
+		Kind: EventReturned, Key: r.Key, Claim: r.Claim, Owner: r.Owner, Outcome: r.Outcome, Elapsed: elapsed, Err: err,
 	})
 	if err != nil {
-		return Result{}, err
+		*r = Result{}
+		return err
 	}
-	result.Elapsed = elapsed
-	return result, nil
+	r.Elapsed = elapsed
+	return nil
+}
+
+// obtain is Do without what is in memory. It is no deeper than it must be, as outcome is: thousands may wait there, and each keeps
+// the stack that it needed once.
+func (f *Flight) obtain(ctx context.Context, t *task, r *Result) error {
+	r.Key = t.key
+	c, joined, err := f.join(ctx, t, func(ctx context.Context) *decision { return f.look(ctx, t) })
+	switch {
+	case t.opts.NoWait && errors.Is(err, ErrTaken):
+		return f.meanwhile(ctx, t, r, err)
+	case err != nil:
+		return err
+	}
+	defer f.leave(ctx, c)
+	return f.outcome(ctx, c, joined, r)
 }
 
 // outcome waits for the result of a computation that was started or joined.
-func (f *Flight) outcome(ctx context.Context, c *call, joined bool) (Result, error) {
+func (f *Flight) outcome(ctx context.Context, c *call, joined bool, r *Result) error {
 	start := time.Now()
 	busy := c.busy // nil, and so never, for a caller that waits
 	if joined {
 		busy = nil
 		f.tellJoined(ctx, c)
 	}
-	select { // all else is elsewhere: thousands may wait here, and each keeps what is on its stack
+	select {
 	case <-c.done:
-		return f.shared(ctx, c, joined, start)
+		return f.shared(ctx, c, joined, start, r)
 	case <-busy:
-		return Result{Key: c.key}, f.heldBy(ctx, c)
+		return f.heldBy(ctx, c)
 	case <-ctx.Done():
-		return Result{Key: c.key}, f.gaveUp(ctx, c, start)
+		return f.gaveUp(ctx, c, start)
 	}
 }
 
+//go:noinline // see obtain
 func (f *Flight) tellJoined(ctx context.Context, c *call) {
 	f.emit(ctx, Event{Kind: EventWaiting, Key: c.key, Owner: f.store.Instance})
 }
 
 // heldBy returns the error of a caller that does not wait for another process.
+//
+//go:noinline // see obtain
 func (f *Flight) heldBy(ctx context.Context, c *call) error {
 	f.emit(ctx, c.holder.event(EventHeld))
 	return &TakenError{Slot: *c.holder}
 }
 
 // shared returns the result of a computation to one of its callers.
-func (f *Flight) shared(ctx context.Context, c *call, joined bool, start time.Time) (Result, error) {
+//
+//go:noinline // see obtain
+func (f *Flight) shared(ctx context.Context, c *call, joined bool, start time.Time, r *Result) error {
+	*r = c.decision.result
 	if joined {
 		f.emit(ctx, Event{
-			Kind: EventCoalesced, Key: c.key, Claim: c.result.Claim, Owner: f.store.Instance, Outcome: c.result.Outcome,
-			Elapsed: time.Since(start), Err: c.err,
+			Kind: EventCoalesced, Key: c.key, Claim: r.Claim, Owner: f.store.Instance, Outcome: r.Outcome,
+			Elapsed: time.Since(start), Err: c.decision.err,
 		})
 	}
-	result := c.result
-	result.Key = c.key
-	return result, c.err
+	r.Key = c.key
+	return c.decision.err
 }
 
 // gaveUp returns the error of a caller whose context ended while it waited.
+//
+//go:noinline // see obtain
 func (f *Flight) gaveUp(ctx context.Context, c *call, start time.Time) error {
 	err := fmt.Errorf("kvlock: wait for %q: %w", c.key, context.Cause(ctx))
 	f.emit(ctx, Event{Kind: EventWaitTimeout, Key: c.key, Elapsed: time.Since(start), Err: err})
@@ -174,213 +190,47 @@ func (f *Flight) gaveUp(ctx context.Context, c *call, start time.Time) error {
 }
 
 // meanwhile is Do for a caller that does not wait for the computation that runs in this process.
-func (f *Flight) meanwhile(ctx context.Context, t task, busy error) (Result, error) {
+func (f *Flight) meanwhile(ctx context.Context, t *task, r *Result, busy error) error {
 	slot, err := f.Get(ctx, t.key)
 	if err == nil {
 		err = slot.mismatch(t.opts.Fingerprint)
 	}
 	if err != nil {
-		return Result{Key: t.key}, err
+		return err
 	}
-	if r, ok, err := f.offer(ctx, &wait{}, slot, t); ok {
-		return r, err
+	if offered, ok, err := f.offer(ctx, &wait{}, slot, t); ok {
+		*r = offered
+		return err
 	}
 	f.emit(ctx, Event{Kind: EventHeld, Key: t.key, Owner: f.store.Instance})
-	return Result{Key: t.key}, busy
+	return busy
 }
 
-// task is the work that a call wants done for a key.
-type task struct {
-	key   string
-	fn    func(context.Context) ([]byte, error)
-	opts  DoOptions
-	waits func() // called, if not nil, when the call begins to wait for another process
+func failureReason(err error) string {
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		return fmt.Sprintf("panic: %v", p.Value)
+	}
+	return err.Error()
 }
 
-// decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure.
-// It is not on the stack, and a waiter is in no function that needs much of that: thousands may wait at once.
-type decision struct {
-	task
+// errExited is the failure of a function that ended its goroutine instead of returning.
+var errExited = errors.New("kvlock: function called runtime.Goexit")
 
-	flight *Flight
-	wait   wait
-	slot   Slot  // what is known of the key
-	err    error // why nothing is
-	gone   bool  // the holder of the claim in slot is gone
-	lost   bool  // our own claim was lost: another process took over, or the key was invalidated
-
-	result Result // with err, when all is decided
-}
-
-// deciding begins with slot, or with why it could not be read.
-//
-//go:noinline // see decision
-func (f *Flight) deciding(t *task, slot *Slot, err error) *decision {
-	d := &decision{flight: f}
-	d.task, d.slot, d.err = *t, *slot, err
-	return d
-}
-
-// look begins with reading the key.
-//
-//go:noinline // see decision
-func (f *Flight) look(ctx context.Context, t *task) *decision {
-	d := &decision{flight: f}
-	d.task = *t
-	d.slot, d.err = f.Get(ctx, t.key)
-	return d
-}
-
-func (d *decision) run(ctx context.Context) (Result, error) {
-	for d.waits(ctx) {
-		d.awaitClaim(ctx)
-	}
-	return d.result, d.err
-}
-
-// waits takes the next step without waiting, and reports whether the claim that slot shows has to be waited for. If
-// not, the decision is made.
-func (d *decision) waits(ctx context.Context) bool {
-	f := d.flight
-	for {
-		if claims, decided := d.ready(ctx); decided {
-			return false
-		} else if !claims {
-			return true
-		}
-		claim, err := f.claim(ctx, d.slot, d.opts)
-		var taken *TakenError
-		switch {
-		case errors.As(err, &taken):
-			d.slot = taken.Slot
-			d.wait.outcome = Coalesced
-			continue
-		case err != nil:
-			d.err = err
-			continue
-		}
-		d.wait.tellTakeOver(ctx, claim, d.slot)
-		d.result, d.err = f.compute(ctx, claim, d.fn, d.opts)
-		if !errors.Is(d.err, kvlock.ErrLost) || ctx.Err() != nil {
-			return false
-		}
-		d.slot, d.err, d.result, d.lost = Slot{Key: d.key}, nil, Result{}, true
-		return true
-	}
-}
-
-// ready reports whether the key is to be claimed now, and whether the decision is made.
-func (d *decision) ready(ctx context.Context) (claims, decided bool) {
-	f := d.flight
-	if d.gone {
-		d.gone = false
-		return true, false
-	}
-	if d.err != nil {
-		d.result, d.err = f.degrade(ctx, d.key, d.fn, d.opts, d.err)
-		return false, true
-	}
-	if d.err = d.slot.mismatch(d.opts.Fingerprint); d.err != nil {
-		return false, true
-	}
-	if d.result, decided, d.err = f.offer(ctx, &d.wait, d.slot, d.task); decided {
-		return false, true
-	}
-	switch d.slot.State {
-	case Failed:
-		d.err = f.refused(ctx, d.slot, d.wait)
-		return false, true
-	case Pending:
-		return false, false
-	case Done: // too old
-		if d.slot.staleValue().FailedClaim != "" && d.slot.staleValue().FailedClaim == d.wait.holder.Claim {
-			d.err = f.refused(ctx, d.slot, d.wait)
-			return false, true
-		}
-	case Absent:
-	}
-	return true, false
-}
-
-// claim claims the key as slot shows it: held by a process that is gone, done and to be computed anew, or absent.
-func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
-	switch slot.State {
-	case Pending:
-		return f.takeOver(ctx, slot, opts)
-	case Done:
-		return f.replace(ctx, slot, opts)
-	case Absent, Failed:
-	}
-	return f.Begin(ctx, slot.Key, BeginOptions{
-		Fingerprint: opts.Fingerprint, Job: opts.Job, Seen: slot, TTL: opts.ClaimTTL,
-	})
-}
-
-// degrade ends a Do that JetStream did not answer: by computing without JetStream if the caller asked for that.
-func (f *Flight) degrade(
-	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error,
-) (Result, error) {
-	if !opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
-		return Result{}, cause
-	}
-	f.store.Log.WarnContext(ctx, "kvlock: computing without coordination", "key", key, "error", cause)
-	value, err := protect(ctx, key, fn)
-	if err != nil {
-		return Result{}, err
-	}
-	return Result{Job: opts.Job, Key: key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
-}
-
-// wait is what a Do has waited for so far.
-type wait struct {
-	outcome Outcome   // of a value that is there now
-	since   time.Time // when the waiting for holder began
-	holder  Slot      // the claim that was waited for last
-}
-
-// awaitClaim waits for the claim that slot shows to end, or for its holder to be gone.
-func (d *decision) awaitClaim(ctx context.Context) {
-	d.tellWaiting(ctx)
-	now, err := d.flight.wait(ctx, d.slot.Key, &d.slot, d.opts.FailOpen, true)
-	d.waited(now, err)
-}
-
-// tellWaiting emits that the waiting begins.
-func (d *decision) tellWaiting(ctx context.Context) {
-	if d.task.waits != nil {
-		d.task.waits()
-	}
-	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
-	if n := nested(ctx); n != nil && n.call.busy != nil {
-		n.call.leaveIt(d.slot)
-	}
-	d.flight.emit(ctx, d.slot.event(EventWaiting))
-}
-
-// waited records how the waiting ended.
-func (d *decision) waited(now *Slot, err error) {
-	d.gone, d.err = errors.Is(err, errOwnerDead) && !d.lost, err
-	d.lost = false
-	switch {
-	case err == nil:
-		d.slot = *now
-	case errors.Is(err, errOwnerDead):
-		d.slot, d.err = *now, nil
-	default:
-		d.slot = Slot{}
-	}
-}
-
-// tellTakeOver emits that claim replaces one that this call waited for and whose holder did not end it: slot shows that
-// it is still pending, or that it expired.
-func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot Slot) {
-	if slot.State == Pending {
-		w.holder = slot
-	}
-	if w.holder.State != Pending || slot.marker || slot.State == Done {
-		return
-	}
-	e := w.holder.event(EventTakeOver)
-	e.Attempt, e.Elapsed = claim.record.Attempt, time.Since(w.since)
-	claim.flight.emit(ctx, e)
+// protect runs fn and turns a panic, and an end of its goroutine, into an error. The goroutine is of its own because
+// runtime.Goexit cannot be stopped, and would leave every waiter hanging.
+func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) ([]byte, error) {
+	var value []byte
+	err := errExited
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				value, err = nil, &PanicError{Key: key, Value: p, Stack: debug.Stack()}
+			}
+		}()
+		value, err = fn(ctx)
+	}()
+	<-done
+	return value, err
 }

@@ -106,7 +106,8 @@ func newBatch(ctx context.Context, f *Flight, fn func(context.Context, []string)
 
 // remembers reports whether the key's result is in the memory of this process, and takes it from there.
 func (b *batch) remembers(key string, opts DoOptions) bool {
-	result, ok := b.flight.remembered(key, opts)
+	var result Result
+	ok := b.flight.remembered(key, &opts, &result)
 	if ok && b.members[key] == nil {
 		b.members[key] = &member{batch: b, key: key, settled: true, result: result}
 	}
@@ -121,21 +122,20 @@ func (b *batch) add(ctx context.Context, slot Slot, err error, opts DoOptions) {
 	}
 	m := &member{batch: b, at: len(b.members), key: slot.Key}
 	b.members[m.key] = m
-	t := task{key: m.key, fn: m.compute, opts: opts, waits: func() { b.settle(claimed{member: m}) }}
+	t := &task{key: m.key, fn: m.compute, opts: opts, leaves: func() { b.settle(claimed{member: m}) }}
+	d := &decision{task: t, flight: b.flight, slot: &slot, err: err}
 	if err == nil && (slot.State == Failed || slot.hasValue() && !slot.Stale()) {
 		m.settled = true
-		m.result, m.err = b.flight.deciding(&t, &slot, nil).run(ctx)
+		d.waits(ctx) // it does not
+		m.result, m.err = d.result, d.err
 		return
 	}
 	b.mu.Lock()
 	b.open++
 	b.mu.Unlock()
-	m.call, m.joined, m.err = b.flight.join(ctx, m.key, opts, func(ctx context.Context) (Result, error) {
-		defer b.settle(claimed{member: m})
-		return b.flight.deciding(&t, &slot, err).run(ctx)
-	})
+	m.call, m.joined, m.err = b.flight.join(ctx, t, func(context.Context) *decision { return d })
 	if opts.NoWait && errors.Is(m.err, ErrTaken) {
-		m.result, m.err = b.flight.meanwhile(ctx, t, m.err)
+		m.err = b.flight.meanwhile(ctx, t, &m.result, m.err)
 	}
 	if m.call == nil || m.joined {
 		b.settle(claimed{member: m})
@@ -243,11 +243,11 @@ func (b *batch) outcomes(ctx context.Context, keys []string, start time.Time) ([
 	for i, key := range keys {
 		m := b.members[key]
 		if m.call != nil && !m.told {
-			m.result, m.err = b.flight.outcome(ctx, m.call, m.joined)
+			m.err = b.flight.outcome(ctx, m.call, m.joined, &m.result)
 		}
 		if !m.told {
 			m.told, m.result.Key = true, key
-			m.result, m.err = b.flight.returned(ctx, start, m.result, m.err)
+			m.err = b.flight.returned(ctx, start, &m.result, m.err)
 		}
 		results[i], results[i].Key = m.result, key
 		if m.err != nil {

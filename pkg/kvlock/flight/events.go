@@ -216,7 +216,7 @@ func (c *counters) read(slot Slot) {
 }
 
 // returned counts what a call of Do returned. Answers from memory are counted by the memory, for each core separately.
-func (c *counters) returned(r Result, err error) {
+func (c *counters) returned(r *Result, err error) {
 	switch {
 	case err != nil:
 		c.errors.Add(1)

@@ -171,6 +171,9 @@ func (f *Flight) Close() { f.closing.Do(f.close) }
 func (f *Flight) close() {
 	f.mu.Lock() // no computation is being added
 	f.store.BeginClose()
+	for _, c := range f.local {
+		c.stop(context.Cause(f.store.Closing))
+	}
 	f.mu.Unlock()
 	f.work.Wait()
 	f.memory.close()
@@ -240,7 +243,7 @@ type DoOptions struct {
 	ValueTTL func(value []byte) time.Duration
 }
 
-func (opts DoOptions) validate() error {
+func (opts *DoOptions) validate() error {
 	var errs []error
 	for _, o := range []struct {
 		name string

@@ -176,14 +176,14 @@ var errNotRefreshed = errors.New("kvlock: value was not computed anew")
 
 // offer returns the slot's answer if the caller accepts it: a value within its TTL, or a stale one if there is no newer
 // one in time. It has the value computed anew when that is due.
-func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t task) (r Result, ok bool, err error) {
+func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t *task) (r Result, ok bool, err error) {
 	switch {
 	case !slot.hasValue():
 		return Result{}, false, nil
 	case slot.NotFound:
 		return Result{}, true, f.refused(ctx, slot, *w)
 	case !slot.Stale():
-		if f.due(slot, t.opts) {
+		if f.due(slot, &t.opts) {
 			f.refresh(ctx, t)
 		}
 		return f.served(ctx, slot, *w), true, nil
@@ -192,9 +192,7 @@ func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t task) (r Resul
 	}
 	if !slot.retriesLater() {
 		refreshed := f.refresh(ctx, t)
-		if t.waits != nil {
-			t.waits()
-		}
+		t.leave()
 		if r, err := refreshed.await(ctx, t.opts.StaleWait); err == nil || errors.Is(err, ErrNotFound) {
 			return r, true, err
 		}
@@ -208,7 +206,7 @@ func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t task) (r Resul
 
 // due reports whether the value is to be computed anew before it expires. Each process draws the time at random, for
 // each value.
-func (f *Flight) due(slot Slot, opts DoOptions) bool {
+func (f *Flight) due(slot Slot, opts *DoOptions) bool {
 	fresh := slot.fresh()
 	if opts.Refresh == 0 || fresh == 0 || slot.retriesLater() || slot.State == Pending && !slot.abandoned() {
 		return false
@@ -237,7 +235,7 @@ func (r *refreshing) await(ctx context.Context, d time.Duration) (Result, error)
 
 // refresh has the value of a key computed anew in the background, once at a time in this process. It returns nil when the
 // Flight closes.
-func (f *Flight) refresh(ctx context.Context, t task) *refreshing {
+func (f *Flight) refresh(ctx context.Context, t *task) *refreshing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.store.Closing.Err() != nil {
@@ -263,7 +261,7 @@ func (f *Flight) refresh(ctx context.Context, t task) *refreshing {
 }
 
 // computeAnew computes the value of a key anew, unless another process does so or did: then it waits for that result.
-func (f *Flight) computeAnew(ctx context.Context, t task) (Result, error) {
+func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 	for {
 		found, err := f.read(ctx, []string{t.key}) // what is in memory may be of before, and its value is not as it is stored
 		if err != nil {
@@ -274,15 +272,20 @@ func (f *Flight) computeAnew(ctx context.Context, t task) (Result, error) {
 			return Result{}, errNotRefreshed
 		}
 		if slot.State == Pending && !slot.abandoned() {
-			slot, err = f.await(ctx, slot, false, true)
+			a, err := f.awaits(&slot, false, nil)
+			if err != nil {
+				return Result{}, err
+			}
+			now, err := a.run(ctx)
 			if gone = errors.Is(err, errOwnerDead); err != nil && !gone {
 				return Result{}, err
 			}
+			slot = *now
 		}
 		switch {
 		case !slot.hasValue(): // others find out
 			return Result{}, errNotRefreshed
-		case !gone && !slot.Stale() && !f.due(slot, t.opts):
+		case !gone && !slot.Stale() && !f.due(slot, &t.opts):
 			return f.answer(ctx, slot)
 		case !gone && slot.retriesLater():
 			return Result{}, errNotRefreshed
@@ -314,7 +317,7 @@ func (f *Flight) answer(ctx context.Context, slot Slot) (Result, error) {
 
 // served returns the result in slot.
 func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
-	if w.holder.Key != "" {
+	if w.holder != nil {
 		e := slot.event(EventCoalesced)
 		e.Outcome, e.Elapsed = Coalesced, time.Since(w.since)
 		f.emit(ctx, e)
@@ -340,7 +343,7 @@ func (s Slot) failure() error {
 // refused returns the failure in slot.
 func (f *Flight) refused(ctx context.Context, slot Slot, w wait) error {
 	err := slot.failure()
-	if w.holder.Key != "" {
+	if w.holder != nil {
 		e := slot.event(EventCoalesced)
 		e.Elapsed, e.Err = time.Since(w.since), err
 		f.emit(ctx, e)

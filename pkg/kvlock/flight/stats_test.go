@@ -16,10 +16,10 @@ func TestEachFieldOfStatsMoves(t *testing.T) {
 	f := &Flight{store: &kv.Store{}}
 	steps := []func(){
 		func() { f.counts.read(Slot{State: Done}) }, func() { f.counts.read(Slot{}) },
-		func() { f.counts.returned(Result{}, errors.New("no")) }, func() { f.store.Unanswered.Add(1) },
+		func() { f.counts.returned(&Result{}, errors.New("no")) }, func() { f.store.Unanswered.Add(1) },
 	}
 	for _, o := range []Outcome{Cached, Coalesced, Computed, Stale} {
-		steps = append(steps, func() { f.counts.returned(Result{Outcome: o}, nil) })
+		steps = append(steps, func() { f.counts.returned(&Result{Outcome: o}, nil) })
 	}
 	for _, kind := range []EventKind{
 		EventAcquired, EventHeld, EventLost, EventRefresh, EventRenewalFailed, EventTakeOver, EventWaiting, EventWaitTimeout, EventCorrupt, EventPanic,

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -22,7 +19,8 @@ type Watcher struct {
 	queue []string            // keys with changes to return, oldest first
 	only  seenSlot            // of the key, where there is one: there may be very many such watchers
 	seen  map[string]seenSlot // of each, where there are more
-	ready chan struct{}       // has an element while the queue may not be empty
+	ready chan struct{}       // has an element while the queue may not be empty; nil with
+	wake  func()              // which is called then
 	claim *Slot               // the last pending slot that Wait saw; its own copy
 }
 
@@ -47,15 +45,19 @@ func (f *Flight) Watch(keys ...string) (*Watcher, error) {
 			return nil, err
 		}
 	}
-	w := newWatcher(f, keys)
+	w := newWatcher(f, keys, nil)
 	if err := f.store.Hub.Add(&w.watch); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-func newWatcher(f *Flight, keys []string) *Watcher {
-	w := &Watcher{flight: f, ready: make(chan struct{}, 1)}
+// newWatcher returns a watcher that is not added to the hub. wake is called instead of filling ready, if it is not nil.
+func newWatcher(f *Flight, keys []string, wake func()) *Watcher {
+	w := &Watcher{flight: f, wake: wake}
+	if wake == nil {
+		w.ready = make(chan struct{}, 1)
+	}
 	w.watch = kv.Watch{Keys: keys, To: (*receiver)(w)}
 	if len(keys) != 1 {
 		w.seen = make(map[string]seenSlot, len(keys))
@@ -90,7 +92,7 @@ func (w *Watcher) Close() { w.flight.store.Hub.Remove(&w.watch) }
 // Config.MaxValue, and ErrVersion for a record of a newer version. It returns ErrUnavailable when the connection is
 // closed for good, or when a value cannot be fetched: the next call then tries again.
 func (w *Watcher) Next(ctx context.Context) (Slot, error) {
-	news, err := w.next(ctx, false, nil)
+	news, err := w.sleep(ctx)
 	if err != nil {
 		if news == nil {
 			news = &Slot{}
@@ -111,41 +113,7 @@ func (w *Watcher) Next(ctx context.Context) (Slot, error) {
 // errOwnerDead is returned when the owner's process is gone.
 var errOwnerDead = errors.New("owner is gone")
 
-// next is Next that, with bounded, also ends when nothing was received from the bucket for long, and with errOwnerDead
-// when the owner of v is gone. The slot that it returns is shared.
-func (w *Watcher) next(ctx context.Context, bounded bool, v *alive.Probe) (*Slot, error) {
-	if !bounded && v == nil {
-		return w.sleep(ctx)
-	}
-	var gone <-chan struct{}
-	if v != nil {
-		gone = v.Dead
-	}
-	var check <-chan time.Time
-	if bounded {
-		ticker := time.NewTicker(kv.PollEvery)
-		defer ticker.Stop()
-		check = ticker.C
-	}
-	for {
-		if slot, err := w.news(); slot != nil || err != nil {
-			return slot, err
-		}
-		select {
-		case <-w.ready:
-		case <-gone:
-			return nil, errOwnerDead
-		case <-check:
-			if silence := w.flight.store.Hub.Silence(); silence > w.flight.store.Hub.MaxSilence() {
-				return nil, fmt.Errorf("kvlock: wait for %d keys: %w: nothing heard for %s", len(w.watch.Keys), kvlock.ErrUnavailable, silence)
-			}
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// sleep is next without a bound and a probe. Thousands of goroutines may wait here at once, each with its own stack.
+// sleep waits for the next change. Thousands of goroutines may wait here at once, each with its own stack.
 func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
 	for {
 		if slot, err := w.news(); slot != nil || err != nil {
@@ -231,6 +199,10 @@ func (w *Watcher) deliver(slot *Slot, first bool) {
 
 // Wake makes the caller look for changes.
 func (r *receiver) Wake() {
+	if r.wake != nil {
+		r.wake()
+		return
+	}
 	select {
 	case r.ready <- struct{}{}:
 	default:
@@ -272,8 +244,8 @@ func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
 
 // waited is the rest of Wait once there is a change.
 func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
-	defer w.Close()
-	slot, err := f.follow(ctx, w, cmp.Or(w.claim, &unseen), false, false)
+	a := awaiting{watcher: w, slot: cmp.Or(w.claim, &unseen)}
+	slot, err := a.run(ctx)
 	if !errors.Is(err, errOwnerDead) {
 		return slot, err
 	}
@@ -297,68 +269,12 @@ func (w *Watcher) idle() bool {
 	}
 }
 
-// await is Wait for a caller that has the slot seen. With bounded it gives up when nothing was received for long from
-// the bucket. With probing it returns errOwnerDead, and the slot, when the owner's process is gone.
-func (f *Flight) await(ctx context.Context, seen Slot, bounded, probing bool) (Slot, error) {
-	slot, err := f.wait(ctx, seen.Key, &seen, bounded, probing)
-	if err != nil && !errors.Is(err, errOwnerDead) {
-		return Slot{}, err
-	}
-	return *slot, err
-}
-
 // unseen stands for a slot that was not read yet. It is not written to.
 var unseen Slot
-
-// wait is await with pointers to shared slots: thousands of goroutines may wait here at once, each with its own stack.
-func (f *Flight) wait(ctx context.Context, key string, slot *Slot, bounded, probing bool) (*Slot, error) {
-	w, err := f.Watch(key)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Close()
-	return f.follow(ctx, w, slot, bounded, probing)
-}
-
-// follow is wait with a watcher of the key.
-func (f *Flight) follow(ctx context.Context, w *Watcher, slot *Slot, bounded, probing bool) (*Slot, error) {
-	var v *alive.Probe
-	if probing {
-		v = f.probe(slot)
-	}
-	defer func() { f.alive.Unwatch(v) }()
-	for {
-		switch now, err := w.during(ctx, slot, bounded, v); {
-		case errors.Is(err, errOwnerDead) && ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case err != nil:
-			return slot, err
-		case now.State != Pending:
-			return f.found(ctx, now, slot.Claim)
-		default:
-			slot = now
-		}
-		if probing && !v.IsOf(slot.in().member, slot.in().server) {
-			f.alive.Unwatch(v)
-			v = f.probe(slot)
-		}
-	}
-}
 
 // found converts slot for the waiters for claim. They do not get a failure that was over before they came.
 func (f *Flight) found(ctx context.Context, slot *Slot, claim string) (*Slot, error) {
 	opened, err := f.unseal(ctx, slot.awaited(claim))
 	f.memory.remember(opened)
 	return &opened, err
-}
-
-// during is next that also returns errOwnerDead when the claim in slot is over although the server still shows it.
-func (w *Watcher) during(ctx context.Context, slot *Slot, bounded bool, v *alive.Probe) (*Slot, error) {
-	end := slot.claimEnd()
-	if end.IsZero() {
-		return w.next(ctx, bounded, v)
-	}
-	ctx, cancel := context.WithDeadlineCause(ctx, end, errOwnerDead)
-	defer cancel()
-	return w.next(ctx, bounded, v)
 }

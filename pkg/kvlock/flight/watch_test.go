@@ -12,7 +12,7 @@ import (
 // A watcher returns the latest slot of each key once, in the order in which the keys first changed.
 func TestWatcherCoalesces(t *testing.T) {
 	t.Parallel()
-	w := newWatcher(nil, []string{"a", "b"})
+	w := newWatcher(nil, []string{"a", "b"}, nil)
 	slot := func(key string, revision uint64, state State) *Slot {
 		return &Slot{Key: key, Revision: revision, State: state}
 	}
@@ -33,7 +33,7 @@ func TestWatcherCoalesces(t *testing.T) {
 
 func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 	t.Parallel()
-	w := newWatcher(nil, []string{"a"})
+	w := newWatcher(nil, []string{"a"}, nil)
 	w.deliver(&Slot{Key: "a", Revision: 1, State: Done}, false)
 	if got, ok := takenBy(w); ok {
 		t.Errorf("was told %+v, which others knew before it came", got)
@@ -47,7 +47,7 @@ func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 
 func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	t.Parallel()
-	w := newWatcher(nil, []string{"a"})
+	w := newWatcher(nil, []string{"a"}, nil)
 	w.deliver(&Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
 	if got, ok := takenBy(w); !ok || !got.past {
 		t.Errorf("got %+v, %v; want a failure that is past", got, ok)
@@ -60,6 +60,21 @@ func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	w.deliver(&Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
 	if got, ok := takenBy(w); !ok || got.past || got.Revision != 6 {
 		t.Errorf("got %+v, %v; want the failure of the claim that was watched", got, ok)
+	}
+}
+
+// What wakes a computation while it looks makes it look again.
+func TestWakeWhileRunning(t *testing.T) {
+	t.Parallel()
+	c := &call{}
+	c.state.Store(running)
+	c.wake()
+	if c.rests() {
+		t.Error("it rests, and does not know what woke it")
+	}
+	c.state.Store(running)
+	if !c.rests() {
+		t.Error("it does not rest though nothing woke it")
 	}
 }
 

@@ -2,13 +2,12 @@
 package alive
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -63,10 +62,14 @@ type suspect struct {
 
 // Probe is the wait of one caller for a member.
 type Probe struct {
-	Dead   chan struct{} // closed when the member is found dead; of a nil Probe never
 	member string
 	server string // to which the member was connected
+	dead   atomic.Bool
+	found  func() // called then
 }
+
+// IsDead reports whether the member was found dead.
+func (v *Probe) IsDead() bool { return v != nil && v.dead.Load() }
 
 // Every is how often the member that a caller waits for is probed, unless the caller's configuration says otherwise.
 const Every = 25 * time.Millisecond
@@ -157,12 +160,13 @@ func (l *Members) receive(m *nats.Msg) {
 }
 
 // Watch starts to probe a member, which was connected to server, until Unwatch. It returns nil when there is none, and for
-// this member. urgent is for a caller that does not wait until others were probed.
-func (l *Members) Watch(member, server string, urgent bool) *Probe {
+// this member. urgent is for a caller that does not wait until others were probed. found is called when the member is found dead;
+// it calls nothing of the Members.
+func (l *Members) Watch(member, server string, urgent bool, found func()) *Probe {
 	if l == nil || member == "" || member == l.self {
 		return nil
 	}
-	v := &Probe{member: member, server: server, Dead: make(chan struct{})}
+	v := &Probe{member: member, server: server, found: found}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -331,7 +335,8 @@ func (l *Members) refused(member string, probe uint64) {
 	}
 	for v := range s.probes {
 		if l.believes(v, now) || now.Sub(s.since) >= reconnectTime {
-			close(v.Dead)
+			v.dead.Store(true)
+			v.found()
 			delete(s.probes, v)
 		}
 	}
@@ -341,60 +346,4 @@ func (l *Members) refused(member string, probe uint64) {
 // its server: this member is connected to the same server, and was all the time.
 func (l *Members) believes(v *Probe, now time.Time) bool {
 	return v.server != "" && v.server == l.nc.ConnectedServerId() && !now.Before(l.trusted)
-}
-
-// IsGone reports whether a member, which was connected to server, is gone. It waits for two probes at most, and returns
-// false when those do not decide.
-func (l *Members) IsGone(ctx context.Context, member, server string) bool {
-	return l.gone(ctx, []string{member}, server) == 1
-}
-
-// Gone returns those of members that are gone and before which there is none that is not. Where many processes call it
-// with the members that come before them, the nearest first, each sends few probes.
-func (l *Members) Gone(ctx context.Context, members []string) []string {
-	if l == nil {
-		return nil
-	}
-	if other := slices.IndexFunc(members, func(m string) bool { return !strings.HasPrefix(m, namePrefix) }); other >= 0 {
-		members = members[:other]
-	}
-	const more = 8 // times as many are probed when all before them are gone
-	n := 0
-	for probe := 1; n < len(members); probe *= more {
-		some := members[n:min(n+probe, len(members))]
-		gone := l.gone(ctx, some, l.nc.ConnectedServerId())
-		if n += gone; gone < len(some) {
-			break
-		}
-	}
-	return members[:n]
-}
-
-// gone returns how many of the first of the members are gone, and waits for two probes of each at most.
-func (l *Members) gone(ctx context.Context, members []string, server string) int {
-	if l == nil {
-		return 0
-	}
-	probes := make([]*Probe, len(members))
-	for i, member := range members {
-		probes[i] = l.Watch(member, server, true)
-	}
-	defer func() {
-		for _, probe := range probes {
-			l.Unwatch(probe)
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, 2*l.every)
-	defer cancel()
-	for i, v := range probes {
-		if v == nil {
-			return i
-		}
-		select {
-		case <-v.Dead:
-		case <-ctx.Done():
-			return i
-		}
-	}
-	return len(probes)
 }

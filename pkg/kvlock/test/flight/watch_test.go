@@ -3,9 +3,11 @@ package flight_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -112,6 +114,40 @@ func TestTenThousandWaiters(t *testing.T) {
 		complete(t, c, "v")
 	}
 	all.Wait()
+}
+
+// A computation that waits for another process has no goroutine, however often that renews its claim: only its caller has one.
+func TestWaitingComputationHasNoGoroutine(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const n = 200
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		claims := make([]*flight.Claim, n)
+		for i := range claims {
+			claims[i] = begin(t, g, fmt.Sprint("k", i), flight.BeginOptions{})
+		}
+		var all sync.WaitGroup
+		for i, c := range claims {
+			all.Go(func() {
+				r, err := f.Do(t.Context(), c.Key(), nil, flight.DoOptions{FailOpen: i%2 == 0})
+				check.That(t, err == nil && string(r.Value) == "v", "got %+v, %v", r, err)
+			})
+		}
+		for range 3 {
+			pass(5300 * time.Millisecond) // nothing is due then
+			synctest.Wait()
+			var stacks strings.Builder
+			check.OK(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
+			check.Same(t, "waiting callers", strings.Count(stacks.String(), ".(*Flight).outcome("), n)
+			check.Same(t, "waiting computations", strings.Count(stacks.String(), ".(*decision)."), 0)
+			for _, c := range claims {
+				check.OK(t, c.Renew(t.Context(), 0))
+			}
+		}
+		for _, c := range claims {
+			complete(t, c, "v")
+		}
+		all.Wait()
+	})
 }
 
 // Pushes are lost. Every waiter learns of the end by a re-check, in at most twice its period.

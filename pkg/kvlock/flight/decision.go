@@ -1,0 +1,313 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/alive"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// task is the work that a call wants done for a key.
+type task struct {
+	key    string
+	fn     func(context.Context) ([]byte, error)
+	opts   DoOptions
+	leaves func() // called, if not nil, when the call begins to wait for another process, and when it has ended
+}
+
+// leave calls leaves.
+func (t *task) leave() {
+	if t.leaves != nil {
+		t.leaves()
+	}
+}
+
+// decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. While
+// it waits it has no goroutine: there may be thousands.
+type decision struct {
+	*task
+
+	flight   *Flight
+	awaiting *awaiting // nil while it does not wait
+	wait     wait
+	slot     *Slot // what is known of the key
+	err      error // why nothing is
+	gone     bool  // the holder of the claim in slot is gone
+	lost     bool  // our own claim was lost: another process took over, or the key was invalidated
+
+	result Result // with err, when all is decided
+}
+
+// look begins with reading the key.
+func (f *Flight) look(ctx context.Context, t *task) *decision {
+	slot, err := f.Get(ctx, t.key)
+	return &decision{task: t, flight: f, slot: &slot, err: err}
+}
+
+// step goes on until there is nothing to do before wake is called, and reports whether all is decided.
+func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
+	for {
+		if d.awaiting == nil {
+			if !d.waits(ctx) {
+				return true
+			}
+			d.tellWaiting(ctx)
+			var err error
+			if d.awaiting, err = d.flight.awaits(d.slot, d.opts.FailOpen, wake); err != nil {
+				d.waited(nil, err)
+				continue
+			}
+		}
+		slot, over, err := d.awaiting.check(ctx)
+		if !over {
+			if shared := d.awaiting.slot; shared.Revision == d.slot.Revision { // by all watchers: the other is not kept
+				d.slot, d.wait.holder = shared, shared
+			}
+			return false
+		}
+		d.awaiting.end()
+		d.awaiting = nil
+		d.waited(slot, err)
+	}
+}
+
+// waits takes the next step without waiting, and reports whether the claim that slot shows has to be waited for. If
+// not, the decision is made.
+func (d *decision) waits(ctx context.Context) bool {
+	f := d.flight
+	for {
+		if claims, decided := d.ready(ctx); decided {
+			return false
+		} else if !claims {
+			return true
+		}
+		claim, err := f.claim(ctx, *d.slot, d.opts)
+		var taken *TakenError
+		switch {
+		case errors.As(err, &taken):
+			d.slot = &taken.Slot
+			d.wait.outcome = Coalesced
+			continue
+		case err != nil:
+			d.err = err
+			continue
+		}
+		d.wait.tellTakeOver(ctx, claim, d.slot)
+		d.result, d.err = f.compute(ctx, claim, d.fn, d.opts)
+		if !errors.Is(d.err, kvlock.ErrLost) || ctx.Err() != nil {
+			return false
+		}
+		d.slot, d.err, d.result, d.lost = &Slot{Key: d.key}, nil, Result{}, true
+		return true
+	}
+}
+
+// ready reports whether the key is to be claimed now, and whether the decision is made.
+func (d *decision) ready(ctx context.Context) (claims, decided bool) {
+	f := d.flight
+	if d.gone {
+		d.gone = false
+		return true, false
+	}
+	if d.err != nil {
+		d.result, d.err = f.degrade(ctx, d.key, d.fn, d.opts, d.err)
+		return false, true
+	}
+	if d.err = d.slot.mismatch(d.opts.Fingerprint); d.err != nil {
+		return false, true
+	}
+	if d.result, decided, d.err = f.offer(ctx, &d.wait, *d.slot, d.task); decided {
+		return false, true
+	}
+	switch d.slot.State {
+	case Failed:
+		d.err = f.refused(ctx, *d.slot, d.wait)
+		return false, true
+	case Pending:
+		return false, false
+	case Done: // too old
+		if failed := d.slot.staleValue().FailedClaim; failed != "" && d.wait.holder != nil && failed == d.wait.holder.Claim {
+			d.err = f.refused(ctx, *d.slot, d.wait)
+			return false, true
+		}
+	case Absent:
+	}
+	return true, false
+}
+
+// claim claims the key as slot shows it: held by a process that is gone, done and to be computed anew, or absent.
+func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
+	switch slot.State {
+	case Pending:
+		return f.takeOver(ctx, slot, opts)
+	case Done:
+		return f.replace(ctx, slot, opts)
+	case Absent, Failed:
+	}
+	return f.Begin(ctx, slot.Key, BeginOptions{
+		Fingerprint: opts.Fingerprint, Job: opts.Job, Seen: slot, TTL: opts.ClaimTTL,
+	})
+}
+
+// degrade ends a Do that JetStream did not answer: by computing without JetStream if the caller asked for that.
+func (f *Flight) degrade(
+	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error,
+) (Result, error) {
+	if !opts.FailOpen || !errors.Is(cause, kvlock.ErrUnavailable) || ctx.Err() != nil {
+		return Result{}, cause
+	}
+	f.store.Log.WarnContext(ctx, "kvlock: computing without coordination", "key", key, "error", cause)
+	value, err := protect(ctx, key, fn)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Job: opts.Job, Key: key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
+}
+
+// wait is what a Do has waited for so far.
+type wait struct {
+	outcome Outcome   // of a value that is there now
+	since   time.Time // when the waiting for holder began
+	holder  *Slot     // the claim that was waited for last; nil for none
+}
+
+// tellWaiting emits that the waiting begins.
+func (d *decision) tellWaiting(ctx context.Context) {
+	d.leave()
+	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
+	if n := nested(ctx); n != nil && n.call.busy != nil {
+		n.call.leaveIt(*d.slot)
+	}
+	d.flight.emit(ctx, d.slot.event(EventWaiting))
+}
+
+// waited records how the waiting ended.
+func (d *decision) waited(now *Slot, err error) {
+	d.gone, d.err = errors.Is(err, errOwnerDead) && !d.lost, err
+	d.lost = false
+	switch {
+	case err == nil:
+		d.slot = now
+	case errors.Is(err, errOwnerDead):
+		d.slot, d.err = now, nil
+	}
+}
+
+// tellTakeOver emits that claim replaces one that this call waited for and whose holder did not end it: slot shows that
+// it is still pending, or that it expired.
+func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot *Slot) {
+	if slot.State == Pending {
+		w.holder = slot
+	}
+	if w.holder == nil || w.holder.State != Pending || slot.marker || slot.State == Done {
+		return
+	}
+	e := w.holder.event(EventTakeOver)
+	e.Attempt, e.Elapsed = claim.record.Attempt, time.Since(w.since)
+	claim.flight.emit(ctx, e)
+}
+
+// awaiting is a wait for the claim of a key to end, or for its holder to be gone. It has no goroutine: its watcher is woken when
+// check may find that it is over.
+type awaiting struct {
+	watcher *Watcher
+	slot    *Slot // the last that was seen; pending, or unseen
+	bounded bool  // it ends when nothing was received from the bucket for long
+	probing bool
+	probe   *alive.Probe // of the holder; nil when there is none, or it cannot be probed
+	timer   *time.Timer  // wakes; nil when it never had to
+}
+
+// awaits begins to wait for the claim in slot. wake is called when there may be something to check; nil is for run.
+func (f *Flight) awaits(slot *Slot, bounded bool, wake func()) (*awaiting, error) {
+	w := newWatcher(f, []string{slot.Key}, wake)
+	if err := f.store.Hub.Add(&w.watch); err != nil {
+		return nil, err
+	}
+	a := &awaiting{watcher: w, slot: slot, bounded: bounded, probing: true}
+	a.probeHolder()
+	return a, nil
+}
+
+// run waits until it is over, and ends the wait.
+func (a *awaiting) run(ctx context.Context) (*Slot, error) {
+	defer a.end()
+	for {
+		if slot, over, err := a.check(ctx); over {
+			return slot, err
+		}
+		select {
+		case <-a.watcher.ready:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// check reports whether the wait is over, with the slot after the claim. With errOwnerDead it is the slot with the claim, which is
+// over although the server still shows it.
+func (a *awaiting) check(ctx context.Context) (slot *Slot, over bool, err error) {
+	for {
+		switch now, err := a.watcher.news(); {
+		case err != nil:
+			return nil, true, err
+		case now == nil:
+			return a.ended(ctx)
+		case now.State != Pending:
+			slot, err := a.watcher.flight.found(ctx, now, a.slot.Claim)
+			return slot, true, err
+		default:
+			a.slot = now
+		}
+		a.probeHolder()
+	}
+}
+
+// ended is check without news.
+func (a *awaiting) ended(ctx context.Context) (*Slot, bool, error) {
+	hub, now, end := a.watcher.flight.store.Hub, time.Now(), a.slot.claimEnd()
+	silence := hub.Silence()
+	switch {
+	case ctx.Err() != nil:
+		return nil, true, context.Cause(ctx)
+	case a.probe.IsDead() || !end.IsZero() && !now.Before(end):
+		return a.slot, true, errOwnerDead
+	case a.bounded && silence > hub.MaxSilence():
+		return nil, true, fmt.Errorf("kvlock: wait for %q: %w: nothing heard for %s", a.slot.Key, kvlock.ErrUnavailable, silence)
+	}
+	if a.bounded && (end.IsZero() || end.Sub(now) > kv.PollEvery) {
+		end = now.Add(kv.PollEvery)
+	}
+	switch {
+	case end.IsZero():
+	case a.timer == nil:
+		a.timer = time.AfterFunc(end.Sub(now), (*receiver)(a.watcher).Wake)
+	default:
+		a.timer.Reset(end.Sub(now))
+	}
+	return nil, false, nil
+}
+
+// probeHolder probes the process that holds the claim.
+func (a *awaiting) probeHolder() {
+	in, f := a.slot.in(), a.watcher.flight
+	if !a.probing || a.probe.IsOf(in.member, in.server) {
+		return
+	}
+	f.alive.Unwatch(a.probe)
+	if a.probe = nil; a.slot.State == Pending {
+		a.probe = f.alive.Watch(in.member, in.server, false, (*receiver)(a.watcher).Wake)
+	}
+}
+
+// end ends the wait.
+func (a *awaiting) end() {
+	a.watcher.Close()
+	a.watcher.flight.alive.Unwatch(a.probe)
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
