@@ -39,6 +39,8 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	arrived, err := js.OrderedConsumer(t.Context(), contracts.StreamEvents, jetstream.OrderedConsumerConfig{})
 	check.OK(t, err)
 	flags := []string{"--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0"}
+	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
+	check.That(t, err != nil && strings.Contains(string(status), "relay --migrate makes it"), "--status without a table says %s", status)
 	startRelay(t, append(flags, "--migrate")...).Interrupt()
 	conn, err := pgx.Connect(t.Context(), database)
 	check.OK(t, err)
@@ -54,7 +56,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 		check.OK(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return outbox.Insert(t.Context(), tx, events...) }))
 	}
 	insert("e0", "e1")
-	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
+	status, err = exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
 	check.That(t, err == nil && regexp.MustCompile(`^Waiting: 2, the oldest for \d+\w*s; set aside: 0\.\n$`).Match(status),
 		"--status says %s, %v", status, err)
 	r := startRelay(t, flags...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -110,7 +111,7 @@ type Config struct {
 	// Store keeps the recipes instead of RecipeServiceURL. Defaults to none.
 	Store store.Store `env:"-"`
 
-	// TempDir is the folder for temporary files. Defaults to a new one in that of the system.
+	// TempDir is the folder for temporary files, which is there. Defaults to a new one in that of the system.
 	TempDir string `env:"IMPORTER_TEMP_DIR"`
 
 	// TranscriptTTL is how long the transcript of a source and its extraction are kept for other jobs, and an uploaded file
@@ -175,6 +176,11 @@ func (cfg Config) validate() error {
 	}
 	if cfg.OrchestratorToken != "" && cfg.OrchestratorURL == "" {
 		bad("IMPORTER_ORCHESTRATOR_TOKEN is set without IMPORTER_ORCHESTRATOR_URL")
+	}
+	if cfg.TempDir != "" {
+		if _, err := os.ReadDir(cfg.TempDir); err != nil {
+			bad("IMPORTER_TEMP_DIR: %w: make the folder, which only the importer's user has to reach", err)
+		}
 	}
 	return errors.Join(errs...)
 }

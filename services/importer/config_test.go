@@ -29,10 +29,11 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	err := Config{
 		BaseConfig:       service.BaseConfig{AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9},
 		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, StateTTL: 1,
-		OpenAIKey: secret,
+		OpenAIKey: secret, TempDir: "nowhere",
 	}.withDefaults().validate()
 	for _, want := range []string{
 		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
+		"IMPORTER_TEMP_DIR: open nowhere",
 	} {
 		check.Contains(t, err, want)
 	}

@@ -121,8 +121,9 @@ func (c Config) request(ctx context.Context, s *Stream) (*chunks, error) {
 	err = c.ask(ctx, "STREAM.SNAPSHOT."+s.Name, map[string]any{
 		"deliver_subject": sub.Subject, "chunk_size": chunkSize, "window_size": window,
 	}, &answer)
-	if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == codeStreamNotFound {
-		err = fmt.Errorf("%w (make it with expediter apply, or leave its service out with --services)", err)
+	apiErr, ok := errors.AsType[*jetstream.APIError](err)
+	if ok && apiErr.ErrorCode == codeStreamNotFound || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
+		err = fmt.Errorf("%w (make it with expediter apply, or leave its service out: --account NOTIFIER goes with --services notifier)", err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, sub.Unsubscribe())

@@ -47,7 +47,9 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 		Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Error: "status 503", ID: "a", MaxAttempts: 5, Payload: []byte("{}"),
 		Reason: worker.ReasonExhausted, Sequence: 1, Signature: "status #", Stream: contracts.StreamEnrichJobs, Subject: "jobs.enrich.wolt.a",
 	})))
-	run(3, "dead", "list")
+	check.Says(t, run(3, "dead", "list"), "--account or NATS_ACCOUNT names")
+	check.Says(t, run(5, "inbox", "carla"), "--account or NATS_ACCOUNT names")
+	check.Says(t, run(5, "backup", t.TempDir(), "--account", "NOTIFIER"), "goes with --services notifier")
 	check.Says(t, run(0, "dead", "list", "--account", "ENRICHER"), "status 503")
 	out = run(0, "dead", "list", "--account", "IMPORTER")
 	check.That(t, !strings.Contains(out, "status 503"), "letters of another account:\n%s", out)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -101,8 +102,10 @@ func importing(ts *testscript.TestScript, _ bool, _ []string) {
 	files.HandleFunc("/stall.vtt", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	site := httptest.NewServer(files)
 	ts.Defer(site.Close)
+	temp := ts.MkAbs("importer")
+	ts.Check(os.Mkdir(temp, 0o700))
 	p, err := pipeline.Start(context.Background(), pipeline.Config{
-		Importer:  importer.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: ts.MkAbs("importer")},
+		Importer:  importer.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: temp},
 		Importers: []string{"127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: nobody{},
 	})
 	ts.Check(err)

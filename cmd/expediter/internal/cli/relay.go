@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -111,12 +112,23 @@ func (f *relayFlags) run(cmd *cobra.Command) error {
 		if err == nil {
 			f.notef("Taken back: %d.\n", n)
 		}
-		return err
+		return withoutTable(err)
 	}
 	if f.status {
-		return f.tellBacklog(ctx, pool)
+		return withoutTable(f.tellBacklog(ctx, pool))
 	}
 	return f.relay(ctx, pool)
+}
+
+// undefinedTable is the code of Postgres for a table that is not there.
+const undefinedTable = "42P01"
+
+// withoutTable says what to do about an outbox that is not there.
+func withoutTable(err error) error {
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == undefinedTable {
+		return fmt.Errorf("%w (expediter relay --migrate makes it)", err)
+	}
+	return err
 }
 
 // tellBacklog writes the backlog.

@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
 // globals are the flags of every command.
@@ -53,6 +55,14 @@ func report(cfg Config, cmd *cobra.Command, err error) {
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		fmt.Fprintf(stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
 	}
+	if account := cmd.Flags().Lookup("account"); account != nil && account.Value.String() == "" && isStreamMissing(err) {
+		fmt.Fprintln(stderr, "With accounts as in deploy/nats, --account or NATS_ACCOUNT names that of the service.") //nolint:errcheck // as above
+	}
+}
+
+// isStreamMissing reports whether an error is that of a stream or bucket that the account does not have.
+func isStreamMissing(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, deadletter.ErrNoStream)
 }
 
 func newRoot(cfg Config) *cobra.Command {

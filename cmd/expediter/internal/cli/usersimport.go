@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -43,7 +44,7 @@ the standard input.
 A line of JSON is a user, as users export writes it. CSV has a header with the columns user_id and recipient_type (or --type),
 locale, time_zone, quiet_hours (22:00-07:00), addresses.CHANNEL, opt_out (news:email *:sms), mute (*:2026-12-01T08:00:00Z),
 digest (news:09:00,17:00 chat:30m) and memberships (RESTAURANT:5 CITY:2); every other column is kept in the profile as text. An
-empty cell says nothing.
+empty cell says nothing. Several addresses on a channel are in lines of JSON only, as endpoints.
 
 Users with mistakes are named, and the others are stored; the exit code is 1 then. An import that was interrupted says how to
 resume it.`,
@@ -68,6 +69,7 @@ type userLine struct {
 	json   []byte
 	offset int64 // of its end in the file
 	where  string
+	wrong  string // why it is no user, "" when the notifier says so
 }
 
 // userImport is an import that is under way.
@@ -89,6 +91,9 @@ func (f *usersFlags) importUsers(ctx context.Context, client *notify.Client, pat
 	err := run.read(ctx, path)
 	bar.Close()
 	bad := run.counts[statusInvalid]
+	if err != nil && run.done == 0 {
+		return err
+	}
 	f.notef("%s stored, %d unchanged, %d with mistakes.\n", counted(run.counts["stored"], "user"), run.counts["unchanged"], bad)
 	if err != nil {
 		return fmt.Errorf("%w; resume with --skip %d", err, run.done)
@@ -138,7 +143,8 @@ func (i *userImport) flush(ctx context.Context) error {
 	for _, r := range results {
 		i.counts[r.Status]++
 		if r.Status == statusInvalid && r.Line <= len(i.batch) {
-			i.mistake(i.batch[r.Line-1].where, problemOf(r))
+			line := i.batch[r.Line-1]
+			i.mistake(line.where, cmp.Or(line.wrong, problemOf(r)))
 		}
 	}
 	i.done += len(i.batch)
@@ -163,10 +169,9 @@ func (i *userImport) jsonLines(ctx context.Context, path string) iter.Seq2[userL
 		for doc, err := range input.Documents(ctx, path, i.config.Stdin, recipient.MaxDocument) {
 			line := userLine{json: doc.Body, offset: doc.Offset, where: doc.Where()}
 			if tooLong, ok := errors.AsType[*input.RowError](err); ok {
-				line.json, err = []byte(`""`), nil // the notifier refuses it, too
-				i.notef("%s\n", table.Printable(tooLong.Error()))
+				line.json, line.wrong, err = noUser, tooLong.Fields[0].Problem, nil
 			}
-			if err == nil {
+			if err == nil && line.wrong == "" {
 				line.json = i.withKind(doc.Body)
 			}
 			if !yield(line, err) || err != nil {
@@ -175,6 +180,9 @@ func (i *userImport) jsonLines(ctx context.Context, path string) iter.Seq2[userL
 		}
 	}
 }
+
+// noUser is refused by a notifier, so that all lines of a file count.
+var noUser = []byte(`""`)
 
 // withKind returns a user as one line, with the type of the flag where there is none.
 func (i *userImport) withKind(body []byte) []byte {
@@ -204,6 +212,8 @@ func (i *userImport) csvLines(ctx context.Context, path string) iter.Seq2[userLi
 		header, err := rows.Read()
 		if err == nil {
 			err = i.checkColumns(header)
+		} else if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty: want a header with the columns user_id and recipient_type (or --type)")
 		}
 		for err == nil && ctx.Err() == nil {
 			var cells []string
@@ -211,10 +221,14 @@ func (i *userImport) csvLines(ctx context.Context, path string) iter.Seq2[userLi
 				return
 			}
 			var line userLine
-			if err == nil {
+			if count := errors.Is(err, csv.ErrFieldCount); err == nil || count {
 				at, _ := rows.FieldPos(0)
-				line = userLine{offset: rows.InputOffset(), where: fmt.Sprintf("%s:%d", path, at)}
-				line.json, err = i.userOf(header, cells)
+				line = userLine{json: noUser, offset: rows.InputOffset(), where: fmt.Sprintf("%s:%d", path, at)}
+				if count {
+					line.wrong, err = fmt.Sprintf("has %d cells, and the header has %d", len(cells), len(header)), nil
+				} else {
+					line.json, err = i.userOf(header, cells)
+				}
 			}
 			if err == nil && !yield(line, nil) {
 				return

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	of := streamOf(t, want.Name)
 	changes, err := contracts.Apply(ctx, t.js, []jetstream.StreamConfig{want}, dry)
 	if err != nil {
-		e.unanswered(ctx, of, "$JS.API.STREAM.INFO."+want.Name, err)
+		e.unanswered(ctx, t, of, "$JS.API.STREAM.INFO."+want.Name, err)
 		return
 	}
 	if changes[0].Action == contracts.ActionCreate && e.checkOverlap(ctx, t, want) {
@@ -63,7 +64,7 @@ func (e *examination) checkStream(ctx context.Context, t target, want jetstream.
 	for ctx.Err() == nil && time.Since(asked) < once && isUnsettled(stream.CachedInfo()) {
 		pause.For(ctx, stall)
 		if _, err := stream.Info(ctx); err != nil {
-			e.unanswered(ctx, of, "$JS.API.STREAM.INFO."+want.Name, err)
+			e.unanswered(ctx, t, of, "$JS.API.STREAM.INFO."+want.Name, err)
 			return
 		}
 	}
@@ -87,14 +88,14 @@ func streamOf(t target, name string) string { return "stream " + name + t.suffix
 func consumerOf(t target, name string) string { return "consumer " + name + t.suffix() }
 
 // unanswered adds the finding of a request without an answer: it was denied, or nobody is there.
-func (e *examination) unanswered(ctx context.Context, of, subject string, err error) {
+func (e *examination) unanswered(ctx context.Context, t target, of, subject string, err error) {
 	e.mu.Lock()
 	denied := strings.Join(e.denied, " ")
 	e.mu.Unlock()
 	switch name := subject[strings.LastIndexByte(subject, '.')+1:]; {
 	case strings.Contains(denied, "_INBOX"):
-		e.add("permission.subscribe", Error, "user "+e.As, reload("the user may subscribe to its inbox, and --as names it"),
-			"it gets no answers: it may not subscribe to them")
+		e.add("permission.subscribe", Error, "user "+cmp.Or(e.As, "of the connection"),
+			reload("the user may subscribe to its inbox, and --as names it"), "it gets no answers: it may not subscribe to them")
 	case strings.Contains(denied, name):
 		e.add("permission.publish", Error, of, reload(fmt.Sprintf("%q is among the permissions of the user in accounts.conf", subject)),
 			"the user may not ask about it")
@@ -102,8 +103,9 @@ func (e *examination) unanswered(ctx context.Context, of, subject string, err er
 		e.skipf("%s: %v", of, ctx.Err())
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, nats.ErrNoResponders):
-		e.add("account.jetstream", Error, of, restart("its configuration has JetStream for the account, and name that with --account"),
-			"nothing answers requests about streams in the account: %v", err)
+		e.add("account.jetstream", Error, t.name(),
+			restart("its configuration has JetStream for the account, unless --account or --as has to name another one"),
+			"nothing in it answers requests about streams: it has none, or is that of a user who has no streams, such as publisher")
 	default:
 		e.add("stream.leader", Error, of, "nats server report jetstream # start the servers that are away", "no answer about it: %v", err)
 	}
@@ -233,7 +235,7 @@ func (e *examination) checkConsumer(ctx context.Context, t target, want contract
 	of := consumerOf(t, want.Stream+"/"+name)
 	changes, err := contracts.ApplyConsumers(ctx, t.js, []contracts.Consumer{want}, dry)
 	if err != nil {
-		e.unanswered(ctx, of, "$JS.API.CONSUMER.INFO."+want.Stream+"."+name, err)
+		e.unanswered(ctx, t, of, "$JS.API.CONSUMER.INFO."+want.Stream+"."+name, err)
 		return
 	}
 	if _, err := t.js.Stream(ctx, want.Stream); changes[0].Action == contracts.ActionCreate && errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -281,10 +283,7 @@ func (e *examination) checkAccounts(ctx context.Context) {
 		if e.As != "" && e.As != userAdmin {
 			continue // services may not ask
 		}
-		of := "account " + t.account
-		if t.account == "" {
-			of = "account of the user"
-		}
+		of := t.name()
 		info, err := t.js.AccountInfo(ctx)
 		if err != nil {
 			continue // the streams say so

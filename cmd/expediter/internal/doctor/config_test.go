@@ -98,6 +98,14 @@ var configMistakes = []mistake{
 	},
 	{name: "no authority of the SMS gateway", id: "far.tls", make: set("NOTIFIER_ROOT_CAS"), undo: restore},
 	{name: "no SMS gateway", id: "far.unreachable", make: set("NOTIFIER_SMS_URL=https://" + closed), undo: restore},
+	{
+		name: "no gateway", id: "far.unreachable", also: []string{"consumer.missing"}, undo: restore,
+		make: set("NOTIFIER_GATEWAYS=pigeon:https://" + closed),
+	},
+	{
+		name: "a gateway's channel has no consumer", id: "consumer.missing",
+		make: func(s *site) { s.env["NOTIFIER_GATEWAYS"] = "pigeon:" + s.env["NOTIFIER_SMS_URL"] },
+	},
 	{name: "no resolver", id: "far.unreachable", make: set("NOTIFIER_RESOLVER_URL=http://" + closed), undo: restore},
 	{name: "no provider of places", id: "far.unreachable", make: set("ENRICHER_CATALOG", "ENRICHER_WOLT_URL=http://"+closed), undo: restore},
 	{name: "no model", id: "far.unreachable", make: set("IMPORTER_OPENAI_URL=http://" + closed), undo: restore},

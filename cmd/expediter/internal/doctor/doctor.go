@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +111,14 @@ type target struct {
 	services []string
 }
 
+// name names the account.
+func (t target) name() string {
+	if t.account == "" {
+		return "account of the user"
+	}
+	return "account " + t.account
+}
+
 // suffix names the account behind the name of a thing in it.
 func (t target) suffix() string {
 	if t.account == "" {
@@ -151,6 +160,9 @@ func Run(ctx context.Context, cfg Config) Report {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	ctx, end := context.WithTimeout(ctx, cfg.Timeout)
 	defer end()
+	channels := slices.AppendSeq(slices.Clone(cfg.Assets.Channels), maps.Keys(gateways(cfg.Environment)))
+	slices.Sort(channels)
+	cfg.Assets.Channels = slices.Compact(channels)
 	e := &examination{Config: cfg, secrets: secrets(cfg.Environment)}
 	first, cancel := context.WithTimeout(ctx, cfg.Timeout/reserve)
 	defer cancel()

@@ -30,6 +30,20 @@ var farSides = []string{
 	"NOTIFIER_SMS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT",
 }
 
+// gatewaysVariable names further channels, and where each is sent.
+const gatewaysVariable = "NOTIFIER_GATEWAYS"
+
+// gateways are those that the environment names, by channel. What is no pair the configuration says.
+func gateways(environment map[string]string) map[string]string {
+	all := map[string]string{}
+	for pair := range strings.SplitSeq(environment[gatewaysVariable], ",") {
+		if name, address, ok := strings.Cut(pair, ":"); ok {
+			all[strings.TrimSpace(name)] = address
+		}
+	}
+	return all
+}
+
 // backlogAge is how old the oldest row of an outbox may be.
 const backlogAge = 5 * time.Minute
 
@@ -38,13 +52,19 @@ func (e *examination) checkFarSides(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*once)
 	defer cancel()
 	var asking sync.WaitGroup
-	each := func(variable string, check func(context.Context, string, string)) {
-		if value := strings.TrimSpace(e.Environment[variable]); value != "" {
+	ask := func(variable, value string, check func(context.Context, string, string)) {
+		if value = strings.TrimSpace(value); value != "" {
 			asking.Go(func() { check(ctx, variable, value) })
 		}
 	}
+	each := func(variable string, check func(context.Context, string, string)) {
+		ask(variable, e.Environment[variable], check)
+	}
 	for _, variable := range farSides {
 		each(variable, e.checkURL)
+	}
+	for _, address := range gateways(e.Environment) {
+		ask(gatewaysVariable, address, e.checkURL)
 	}
 	each("NOTIFIER_EMAIL_SERVER", e.checkMail)
 	each("DATABASE_URL", e.checkDatabase)
