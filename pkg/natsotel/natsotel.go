@@ -3,6 +3,11 @@ package natsotel
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel"
@@ -130,4 +135,75 @@ func (m *maker) histogram(name, description string) metric.Float64Histogram {
 	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), seconds)
 	m.errs = append(m.errs, err)
 	return h
+}
+
+// Carrier reads and writes trace context in the headers of a NATS message: it is a TextMapCarrier of OpenTelemetry over
+// nats.Header. Names are written in lower case, as the W3C defines traceparent and tracestate, and read in any case.
+// nats.Header itself is case-sensitive, so readers of a NATS message do not find the names that OpenTelemetry's
+// HeaderCarrier writes.
+type Carrier nats.Header
+
+// Get returns the first value of a header, or "". Among names that differ only in case it prefers the exact one, else
+// the first in alphabetical order.
+func (c Carrier) Get(key string) string {
+	values, ok := c[key]
+	if !ok {
+		var name string
+		for existing := range c {
+			if strings.EqualFold(existing, key) && (name == "" || existing < name) {
+				name = existing
+			}
+		}
+		values = c[name]
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+// Set replaces a header, in any case.
+func (c Carrier) Set(key, value string) {
+	for existing := range c {
+		if strings.EqualFold(existing, key) {
+			delete(c, existing)
+		}
+	}
+	c[strings.ToLower(key)] = []string{value}
+}
+
+// Keys returns the names of all headers, in alphabetical order.
+func (c Carrier) Keys() []string {
+	keys := make([]string, 0, len(c))
+	for key := range c {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// cache keeps what is made once, for few keys. It takes two thirds of the time of a sync.Map, whose generic map each importer of
+// this package would compile once more.
+type cache[K comparable, V any] struct {
+	mu  sync.Mutex              // held to replace the map
+	all atomic.Pointer[map[K]V] // never changed
+}
+
+func newCache[K comparable, V any]() *cache[K, V] {
+	c := &cache[K, V]{}
+	c.all.Store(&map[K]V{})
+	return c
+}
+
+func (c *cache[K, V]) load(key K) (value V, ok bool) {
+	value, ok = (*c.all.Load())[key]
+	return value, ok
+}
+
+func (c *cache[K, V]) store(key K, value V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := maps.Clone(*c.all.Load())
+	all[key] = value
+	c.all.Store(&all)
 }

@@ -2,6 +2,8 @@ package natsotel_test
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -175,4 +177,33 @@ func TestLink(t *testing.T) {
 	if got := trace.SpanContextFromContext(b.Extract(t.Context(), header)); got.SpanID() != creator.SpanID() {
 		t.Errorf("extracted %s, want %s", got.SpanID(), creator.SpanID())
 	}
+}
+
+func TestCarrier(t *testing.T) {
+	t.Parallel()
+	header := nats.Header{"Traceparent": {"old"}, "TRACEPARENT": {"older"}, "Nats-Msg-Id": {"1"}}
+	carrier := natsotel.Carrier(header)
+	if got := carrier.Get("traceparent"); got != "older" {
+		t.Errorf("got %q: of names that differ in case alone the first counts", got)
+	}
+	if got := carrier.Get("Traceparent"); got != "old" {
+		t.Errorf("got %q: the exact name counts first", got)
+	}
+	carrier.Set("TraceParent", "new")
+	if want := (nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}}); !reflect.DeepEqual(header, want) {
+		t.Errorf("got %v, want %v", header, want)
+	}
+	if got := carrier.Keys(); !slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}) {
+		t.Errorf("got %v", got)
+	}
+	if got := carrier.Get("tracestate"); got != "" {
+		t.Errorf("got %q for what is not there", got)
+	}
+}
+
+func ExampleCarrier() {
+	header := nats.Header{}
+	natsotel.Carrier(header).Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	fmt.Println(header)
+	// Output: map[traceparent:[00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01]]
 }

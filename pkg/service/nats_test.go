@@ -2,9 +2,14 @@ package service
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,6 +17,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // silent is a way to servers of which each greets, and says nothing more.
@@ -59,6 +66,166 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 		first := <-server.dialled
 		if took := (<-server.dialled).Sub(first); took > 12*time.Second {
 			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestHealthCheckAsksOverTLSAndSaysWhatIsNotReady(t *testing.T) {
+	t.Parallel()
+	status := http.StatusOK
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		w.Write([]byte("store: no leader"))
+	}))
+	if err := askReady(t.Context(), server.URL+"/readyz"); err != nil {
+		t.Error(err)
+	}
+	status = http.StatusServiceUnavailable
+	if err := askReady(t.Context(), server.URL+"/readyz"); err == nil || !strings.Contains(err.Error(), "/readyz: 503 Service Unavailable: store") {
+		t.Errorf("error %v: want one with the answer", err)
+	}
+	server.Close()
+	if err := askReady(t.Context(), server.URL); err == nil {
+		t.Error("a service that is not there is ready")
+	}
+}
+
+// queue is a stream whose worker has been given the jobs up to a sequence.
+type queue struct {
+	*Backlog
+	*testing.T
+
+	asked       int
+	err         error
+	given, last uint64
+}
+
+func newQueue(t *testing.T, most int) *queue {
+	t.Helper()
+	q := &queue{T: t}
+	q.Backlog = newBacklog("shop", most, func(context.Context) (uint64, uint64, error) {
+		q.asked++
+		return q.given, q.last - q.given, q.err
+	})
+	return q
+}
+
+// submit stores n jobs of a request, and reports whether that was admitted.
+func (q *queue) submit(ctx context.Context, n int) bool {
+	release, err := q.Admit(ctx, n)
+	if err != nil {
+		if want := "too many waiting jobs: a caller may have 3 (SHOP_WAITING)"; err.Error() != want || common(err).Code != "QUOTA_WAITING" {
+			q.Errorf("%v, want %s", err, want)
+		}
+		return false
+	}
+	defer release()
+	for range n {
+		q.last++
+		q.Add(ctx, q.last)
+	}
+	return true
+}
+
+// callersOf returns the contexts of requests with keys of those names.
+func callersOf(t *testing.T, names ...string) (all []context.Context) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	secrets := make([]string, len(names))
+	for i, name := range names {
+		var err error
+		if secrets[i], err = access.Add(file, access.Key{Name: name, Scopes: []access.Scope{access.Publish}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys, err := access.Open("shop", file, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		r := httptest.NewRequest(http.MethodPost, "/v1/items", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		admitted, err := access.NewGuard(keys, nil).Admit(r, access.All(access.Publish))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, admitted.Context())
+	}
+	return all
+}
+
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+
+func TestABacklogIsOfOneCaller(t *testing.T) {
+	t.Parallel()
+	both := callersOf(t, "ada", "bob")
+	synctest.Test(t, func(t *testing.T) {
+		q, ada, bob := newQueue(t, 3), both[0], both[1]
+		steps := []struct {
+			name   string
+			before func()
+			by     context.Context //nolint:containedctx // of a request
+			jobs   int
+			want   bool
+		}{
+			{"below the bound", func() {}, ada, 2, true},
+			{"over it by one request", func() {}, ada, 4, true},
+			{"at the bound", func() {}, ada, 1, false},
+			{"another caller", func() {}, bob, 1, true},
+			{"a caller without a name", func() {}, t.Context(), 9, true},
+			{"a worker was given some, a moment after the question", func() { q.given = 4 }, ada, 1, false},
+			{"a second later", func() { elapse(backlogEvery) }, ada, 1, true},
+			{"again at the bound", func() {}, ada, 1, false},
+			{"no answer", func() { elapse(backlogEvery); q.given, q.err = q.last, errors.New("timeout") }, ada, 1, false},
+			{"an answer", func() { elapse(backlogEvery); q.err = nil }, ada, 3, true},
+			{"a stream made anew", func() { elapse(backlogEvery); q.given, q.last = 0, 1 }, ada, 2, true},
+		}
+		for _, s := range steps {
+			s.before()
+			if got := q.submit(s.by, s.jobs); got != s.want {
+				t.Errorf("%s: admitted is %t, want %t", s.name, got, s.want)
+			}
+		}
+	})
+}
+
+// Room that is reserved counts until it is released, and the consumer is asked once a second at most.
+func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
+	t.Parallel()
+	ada := callersOf(t, "ada")[0]
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 3)
+		release, err := q.Admit(ada, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			if q.submit(ada, 1) {
+				t.Fatal("admitted beside what is under way")
+			}
+		}
+		release()
+		if !q.submit(ada, 1) || q.asked != 1 || len(q.admitted) != 0 {
+			t.Errorf("not admitted, or asked %d times, or %v stay reserved", q.asked, q.admitted)
+		}
+	})
+}
+
+// A process does not remember the jobs of callers that never reach their bounds for longer than these wait.
+func TestABacklogForgetsWhatIsDone(t *testing.T) {
+	t.Parallel()
+	ada := callersOf(t, "ada")[0]
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 1<<30)
+		for range 10 * maxBacklog {
+			q.submit(ada, 1)
+			q.given = q.last
+			if q.last%maxBacklog == 0 {
+				elapse(backlogEvery)
+			}
+		}
+		if len(q.stored["ada"]) > maxBacklog {
+			t.Errorf("%d are remembered", len(q.stored["ada"]))
 		}
 	})
 }

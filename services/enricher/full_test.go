@@ -2,12 +2,19 @@ package enricher
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -88,3 +95,118 @@ func TestLongAnswers(t *testing.T) {
 
 // elapse lets fake time pass.
 func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+
+// A request, its job and its slot are counted, and /metrics shows it under names that Prometheus accepts.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	exports, err := export.Start(t.Context(), export.Config{Registry: registry, Service: "enricher", Version: "1.2.3"})
+	check.OK(t, err)
+	cfg := config()
+	cfg.Exports = exports
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	e := begin(t, nc, cfg)
+	req := contracts.EnrichRequest{
+		Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: int(contracts.MaxWait.Milliseconds()),
+	}
+	resp, err := e.Enrich(t.Context(), req)
+	check.Require(t, err == nil && resp.Pending == 0, "got %+v, %v", resp, err)
+	check.OK(t, check.Err(nc.Request("enricher.v1.get", []byte(`{"requestId":"nobody"}`), patience)))
+	if err := e.Stop(); err != nil { // a job and a request are counted after their answers are out
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	text := answer.Body.String()
+	for _, want := range []string{
+		`enricher_requests_total 1`, `enricher_places_total 2`, `enricher_lookups_total{outcome="FOUND"} 1`,
+		`enricher_lookups_total{outcome="NOT_FOUND"} 1`,
+		`worker_job_attempts_total{consumer="enricher",outcome="completed",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
+		`worker_job_wait_seconds_count{consumer="enricher",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
+		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready{consumer="enricher",stream="ENRICH_JOBS"} `,
+		`rpc_server_call_duration_seconds_count{rpc_method="enricher.v1.get",rpc_response_status_code="404",rpc_system_name="nats"} 1`,
+		`far_side_call_duration_seconds_count{outcome="ok",side="wolt"} 2`,
+		`messaging_client_sent_messages_total{messaging_destination_name="ENRICH_JOBS",messaging_operation_name="send",messaging_system="nats"} 2`,
+	} {
+		check.Says(t, text, want)
+	}
+	problems, err := testutil.GatherAndLint(registry)
+	check.That(t, err == nil && len(problems) == 0, "lint: %v, %v", problems, err)
+}
+
+// An enricher that was brought no exports has no page of metrics, and one that was serves it beside its own routes.
+func TestMetricsPage(t *testing.T) {
+	t.Parallel()
+	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
+	check.OK(t, err)
+	for _, x := range []*export.Exports{nil, exports} {
+		cfg := config()
+		cfg.Exports, cfg.Hosts = x, []string{"any.test"}
+		nc, _ := natstest.Connect(t, natstest.Server(t))
+		e := begin(t, nc, cfg)
+		if status, _ := get(t, e.URL()+"/version"); status != http.StatusOK {
+			t.Errorf("/version is %d", status)
+		}
+		ask(t, e.URL(), `{"results":[]}`, func(r *http.Request) { r.Host = "any.test:12345" })
+		status, text := get(t, e.URL()+"/metrics")
+		check.That(t, (status == http.StatusOK) == (x != nil) && (x == nil || strings.Contains(text, "go_goroutines")),
+			"/metrics is %d with exports %t: %s", status, x != nil, text)
+		if strings.Contains(text, "any.test") || strings.Contains(text, "server_port") || x != nil && !strings.Contains(text, "http_server_request_duration_seconds_count") {
+			t.Errorf("requests are not counted, or by what a client writes as the host and port: %s", text)
+		}
+	}
+}
+
+// ask posts a request that has to be answered.
+func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/enrich", strings.NewReader(body))
+	check.OK(t, err)
+	mutate(r)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := client.Do(r)
+	check.OK(t, err)
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v", resp.StatusCode, err)
+	}
+}
+
+// The trace of a request over HTTP or NATS leads to the look-up that it caused, in whichever process that runs.
+func TestTraceReachesTheJob(t *testing.T) {
+	spans := make(chan string, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		check.Is(t, err, nil)
+		spans <- string(body)
+		w.WriteHeader(http.StatusOK)
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
+	check.OK(t, err)
+	cfg := config()
+	cfg.Exports, cfg.Logger = exports, slog.New(slog.DiscardHandler)
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	e := begin(t, nc, cfg)
+	body := `{"waitMs":30000,"results":[{"placeId":"a","name":"A","address":"Harbour Road 1","cityText":"Haifa"}]}`
+	ask(t, e.URL(), body, func(r *http.Request) {
+		r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	})
+	over := nats.NewMsg("enricher.v1.enrich") // NATS
+	over.Header.Set("traceparent", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	over.Data = []byte(body)
+	check.OK(t, check.Err(nc.RequestMsg(over, patience)))
+	check.OK(t, e.Stop())
+	check.OK(t, exports.Stop(t.Context()))
+	close(spans)
+	var all strings.Builder
+	for s := range spans {
+		all.WriteString(s)
+	}
+	caller := "\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c" // the trace of the request, in OTLP's bytes
+	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller, "enricher.v1.enrich", "\x1a" + caller[1:]} {
+		check.Says(t, all.String(), want)
+	}
+	n := strings.Count(all.String(), caller)
+	check.That(t, n >= 2, "the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
+}

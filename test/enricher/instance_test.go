@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -133,5 +138,216 @@ func TestCallsReadAfterTheKill(t *testing.T) {
 	check.OK(t, c.run(ctx))
 	if again := checkOnce(t, []*client{c}, lookUps{before: before, all: far.counts(), killed: "a"}); len(before) > 0 || len(again) != n {
 		t.Errorf("%d places counted before the kill and %d were looked up again, want none and %d", len(before), len(again), n)
+	}
+}
+
+// farSide is the provider's server. It counts, and it holds chosen calls back until the test lets them go.
+type farSide struct {
+	*httptest.Server
+
+	moved func() // is called for each call
+
+	mu     sync.Mutex
+	calls  calls
+	hold   map[string]chan struct{} // by place: the first call waits for this
+	held   chan question            // a call that is held back
+	served chan int                 // how many calls there have been, after each
+	unread chan struct{}            // calls that arrive are not counted before it is closed; nil for at once
+}
+
+// calls are how often each place was asked about, by place and then by instance.
+type calls map[string]map[string]int
+
+func newFarSide(t *testing.T, moved func()) *farSide {
+	t.Helper()
+	f := &farSide{
+		moved: moved,
+		calls: calls{}, hold: map[string]chan struct{}{}, held: make(chan question, 64), served: make(chan int, 4096),
+	}
+	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
+	var q question
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f.await(q)
+	hold := f.enter(q)
+	defer f.leave()
+	if hold == nil {
+		return
+	}
+	f.held <- q
+	select {
+	case <-hold:
+	case <-r.Context().Done():
+	}
+}
+
+// await keeps a call back that is not to be counted yet.
+func (f *farSide) await(q question) {
+	f.mu.Lock()
+	unread := f.unread
+	f.mu.Unlock()
+	if unread != nil {
+		f.held <- q
+		<-unread
+	}
+}
+
+func (f *farSide) enter(q question) (hold chan struct{}) {
+	f.moved()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calls[q.Name] == nil {
+		f.calls[q.Name] = map[string]int{}
+	}
+	f.calls[q.Name][q.Instance]++
+	hold = f.hold[q.Name]
+	delete(f.hold, q.Name)
+	return hold
+}
+
+func (f *farSide) leave() {
+	f.mu.Lock()
+	total := 0
+	for _, by := range f.calls {
+		for _, n := range by {
+			total += n
+		}
+	}
+	f.mu.Unlock()
+	f.served <- total
+}
+
+// holdFirst has the first call for a place wait until release is closed.
+func (f *farSide) holdFirst(place string) (release chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	release = make(chan struct{})
+	f.hold[place] = release
+	return release
+}
+
+// readLate has calls arrive from now on, and be counted and answered only when release is closed.
+func (f *farSide) readLate() (release chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unread = make(chan struct{})
+	return f.unread
+}
+
+// counts returns how often each place was asked about until now.
+func (f *farSide) counts() calls {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := calls{}
+	for place, by := range f.calls {
+		all[place] = maps.Clone(by)
+	}
+	return all
+}
+
+// lookUps are the calls of the far side, in a test that kills an instance.
+type lookUps struct {
+	before calls  // those that the far side had read when the instance was killed
+	all    calls  // those that it had read at the end, the killed instance's last ones among them
+	killed string // the instance
+}
+
+// check returns what is wrong with the look-ups of a place whose answer is of the instance found. again reports whether
+// the killed instance was in the middle of looking it up: it had asked, and its answer was not stored. Then, and only
+// then, one more look-up is right, by another instance, after the kill.
+//
+// What the far side had read when the instance was killed does not tell what that instance had asked: calls were on
+// their way. A call that it read before the kill was made before the kill.
+func (l lookUps) check(place, found string) (again bool, err error) {
+	var errs []error
+	for instance, n := range l.all[place] {
+		switch {
+		case n > 1:
+			errs = append(errs, fmt.Errorf("%s was looked up %d times by %s", place, n, instance))
+		case instance == found:
+		case instance == l.killed:
+			again = true
+		default:
+			errs = append(errs, fmt.Errorf("%s was looked up by %s, and found by %s", place, instance, found))
+		}
+	}
+	if l.all[place][found] == 0 {
+		errs = append(errs, fmt.Errorf("%s was found by %s, which did not look it up", place, found))
+	}
+	if again && l.before[place][found] > 0 {
+		errs = append(errs, fmt.Errorf("%s was looked up by %s and %s before %s was killed", place, l.killed, found, l.killed))
+	}
+	return again, errors.Join(errs...)
+}
+
+// checkOnce fails the test unless all clients have the same answer for every place, and each was looked up once. It
+// returns the places that the killed instance was in the middle of.
+func checkOnce(t *testing.T, clients []*client, l lookUps) (again []string) {
+	t.Helper()
+	for _, p := range clients[0].req.Results {
+		found := map[string]int{}
+		for _, c := range clients {
+			found[finder(c.states[p.PlaceID])]++
+		}
+		if len(found) != 1 || found[""] > 0 {
+			t.Errorf("clients were told of %s what these instances found: %v; it was looked up by %v", p.Name, found, l.all[p.Name])
+			continue
+		}
+		for instance := range found {
+			redone, err := l.check(p.Name, instance)
+			check.Is(t, err, nil)
+			if redone {
+				again = append(again, p.Name)
+			}
+		}
+	}
+	return again
+}
+
+// finder returns the instance that found a place, or "".
+func finder(state contracts.ProviderState) string {
+	if state.Status != contracts.StatusFound || state.URL == nil {
+		return ""
+	}
+	instance, _, _ := strings.Cut(strings.TrimPrefix(*state.URL, linkBase), "/")
+	return instance
+}
+
+func TestLookUps(t *testing.T) {
+	t.Parallel()
+	type by = map[string]int
+	for name, tt := range map[string]struct {
+		before, all by
+		found       string
+		again       bool
+		wrong       string // what the error says; "" for none
+	}{
+		"once":                                     {by{}, by{"a": 1}, "a", false, ""},
+		"once, by the killed instance":             {by{"dead": 1}, by{"dead": 1}, "dead", false, ""},
+		"again, as its answer was not stored":      {by{"dead": 1}, by{"dead": 1, "a": 1}, "a", true, ""},
+		"again, and the first call was read late":  {by{}, by{"dead": 1, "a": 1}, "a", true, ""},
+		"again, though its answer was stored":      {by{"dead": 1}, by{"dead": 1, "a": 1}, "dead", false, "looked up by a, and found by dead"},
+		"by two while all lived":                   {by{"a": 1}, by{"a": 1, "b": 1}, "a", false, "looked up by b, and found by a"},
+		"twice by one":                             {by{}, by{"a": 2}, "a", false, "2 times by a"},
+		"twice by the killed instance":             {by{"dead": 2}, by{"dead": 2, "a": 1}, "a", false, "2 times by dead"},
+		"by another while the killed one did it":   {by{"dead": 1, "a": 1}, by{"dead": 1, "a": 1}, "a", true, "before dead was killed"},
+		"by another, and the first call came late": {by{"a": 1}, by{"dead": 1, "a": 1}, "a", true, "before dead was killed"},
+		"by two after the kill":                    {by{"dead": 1}, by{"dead": 1, "a": 1, "b": 1}, "a", true, "looked up by b, and found by a"},
+		"never":                                    {by{}, by{}, "a", false, "did not look it up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			again, err := lookUps{calls{"p": tt.before}, calls{"p": tt.all}, "dead"}.check("p", tt.found)
+			check.That(t, (err != nil || tt.wrong == "") && (err == nil || tt.wrong != "" && strings.Contains(err.Error(), tt.wrong)),
+				"got %v, want %q", err, tt.wrong)
+			check.Same(t, "looked up again by right", again, tt.again)
+		})
 	}
 }

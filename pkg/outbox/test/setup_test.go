@@ -23,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
@@ -361,4 +362,21 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
+}
+
+// database returns a new database, with the outbox in it.
+func database(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool := emptyDatabase(t)
+	check.OK(t, outbox.Migrate(t.Context(), pool))
+	return pool
+}
+
+// emptyDatabase returns a new database.
+func emptyDatabase(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), outboxtest.Database(t, installed.Postgres.Find(t))+" pool_max_conns=8")
+	check.OK(t, err)
+	t.Cleanup(pool.Close)
+	return pool
 }

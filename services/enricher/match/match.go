@@ -1,5 +1,11 @@
 package match
 
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
 // Outcome is what was decided.
 type Outcome string
 
@@ -64,3 +70,163 @@ func Best(query Place, candidates []Place) Decision {
 	}
 	return Prepare(query).Best(prepared)
 }
+
+// Best looks for the place among candidates. It compares with each and takes the likeliest when its score reaches
+// FoundScore and no rival comes near. Candidates that are evidently the same venue as the best are no rivals, so a
+// catalogue that lists a venue twice still answers. Of equal candidates the first is taken.
+func (p *Prepared) Best(candidates []*Prepared) Decision {
+	if len(candidates) == 0 {
+		return Decision{Outcome: NotFound, Index: -1, Rival: -1, Margin: 1, Evidence: Evidence{Model: ModelVersion, Features: nil}}
+	}
+	odds := make([]float64, len(candidates))
+	var winner vector
+	best := -1
+	for i, c := range candidates {
+		v := observe(p, c)
+		odds[i] = v.logOdds()
+		if best < 0 || odds[i] > odds[best] {
+			best, winner = i, v
+		}
+	}
+	d := Decision{Index: best, Rival: -1, Margin: 1, Evidence: winner.explain()}
+	d.Score = d.Evidence.Score
+	if d.Score >= NotFoundScore {
+		d.rival(candidates, odds)
+	}
+	switch {
+	case d.Score < NotFoundScore && !winner.reached():
+		d.Outcome = NotFound
+	case d.Score < FoundScore || d.Margin < FoundMargin:
+		d.Outcome = Ambiguous
+	default:
+		d.Outcome = Found
+	}
+	return d
+}
+
+// reached reports whether a telephone number leads to both places while their names, in different scripts, cannot be told to be
+// others': one may translate the other, or be a brand that is said otherwise.
+func (v *vector) reached() bool {
+	return v[phoneSame] == 1 && v[nameCross]+v[nameUnknown] > 0 && v[nameKindsDiffer] == 0 && v[nameNumbersDiffer] == 0 &&
+		v[cityDiffers] == 0 && v[geoFar] == 0 && v[geoQuarter] == 0 && v[addressOther] < 0.9
+}
+
+// rival finds the likeliest other venue and the margin to it. Only candidates near enough to matter are compared with
+// the best.
+func (d *Decision) rival(candidates []*Prepared, odds []float64) {
+	for i, o := range odds {
+		if i == d.Index || d.Rival >= 0 && o <= odds[d.Rival] || margin(odds[d.Index], o) > 0.999 {
+			continue
+		}
+		if sameVenue(candidates[d.Index], candidates[i]) {
+			continue
+		}
+		d.Rival = i
+		d.Margin = round(margin(odds[d.Index], o))
+	}
+}
+
+// margin is (a-b)/(a+b) for odds whose logarithms are given.
+func margin(a, b float64) float64 { return math.Tanh((a - b) / 2) }
+
+// sameVenue reports whether two candidates are evidently one: the score shows it, and the address, the telephone or the
+// location shows it too.
+func sameVenue(a, b *Prepared) bool {
+	v := observe(a, b)
+	placed := v[addressSame] > 0.9 || v[phoneSame] > 0 || v[geoSpot] > 0
+	return placed && v[addressOther] < 0.5 && v[addressNumberDiffers] == 0 && v[branchDiffers] == 0 && v.score() >= 0.95
+}
+
+// Contradict reports whether two descriptions cannot be of one place as far as both say something: their names are not one name
+// in two spellings, or an address, a city, a telephone number or a location of one is another than that of the other. A field
+// that only one has counts for nothing. It is symmetric.
+func Contradict(a, b *Prepared) bool {
+	v := observe(a, b)
+	for _, f := range []feature{
+		addressOther, addressNumberDiffers, branchDiffers, cityDiffers, geoFar, geoFarSameAddress, geoQuarter, phoneDiffers,
+	} {
+		if v[f] > 0.5 {
+			return true
+		}
+	}
+	if v[nameExact] == 1 {
+		return false
+	}
+	names := vector{citySame: 1, strangers: v[strangers]}
+	copy(names[:nameAlone], v[:nameAlone])
+	return v[nameUnknown] == 1 || names.score() < 0.5
+}
+
+// ModelVersion names the features and weights that made a score. A result that another version made should be matched again.
+const ModelVersion = "places-4"
+
+// Evidence reports how a score came about. It is small as JSON and one line as a string.
+type Evidence struct {
+	// Model is the ModelVersion that made it.
+	Model string `json:"model"`
+	// Score is the probability that the places are one venue, in [0,1].
+	Score float64 `json:"score"`
+	// Base is what the log-odds start from.
+	Base float64 `json:"base"`
+	// Features are the observations, in a fixed order. What was not observed is left out.
+	Features []Feature `json:"features"`
+}
+
+// Feature is one observation and what it did to the score.
+type Feature struct {
+	// Name is the name of the observation, for example "phone.same".
+	Name string `json:"name"`
+	// Value is how strongly it was observed, in (0,1].
+	Value float64 `json:"value"`
+	// Contribution is what it added to the log-odds: above zero it speaks for a match.
+	Contribution float64 `json:"contribution"`
+}
+
+// String returns the evidence as one readable line: the score, the base and each observation with its contribution.
+func (e Evidence) String() string {
+	var b strings.Builder
+	b.WriteString(strconv.FormatFloat(e.Score, 'f', 3, 64))
+	b.WriteString(" = base ")
+	b.WriteString(strconv.FormatFloat(e.Base, 'f', 2, 64))
+	for _, f := range e.Features {
+		b.WriteString(", ")
+		b.WriteString(f.Name)
+		if f.Value != 1 {
+			b.WriteByte(' ')
+			b.WriteString(strconv.FormatFloat(f.Value, 'f', 2, 64))
+		}
+		if f.Contribution >= 0 {
+			b.WriteString(" +")
+		} else {
+			b.WriteByte(' ')
+		}
+		b.WriteString(strconv.FormatFloat(f.Contribution, 'f', 2, 64))
+	}
+	return b.String()
+}
+
+// explain turns a vector into evidence.
+func (v *vector) explain() Evidence {
+	e := Evidence{Model: ModelVersion, Score: round(v.score()), Base: round(base)}
+	for i, x := range v {
+		if x != 0 {
+			e.Features = append(e.Features, Feature{Name: featureNames[i], Value: round(x), Contribution: round(x * weights[i])})
+		}
+	}
+	return e
+}
+
+// logOdds adds the observations up.
+func (v *vector) logOdds() float64 {
+	sum := base
+	for i, x := range v {
+		sum += x * weights[i]
+	}
+	return sum
+}
+
+// score returns the probability of a match.
+func (v *vector) score() float64 { return 1 / (1 + math.Exp(-v.logOdds())) }
+
+// round keeps four decimals, which is more than anyone reads and keeps the stored form small.
+func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -198,5 +199,173 @@ func TestPieces(t *testing.T) {
 		track, err := Parse(r, Options{})
 		diff := cmp.Diff(want, track)
 		check.That(t, err == nil && diff == "", "%s: %v (-want +got):\n%.500s", name, err, diff)
+	}
+}
+
+// long makes the captions of some hours: rolling ones with stamps, or plain ones.
+func long(cues int, rolling bool) string {
+	var b strings.Builder
+	b.WriteString("WEBVTT\nKind: captions\nLanguage: en\n\n")
+	before := " "
+	for i := range cues {
+		at := 4000 * i
+		if !rolling {
+			fmt.Fprintf(&b, "%d\n%s --> %s\nthese are the words of cue %d,\nand &quot;these&quot; are more of them\n\n", i, clock(at), clock(at+4000), i)
+			continue
+		}
+		line := fmt.Sprintf("these are the words of cue %d", i)
+		fmt.Fprintf(&b, "%s --> %s align:start position:0%%\n%s\n", clock(at), clock(at+3990), before)
+		for j, word := range strings.Fields(line) {
+			if j == 0 {
+				b.WriteString(word)
+				continue
+			}
+			fmt.Fprintf(&b, "<%s><c> %s</c>", clock(at+500*j), word)
+		}
+		fmt.Fprintf(&b, "\n\n%s --> %s align:start position:0%%\n%s\n \n\n", clock(at+3990), clock(at+4000), line)
+		before = line
+	}
+	return b.String()
+}
+
+func BenchmarkParse(b *testing.B) {
+	for name, input := range map[string]string{
+		"manual": long(10_000, false), "rolling": long(5_000, true),
+		"srt": strings.ReplaceAll(strings.TrimPrefix(long(10_000, false), "WEBVTT\nKind: captions\nLanguage: en\n\n"), ".000", ",000"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(input)))
+			for b.Loop() {
+				parse(b, input, Options{})
+			}
+		})
+	}
+}
+
+func BenchmarkEach(b *testing.B) {
+	input := long(10_000, false)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(input)))
+	for b.Loop() {
+		check.OK(b, check.Err(Each(strings.NewReader(input), Options{}, func(Cue) error { return nil })))
+	}
+}
+
+func BenchmarkTranscript(b *testing.B) {
+	for name, input := range map[string]string{"manual": long(10_000, false), "rolling": long(5_000, true)} {
+		track := parse(b, input, Options{})
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(input)))
+			for b.Loop() {
+				track.Transcript(TranscriptOptions{})
+			}
+		})
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	track := parse(b, long(10_000, false), Options{})
+	transcript := track.Transcript(TranscriptOptions{})
+	b.ReportAllocs()
+	for b.Loop() {
+		check.OK(b, errors.Join(transcript.WriteText(io.Discard), track.WriteJSON(io.Discard, transcript)))
+	}
+}
+
+// hostile are texts that are slow to read for a parser that looks at anything twice. Each is repeated.
+var hostile = map[string]string{
+	"ampersands": "&", "references": "&amp", "names": "&CounterClockwise", "numbers": "&#9", "open tags": "<b>", "open brackets": "<", "closed tags": "</b>",
+	"ruby": "<ruby><rt>", "stamps": "<00:01.000>", "classes": "<c.a.b", "notes": "[", "notes with digits": "[1", "closed notes": "1]", "lines": "a\n", "spaces": " \n",
+	"braces": "{\\", "arrows": "-->\n", "cues": "00:00.000 --> 00:01.000\na\n\n", "carriage returns": "\r", "NULs": "\x00", "bad bytes": "\xf0\x9f",
+	"control characters": "\x1b", "annotations": "<v a b", "digits": "9", "rolling": "00:00.000 --> 00:01.000\na\nb\n\n00:01.000 --> 00:01.010\nb\n\n",
+}
+
+// TestWorkIsLinear counts the bytes that are looked at.
+func TestWorkIsLinear(t *testing.T) {
+	t.Parallel()
+	for name, text := range hostile {
+		work := func(times int) int {
+			input := "WEBVTT\n\n00:00.000 --> 00:01.000\n" + strings.Repeat(text, times)
+			opts := Options{MaxCueBytes: 1 << 30, MaxCues: 1 << 30, MaxTextBytes: 1 << 40}.withDefaults()
+			in := newLines(strings.NewReader(input), opts)
+			cues, err := open(in, &Summary{}, opts)
+			check.OK(t, err)
+			total := 0
+			check.OK(t, each(in, cues, opts, func(c Cue) error {
+				total += len(c.Text)
+				return nil
+			}))
+			return total + in.work
+		}
+		const times = 2000
+		if once, twice := work(times), work(2*times); twice > 2*once+64 || once > 4*(len(text)*times+64) {
+			t.Errorf("%s: %d steps for %d bytes, %d for twice as many", name, once, len(text)*times, twice)
+		}
+	}
+}
+
+// TestAllocationIsLinear reads everything and makes everything of it. It does not run beside other tests, whose memory would
+// count as well.
+func TestAllocationIsLinear(t *testing.T) {
+	for name, text := range hostile {
+		for format, head := range map[Format]string{
+			FormatWebVTT: "WEBVTT\n\n00:00.000 --> 00:01.000\n", FormatSRT: "1\n00:00:00,000 --> 00:00:01,000\n", FormatText: "[0.00s] ",
+		} {
+			allocated := func(times int) uint64 {
+				input := head + strings.Repeat(text, times)
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				makeEverything(t, input, Options{Format: format})
+				runtime.ReadMemStats(&after)
+				return after.TotalAlloc - before.TotalAlloc
+			}
+			const times = 4000
+			once, twice := allocated(times), allocated(2*times)
+			check.That(t, twice <= 3*once+1<<18, "%s as %s: %d bytes allocated, %d for twice the input", name, format, once, twice)
+		}
+	}
+}
+
+func makeEverything(t testing.TB, input string, opts Options) {
+	t.Helper()
+	track := parse(t, input, opts)
+	for _, c := range track.Cues {
+		c.Plain()
+	}
+	for _, opts := range []TranscriptOptions{{}, {KeepRepeats: true, KeepSounds: true}, {Sentences: true}} {
+		transcript := track.Transcript(opts)
+		check.OK(t, errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)))
+	}
+}
+
+// TestRepair follows the UTF-8 decoder of the Encoding Standard: one U+FFFD for each part that could have begun a character.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "abc": "abc", "é漢🍞": "é漢🍞", "a\x00b": "a?b", "\x80": "?", "\xbf\xbf": "??", "\xff\xfe": "??", "a\xc3": "a?", "\xc3(": "?(",
+		"\xc0\xaf": "??", "\xc1\x81": "??", "\xe2\x82": "?", "\xe2\x82a": "?a", "\xe2(\xa1": "?(?", "\xe0\x80\x80": "???", "\xe0\xa0": "?",
+		"\xed\xa0\x80": "???", "\xed\x9f": "?", "\xf0\x9f\x8d": "?", "\xf0\x9f": "?", "\xf0\x80\x80\x80": "????", "\xf4\x90\x80\x80": "????",
+		"\xf4\x8f\xbf": "?", "\xf5\x80": "??", "\xf1\x80\x80\xe1\x80\xc2b": "???b", "\ufffd": "?", "\xe2\x82\xe2\x82\xac": "?€",
+	} {
+		want = strings.ReplaceAll(want, "?", "\ufffd")
+		_, got := repair(nil, []byte(text))
+		check.That(t, string(got) == want, "%q gives %q, want %q", text, got, want)
+	}
+}
+
+func TestWholeRunes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "a": "a", "é": "é", "aé": "aé", "a\xc3": "a", "漢": "漢", "\xe6\xbc": "", "x🍞": "x🍞", "x\xf0\x9f\x8d": "x", "x\xf0": "x", "\x80\x80\x80\x80": "\x80\x80\x80\x80",
+	} {
+		check.Same(t, fmt.Sprintf("%q gives", text), string(wholeRunes([]byte(text))), want)
+	}
+	if text := "漢字🍞"; utf8.ValidString(text) {
+		for i := range len(text) {
+			got := wholeRunes([]byte(text[:i]))
+			check.That(t, utf8.Valid(got), "the first %d bytes give %q", i, got)
+		}
 	}
 }

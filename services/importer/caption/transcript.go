@@ -1,8 +1,15 @@
 package caption
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -122,4 +129,162 @@ func endsSentence(text string) bool {
 	text = strings.TrimRight(text, `"'”’»)]}`)
 	last, _ := utf8.DecodeLastRuneInString(text)
 	return strings.ContainsRune(".!?…。！？؟।", last) && text != ""
+}
+
+// segmentJSON is a Segment on the wire.
+type segmentJSON struct {
+	Start seconds `json:"start"`
+	Dur   seconds `json:"dur"`
+	Text  string  `json:"text"`
+}
+
+// seconds is a duration as a number of seconds, to the millisecond.
+type seconds time.Duration
+
+// MarshalJSON writes the duration with as many decimals as it needs, three at most.
+func (s seconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, float64(time.Duration(s).Milliseconds())/1000, 'f', -1, 64), nil
+}
+
+// UnmarshalJSON reads a number that a duration can hold.
+func (s *seconds) UnmarshalJSON(data []byte) error {
+	var value float64
+	if err := json.Unmarshal(data, &value); err != nil {
+		return fmt.Errorf("a time in seconds: %w", err)
+	}
+	millis := math.Round(value * 1000)
+	if math.Abs(millis) > float64(maxStamp/time.Millisecond) {
+		return fmt.Errorf("a time of %v seconds is out of range", value)
+	}
+	*s = seconds(time.Duration(millis) * time.Millisecond)
+	return nil
+}
+
+// MarshalJSON writes the times as seconds, to the millisecond.
+func (s Segment) MarshalJSON() ([]byte, error) {
+	return json.Marshal(s.wire()) //nolint:wrapcheck // cannot fail
+}
+
+func (s Segment) wire() any {
+	return segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text}
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Segment) UnmarshalJSON(data []byte) error {
+	var wire segmentJSON
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return fmt.Errorf("segment: %w", err)
+	}
+	*s = Segment{Start: time.Duration(wire.Start), Dur: time.Duration(wire.Dur), Text: wire.Text}
+	return nil
+}
+
+// WriteText writes a line per segment, "[12.34s] text". Where the track has no times there are no stamps either.
+// Parse reads it again, and what it then writes is the same.
+func (t Transcript) WriteText(w io.Writer) error {
+	buffered := bufio.NewWriter(w)
+	var line []byte
+	for _, s := range t.Segments {
+		line = line[:0]
+		if t.Timed {
+			line = appendStamp(line, s.Start)
+		}
+		line = append(append(line, s.Text...), '\n')
+		if _, err := buffered.Write(line); err != nil {
+			return err //nolint:wrapcheck // the writer's own error
+		}
+	}
+	return buffered.Flush() //nolint:wrapcheck // the writer's own error
+}
+
+// appendStamp appends "[12.34s] ": seconds, rounded to hundredths.
+func appendStamp(b []byte, at time.Duration) []byte {
+	hundredths := (max(0, at).Milliseconds() + 5) / 10
+	return fmt.Appendf(b, "[%d.%02ds] ", hundredths/100, hundredths%100)
+}
+
+// WriteSegments writes the segments as a JSON array, one of them per line.
+func (t Transcript) WriteSegments(w io.Writer) error {
+	buffered := bufio.NewWriter(w)
+	if err := writeArray(buffered, t.Segments, Segment.wire); err != nil {
+		return err
+	}
+	return finish(buffered, "\n")
+}
+
+// cueJSON is a Cue in the output of WriteJSON.
+type cueJSON struct {
+	ID        string  `json:"id"`
+	Start     seconds `json:"start"`
+	End       seconds `json:"end"`
+	Text      string  `json:"text"`
+	Plain     string  `json:"plain"`
+	Truncated bool    `json:"truncated,omitempty"`
+}
+
+// WriteJSON writes everything that is known of a track and the transcript that was made of it, as a JSON object: format,
+// kind, language, timed, truncated, cuts, skipped, cues and segments. Times are in seconds. A cue has the text as it is in
+// the file ("text") and without markup ("plain").
+func (t Track) WriteJSON(w io.Writer, transcript Transcript) error {
+	head, err := json.Marshal(struct {
+		Format    Format `json:"format"`
+		Kind      string `json:"kind,omitempty"`
+		Language  string `json:"language,omitempty"`
+		Timed     bool   `json:"timed"`
+		Truncated bool   `json:"truncated"`
+		Cuts      []Cut  `json:"cuts,omitempty"`
+		Skipped   int    `json:"skipped"`
+	}{t.Format, t.Kind, t.Language, t.Timed, t.Truncated, t.Cuts, t.Skipped})
+	if err != nil {
+		return err //nolint:wrapcheck // cannot happen
+	}
+	buffered := bufio.NewWriter(w)
+	if _, err := buffered.Write(append(head[:len(head)-1], ",\n\"cues\": "...)); err != nil {
+		return err //nolint:wrapcheck // the writer's own error
+	}
+	err = writeArray(buffered, t.Cues, func(c Cue) any {
+		return cueJSON{c.ID, seconds(c.Start), seconds(c.End), c.Text, c.Plain(), c.Truncated}
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := buffered.WriteString(",\n\"segments\": "); err != nil {
+		return err //nolint:wrapcheck // the writer's own error
+	}
+	if err := writeArray(buffered, transcript.Segments, Segment.wire); err != nil {
+		return err
+	}
+	return finish(buffered, "}\n")
+}
+
+// writeArray writes a JSON array, an element per line, without holding more than one of them.
+func writeArray[T any](w *bufio.Writer, elements []T, wire func(T) any) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line) // ends each value with a line end
+	encoder.SetEscapeHTML(false)
+	line.WriteString("[\n")
+	for _, element := range elements {
+		if err := encoder.Encode(wire(element)); err != nil {
+			return err //nolint:wrapcheck // cannot happen
+		}
+		if _, err := w.Write(line.Bytes()); err != nil {
+			return err //nolint:wrapcheck // the writer's own error
+		}
+		line.Reset()
+		line.WriteByte(',')
+	}
+	if len(elements) > 0 {
+		line.Reset()
+	}
+	line.WriteByte(']')
+	_, err := w.Write(line.Bytes())
+	return err //nolint:wrapcheck // the writer's own error
+}
+
+// finish writes what is left.
+func finish(w *bufio.Writer, end string) error {
+	if _, err := w.WriteString(end); err != nil {
+		return err //nolint:wrapcheck // the writer's own error
+	}
+	return w.Flush() //nolint:wrapcheck // the writer's own error
 }

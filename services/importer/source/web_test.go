@@ -1,14 +1,21 @@
 package source_test
 
 import (
+	"context"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/text/encoding/charmap"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
 
 const recipePage = `<!DOCTYPE html><html lang="en"><head><title>My blog</title><meta name="description" content="About cakes">
@@ -111,4 +118,137 @@ func TestPageThatGivesOrders(t *testing.T) {
 		"title %q, first step %q", m.Recipe.Title, m.Recipe.Steps[0].Text)
 	check.That(t, len(m.Recipe.Steps) == 2 && len(m.Recipe.Steps[1].Unverified) != 0 && len(m.Recipe.Warnings) != 0,
 		"steps %+v, warnings %v: want the order marked", m.Recipe.Steps, m.Recipe.Warnings)
+}
+
+const (
+	lost    = "Sift two cups of flour into a bowl and then stir in the cr"
+	russian = "Нарежьте лук и морковь, обжарьте на сковороде пять минут. Добавьте фарш и тушите на среднем огне."
+)
+
+// Captions are read in their encoding: the one that is named, declared or guessed, and a guess is reported.
+func TestEncodings(t *testing.T) {
+	t.Parallel()
+	encode := func(encoding *charmap.Charmap, text string) string {
+		out, err := encoding.NewEncoder().String(text)
+		check.OK(t, err)
+		return out
+	}
+	koi, file := encode(charmap.KOI8R, russian), cues(russian)
+	server := site(t, map[string]http.HandlerFunc{
+		"/guess.vtt": text("text/vtt", encode(charmap.Windows1251, file)), "/text.txt": text("text/plain", koi),
+		"/named.vtt": text("text/vtt; charset=windows-1251", encode(charmap.Windows1251, file)), "/good.vtt": text("text/vtt", file),
+		"/lost.vtt": text("text/vtt", cues(lost+"\xff")), "/times.vtt": text("text/vtt", file+"\n00:xx --> 00:yy\nMore.\n"),
+		"/page": text("text/html", encode(charmap.Windows1251, `<video><track src=guess.vtt>`)),
+	})
+	s := sources(t, source.Config{})
+	for _, test := range []struct{ path, encoding, want, warnings string }{
+		{"/guess.vtt", "", russian, source.WarnEncoding},
+		{"/text.txt", "", russian, source.WarnEncoding},
+		{"/named.vtt", "", russian, ""},
+		{"/good.vtt", "", russian, ""},
+		{"/guess.vtt", "CP1251", russian, ""},
+		{"/page", "cp1251", russian, ""},
+		{"/text.txt", "koi8-r", russian, ""},
+		{"/lost.vtt", "utf-8", lost + "\ufffd", source.WarnCharacters},
+		{"/times.vtt", "", russian, source.WarnCues},
+	} {
+		m, err := s.Fetch(t.Context(), source.Request{URL: server.URL + test.path, Encoding: test.encoding}, nil)
+		check.OK(t, err)
+		if got := m.Transcript.Segments[0].Text; got != test.want || codes(m) != test.warnings {
+			t.Errorf("%s as %q: %q, warnings %v: want %q, %q", test.path, test.encoding, got, m.Warnings, test.want, test.warnings)
+		}
+	}
+	_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + "/good.vtt", Encoding: "klingon"}, nil)
+	wantError(t, err, contracts.CodeUnavailable, false, "klingon")
+	first, err := s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: "koi8-r"})
+	check.OK(t, err)
+	for encoding, same := range map[string]bool{"koi8": true, "": false, "cp1251": false} {
+		id, err := s.Identify(t.Context(), source.Request{URL: server.URL + "/text.txt", Encoding: encoding})
+		check.That(t, err == nil && (id == first) == same, "%q: id %s, error %v: want that of koi8-r %t", encoding, id, err, same)
+	}
+}
+
+// A language that the source does not have is reported.
+func TestLanguageThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	const video = `<video><track src=en.vtt srclang=en><track src=en.vtt srclang=de-AT></video>`
+	server := site(t, map[string]http.HandlerFunc{
+		"/cake": text("text/html", recipePage), "/video": text("text/html", video), "/en.vtt": text("text/vtt", captionFile),
+	})
+	for _, test := range []struct{ path, wanted, language, warnings string }{
+		{"/video", "de", "de-AT", ""},
+		{"/video", "fr", "en", source.WarnLanguage},
+		{"/video", "en-GB", "en", ""},
+		{"/cake", "fr", "en", source.WarnLanguage},
+		{"/cake", "en", "en", ""},
+		{"/en.vtt", "fr", "fr", ""},
+	} {
+		m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + test.path, Language: test.wanted}, nil)
+		check.OK(t, err)
+		check.That(t, m.Language == test.language && codes(m) == test.warnings,
+			"%s in %s: language %q, warnings %v: want %q, %q", test.path, test.wanted, m.Language, m.Warnings, test.language, test.warnings)
+	}
+}
+
+func codes(m *source.Material) string {
+	out := make([]string, 0, len(m.Warnings))
+	for _, w := range m.Warnings {
+		out = append(out, w.Code)
+	}
+	return strings.Join(out, " ")
+}
+
+// A worker that is killed while yt-dlp is at work leaves no process, and its folder goes when the next one starts.
+func TestWorkerKilledWhileFetching(t *testing.T) {
+	type task struct{ CAFile, Proxy, TempDir string }
+	child.Main("fetcher", func(ctx context.Context, is task) error {
+		s := sources(t, source.Config{TempDir: is.TempDir, YouTube: &source.YouTube{
+			CAFile: is.CAFile, Proxy: is.Proxy, SocketTimeout: time.Hour, Timeout: time.Hour,
+		}})
+		_, err := s.Fetch(ctx, watch("stalling000"), nil)
+		return err
+	})
+	t.Parallel()
+	y, _, dir := tube(t, map[string]sourcetest.Video{"stalling000": {Stall: true}})
+	worker, err := child.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
+	check.OK(t, err)
+	await(t, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
+	_, err = os.Stat("/proc/self/cwd")
+	check.That(t, err != nil || len(sourcetest.AtWork(dir)) != 0, "no process is seen to be at work: the test would not see one that is left")
+	check.OK(t, worker.Kill())
+	await(t, "yt-dlp is gone", func() bool { return len(sourcetest.AtWork(dir)) == 0 })
+	check.OK(t, check.Err(source.New(source.Config{TempDir: dir})))
+	wantEmpty(t, dir)
+}
+
+// await waits until something has come true, and says what when it never does.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	giveUp := time.NewTimer(time.Minute)
+	defer giveUp.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-giveUp.C:
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// Each page gives the recipe that a person reads on it.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	pages, err := sourcetest.Pages()
+	check.OK(t, err)
+	check.That(t, len(pages) >= 40, "%d pages", len(pages))
+	for _, p := range pages {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			got, err := p.Read(t.Context())
+			check.OK(t, err)
+			check.Equal(t, p.Want, got)
+		})
+	}
 }

@@ -8,6 +8,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/feature/plural"
 	"golang.org/x/text/language"
@@ -96,4 +99,88 @@ func numeral(value any) (string, error) {
 		text = strconv.FormatFloat(n, 'f', -1, 64)
 	}
 	return strings.TrimSpace(text), nil
+}
+
+// The ways in which languages write a date and a time of day, in digits. Others have them as ISO 8601 does.
+var dates, clocks = byTag(map[string]string{
+	"02.01.2006": "az be bg da de fr-ch he hy it-ch ka kk mk nb nn no pl ro ru sq tr uk", "02.01.2006.": "bs hr sr", "2.1.2006": "fi",
+	"2. 1. 2006": "cs sk sl", "2006. 01. 02.": "hu", "2006. 1. 2.": "ko", "02/01/2006": "ar ca el es fr ga gl hi id it ms pt th vi",
+	"02-01-2006": "nl", "2006/01/02": "ja zh", "Jan 2, 2006": "en", "2 Jan 2006": "en-au en-gb en-ie en-in en-nz en-za",
+}, "2006-01-02"), byTag(map[string]string{"3:04 PM": "en", "15:04": "en-gb en-ie en-za", "15.04": "da fi id"}, "15:04")
+
+// byTag returns the layouts by tag, and other for all other tags.
+func byTag(layouts map[string]string, other string) map[string]string {
+	tags := map[string]string{defaultLocale: other}
+	for layout, list := range layouts {
+		for tag := range strings.FieldsSeq(list) {
+			tags[tag] = layout
+		}
+	}
+	return tags
+}
+
+// layout returns the one that fits a locale best.
+func layout(tags map[string]string, locale string) (found string) {
+	for tag := range fitting(locale) {
+		if found = tags[tag]; found != "" {
+			break
+		}
+	}
+	return found
+}
+
+// Plain is a text that this package makes, which stands as it is.
+type Plain string
+
+// Date returns the date of a time, as the user's language writes it and in the user's zone. The time is one of Go, a text of RFC
+// 3339, or one without a zone such as 2026-11-25T19:30 or 2026-11-25, which is not converted.
+func (d Data) Date(value any) (Plain, error) {
+	t, _, err := d.moment(value)
+	return Plain(t.Format(layout(dates, d.Locale))), err
+}
+
+// Time returns the time of day, otherwise as Date does. It names UTC when the user's zone is not known.
+func (d Data) Time(value any) (Plain, error) {
+	t, zoned, err := d.moment(value)
+	clock := t.Format(layout(clocks, d.Locale))
+	if zoned && d.TimeZone == "" {
+		clock += " UTC"
+	}
+	return Plain(clock), err
+}
+
+// DateTime returns both.
+func (d Data) DateTime(value any) (Plain, error) {
+	date, err := d.Date(value)
+	clock, _ := d.Time(value) //nolint:errcheck // the same
+	return date + " " + clock, err
+}
+
+// Words returns what a program calls something, such as ORDER_CREATED, for a reader: "Order created".
+func (Data) Words(value any) string {
+	words := strings.Fields(strings.ToLower(strings.NewReplacer("_", " ", ".", " ", "-", " ").Replace(fmt.Sprint(value))))
+	if len(words) > 0 {
+		first, size := utf8.DecodeRuneInString(words[0])
+		words[0] = string(unicode.ToUpper(first)) + words[0][size:]
+	}
+	return strings.Join(words, " ")
+}
+
+var errNoTime = errors.New("it is no time: want RFC 3339 such as 2026-11-25T19:30:00Z, or without a zone")
+
+// moment reads a time, and reports whether it has a zone of its own, which is then the user's.
+func (d Data) moment(value any) (t time.Time, zoned bool, err error) {
+	if t, ok := value.(time.Time); ok {
+		return t.In(d.CreatedAt.Location()), true, nil
+	}
+	text, _ := value.(string)
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t.In(d.CreatedAt.Location()), true, nil
+	}
+	for _, form := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, time.DateOnly} {
+		if t, err := time.Parse(form, text); err == nil {
+			return t, false, nil
+		}
+	}
+	return t, false, errNoTime
 }

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -151,4 +156,228 @@ func parseSequences(args []string) ([]uint64, error) {
 		sequences = append(sequences, seq)
 	}
 	return sequences, nil
+}
+
+// deadFormats are the forms of output of the commands about dead letters.
+var deadFormats = []string{"table", "json", "jsonl"}
+
+// cells are the most terminal cells of a long text.
+const cells = 60
+
+func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
+	cmd.Flags().StringVarP(format, "output", "o", formats[0], "form of the output: "+strings.Join(formats, ", "))
+	completeWith(cmd, "output", formats...)
+}
+
+func checkFormat(format string, formats ...string) error {
+	if !slices.Contains(formats, format) {
+		return &UsageError{Err: fmt.Errorf("--output %q: use one of %s", format, strings.Join(formats, ", "))}
+	}
+	return nil
+}
+
+func wrapWrite(err error) error {
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// entryRow is a letter in a list.
+type entryRow struct {
+	Sequence  uint64    `json:"sequence"`
+	Kind      string    `json:"kind"`
+	StoredAt  time.Time `json:"storedAt"`
+	JobStream string    `json:"jobStream,omitempty"`
+	Subject   string    `json:"subject"`
+	ID        string    `json:"id,omitempty"`
+	Attempts  int       `json:"attempts,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Signature string    `json:"signature,omitempty"`
+	Error     string    `json:"error,omitempty"`
+	Problem   string    `json:"problem,omitempty"`
+	Size      int       `json:"size"`
+}
+
+func newEntryRow(e deadletter.Entry) entryRow {
+	l := e.Letter
+	row := entryRow{
+		Sequence: e.Sequence, Kind: string(e.Kind), StoredAt: e.StoredAt.UTC(), JobStream: l.Stream, Subject: l.Subject, ID: l.ID,
+		Attempts: l.Attempts, Reason: string(l.Reason), Signature: l.Signature, Error: l.Error, Size: e.Size,
+	}
+	if e.Problem != nil {
+		row.Problem = e.Problem.Error()
+	}
+	if row.Subject == "" && e.Kind == deadletter.KindUnreadable {
+		row.Subject = e.Subject
+	}
+	return row
+}
+
+func newDeadList(f *deadFlags) *cobra.Command {
+	var (
+		filter filterFlags
+		format string
+		limit  int
+		oldest bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, the latest first",
+		Long: `List writes a line for each letter that the flags select, the latest first. The first column is the number for show, replay
+and discard.`,
+		Example: `  expediter dead list --since 1h
+  expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(checkFormat(format, deadFormats...), filter.check()); err != nil {
+				return err
+			}
+			order := deadletter.NewestFirst
+			if oldest {
+				order = deadletter.OldestFirst
+			}
+			return f.list(cmd.Context(), filter, format, order, limit)
+		},
+	}
+	filter.register(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
+	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first")
+	outputFlag(cmd, &format, deadFormats...)
+	return cmd
+}
+
+func (f *deadFlags) list(ctx context.Context, flags filterFlags, format string, order deadletter.Order, limit int) (err error) {
+	store, filter, stop, err := f.openFiltered(ctx, flags, nil)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "LETTER"}, table.Column{Name: "TIME"}, table.Column{Name: "KIND"}, table.Column{Name: "REASON"},
+		table.Column{Name: "JOB", Width: cells}, table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR"},
+	)
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for e, err := range store.List(ctx, filter, order) {
+		if err != nil {
+			return err
+		}
+		row := newEntryRow(e)
+		text := row.Error
+		if row.Problem != "" {
+			text = row.Problem
+		}
+		err = out.Write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), row.Kind, row.Reason, row.ID, row.Subject,
+			firstLine(text))
+		if err != nil {
+			return err
+		}
+		if limit > 0 && out.Written() == limit {
+			break
+		}
+	}
+	if limit > 0 && out.Written() == limit {
+		f.notef("Only %d are shown; there may be more: see --limit.\n", limit)
+	}
+	return nil
+}
+
+// openFiltered opens the dead letters and makes the filter, by the server's clock.
+func (f *deadFlags) openFiltered(
+	ctx context.Context, flags filterFlags, sequences []uint64,
+) (*deadletter.Store, deadletter.Filter, func(), error) {
+	store, stop, err := f.open(ctx)
+	if err != nil {
+		return nil, deadletter.Filter{}, nil, err
+	}
+	now, err := store.Now(ctx)
+	if err != nil {
+		stop()
+		return nil, deadletter.Filter{}, nil, err
+	}
+	filter, err := flags.filter(now, sequences)
+	if err != nil {
+		stop()
+		return nil, deadletter.Filter{}, nil, err
+	}
+	return store, filter, stop, nil
+}
+
+func stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") }
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// groupRow is a group of letters.
+type groupRow struct {
+	Count     int       `json:"count"`
+	FirstAt   time.Time `json:"firstAt"`
+	LastAt    time.Time `json:"lastAt"`
+	Kind      string    `json:"kind"`
+	Reason    string    `json:"reason,omitempty"`
+	JobStream string    `json:"jobStream,omitempty"`
+	Subjects  string    `json:"subjects,omitempty"`
+	Signature string    `json:"signature,omitempty"`
+	Example   uint64    `json:"example"`
+}
+
+func newDeadGroups(f *deadFlags) *cobra.Command {
+	var (
+		filter filterFlags
+		format string
+	)
+	cmd := &cobra.Command{
+		Use:   "groups",
+		Short: "Count dead letters by the kind of their errors",
+		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
+values. Other commands select a group by --signature, --reason and --job-stream. Groups reads headers only, so it is quick
+with many and large letters, too.`,
+		Example: `  expediter dead groups
+  expediter dead groups --since 7d -o json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(checkFormat(format, deadFormats...), filter.check()); err != nil {
+				return err
+			}
+			return f.groups(cmd.Context(), filter, format)
+		},
+	}
+	filter.register(cmd)
+	outputFlag(cmd, &format, deadFormats...)
+	return cmd
+}
+
+func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string) (err error) {
+	store, filter, stop, err := f.openFiltered(ctx, flags, nil)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	overview, err := store.Groups(ctx, filter)
+	if err != nil {
+		return err
+	}
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "COUNT"}, table.Column{Name: "FIRST"}, table.Column{Name: "LAST"}, table.Column{Name: "REASON"},
+		table.Column{Name: "STREAM"}, table.Column{Name: "SUBJECTS", Width: cells}, table.Column{Name: "EXAMPLE"},
+		table.Column{Name: "SIGNATURE"},
+	)
+	defer func() { err = errors.Join(err, out.Close()) }()
+	for _, g := range overview.Groups {
+		row := groupRow{
+			Count: g.Count, FirstAt: g.FirstAt.UTC(), LastAt: g.LastAt.UTC(), Kind: string(g.Kind), Reason: string(g.Reason), JobStream: g.Stream,
+			Subjects: g.Subjects, Signature: g.Signature, Example: g.Example,
+		}
+		reason := row.Reason
+		reason = cmp.Or(reason, row.Kind)
+		err := out.Write(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), reason, g.Stream, g.Subjects,
+			strconv.FormatUint(g.Example, 10), g.Signature)
+		if err != nil {
+			return err
+		}
+	}
+	if overview.Others > 0 {
+		f.notef("%d more letters are in smaller groups that are not shown.\n", overview.Others)
+	}
+	return nil
 }

@@ -1,19 +1,31 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
 // An import that cannot go on says how to resume it, and then leaves out what is stored.
@@ -64,4 +76,118 @@ func TestAnImportIsResumed(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	check.Same(t, "users are stored", len(stored), 2500)
+}
+
+// letters is a channel that fails for the user "gone", and never returns for the user "slow".
+type letters struct{}
+
+func (letters) Name() string { return "letters" }
+
+func (letters) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	switch m.UserID {
+	case "gone":
+		return channel.Receipt{}, &channel.Error{Channel: "letters", Kind: channel.KindRejected, Cause: errors.New("moved\x1b[31m away")}
+	case "slow":
+		<-ctx.Done()
+		return channel.Receipt{}, &channel.Error{Channel: "letters", Kind: channel.KindTimeout, Cause: ctx.Err()}
+	}
+	return channel.Receipt{ID: "letter-" + m.ID}, nil
+}
+
+const letterRules = `version: 1
+events:
+  HELLO:
+    CUSTOMER: {scope: user, channels: [inapp], category: greetings}
+  LETTER:
+    CUSTOMER: {scope: user, channels: [letters]}
+`
+
+// startNotifier is `notifier`: it starts a NATS server and a notifier, until the script ends, and sets NATS_URL. Customers are
+// notified of HELLO in their inboxes, and of LETTER by letters.
+func startNotifier(ts *testscript.TestScript, _ bool, _ []string) {
+	path := filepath.Join(ts.MkAbs("."), "served.yaml")
+	ts.Check(os.WriteFile(path, []byte(letterRules), 0o600))
+	p, err := pipeline.Start(context.Background(), pipeline.Config{
+		Logger: slog.New(slog.DiscardHandler), Provider: nobody{}, Notifiers: []string{"-"},
+		Notifier: notifier.Config{Rules: path, Channels: []notifier.Channel{{Channel: letters{}, Timeout: 500 * time.Millisecond}}},
+	})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(p.Stop()) })
+	ts.Setenv("NATS_URL", p.NATSURL())
+}
+
+// follows is `follows N FILE COMMAND...`: it starts a command that follows, and emits a file when it has written N-1 lines. When
+// it has written one more, it interrupts it, which has to be no error, and takes the lines for the standard output.
+func follows(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[2], args[3:]...)
+	cmd.Env = append(os.Environ(), "NATS_URL="+ts.Getenv("NATS_URL"))
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	reader := bufio.NewReader(out)
+	for i := 1; i <= n; i++ {
+		if i == n {
+			ts.Check(ts.Exec("expediter", "emit", args[1]))
+		}
+		line, err := reader.ReadString('\n')
+		ts.Check(err)
+		_, err = io.WriteString(ts.Stdout(), line)
+		ts.Check(err)
+	}
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	ts.Check(cmd.Wait())
+}
+
+// runTemplates runs a command about templates on those of the example.
+func runTemplates(t *testing.T, args ...string) (code int, said string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	code = Run(t.Context(), Config{Stderr: &stderr}, append([]string{"templates"}, args...))
+	return code, stderr.String()
+}
+
+const exampleData = "../../../../examples/templates.json"
+
+func TestTemplatesPreview(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	code, said := runTemplates(t, "preview", "../../../../examples/templates", "--data", exampleData, "--out", folder)
+	check.Same(t, "exit code", code, 0)
+	check.Says(t, said, filepath.Join(folder, "index.html")+" shows all texts.")
+	code, said = runTemplates(t, "preview", "../../../../examples/templates", "--out", folder)
+	check.Same(t, "exit code without data", code, 1)
+	check.Says(t, said, "RESERVATION_REQUESTED he sms: ", "error: 9 texts: cannot be made")
+	code, said = runTemplates(t, "preview", "testdata", "--out", folder)
+	check.Same(t, "exit code with mistakes", code, 1)
+	check.Says(t, said, "testdata/script/", "mistakes: a notifier would not take this into force")
+}
+
+func TestTemplatesSend(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	nc, _ := natstest.Connect(t, srv)
+	asked := make(chan string, 2)
+	answers := make(chan string, 2)
+	answers <- `{"id":"test_1","provider_id":"x"}`
+	answers <- `{"id":"test_2","problem":"email: bounced (550)"}`
+	check.OK(t, check.Err(nc.Subscribe("notifier.v1.templates.test", func(msg *nats.Msg) {
+		asked <- string(msg.Data)
+		check.OK(t, msg.Respond([]byte(<-answers)))
+	})))
+	check.OK(t, nc.Flush())
+	args := []string{"send", "reservations.digest", "--to", "a@example.com", "--locale", "he", "--server", srv.URL(), "--data", exampleData}
+	code, said := runTemplates(t, args...)
+	check.Same(t, "exit code", code, 0)
+	check.Says(t, said, "test_1 is sent.")
+	check.Says(t, <-asked, `"channel":"email","locale":"he","payload":{"count":`, `"template":"reservations.digest","to":"a@example.com"`)
+	code, said = runTemplates(t, args...)
+	check.Same(t, "exit code of a refusal", code, 1)
+	check.Says(t, said, "email: bounced (550): the test message was not sent")
+	code, said = runTemplates(t, "send", "x")
+	check.Same(t, "exit code without an address", code, 2)
+	check.Says(t, said, "--to is required")
 }

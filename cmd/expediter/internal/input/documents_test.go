@@ -2,15 +2,23 @@ package input
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -74,4 +82,219 @@ func TestDocumentsOfFiles(t *testing.T) {
 		seen++
 	}
 	check.Same(t, "yields", seen, 2)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// endlessRecords is how many records endless makes.
+const endlessRecords = 20_000
+
+// endless makes records without holding them.
+func endless(head, tail string, record func(i int) string) io.Reader {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.WriteString(pw, head)
+		for i := 0; i < endlessRecords && err == nil; i++ {
+			_, err = io.WriteString(pw, record(i))
+		}
+		if err == nil {
+			_, err = io.WriteString(pw, tail)
+		}
+		pw.CloseWithError(errors.Join(err, nil))
+	}()
+	return pr
+}
+
+// The heap after the last of many records is not larger than after the first ones, ids aside, whose number is bounded.
+func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks at the heap of the process
+	padding := strings.Repeat("p", 500)
+	csvRecord := func(i int) string { return fmt.Sprintf("id%d,Name,%s\n", i, padding) }
+	jsonRecord := func(i int) string {
+		return fmt.Sprintf("%.*s{\"id\":\"id%d\",\"name\":\"N\",\"pad\":%q}\n", min(i, 1), ",", i, padding)
+	}
+	for name, tc := range map[string]struct {
+		format Format
+		in     io.Reader
+	}{
+		"csv":     {FormatCSV, endless("id,name,pad\n", "", csvRecord)},
+		"json":    {FormatJSON, endless("[", "]", jsonRecord)},
+		"request": {FormatJSON, endless(`{"results":[`, "]}", jsonRecord)},
+		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
+	} {
+		reader, err := NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in})
+		check.OK(t, err)
+		var early, late runtime.MemStats
+		for _, err := range reader.Files(t.Context(), Stdin) {
+			check.OK(t, err)
+			switch reader.report.Places {
+			case 3000:
+				runtime.GC()
+				runtime.ReadMemStats(&early)
+			case endlessRecords:
+				runtime.GC()
+				runtime.ReadMemStats(&late)
+			}
+		}
+		if got := reader.Report().Places; got != endlessRecords {
+			t.Fatalf("%s: read %d places, want %d: %v", name, got, endlessRecords, problems(reader.Report()))
+		}
+		grown := int64(late.HeapAlloc) - int64(early.HeapAlloc)
+		check.That(t, grown <= 4<<20, "%s: the heap grew by %d bytes over 10 MB of input", name, grown)
+	}
+}
+
+// What a reader finds does not depend on how the bytes arrive.
+func TestReaderAnyChunks(t *testing.T) {
+	t.Parallel()
+	for format, text := range map[Format]string{
+		FormatCSV:       "\ufeffid,name,addr\r\np1,\"קפה, בר\",\"a\nb\"\r\np2,x\"y,\r\n,,\r\np3,Z,\r\n",
+		FormatJSON:      "[\n{\"id\":\"p1\",\"name\":\"קפה\"},\n5,\n{\"id\":\"p2\",\"name\":\"B\"}]\n{\"cityText\":\"Haifa\",\"results\":[{\"id\":\"p3\",\"name\":\"C\"}]}",
+		FormatJSONLines: "{\"id\":\"p1\",\"name\":\"קפה\"}\n{\n{\"id\":\"p2\",\"name\":\"B\"}\n",
+	} {
+		var want string
+		for i, chunks := range []func(io.Reader) io.Reader{
+			func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader,
+		} {
+			reader, err := NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))})
+			check.OK(t, err)
+			var got strings.Builder
+			for place, err := range reader.Files(t.Context(), Stdin) {
+				fmt.Fprintln(&got, place.Position, string(place.Body), place.Offset, err)
+			}
+			fmt.Fprintln(&got, problems(reader.Report()))
+			if i == 0 {
+				want = got.String()
+			} else if got.String() != want {
+				t.Errorf("%s, chunks %d:\n%s\nwant\n%s", format, i, got.String(), want)
+			}
+		}
+	}
+}
+
+func TestReaderPassesReadErrorsOn(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the disk is gone")
+	for _, format := range []Format{FormatCSV, FormatJSON, FormatJSONLines, FormatAuto} {
+		in := io.MultiReader(strings.NewReader("[\n"), iotest.ErrReader(broken))
+		if format == FormatCSV {
+			in = io.MultiReader(strings.NewReader("id,name\n"), iotest.ErrReader(broken))
+		}
+		reader, err := NewReader(Config{Format: format, Stdin: in})
+		check.OK(t, err)
+		var last error
+		for _, err := range reader.Files(t.Context(), Stdin) {
+			last = err
+		}
+		check.Is(t, last, broken, format)
+	}
+}
+
+// Old ids are forgotten, the younger half is always known.
+func TestSeenGenerations(t *testing.T) {
+	t.Parallel()
+	s := newSeen(10)
+	place := func(i int) Place {
+		return Place{Position: Position{File: "f", Line: i}, Restaurant: contracts.Restaurant{PlaceID: strconv.Itoa(i)}}
+	}
+	for i := range 100 {
+		s.add(place(i))
+		for back := range min(i, 5) {
+			first, known, equal := s.add(place(i - back))
+			check.Require(t, known && equal && first.Line == i-back, "after %d: %d is not known (%v %v %v)", i, i-back, first, known, equal)
+		}
+		n := len(s.old) + len(s.young)
+		check.Require(t, n <= 10, "%d ids are remembered", n)
+	}
+	_, known, _ := s.add(place(0))
+	check.That(t, !known, "the first id is still known")
+}
+
+// A place stays as it is while later ones are read: the pipeline holds several at a time.
+func TestReaderPlacesAreKept(t *testing.T) {
+	t.Parallel()
+	for format, text := range map[Format]string{
+		FormatCSV:       "id,name\np1,A\np2,B\np3,C\n",
+		FormatJSON:      "[{\"placeId\":\"p1\",\"name\":\"A\"},{\"placeId\":\"p2\",\"name\":\"B\"},{\"placeId\":\"p3\",\"name\":\"C\"}]",
+		FormatJSONLines: "{\"placeId\":\"p1\",\"name\":\"A\"}\n{\"placeId\":\"p2\",\"name\":\"B\"}\n{\"placeId\":\"p3\",\"name\":\"C\"}\n",
+	} {
+		reader, err := NewReader(Config{Format: format, Stdin: strings.NewReader(text)})
+		check.OK(t, err)
+		var got strings.Builder
+		var kept []Place
+		for place, err := range reader.Files(t.Context(), Stdin) {
+			check.OK(t, err)
+			kept = append(kept, place)
+		}
+		for _, place := range kept {
+			body, err := place.Restaurant.AppendJSON(nil)
+			check.Is(t, err, nil)
+			fmt.Fprintf(&got, "%s %s\n", place.Body, body)
+		}
+		want := ""
+		for i, name := range []string{"A", "B", "C"} {
+			body := fmt.Sprintf(`{"placeId":"p%d","name":%q}`, i+1, name)
+			want += body + " " + body + "\n"
+		}
+		check.That(t, got.String() == want, "%s:\n%s\nwant\n%s", format, got.String(), want)
+	}
+}
+
+func FuzzCSV(f *testing.F) {
+	for _, seed := range []string{
+		"id,name\np1,A\n", "\ufeffid;name;lat;lng\r\n1;\"a\"\"b\";1;2\r\n", "id\tname\n\"x", "id,name\n\"a\"b,c\n", "placeId,name,x,location\n1,2,3,4\n",
+		"id,name,\xff\n", "id,ID,name,placeId\n1,2,3,4\n",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) { checkInvariants(t, FormatCSV, text) })
+}
+
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{
+		`[{"placeId":"p","name":"N"}]`, `{"cityText":"X","results":[{"id":1,"name":"N","lat":1,"lng":"2"}]}`, `{"id":"p","name":"N"}{"id":"p","name":"M"}`,
+		`[{"id":"p","name":"N","location":{"latitude":1,"lng":2,"x":null}},null,[],{"`, `{"results":[],"results":[1]}`, "[[]]", `{"a`, "\xef\xbb\xbf[]",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) { checkInvariants(t, FormatJSON, text) })
+}
+
+func FuzzJSONLines(f *testing.F) {
+	for _, seed := range []string{"{\"placeId\":\"p\",\"name\":\"N\"}\n{}\n\n[", `{"id":1e5,"name":"\ud800"}`, "{\"id\":\"\\u0000\",\"name\":\" x \"} {}"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) { checkInvariants(t, FormatJSONLines, text) })
+}
+
+// checkInvariants reads a text in any state. Whatever comes out as a place has to be usable, has to say the same when
+// its body is read again, and the report has to add up.
+func checkInvariants(t *testing.T, format Format, text string) {
+	t.Helper()
+	reader, err := NewReader(Config{Format: format, MaxIDs: 100, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)})
+	check.OK(t, err)
+	places := 0
+	for place, err := range reader.Files(t.Context(), Stdin) {
+		if err != nil {
+			check.That(t, errors.Is(err, ErrSyntax) || errors.Is(err, ErrHeader) || errors.Is(err, ErrEncoding) || errors.Is(err, ErrRecordTooLarge),
+				"untyped error: %v", err)
+			continue
+		}
+		places++
+		checkPlace(t, place)
+	}
+	report := reader.Report()
+	check.That(t, report.Places == places && report.Rows == report.Bad+report.Duplicates+report.Places && len(report.Problems) <= report.Bad,
+		"%d places, report %+v", places, report)
+}
+
+func checkPlace(t *testing.T, place Place) {
+	t.Helper()
+	check.That(t, place.Restaurant.PlaceID != "" && place.Restaurant.Name != "" && place.Position.Line >= 1, "incomplete: %+v", place)
+	check.Require(t, json.Valid(place.Body), "body is not JSON: %s", place.Body)
+	fields, err := parseObject(place.Body)
+	check.Require(t, err == nil, "body %s: %v", place.Body, err)
+	again, problem := record{fields: fields, raw: place.Body, position: place.Position, end: place.Offset}.place()
+	check.Require(t, problem == nil, "body %s: %v", place.Body, problem)
+	check.That(t, string(again.Body) == string(place.Body), "body changes when it is read again:\n%s\n%s", place.Body, again.Body)
+	check.That(t, again.Restaurant.Equal(place.Restaurant), "the place changes when its body is read again:\n%+v\n%+v", place, again)
 }

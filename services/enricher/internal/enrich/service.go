@@ -1,12 +1,15 @@
 package enrich
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -100,4 +104,147 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
 	}
 	return service.Problem{}
+}
+
+// Config configures a [Service].
+type Config struct {
+	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
+	Backlog *service.Backlog
+
+	// ClaimTTL is how long a place counts as being looked up when its claim is not renewed, in whole seconds. Defaults to 60
+	// seconds.
+	ClaimTTL time.Duration
+
+	// Deprecated writes the field `wolt` beside `providers.wolt`, for readers that have not moved yet.
+	// Defaults to false.
+	Deprecated bool
+
+	// Enabled looks places up. When it is off, requests are answered as they came. Defaults to false.
+	Enabled bool
+
+	// FoundTTL is how long an answer FOUND is kept, ±10 %. Defaults to 7 days.
+	FoundTTL time.Duration
+
+	// LeaseTTL is how long a place that a worker looks up stays the worker's when it does not renew that, in whole
+	// seconds: how soon another worker takes over from one that was killed. Defaults to 10 seconds, about as long
+	// as a change of the stream's leader takes.
+	LeaseTTL time.Duration
+
+	// Logger gets the events of this package. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// MaxSubscriptions bounds the subscriptions open at a time in this process. Defaults to 10,000.
+	MaxSubscriptions int
+
+	// MemoryBytes bounds the results that this process keeps in memory, so that a request whose places it has costs no round
+	// trip. What it has is settled, has not expired, and is dropped when the store changes it: see [flight.MemoryConfig]. A
+	// result that was replaced or removed is answered for up to 3 seconds more, when the push of that change was lost; one
+	// that an administrator removed from the stream by hand for up to 5 minutes. The process gets every change of the
+	// bucket, and asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000 results; -1 keeps
+	// none.
+	MemoryBytes int64
+
+	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
+	NotFoundTTL time.Duration
+
+	// Observe is called with each event of a slot. Defaults to nothing.
+	Observe func(context.Context, flight.Event)
+
+	// Providers are asked about every place. At least one, with different names. Required.
+	Providers []provider.Provider
+
+	// RequestTTL is how long after a request its events can be subscribed to, in whole seconds. Defaults to 1 hour.
+	RequestTTL time.Duration
+
+	// StoreTimeout bounds what one request spends on the store and the queue: after it the request is answered with
+	// what is known, while claims and jobs are finished in the background. Defaults to 1.8 seconds, so that the answer is out within two.
+	StoreTimeout time.Duration
+
+	// Telemetry measures and traces jobs that are queued, and searches. Defaults to none.
+	Telemetry *natsotel.Telemetry
+
+	// UnresolvedTTL is how long a look-up that ended without an answer (several venues could be the place, or the
+	// provider failed for good) keeps the place from being looked up again. Defaults to 60 seconds.
+	UnresolvedTTL time.Duration
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, time.Minute)
+	cfg.FoundTTL = cmp.Or(cfg.FoundTTL, 7*24*time.Hour)
+	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, 10*time.Second)
+	cfg.MaxSubscriptions = cmp.Or(cfg.MaxSubscriptions, 10_000)
+	cfg.MemoryBytes = cmp.Or(cfg.MemoryBytes, 32<<20)
+	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
+	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
+	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
+	cfg.UnresolvedTTL = cmp.Or(cfg.UnresolvedTTL, time.Minute)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	return cfg
+}
+
+// Validate reports everything that is wrong at once, but for the lack of providers, which New does.
+func (cfg Config) Validate() error {
+	cfg = cfg.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("enricher: "+format, args...)) }
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ClaimTTL", cfg.ClaimTTL},
+		{"FoundTTL", cfg.FoundTTL},
+		{"LeaseTTL", cfg.LeaseTTL},
+		{"NotFoundTTL", cfg.NotFoundTTL},
+		{"RequestTTL", cfg.RequestTTL},
+		{"UnresolvedTTL", cfg.UnresolvedTTL},
+	} {
+		if d.value < time.Second || d.value%time.Second != 0 {
+			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
+		}
+	}
+	if cfg.StoreTimeout < 0 {
+		bad("StoreTimeout is %s: want a positive duration", cfg.StoreTimeout)
+	}
+	if cfg.MemoryBytes < -1 {
+		bad("MemoryBytes is %d: want a positive number, or -1 for none", cfg.MemoryBytes)
+	}
+	if cfg.MaxSubscriptions < 0 {
+		bad("MaxSubscriptions is %d: want a positive number", cfg.MaxSubscriptions)
+	}
+	seen := map[string]bool{}
+	for _, p := range cfg.Providers {
+		name := p.Name()
+		if _, err := contracts.EnrichSlotKey(name, "any"); err != nil {
+			bad("provider %q: its name must be made of letters, digits, '_' and '-': %w", name, err)
+		}
+		if seen[name] {
+			bad("two providers are named %q: names must differ", name)
+		}
+		seen[name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// limits returns the limits of the jobs of those providers that have some.
+func limits(providers []provider.Provider) []worker.Limit {
+	var all []worker.Limit
+	for _, p := range providers {
+		limited, ok := p.(provider.Limited)
+		if !ok {
+			continue
+		}
+		l := limited.Limits()
+		all = append(all, worker.Limit{
+			Burst: l.Burst, Concurrency: l.Searches, Name: limitName(p.Name()), Per: l.Gap, Rate: 1,
+			Subjects: strings.TrimSuffix(contracts.EnrichJobsSubjects, ">") + p.Name() + ".>", Turns: true,
+		})
+	}
+	return all
+}
+
+func limitName(providerName string) string { return "provider-" + providerName }
+
+// Turn returns what a provider waits for before each call of a search.
+func Turn(providerName string) func(context.Context) error {
+	return func(ctx context.Context) error { return worker.Turn(ctx, limitName(providerName)) }
 }

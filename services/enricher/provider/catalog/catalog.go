@@ -1,7 +1,15 @@
 package catalog
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -55,4 +63,205 @@ func (c *Catalog) Name() string { return c.config.Name }
 
 func (c *Catalog) fail(kind provider.Kind, detail string, cause error) *provider.Error {
 	return &provider.Error{Cause: cause, Detail: detail, Kind: kind, Provider: c.config.Name}
+}
+
+// Open loads a file: a JSON array of objects, JSON Lines, or CSV with a header; which
+// one, is seen from its first character. A file is read once, whole. Rows that cannot
+// be used are all reported at once, as a [*LoadError].
+func Open(path string, config Config) (*Catalog, error) {
+	file, err := os.Open(path) //nolint:gosec // The operator names the file.
+	if err != nil {
+		return nil, fmt.Errorf("open the catalogue: %w", err)
+	}
+
+	defer file.Close() //nolint:errcheck // It is only read.
+
+	c, err := Read(file, config)
+	if err != nil {
+		return nil, fmt.Errorf("load the catalogue %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Read loads what [Open] loads, from a reader.
+func Read(r io.Reader, config Config) (*Catalog, error) {
+	config = config.withDefaults()
+
+	data, err := io.ReadAll(io.LimitReader(r, config.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+
+	if int64(len(data)) > config.MaxBytes {
+		return nil, fmt.Errorf("%w: the file is larger than the %d bytes of MaxBytes", ErrTooLarge, config.MaxBytes)
+	}
+
+	rows, err := rowsOf(data)
+	if err != nil {
+		return nil, err
+	}
+
+	b := newBuilder(config)
+
+	for r, err := range rows {
+		if err != nil {
+			return nil, err
+		}
+
+		v := r.venue()
+		if err := b.add(v, r.line, r.problems); err != nil {
+			return nil, err
+		}
+	}
+	return b.build()
+}
+
+// rowsOf finds out what a file is and reads its rows. An error in between ends the
+// file: nothing after it can be read.
+func rowsOf(data []byte) (iter.Seq2[*row, error], error) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, fmt.Errorf("%w: it is UTF-16, save it as UTF-8", ErrFormat)
+	}
+
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	start := len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
+
+	switch {
+	case start == len(data):
+		return nil, fmt.Errorf("%w: it is empty", ErrFormat)
+	case data[start] == '[':
+		return jsonArray(data), nil
+	case data[start] == '{':
+		return jsonLines(data), nil
+	case data[start] == '<':
+		return nil, fmt.Errorf("%w: it is HTML or XML", ErrFormat)
+	case bytes.IndexByte(data, 0) >= 0:
+		return nil, fmt.Errorf("%w: it is binary", ErrFormat)
+	default:
+		return csvRows(data)
+	}
+}
+
+// builder collects the venues of a catalogue, and what is wrong with the others.
+type builder struct {
+	bad    LoadError
+	config Config
+	lines  map[string]int // by venue ID
+	rows   int            // good and bad
+	venues []provider.Venue
+}
+
+func newBuilder(config Config) *builder {
+	return &builder{config: config, lines: make(map[string]int)}
+}
+
+// add takes a venue in, unless it has problems. Its error ends the loading.
+func (b *builder) add(v provider.Venue, line int, problems []string) error {
+	b.rows++
+	if b.rows > b.config.MaxVenues {
+		return fmt.Errorf("%w: more than the %d of MaxVenues", ErrTooLarge, b.config.MaxVenues)
+	}
+
+	if first, ok := b.lines[v.ID]; ok && v.ID != "" {
+		problems = append(problems, fmt.Sprintf("the id %q is that of line %d as well", v.ID, first))
+	} else {
+		b.lines[v.ID] = line
+	}
+
+	switch {
+	case len(problems) == 0:
+		b.venues = append(b.venues, v)
+	case len(b.bad.Rows) < maxRowErrors:
+		b.bad.Rows = append(b.bad.Rows, RowError{Line: line, Problems: problems})
+	default:
+		b.bad.More++
+	}
+	return nil
+}
+
+func (b *builder) build() (*Catalog, error) {
+	if len(b.bad.Rows) > 0 {
+		return nil, &b.bad
+	}
+	return newCatalog(b.config, b.venues), nil
+}
+
+// lineCounter turns offsets, which must grow, into lines.
+type lineCounter struct {
+	data []byte
+	line int
+	seen int
+}
+
+func (l *lineCounter) at(offset int) int {
+	l.line += bytes.Count(l.data[l.seen:offset], []byte("\n"))
+	l.seen = offset
+	return l.line + 1
+}
+
+// csvRows reads a header and the rows below it. The separator is the one of comma,
+// semicolon and tab that the header has most of.
+func csvRows(data []byte) (iter.Seq2[*row, error], error) {
+	reader := csv.NewReader(bytes.NewReader(data))
+	reader.Comma = separator(data)
+	reader.FieldsPerRecord = -1 // Counted below, so that a bad row is one of many.
+	reader.TrimLeadingSpace = true
+
+	names, err := reader.Read()
+	if err != nil {
+		return nil, fmt.Errorf("%w: the first line: %w", ErrFormat, err)
+	}
+
+	columns, err := header(names)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*row, error) bool) {
+		for {
+			record, err := reader.Read()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+
+			if !yield(csvRow(reader, columns, record, err), nil) {
+				return
+			}
+		}
+	}, nil
+}
+
+func csvRow(reader *csv.Reader, columns []column, record []string, err error) *row {
+	r := &row{fields: make(map[column]string)}
+
+	if broken, ok := errors.AsType[*csv.ParseError](err); ok {
+		r.line = broken.StartLine
+		return r.refuse("it is not CSV: " + broken.Err.Error())
+	}
+
+	r.line, _ = reader.FieldPos(0)
+
+	if len(record) != len(columns) {
+		return r.refuse(fmt.Sprintf("it has %d columns, the first line has %d", len(record), len(columns)))
+	}
+
+	r.raw = []byte(strings.Join(record, "\x1f"))
+
+	for i, value := range record {
+		if columns[i] != "" {
+			r.set(columns[i], value)
+		}
+	}
+	return r
+}
+
+func separator(data []byte) rune {
+	first, _, _ := bytes.Cut(data, []byte("\n"))
+	best, most := ',', bytes.Count(first, []byte(","))
+
+	for _, candidate := range ";\t" {
+		if n := bytes.Count(first, []byte(string(candidate))); n > most {
+			best, most = candidate, n
+		}
+	}
+	return best
 }

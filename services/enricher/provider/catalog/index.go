@@ -3,6 +3,9 @@ package catalog
 import (
 	"math"
 	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -79,4 +82,103 @@ func (x *index) weight(key string) float32 {
 		w *= 0.4
 	}
 	return w
+}
+
+// gramLength is the length of the parts of a name's consonants that are looked up.
+// Four of eight classes are rare enough, and survive a misspelling elsewhere.
+const gramLength = 4
+
+// The bounds of what is looked at in one address.
+const (
+	maxAddressKeys  = 24
+	maxAddressWords = 32
+)
+
+// keys are what a place is found by, beside its position. Each text starts with a
+// letter of its own, so that the kinds never meet.
+type keys struct {
+	address []string // a number of the address with each of its words
+	names   []string // words and parts of the sound of the names
+	phones  []string // ends of the telephone numbers
+}
+
+func keysOf(p *match.Prepared) keys {
+	var k keys
+
+	for _, token := range p.Tokens {
+		k.names = append(k.names, "t"+token)
+	}
+
+	grams := make(map[string]bool)
+
+	for _, skeleton := range p.Skeletons {
+		for _, gram := range gramsOf(skeleton) {
+			if !grams[gram] {
+				grams[gram] = true
+				k.names = append(k.names, "k"+gram)
+			}
+		}
+	}
+
+	for _, phone := range p.PhoneKeys {
+		k.phones = append(k.phones, "p"+phone)
+	}
+
+	k.address = addressKeys(p.Place.Address)
+	return k
+}
+
+// gramsOf cuts a skeleton into overlapping parts. One that is shorter is one part.
+func gramsOf(skeleton string) []string {
+	if len(skeleton) <= gramLength {
+		return []string{skeleton}
+	}
+
+	var grams []string
+	for i := range len(skeleton) - gramLength + 1 {
+		grams = append(grams, skeleton[i:i+gramLength])
+	}
+	return grams
+}
+
+// addressKeys joins each number of an address with each of its words: "205 e. 49th
+// st." has 205 with 49th, with e and with st. How telling a pair is, its frequency
+// says.
+func addressKeys(address string) []string {
+	words := wordsOf(address)
+	words = words[:min(len(words), maxAddressWords)]
+	seen := make(map[string]bool)
+
+	var list []string
+
+	for _, number := range words {
+		if !strings.ContainsFunc(number, unicode.IsDigit) {
+			continue
+		}
+
+		for _, word := range words {
+			if len(list) == maxAddressKeys {
+				return list
+			}
+
+			if key := "a" + number + " " + word; word != number && !seen[key] {
+				seen[key] = true
+				list = append(list, key)
+			}
+		}
+	}
+	return list
+}
+
+// wordsOf folds a text to words of letters and digits, lower case and without marks.
+func wordsOf(text string) []string {
+	if len(text) > maxField {
+		text = text[:maxField]
+	}
+	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(text))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,4 +70,171 @@ func rowErrors(t *testing.T, err error) []catalog.RowError {
 	bad, ok := errors.AsType[*catalog.LoadError](err)
 	check.Require(t, ok, "error = %v, want a *LoadError", err)
 	return bad.Rows
+}
+
+// words are parts of names, in two scripts.
+var words = [][2]string{
+	{"Moses", "מוזס"},
+	{"Giraffe", "ג'ירף"},
+	{"Dixie", "דיקסי"},
+	{"Benedict", "בנדיקט"},
+	{"Cafe", "קפה"},
+	{"Noga", "נוגה"},
+	{"Carmel", "כרמל"},
+	{"Falafel", "פלאפל"},
+	{"Hakosem", "הקוסם"},
+	{"Miznon", "מזנון"},
+	{"Port", "פורט"},
+	{"Said", "סעיד"},
+	{"Manta", "מנטה"},
+	{"Ray", "ריי"},
+	{"Santa", "סנטה"},
+	{"Katarina", "קטרינה"},
+	{"Taizu", "טאיזו"},
+	{"Golda", "גולדה"},
+	{"Landwer", "לנדוור"},
+	{"Burger", "בורגר"},
+	{"Vitrina", "ויטרינה"},
+	{"Susu", "סוסו"},
+	{"Sons", "סאנס"},
+	{"Pizza", "פיצה"},
+	{"Agvania", "עגבניה"},
+	{"Sushi", "סושי"},
+	{"Minato", "מינאטו"},
+	{"Onza", "אונזה"},
+	{"Shila", "שילה"},
+	{"Radler", "רדלר"},
+	{"Toto", "טוטו"},
+	{"Barbunia", "ברבוניה"},
+	{"Abu", "אבו"},
+	{"Hassan", "חסן"},
+	{"Tamara", "תמרה"},
+	{"Bar", "בר"},
+	{"Greco", "גרקו"},
+	{"Salon", "סלון"},
+	{"Nini", "ניני"},
+	{"Hachi", "האצ'י"},
+	{"Lala", "ללה"},
+	{"Land", "לנד"},
+	{"Delicatessen", "דליקטסן"},
+	{"Rustico", "רוסטיקו"},
+	{"Amore", "אמורה"},
+	{"Mio", "מיו"},
+	{"Kitchen", "מטבח"},
+	{"Market", "מרקט"},
+	{"Norma", "נורמה"},
+	{"Jean", "ז'אן"},
+	{"Fortuna", "פורטונה"},
+	{"Del", "דל"},
+	{"Mar", "מר"},
+	{"Garger", "גרגר"},
+	{"Topolopompo", "טופולופומפו"},
+	{"Messa", "מסה"},
+	{"Cordelia", "קורדליה"},
+	{"Alena", "אלנה"},
+	{"Claro", "קלארו"},
+	{"Yaffo", "יפו"},
+}
+
+var streets = []string{
+	"Dizengoff", "Ibn Gabirol", "Rothschild Blvd", "Allenby", "King George", "Ben Yehuda", "Bograshov", "Frishman", "Lilienblum",
+	"Nahalat Binyamin", "HaArba'a", "Yirmiyahu", "Florentin", "Levinsky", "Salame Rd", "Herzl", "Ahad Ha'am", "Shenkin",
+}
+
+// town makes n venues of a city that is as dense as a real one, with chains.
+func town(rng *rand.Rand, n int) []provider.Venue {
+	venues := make([]provider.Venue, n)
+	side := 0.0003 * float64(n) / 40 // A street's length grows with the town.
+
+	for i := range venues {
+		var latin, hebrew []string
+
+		for range 1 + rng.IntN(3) {
+			w := words[rng.IntN(len(words))]
+			latin, hebrew = append(latin, w[0]), append(hebrew, w[1])
+		}
+
+		if n > 1000 { // Real names have rarer words too.
+			latin = append(latin, coined(i))
+		}
+
+		venues[i] = provider.Venue{
+			ID: strconv.Itoa(i),
+			Place: match.Place{
+				Address:  fmt.Sprintf("%s %d", streets[rng.IntN(len(streets))], 1+rng.IntN(200)),
+				City:     "Tel Aviv",
+				Location: &match.Point{Lat: 32.05 + side*rng.Float64(), Lng: 34.75 + side*rng.Float64()},
+				Name:     strings.Join(latin, " "),
+				Phone:    fmt.Sprintf("03-%07d", rng.IntN(10_000_000)),
+			},
+		}
+
+		if rng.IntN(3) == 0 && n <= 1000 {
+			venues[i].Aliases = []string{strings.Join(hebrew, " ")}
+		}
+	}
+	return venues
+}
+
+// coined is a word that few other venues have.
+func coined(i int) string {
+	const consonants, vowels = "bdfgklmnprstvz", "aeiou"
+
+	var b strings.Builder
+	for i = i/3 + 7; i > 0; i /= len(consonants) * len(vowels) {
+		b.WriteByte(consonants[i%len(consonants)])
+		b.WriteByte(vowels[i/len(consonants)%len(vowels)])
+	}
+	return b.String()
+}
+
+// retold is a venue as another source tells of it.
+func retold(rng *rand.Rand, place match.Place) match.Place {
+	place.Aliases = nil
+
+	if rng.IntN(3) == 0 {
+		place.Phone = ""
+	}
+
+	if rng.IntN(4) == 0 {
+		place.Address = ""
+	} else if rng.IntN(3) == 0 {
+		place.Address = strings.ToUpper(place.Address) + ", Tel Aviv-Yafo, Israel"
+	}
+
+	if rng.IntN(3) == 0 {
+		place.Location = nil
+	} else if place.Location != nil {
+		place.Location = &match.Point{
+			Lat: place.Location.Lat + (rng.Float64()-0.5)*0.0008, Lng: place.Location.Lng + (rng.Float64()-0.5)*0.0008,
+		}
+	}
+
+	switch rng.IntN(6) {
+	case 0: // a letter is lost
+		if name := []rune(place.Name); len(name) > 4 {
+			at := 1 + rng.IntN(len(name)-2)
+			place.Name = string(name[:at]) + string(name[at+1:])
+		}
+	case 1: // two letters are swapped
+		if name := []rune(place.Name); len(name) > 4 {
+			at := 1 + rng.IntN(len(name)-3)
+			name[at], name[at+1] = name[at+1], name[at]
+			place.Name = string(name)
+		}
+	case 2: // the other script
+		place.Name = inHebrew(place.Name)
+	case 3:
+		place.Name = "Restaurant " + place.Name
+	case 4:
+		place.Name += " - " + streets[rng.IntN(len(streets))]
+	}
+	return place
+}
+
+func inHebrew(name string) string {
+	for _, w := range words {
+		name = strings.ReplaceAll(name, w[0], w[1])
+	}
+	return name
 }

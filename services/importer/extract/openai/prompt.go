@@ -5,10 +5,15 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
 // system says what to do. Change it together with the golden file, and read the difference.
@@ -111,4 +116,149 @@ func unforeseen(text string) string {
 		word = hex.EncodeToString(sum[:16])
 	}
 	return word
+}
+
+// completion is the body of an answer. What is not listed is ignored.
+type completion struct {
+	Choices []struct {
+		FinishReason string `json:"finish_reason"`
+		Message      struct {
+			Content *string `json:"content"`
+			Refusal *string `json:"refusal"`
+		} `json:"message"`
+	} `json:"choices"`
+	Error json.RawMessage `json:"error"` // some gateways send it with a 200
+}
+
+// content returns what the model said, if it came to an end.
+func (c call) content(answer []byte) (string, error) {
+	var got completion
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return "", extract.Failed(true, fmt.Errorf("openai: decode %d bytes: %w", len(answer), err),
+			"the answer is not a chat completion")
+	}
+	if len(got.Choices) == 0 {
+		if len(got.Error) > 0 && string(got.Error) != "null" {
+			return "", extract.Failed(true, nil, "it is out of order")
+		}
+		return "", extract.Failed(true, nil, "the answer has no choices")
+	}
+	first := got.Choices[0]
+	switch reason := first.FinishReason; {
+	case first.Message.Refusal != nil && *first.Message.Refusal != "":
+		return "", extract.Failed(false, nil, "the model refuses to read the source")
+	case reason == "content_filter":
+		return "", extract.Failed(false, nil, "a content filter held the answer back")
+	case reason == "length", reason == "max_tokens":
+		return "", extract.Failed(false, nil, "the answer was cut off at the limit of tokens")
+	case first.Message.Content == nil || strings.TrimSpace(*first.Message.Content) == "":
+		return "", extract.Failed(true, nil, "the answer is empty")
+	}
+	return *first.Message.Content, nil
+}
+
+// maxBraces bounds where the object of a recipe is looked for in an answer.
+const maxBraces = 20
+
+// objectOf returns the one object in an answer that has the members of a recipe, without the prose or the code fence around
+// it; nil when there is none, or more than one.
+func objectOf(content string) (found []byte) {
+	for range maxBraces {
+		begin := strings.IndexByte(content, '{')
+		if begin < 0 {
+			break
+		}
+		content = content[begin:]
+		var members struct {
+			Ingredients json.RawMessage `json:"ingredients"`
+			Steps       json.RawMessage `json:"steps"`
+		}
+		d := json.NewDecoder(strings.NewReader(content))
+		if d.Decode(&members) != nil {
+			content = content[1:]
+			continue
+		}
+		if members.Ingredients != nil || members.Steps != nil {
+			if found != nil {
+				return nil
+			}
+			found = []byte(content[:d.InputOffset()])
+		}
+		content = content[d.InputOffset():]
+	}
+	return found
+}
+
+// decode reads a recipe. What stands around the object is left out.
+func decode(content string) (recipe.Recipe, error) {
+	var r recipe.Recipe
+	if err := json.Unmarshal(objectOf(content), &r); err != nil {
+		return recipe.Recipe{}, extract.Failed(true, fmt.Errorf("openai: decode %d bytes: %w", len(content), err),
+			"the answer is not the JSON of a recipe")
+	}
+	if len(r.Ingredients) == 0 && len(r.Steps) == 0 {
+		return recipe.Recipe{}, fmt.Errorf("openai: the model found none: %w", extract.ErrNoRecipe)
+	}
+	return r, nil
+}
+
+// problem is what a server says of a call that it does not take. Its texts are not kept: they may repeat the call.
+type problem struct {
+	code, param, kind string
+	format            bool // it speaks of the format of the answer
+}
+
+// safe is what a code looks like, which no key and no sentence does.
+var safe = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40})*$`)
+
+func problemOf(body []byte) problem {
+	var got struct {
+		Error struct {
+			Code  any `json:"code"` // a string, a number or null
+			Param any `json:"param"`
+			Type  any `json:"type"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &got) //nolint:errcheck // some servers send other bodies, of which nothing is known then
+	text := func(v any) string {
+		if s, ok := v.(string); ok && safe.MatchString(s) {
+			return s
+		}
+		return ""
+	}
+	lower := strings.ToLower(string(body))
+	return problem{
+		code: text(got.Error.Code), param: text(got.Error.Param), kind: text(got.Error.Type),
+		format: strings.Contains(lower, "response_format") || strings.Contains(lower, "json_schema") ||
+			strings.Contains(lower, "structured output"),
+	}
+}
+
+func (p problem) refusesFormat(status int) bool {
+	return p.format && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity || status == http.StatusNotImplemented)
+}
+
+// explain adds to an error what is known besides its status.
+func (c call) explain(err error, p problem) error {
+	failed, ok := errors.AsType[*extract.Error](err)
+	if !ok {
+		return err
+	}
+	switch p.code {
+	case "context_length_exceeded":
+		failed.Message = extract.Failed(false, nil, "the source is too long for the model").Message
+	case "insufficient_quota":
+		failed.Message = extract.Failed(false, nil, "the account has no quota left").Message
+		failed.Refused, failed.RetryAfter = true, 0
+	}
+	var known []string
+	for _, word := range []string{p.kind, p.code, p.param} {
+		if word != "" && (c.config.Key == "" || !strings.Contains(word, c.config.Key)) {
+			known = append(known, word)
+		}
+	}
+	if len(known) > 0 {
+		failed.Err = fmt.Errorf("%w: %s", failed.Err, strings.Join(known, ", "))
+	}
+	return failed
 }

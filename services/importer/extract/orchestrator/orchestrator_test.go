@@ -1,19 +1,25 @@
 package orchestrator_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
+	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -163,4 +169,150 @@ func TestEachQuestionHasAConnectionOfItsOwn(t *testing.T) {
 	}
 	requests, _ := f.Asked()
 	check.That(t, len(requests) == 2 && requests[0].RemoteAddr != requests[1].RemoteAddr, "%d questions over one connection", len(requests))
+}
+
+func status(code int, headers ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(code)
+		// A service that repeats what it was sent, secrets and all.
+		_, _ = w.Write([]byte(`{"error":"bad call with ` + r.Header.Get("X-Service-Token") + `"}`))
+	}
+}
+
+// TestErrors names for each bad answer whether it is worth repeating, when, and what the importer shows.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	const failed, invalid = contracts.CodeExtractionFailed, contracts.CodeInvalidRecipe
+	for _, c := range []struct {
+		name      string
+		answer    http.HandlerFunc
+		code      contracts.ImportCode
+		retryable bool
+		after     time.Duration
+		message   string
+	}{
+		{"400", status(400), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 400)"},
+		{"401", status(401), failed, true, 0, "AI extraction failed: it refuses the token (HTTP 401)"},
+		{"403", status(403), failed, true, 0, "AI extraction failed: it refuses the token (HTTP 403)"},
+		{"404", status(404), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 404)"},
+		{"408", status(408), failed, true, 0, "AI extraction failed: it ran out of time (HTTP 408)"},
+		{"409", status(409), failed, true, 0, "AI extraction failed: the same call is still under way (HTTP 409)"},
+		{"413", status(413), failed, false, 0, "AI extraction failed: the source is too long for it (HTTP 413)"},
+		{"422", status(422), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 422)"},
+		{"429", status(429), failed, true, 0, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 with seconds", status(429, "Retry-After", "17"), failed, true, 17 * time.Second, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 with milliseconds", status(429, "Retry-After-Ms", "1500", "Retry-After", "2"), failed, true, 1500 * time.Millisecond, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 for a year", status(429, "Retry-After", "31536000"), failed, true, time.Hour, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 with nonsense", status(429, "Retry-After", "-3 or so"), failed, true, 0, "AI extraction failed: too many calls (HTTP 429)"},
+		{"400 with seconds", status(400, "Retry-After", "17"), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 400)"},
+		{"500", status(500), failed, true, 0, "AI extraction failed: it is out of order (HTTP 500)"},
+		{"503 with seconds", status(503, "Retry-After", "5"), failed, true, 5 * time.Second, "AI extraction failed: it is out of order (HTTP 503)"},
+		{"504", status(504), failed, true, 0, "AI extraction failed: it ran out of time (HTTP 504)"},
+		{"redirect", status(307, "Location", "http://127.0.0.1:1/"), failed, false, 0, "AI extraction failed: it redirects, which is not followed (HTTP 307)"},
+		{"202", status(202), failed, true, 0, "AI extraction failed: only 200 carries an answer (HTTP 202)"},
+		{"empty", remotetest.Says(""), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"a page", remotetest.Says("<html>gateway"), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"half", remotetest.Says(documented[:80]), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"two", remotetest.Says(documented + documented), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"title is a number", remotetest.Says(`{"title":7}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"steps are text", remotetest.Says(`{"title":"x","steps":["Preheat"]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"time is text", remotetest.Says(`{"title":"x","steps":[{"text":"a","timestamp_sec":"2:00"}]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"null", remotetest.Says("null"), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no title", remotetest.Says(`{"ingredients":[{"item":"flour"}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no ingredients", remotetest.Says(`{"title":"x","steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no steps", remotetest.Says(`{"title":"x","ingredients":[{"item":"flour"}],"steps":[]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"empty item", remotetest.Says(`{"title":"x","ingredients":[{"item":" "}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"too long", remotetest.Says(`{"title":"` + strings.Repeat("x", 2<<20) + `"}`), failed, false, 0, "AI extraction failed: the answer is longer than 1048576 bytes"},
+		{"endless", func(w http.ResponseWriter, _ *http.Request) {
+			for block := []byte(strings.Repeat(" ", 64<<10)); ; {
+				if _, err := w.Write(block); err != nil {
+					return
+				}
+			}
+		}, failed, false, 0, "AI extraction failed: the answer is longer than 1048576 bytes"},
+		{"broken off", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte(`{"title":`))
+		}, failed, true, 0, "AI extraction failed: the connection failed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, e := setup(t, c.answer)
+			_, err := e.Extract(t.Context(), cookies())
+			want := &extract.Error{Code: c.code, Retryable: c.retryable, RetryAfter: c.after, Message: c.message}
+			remotetest.Fails(t, err, want, token, "cups of flour")
+		})
+	}
+}
+
+// TestBrokenConnectionsAreNotRepeated either: the service may have begun the work.
+func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	f, e := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		if calls == 1 {
+			remotetest.Says(documented)(w, r)
+			return
+		}
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		connection.Close()
+	})
+	check.OK(t, check.Err(e.Extract(t.Context(), cookies())))
+	_, err := e.Extract(t.Context(), cookies()) // on the connection that was kept
+	got := extract.Failure(err)
+	check.That(t, got != nil && got.Retryable, "%v", err)
+	requests, _ := f.Asked()
+	check.That(t, len(requests) == 2, "%d calls", len(requests))
+}
+
+// TestConfigKeepsItsSecret when somebody prints or logs it.
+func TestConfigKeepsItsSecret(t *testing.T) {
+	t.Parallel()
+	config := orchestrator.Config{BaseURL: "https://user:" + token + "@orchestrator.example", Token: token}
+	var b strings.Builder
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("config", "config", config)
+	for _, text := range []string{b.String(), fmt.Sprintf("%v %+v %s %#v", config, &config, config, config)} {
+		check.That(t, !strings.Contains(text, token) && strings.Contains(text, "orchestrator.example"), "it says %s", text)
+	}
+}
+
+func TestConfigErrorsAreNamedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := orchestrator.New(orchestrator.Config{BaseURL: "ftp://u:hunter2@example.com", Timeout: -1, Token: "a\r\né"})
+	check.Require(t, err != nil, "no error")
+	for _, field := range []string{"BaseURL", "Timeout", "Token"} {
+		check.That(t, strings.Contains(err.Error(), "Config."+field+" "), "%s is missing in %v", field, err)
+	}
+	check.That(t, !strings.Contains(err.Error(), "hunter2"), "it tells the password: %v", err)
+	for base, ok := range map[string]bool{
+		"": false, "http://orchestrator:8000": false, "https://u:p@x": false, "https://x?key=1": false, "https://": false, "::": false,
+		"https://orchestrator": true, "http://127.0.0.1:1/v1/": true, "http://[::1]:1": true, "http://localhost": true,
+	} {
+		if e, err := orchestrator.New(orchestrator.Config{BaseURL: base}); (err == nil) != ok {
+			t.Errorf("%q: %v", base, err)
+		} else if err == nil {
+			e.Close()
+		}
+	}
+	check.Is(t, check.Err(orchestrator.New(orchestrator.Config{BaseURL: "http://orchestrator:8000", AllowHTTP: true})), nil)
+}
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	remotetest.Conform(t, func(ctx context.Context, t *testing.T, url string, timeout time.Duration) error {
+		t.Helper()
+		e, err := orchestrator.New(orchestrator.Config{BaseURL: url, Timeout: timeout, Token: token})
+		check.OK(t, err)
+		t.Cleanup(e.Close)
+		_, err = e.Extract(ctx, cookies())
+		return err
+	}, token, "cups of flour")
 }

@@ -3,11 +3,16 @@ package rules
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -141,4 +146,142 @@ func (r *reader) prepare(in extract.Input) error {
 	}
 	r.language, r.foreign = languageOf(r.in, r.sentences)
 	return nil
+}
+
+// Ingredient reads one line of a list of ingredients, such as "2 cups flour, sifted". A line that cannot be taken apart is the
+// item as a whole, so only of an empty one the item is empty. Nothing is cut: extract.Clean does.
+func Ingredient(line string) recipe.Ingredient {
+	line = strings.Join(strings.Fields(line), " ")
+	if len(line) <= 4*recipe.MaxNote { // what is longer has no parts
+		if i, ok := ingredientLine(line); ok {
+			return i
+		}
+	}
+	return recipe.Ingredient{Item: line, Raw: line}
+}
+
+// Step makes a step of an instruction as it stands, with the times and temperatures that it names. Its index is 0. Nothing
+// is cut: extract.Clean does.
+func Step(text string) recipe.Step {
+	step := recipe.Step{Text: strings.Join(strings.Fields(text), " ")}
+	if len(step.Text) <= recipe.MaxStep { // else those of each piece are read
+		marks.Read(&step)
+	}
+	return step
+}
+
+// judge refuses a source in no part of which somebody seems to cook, and warns when that is doubtful. Only English is judged: in
+// other languages a written list is required anyway.
+func (r *reader) judge() error {
+	if !r.english() {
+		return nil
+	}
+	features, err := talk.Observe(r.sentences, r.stop)
+	if err != nil {
+		return err
+	}
+	r.scores = talk.Score(features)
+	d, err := r.document()
+	if err != nil {
+		return err
+	}
+	cooking, err := d.Cooking(r.stop)
+	switch {
+	case err != nil:
+		return err
+	case len(r.sentences)+len(r.listed)+len(r.instructions) == 0: // there is nothing to judge
+	case cooking < talk.Refused:
+		return extract.Failed(false, fmt.Errorf("rules: cooking is %.2f likely: %w", cooking, extract.ErrNoRecipe),
+			"no recipe was found in the source: as a whole it does not seem to be about cooking")
+	case cooking < talk.Doubtful:
+		r.warn(WarnDoubtful, "Little in the source speaks of cooking; this may be no recipe.")
+	}
+	return nil
+}
+
+// document returns the source as it is judged: its title, what is said, and then the list and the method that are written.
+func (r *reader) document() (*talk.Document, error) {
+	d := &talk.Document{}
+	written := make([]talk.Segment, 0, len(r.listed)+len(r.instructions))
+	for i := range r.listed {
+		if l := &r.listed[i]; (l.Qty != "" || l.Unit != "") && isFood(l.Item) {
+			d.Listed++
+		}
+		written = append(written, talk.Segment{Text: r.listed[i].Raw + "."})
+	}
+	for _, text := range r.instructions {
+		written = append(written, talk.Segment{Text: text + "."})
+	}
+	sentences, err := talk.Cut(written, r.stop)
+	if err != nil {
+		return nil, err
+	}
+	d.Sentences = slices.Concat(talk.Sentences([]talk.Segment{{Text: r.in.Title}}), r.sentences, sentences)
+	return d, nil
+}
+
+// ofKitchens are the units that are used in kitchens and hardly anywhere else.
+var ofKitchens = []string{"teaspoon", "tablespoon", "cup", "pinch", "clove", "sprig"}
+
+func inKitchenUnits(list []recipe.Ingredient) bool {
+	return slices.ContainsFunc(list, func(i recipe.Ingredient) bool { return slices.Contains(ofKitchens, i.Unit) })
+}
+
+var (
+	hashtags = regexp.MustCompile(`#[\p{L}\p{N}_]+`)
+	brackets = regexp.MustCompile(`\s*[\[({【][^\])}】]*[\])}】]`)
+	howTo    = regexp.MustCompile(`(?i)^\s*(?:learn\s+)?(?:how\s+(?:to|i)|let's|the\s+way\s+i|wie\s+man)\s+` +
+		`(?:make|cook|bake|prepare|grill|fry|do|roast)\s+(?:(?:the|my|an?|some|your)\s+)?`)
+	boast = regexp.MustCompile(`(?i)^(?:(?:the|my|our)\s+)?(?:(?:absolute(?:ly)?|very|best|perfect|ultimate|easiest|easy|amazing|` +
+		`most delicious|most|delicious|incredible|quick|simple|super|ever|famous)[\s,&-]+(?:and\s+)?)+(?:ever\s+)?`)
+	trailer = regexp.MustCompile(`(?i)[\s,:-]+(?:(?:easy|simple|best|quick|full|video|homemade|delicious|authentic)\s+)*` +
+		`(?:recipes?|rezept|receta|recette|ricetta|receita|рецепт|tutorial|you'll ever (?:make|eat|have)|in (?:just )?\d+ minutes?|` +
+		`ever|at home|step by step)[!.\s]*$`)
+)
+
+// title returns the name of the dish in the title of a video: without the name of the channel, tags, signs and praise.
+func title(text string) string {
+	plain := strings.Join(strings.Fields(extract.PlainText(words.Cut(text, 4*recipe.MaxTitle))), " ")
+	if instruct.Speaks(plain) {
+		return extract.Untitled
+	}
+	out := brackets.ReplaceAllString(hashtags.ReplaceAllString(plain, ""), "")
+	out = strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.So, r) || unicode.Is(unicode.Sk, r) || r == '\u200d' {
+			return -1
+		}
+		return r
+	}, out)
+	for _, separator := range []string{"|", " - ", "•", " // ", " ~ "} {
+		if before, _, ok := strings.Cut(out, separator); ok && len(strings.Fields(before)) > 0 {
+			out = before
+		}
+	}
+	for _, p := range []*regexp.Regexp{howTo, boast, trailer, trailer} {
+		if shorter := p.ReplaceAllString(out, ""); strings.ContainsFunc(shorter, unicode.IsLetter) {
+			out = shorter
+		}
+	}
+	out = strings.Trim(strings.Join(strings.Fields(out), " "), " -:,.!?|")
+	for _, candidate := range []string{out, plain} {
+		r := recipe.Recipe{Title: calm(candidate)}
+		extract.Clean(&r)
+		if r.Title != "" {
+			return calm(candidate) // not cut yet: what is cut is reported where the recipe is cleaned
+		}
+	}
+	return extract.Untitled
+}
+
+// calm takes the shouting out of a title that is all capitals, and begins it with one.
+func calm(text string) string {
+	if len(text) > 3 && strings.ToUpper(text) == text && strings.ToLower(text) != text {
+		text = strings.ToLower(text)
+	}
+	for i, r := range text {
+		if i == 0 {
+			return string(unicode.ToUpper(r)) + text[len(string(r)):]
+		}
+	}
+	return text
 }

@@ -2,12 +2,20 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/recipe/export"
+	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -55,4 +63,214 @@ func Add(cfg Config) {
 		service.WriteJSON(w, http.StatusOK, map[string]string{"status": "healthy"})
 		return nil
 	})
+}
+
+// maxRequest bounds the body of a submission, which is a few ids and an address.
+const maxRequest = 16 << 10
+
+// maxKey bounds an Idempotency-Key.
+const maxKey = contracts.MaxID
+
+// submit answers POST /v1/imports: 202 for a job that is new, 200 for one that is known. The header Idempotency-Key stands
+// for the job id of a body that has none. A body that is a form brings its source along, see upload.
+func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
+	read := a.decode
+	if isForm(r) {
+		read = a.upload
+	}
+	sub, err := read(w, r)
+	if err != nil {
+		return err
+	}
+	if sub.IdempotencyKey = unquote(r.Header.Get("Idempotency-Key")); len(sub.IdempotencyKey) > maxKey {
+		return &contracts.ValidationError{Type: "header", Fields: []contracts.FieldError{
+			{Path: "Idempotency-Key", Problem: fmt.Sprintf("must have at most %d bytes", maxKey)},
+		}}
+	}
+	job, created, err := a.Service.Submit(r.Context(), sub)
+	if err != nil {
+		return err
+	}
+	path := "/v1/imports/" + service.PathEscape(job.JobID)
+	w.Header().Set("Location", path)
+	w.Header().Set("Link", "<"+path+`/events>; rel="monitor"`)
+	status := http.StatusOK
+	if created {
+		status = http.StatusAccepted
+	}
+	service.WriteJSON(w, status, job)
+	return nil
+}
+
+// decode reads a submission that is JSON.
+func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
+	body, err := service.Body(w, r, maxRequest)
+	if err != nil {
+		return imports.Submission{}, err
+	}
+	sub, err := imports.DecodeSubmission(body)
+	if err == nil {
+		err = owned(r, sub.OwnerID)
+	}
+	return sub, err
+}
+
+// unquote takes the quotes off a key that is written as a structured field's string.
+func unquote(key string) string {
+	if len(key) > 1 && strings.HasPrefix(key, `"`) && strings.HasSuffix(key, `"`) {
+		return key[1 : len(key)-1]
+	}
+	return key
+}
+
+// get answers GET /v1/imports/{job}.
+func (a *API) get(w http.ResponseWriter, r *http.Request) error {
+	return a.change(a.Service.Get)(w, r)
+}
+
+// owned returns an error for an owner that the caller may not act for.
+func owned(r *http.Request, ownerID string) error {
+	if !access.From(r.Context()).For(ownerID) {
+		return access.Forbidden("the owner is not the user of the key")
+	}
+	return nil
+}
+
+// allowed returns an error for a job that is not there for the caller. One round trip for a caller that is bound to a user.
+func (a *API) allowed(r *http.Request) error {
+	if access.From(r.Context()).User == "" {
+		return nil
+	}
+	job, err := a.Service.Get(r.Context(), r.PathValue("job"))
+	if err == nil && !access.From(r.Context()).For(job.OwnerID) {
+		err = fmt.Errorf("%w: %.64q", imports.ErrUnknownJob, r.PathValue("job"))
+	}
+	return err
+}
+
+// change answers what reads or changes a job with the job as it is then.
+func (a *API) change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := a.allowed(r); err != nil {
+			return err
+		}
+		job, err := do(r.Context(), r.PathValue("job"))
+		if err == nil {
+			service.WriteJSON(w, http.StatusOK, job)
+		}
+		return err
+	}
+}
+
+// seen is the change that the client saw last. What is no change is none.
+func seen(r *http.Request) uint64 {
+	n, err := strconv.ParseUint(service.LastEventID(r), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// update is a job as it is after a change.
+type update struct {
+	job    imports.Job
+	change uint64
+}
+
+// events answers GET /v1/imports/{job}/events with server-sent events: the job as it is, unless that is what Last-Event-ID
+// names, and again after each change. It ends when the job has. A client that comes back after that gets 204, at which
+// EventSource stops.
+func (a *API) events(w http.ResponseWriter, r *http.Request) error {
+	if err := a.allowed(r); err != nil {
+		return err
+	}
+	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("job"), seen(r))
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	if sub.Over() {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	stream, err := service.OpenStream(w, r)
+	for err == nil && !sub.Over() {
+		var next update
+		next, err = service.Wait(r.Context(), a.Heartbeat, func(ctx context.Context) (u update, err error) {
+			u.job, u.change, err = sub.Next(ctx)
+			return u, err
+		})
+		switch {
+		case errors.Is(err, service.ErrIdle):
+			err = stream.Heartbeat()
+		case err == nil:
+			err = stream.Event(strconv.FormatUint(next.change, 10), "status", next.job)
+		}
+	}
+	return nil // the client has gone, and comes back with the id of what it saw
+}
+
+// list answers GET /v1/recipes?owner=...&q=...&limit=...
+func (a *API) list(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	q := kvstore.Query{OwnerID: query.Get("owner"), Text: query.Get("q"), Limit: 100}
+	var problems []contracts.FieldError
+	if q.OwnerID == "" || len(q.OwnerID) > contracts.MaxID {
+		problems = append(problems, contracts.FieldError{Path: "?owner", Problem: "must be the id of an owner"})
+	}
+	if len(q.Text) > contracts.MaxText {
+		problems = append(problems, contracts.FieldError{Path: "?q", Problem: "is too long"})
+	}
+	if limit := query.Get("limit"); limit != "" {
+		n, err := strconv.Atoi(limit)
+		if err != nil || n < 1 || n > kvstore.MaxList {
+			problems = append(problems, contracts.FieldError{Path: "?limit", Problem: "must be 1 to " + strconv.Itoa(kvstore.MaxList)})
+		}
+		q.Limit = n
+	}
+	if len(problems) > 0 {
+		return &contracts.ValidationError{Type: "query", Fields: problems}
+	}
+	if err := owned(r, q.OwnerID); err != nil {
+		return err
+	}
+	list, more, err := a.Recipes.List(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []kvstore.Summary{}
+	}
+	service.WriteJSON(w, http.StatusOK, map[string]any{"recipes": list, "more": more})
+	return nil
+}
+
+// recipe answers GET /v1/recipes/{recipe}, in the form that ?format names: json, schema.org or cooklang.
+func (a *API) recipe(w http.ResponseWriter, r *http.Request) error {
+	stored, err := a.Recipes.Get(r.Context(), r.PathValue("recipe"))
+	if err == nil && !access.From(r.Context()).For(stored.OwnerID) {
+		err = fmt.Errorf("%w: %.64q", store.ErrNotFound, r.PathValue("recipe"))
+	}
+	if err != nil {
+		return err
+	}
+	switch format := r.URL.Query().Get("format"); format {
+	case "", "json":
+		service.WriteJSON(w, http.StatusOK, stored)
+	case "schema.org":
+		data, err := export.JSONLD(&stored.Recipe)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", export.MediaTypeJSONLD)
+		_, _ = w.Write(append(data, '\n'))
+	case "cooklang":
+		w.Header().Set("Content-Type", export.MediaTypeCooklang)
+		_, _ = w.Write(export.Cooklang(&stored.Recipe))
+	default:
+		return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+			{Path: "?format", Problem: "must be json, schema.org or cooklang"},
+		}}
+	}
+	return nil
 }

@@ -1,21 +1,33 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
+	"github.com/expediter-io/expediter/services/importer/internal/retry"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store"
 )
 
 const (
@@ -93,4 +105,230 @@ func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 		return Job{}, err
 	}
 	return s.view(ctx, &r), nil
+}
+
+// DefaultMemory is the default of Config.Memory.
+const DefaultMemory = 256 << 20
+
+// minMemory is what the largest page takes to be read, in bytes.
+const minMemory = 160 << 20
+
+// Config configures a [Service].
+type Config struct {
+	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
+	Backlog *service.Backlog
+
+	// ClaimTTL is how long a shared step that a worker is in stays the worker's when it does not renew that, because it is
+	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
+	ClaimTTL time.Duration
+
+	// Extractor makes recipes of what sources say. Required.
+	Extractor Extractor
+
+	// ExtractTTL is how long what was extracted from a transcript is kept for other jobs, in whole seconds.
+	// Defaults to 7 days.
+	ExtractTTL time.Duration
+
+	// Fetcher fetches sources. Required.
+	Fetcher source.Fetcher
+
+	// Logger gets the events of this package. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// Memory is about how much sources, and what is made of them, may take at once, in bytes: jobs wait for it. Defaults to 256 MiB.
+	Memory int64
+
+	// Meter makes the instruments. Defaults to one that measures nothing.
+	Meter metric.Meter
+
+	// Observe is called with each event of a shared step. Defaults to nothing.
+	Observe func(context.Context, flight.Event)
+
+	// OutagePatience is for how long a job waits for a far side that does not work: then it fails. A far side that refuses our
+	// key is waited for without an end. Defaults to 24 hours.
+	OutagePatience time.Duration
+
+	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
+	Passed func(point string)
+
+	// RetryCreate, RetryExtract and RetryStatus are how often an attempt makes each call. Default to 3 repetitions after 1
+	// second, 2 after 2 seconds and 3 after 500 milliseconds.
+	RetryCreate, RetryExtract, RetryStatus retry.Policy
+
+	// SourceAttempts is after how many attempts a failure of one source that may pass is final. Defaults to 5.
+	SourceAttempts int
+
+	// StateTTL is how long the state of a job is kept after its last change, in whole seconds. Defaults to 30 days.
+	StateTTL time.Duration
+
+	// Store takes the recipes. Required.
+	Store store.Store
+
+	// Telemetry measures and traces jobs that are queued, and calls of far sides. Defaults to none.
+	Telemetry *natsotel.Telemetry
+
+	// TranscriptTTL is how long the transcript of a source is kept for other jobs, in whole seconds. Defaults to 7 days.
+	TranscriptTTL time.Duration
+
+	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It applies to jobs
+	// that are submitted, not to those that are published. Defaults to false: then the client decides for each job.
+	Unique bool
+}
+
+// Extractor is an extractor and what its results depend on.
+type Extractor struct {
+	extract.Extractor
+
+	// Name is what it is called: rules, orchestrator or openai.
+	Name string
+
+	// Version changes when its results do: the version of its rules, or the service, the model and the prompt.
+	Version string
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
+	cfg.ExtractTTL = cmp.Or(cfg.ExtractTTL, 7*24*time.Hour)
+	cfg.OutagePatience = cmp.Or(cfg.OutagePatience, 24*time.Hour)
+	cfg.RetryCreate = cmp.Or(cfg.RetryCreate, retry.Policy{Retries: 3, Base: time.Second})
+	cfg.RetryExtract = cmp.Or(cfg.RetryExtract, retry.Policy{Retries: 2, Base: 2 * time.Second})
+	cfg.RetryStatus = cmp.Or(cfg.RetryStatus, retry.Policy{Retries: 3, Base: 500 * time.Millisecond})
+	cfg.SourceAttempts = cmp.Or(cfg.SourceAttempts, 5)
+	cfg.StateTTL = cmp.Or(cfg.StateTTL, 30*24*time.Hour)
+	cfg.TranscriptTTL = cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour)
+	cfg.Memory = cmp.Or(cfg.Memory, DefaultMemory)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Meter == nil {
+		cfg.Meter = noop.Meter{}
+	}
+	return cfg
+}
+
+// Validate reports everything that is wrong at once, but for parts that are missing, which New does.
+func (cfg Config) Validate() error {
+	cfg = cfg.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ClaimTTL", cfg.ClaimTTL}, {"ExtractTTL", cfg.ExtractTTL}, {"StateTTL", cfg.StateTTL}, {"TranscriptTTL", cfg.TranscriptTTL},
+	} {
+		if d.value < time.Second || d.value%time.Second != 0 {
+			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
+		}
+	}
+	if cfg.Memory < minMemory {
+		bad("Memory is %d: want at least %d bytes", cfg.Memory, minMemory)
+	}
+	if cfg.OutagePatience < 0 {
+		bad("OutagePatience is %s: want more than 0", cfg.OutagePatience)
+	}
+	for name, policy := range map[string]retry.Policy{
+		"RetryCreate": cfg.RetryCreate, "RetryExtract": cfg.RetryExtract, "RetryStatus": cfg.RetryStatus,
+	} {
+		if err := policy.Validate(); err != nil {
+			bad("%s: %w", name, err)
+		}
+	}
+	if cfg.SourceAttempts < 1 || cfg.SourceAttempts > jobAttempts {
+		bad("SourceAttempts is %d: want 1 to %d", cfg.SourceAttempts, jobAttempts)
+	}
+	return errors.Join(errs...)
+}
+
+// Stats is what a Service has done since it was made.
+type Stats struct {
+	Submitted         int64                          `json:"submitted"` // new jobs taken in
+	Ready             int64                          `json:"ready"`
+	Failed            int64                          `json:"failed"`
+	Cancelled         int64                          `json:"cancelled"`
+	TranscriptFetches int64                          `json:"transcript_fetches"` // sources that were really fetched
+	Extractions       int64                          `json:"extractions"`        // calls of the extractor
+	Retries           int64                          `json:"retries"`            // of operations within an attempt
+	Failures          map[contracts.ImportCode]int64 `json:"failures,omitempty"`
+}
+
+type counters struct {
+	submitted, ready, failed, cancelled, fetches, extractions, retries atomic.Int64
+
+	mu       sync.Mutex
+	failures map[contracts.ImportCode]int64
+}
+
+// Stats returns the counts so far.
+func (s *Service) Stats() Stats {
+	c := &s.counters
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{
+		Submitted: c.submitted.Load(), Ready: c.ready.Load(), Failed: c.failed.Load(), Cancelled: c.cancelled.Load(),
+		TranscriptFetches: c.fetches.Load(), Extractions: c.extractions.Load(), Retries: c.retries.Load(), Failures: maps.Clone(c.failures),
+	}
+}
+
+func (c *counters) fail(code contracts.ImportCode) {
+	c.failed.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failures == nil {
+		c.failures = map[contracts.ImportCode]int64{}
+	}
+	c.failures[code]++
+}
+
+// meters are the instruments. Names and units are those of OpenTelemetry; Prometheus adds units and "_total".
+type meters struct {
+	jobs     metric.Int64Counter     // by outcome and code
+	retries  metric.Int64Counter     // by operation
+	duration metric.Float64Histogram // of a job from its start, by outcome
+	step     metric.Float64Histogram // by step and outcome
+}
+
+// seconds are bounds for what takes from milliseconds to minutes.
+var seconds = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 90, 180, 600}
+
+func newMeters(m metric.Meter) (meters, error) {
+	var out meters
+	var errs [4]error
+	out.jobs, errs[0] = m.Int64Counter("importer.jobs", metric.WithUnit("{job}"),
+		metric.WithDescription("Imports that ended, by outcome and code."))
+	out.retries, errs[1] = m.Int64Counter("importer.retries", metric.WithUnit("{retry}"), metric.WithDescription("Repetitions, by operation."))
+	out.duration, errs[2] = m.Float64Histogram("importer.job.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(seconds...),
+		metric.WithDescription("Time from the start of an import's last attempt to its end."))
+	out.step, errs[3] = m.Float64Histogram("importer.step.duration", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(seconds...),
+		metric.WithDescription("Time that steps took: transcript fetches, extractions, recipe creations."))
+	for _, err := range errs {
+		if err != nil {
+			return out, fmt.Errorf("importer: telemetry: %w", err)
+		}
+	}
+	return out, nil
+}
+
+func (s *Service) retried(ctx context.Context, operation string) {
+	s.counters.retries.Add(1)
+	s.meters.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("operation", operation)))
+}
+
+// timed measures a step that was really taken, not shared.
+func (s *Service) timed(ctx context.Context, name string, started time.Time, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "error"
+	}
+	s.meters.step.Record(ctx, time.Since(started).Seconds(),
+		metric.WithAttributes(attribute.String("step", name), attribute.String("outcome", outcome)))
+}
+
+func (s *Service) ended(ctx context.Context, r *record, started time.Time) {
+	outcome := metric.WithAttributes(attribute.String("outcome", string(r.Status)), attribute.String("code", string(r.Code)))
+	s.meters.jobs.Add(ctx, 1, outcome)
+	s.meters.duration.Record(ctx, time.Since(started).Seconds(), metric.WithAttributes(attribute.String("outcome", string(r.Status))))
+	if r.Status == contracts.ImportReady {
+		s.counters.ready.Add(1)
+	} else {
+		s.counters.fail(r.Code)
+	}
 }

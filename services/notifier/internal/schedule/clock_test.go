@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
@@ -104,4 +105,98 @@ func TestWhatIsNoClock(t *testing.T) {
 		check.Failsf(t, check.Err(schedule.Clock(text)), "%q was read", text)
 	}
 	check.Failsf(t, check.Err(schedule.In("Mars/Olympus", time.Now())), "a zone that is none was found")
+}
+
+func TestQuietUntil(t *testing.T) {
+	t.Parallel()
+	const none = ""
+	night := &contracts.QuietHours{From: "22:00", To: "07:00"}
+	// Asia/Jerusalem: on 2026-03-27 the clock goes from 02:00 to 03:00, on 2026-10-25 from 02:00 back to 01:00.
+	for name, test := range map[string]struct {
+		hours     *contracts.QuietHours
+		zone      string
+		now, want string // RFC 3339, UTC
+	}{
+		"no hours":                     {nil, "", "2026-01-10T23:00:00Z", none},
+		"hours of no length":           {&contracts.QuietHours{From: "22:00", To: "22:00"}, "", "2026-01-10T22:00:00Z", none},
+		"before":                       {night, "", "2026-01-10T21:59:59Z", none},
+		"at the beginning":             {night, "", "2026-01-10T22:00:00Z", "2026-01-11T07:00:00Z"},
+		"before midnight":              {night, "", "2026-01-10T23:59:59Z", "2026-01-11T07:00:00Z"},
+		"at midnight":                  {night, "", "2026-01-11T00:00:00Z", "2026-01-11T07:00:00Z"},
+		"after midnight":               {night, "", "2026-01-11T06:59:59Z", "2026-01-11T07:00:00Z"},
+		"at the end":                   {night, "", "2026-01-11T07:00:00Z", none},
+		"over the end of the year":     {night, "", "2025-12-31T23:00:00Z", "2026-01-01T07:00:00Z"},
+		"on a leap day":                {night, "", "2028-02-28T23:00:00Z", "2028-02-29T07:00:00Z"},
+		"by day":                       {&contracts.QuietHours{From: "13:00", To: "15:00"}, "", "2026-01-10T14:00:00Z", "2026-01-10T15:00:00Z"},
+		"by day, at night":             {&contracts.QuietHours{From: "13:00", To: "15:00"}, "", "2026-01-10T02:00:00Z", none},
+		"in the user's zone":           {night, "Asia/Jerusalem", "2026-01-10T20:00:00Z", "2026-01-11T05:00:00Z"},
+		"evening there, noon here":     {night, "Asia/Tokyo", "2026-01-10T13:00:00Z", "2026-01-10T22:00:00Z"},
+		"through the night in spring":  {night, "Asia/Jerusalem", "2026-03-26T20:00:00Z", "2026-03-27T04:00:00Z"}, // 8 hours
+		"through the night in autumn":  {night, "Asia/Jerusalem", "2026-10-24T19:00:00Z", "2026-10-25T05:00:00Z"}, // 10 hours
+		"an end that is jumped over":   {&contracts.QuietHours{From: "22:00", To: "02:30"}, "Asia/Jerusalem", "2026-03-26T23:00:00Z", "2026-03-27T00:30:00Z"},
+		"an end that comes twice":      {&contracts.QuietHours{From: "22:00", To: "01:30"}, "Asia/Jerusalem", "2026-10-24T22:10:00Z", "2026-10-24T23:30:00Z"},
+		"between the two ends":         {&contracts.QuietHours{From: "22:00", To: "01:30"}, "Asia/Jerusalem", "2026-10-24T22:50:00Z", "2026-10-24T23:30:00Z"},
+		"after both ends":              {&contracts.QuietHours{From: "22:00", To: "01:30"}, "Asia/Jerusalem", "2026-10-24T23:30:00Z", none},
+		"a beginning that comes twice": {&contracts.QuietHours{From: "01:30", To: "06:00"}, "Asia/Jerusalem", "2026-10-24T22:30:00Z", "2026-10-25T04:00:00Z"},
+		"before one that is jumped":    {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-26T23:59:59Z", none},
+		"a beginning that is jumped":   {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-27T00:15:00Z", "2026-03-27T03:00:00Z"},
+		"hours that are jumped over":   {&contracts.QuietHours{From: "02:10", To: "02:50"}, "Asia/Jerusalem", "2026-03-27T00:20:00Z", "2026-03-27T00:50:00Z"},
+		"the night of a skipped day":   {night, "Pacific/Apia", "2011-12-30T11:00:00Z", "2011-12-30T17:00:00Z"}, // 31st, 01:00
+		"after one that was jumped":    {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-27T00:30:00Z", "2026-03-27T03:00:00Z"},
+		"half an hour, on Lord Howe":   {night, "Australia/Lord_Howe", "2026-04-04T12:00:00Z", "2026-04-04T20:30:00Z"},
+		"an end at midnight":           {&contracts.QuietHours{From: "20:00", To: "00:00"}, "", "2026-01-10T23:59:00Z", "2026-01-11T00:00:00Z"},
+		"after an end at midnight":     {&contracts.QuietHours{From: "20:00", To: "00:00"}, "", "2026-01-11T00:00:00Z", none},
+		"a beginning at midnight":      {&contracts.QuietHours{From: "00:00", To: "07:00"}, "", "2026-01-11T00:00:00Z", "2026-01-11T07:00:00Z"},
+		"all day but for one minute":   {&contracts.QuietHours{From: "07:01", To: "07:00"}, "", "2026-01-11T07:01:00Z", "2026-01-12T07:00:00Z"},
+		"all day, in that one minute":  {&contracts.QuietHours{From: "07:01", To: "07:00"}, "", "2026-01-11T07:00:30Z", none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now, err := time.Parse(time.RFC3339, test.now)
+			check.OK(t, err)
+			got, err := schedule.QuietUntil(now, test.hours, test.zone)
+			check.OK(t, err)
+			text := none
+			if !got.IsZero() {
+				text = got.UTC().Format(time.RFC3339)
+			}
+			check.Same(t, "text", text, test.want)
+		})
+	}
+}
+
+// Minute by minute through both changes of the clocks: quiet is one stretch a night, and ends when it said.
+func TestQuietIsOneStretch(t *testing.T) {
+	t.Parallel()
+	for _, begin := range []string{"2026-03-26T00:00:00Z", "2026-10-24T00:00:00Z"} {
+		now, err := time.Parse(time.RFC3339, begin)
+		check.OK(t, err)
+		for _, hours := range []contracts.QuietHours{{From: "22:00", To: "07:00"}, {From: "00:30", To: "01:30"}, {From: "01:30", To: "02:30"}} {
+			var promised time.Time
+			stretches := 0
+			for at := now; at.Before(now.Add(48 * time.Hour)); at = at.Add(time.Minute) {
+				until, err := schedule.QuietUntil(at, &hours, "Asia/Jerusalem")
+				check.OK(t, err)
+				switch {
+				case promised.IsZero() && !until.IsZero():
+					stretches++
+				case !promised.IsZero() && until.IsZero() && !promised.Equal(at):
+					t.Errorf("%v: ended at %s, promised %s", hours, at, promised)
+				case !promised.IsZero() && !until.IsZero() && !until.Equal(promised):
+					t.Errorf("%v: at %s the end moved from %s to %s", hours, at, promised, until)
+				}
+				promised = until
+			}
+			check.That(t, stretches <= 3, "%v: %d stretches in two days", hours, stretches)
+		}
+	}
+}
+
+func TestUntilRefuses(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []contracts.QuietHours{{From: "x", To: "07:00"}, {From: "22:00", To: "25:00"}} {
+		check.Failsf(t, check.Err(schedule.QuietUntil(time.Now(), &bad, "")), "%v was accepted", bad)
+	}
+	check.Failsf(t, check.Err(schedule.QuietUntil(time.Now(), &contracts.QuietHours{From: "22:00", To: "07:00"}, "Mars/Olympus")),
+		"a zone that is none was accepted")
 }

@@ -10,9 +10,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/retryafter"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/memory"
 )
@@ -124,4 +128,123 @@ func (c *Client) exchange(request *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	return body, nil
+}
+
+// Config sets up a [Client]. Everything but AllowHTTP, Token and Transport is required.
+type Config struct {
+	// AllowHTTP permits plain http to another machine.
+	AllowHTTP bool
+	// BaseURL is what paths are appended to.
+	BaseURL string
+	// Name stands in errors.
+	Name string
+	// Timeout bounds a call.
+	Timeout time.Duration
+	// Token is sent in TokenHeader, after TokenPrefix, when it is not empty. TokenField is what the caller calls it.
+	Token, TokenField, TokenHeader, TokenPrefix string
+	// Transport makes the calls. Defaults to one of the client's own.
+	Transport http.RoundTripper
+}
+
+// validate reports everything that is wrong at once. It repeats no address and no token: they may be secret.
+func (c Config) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(c.Name+": "+format, args...)) }
+	switch u, err := url.Parse(c.BaseURL); {
+	case c.BaseURL == "":
+		bad("Config.BaseURL is missing")
+	case err != nil:
+		bad("Config.BaseURL does not parse as a URL")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		bad("Config.BaseURL is not an http or https address with a host")
+	case u.User != nil:
+		bad("Config.BaseURL holds a user name: use Config.%s", c.TokenField)
+	case u.RawQuery != "" || u.Fragment != "":
+		bad("Config.BaseURL has a query or a fragment")
+	case u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()):
+		bad("Config.BaseURL is plain http to another machine, which anybody between may read: use https, or set AllowHTTP")
+	}
+	if c.Timeout <= 0 {
+		bad("Config.Timeout is %s: want more than 0, or 0 for the default", c.Timeout)
+	}
+	if strings.ContainsFunc(c.Token, func(r rune) bool { return r < ' ' || r > '~' }) {
+		bad("Config.%s holds characters that no header may hold", c.TokenField)
+	}
+	return errors.Join(errs...)
+}
+
+// Address returns a base URL as it may be printed.
+func Address(base string) string {
+	u, err := url.Parse(base)
+	if err != nil {
+		return "an address that does not parse"
+	}
+	return u.Redacted()
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// StatusError is an answer that is not 200.
+type StatusError struct {
+	// Body is the beginning of what came with it. It is not part of the text of the error: a service may repeat in it what
+	// it was sent.
+	Body []byte
+	// RetryAfter is how long the service asked to be left alone; zero when it did not say, and at most an hour.
+	RetryAfter time.Duration
+	// Status is the HTTP status.
+	Status int
+}
+
+// Error implements error.
+func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d", e.Status) }
+
+// statusError says what a status means.
+func statusError(cause *StatusError) *extract.Error {
+	retryable, out, reason := true, true, "it is out of order"
+	switch status := cause.Status; {
+	case status == http.StatusTooManyRequests:
+		reason = "too many calls"
+	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
+		reason = "it ran out of time"
+	case status == http.StatusConflict, status == http.StatusTooEarly:
+		out, reason = false, "the same call is still under way"
+	case status >= http.StatusInternalServerError:
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		reason = "it refuses the token"
+	case status == http.StatusRequestEntityTooLarge:
+		retryable, reason = false, "the source is too long for it"
+	case status >= http.StatusBadRequest:
+		retryable, reason = false, "it does not take such a call"
+	case status >= http.StatusMultipleChoices:
+		retryable, reason = false, "it redirects, which is not followed"
+	default:
+		out, reason = false, "only 200 carries an answer"
+	}
+	failed := extract.Failed(retryable, cause, "%s (HTTP %d)", reason, cause.Status)
+	failed.Outage = retryable && out
+	failed.Refused = cause.Status == http.StatusUnauthorized || cause.Status == http.StatusForbidden
+	failed.Status = cause.Status
+	if retryable {
+		failed.RetryAfter = cause.RetryAfter
+	}
+	return failed
+}
+
+func outage(failed *extract.Error) *extract.Error {
+	failed.Outage = true
+	return failed
+}
+
+// retryAfter reads how long to wait: the milliseconds that some send, or the header.
+func retryAfter(header http.Header) time.Duration {
+	if millis, err := strconv.ParseUint(header.Get("Retry-After-Ms"), 10, 31); err == nil {
+		return min(time.Duration(millis)*time.Millisecond, maxRetryAfter)
+	}
+	return retryafter.Parse(header, 0, maxRetryAfter)
 }

@@ -2,17 +2,24 @@
 package ocr
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
@@ -139,5 +146,162 @@ func (c *Config) inFolder(
 		return fmt.Errorf("%s says: %s", filepath.Base(c.Path), strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
 	default:
 		return done(root, result.Stdout)
+	}
+}
+
+// sure is the confidence, of 100, from which on a number counts as read.
+const sure = 80
+
+// Line is a line of a photo. Lines without words stand between paragraphs.
+type Line struct {
+	// Text is the line as it was read.
+	Text string
+
+	// Sure is Text without the numbers of low confidence.
+	Sure string
+
+	// Height is that of the line's tallest word, in pixels.
+	Height int
+}
+
+// crowded is a mixed number whose gap was not seen, as no recipe has 11 halves: "11/2".
+var crowded = regexp.MustCompile(`^(\d+)(\d)([/⁄]\d+)(.*)$`)
+
+// slashed is a number with a zero that has a stroke, which is read as another sign: "35@".
+var slashed = regexp.MustCompile(`^(\d+@[\d@]*|@+\d[\d@]*)$`)
+
+// readTable reads the words that tesseract prints as tab-separated values, and makes lines of them.
+func readTable(table string) []Line {
+	const (
+		level, block, paragraph, line, height, confidence, text = 0, 2, 3, 4, 9, 10, 11
+		word                                                    = "5"
+	)
+	var lines []Line
+	var last []string
+	for row := range strings.Lines(table) {
+		f := strings.Split(strings.TrimRight(row, "\r\n"), "\t")
+		if len(f) <= text || f[level] != word || strings.TrimSpace(f[text]) == "" {
+			continue
+		}
+		if last == nil || !slices.Equal(f[block:line+1], last[block:line+1]) {
+			if last != nil && !slices.Equal(f[block:paragraph+1], last[block:paragraph+1]) {
+				lines = append(lines, Line{})
+			}
+			lines = append(lines, Line{})
+		}
+		last = f
+		tall, _ := strconv.Atoi(f[height]) //nolint:errcheck // 0 is no height
+		known, err := strconv.ParseFloat(f[confidence], 64)
+		lines[len(lines)-1].add(f[text], tall, err == nil && known >= sure)
+	}
+	return lines
+}
+
+// add appends a word.
+func (l *Line) add(word string, height int, certain bool) {
+	if parts := crowded.FindStringSubmatch(word); len(parts) > 0 && !isProper(parts[1]+parts[2], parts[3]) {
+		word, certain = parts[1]+" "+parts[2]+parts[3]+parts[4], false
+	}
+	if slashed.MatchString(word) {
+		word, certain = strings.ReplaceAll(word, "@", "0"), false
+	}
+	l.Height = max(l.Height, height)
+	l.Text = strings.TrimSpace(l.Text + " " + word)
+	if certain || !strings.ContainsFunc(word, unicode.IsNumber) {
+		l.Sure = strings.TrimSpace(l.Sure + " " + word)
+	}
+}
+
+// isProper reports whether a fraction is less than 1.
+func isProper(numerator, rest string) bool {
+	n, err := strconv.Atoi(numerator)
+	d, err2 := strconv.Atoi(strings.TrimLeft(rest, "/⁄"))
+	return err == nil && err2 == nil && n < d
+}
+
+// Title returns the line that stands out as a title: of the first five with words, one that is taller than most lines, or else the
+// first when it is a paragraph of its own. It is empty when there is none.
+func Title(lines []Line) string {
+	var heights []int
+	for _, l := range lines {
+		if l.Text != "" {
+			heights = append(heights, l.Height)
+		}
+	}
+	if len(heights) == 0 {
+		return ""
+	}
+	slices.Sort(heights)
+	best := Line{Height: heights[len(heights)/2] * 7 / 5} // letters with descenders are not enough
+	seen := 0
+	for _, l := range lines {
+		if l.Text == "" {
+			continue
+		}
+		seen++
+		if seen > 5 {
+			break
+		}
+		if l.Height > best.Height && strings.ContainsFunc(l.Text, unicode.IsLetter) {
+			best = l
+		}
+	}
+	if best.Text == "" && len(lines) > 1 && lines[1].Text == "" {
+		return strings.TrimSuffix(lines[0].Text, ":")
+	}
+	return best.Text
+}
+
+const (
+	// maxJPEG bounds a photo as a JPEG. One of 12 megapixels has some 4 MB.
+	maxJPEG = 8 << 20
+
+	// maxHead is where the sizes of a HEIC are looked for: the rest is pixels, in which anything may be found.
+	maxHead = 64 << 10
+)
+
+// Converter makes JPEGs of the photos of telephones, which are HEIC.
+type Converter struct{ config Config }
+
+// NewConverter returns a converter, whose program is that of libheif, or an error that wraps exec.ErrNotFound when it is missing.
+// Of a configuration it needs neither the languages nor the path.
+func NewConverter(config Config) (*Converter, error) {
+	path, err := exec.LookPath("heif-convert")
+	if err != nil {
+		return nil, fmt.Errorf("source: the program heif-convert, which reads HEIC, is missing: %w", err)
+	}
+	if config.Path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("source: the path of heif-convert: %w", err)
+	}
+	return &Converter{config: config}, nil
+}
+
+// JPEG returns the first image of a HEIC as a JPEG, upright. The errors are those of [Reader.Read].
+func (c *Converter) JPEG(ctx context.Context, jobID string, heic []byte) (jpeg []byte, err error) {
+	command := program.Command{Args: []string{"-q", "85", "photo", "photo.jpg"}, MaxFile: maxJPEG}
+	err = c.config.inFolder(ctx, jobID, heic, command, func(root *os.Root, _ []byte) (err error) {
+		jpeg, err = root.ReadFile("photo.jpg")
+		if errors.Is(err, fs.ErrNotExist) { // there are several images
+			jpeg, err = root.ReadFile("photo-1.jpg")
+		}
+		return err //nolint:wrapcheck // the caller says what of
+	})
+	if err != nil {
+		return nil, fmt.Errorf("source: make a JPEG of a HEIC: %w", err)
+	}
+	return jpeg, nil
+}
+
+// SizeOfHEIC returns the largest size that a HEIC declares for one of its images, zero where its head declares none.
+func SizeOfHEIC(heic []byte) (width, height int) {
+	for rest := heic[:min(len(heic), maxHead)]; ; {
+		var found bool
+		if _, rest, found = bytes.Cut(rest, []byte("ispe")); !found || len(rest) < 12 {
+			return width, height
+		}
+		w, h := uint64(binary.BigEndian.Uint32(rest[4:])), uint64(binary.BigEndian.Uint32(rest[8:])) // behind the version
+		if w*h > uint64(width)*uint64(height) {
+			width, height = int(min(w, math.MaxInt32)), int(min(h, math.MaxInt32))
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package ytdlp
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -162,4 +166,179 @@ func TestVersionIsChecked(t *testing.T) {
 	folders, err := program.NewFolders(t.TempDir())
 	check.OK(t, err)
 	check.Contains(t, check.Err(New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders})), "install yt-dlp")
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDecodeTakesWhatItCan(t *testing.T) {
+	t.Parallel()
+	const data = `{"id":"dQw4w9WgXcQ","title":7,"description":null,"uploader":"Cook","duration":"long","chapters":[
+		{"start_time":1.5,"title":"Batter"},{"start_time":"x","title":"Bake"},{"start_time":3},4,null],
+		"subtitles":{"live_chat":[{"ext":"json"}],"en":[{"ext":"json3","url":"https://a/1"},{"ext":"vtt","url":"https://a/2"}],
+		"de":[{"ext":"vtt","url":"file:///etc/passwd"}],"fr":{},"--x":[{"ext":"vtt","url":"https://a/3"}]},"automatic_captions":[]}`
+	info, err := decode([]byte(data))
+	check.OK(t, err)
+	check.That(t, info.ID == "dQw4w9WgXcQ" && info.Title == "" && info.Author() == "Cook" && info.Duration() == 0, "info %+v", info)
+	check.That(t, len(info.Chapters) == 2 && info.Chapters[0].At() == 1500*time.Millisecond && info.Chapters[1].At() == 0,
+		"chapters %+v: want those with a title", info.Chapters)
+	check.That(t, len(info.Subtitles) == 1 && info.Subtitles[0].Key == "en" && info.Subtitles[0].address == "https://a/2",
+		"subtitles %+v: want the WebVTT file of en alone", info.Subtitles)
+	for _, nothing := range []string{"", "null", " \n", `{"_type":"playlist","entries":[]}`, `{"_type":"playlist","entries":[null,{"_type":"playlist"}]}`} {
+		check.Is(t, check.Err(decode([]byte(nothing))), errNothing, nothing)
+	}
+}
+
+func TestChooseTrack(t *testing.T) {
+	t.Parallel()
+	// Each is a list of keys; one with "<" is a translation.
+	list := func(keys string) string {
+		var out []string
+		for key := range strings.FieldsSeq(keys) {
+			name, translated := strings.CutSuffix(key, "<")
+			address := "https://a/" + name
+			if translated {
+				address += "?tlang=" + name
+			}
+			out = append(out, `"`+name+`":[{"ext":"vtt","url":"`+address+`"}]`)
+		}
+		return "{" + strings.Join(out, ",") + "}"
+	}
+	for _, test := range []struct{ language, manual, automatic, want string }{
+		{"", "", "", ""},
+		{"", "", "en-orig en de< fr<", "auto en-orig"},
+		{"", "", "de en<", "auto de"},
+		{"", "", "en< fr<", ""}, // nothing but translations
+		{"de", "", "en-orig de-orig", "auto de-orig"},
+		{"", "fr en", "", "en"},
+		{"", "fr it", "", "fr"},
+		{"fr", "en fr", "", "fr"},
+		{"", "en de", "de-orig en<", "de"},
+		{"", "en", "de-orig", "auto de-orig"},
+		{"de", "en fr", "de en<", "auto de"},
+		{"ja", "en fr", "en<", "en"},
+		{"pt-BR", "en pt", "", "pt"},
+		{"pt", "en pt-BR pt", "", "pt"},
+		{"iw", "en he", "", "he"},
+		{"", "en-nP7-2PuUl7o", "", "en-nP7-2PuUl7o"},
+	} {
+		language, err := json.Marshal(test.language)
+		check.OK(t, err)
+		info, err := decode([]byte(`{"language":` + string(language) + `,"subtitles":` + list(test.manual) + `,"automatic_captions":` + list(test.automatic) + `}`))
+		check.OK(t, err)
+		got := ""
+		if track, ok := info.choose(""); ok {
+			if got = track.Key; track.Automatic {
+				got = "auto " + got
+			}
+		}
+		check.That(t, got == test.want,
+			"language %q, manual %s, automatic %s: chose %q, want %q", test.language, test.manual, test.automatic, got, test.want)
+	}
+}
+
+// The language that is wanted comes first, a person's before a machine's; where there is none it is as if nobody had asked.
+func TestWantedLanguage(t *testing.T) {
+	t.Parallel()
+	const tracks = `{"language":"en","subtitles":{"en":[{"ext":"vtt","url":"https://x.example/en"}],"pt-BR":[{"ext":"vtt","url":"https://x.example/pt"}]},` +
+		`"automatic_captions":{"en":[{"ext":"vtt","url":"https://x.example/a"}],"de":[{"ext":"vtt","url":"https://x.example/b?tlang=de"}],` +
+		`"pt-orig":[{"ext":"vtt","url":"https://x.example/c"}],"fr":[{"ext":"vtt","url":"https://x.example/d"}]}}`
+	info, err := decode([]byte(tracks))
+	check.OK(t, err)
+	for wanted, want := range map[string]string{"": "en", "en": "en", "en-GB": "en", "pt": "pt-BR", "pt-BR": "pt-BR", "fr": "fr", "de": "en", "he": "en"} {
+		track, ok := info.choose(wanted)
+		check.That(t, ok && track.Key == want && track.Automatic == (want == "fr"), "want %q: chose %+v", wanted, track)
+	}
+}
+
+func TestLanguageTags(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"en": "en", "en-orig": "en", "iw": "he", "en-nP7-2PuUl7o": "en", "pt-br": "pt-BR", "zh-Hans": "zh-Hans", "English": "", "Klingon": "", "x": "", "": "",
+	} {
+		check.Same(t, fmt.Sprintf("tag(%q)", key), tag(key), want)
+	}
+}
+
+// What several versions of the program say, word by word.
+func TestWhatItSays(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		said string
+		code contracts.ImportCode
+	}{
+		{"ERROR: [youtube] dQw4w9WgXcQ: Private video. Sign in if you've been granted access to this video", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This video is private", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Join this channel to get access to members-only content like this video", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Sign in to confirm your age. This video may be inappropriate for some users.", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This video has been removed by the uploader", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: This video is not available", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. The uploader has not made this video available in your country", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: This live event will begin in 3 hours.", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Sign in to confirm you’re not a bot. Use --cookies-from-browser or --cookies for the authentication.", contracts.CodeBotCheck},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This content isn't available, try again later. The current session has been rate-limited by YouTube for up to an hour.", contracts.CodeRateLimited},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: HTTP Error 429: Too Many Requests (caused by <HTTPError 429: Too Many Requests>)", contracts.CodeRateLimited},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: HTTP Error 503: Service Unavailable", contracts.CodeNetwork},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: <urlopen error [Errno 111] Connection refused>", contracts.CodeNetwork},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: <urlopen error [Errno -2] Name or service not known>", contracts.CodeNetwork},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: The read operation timed out", contracts.CodeTimeout},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Signature extraction failed; please report this issue on https://github.com/yt-dlp", contracts.CodeUnavailable},
+		{"yt-dlp: error: no such option: --x", contracts.CodeUnavailable},
+	} {
+		err := infoError(test.said)
+		check.That(t, err.Code == test.code, "%s\nis %s: want %s", test.said, err.Code, test.code)
+	}
+	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
+	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, contracts.CodeCaptionsBlocked)
+	err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true, "not_live")
+	check.That(t, err.Code == contracts.CodeNoCaptions, "a video that can be played and has no captions is %s: want no_captions", err.Code)
+	for words, want := range map[string]string{
+		"Sign in to confirm your age. This video may be inappropriate for some users.": aged, "Join this channel to get access to members-only content": members,
+		"Video unavailable. The uploader has not made this video available in your country": foreign, "This live event will begin in 3 hours.": upcoming,
+		"Premieres in 5 minutes": upcoming, "Video unavailable. This video has been removed by the uploader": gone, "Video unavailable": unavailable,
+		"This video is no longer available because the YouTube account associated with this video has been terminated.": gone,
+		"This live stream recording is not available.":                                                                  live, "Private video. Sign in if you've been granted access to this video": unavailable,
+	} {
+		check.Equal(t, want, infoError("ERROR: [youtube] dQw4w9WgXcQ: "+words).Detail)
+	}
+	for status, want := range map[text]string{"is_live": live, "post_live": live, "is_upcoming": upcoming, "was_live": noCaptions} {
+		check.Equal(t, want, withoutCaptions("", true, status).Detail)
+	}
+	odd := unknown("ERROR: [youtube] dQw4w9WgXcQ: Cannot parse /tmp/x/job-1 of http://me:secret@proxy/; please report this issue on https://github.com/yt-dlp")
+	check.Equal(t, "yt-dlp failed: Cannot parse ... of ...", odd.Detail)
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"id":"dQw4w9WgXcQ","duration":1e400,"subtitles":{"en":[{"ext":"vtt","url":"https://a/"}]},"chapters":[{"title":"x"}]}`))
+	f.Add([]byte(`{"_type":"playlist","entries":[{"subtitles":{"en":[]}},null]}`))
+	f.Add([]byte(`{"subtitles":{"en":[{"ext":"vtt","url":"https://a/"}],"en":7}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		info, err := decode(data)
+		if err != nil {
+			return
+		}
+		d := info.Duration()
+		check.That(t, d >= 0 && d <= 31*24*time.Hour, "duration %s", d)
+		track, ok := info.choose("")
+		if !ok {
+			return
+		}
+		check.Require(t, !strings.HasPrefix(track.Key, "-") && !strings.ContainsAny(track.Key, "./\\*,= \x00") && fetchable(track.address),
+			"chose %q at %q", track.Key, track.address)
+		request, err := track.request()
+		check.Require(t, err == nil && json.Valid(request), "request %s, error %v", request, err)
+	})
+}
+
+func FuzzWhatItSays(f *testing.F) {
+	f.Add("ERROR: [youtube] dQw4w9WgXcQ: Private video")
+	f.Add("WARNING: \xff\nERROR: ’")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, err := range []*Error{infoError(text), withoutCaptions(text, false, "is_upcoming"), withoutCaptions(text, true, ""), trackError(text), unknown(text)} {
+			if err == nil || err.Code == "" || err.Detail == "" || !utf8.ValidString(err.Error()) || strings.ContainsRune(err.Detail, '\n') {
+				t.Errorf("%q gives %v", text, err)
+			}
+		}
+	})
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidisaside"
+	"github.com/redis/rueidis/rueidislock"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// openEtcd is one session, which keeps one lease for all locks of the client.
+func openEtcd(ctx context.Context, s settings) (*client, error) {
+	t := &trips{}
+	conn, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Address}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return t.dial(ctx, "tcp", address)
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open etcd: %w", err)
+	}
+	session, err := concurrency.NewSession(conn, concurrency.WithTTL(int(s.TTL/time.Second)), concurrency.WithContext(ctx))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open a session of etcd: %w", err), conn.Close())
+	}
+	return &client{
+		trips: t,
+		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+			m := concurrency.NewMutex(session, "/"+name)
+			return m.Unlock, m.Lock(ctx)
+		},
+		store: func(ctx context.Context, key string, value []byte) error {
+			_, err := conn.Put(ctx, key, string(value))
+			return err
+		},
+		read: func(ctx context.Context, key string) ([]byte, error) {
+			r, err := conn.Get(ctx, key)
+			if err != nil || len(r.Kvs) == 0 {
+				return nil, errors.Join(err, fmt.Errorf("%d values of %q", r.OpResponse().Get().Count, key))
+			}
+			return r.Kvs[0].Value, nil
+		},
+		readMany: func(ctx context.Context, keys []string) (int, error) {
+			gets := make([]clientv3.Op, len(keys))
+			for i, key := range keys {
+				gets[i] = clientv3.OpGet(key)
+			}
+			r, err := conn.Txn(ctx).Then(gets...).Commit()
+			if err != nil {
+				return 0, err
+			}
+			found := 0
+			for _, one := range r.Responses {
+				found += len(one.GetResponseRange().Kvs)
+			}
+			return found, nil
+		},
+		close: func() {
+			_ = session.Close() //nolint:errcheck // the lease ends by itself, then
+			_ = conn.Close()    //nolint:errcheck // nothing is written any more
+		},
+	}, nil
+}
+
+// bsmRetry is how often redislock is told to try again. Its README shows 100 ms.
+const bsmRetry = 10 * time.Millisecond
+
+// redsyncRetry is about how often redsync tries again: its default is at random between 50 and 250 ms.
+const redsyncRetry = 150 * time.Millisecond
+
+// cacheTTL is for how long a value is stored.
+const cacheTTL = time.Hour
+
+// openRueidis is rueidislock and rueidisaside, set as their READMEs recommend for one server.
+func openRueidis(ctx context.Context, s settings) (*client, error) {
+	t := &trips{}
+	option := rueidis.ClientOption{
+		InitAddress: []string{s.Address},
+		DialCtxFn: func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return t.dial(ctx, "tcp", address)
+		},
+	}
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: option, KeyMajority: 1, KeyValidity: s.TTL, NoLoopTracking: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open rueidislock: %w", err)
+	}
+	aside, err := rueidisaside.NewClient(rueidisaside.ClientOption{ClientOption: option})
+	if err != nil {
+		locker.Close()
+		return nil, fmt.Errorf("open rueidisaside: %w", err)
+	}
+	conn := aside.Client()
+	if err := conn.Do(ctx, conn.B().Ping().Build()).Error(); err != nil {
+		return nil, fmt.Errorf("ping redis: %w", err)
+	}
+	return &client{
+		trips: t,
+		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+			held, release, err := locker.WithContext(ctx, name)
+			return func(context.Context) error {
+				lost := held.Err()
+				release()
+				if ctx.Err() != nil { // it ends with the context that it was taken with
+					return nil
+				}
+				return lost
+			}, err
+		},
+		do: func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error) {
+			v, err := aside.Get(ctx, cacheTTL, key, func(ctx context.Context, _ string) (string, error) {
+				v, err := compute(ctx)
+				return string(v), err
+			})
+			return []byte(v), err
+		},
+		store: func(ctx context.Context, key string, value []byte) error {
+			return conn.Do(ctx, conn.B().Set().Key(key).Value(string(value)).Ex(cacheTTL).Build()).Error()
+		},
+		read: func(ctx context.Context, key string) ([]byte, error) {
+			return conn.Do(ctx, conn.B().Get().Key(key).Build()).AsBytes()
+		},
+		hit: func(ctx context.Context, key string) ([]byte, error) {
+			return conn.DoCache(ctx, conn.B().Get().Key(key).Cache(), cacheTTL).AsBytes()
+		},
+		readMany: func(ctx context.Context, keys []string) (int, error) {
+			found, err := conn.Do(ctx, conn.B().Mget().Key(keys...).Build()).ToArray()
+			return len(found), err
+		},
+		close: func() { locker.Close(); aside.Close() },
+	}, nil
+}
+
+func openGoRedis(ctx context.Context, s settings) (*redis.Client, *trips, error) {
+	t := &trips{}
+	conn := redis.NewClient(&redis.Options{Addr: s.Address, Dialer: t.dial})
+	if err := conn.Ping(ctx).Err(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("ping redis: %w", err), conn.Close())
+	}
+	return conn, t, nil
+}
+
+// openRedsync is redsync as it comes, on one server. It gives up after 32 tries, so it is asked again.
+func openRedsync(ctx context.Context, s settings) (*client, error) {
+	conn, t, err := openGoRedis(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	locks := redsync.New(redsyncgoredis.NewPool(conn))
+	return &client{
+		trips: t,
+		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+			m := locks.NewMutex(name, redsync.WithExpiry(s.TTL))
+			err := m.LockContext(ctx)
+			for err != nil && ctx.Err() == nil {
+				err = m.LockContext(ctx)
+			}
+			return func(ctx context.Context) error {
+				_, err := m.UnlockContext(ctx)
+				return err
+			}, err
+		},
+		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
+	}, nil
+}
+
+func openBSM(ctx context.Context, s settings) (*client, error) {
+	conn, t, err := openGoRedis(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	locks := redislock.New(conn)
+	return &client{
+		trips: t,
+		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
+			l, err := locks.Obtain(ctx, name, s.TTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(bsmRetry)})
+			if err != nil {
+				return nil, err
+			}
+			return l.Release, nil
+		},
+		close: func() { _ = conn.Close() }, //nolint:errcheck // nothing is written any more
+	}, nil
+}

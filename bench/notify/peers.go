@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// table is what a notification is in Postgres: its unique index is what keeps a row from being stored twice.
+const table = `
+CREATE TABLE IF NOT EXISTS notification (
+	id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	event_id TEXT NOT NULL,
+	user_id TEXT NOT NULL,
+	recipient_type TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	event_type TEXT NOT NULL,
+	category TEXT,
+	template TEXT,
+	payload JSONB,
+	status TEXT NOT NULL DEFAULT 'PENDING',
+	created_at TIMESTAMPTZ NOT NULL,
+	CONSTRAINT uk_notification_idempotency UNIQUE (event_id, user_id, recipient_type, channel)
+)`
+
+const (
+	columns  = `event_id, user_id, recipient_type, channel, event_type, category, template, payload, created_at`
+	conflict = ` ON CONFLICT (event_id, user_id, recipient_type, channel) DO NOTHING`
+	oneRow   = `INSERT INTO notification (` + columns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)` + conflict
+	allRows  = `INSERT INTO notification (` + columns + `)
+		SELECT $1, u, $3, $4, $5, $6, $7, $8, $9 FROM unnest($2::text[]) AS u` + conflict
+)
+
+func values(n contracts.Notification, user any) []any {
+	return []any{n.EventID, user, n.RecipientType, n.Channel, n.EventType, n.Category, n.Template, n.Payload, n.CreatedAt}
+}
+
+type inserter func(ctx context.Context, conn *pgx.Conn, event string, n int) error
+
+func insertEach(ctx context.Context, conn *pgx.Conn, event string, n int) error {
+	return each(ctx, conn.Exec, event, n)
+}
+
+func insertTogether(ctx context.Context, conn *pgx.Conn, event string, n int) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return each(ctx, tx.Exec, event, n) })
+}
+
+func insertMany(ctx context.Context, conn *pgx.Conn, event string, n int) error {
+	users := make([]string, n)
+	for i := range users {
+		users[i] = userID(i)
+	}
+	_, err := conn.Exec(ctx, allRows, values(row(event, 0, time.Now()), users)...)
+	return err
+}
+
+func each[T any](
+	ctx context.Context, exec func(context.Context, string, ...any) (T, error), event string, n int,
+) error {
+	now := time.Now()
+	for i := range n {
+		r := row(event, i, now)
+		if _, err := exec(ctx, oneRow, values(r, r.UserID)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openPostgres is one connection to Postgres as it comes.
+func openPostgres(insert inserter) func(context.Context, *bench) (*client, error) {
+	return func(ctx context.Context, b *bench) (*client, error) {
+		var conn *pgx.Conn
+		err := retry(ctx, func(ctx context.Context) (err error) { // it listens before it is ready
+			if conn, err = pgx.Connect(ctx, b.service.Address); err != nil {
+				return fmt.Errorf("connect: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := conn.Exec(ctx, table); err != nil {
+			return nil, fmt.Errorf("create the table: %w", err)
+		}
+		empty := func(ctx context.Context) error {
+			_, err := conn.Exec(ctx, "TRUNCATE notification")
+			return err
+		}
+		return &client{
+			tell: func(ctx context.Context, event string, n int) (timing, error) {
+				begun := time.Now()
+				err := insert(ctx, conn, event, n)
+				return timing{stored: time.Since(begun)}, err
+			},
+			mark: empty,
+			count: func(ctx context.Context) (counts, error) {
+				c := counts{sent: -1}
+				err := conn.QueryRow(ctx, "SELECT count(*) FROM notification").Scan(&c.stored)
+				return c, err
+			},
+			close: func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				defer cancel()
+				_ = empty(ctx)      //nolint:errcheck // the server ends soon
+				_ = conn.Close(ctx) //nolint:errcheck // the server ends soon
+			},
+		}, nil
+	}
+}
+
+// replicas is how many servers an address has.
+func replicas(address string) int { return strings.Count(address, ",") + 1 }
+
+// connect opens a connection of its own.
+func connect(address string) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := nats.Connect(address, nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, nil, fmt.Errorf("connect: %w", err)
+	}
+	return nc, js, nil
+}
+
+// retry repeats what a server that has just started cannot do yet.
+func retry(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		try, cancel := context.WithTimeout(ctx, 30*time.Second)
+		err := do(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// openRaw is nats.go alone with a stream like that of the notifier's rows.
+func openRaw(ctx context.Context, b *bench) (*client, error) {
+	nc, js, err := connect(b.service.Address)
+	if err != nil {
+		return nil, err
+	}
+	cfg := declared(b, contracts.StreamNotifications)
+	cfg.Name, cfg.Subjects = "RAW", []string{"raw.>"}
+	if err := retry(ctx, func(ctx context.Context) error { _, err := js.CreateStream(ctx, cfg); return err }); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	var first uint64
+	return &client{
+		tell: func(ctx context.Context, event string, n int) (timing, error) {
+			begun := time.Now()
+			for i := range n {
+				msg, err := rawRow(row(event, i, begun))
+				if err != nil {
+					return timing{}, err
+				}
+				if _, err := js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0)); err != nil {
+					return timing{}, fmt.Errorf("publish: %w", err)
+				}
+			}
+			return timing{stored: time.Since(begun)}, nil
+		},
+		mark: func(ctx context.Context) (err error) {
+			first, err = purge(ctx, js, "RAW")
+			return err
+		},
+		count: func(ctx context.Context) (counts, error) {
+			stored, double, err := messages(ctx, js, "RAW", "raw.>", first)
+			return counts{stored: stored, sent: -1, double: double}, err
+		},
+		close: func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			_ = js.DeleteStream(ctx, "RAW") //nolint:errcheck // the server ends soon
+			nc.Close()
+		},
+	}, nil
+}
+
+// rawRow is the message that the notifier makes of a row, on another subject.
+func rawRow(n contracts.Notification) (*nats.Msg, error) {
+	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	if err != nil {
+		return nil, err
+	}
+	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	if err != nil {
+		return nil, err
+	}
+	data, err := contracts.Encode(n)
+	if err != nil {
+		return nil, err
+	}
+	header := nats.Header{"ce-id": {key}, "ce-source": {"/notifier"}, "ce-type": {contracts.CloudEventNotificationRequested}}
+	return &nats.Msg{Subject: "raw." + subject, Header: header, Data: data}, nil
+}
+
+// declared is how a stream is declared, on this server.
+func declared(b *bench, name string) jetstream.StreamConfig {
+	for _, cfg := range contracts.Assets(assetOptions(b.contestant.storage, b.service.Address)) {
+		if cfg.Name == name {
+			return cfg
+		}
+	}
+	return jetstream.StreamConfig{Name: name}
+}
+
+func assetOptions(storage jetstream.StorageType, address string) contracts.AssetOptions {
+	const most = 4 << 30
+	return contracts.AssetOptions{MaxBytes: most, Replicas: replicas(address), Storage: storage}
+}
+
+// purge empties a stream and returns the sequence of the next message.
+func purge(ctx context.Context, js jetstream.JetStream, name string) (next uint64, err error) {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", name, err)
+	}
+	if err := stream.Purge(ctx); err != nil {
+		return 0, fmt.Errorf("purge %s: %w", name, err)
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("stream %s: %w", name, err)
+	}
+	return info.State.LastSeq + 1, nil
+}
+
+// messages counts the messages of a stream, and those that were replaced, since it was purged.
+func messages(ctx context.Context, js jetstream.JetStream, name, filter string, first uint64) (n, replaced int, err error) {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return 0, 0, fmt.Errorf("stream %s: %w", name, err)
+	}
+	state := stream.CachedInfo().State
+	replaced = int(state.LastSeq+1-first) - int(state.Msgs) //nolint:gosec // small
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{FilterSubject: filter, MemoryStorage: true, Replicas: 1})
+	if err != nil {
+		return 0, 0, fmt.Errorf("consumer of %s: %w", name, err)
+	}
+	info := consumer.CachedInfo()
+	return int(info.NumPending), replaced, stream.DeleteConsumer(ctx, info.Name) //nolint:gosec // small
+}

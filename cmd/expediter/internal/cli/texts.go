@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/preview"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// channelNames are the channels that the configuration of a notifier can set up.
+var channelNames = []string{"inapp", "email", "sms", "webhook", "webpush"}
+
+// errMistakes is returned for rules and templates that a notifier would not start with.
+var errMistakes = errors.New("a notifier would not take this into force")
+
+// rulesFlags are the flags of the command that checks rules.
+type rulesFlags struct {
+	*globals
+
+	channels  []string
+	gateways  []string
+	templates string
+}
+
+func newRules(g *globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "rules",
+		Short:   "Check notification rules",
+		Example: `  expediter rules check rules.yaml --templates ./templates`,
+	}
+	cmd.AddCommand(newRulesCheck(g))
+	return cmd
+}
+
+func newRulesCheck(g *globals) *cobra.Command {
+	f := &rulesFlags{globals: g}
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Report every mistake in a file of rules, and in a folder of templates",
+		Long: `Check reads rules as a notifier does when it starts, or when they change, and reports every mistake with its file and line.
+With --templates it reads the texts, too: a rule with the channel email, sms or webpush needs one. It needs no server.
+
+Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
+		Example: `  expediter rules check rules.yaml
+  expediter rules check rules.yaml --templates ./templates --channels inapp,email,letters`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
+	flags.StringSliceVar(&f.gateways, "gateways", nil, "further channels that NOTIFIER_GATEWAYS sets up, with commas")
+	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, sms and webpush")
+	return cmd
+}
+
+func (f *rulesFlags) run(path string) error {
+	var missing []error
+	for _, name := range []string{path, f.templates} {
+		if _, err := os.Stat(name); name != "" && err != nil {
+			missing = append(missing, err)
+		}
+	}
+	if err := errors.Join(missing...); err != nil {
+		return err
+	}
+	set, others := f.channelConfig()
+	err := notifier.CheckRules(path, set, others...)
+	n := f.tell(path, err)
+	switch {
+	case err == nil:
+		f.notef("No mistakes.\n")
+		return nil
+	case n == 0:
+		return err
+	}
+	return fmt.Errorf("%s: %w", counted(n, "mistake"), errMistakes)
+}
+
+// channelConfig is the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
+// them. The others have no such setting.
+func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []string) {
+	const something = "-" // settings of channels are not checked
+	set.Templates, set.Gateways = f.templates, map[string]string{}
+	for _, name := range f.gateways {
+		if f.templates == "" {
+			others = append(others, name)
+		} else {
+			set.Gateways[name] = something
+		}
+	}
+	for _, name := range f.channels {
+		switch {
+		case name == "inapp":
+		case f.templates != "" && name == "email":
+			set.EmailServer = something
+		case f.templates != "" && name == "sms":
+			set.SMSURL = something
+		case f.templates != "" && name == "webpush":
+			set.WebPushKey = something
+		case !slices.Contains(others, name):
+			others = append(others, name)
+		}
+	}
+	return set, others
+}
+
+// tell writes the mistakes, and returns an error that counts them.
+func (f *rulesFlags) tell(path string, err error) (n int) {
+	at := func(file string, line int, text string) {
+		n++
+		if line > 0 {
+			file = fmt.Sprintf("%s:%d", file, line)
+		}
+		f.notef("%s: %s\n", table.Printable(file), table.Printable(text))
+	}
+	if broken, ok := errors.AsType[*rules.Error](err); ok {
+		for _, m := range broken.Mistakes {
+			line := m.Line
+			m.Line = 0
+			at(path, line, m.String())
+		}
+	}
+	if broken, ok := errors.AsType[*template.Error](err); ok {
+		for _, m := range broken.Mistakes {
+			at(filepath.Join(f.templates, m.File), m.Line, m.Text)
+		}
+	}
+	return n
+}
+
+// Errors of texts that cannot be made of their data, and of one that the far side did not take.
+var (
+	errNotSent = errors.New("the test message was not sent")
+	errTexts   = errors.New("cannot be made, or have data and no template")
+)
+
+// templatesFlags are the flags of the commands about templates.
+type templatesFlags struct {
+	natsFlags
+
+	cfg       template.Config
+	data, out string
+	gateways  []string
+	locales   []string
+	test      notifier.TestMessage
+}
+
+// testTimeout is longer than a notifier waits for the far side of a test message.
+const testTimeout = 15 * time.Second
+
+func newTemplates(g *globals) *cobra.Command {
+	f := &templatesFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "templates",
+		Short: "Look at the texts of mails, pushes and SMS",
+	}
+	cmd.AddCommand(f.newPreview(), f.newSend())
+	return cmd
+}
+
+func (f *templatesFlags) newPreview() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "preview DIR",
+		Short: "Write what templates make, in every locale and on every channel",
+		Long: `Preview makes the texts of a folder of templates, and writes them into a folder: one file for each, and index.html with all of
+them, where mails are shown wide, narrow and dark, and SMS with the number of their segments. It needs no server. --data is a file of JSON
+with a payload for each template: {"reservation.requested": {"guests": 4}}.
+
+Exit codes: 0 all texts could be made, 1 some could not, or templates have mistakes.`,
+		Example: `  expediter templates preview ./templates --data samples.json
+  expediter templates preview ./templates --data samples.json --locale he-IL --out /tmp/preview`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.preview(args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
+	flags.StringVar(&f.out, "out", "preview", "folder that the files are written into")
+	flags.StringSliceVar(&f.gateways, "gateways", nil, "channels of NOTIFIER_GATEWAYS, with commas")
+	flags.StringSliceVar(&f.locales, "locale", nil, "locales of readers, with commas (default those that each template has)")
+	flags.StringSliceVar(&f.cfg.LinkHosts, "link-hosts", nil, "hosts that links out of payloads may lead to, as NOTIFIER_LINK_HOSTS")
+	flags.StringVar(&f.cfg.Language, "language", "en", "language of the texts in default, as NOTIFIER_TEMPLATES_LANGUAGE")
+	return cmd
+}
+
+func (f *templatesFlags) newSend() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "send TEMPLATE",
+		Short: "Send one test message through a running notifier",
+		Long: `Send has a notifier make the text of a template that it has, and send it to an address, now and once. The text begins with [test].
+The message belongs to no event and no user: it leaves no row, and has no link to unsubscribe. --data is the file that preview takes.
+
+Exit codes: 0 the far side has taken it, 1 it has not: the message says why.`,
+		Example: `  expediter templates send RESERVATION_REQUESTED --to ada@example.com --channel email --data samples.json --locale he-IL`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.send(cmd.Context(), args[0]) },
+	}
+	flags := cmd.Flags()
+	f.registerServer(flags)
+	flags.DurationVar(&f.timeout, "timeout", testTimeout, "longest time to wait for the answer")
+	flags.StringVar(&f.test.Channel, "channel", "email", "channel that sends it")
+	flags.StringVar(&f.data, "data", "", "file with a payload for each template")
+	flags.StringVar(&f.test.Locale, "locale", "", "locale of the reader")
+	flags.StringVar(&f.test.TimeZone, "time-zone", "", "time zone of the reader, such as Europe/Rome")
+	flags.StringVar(&f.test.To, "to", "", "address")
+	return cmd
+}
+
+func (f *templatesFlags) send(ctx context.Context, name string) error {
+	if err := usage(refuse(f.test.To == "", "--to is required: the address")); err != nil {
+		return err
+	}
+	data, err := f.payloads()
+	if err != nil {
+		return err
+	}
+	f.test.Template, f.test.Payload = name, data[name]
+	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+		sent, err := client.SendTest(ctx, f.test)
+		if err == nil && sent.Problem != "" {
+			err = fmt.Errorf("%s: %w", table.Printable(sent.Problem), errNotSent)
+		}
+		if err == nil {
+			f.notef("%s is sent.\n", sent.ID)
+		}
+		return err
+	})
+}
+
+// payloads are those of the file with data.
+func (f *templatesFlags) payloads() (map[string]json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	if f.data == "" {
+		return all, nil
+	}
+	data, err := os.ReadFile(f.data)
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--data %s: want a JSON object of payloads by template: %w", f.data, err)
+	}
+	return all, nil
+}
+
+func (f *templatesFlags) preview(folder string) error {
+	f.cfg.Channels = template.Channels(f.gateways...)
+	set, err := template.Load(folder, f.cfg)
+	if broken, ok := errors.AsType[*template.Error](err); ok {
+		checked := rulesFlags{globals: f.globals, templates: folder}
+		return fmt.Errorf("%s: %w", counted(checked.tell("", broken), "mistake"), errMistakes)
+	}
+	if err != nil {
+		return err
+	}
+	data, err := f.payloads()
+	if err != nil {
+		return err
+	}
+	path, failed, err := preview.Write(f.out, preview.Config{Data: data, Locales: f.locales, Templates: set})
+	if err != nil {
+		return err
+	}
+	for _, one := range failed {
+		f.notef("%s %s %s: %s\n", table.Printable(one.Template), table.Printable(one.Locale), one.Channel, table.Printable(one.Problem))
+	}
+	f.notef("%s shows all texts.\n", path)
+	if len(failed) > 0 {
+		return fmt.Errorf("%s: %w", counted(len(failed), "text"), errTexts)
+	}
+	return nil
+}
