@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -78,6 +79,37 @@ func TestAnEventIsCancelled(t *testing.T) {
 	}
 	messages, calls := birds.counts()
 	check.That(t, messages == 3 && calls == 3, "%d messages in %d calls", messages, calls)
+}
+
+// Items that are in inboxes while their rows do not say so yet have been sent: cancelling takes none back, and the rows come to say it.
+func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	called, recorded := make(chan struct{}, 100), make(chan struct{})
+	n := p.start(&pigeon{}, func(c *Config) {
+		c.passed = func(point string) {
+			if point == deliver.PointSent {
+				called <- struct{}{}
+				<-recorded
+			}
+		}
+	})
+	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
+	check.OK(t, check.Err(n.Publish(t.Context(), event("e", "RESERVATION_REQUESTED", staff))))
+	for range 6 {
+		<-called
+	}
+	p.expanded(n, "e")
+	done, err := n.Cancel(t.Context(), Cancellation{EventID: "e"})
+	check.OK(t, err)
+	check.Equal(t, Cancelled{EventID: "e", State: plan.StateCancelled, Sending: 3, Sent: 3}, done)
+	close(recorded)
+	for key, d := range p.settled(6) {
+		if d.State != deliveries.Delivered && d.State != deliveries.Sent || len(d.Attempts) != 1 {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
 }
 
 // unworked returns the parts of a notifier that plans and cancels, and has no workers.

@@ -165,6 +165,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
 		Directory: n.Directory, Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
 		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,
+		Withhold: n.Inbox.Withhold,
 	})
 	return nil
 }
@@ -323,12 +324,16 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	if c.Endpoints {
 		known = n.health
 	}
+	var withhold func(context.Context, *contracts.Notification) (bool, error)
+	if c.Name() == inapp.Name {
+		withhold = n.Inbox.Withhold
+	}
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload,
 		Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
 		Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
-		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
+		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Withhold: withhold, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
 }
 

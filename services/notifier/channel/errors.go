@@ -14,6 +14,8 @@ type Kind string
 const (
 	// KindBounced means: the address does not exist. It will not be tried again.
 	KindBounced Kind = "bounced"
+	// KindCancelled means: the message was withheld at the last moment. It has not come, and never will.
+	KindCancelled Kind = "cancelled"
 	// KindGone means: the address asks never to be used again.
 	KindGone Kind = "gone"
 	// KindInterrupted means: the call was ended from here. The provider may have taken the message.
@@ -78,7 +80,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Temporary reports whether the same message may be accepted later without a change of it, its address, or the channel.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
-	case KindBounced, KindGone, KindNoAddress, KindRejected:
+	case KindBounced, KindCancelled, KindGone, KindNoAddress, KindRejected:
 		return false
 	case KindInterrupted, KindMisconfigured, KindRateLimited, KindTimeout, KindUnavailable, KindUnknown:
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -123,7 +124,7 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 func (*Inbox) Name() string { return Name }
 
 // Send implements [channel.Channel]. An item that is there already, whatever the user has done with it since, is
-// delivered. One round trip.
+// delivered; one that was withheld is [channel.KindCancelled]. One round trip.
 func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	item := Item{
 		Category: m.Category, CreatedAt: m.CreatedAt.UTC(), EventID: m.EventID, EventType: m.EventType, ID: m.ID, Locale: m.Locale,
@@ -134,8 +135,11 @@ func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 	if err == nil {
 		err = b.put(ctx, &item, kvrecord.Record{Subject: subject})
 	}
+	conflict, taken := errors.AsType[*kvrecord.ConflictError](err)
 	switch {
-	case err == nil, errors.Is(err, kvrecord.ErrConflict):
+	case taken && len(conflict.Found.Data) == 0:
+		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindCancelled}
+	case err == nil, taken:
 		return channel.Receipt{Delivered: true, ID: m.ID}, nil
 	case errors.Is(err, kvrecord.ErrTooLarge), errors.Is(err, errEncode), errors.Is(err, contracts.ErrTokenTooLong):
 		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
@@ -144,6 +148,23 @@ func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 	default:
 		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindUnavailable, Cause: err}
 	}
+}
+
+// withheld is for how long an item that was withheld cannot come: longer than any row can be sent.
+const withheld = 40 * 24 * time.Hour
+
+// Withhold has the item of a row never come, unless it is there, and reports that it is. Lists and feeds leave out what it writes. One
+// round trip.
+func (b *Inbox) Withhold(ctx context.Context, n *contracts.Notification) (there bool, err error) {
+	subject, err := b.subjectOf(n.RecipientType, n.UserID, n.EventID)
+	if err != nil {
+		return false, err
+	}
+	_, err = b.records.Put(ctx, kvrecord.Write{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}, TTL: withheld})
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		return len(conflict.Found.Data) > 0, nil
+	}
+	return false, err
 }
 
 // put writes an item over the one that was read, to be removed when it expires: a write without that would make it stay.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,6 +62,40 @@ func TestAnItemIsThereOnce(t *testing.T) {
 	items, err := b.List(t.Context(), "CUSTOMER", "u/1", inapp.ListOptions{})
 	if err != nil || len(items) != 1 || items[0].State != inapp.Read || items[0].ID != "ntf_e" || string(items[0].Payload) != `{"a":1}` {
 		t.Errorf("%+v: %v", items, err)
+	}
+}
+
+// Of an item that is sent and withheld at the same time by many, all learn the same. One that was withheld is in no list.
+func TestAnItemIsWithheldOrThere(t *testing.T) {
+	t.Parallel()
+	b, _ := open(t, natstest.Server(t), inapp.Config{})
+	for i := range 50 {
+		event := fmt.Sprint("e", i)
+		var all sync.WaitGroup
+		var came, kept atomic.Int64
+		for range 4 {
+			all.Go(func() {
+				if _, err := b.Send(t.Context(), message("u", event, time.Now())); err == nil {
+					came.Add(1)
+				} else if channel.Of("", err).Kind != channel.KindCancelled {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				there, err := b.Withhold(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: "u"})
+				check.OK(t, err)
+				if !there {
+					kept.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		page, err := b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 100})
+		check.OK(t, err)
+		listed := slices.ContainsFunc(page.Items, func(i inapp.Item) bool { return i.EventID == event })
+		if came.Load()+kept.Load() != 4 || came.Load() > 0 && kept.Load() > 0 || listed != (came.Load() > 0) {
+			t.Errorf("%s: %d sent it, %d withheld it, listed: %t", event, came.Load(), kept.Load(), listed)
+		}
 	}
 }
 

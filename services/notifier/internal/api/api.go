@@ -44,6 +44,9 @@ type Config struct {
 	Telemetry  *natsotel.Telemetry // nil for none
 	Reader     *plan.Reader
 	Tested     map[string]channel.Channel // those with texts, by name
+
+	// Withhold has the item of a row never come into the inbox, unless it is there, and reports that it is.
+	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
 }
 
 // API takes events in and answers what became of them. It may be used by many at once.

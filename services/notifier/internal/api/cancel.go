@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -80,7 +81,7 @@ type Cancelled struct {
 // [plan.MaxUnpublished] events at a time, and the error is [plan.ErrUnpublished] for more. Of a user whom the event does not concern
 // nothing is kept. Until a minute after the event is expanded it is not certain whom it concerns: it can then be cancelled for
 // 1,000 users without a row, and the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not
-// published, up to two more for one user, and two for each row; two more for a digest.
+// published, up to two more for one user, and two for each row, three for one of the inbox; two more for a digest.
 //
 // The audit stream has a record of each call, also of one with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
@@ -225,13 +226,19 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 }
 
 // suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same
-// record before it sends, so only one of the two succeeds. A row that is being sent is left to its sender. A digest is
-// sealed first, so that no event goes into a digest that is not sent. For a row that was split those of its addresses end, stored or
-// not yet.
+// record before it sends, so only one of the two succeeds; of the inbox, whose items come once, it takes the place of the item. A row
+// that is being sent is left to its sender. A digest is sealed first, so that no event goes into a digest that is not sent. For a row
+// that was split those of its addresses end, stored or not yet.
 func (a *API) suppressOne(ctx context.Context, row stored) ([]*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
-	if err == nil && row.Collected && !there.State.Ended() {
+	switch open := err == nil && !there.State.Ended(); {
+	case open && row.Collected:
 		_, err = a.cfg.Digests.Seal(ctx, &row.Notification, nil)
+	case open && row.Channel == inapp.Name && there.State != deliveries.Sending:
+		var delivered bool
+		if delivered, err = a.cfg.Withhold(ctx, &row.Notification); delivered { // its sender writes it down
+			there.State = deliveries.Delivered
+		}
 	}
 	for err == nil && !there.State.Ended() && there.State != deliveries.Sending {
 		there.State, there.Reason, there.Until = deliveries.Suppressed, deliveries.ReasonCancelled, time.Time{}

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -131,8 +132,12 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 func openAPI(b testing.TB, js jetstream.JetStream) *api.API {
 	b.Helper()
 	records := recordtest.Client(b, js)
-	cfg := api.Config{Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
-	var err error
+	inbox, err := inapp.Open(b.Context(), js, records, inapp.Config{})
+	check.OK(b, err)
+	cfg := api.Config{
+		Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records),
+		Reader: plan.NewReader(records), Withhold: inbox.Withhold,
+	}
 	cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records)
 	check.OK(b, err)
 	return api.New(records, cfg)

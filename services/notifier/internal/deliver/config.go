@@ -113,6 +113,10 @@ type Config struct {
 	// Defaults to 15 seconds.
 	Timeout time.Duration
 
+	// Withhold has the message of a row never come, unless it has, and reports that. A channel that can do that takes a message once by
+	// itself: nothing is recorded before its call. Defaults to none.
+	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
+
 	// Worker names this process in the records. Required.
 	Worker string
 }

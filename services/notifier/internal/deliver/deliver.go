@@ -25,7 +25,7 @@ import (
 
 // The points that a sender passes, in order: between any two of them its process may die.
 const (
-	PointClaimed  = "deliver.claimed"  // the attempt is written down
+	PointClaimed  = "deliver.claimed"  // the attempt is written down, unless the channel takes a message once
 	PointSent     = "deliver.sent"     // the channel has answered
 	PointEnded    = "deliver.ended"    // a row that is followed by another has ended, and that one is not stored yet
 	PointFollowed = "deliver.followed" // the row of the next channel is stored
@@ -123,7 +123,7 @@ type row struct {
 }
 
 // Work sends one row, unless it has been dealt with, or is to wait. It never acts on what it read alone: the channel is
-// called after an attempt has been written over exactly the record that was read.
+// called after an attempt has been written over exactly the record that was read, or takes the message once however often it is sent.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := job.Args
 	key, err := n.Key()
@@ -209,15 +209,20 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 	return s.send(ctx, r, d)
 }
 
+// claims reports whether the message of a row, which comes once, stands for its attempt. That of a digest of one comes under another id.
+func (s *Sender) claims(r *row) bool { return s.cfg.Withhold != nil && !r.Collected }
+
 // send records the attempt, calls the channel, and records the outcome.
 func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	begun := time.Now().UTC()
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: begun, Worker: s.cfg.Worker})
 	d.State, d.Reason, d.Until = deliveries.Sending, "", begun.Add(s.timeout(r))
-	if err := s.write(ctx, r, d); err != nil {
-		return err
+	if !s.claims(r) {
+		if err := s.write(ctx, r, d); err != nil {
+			return err
+		}
+		s.cfg.Passed(PointClaimed)
 	}
-	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
 	call, measured := s.cfg.Telemetry.Call(call, r.Channel)
 	sent := s.message(r, d)

@@ -35,7 +35,7 @@ func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, 
 	attempt.Outcome, attempt.Detail = string(failure.Kind), clip(failure.Error())
 	d.Reason = string(failure.Kind)
 	switch {
-	case failure.Kind == channel.KindNoAddress:
+	case failure.Kind == channel.KindNoAddress, failure.Kind == channel.KindCancelled:
 		d.State = deliveries.Suppressed
 		return nil
 	case failure.Kind == channel.KindBounced, failure.Kind == channel.KindGone:
@@ -77,15 +77,23 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 		}
 		there := taken.There
 		sent := made.State == deliveries.Sent || made.State == deliveries.Delivered
-		last := false // whether the record has this attempt as the one under way: then only a late caller of an earlier one has written
+		known := false // whether the record has this attempt
+		last := false  // and has it as the one under way: then only a late caller of an earlier one has written
 		for i, attempt := range there.Attempts {
 			switch {
 			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
-				there.Attempts[i] = mine
+				there.Attempts[i], known = mine, true
 				last = i == len(there.Attempts)-1 && there.State == deliveries.Sending
 			case sent && attempt.Outcome == "": // its caller may die; one that does not writes more
 				there.Attempts[i].Outcome = deliveries.OutcomeUnknown
 			}
+		}
+		if !known { // see Config.Withhold
+			if there.State == deliveries.Delivered || !sent && there.State.Ended() {
+				*d = *there
+				return nil
+			}
+			there.Attempts, last = append(there.Attempts, mine), true
 		}
 		switch {
 		case sent && there.State != deliveries.Delivered:
@@ -122,12 +130,29 @@ func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state 
 		}
 	}
 	d.State, d.Reason, d.Until = state, reason, time.Time{}
+	if err := s.withhold(ctx, r, d); err != nil {
+		return s.later(ctx, r, err)
+	}
 	r.fallBack(d)
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
 	s.report(ctx, r, d, nil)
 	return s.follow(ctx, r, d, verdict)
+}
+
+// withhold keeps the message of a row from coming that is suppressed for a cancellation, or that an earlier worker may have sent before
+// it died. Where it has come, the row is delivered.
+func (s *Sender) withhold(ctx context.Context, r *row, d *deliveries.Delivery) error {
+	if !s.claims(r) || d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonCancelled && !r.late || d.Digest != "" {
+		return nil
+	}
+	there, err := s.cfg.Withhold(ctx, &r.Notification)
+	if there {
+		d.State, d.Reason, d.ProviderID = deliveries.Delivered, "", MessageID(r.key)
+		d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Outcome: deliveries.OutcomeSent, Worker: s.cfg.Worker})
+	}
+	return err
 }
 
 // wait defers a row, which uses none of its attempts. The record is written once for each reason and time.
