@@ -63,7 +63,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d.created = w.classOf(meta.Consumer).created.Load()
 	switch w.deliveries.add(d, now) {
 	case fresh:
-		if r := w.routeOf(msg.Subject); r != nil && r.policy.Ordered {
+		if d.route = w.routeOf(msg.Subject); d.route != nil && d.route.policy.Ordered {
 			w.order.add(d)
 		}
 		w.running.Add(1)
@@ -153,11 +153,10 @@ func (w *Worker) releaseSlot(d *delivery) {
 
 // attempt runs the handler of d once, if it has attempts left.
 func (w *Worker) attempt(d *delivery) error {
-	route := w.routeOf(d.info.Subject)
-	if route == nil {
+	if d.route == nil {
 		return errUnhandled
 	}
-	d.policy, d.info.MaxAttempts, d.info.Pattern = route.policy, route.policy.MaxAttempts, route.pattern
+	d.policy, d.info.MaxAttempts, d.info.Pattern = d.route.policy, d.route.policy.MaxAttempts, d.route.pattern
 
 	if err := w.checkPaused(d); err != nil {
 		return err
@@ -184,11 +183,11 @@ func (w *Worker) attempt(d *delivery) error {
 			return err
 		}
 	}
-	return w.begin(ctx, cancel, route, d)
+	return w.begin(ctx, cancel, d)
 }
 
 // begin runs the handler of d, which has its slot and its permits.
-func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, route *route, d *delivery) error {
+func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, d *delivery) error {
 	if timeout := d.policy.Timeout; timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
@@ -204,13 +203,13 @@ func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, rout
 	d.journal = w.openJournal(d, cancel)
 	defer d.journal.Close()
 	ctx = context.WithValue(ctx, reporterKey{}, &reporter{delivery: d, worker: w})
-	return explain(ctx, w.call(journal.With(ctx, d.journal), route, d))
+	return explain(ctx, w.call(journal.With(ctx, d.journal), d))
 }
 
 // openJournal returns the journal of d's steps, which calls lost when the job is another attempt's.
 func (w *Worker) openJournal(d *delivery, lost context.CancelCauseFunc) *journal.Journal {
 	resume := d.msg.Header.Get(HeaderResume)
-	if !journal.ValidKey(resume) {
+	if resume != "" && !journal.ValidKey(resume) {
 		resume = ""
 	}
 	return w.journals.Open(w.settling, journal.Attempt{
@@ -247,11 +246,11 @@ func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (permit *lim
 }
 
 // call runs the handler inside the middleware and turns a panic into an error.
-func (w *Worker) call(ctx context.Context, r *route, d *delivery) (err error) {
+func (w *Worker) call(ctx context.Context, d *delivery) (err error) {
 	defer catchPanic(&err)
-	work := func(ctx context.Context) error { return r.work(ctx, d.info, d.msg) }
+	work := func(ctx context.Context) error { return d.route.work(ctx, d.info, d.msg) }
 	work = wrap(w.cfg.Middleware, d.info, d.msg.Header, work)
-	stacks.Do(ctx, d.label, r.labels, func(ctx context.Context) { err = work(ctx) })
+	stacks.Do(ctx, d.label, d.route.labels, func(ctx context.Context) { err = work(ctx) })
 	return err
 }
 

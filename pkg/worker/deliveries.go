@@ -39,6 +39,7 @@ type delivery struct {
 	msg         *nats.Msg
 	permitLost  atomic.Bool // the context of its handler has ended
 	policy      Policy
+	route       *route // of its handler, nil for none
 	runningMark uint64 // sequence of the mark that the job runs, 0 for none
 	result      atomic.Pointer[[]byte]
 	shown       atomic.Bool   // recorded as running

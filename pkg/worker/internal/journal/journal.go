@@ -72,12 +72,13 @@ type Journal struct {
 	attempt Attempt
 	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
 	limits  limits
-	server  *Store // makes store, when a step needs it
+	server  *Store // makes store and limits, when a step needs them
 	store   backend
 	turn    chan struct{} // holds an element while a goroutine uses the fields below
 
 	acked    bool // a write of this attempt was acknowledged
 	broken   error
+	closed   bool
 	head     []byte // of the records that this attempt writes
 	opened   bool
 	revision uint64
@@ -158,9 +159,15 @@ func (j *Journal) Close() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
 
-	if j.broken == nil {
-		j.broken = fmt.Errorf("%w: the attempt at job %s has ended", ErrMisuse, j.attempt.Job)
+	j.closed = true
+}
+
+// failure returns why no step may begin and none be recorded, or nil.
+func (j *Journal) failure() error {
+	if j.broken == nil && j.closed {
+		return fmt.Errorf("%w: the attempt at job %s has ended", ErrMisuse, j.attempt.Job)
 	}
+	return j.broken
 }
 
 // Forget is called when the job is completed, which the server has confirmed. The journal of a job that was delivered once
@@ -197,8 +204,8 @@ func (j *Journal) begin(ctx context.Context, name string) (data []byte, done boo
 	}
 	defer j.leave()
 
-	if j.broken != nil {
-		return nil, false, fmt.Errorf("step: %q was not started: %w", name, j.broken)
+	if err := j.failure(); err != nil {
+		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
 	}
 
 	if err := j.check(ctx); err != nil {
@@ -311,8 +318,8 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 	j.turn <- struct{}{}
 	defer j.leave()
 
-	if j.broken != nil {
-		return nil, fmt.Errorf("step: %q was not recorded: %w", name, j.broken)
+	if err := j.failure(); err != nil {
+		return nil, fmt.Errorf("step: %q was not recorded: %w", name, err)
 	}
 
 	ctx, until := j.base, j.until()

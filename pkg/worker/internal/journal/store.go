@@ -49,7 +49,7 @@ func New(cfg Config) *Store {
 
 // Open returns the journal of an attempt. It makes no request: the first step does. Nothing is written after base has ended.
 func (s *Store) Open(base context.Context, attempt Attempt) *Journal {
-	return &Journal{attempt: attempt, base: base, limits: s.limits(), server: s, turn: make(chan struct{}, 1)}
+	return &Journal{attempt: attempt, base: base, server: s, turn: make(chan struct{}, 1)}
 }
 
 // journal returns the backend of one journal.

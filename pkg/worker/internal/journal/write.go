@@ -64,7 +64,7 @@ func (j *Journal) open(ctx context.Context, doubted bool) error {
 	j.head = head
 
 	if j.store == nil {
-		j.store = j.server.journal(j.attempt)
+		j.store, j.limits = j.server.journal(j.attempt), j.server.limits()
 	}
 
 	if !j.attempt.fresh() || j.attempt.Unsure || doubted {
