@@ -2,14 +2,19 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
-	"sync"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
+	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
@@ -130,66 +135,26 @@ func dump(all []*delivery) map[stacks.Label]string {
 	return stacks.Of(maxStackText, labels...)
 }
 
-// contact records since when this worker has seen everything that its consumers delivered.
-//
-// The server counts deliveries, but a server without replicas may forget the latest of them when it crashes: a job that had
-// been at work then comes as if for the first time. The count is certain only for a message that was stored after the worker
-// got into contact with the server. Both times are the server's.
-type contact struct {
-	mu     sync.Mutex
-	since  int64 // in Unix nanoseconds, math.MaxInt64 for not yet
-	losses int   // so that an answer from before a loss says nothing after it
-}
-
-// lose records that the contact is lost.
-func (c *contact) lose() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.since = math.MaxInt64
-	c.losses++
-}
-
-// covers reports whether a message that was stored at this time was stored during the contact.
-func (c *contact) covers(stored time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return stored.UnixNano() > c.since
-}
-
-// begin returns the function to call with the server's time of now.
-func (c *contact) begin() func(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	losses := c.losses
-	return func(now time.Time) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.losses == losses {
-			c.since = now.UnixNano()
-		}
-	}
-}
-
 // isFirst reports whether certainly no worker has had the message before.
 func (w *Worker) isFirst(d *delivery) bool {
-	return d.first <= 1 && w.contact.covers(d.info.EnqueuedAt)
+	return d.first <= 1 && w.contact.Covers(d.info.EnqueuedAt)
 }
 
 // beginContact gets into contact with the server, and repeats acknowledgements.
-func (w *Worker) beginContact(acks map[string][]confirmedAck) {
-	begin := w.contact.begin()
+func (w *Worker) beginContact(acks map[string][]contact.Ack) {
+	begin := w.contact.Begin()
 	w.contacting.Go(func() { w.getContact(begin, acks) })
 }
 
 // renewContact is called when a consumer has gone back.
 func (w *Worker) renewContact() {
-	w.contact.lose()
+	w.contact.Lose()
 	w.beginContact(nil)
 }
 
 // getContact asks the server about the worker's consumers, and repeats the last acknowledgements. Until the first answer no
 // first delivery is certain, which costs unique jobs and jobs with steps a read and is right in any case.
-func (w *Worker) getContact(begin func(now time.Time), acks map[string][]confirmedAck) {
+func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact.Ack) {
 	for i, c := range w.classes {
 		if i > 0 && len(acks[c.consumer]) == 0 {
 			continue
@@ -227,60 +192,12 @@ func (w *Worker) consumerInfo(c *class) jetstream.Consumer {
 // repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: then they could settle jobs
 // that it has delivered to another worker. It waits for no answer, because a server that has crashed and forgotten the
 // delivery gives none. Acknowledgements that are lost with the connection are repeated when the connection is back.
-func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []confirmedAck) {
+func (w *Worker) repeatAcks(consumer *jetstream.ConsumerInfo, acks []contact.Ack) {
 	for _, ack := range acks {
-		if ack.created == consumer.Created.UnixNano() {
-			_ = w.nc.Publish(ack.reply, []byte(ackDone)) //nolint:errcheck // see above
+		if ack.Created == consumer.Created.UnixNano() {
+			_ = w.nc.Publish(ack.Reply, []byte(ackDone)) //nolint:errcheck // see above
 		}
 	}
-}
-
-// lastAcks remembers the newest acknowledgements that the server has confirmed, so that the worker can repeat them when the
-// server was away.
-//
-// A server without replicas that shuts down may confirm an acknowledgement and not remove the message: it notes the
-// acknowledgement in the consumer, finds the stream closed, and answers all the same. From its restart on no consumer
-// delivers the message and nothing removes it, so it holds its subject and its key for ever, unless the acknowledgement comes
-// once more. Where the message is gone, repeating it changes nothing.
-//
-// That happens to the last acknowledgement of a consumer only, because none is confirmed after the stream was closed. This
-// worker may note confirmations in another order than the server gave them, but only as many as it has deliveries at once,
-// and as many again follow when the server is back, before they are repeated. So twice that number is remembered.
-type lastAcks struct {
-	mu   sync.Mutex
-	next int // where the next one goes
-	ring []confirmedAck
-}
-
-// confirmedAck is an acknowledgement that the server has confirmed.
-type confirmedAck struct {
-	consumer string
-	created  int64  // when the consumer was made, in Unix nanoseconds
-	reply    string // where it was sent, empty for none
-}
-
-func newLastAcks(deliveries int) *lastAcks {
-	return &lastAcks{ring: make([]confirmedAck, 2*deliveries)}
-}
-
-func (l *lastAcks) add(ack confirmedAck) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ring[l.next] = ack
-	l.next = (l.next + 1) % len(l.ring)
-}
-
-// byConsumer returns the acknowledgements that are remembered, the oldest first.
-func (l *lastAcks) byConsumer() map[string][]confirmedAck {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make(map[string][]confirmedAck)
-	for i := range l.ring {
-		if ack := l.ring[(l.next+i)%len(l.ring)]; ack.reply != "" {
-			all[ack.consumer] = append(all[ack.consumer], ack)
-		}
-	}
-	return all
 }
 
 // maxDeliveries is how many deliveries the worker can acknowledge at once.
@@ -289,4 +206,138 @@ func (w *Worker) maxDeliveries() int {
 		return w.cfg.Concurrency + w.cfg.MaxWaiting
 	}
 	return w.cfg.Concurrency
+}
+
+// errGone is the error of an attempt at a job that is not in its stream any more.
+var errGone = errors.New("worker: the job is gone from its stream: it ended elsewhere, or was deleted")
+
+// doubtedAfter is how long a delivery may be without a confirmed heartbeat before another worker may have the job: one heartbeat
+// may be lost. The rest of AckWait is for a heartbeat that a leader confirms, and dies with before others know of it.
+func (w *Worker) doubtedAfter() time.Duration {
+	return w.cfg.AckWait * (beatsPerAckWait - 1) / beatsPerAckWait
+}
+
+// isDoubted reports whether another worker may have been given the job since d came: heartbeats were not confirmed in time,
+// because the connection, a leader or this process was away, or the consumer was made again, or has lost count.
+func (t *deliveries) isDoubted(d *delivery, now time.Time, after time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return d.doubted || d.orphan || apart(d.known, now) > after
+}
+
+// apart returns the time from one time to another, by whichever clock says more: the monotonic one stands still while a machine
+// sleeps.
+func apart(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+// beats are the heartbeats that the worker sends.
+type beats struct {
+	connects uint64 // of the connection, when the latest was sent
+	inbox    string // of the confirmations, with its last dot
+	number   uint64 // of the latest
+	sent     time.Time
+}
+
+// beat sends a heartbeat for each delivery, and for one of each consumer another behind them that the consumer's leader confirms.
+func (w *Worker) beat(now time.Time) {
+	if !w.nc.IsConnected() {
+		return // from the client's buffer they would arrive too late to be true
+	}
+	// Under the lock, so that none can follow the NAK of its job.
+	t := &w.deliveries
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.beats.number++
+	w.beats.connects, w.beats.sent = w.nc.Stats().Reconnects, now
+	last := make(map[string]string)
+	for _, d := range t.bySeq {
+		if d.beating {
+			_ = w.nc.Publish(d.reply, []byte(ackProgress)) //nolint:errcheck // the next one is near
+			last[d.info.Consumer] = d.reply
+		}
+	}
+	for consumer, reply := range last {
+		inbox := fmt.Sprintf("%s%d.%s", w.beats.inbox, w.beats.number, consumer)
+		_ = w.nc.PublishRequest(reply, inbox, []byte(ackProgress)) //nolint:errcheck // the next one is near
+	}
+}
+
+// confirmed takes the confirmation of a heartbeat. One that comes after the next heartbeat says nothing, nor does one that went
+// over a new connection: those before it may have gone with the old one.
+func (w *Worker) confirmed(msg *nats.Msg) {
+	number, consumer, _ := strings.Cut(strings.TrimPrefix(msg.Subject, w.beats.inbox), ".")
+	t, now := &w.deliveries, time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(msg.Header) > 0 || number != strconv.FormatUint(w.beats.number, 10) || w.nc.Stats().Reconnects != w.beats.connects {
+		return
+	}
+	for _, d := range t.bySeq {
+		switch {
+		case d.info.Consumer != consumer || !d.beating || d.known.After(w.beats.sent):
+		case apart(d.known, now) > w.doubtedAfter():
+			d.doubted = true
+		default:
+			d.known = w.beats.sent
+		}
+	}
+}
+
+// lookAtConsumers finds consumers that were made again while the worker did not pull from them, of those whose jobs it holds.
+// One round trip for each, at each heartbeat.
+func (w *Worker) lookAtConsumers(ctx context.Context) {
+	held := make(map[string]bool)
+	w.deliveries.each(func(d *delivery) { held[d.info.Consumer] = true })
+	for _, c := range w.classes {
+		if !held[c.consumer] {
+			continue
+		}
+		once, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+		found, err := w.js.Consumer(once, w.cfg.Stream, c.consumer)
+		cancel()
+		if err == nil {
+			w.noteConsumer(c, found)
+			if w.ordered {
+				w.order.acknowledged(found.CachedInfo())
+			}
+		}
+	}
+}
+
+// checkThere returns errGone when a job that another worker may have been given is no longer in its stream: there the other
+// worker has ended it. Only a work queue shows that; in other streams jobs stay. One round trip, to the stream's leader. A leader
+// that was deposed and does not know it may still have the job, as may one that applies an acknowledgement at this moment.
+func (w *Worker) checkThere(ctx context.Context, d *delivery) error {
+	switch msg, found, err := w.api.Get(ctx, d.info.Stream, jsapi.Query{Sequence: d.info.Sequence}); {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errRecordUnknown, w.denial(err))
+	case !found || !msg.Time.Equal(d.info.EnqueuedAt):
+		return errGone
+	default:
+		return nil
+	}
+}
+
+// checkHeld is checkThere for a job that is about to start. It reads only after a disturbance, or when a job that waited for a
+// limit had been delivered before: the former worker may still have it.
+func (w *Worker) checkHeld(d *delivery) error {
+	if w.mayBeOthers(d) {
+		return errDoubted // the other worker may be at it
+	}
+	if again := d.first > 1 && d.waited; !again && !w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) {
+		return nil
+	}
+	return w.checkThere(w.settling, d)
+}
+
+// checkStep is checkThere for a step that is about to run. It reads only after a disturbance.
+func (w *Worker) checkStep(ctx context.Context, d *delivery) (doubted bool, err error) {
+	if !w.deliveries.isDoubted(d, time.Now(), w.doubtedAfter()) {
+		return false, nil
+	}
+	if err = w.checkThere(ctx, d); errors.Is(err, errGone) {
+		err = journal.ErrGone
+	}
+	return true, err
 }

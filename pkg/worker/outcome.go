@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 )
 
 // errOrphan is why no answer is sent for a job whose consumer was deleted meanwhile.
@@ -169,7 +170,7 @@ func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
 		reply := w.deliveries.answerTo(d)
 		err := w.answer(d, reply, ackDone)
 		if err == nil {
-			w.acks.add(confirmedAck{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
+			w.acks.Add(contact.Ack{Consumer: d.info.Consumer, Created: w.classOf(d.info.Consumer).created.Load(), Reply: reply})
 			return true
 		}
 		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) || w.mayBeOthers(d) {

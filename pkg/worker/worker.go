@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 	"github.com/expediter-io/expediter/pkg/worker/internal/semaphore"
@@ -45,11 +46,11 @@ type Worker struct {
 	started atomic.Bool
 
 	// Of a run.
-	acks       *lastAcks
+	acks       *contact.Acks
 	api        jsapi.Client
 	beats      beats // guarded by deliveries.mu
 	bucket     *kvrecord.Stream
-	contact    contact
+	contact    contact.Contact
 	contacting sync.WaitGroup
 	deliveries deliveries
 	down       atomic.Bool     // reported as not ready
@@ -141,14 +142,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer endPull()
 
 	w.down.Store(true)
-	w.contact.lose()
+	w.contact.Lose()
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
 		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Expires: w.freshFor(),
 		Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
-	w.acks = newLastAcks(w.maxDeliveries())
+	w.acks = contact.NewAcks(w.maxDeliveries())
 	w.openLimits(records)
 
 	endBeats, err := w.startBeats(root)
@@ -289,7 +290,7 @@ func (w *Worker) isDown(reason error) {
 	final := isFinal(reason)
 	switch {
 	case w.down.CompareAndSwap(false, true):
-		w.contact.lose()
+		w.contact.Lose()
 		w.final.Store(final)
 	case !final || !w.final.CompareAndSwap(false, true):
 		return
@@ -310,7 +311,7 @@ func (w *Worker) isUp() {
 		return
 	}
 	w.trouble.Store(nil)
-	w.beginContact(w.acks.byConsumer())
+	w.beginContact(w.acks.ByConsumer())
 	w.log.Info(EventReady)
 	if w.cfg.Hooks.Ready != nil {
 		w.cfg.Hooks.Ready(true, nil)
