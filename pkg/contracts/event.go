@@ -244,19 +244,19 @@ func (r Recipient) Validate() error {
 	c.name("/recipient_type", string(r.RecipientType))
 	c.refuse(r.RecipientType == RecipientBroadcast, "/recipient_type", "must be a kind of recipient, this is one user")
 	for _, channel := range slices.Sorted(maps.Keys(r.Addresses)) {
-		c.name("/addresses", channel)
+		c.name("/addresses/"+clip(channel), channel)
 		c.attribute("/addresses/"+clip(channel), r.Addresses[channel])
 	}
 	for _, channel := range slices.Sorted(maps.Keys(r.Endpoints)) {
 		path := "/endpoints/" + clip(channel)
-		c.name("/endpoints", channel)
+		c.name(path, channel)
 		c.refuse(channel == "inapp", path, "is a channel without addresses")
 		c.endpoints(path, r.Endpoints[channel])
 	}
 	c.optionalName("/locale", r.Locale)
 	for _, category := range slices.Sorted(maps.Keys(r.OptOut)) {
 		for _, name := range append([]string{category}, r.OptOut[category]...) {
-			c.category("/opt_out", name)
+			c.category("/opt_out/"+clip(category), name)
 		}
 	}
 	c.preferences(r)
@@ -273,11 +273,11 @@ func (r Recipient) Validate() error {
 // preferences checks when a recipient wants to be told of which categories.
 func (c *checks) preferences(r Recipient) {
 	for _, category := range slices.Sorted(maps.Keys(r.Mute)) {
-		c.category("/mute", category)
+		c.category("/mute/"+clip(category), category)
 		c.requiredTime("/mute/"+clip(category), r.Mute[category])
 	}
 	for _, category := range slices.Sorted(maps.Keys(r.Digest)) {
-		c.category("/digest", category)
+		c.category("/digest/"+clip(category), category)
 		if _, err := ParseDigest(r.Digest[category]); err != nil {
 			c.add("/digest/"+clip(category), err.Error())
 		}

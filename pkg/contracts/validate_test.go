@@ -106,10 +106,10 @@ func TestValidateNamesEveryField(t *testing.T) {
 				Mute: map[string]time.Time{"*": time.Now(), "a b": time.Now(), "c": {}}, Digest: map[string]string{"*": "off", "a b": "1h", "c": "7m"},
 				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Local",
 			},
-			"/user_id /recipient_type /addresses /addresses/email /endpoints /endpoints/email/1 /endpoints/email/a b " +
+			"/user_id /recipient_type /addresses/a b /addresses/email /endpoints/a b /endpoints/email/1 /endpoints/email/a b " +
 				"/endpoints/email/main/address /endpoints/email/worst/address /endpoints/email/worst/events/0 " +
 				"/endpoints/email/worst/events/1 /endpoints/email/worst/generation /endpoints/email/worst/previous " +
-				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out /mute /mute/c /digest /digest/c /quiet_hours/from /quiet_hours/to /time_zone",
+				"/endpoints/email/worst/name /endpoints/email/worst/rotated_at /endpoints/inapp /locale /opt_out/* /mute/a b /mute/c /digest/a b /digest/c /quiet_hours/from /quiet_hours/to /time_zone",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

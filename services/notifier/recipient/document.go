@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
@@ -281,10 +283,33 @@ func (e *Edit) check(who contracts.Recipient, part Part) error {
 			mistakes.Fields = append(mistakes.Fields, contracts.FieldError{Path: "/" + name, Problem: problem})
 		}
 	}
+	mistakes.Fields = append(mistakes.Fields, unknownOfEndpoints(body["endpoints"])...)
 	if len(mistakes.Fields) > 0 {
 		e.refused = mistakes
 	}
 	return nil
+}
+
+// endpointFields are the fields of an endpoint.
+var endpointFields = []string{"address", "disabled", "events", "generation", "name", "previous", "rotated_at"}
+
+// unknownOfEndpoints names the fields that no endpoint has: a misspelt "disabled" would have the endpoint go on to get all.
+func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
+	var all map[string]map[string]map[string]json.RawMessage
+	_ = json.Unmarshal(body, &all) //nolint:errcheck // what is of another kind is a mistake of its own
+	for channel, byID := range all {
+		for id, fields := range byID {
+			for name := range fields {
+				if !slices.Contains(endpointFields, name) {
+					wrong = append(wrong, contracts.FieldError{
+						Path: "/endpoints/" + channel + "/" + id + "/" + name, Problem: "is no part of an address: want address, disabled, events or name",
+					})
+				}
+			}
+		}
+	}
+	slices.SortFunc(wrong, func(a, b contracts.FieldError) int { return strings.Compare(a.Path, b.Path) })
+	return wrong
 }
 
 // decode returns the recipient that an edit has resulted in, or all mistakes.
@@ -347,7 +372,7 @@ func (s section) edit(r *contracts.Recipient, who contracts.Recipient, e *Edit) 
 	for category, channels := range r.OptOut {
 		for _, channel := range channels {
 			if !e.Own && !slices.Contains(n.OptOut[category], channel) {
-				return false, ErrKept
+				return false, fmt.Errorf("%w: that of %q on %q, which opt_out leaves out, stays", ErrKept, category, channel)
 			}
 		}
 	}

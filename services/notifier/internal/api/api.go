@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -184,7 +185,7 @@ func Problem(err error) service.Problem {
 	case errors.Is(err, recipient.ErrChanged):
 		return service.Problem{Status: http.StatusPreconditionFailed, Code: "USER_CHANGED", Detail: recipient.ErrChanged.Error()}
 	case errors.Is(err, recipient.ErrKept):
-		return service.Problem{Status: http.StatusForbidden, Code: "OPT_OUT_KEPT", Detail: recipient.ErrKept.Error()}
+		return service.Problem{Status: http.StatusForbidden, Code: "OPT_OUT_KEPT", Detail: strings.TrimPrefix(err.Error(), "recipients: ")}
 	case errors.Is(err, recipient.ErrTooLarge):
 		return service.Problem{Status: http.StatusRequestEntityTooLarge, Detail: recipient.ErrTooLarge.Error()}
 	case errors.Is(err, recipient.ErrUnknown), errors.Is(err, recipient.ErrForgotten):
@@ -231,7 +232,7 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	}
 	var problems []contracts.FieldError
 	if q.Channel != "" && !isToken(q.Channel) {
-		problems = append(problems, contracts.FieldError{Path: "?channel", Problem: "is none that there can be"})
+		problems = append(problems, contracts.FieldError{Path: "?channel", Problem: unnameable})
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		problems = append(problems, contracts.FieldError{Path: "?limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLimit)})
@@ -266,6 +267,9 @@ func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) 
 	})
 	return was, err
 }
+
+// unnameable is what is wrong with a text that isToken does not report.
+const unnameable = "must be of A-Z, a-z, 0-9, '_' and '-'"
 
 func isToken(s string) bool {
 	token, err := contracts.EncodeToken(s)

@@ -134,7 +134,7 @@ func (a *API) SendTest(ctx context.Context, body []byte) (sent TestSent, err err
 			}
 		}
 		if a.cfg.Tested[m.Channel] == nil {
-			problems = append(problems, contracts.FieldError{Path: "/channel", Problem: "must be a channel with texts that the notifier has"})
+			problems = append(problems, contracts.FieldError{Path: "/channel", Problem: wantChannel("texts", a.cfg.Tested)})
 		}
 	}
 	if len(problems) > 0 {

@@ -128,12 +128,12 @@ func (q Query) validate() error {
 	var problems []contracts.FieldError
 	for name, value := range map[string]string{"event": q.EventID, "user": q.UserID} {
 		if _, err := contracts.EncodeToken(value); value != "" && err != nil {
-			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: "is none that there can be"})
+			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID)})
 		}
 	}
 	for name, value := range map[string]string{"address": q.Address, "channel": q.Channel, "type": string(q.RecipientType)} {
 		if value != "" && !isToken(value) {
-			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: "is none that there can be"})
+			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: unnameable})
 		}
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {

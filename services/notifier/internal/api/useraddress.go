@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -54,7 +57,15 @@ func (a *API) address(ctx context.Context, r AddressRequest) (contracts.Recipien
 }
 
 // errNoAddress is returned for an address that the user does not have.
-var errNoAddress = errors.New("the user has no such address: addresses shows those that there are")
+var errNoAddress = errors.New("the user has no such address on the channel: the part addresses of the user shows all")
+
+// wantChannel says which of the channels with addresses, or with texts, there are.
+func wantChannel(with string, there map[string]channel.Channel) string {
+	if len(there) == 0 {
+		return "is none: the notifier has no channel with " + with
+	}
+	return "must be one with " + with + " that the notifier has: " + strings.Join(slices.Sorted(maps.Keys(there)), ", ")
+}
 
 // Secret returns the secrets of an address. One round trip.
 func (a *API) Secret(ctx context.Context, r AddressRequest) (AddressSecrets, error) {
@@ -68,7 +79,7 @@ func (a *API) Secret(ctx context.Context, r AddressRequest) (AddressSecrets, err
 func (a *API) secrets(r AddressRequest, e contracts.Endpoint) (AddressSecrets, error) {
 	by, ok := a.cfg.Channels[r.Channel].(signer)
 	if !ok {
-		return AddressSecrets{}, mistake("/channel", "must be a channel that signs: webhook, when it is set up")
+		return AddressSecrets{}, mistake("/channel", "must be webhook, which NOTIFIER_WEBHOOK_SECRETS sets up: nothing else is signed")
 	}
 	all, err := by.Secrets(r.RecipientType, r.UserID, r.ID, e)
 	if err != nil {
@@ -102,7 +113,7 @@ func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	of, e, err := a.address(ctx, r)
 	by := a.cfg.Channels[r.Channel]
 	if err == nil && by == nil {
-		err = mistake("/channel", "must be a channel with addresses that the notifier has")
+		err = mistake("/channel", wantChannel("addresses", a.cfg.Channels))
 	}
 	if err != nil {
 		return TestSent{}, err

@@ -3,8 +3,11 @@ package httpapi
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -172,16 +175,43 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) error {
 }
 
 func query(r *http.Request) (api.Query, error) {
-	v := r.URL.Query()
+	v, err := params(r, "address", "channel", "cursor", "event", "limit", "reason", "since", "state", "type", "user")
 	q := api.Query{
 		Address: v.Get("address"), Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"),
 		RecipientType: contracts.RecipientType(v.Get("type")), Reason: v.Get("reason"),
 		State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
 	}
-	var err, failed error
-	q.Limit, err = limit(r)
-	q.Since, failed = since(r)
-	return q, errors.Join(err, failed)
+	var noLimit, noTime error
+	q.Limit, noLimit = limit(r)
+	q.Since, noTime = since(r)
+	return q, all(err, noLimit, noTime)
+}
+
+// params returns the parameters of a request, or an error that names each that the route does not take: a request with one that is
+// misspelt would be about more than its caller meant.
+func params(r *http.Request, names ...string) (url.Values, error) {
+	v := r.URL.Query()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if !slices.Contains(names, name) {
+			errs = append(errs, wrong("?"+name, "is not known here: want "+strings.Join(names, ", ")))
+		}
+	}
+	return v, all(errs...)
+}
+
+// all returns the mistakes of several errors as one, or nil.
+func all(errs ...error) error {
+	var fields []contracts.FieldError
+	for _, err := range errs {
+		if e, ok := errors.AsType[*contracts.ValidationError](err); ok {
+			fields = append(fields, e.Fields...)
+		}
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	return &contracts.ValidationError{Type: "query", Fields: fields}
 }
 
 // since returns ?since, the zero time without one.
@@ -214,7 +244,10 @@ func wrong(path, problem string) error {
 // cancel answers DELETE /v1/events/{event}?user=...&type=...&cursor=..., or /v1/events?event=... with the same, with the outcome
 // for each row of the event.
 func (h *handler) cancel(w http.ResponseWriter, r *http.Request) error {
-	v := r.URL.Query()
+	v, err := params(r, "cursor", "event", "type", "user")
+	if err != nil {
+		return err
+	}
 	done, err := h.API.Cancel(r.Context(), api.Cancellation{
 		Cursor: v.Get("cursor"), EventID: eventID(r), RecipientType: contracts.RecipientType(v.Get("type")), UserID: v.Get("user"),
 	})
@@ -230,11 +263,11 @@ const maxName = 4 << 10
 
 // endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with the endpoints that fail.
 func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
-	v := r.URL.Query()
+	v, err := params(r, "channel", "cursor", "limit", "state")
 	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
-	var err error
-	if q.Limit, err = limit(r); err != nil {
-		return err
+	var noLimit error
+	if q.Limit, noLimit = limit(r); err != nil || noLimit != nil {
+		return all(err, noLimit)
 	}
 	page, err := h.API.Endpoints(r.Context(), q)
 	if err != nil {

@@ -33,10 +33,11 @@ func (h *handler) addUsers(r *service.Router) {
 
 // users answers GET /v1/users?type=...&limit=...&cursor=... with users as POST takes them.
 func (h *handler) users(w http.ResponseWriter, r *http.Request) (err error) {
-	v := r.URL.Query()
+	v, err := params(r, "cursor", "limit", "type")
 	q := api.UserQuery{Cursor: v.Get("cursor"), RecipientType: contracts.RecipientType(v.Get("type"))}
-	if q.Limit, err = limit(r); err != nil {
-		return err
+	var noLimit error
+	if q.Limit, noLimit = limit(r); err != nil || noLimit != nil {
+		return all(err, noLimit)
 	}
 	page, err := h.API.Users(r.Context(), q)
 	if err != nil {
@@ -115,7 +116,10 @@ func isFor(caller access.Caller, kind contracts.RecipientType, user string) erro
 // onAddress answers the requests about one of the addresses of a user: ?since=...&cursor=... for a replay, ?template=... for a test.
 func onAddress[T any](do func(context.Context, api.AddressRequest) (T, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		q := r.URL.Query()
+		q, err := params(r, "cursor", "since", "template", "user")
+		if err != nil {
+			return err
+		}
 		request := api.AddressRequest{
 			Channel: r.PathValue("channel"), Cursor: q.Get("cursor"), ID: r.PathValue("id"),
 			RecipientType: contracts.RecipientType(r.PathValue("type")),
