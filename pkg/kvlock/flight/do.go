@@ -58,8 +58,9 @@ type Result struct {
 // Do returns the value of key: from the bucket, or by running fn, or from a call that runs fn already, in this process
 // or another. Of any number of concurrent calls, one runs fn. When the process of that call dies, another takes over as
 // soon as probes find it gone: within 50 ms when both are on one server, or a sixth of a second after a wait of some
-// seconds, and after five seconds otherwise; a process that waits for several others needs a quarter of a second for each
-// of them. See Config.ProbeInterval. A process that is paused is given the claim's TTL.
+// seconds; within a second when they are on different ones; and after five seconds when the owner's server cannot be reached or was
+// restarted. A process that waits for several others needs a quarter of a second for each of them. See
+// Config.ProbeInterval. A process that is paused is given the claim's TTL.
 //
 // fn runs on a context of its own, with the values of the first caller's: a caller that gives up leaves it running for
 // the others. That context ends when the last caller of this process has left, when the claim is lost (cause

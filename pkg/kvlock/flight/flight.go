@@ -72,7 +72,9 @@ type Config struct {
 	// ProbeInterval is how often the process of an owner is probed while a call of Do waits for it, so that another
 	// process takes over at once when it died, and not after ClaimTTL. After a wait of a second the interval grows, to
 	// five times as much. A process that waits for several others probes one of them in ten intervals, in turn: of
-	// processes that wait for each other none sends more than that, and each is probed by all. Probes go to
+	// processes that wait for each other none sends more than that, and each is probed by all. When an owner that was connected to
+	// another server of the cluster is not reached, the process connects to that server for a moment, as its own connection would, and
+	// asks there: so the connection has to know the addresses of all servers. Probes go to
 	// "kvlock.alive.<bucket>.>", which every process has to be permitted to publish and to subscribe to; without the
 	// permission, claims last until their TTL. A negative interval turns probing off. Defaults to 25 milliseconds.
 	ProbeInterval time.Duration

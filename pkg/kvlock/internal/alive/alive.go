@@ -4,6 +4,7 @@ package alive
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +58,8 @@ type suspect struct {
 	refused uint64    // the last probe that reached no subscriber
 	inRow   int       // how many in a row before it did not either
 	since   time.Time
+	asks    time.Time // when its own server is asked
+	asking  bool
 	probes  map[*Probe]struct{}
 }
 
@@ -275,7 +278,7 @@ func (l *Members) doubting(s *suspect) time.Duration {
 	if s.inRow < 2 {
 		return l.every / 2
 	}
-	return shared * l.every // that it is gone now is known; for how long is not
+	return min(shared*l.every, max(l.every, time.Until(s.asks))) // that it is gone now is known; for how long is not
 }
 
 // pace returns how often one of the members is probed that seem to be alive. Where many processes wait for many, each
@@ -325,7 +328,7 @@ func (l *Members) refused(member string, probe uint64) {
 		return
 	}
 	if s.inRow == 0 || probe != s.refused+1 {
-		s.inRow, s.since = 0, now
+		s.inRow, s.since, s.asks = 0, now, now.Add(rand.N(askAfter)) //nolint:gosec // spreads connections, guards nothing
 	}
 	s.inRow++
 	s.refused = probe
@@ -334,12 +337,21 @@ func (l *Members) refused(member string, probe uint64) {
 		return
 	}
 	for v := range s.probes {
-		if l.believes(v, now) || now.Sub(s.since) >= reconnectTime {
-			v.dead.Store(true)
-			v.found()
-			delete(s.probes, v)
+		switch {
+		case l.believes(v, now) || now.Sub(s.since) >= reconnectTime:
+			s.end(v)
+		case !s.asking && !l.closed && !now.Before(s.asks) && !now.Before(l.trusted) && v.server != "":
+			s.asking = true
+			l.work.Go(func() { l.ask(s, member, v.server) })
 		}
 	}
+}
+
+// end ends a wait: its member is dead.
+func (s *suspect) end(v *Probe) {
+	v.dead.Store(true)
+	v.found()
+	delete(s.probes, v)
 }
 
 // believes reports whether a probe without a subscriber shows at once that its member is dead, and did not just lose
