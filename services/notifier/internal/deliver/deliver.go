@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 // The points that a sender passes, in order: between any two of them its process may die.
@@ -80,6 +81,7 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 type Sender struct {
 	cfg      Config
 	counters counters
+	rows     rows.Decoder
 }
 
 // New returns a sender.
@@ -98,7 +100,7 @@ func (s *Sender) Policy() worker.Policy {
 		OnDeadLetter: s.onDeadLetter,
 		MaxAttempts:  len(s.cfg.Retries) + 1 + crashes,
 		Timeout:      s.cfg.Timeout + 2*recordTimeout,
-		Decode:       decodeRow,
+		Decode:       s.decode,
 	}
 }
 
@@ -298,15 +300,10 @@ func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string,
 	}, attrs...)...)
 }
 
-func decodeRow(header nats.Header, payload []byte, args any) error {
-	event, err := contracts.ParseCloudEvent(contracts.NotifySendsSubjects, header, payload)
-	if err != nil {
-		return err
+func (s *Sender) decode(header nats.Header, payload []byte, args any) error {
+	n, err := s.rows.Decode(header, payload)
+	if err == nil {
+		*args.(*contracts.Notification) = n //nolint:forcetypeassert // registered with this type
 	}
-	n, err := contracts.Decode[contracts.Notification](event.Data)
-	if err != nil {
-		return err
-	}
-	*args.(*contracts.Notification) = n //nolint:forcetypeassert // registered with this type
-	return nil
+	return err
 }

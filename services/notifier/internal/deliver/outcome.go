@@ -196,7 +196,7 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 		return nil
 	}
 	r := &row{key: key}
-	if err := decodeRow(letter.Header, letter.Payload, &r.Notification); err != nil { // it has no next channel that is known
+	if err := s.decode(letter.Header, letter.Payload, &r.Notification); err != nil { // it has no next channel that is known
 		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
 	}
 	r.carried = r.Payload
