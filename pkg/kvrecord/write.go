@@ -133,7 +133,7 @@ func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) 
 		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(w.TTL/time.Second), 10)+"s")
 	}
 	sent := time.Now()
-	revision, _, err := s.api.Publish(ctx, s.name, m)
+	revision, err := s.api.Publish(ctx, s.name, m)
 	if err != nil {
 		return Record{}, err
 	}

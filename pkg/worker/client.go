@@ -176,14 +176,13 @@ func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
 
 // publish publishes a job once.
 func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
-	sequence, duplicate, err := c.api.Publish(ctx, c.cfg.Stream, p.message(c.stream.Load()))
-	if errors.Is(err, nats.ErrNoResponders) {
-		err = jetstream.ErrNoStreamResponse
-	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	ack, err := c.js.PublishMsg(ctx, p.message(c.stream.Load()))
 	if err != nil {
-		return Receipt{}, err
+		return Receipt{}, err //nolint:wrapcheck // InsertError says what failed
 	}
-	return p.receipt(sequence, duplicate), nil
+	return p.receipt(ack), nil
 }
 
 // settle finds out the outcome of a publication that failed, and repeats the publication if the job was not stored.

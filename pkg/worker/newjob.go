@@ -215,13 +215,13 @@ func refusesSecond(cfg jetstream.StreamConfig) bool {
 }
 
 // receipt reads the server's confirmation.
-func (p *plan) receipt(sequence uint64, duplicate bool) Receipt {
-	r := Receipt{ID: p.id, Sequence: sequence, State: StateQueued, Subject: p.key.Job()}
+func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
+	r := Receipt{ID: p.id, Sequence: ack.Sequence, State: StateQueued, Subject: p.key.Job()}
 	if !p.due.IsZero() {
 		r.State = StateScheduled
 	}
 	// A message ID that no other insert can have is known from a publication whose answer was lost.
-	if duplicate && p.insertID == p.id && !p.unknown && !p.unique {
+	if ack.Duplicate && p.insertID == p.id && !p.unknown && !p.unique {
 		r.Duplicate, r.State = true, ""
 	}
 	return r
@@ -354,7 +354,7 @@ func (m *insertion) await(ctx context.Context, timer *time.Timer, i int, future 
 	timer.Reset(m.client.cfg.RequestTimeout)
 	select {
 	case ack := <-future.Ok():
-		m.receipts[i] = m.plans[i].receipt(ack.Sequence, ack.Duplicate)
+		m.receipts[i] = m.plans[i].receipt(ack)
 	case m.errs[i] = <-future.Err():
 	case <-timer.C:
 		m.errs[i] = nats.ErrTimeout

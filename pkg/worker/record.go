@@ -207,7 +207,7 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	if result := d.result.Load(); result != nil && state == StateDone {
 		msg.Data = *result
 	}
-	stored, _, refused := w.api.Publish(w.settling, d.info.Stream, msg)
+	stored, refused := w.api.Publish(w.settling, d.info.Stream, msg)
 	switch {
 	case refused == nil && state == StateRunning:
 		d.runningMark = stored

@@ -9,10 +9,9 @@ import (
 
 // acknowledgement is what the server answers to a message.
 type acknowledgement struct {
-	Duplicate bool                `json:"duplicate"`
-	Error     *jetstream.APIError `json:"error"`
-	Sequence  uint64              `json:"seq"`
-	Stream    string              `json:"stream"`
+	Error    *jetstream.APIError `json:"error"`
+	Sequence uint64              `json:"seq"`
+	Stream   string              `json:"stream"`
 }
 
 // acknowledged reads an acknowledgement of stream in the form in which servers write it, which takes a tenth of the time of

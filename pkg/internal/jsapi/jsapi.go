@@ -179,27 +179,27 @@ func (c Client) Delete(ctx context.Context, stream string, sequence uint64) erro
 	return err
 }
 
-// Publish sends a message to be stored in a stream, and returns its sequence there, or that of another with its message ID, a
-// duplicate. After an error that is not one of [IsPermanent] it may have been stored. One round trip.
-func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequence uint64, duplicate bool, err error) {
+// Publish sends a message to be stored in a stream, and returns its sequence there. After an error that is not one of
+// [IsPermanent] it may have been stored. One round trip.
+func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequence uint64, err error) {
 	reply, err := c.Sender.Request(ctx, m, c.Within)
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		return 0, false, fmt.Errorf("publish %d bytes: %w", len(m.Data), err)
+		return 0, fmt.Errorf("publish %d bytes: %w", len(m.Data), err)
 	case err != nil:
-		return 0, false, fmt.Errorf("publish: %w", err)
+		return 0, fmt.Errorf("publish: %w", err)
 	}
 	if sequence, ok := acknowledged(reply.Data, stream); ok {
-		return sequence, false, nil
+		return sequence, nil
 	}
 	var ack acknowledgement
 	switch err := json.Unmarshal(reply.Data, &ack); {
 	case err != nil:
-		return 0, false, fmt.Errorf("the acknowledgement is not JSON: %w", err)
+		return 0, fmt.Errorf("the acknowledgement is not JSON: %w", err)
 	case ack.Error != nil:
-		return 0, false, ack.Error
+		return 0, ack.Error
 	case ack.Stream != stream || ack.Sequence == 0:
-		return 0, false, fmt.Errorf("the acknowledgement is of stream %q at %d, not of %q", ack.Stream, ack.Sequence, stream)
+		return 0, fmt.Errorf("the acknowledgement is of stream %q at %d, not of %q", ack.Stream, ack.Sequence, stream)
 	}
-	return ack.Sequence, ack.Duplicate, nil
+	return ack.Sequence, nil
 }

@@ -295,8 +295,7 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 func (s *Store) Send(ctx context.Context, stream string, m *nats.Msg, bound time.Duration) (uint64, error) {
 	api := s.api
 	api.Within = bound
-	sequence, _, err := api.Publish(ctx, stream, m)
-	return sequence, err
+	return api.Publish(ctx, stream, m)
 }
 
 // final explains an error after which no other try was made.

@@ -164,7 +164,7 @@ func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error)
 
 // send publishes a message, once, and returns where it was stored.
 func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	sequence, _, err := s.cfg.API.Publish(ctx, s.stream, msg)
+	sequence, err := s.cfg.API.Publish(ctx, s.stream, msg)
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", msg.Subject, err)
 	}
