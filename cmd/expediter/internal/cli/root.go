@@ -56,7 +56,8 @@ func report(cfg Config, cmd *cobra.Command, err error) {
 		fmt.Fprintf(stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
 	}
 	if account := cmd.Flags().Lookup("account"); account != nil && account.Value.String() == "" && isStreamMissing(err) {
-		fmt.Fprintln(stderr, "With accounts as in deploy/nats, --account or NATS_ACCOUNT names that of the service.") //nolint:errcheck // as above
+		const hint = "With accounts as in deploy/nats, --account or NATS_ACCOUNT names that of the service."
+		fmt.Fprintln(stderr, hint) //nolint:errcheck // as above
 	}
 }
 

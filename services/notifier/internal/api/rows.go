@@ -128,7 +128,9 @@ func (q Query) validate() error {
 	var problems []contracts.FieldError
 	for name, value := range map[string]string{"event": q.EventID, "user": q.UserID} {
 		if _, err := contracts.EncodeToken(value); value != "" && err != nil {
-			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID)})
+			problems = append(problems, contracts.FieldError{
+				Path: "?" + name, Problem: fmt.Sprintf("must be at most %d bytes of Unicode", contracts.MaxID),
+			})
 		}
 	}
 	for name, value := range map[string]string{"address": q.Address, "channel": q.Channel, "type": string(q.RecipientType)} {
