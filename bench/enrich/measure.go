@@ -23,13 +23,11 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no case matches --only %q", o.Only)
 	}
-	p := &rig.Printer{Out: out}
-	load := rig.LoadAverage()
-	p.Line("Enricher over TCP on the loopback; NATS, enricher and clients in one process of %d CPUs, %s.", runtime.GOMAXPROCS(0), runtime.Version())
-	p.Line("Durability: %s. Rounds: %d, each on a fresh server with its store in %s.", durability, o.Rounds, os.TempDir())
-	if load != "" {
-		p.Line("Load of the machine before: %s.", load)
-	}
+	p := rig.NewPrinter(out, o.Options)
+	machine := rig.ThisMachine()
+	p.Note("Enricher over TCP on the loopback; NATS, enricher and clients in one process.")
+	p.Note("%s", machine)
+	p.Note("Durability: %s. Rounds: %d, each on a fresh server.", durability, o.Rounds)
 	got := rig.Results{}
 	for n := range o.Rounds {
 		if err := round(ctx, o, all, got, n); err != nil {
@@ -37,7 +35,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
 	}
-	return report(p, o, all, got, load)
+	return report(p, o, all, got, machine)
 }
 
 // round runs every case once, on a server of its own. Every other round goes through them backwards, so that nothing
@@ -226,7 +224,7 @@ var columns = []rig.Column{
 }
 
 // report writes a table for each number of clients.
-func report(p *rig.Printer, o options, all []kase, got rig.Results, load string) (any, error) {
+func report(p *rig.Printer, o options, all []kase, got rig.Results, m rig.Machine) (any, error) {
 	for _, table := range []struct {
 		clients int
 		title   string
@@ -242,7 +240,7 @@ func report(p *rig.Printer, o options, all []kase, got rig.Results, load string)
 		}
 		p.Table(table.title+": over/kind/places/clients", columns, entries, got)
 	}
-	r := rig.NewReport(&rig.Stand{}, got, o.Options, load, targets)
+	r := rig.NewReport(&rig.Stand{}, got, o.Options, m, targets)
 	p.Foot(r)
-	return r, p.Err
+	return r, p.Err()
 }

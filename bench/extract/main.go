@@ -1,6 +1,6 @@
 // Command extract scores the importer's rules extractor on transcripts in which people marked the steps.
 //
-//	go -C bench run ./extract [--data DIR] [--talks PATHS] [--videos] [--errors] [--json=false]
+//	go -C bench run ./extract [--data DIR] [--talks PATHS] [--videos] [--errors] [--write FILE] [--json=false]
 //
 // DIR holds *.csv files with a row for each sentence of a video and the columns VideoUrl, Title, TimeStamp, Sentence,
 // IsUsefulSentence (1 for a step), Object..., Time and Temperature. Without --data it looks beside the project, and says
@@ -20,6 +20,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
 const (
@@ -56,10 +58,15 @@ func run(args []string, out io.Writer) error {
 	list := flags.Bool("errors", false, "list every sentence that was taken or left wrongly")
 	talks := flags.String("talks", defaultTalks, "`PATHS`, with commas, of texts and captions of which it is known whether somebody cooks")
 	asJSON := flags.Bool("json", true, "end with one line of JSON")
+	write := flags.String("write", "", "write the report into `FILE`, a document with a place for it")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
 	}
-	p := &printer{out: out, videos: *videos, errors: *list}
+	page, err := rig.OpenPage("extract", *write)
+	if err != nil {
+		return err
+	}
+	p := &printer{out: io.MultiWriter(out, page), videos: *videos, errors: *list}
 	result, err := measure(p, *data)
 	if err != nil {
 		return err
@@ -68,6 +75,9 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	if result.Pages, err = measurePages(p); err != nil {
+		return err
+	}
+	if err := page.SaveText(args); err != nil {
 		return err
 	}
 	if *asJSON {

@@ -189,17 +189,17 @@ func (b *bench) kill(
 	return rig.Figures{figure: rig.In("ms", (<-got).Sub(start))}, nil
 }
 
-// waiters is what ten thousand waiters, each for a key of its own, cost in a process of their own, and in the server.
-func waiters(name, kind string) func(context.Context, *bench) (rig.Figures, error) {
-	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name, kind) }
+// waiters is what waiters of a kind, each for a key of its own, cost in a process of their own, and in the server.
+func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name, kind, n) }
 }
 
-func (b *bench) wait(ctx context.Context, name, kind string) (rig.Figures, error) {
+func (b *bench) wait(ctx context.Context, name, kind string, n int) (rig.Figures, error) {
 	holder, err := b.client(ctx)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]string, 10_000)
+	keys := make([]string, n)
 	for i := range keys {
 		keys[i] = b.name("waiters")
 	}

@@ -206,13 +206,21 @@ func rows(scale float64) []rig.Row[contestant] {
 		},
 		{
 			Name: "waiters", Title: "10,000 waiters in one process, each for a key of its own: Wait, Get, Lock", Once: true,
-			Needs: waits, Run: run(waiters("waiters_10k", "wait")),
+			Needs: waits, Run: run(waiters("waiters_10k", "wait", 10_000)),
 			Columns: memory("waiters_10k"),
 		},
 		{
 			Name: "callers", Title: "10,000 callers in one process, each of which would compute a key that another process computes", Once: true,
-			Needs: computes, Run: run(waiters("callers_10k", "call")),
+			Needs: computes, Run: run(waiters("callers_10k", "call", 10_000)),
 			Columns: memory("callers_10k"),
+		},
+		{
+			Name: "waiters_few", Title: "The same of 100 waiters", Once: true, Needs: waits, Run: run(waiters("waiters_100", "wait", 100)), //nolint:mnd // a hundredth
+			Columns: memory("waiters_100"),
+		},
+		{
+			Name: "growth", Title: "Lock and unlock, and a read over the network, with so many other keys in the bucket", Once: true,
+			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth), Columns: growthColumns(),
 		},
 	}
 }

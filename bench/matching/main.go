@@ -1,6 +1,6 @@
 // Command matching measures the place matcher on labelled pairs.
 //
-//	go -C bench run ./matching [--data DIR] [--errors] [--json]
+//	go -C bench run ./matching [--data DIR] [--errors] [--write FILE] [--json]
 //
 // DIR holds pairs-*.jsonl, one {"left":{...},"right":{...},"label":0|1} a line. Without --data it looks beside the
 // project, and says that it skips when there is nothing.
@@ -48,12 +48,20 @@ func run(args []string, out io.Writer) error {
 	data := flags.String("data", defaultData, "`DIR` of the labelled places")
 	list := flags.Bool("errors", false, "list every wrong, missed and undecided pair with its evidence")
 	asJSON := flags.Bool("json", false, "end with one line of JSON")
+	write := flags.String("write", "", "write the report into `FILE`, a document with a place for it")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
 	}
-	p := &printer{out: out, list: *list}
+	page, err := rig.OpenPage("matching", *write)
+	if err != nil {
+		return err
+	}
+	p := &printer{out: io.MultiWriter(out, page), list: *list}
 	result, err := measure(p, *data)
 	if err != nil {
+		return err
+	}
+	if err := page.SaveText(args); err != nil {
 		return err
 	}
 	if *asJSON {

@@ -11,6 +11,19 @@ import (
 	"github.com/prometheus/procfs"
 )
 
+// processor is the model of the machine's first processor.
+func processor() string {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return ""
+	}
+	all, err := fs.CPUInfo()
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[0].ModelName
+}
+
 // clockTick is the unit of processor times in /proc: the same on every architecture that Go runs on.
 const clockTick = 10 * time.Millisecond
 

@@ -1,18 +1,11 @@
 package rig
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math"
-	"os"
-	"runtime"
-	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
-	"time"
 )
 
 // Results are the figures of all rounds, by contestant and name.
@@ -85,17 +78,30 @@ func head(columns []Column) string {
 	return strings.Join(titles, "\t")
 }
 
-// Printer writes a report and keeps the first error.
+// Printer writes a report, and its tables into a page if there is one, and keeps the first error.
 type Printer struct {
-	Out io.Writer
-	Err error
+	out  io.Writer
+	page *Page
+	err  error
 }
+
+// NewPrinter returns one that writes to out, and where o says.
+func NewPrinter(out io.Writer, o Options) *Printer { return &Printer{out: out, page: o.page} }
+
+// Err is the first error.
+func (p *Printer) Err() error { return p.err }
 
 // Line writes a line.
 func (p *Printer) Line(format string, args ...any) {
-	if p.Err == nil {
-		_, p.Err = fmt.Fprintf(p.Out, format+"\n", args...)
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
 	}
+}
+
+// Note writes a line that the page has, too.
+func (p *Printer) Note(format string, args ...any) {
+	p.Line(format, args...)
+	fmt.Fprintf(p.page, format+"\n\n", args...)
 }
 
 // Entry is who stands in a table, and what is said of it behind its figures.
@@ -103,7 +109,8 @@ type Entry struct{ Name, Note string }
 
 // Table writes a line for each that has figures of these columns, and nothing if nobody has.
 func (p *Printer) Table(title string, columns []Column, who []Entry, got Results) {
-	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var page strings.Builder
 	lines := 0
 	for _, one := range who {
 		cells := []string{one.Name}
@@ -116,250 +123,40 @@ func (p *Printer) Table(title string, columns []Column, who []Entry, got Results
 		if lines++; lines == 1 {
 			p.Line("\n%s", title)
 			fmt.Fprintln(w, "\t"+head(columns)+"\t")
+			pageHead(&page, title, columns)
 		}
 		line := strings.Join(cells, "\t") + "\t"
 		if one.Note != "" {
 			line += "  " + one.Note // what no tab ends is in no column
 		}
 		fmt.Fprintln(w, line)
+		pageLine(&page, one.Name, columns, got[one.Name])
 	}
-	if err := w.Flush(); p.Err == nil {
-		p.Err = err
+	if err := w.Flush(); p.err == nil {
+		p.err = err
 	}
-}
-
-// Figures are what one row of one contestant came to in one round, by the name of the figure.
-type Figures map[string]float64
-
-// Spread is the median of the rounds, the least and the greatest.
-type Spread struct{ Median, Min, Max float64 }
-
-// NewSpread sums values up.
-func NewSpread(values []float64) Spread {
-	values = slices.Sorted(slices.Values(values))
-	middle := len(values) / 2
-	median := values[middle]
-	if len(values)%2 == 0 {
-		median = (values[middle-1] + values[middle]) / 2
-	}
-	return Spread{Median: median, Min: values[0], Max: values[len(values)-1]}
-}
-
-// Quantiles adds the 50th and the 99th percentile of what was taken. Of fewer than a hundred the latter is the slowest.
-func (f Figures) Quantiles(name, unit string, taken []time.Duration) {
-	if len(taken) == 0 {
-		return
-	}
-	slices.Sort(taken)
-	f[name+"_p50_"+unit] = In(unit, taken[len(taken)/2])
-	f[name+"_p99_"+unit] = In(unit, taken[len(taken)*99/100])
-}
-
-// In is a time in a unit: ns, us or ms.
-func In(unit string, d time.Duration) float64 {
-	switch unit {
-	case "ns":
-		return float64(d)
-	case "us":
-		return float64(d) / float64(time.Microsecond)
-	default:
-		return float64(d) / float64(time.Millisecond)
+	if lines > 0 {
+		fmt.Fprintln(p.page, page.String())
 	}
 }
 
-// Work is what processors did: for the clients, which are this process, and for the servers.
-type Work struct{ clients, servers time.Duration }
-
-// WorkOf is what was done so far.
-func WorkOf(s *Service) Work { return Work{SelfTime(), s.ProcessorTime()} }
-
-// Since adds what was spent for each of n operations since before.
-func (f Figures) Since(name string, s *Service, before Work, n int) {
-	now := WorkOf(s)
-	f[name+"_client_cpu_us"] = In("us", now.clients-before.clients) / float64(n)
-	f[name+"_server_cpu_us"] = In("us", now.servers-before.servers) / float64(n)
-}
-
-// SelfTime is what this process has spent, in user and in system mode.
-func SelfTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
+func pageHead(page *strings.Builder, title string, columns []Column) {
+	fmt.Fprintf(page, "%s:\n\n| |", title)
+	for _, c := range columns {
+		fmt.Fprintf(page, " %s |", c.Title)
 	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	page.WriteString("\n|---|" + strings.Repeat("---|", len(columns)) + "\n")
 }
 
-// LoadAverage is how many processes wanted to run lately, on systems that say so.
-func LoadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return ""
-	}
-	fields := strings.Fields(string(data))
-	return strings.Join(fields[:min(3, len(fields))], " ")
-}
-
-// Counts are the cells of a confusion table.
-type Counts struct {
-	Right  int `json:"right"`
-	Wrong  int `json:"wrong"`
-	Missed int `json:"missed"`
-}
-
-// Add counts one answer: whether something was found, and whether it is there.
-func (c *Counts) Add(found, there bool) {
-	switch {
-	case found && there:
-		c.Right++
-	case found:
-		c.Wrong++
-	case there:
-		c.Missed++
-	}
-}
-
-// Sum adds other counts.
-func (c *Counts) Sum(other Counts) {
-	c.Right, c.Wrong, c.Missed = c.Right+other.Right, c.Wrong+other.Wrong, c.Missed+other.Missed
-}
-
-// Score is what counts come to.
-type Score struct {
-	Counts
-
-	Precision float64 `json:"precision"`
-	Recall    float64 `json:"recall"`
-	F1        float64 `json:"f1"`
-}
-
-// Score returns precision, recall and F1 with three digits.
-func (c Counts) Score() Score {
-	return Score{
-		Counts: c, Precision: share(c.Right, c.Right+c.Wrong), Recall: share(c.Right, c.Right+c.Missed),
-		F1: share(2*c.Right, 2*c.Right+c.Wrong+c.Missed),
-	}
-}
-
-func share(part, whole int) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return math.Round(1000*float64(part)/float64(whole)) / 1000
-}
-
-// Report is the last line under --json. Beside its fields it has one for each contestant that is ours.
-type Report struct {
-	OK       bool                             `json:"ok"` // everything ran; says nothing of the targets
-	Failures []string                         `json:"failures,omitempty"`
-	Rounds   int                              `json:"rounds"`
-	Scale    float64                          `json:"scale"`
-	Go       string                           `json:"go"`
-	CPUs     int                              `json:"cpus"`
-	Load     string                           `json:"load,omitempty"` // of the machine, before: averages over 1, 5 and 15 minutes
-	Classes  map[string]string                `json:"classes,omitempty"`
-	Peers    map[string]map[string]float64    `json:"peers"`
-	Skipped  map[string]string                `json:"skipped,omitempty"` // the contestants that did not take part, and why
-	Targets  []Verdict                        `json:"targets"`
-	Spreads  map[string]map[string][2]float64 `json:"spreads"` // the least and the greatest
-
-	Ours map[string]map[string]float64 `json:"-"` // of each the median of every figure
-}
-
-// MarshalJSON implements json.Marshaler.
-func (r Report) MarshalJSON() ([]byte, error) {
-	type plain Report
-	data, err := json.Marshal(plain(r))
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]any{}
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, err
-	}
-	for who, figures := range r.Ours {
-		all[who] = figures
-	}
-	return json.Marshal(all)
-}
-
-// Target is what is aimed at.
-type Target struct {
-	On     string  `json:"on"`
-	Figure string  `json:"figure"`
-	Kind   string  `json:"kind"` // AtMost or AtLeast
-	Goal   float64 `json:"goal"`
-}
-
-// Kinds of targets.
-const (
-	AtLeast = "at least"
-	AtMost  = "at most"
-)
-
-// Verdict is a target, and what it came to.
-type Verdict struct {
-	Target
-
-	Is  float64 `json:"is"`
-	Met bool    `json:"met"`
-}
-
-// NewReport sums up what was measured. All contestants are ours where no stand has others; else those whose names start with r1 or r3.
-func NewReport(s *Stand, got Results, o Options, load string, targets []Target) Report {
-	r := Report{
-		OK: len(s.Failures) == 0, Failures: s.Failures, Rounds: o.Rounds, Scale: o.Scale,
-		Go: runtime.Version(), CPUs: runtime.GOMAXPROCS(0), Load: load, Skipped: s.Skipped,
-		Peers: map[string]map[string]float64{}, Ours: map[string]map[string]float64{},
-	}
-	medians, spreads := got.Medians()
-	r.Spreads = spreads
-	for who, all := range medians {
-		if s.starters == nil || strings.HasPrefix(who, "r1") || strings.HasPrefix(who, "r3") {
-			r.Ours[who] = all
-		} else {
-			r.Peers[who] = all
+func pageLine(page *strings.Builder, name string, columns []Column, got map[string][]float64) {
+	fmt.Fprintf(page, "| `%s` |", name)
+	for _, c := range columns {
+		cells := c.cells(got[c.Figure])
+		text := cells[0]
+		if c.Spread && len(got[c.Figure]) > 1 {
+			text += " [" + cells[1] + " " + cells[2] + "]"
 		}
+		fmt.Fprintf(page, " %s |", text)
 	}
-	for _, t := range targets {
-		if is, ok := medians[t.On][t.Figure]; ok {
-			r.Targets = append(r.Targets, Verdict{t, is, t.Kind == AtLeast && is >= t.Goal || t.Kind == AtMost && is <= t.Goal})
-		}
-	}
-	return r
-}
-
-// Head writes who takes part in what.
-func (p *Printer) Head(what string, s *Stand, who []Entry, o Options, load string) {
-	p.Line("%s over TCP on the loopback; clients in one process, every server in one of its own; %d CPUs, %s.",
-		what, runtime.GOMAXPROCS(0), runtime.Version())
-	p.Line("Rounds: %d, operations × %g, stores in %s.", o.Rounds, o.Scale, os.TempDir())
-	if load != "" {
-		p.Line("Load of the machine before: %s.", load)
-	}
-	p.Line("")
-	width := 0
-	for _, one := range who {
-		width = max(width, len(one.Name))
-	}
-	for _, one := range who {
-		p.Line("  %-*s  %s", width, one.Name, one.Note)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Skipped)) {
-		p.Line("  %-*s  skipped: %s", width, name, s.Skipped[name])
-	}
-}
-
-// Foot writes what became of the targets, and what went wrong.
-func (p *Printer) Foot(r Report) {
-	p.Line("")
-	for _, v := range r.Targets {
-		result := "met"
-		if !v.Met {
-			result = "MISSED"
-		}
-		p.Line("Target on %-8s %-26s %8s %6g: %9.2f, %s.", v.On, v.Figure, v.Kind, v.Goal, v.Is, result)
-	}
-	for _, failure := range r.Failures {
-		p.Line("FAILED: %s", failure)
-	}
+	page.WriteString("\n")
 }

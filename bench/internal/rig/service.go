@@ -24,6 +24,7 @@ import (
 // Service is what contestants run on: one process, or three.
 type Service struct {
 	Address string
+	Version string // as its program tells it, "" for one of this program's own
 
 	processes []*Process
 	end       func(*Process) // for one that does not end with its input
@@ -45,10 +46,19 @@ func (s *Service) Stop() {
 
 // ProcessorTime is what its processes have spent.
 func (s *Service) ProcessorTime() (sum time.Duration) {
-	for _, p := range s.processes {
-		sum += processorTime(p.PID())
+	for _, one := range s.ProcessorTimes() {
+		sum += one
 	}
 	return sum
+}
+
+// ProcessorTimes is what each of its processes has spent.
+func (s *Service) ProcessorTimes() []time.Duration {
+	all := make([]time.Duration, len(s.processes))
+	for i, p := range s.processes {
+		all[i] = processorTime(p.PID())
+	}
+	return all
 }
 
 // ResidentBytes is the memory of its processes.
@@ -179,7 +189,7 @@ func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*
 	for {
 		conn, err := d.DialContext(ctx, "tcp", address)
 		if err == nil {
-			return &Service{Address: address, end: end, processes: []*Process{p}}, conn.Close()
+			return &Service{Address: address, Version: version(ctx, cmd.Path), end: end, processes: []*Process{p}}, conn.Close()
 		}
 		select {
 		case <-p.Gone:
@@ -190,6 +200,13 @@ func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// version is the first line in which a program tells its own.
+func version(ctx context.Context, program string) string {
+	said, _ := exec.CommandContext(ctx, program, "--version").Output() //nolint:errcheck,gosec // installed; it says nothing then
+	line, _, _ := strings.Cut(string(said), "\n")
+	return line
 }
 
 // nodeRole is that of a NATS server. It reads its node, as JSON.
@@ -238,95 +255,4 @@ func (n node) apply(o *server.Options) {
 		}
 		o.Routes = append(o.Routes, u)
 	}
-}
-
-// Starter starts a service that keeps its files in a folder of its own.
-type Starter func(ctx context.Context, dir string) (*Service, error)
-
-// Stand is what contestants run on, and what became of them.
-type Stand struct {
-	Skipped  map[string]string // the contestants that do not take part, and why
-	Failures []string
-
-	dir      string
-	running  map[string]*Service
-	starters map[string]Starter
-}
-
-// NewStand returns a stand on which nothing runs yet.
-func NewStand(starters map[string]Starter) (*Stand, error) {
-	dir, err := os.MkdirTemp("", "bench-")
-	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // a server may run as another user
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	return &Stand{Skipped: map[string]string{}, dir: dir, running: map[string]*Service{}, starters: starters}, nil
-}
-
-// Close ends everything and removes its files.
-func (s *Stand) Close() {
-	for _, running := range s.running {
-		running.Stop()
-	}
-	_ = os.RemoveAll(s.dir) //nolint:errcheck // temporary
-}
-
-// Service returns a service, which is started when it is asked for first.
-func (s *Stand) Service(ctx context.Context, name string) (*Service, error) {
-	if s.running[name] == nil {
-		dir := filepath.Join(s.dir, strings.ReplaceAll(name, ", ", "-"))
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make a folder: %w", err)
-		}
-		running, err := s.starters[name](ctx, dir)
-		if err != nil {
-			return nil, err
-		}
-		s.running[name] = running
-	}
-	return s.running[name], nil
-}
-
-// Enter lets somebody take part, unless what it needs is not installed.
-func (s *Stand) Enter(ctx context.Context, who string, enter func(context.Context) error, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	err := enter(ctx)
-	if errors.Is(err, ErrMissing) {
-		s.Skipped[who] = err.Error()
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", who, err)
-	}
-	return nil
-}
-
-// Try runs a row by a contestant. One that fails is told, and does not end the others.
-func (s *Stand) Try(
-	ctx context.Context, row, who string, got Results, limit time.Duration, measure func(context.Context) (Figures, error),
-) error {
-	runtime.GC()
-	try, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	f, err := measure(try)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		s.Failures = append(s.Failures, fmt.Sprintf("%s/%s: %v", row, who, err))
-		fmt.Fprintln(os.Stderr, s.Failures[len(s.Failures)-1])
-	}
-	got.Add(who, f)
-	return nil
-}
-
-// Turn is whose turn it is in a round: every other round goes through them backwards.
-func Turn(round, i, n int) int {
-	if round%2 == 1 {
-		return n - 1 - i
-	}
-	return i
 }

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+)
+
+const (
+	callers = 64 // that publish or read at the same time
+	many    = 200
+	size    = 300 // bytes of a message
+)
+
+// streams are over how many the same messages are spread.
+var streams = []int{1, 4}
+
+// names makes every stream one that was never there before.
+var names int
+
+// bench is one row of one contestant in one round.
+type bench struct {
+	contestant
+
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	made  []string
+	on    *rig.Service
+	scale float64
+}
+
+func newBench(_ context.Context, who contestant, on *rig.Service, scale float64) (*bench, error) {
+	b := &bench{contestant: who, on: on, scale: scale * who.weight}
+	var err error
+	if b.conn, err = nats.Connect(on.Address, nats.MaxReconnects(-1)); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	b.js, err = jetstream.New(b.conn)
+	return b, err //nolint:wrapcheck // no option is given
+}
+
+// close removes the streams.
+func (b *bench) close(ctx context.Context) {
+	for _, name := range b.made {
+		_ = b.js.DeleteStream(ctx, name) //nolint:errcheck // the servers end soon
+	}
+	b.conn.Close()
+}
+
+// stream makes one. A cluster that has just started takes a while.
+func (b *bench) stream(ctx context.Context) (string, error) {
+	names++
+	name := fmt.Sprintf("s%d", names)
+	err := jsretry.Do(ctx, timeout, func(ctx context.Context) error {
+		_, err := b.js.CreateStream(ctx, jetstream.StreamConfig{
+			AllowDirect: true, MaxBytes: 32 << 20, MaxConsumers: 2 * many, Name: name, Replicas: b.replicas, Subjects: []string{name + ".>"},
+		})
+		return err
+	})
+	b.made = append(b.made, name)
+	return name, err
+}
+
+// at is a message of one of the streams.
+func at(all []string, i int) string { return fmt.Sprintf("%s.%d", all[i%len(all)], i/len(all)%1000) }
+
+// spreadOver runs op n times with subjects of one stream, and of several, and then last, after ready was called with the streams.
+func (b *bench) spreadOver(
+	ctx context.Context, what string, n int, ready func(ctx context.Context, streams []string) error,
+	op func(ctx context.Context, subject string) error, last func() error,
+) (rig.Figures, error) {
+	f := rig.Figures{}
+	var made []string
+	for _, width := range streams {
+		for len(made) < width {
+			name, err := b.stream(ctx)
+			if err != nil {
+				return nil, err
+			}
+			made = append(made, name)
+			for i := range 1000 {
+				if _, err := b.js.PublishAsync(fmt.Sprintf("%s.%d", name, i), make([]byte, size), jetstream.WithStallWait(timeout)); err != nil {
+					return nil, fmt.Errorf("publish: %w", err)
+				}
+			}
+			select {
+			case <-b.js.PublishAsyncComplete():
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		if err := ready(ctx, made); err != nil {
+			return nil, err
+		}
+		if err := b.measure(ctx, f, fmt.Sprintf("%s_%d", what, width), made, n, op, last); err != nil {
+			return nil, err
+		}
+	}
+	f[what+"_cpu_ratio"] = f[fmt.Sprintf("%s_%d_server_cpu_us", what, streams[1])] / max(1, f[fmt.Sprintf("%s_%d_server_cpu_us", what, streams[0])])
+	return f, nil
+}
+
+func (b *bench) measure(
+	ctx context.Context, f rig.Figures, name string, made []string, n int, op func(ctx context.Context, subject string) error,
+	last func() error,
+) error {
+	errs := make([]error, callers)
+	var all sync.WaitGroup
+	before, shares, start := rig.WorkOf(b.on), b.on.ProcessorTimes(), time.Now()
+	for c := range callers {
+		all.Go(func() {
+			for i := c; i < n && errs[c] == nil; i += callers {
+				errs[c] = op(ctx, at(made, i))
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(append(errs, last())...); err != nil {
+		return err
+	}
+	f[name+"_per_s"] = float64(n) / time.Since(start).Seconds()
+	f.Since(name, b.on, before, n)
+	after := b.on.ProcessorTimes()
+	for i := range after {
+		after[i] -= shares[i]
+	}
+	f[name+"_busiest_cpu_us"] = rig.In("us", slices.Max(after)) / float64(n)
+	return nil
+}
+
+func (b *bench) publish(ctx context.Context, subject string) error {
+	_, err := b.js.Publish(ctx, subject, make([]byte, size))
+	return err //nolint:wrapcheck // told with its row
+}
+
+func nothing() error { return nil }
+
+func noStreams(context.Context, []string) error { return nil }
+
+func publish(ctx context.Context, b *bench) (rig.Figures, error) {
+	return b.spreadOver(ctx, "publish", max(callers, int(40_000*b.scale)), noStreams, b.publish, nothing)
+}
+
+func read(ctx context.Context, b *bench) (rig.Figures, error) {
+	return b.spreadOver(ctx, "read", max(callers, int(40_000*b.scale/b.weight)), noStreams, func(_ context.Context, subject string) error {
+		stream, _, _ := strings.Cut(subject, ".")
+		m, err := b.conn.Request("$JS.API.DIRECT.GET."+stream+"."+subject, nil, timeout)
+		if err == nil && len(m.Data) != size {
+			err = fmt.Errorf("read %s: %s", subject, m.Header.Get("Description"))
+		}
+		return err //nolint:wrapcheck // told with its row
+	}, nothing)
+}
+
+// spread are the columns of spreadOver.
+func spread(what string, widths []int) (all []rig.Column) {
+	for _, n := range widths {
+		figure := func(name string) string { return fmt.Sprintf("%s_%d_%s", what, n, name) }
+		all = append(all,
+			rig.Column{Figure: figure("per_s"), Title: fmt.Sprintf("%d: /s", n), Format: "%.0f"},
+			rig.Column{Figure: figure("client_cpu_us"), Title: "client CPU µs", Format: "%.0f"},
+			rig.Column{Figure: figure("server_cpu_us"), Title: "servers' CPU µs", Format: "%.0f"},
+			rig.Column{Figure: figure("busiest_cpu_us"), Title: "of it the busiest", Format: "%.0f"},
+		)
+	}
+	return append(all, rig.Column{Figure: what + "_cpu_ratio", Title: "servers' CPU, over one stream", Format: "%.2f", Spread: true})
+}
+
+// idleOnes makes many of something that then does nothing.
+func (b *bench) idleOnes(what string, one func(i int) error) (rig.Figures, error) {
+	before, start := b.on.ResidentBytes(), time.Now()
+	for i := range many {
+		if err := one(i); err != nil {
+			return nil, err
+		}
+	}
+	took, grew := time.Since(start), max(0, b.on.ResidentBytes()-before)
+	busy := b.on.ProcessorTime()
+	time.Sleep(idling)
+	return rig.Figures{
+		what + "_ms": rig.In("ms", took) / many, what + "_kb": float64(grew) / 1e3 / many,
+		what + "_idle_cpu_us": rig.In("us", b.on.ProcessorTime()-busy) / many / idling.Seconds(),
+	}, nil
+}
+
+// idling is for how long nothing is done.
+const idling = 10 * time.Second
+
+func idleStreams(ctx context.Context, b *bench) (rig.Figures, error) {
+	return b.idleOnes("stream", func(int) error {
+		_, err := b.stream(ctx)
+		return err
+	})
+}
+
+func idleConsumers(ctx context.Context, b *bench) (rig.Figures, error) {
+	name, err := b.stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.idleOnes("consumer", func(i int) error {
+		return jsretry.Do(ctx, timeout, func(ctx context.Context) error {
+			_, err := b.js.CreateConsumer(ctx, name, jetstream.ConsumerConfig{Durable: fmt.Sprintf("c%d", i), FilterSubject: fmt.Sprintf("%s.%d", name, i)})
+			return err
+		})
+	})
+}
+
+// idle are the columns of idleOnes.
+func idle(what string) []rig.Column {
+	return []rig.Column{
+		{Figure: what + "_ms", Title: "ms to make one", Format: "%.1f"},
+		{Figure: what + "_kb", Title: "kB of each, on all servers", Format: "%.0f"},
+		{Figure: what + "_idle_cpu_us", Title: "CPU µs of each a second", Format: "%.0f"},
+	}
+}
