@@ -30,8 +30,9 @@
 //     whose claim was resumed or taken over elsewhere, gets ErrLost and changes nothing.
 //   - A value is in the record, or in an Object Store whose objects expire a little after their records. A missing or
 //     changed object makes the key absent, and is never a wrong value.
-//   - An owner whose process is gone delays waiters by about 50 ms when both are on one server, by 5 s otherwise. An
-//     owner that is paused delays them by its TTL and the 0.35 s by which the server may be late.
+//   - An owner whose process is gone delays waiters by about 50 ms when both are on one server, by less than a second when they
+//     are on two, and by 5 s when that of the owner cannot be reached. An owner that is paused delays them by its TTL and the
+//     0.35 s by which the server may be late.
 //
 // # What is not guaranteed
 //
@@ -43,7 +44,8 @@
 //     seconds after a partition had healed. [Flight.Latest] is answered by the leader. With [Config].Memory they are
 //     answered from memory, which is at most three seconds behind what the leader has applied: an answer of the leader
 //     counts from when it last heard from a majority of the stream's servers.
-//   - An owner of a claim that has lost its connection for longer than 5 s counts as gone, though it works on.
+//   - An owner of a claim that has lost its connection counts as gone, though it works on: at once for those that wait on its
+//     server, and for others when it is not connected again half a second later.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.
 //     Permit that to no user.
 //   - What the servers do not keep is lost, claims and results with it, and a bucket that is made anew loses its claims.

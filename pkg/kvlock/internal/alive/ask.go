@@ -7,11 +7,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A member that was connected to another server is asked for there, twice, askAfter apart: a client whose connection was lost is back
+// A member that was connected to another server is asked for there, twice, askAgain apart: a client whose connection was lost is back
 // by then, on any server. That server alone knows whether the connection is closed: it is no death that the route between the two
 // servers is cut.
 const (
-	askAfter = 200 * time.Millisecond
+	askAfter = 200 * time.Millisecond // at most, so that not all who wait connect at once
+	askAgain = 500 * time.Millisecond
 	askEvery = 500 * time.Millisecond // after an answer that does not end the wait
 	askTime  = 250 * time.Millisecond // bounds each part of asking
 )
@@ -49,7 +50,7 @@ func (l *Members) askAt(server, subject string) (reached, gone bool) {
 		}
 		if nc.ConnectedServerId() == server {
 			if gone = refuses(nc, subject); gone {
-				<-time.After(askAfter)
+				<-time.After(askAgain)
 				gone = refuses(nc, subject)
 			}
 			reached = !nc.IsClosed()
