@@ -79,6 +79,7 @@ type watched struct {
 	view     View
 	asOf     uint64    // the change up to which the view is true; 0 when unknown
 	floor    uint64    // up to which it may have missed pushes: it was not watched yet, or one was of no use
+	pushed   uint64    // how many reads had begun when it was last pushed
 	next     time.Time // when to read it again
 	since    uint64    // the first read that counts: an earlier one may have missed a push
 	index    int       // in the heap
@@ -350,15 +351,20 @@ func (h *Hub) deliver(e *Entry, v View, read uint64) {
 	if k == nil {
 		return
 	}
+	if read == 0 {
+		k.pushed = h.reads
+	}
+	// A read of a key that was not there may have missed the write that was pushed meanwhile.
+	missed := read > 0 && read <= k.pushed && e.Revision == 0 && !k.expired(h.lastHeard)
 	other := e.Revision == k.revision && e.Created.After(k.created) // of a bucket that was made anew
-	if !k.known || other || Later(e.Revision, e.Created, k.revision, k.created) {
+	if !k.known || other || !missed && Later(e.Revision, e.Created, k.revision, k.created) {
 		k.known, k.revision, k.created, k.view = true, e.Revision, e.Created, v
 	}
 	early := read > 0 && read < k.since
 	if k.next = k.nextRead(h.lastHeard); early || !k.served(read) {
 		k.next = time.Time{} // a watcher was added, or a push came, while the key was read
 	}
-	if !early {
+	if !early && !missed {
 		k.asOf = max(k.asOf, e.AsOf)
 	}
 	heap.Fix(&h.due, k.index)

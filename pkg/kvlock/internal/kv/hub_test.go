@@ -122,6 +122,31 @@ func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
 	}
 }
 
+// A read that began before a push, and found no key, does not undo what was pushed. A later one does.
+func TestEarlierReadDoesNotUndoAPush(t *testing.T) {
+	t.Parallel()
+	for expires, want := range map[time.Duration]uint64{0: 5, time.Minute: 5, -time.Minute: 0} { // what is over is gone
+		h := newHub(&Store{}, nil)
+		k := &watched{key: "k"}
+		h.keys["k"] = k
+		heap.Push(&h.due, k)
+		h.reads = 7 // the last one is under way
+		v := View{}
+		if expires != 0 {
+			v.Expires = time.Now().Add(expires)
+		}
+		h.deliver(&Entry{Key: "k", Revision: 5, Created: time.Now()}, v, 0)
+		h.deliver(&Entry{Key: "k", AsOf: 9}, View{}, 7)
+		if k.revision != want || want != 0 && k.asOf == 9 {
+			t.Errorf("a claim that ends in %s: revision %d as of %d, want %d", expires, k.revision, k.asOf, want)
+		}
+		h.deliver(&Entry{Key: "k", AsOf: 9}, View{}, 8)
+		if k.revision != 0 || k.asOf != 9 {
+			t.Errorf("a claim that ends in %s: revision %d as of %d after a later read", expires, k.revision, k.asOf)
+		}
+	}
+}
+
 // The poller is woken for what is due before it would look by itself, and left alone by all other pushes.
 func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 	t.Parallel()
