@@ -103,8 +103,8 @@ func run(
 		defer func() { err = errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close()) }()
 	}
 	result, failed := measure(ctx, os.Stdout, o)
-	if failed == nil {
-		failed = o.page.Save(os.Args[1:])
+	if result != nil {
+		failed = errors.Join(failed, o.page.Save(os.Args[1:]))
 	}
 	if result == nil || !o.JSON {
 		return failed

@@ -139,6 +139,6 @@ func (p *Printer) Foot(r Report) {
 	}
 	p.list(all)
 	for _, failure := range r.Failures {
-		p.Line("FAILED: %s", failure)
+		p.Note("FAILED: %s", failure)
 	}
 }
