@@ -54,7 +54,7 @@ func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "The parts of a deployment, by nats.go alone,", Field: field(), Rows: rows(o.Scale), Starters: starters, Limit: timeout, Derive: derive,
 		More: []rig.Table{{
-			Title:   "What so many jobs a second take: processors of all servers together, and streams, so that each has half of the jobs that one had here",
+			Title:   "Cores of all servers together, and streams, for so many jobs a second: each stream has half of the jobs that one had here",
 			Columns: sizes(),
 		}},
 	}.Run(ctx, out, o)

@@ -40,7 +40,9 @@ func (d *Directory) readShared(ctx context.Context, kind contracts.RecipientType
 		case <-ctx.Done():
 			return nil, temporary(fmt.Errorf("read %s/%s of the directory: %w", kind, userID, context.Cause(ctx)))
 		case d.together.turn <- struct{}{}:
-			d.answer(ctx, d.together.take())
+			if some := d.together.take(); len(some) > 0 { // else another caller has read for this one meanwhile
+				d.answer(ctx, some)
+			}
 			<-d.together.turn
 		}
 	}
