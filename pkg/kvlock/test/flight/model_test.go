@@ -63,7 +63,7 @@ func (m *machine) took(t *rapid.T, c *flight.Claim, handoff bool, ttl time.Durat
 }
 
 func (m *machine) flight(t *rapid.T) *flight.Flight {
-	return rapid.SampledFrom(m.flights).Draw(t, "flight")
+	return m.flights[rapid.IntRange(0, len(m.flights)-1).Draw(t, "flight")]
 }
 
 func (m *machine) ttl(t *rapid.T) time.Duration {
@@ -113,7 +113,7 @@ func (m *machine) write(op string, do func(*rapid.T, *flight.Claim) (model, erro
 		if len(m.claims) == 0 {
 			t.Skip("no claim yet")
 		}
-		c := rapid.SampledFrom(m.claims).Draw(t, "claim")
+		c := m.claims[rapid.IntRange(0, len(m.claims)-1).Draw(t, "claim")]
 		if m.now.holder != nil && rapid.Bool().Draw(t, "by the holder") {
 			c = m.now.holder
 		}

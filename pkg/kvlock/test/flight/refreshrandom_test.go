@@ -133,14 +133,17 @@ func TestRandomRefreshes(t *testing.T) {
 		run, totals := 0, map[flight.Outcome]int{}
 		sequence := func(rt *rapid.T) {
 			run++
-			m := &refreshes{T: rt, b: b, key: fmt.Sprint("k", run), ctx: t.Context(), outcomes: totals, born: map[int64]time.Time{}}
+			m := &refreshes{
+				T: rt, b: b, key: fmt.Sprint("k", run), ctx: t.Context(), outcomes: totals, born: map[int64]time.Time{},
+				running: map[int64]context.Context{}, claimTTL: 5 * time.Second,
+			}
 			m.opts = flight.DoOptions{
 				Refresh:   rapid.SampledFrom([]float64{0, 0.3, 0.7}).Draw(rt, "refresh"),
 				Stale:     time.Duration(rapid.SampledFrom([]int{0, 20, 60}).Draw(rt, "stale")) * time.Second,
 				StaleWait: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(rt, "wait")) * time.Second,
 				TTL:       time.Duration(rapid.IntRange(5, 20).Draw(rt, "ttl")) * time.Second, // most are seen to end
 			}
-			cfg := flight.Config{ClaimTTL: 5 * time.Second}
+			cfg := flight.Config{ClaimTTL: m.claimTTL}
 			for range 3 {
 				m.flights = append(m.flights, b.Flight(t, cfg))
 			}
@@ -173,40 +176,44 @@ type refreshes struct {
 	b        *bed
 	ctx      context.Context //nolint:containedctx // of the test
 	key      string
+	claimTTL time.Duration
 	opts     flight.DoOptions
 	flights  []*flight.Flight
 	fails    atomic.Bool
 	runs     atomic.Int64
-	running  atomic.Int64
 	mu       sync.Mutex
+	running  map[int64]context.Context
 	born     map[int64]time.Time // when the value was returned by its function
 	newest   int64               // that was seen
 	least    int64               // that may be seen: what was begun before an invalidation may not
+	noticed  time.Time           // when all that were begun before an invalidation have noticed it
 	outcomes map[flight.Outcome]int
 }
 
 func (m *refreshes) fn(ctx context.Context) ([]byte, error) {
 	n := m.runs.Add(1)
-	if m.running.Add(1) > 1 && ctx.Err() == nil {
-		m.mu.Lock()
-		invalidated := n <= m.least+3 // the one of before may not have noticed yet
-		m.mu.Unlock()
-		if !invalidated {
-			m.Errorf("computed twice at a time")
+	m.mu.Lock()
+	for other, running := range m.running {
+		if running.Err() == nil && ctx.Err() == nil && !time.Now().Before(m.noticed) {
+			m.Errorf("%d is computed while %d is", n, other)
 		}
 	}
-	defer m.running.Add(-1)
+	m.running[n] = ctx
+	m.mu.Unlock()
 	pass(time.Duration(1+n%4) * time.Second)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, n)
 	if m.fails.Load() {
 		return nil, errOven
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.born[n] = time.Now()
 	return fmt.Append(nil, n), nil
 }
 
-func (m *refreshes) do(t *rapid.T) { m.call(rapid.SampledFrom(m.flights).Draw(t, "flight")) }
+func (m *refreshes) do(t *rapid.T) {
+	m.call(m.flights[rapid.IntRange(0, len(m.flights)-1).Draw(t, "flight")])
+}
 
 func (m *refreshes) doTogether(*rapid.T) {
 	var all sync.WaitGroup
@@ -260,4 +267,5 @@ func (m *refreshes) invalidate(t *rapid.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.least = m.runs.Load()
+	m.noticed = time.Now().Add(m.claimTTL/3 + 50*time.Millisecond) // at the next renewal
 }

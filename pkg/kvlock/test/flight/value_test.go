@@ -119,8 +119,8 @@ func TestValuesOfEverySize(t *testing.T) {
 		}
 		i++
 		key := fmt.Sprintf("k%d", i)
-		completeBytes(t, begin(t, rapid.SampledFrom(flights).Draw(rt, "writer"), key, flight.BeginOptions{}), value)
-		if s := get(t, rapid.SampledFrom(flights).Draw(rt, "reader"), key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
+		completeBytes(t, begin(t, flights[rapid.IntRange(0, 2).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
+		if s := get(t, flights[rapid.IntRange(0, 2).Draw(rt, "reader")], key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
 			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
 		}
 	})
