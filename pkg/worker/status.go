@@ -186,8 +186,18 @@ type JobRef struct {
 	Subject string
 }
 
+// String names what the reference says.
 func (r JobRef) String() string {
-	return fmt.Sprintf("%q at %d of subject %q %q", clip(r.ID, 64), r.Sequence, clip(r.Subject, 256), clip(r.Key, 64))
+	var said []string
+	for _, part := range []struct{ name, value string }{{"id", r.ID}, {"subject", r.Subject}, {"key", r.Key}} {
+		if part.value != "" {
+			said = append(said, fmt.Sprintf("%s %.80q", part.name, part.value))
+		}
+	}
+	if r.Sequence != 0 {
+		said = append(said, fmt.Sprint("sequence ", r.Sequence))
+	}
+	return strings.Join(said, ", ")
 }
 
 // Job returns one job, from the stream, or from what is kept of its end: the record of a unique job for as long as Unique.Keep,

@@ -180,6 +180,8 @@ func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 		check.Is(t, err, worker.ErrCursor)
 		_, err = c.Job(t.Context(), worker.JobRef{ID: old.ID, Sequence: old.Sequence, Subject: old.Subject})
 		check.Is(t, err, worker.ErrNoJob)
+		want := fmt.Sprintf("worker: no such job: id %q, subject %q, sequence %d", old.ID, old.Subject, old.Sequence)
+		check.That(t, err.Error() == want, "got %q, want %q", err, want)
 	})
 }
 

@@ -156,7 +156,7 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) ([]by
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("%w: no notifier is there to answer", ErrUnavailable)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: no notifier answered within %s", ErrUnavailable, c.Timeout)
+		return nil, fmt.Errorf("%w: no notifier answered within %s, or the user may not publish to %s", ErrUnavailable, c.Timeout, subject)
 	default:
 		return nil, fmt.Errorf("%w: ask the notifier: %w", ErrUnavailable, err)
 	}

@@ -17,7 +17,7 @@ var encoding = base64.RawURLEncoding.Strict()
 // CheckName refuses a name that is no lock's: empty, with an empty part between dots, or too long.
 func CheckName(name string) error {
 	if err := kv.CheckKey(keyOf(name)); err != nil {
-		return fmt.Errorf("lock %q: %w", name, err)
+		return fmt.Errorf("lock %.80q: %w", name, err)
 	}
 	return nil
 }
