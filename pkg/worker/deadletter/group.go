@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
@@ -18,8 +20,26 @@ import (
 // maxGroups bounds the number of groups.
 const maxGroups = 1000
 
-// Group describes the letters of jobs that were given up after errors of one kind.
+// Grouping says which letters are of one group.
+type Grouping string
+
+const (
+	// BySignature groups the letters of jobs that were given up after errors of one kind, for one reason, in one stream.
+	BySignature Grouping = "signature"
+
+	// BySubject groups the letters of one stream by the first two tokens of their jobs' subjects. Under a Filter.Subject it
+	// groups them by the whole subject.
+	BySubject Grouping = "subject"
+
+	// ByStream groups the letters by the stream that held the jobs.
+	ByStream Grouping = "stream"
+)
+
+// Group describes letters that have something in common.
 type Group struct {
+	// By says what they have in common. Reason and Signature are empty unless it is BySignature.
+	By Grouping
+
 	// Count is how many there are.
 	Count int
 
@@ -41,27 +61,60 @@ type Group struct {
 	// Stream is the stream that held the jobs.
 	Stream string
 
-	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>". It is empty for stranded
-	// messages, whose advisories have no subject.
+	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>", and with BySubject the pattern
+	// of the group. It is empty for stranded messages, whose advisories have no subject.
 	Subjects string
+
+	// Times counts the letters in each of SurveyOptions.Parts.
+	Times []int
 }
 
 // Filter returns the filter that selects the letters of the group among those that within selects.
 func (g Group) Filter(within Filter) Filter {
-	within.Kind, within.Reason, within.Signature, within.Stream = g.Kind, g.Reason, g.Signature, g.Stream
+	within.Kind, within.Stream = g.Kind, g.Stream
+	switch g.By {
+	case BySubject:
+		within.Subject = g.Subjects
+	case ByStream:
+	default:
+		within.Reason, within.Signature = g.Reason, g.Signature
+	}
 	return within
 }
 
 // Overview summarises the letters of a dead letter stream.
 type Overview struct {
+	// From and Until are the time that SurveyOptions.Parts divide.
+	From, Until time.Time
+
 	// Groups are the groups, the largest first.
 	Groups []Group
+
+	// Looked is how many messages were read, and Messages how many the stream has. When Partial is set, older ones that the
+	// filter may select were not read.
+	Looked, Messages uint64
 
 	// Others is how many letters are in no group because there are more than 1,000 groups.
 	Others int
 
+	// Partial reports whether SurveyOptions.Newest kept letters from being read that the filter may select.
+	Partial bool
+
 	// Total is how many letters the filter selects, those of all groups and the others.
 	Total int
+}
+
+// SurveyOptions configures a survey. The zero value groups all letters by signature.
+type SurveyOptions struct {
+	// By says which letters are of one group. Defaults to BySignature.
+	By Grouping
+
+	// Newest bounds how many messages of the stream are read: the newest ones. Defaults to all.
+	Newest uint64
+
+	// Parts is into how many equal parts the time is divided in which letters are counted, see Group.Times: from Filter.Since, or
+	// the oldest message that is read, to Filter.Until, or now. Defaults to none.
+	Parts int
 }
 
 // groupKey is equal for the letters of one group.
@@ -70,61 +123,146 @@ type groupKey struct {
 	reason    worker.Reason
 	signature string
 	stream    string
+	subject   string
 }
 
-// Groups groups the letters that the filter selects by the signature of their errors. It reads headers only, about a hundred
-// bytes for each letter, and returns 1,000 groups at most. A filter on subjects costs a round trip for each stranded
-// message.
+// Groups groups the letters that the filter selects by the signature of their errors. It is a Survey of all.
 func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
-	var overview Overview
+	return s.Survey(ctx, f, SurveyOptions{})
+}
 
+// Survey groups the letters that the filter selects. It reads headers only, about a hundred bytes for each letter, and returns 1,000
+// groups at most. A filter on subjects costs a round trip for each stranded message.
+func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overview, error) {
+	opts.By = cmp.Or(opts.By, BySignature)
+	if !slices.Contains([]Grouping{BySignature, BySubject, ByStream}, opts.By) {
+		return Overview{}, fmt.Errorf("deadletter: SurveyOptions.By is %q: use %q, %q or %q", opts.By, BySignature, BySubject, ByStream)
+	}
+	if err := f.Validate(); err != nil {
+		return Overview{}, err
+	}
+	info, err := s.info(ctx, s.cfg.Stream)
+	if err != nil {
+		return Overview{}, err
+	}
+	r := span{from: 1, headersOnly: true, since: f.Since, to: info.State.LastSeq}
+	if opts.Newest > 0 && info.State.Msgs > opts.Newest {
+		if r.from, err = s.newest(ctx, info.State, f.Since, opts.Newest); err != nil {
+			return Overview{}, err
+		}
+	}
+	o := Overview{From: f.Since, Messages: info.State.Msgs, Partial: r.from > 1, Until: cmp.Or(f.Until, info.TimeStamp)}
 	groups := make(map[groupKey]*Group)
-
-	for m, err := range s.messages(ctx, f, OldestFirst, true) {
+	source := s.scan(ctx, r)
+	if len(f.Sequences) > 0 {
+		source = s.named(ctx, f.Sequences, OldestFirst)
+	}
+	for m, err := range source {
 		if err != nil {
 			return Overview{}, err
 		}
-
+		o.Looked++
+		o.From = cmp.Or(o.From, m.Time)
+		o.Partial = o.Partial && !m.Time.Before(f.Since)
+		if !f.Until.IsZero() && !m.Time.Before(f.Until) {
+			break
+		}
+		if s.isInternal(m.Subject) {
+			continue
+		}
 		e, err := s.glance(ctx, f, m)
 		if err != nil {
 			return Overview{}, err
 		}
-
-		if e == nil || !f.selects(e) {
-			continue
+		if e != nil && f.selects(e) {
+			o.add(groups, e, f, opts)
 		}
-
-		overview.Total++
-
-		key := groupKey{e.Kind, e.Letter.Reason, e.Letter.Signature, e.Letter.Stream}
-
-		g := groups[key]
-		if g == nil && len(groups) == maxGroups {
-			overview.Others++
-
-			continue
-		}
-
-		if g == nil {
-			g = &Group{
-				FirstAt: e.StoredAt, Kind: e.Kind, Reason: e.Letter.Reason, Signature: e.Letter.Signature, Stream: e.Letter.Stream,
-				Subjects: e.Letter.Subject,
-			}
-			groups[key] = g
-		}
-
-		g.Count++
-		g.Example, g.LastAt, g.Subjects = e.Sequence, e.StoredAt, common(g.Subjects, e.Letter.Subject)
 	}
-
 	for _, g := range groups {
-		overview.Groups = append(overview.Groups, *g)
+		o.Groups = append(o.Groups, *g)
 	}
-
-	slices.SortFunc(overview.Groups, func(a, b Group) int {
+	slices.SortFunc(o.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.LastAt.Compare(a.LastAt), cmp.Compare(a.Example, b.Example))
 	})
-	return overview, nil
+	return o, nil
+}
+
+// add counts a letter.
+func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts SurveyOptions) {
+	o.Total++
+	l := &e.Letter
+	key, subjects := groupKey{kind: e.Kind, stream: l.Stream}, l.Subject
+	switch opts.By {
+	case BySubject:
+		if f.Subject == "" {
+			subjects = family(subjects)
+		}
+		key.subject = subjects
+	case ByStream:
+	default:
+		key.reason, key.signature = l.Reason, l.Signature
+	}
+	g := groups[key]
+	if g == nil && len(groups) == maxGroups {
+		o.Others++
+		return
+	}
+	if g == nil {
+		g = &Group{
+			By: opts.By, FirstAt: e.StoredAt, Kind: key.kind, Reason: key.reason, Signature: key.signature, Stream: key.stream,
+			Subjects: subjects,
+		}
+		if opts.Parts > 0 {
+			g.Times = make([]int, opts.Parts)
+		}
+		groups[key] = g
+	}
+	g.Count++
+	g.Example, g.LastAt = e.Sequence, e.StoredAt
+	if opts.By != BySubject {
+		g.Subjects = common(g.Subjects, subjects)
+	}
+	if whole := o.Until.Sub(o.From); opts.Parts > 0 {
+		part := int(float64(opts.Parts) * float64(e.StoredAt.Sub(o.From)) / float64(max(whole, 1)))
+		g.Times[min(max(part, 0), opts.Parts-1)]++
+	}
+}
+
+// family is the pattern of the subjects with the same first two tokens, which a subject of at most two tokens is itself.
+func family(of string) string {
+	tokens := strings.SplitN(of, ".", 3)
+	if len(tokens) > 2 {
+		tokens[2] = ">"
+	}
+	return strings.Join(tokens, ".")
+}
+
+// newest returns a sequence from which on a stream has at most n messages, and not much less where there are more; 1 when it has at
+// most n since a time. It makes a consumer for each question, which counts them: one or two, unless messages were removed from the midst.
+func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since time.Time, n uint64) (uint64, error) {
+	low, high := state.FirstSeq, state.LastSeq
+	first := high - min(high, n) + 1
+	if !since.IsZero() {
+		first = 1
+	}
+	for from := first; low < high; from = low + (high-low)/2 {
+		consumer, err := s.consumer(ctx, &span{from: from, headersOnly: true, since: since})
+		if err != nil {
+			return 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+		}
+		s.release(ctx, consumer)
+		switch pending := consumer.CachedInfo().NumPending; {
+		case from == 1 && pending <= n:
+			return 1, nil
+		case pending > n:
+			low = from + 1
+		case pending >= n-n/10:
+			return from, nil
+		default:
+			high = from
+		}
+	}
+	return high, nil
 }
 
 // glance classifies a message by its headers, and reads the body only when they do not suffice. It returns nil when the

@@ -89,12 +89,7 @@ func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*jsapi.Message
 		return false, err
 	}
 
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RequestTimeout)
-		defer cancel()
-
-		_ = s.js.DeleteConsumer(ctx, s.cfg.Stream, consumer.CachedInfo().Name) //nolint:errcheck // it ends by itself
-	}()
+	defer s.release(ctx, consumer)
 
 	batch := batchWhole
 	if r.headersOnly {
@@ -176,6 +171,14 @@ func (s *Store) consumer(ctx context.Context, r *span) (jetstream.Consumer, erro
 		return nil, fmt.Errorf("create a consumer: %w", err)
 	}
 	return consumer, nil
+}
+
+// release removes a consumer.
+func (s *Store) release(ctx context.Context, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RequestTimeout)
+	defer cancel()
+
+	_ = s.js.DeleteConsumer(ctx, s.cfg.Stream, consumer.CachedInfo().Name) //nolint:errcheck // it ends by itself
 }
 
 // pending returns how many messages are still to come, of which next is the number of the next delivery.

@@ -1,0 +1,78 @@
+package deadletter_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// A group's filter selects its letters, and no others, whatever they are grouped by.
+func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	graveyard(t, b)
+	b.put(t, letter(8, func(l *worker.DeadLetter) { l.Subject = "jobs.import" }))
+	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4} {
+		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}} {
+			o, err := b.store.Survey(t.Context(), within, deadletter.SurveyOptions{By: by, Parts: 3})
+			check.OK(t, err)
+			total := 0
+			for _, g := range o.Groups {
+				got := len(b.list(t, g.Filter(within), deadletter.OldestFirst))
+				parts := 0
+				for _, n := range g.Times {
+					parts += n
+				}
+				check.That(t, got == g.Count && parts == g.Count && g.By == by, "%s of %+v: the filter of %+v selects %d", by, within, g, got)
+				total += got
+			}
+			check.That(t, total == o.Total && total == len(b.list(t, within, deadletter.OldestFirst)), "%s of %+v: %+v", by, within, o)
+			if within.Subject+within.Signature+within.Stream == "" {
+				check.Same(t, "groups by "+string(by), len(o.Groups), want)
+			}
+		}
+	}
+}
+
+// A bounded survey reads the newest messages, also when most were removed, and says when there may be more.
+func TestSurveyIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for n := range 100 {
+		b.put(t, letter(n+1))
+	}
+	survey := func(since time.Time, newest uint64) deadletter.Overview {
+		t.Helper()
+		o, err := b.store.Survey(t.Context(), deadletter.Filter{Since: since}, deadletter.SurveyOptions{Newest: newest})
+		check.OK(t, err)
+		return o
+	}
+	for newest, want := range map[uint64]int{10: 10, 1: 1, 99: 99, 100: 100, 1000: 100, 0: 100} {
+		o := survey(time.Time{}, newest)
+		check.That(t, o.Total == want && o.Looked == uint64(want) && o.Messages == 100 && o.Partial == (want < 100), "newest %d: %+v", newest, o)
+	}
+	var remove []uint64
+	for seq := uint64(3); seq < 98; seq++ {
+		if seq%10 != 0 {
+			remove = append(remove, seq)
+		}
+	}
+	_, err := b.store.Discard(t.Context(), deadletter.Filter{Sequences: remove}, deadletter.DiscardOptions{})
+	check.OK(t, err)
+	left := b.list(t, deadletter.Filter{}, deadletter.OldestFirst)
+	check.Same(t, "letters left", len(left), 14)
+	for newest := uint64(1); newest < 15; newest++ {
+		o := survey(time.Time{}, newest)
+		check.That(t, o.Total <= int(newest) && o.Total >= int(newest-newest/10) && o.Partial == (newest < 14), "newest %d of 14 with gaps: %+v", newest, o)
+	}
+	for at, e := range slices.Backward(left) {
+		o := survey(e.StoredAt, 7)
+		all := len(left) - at
+		check.That(t, o.Total == min(all, 7) && o.Partial == (all > 7), "since %d of 14: %s", at, fmt.Sprint(o))
+	}
+}
