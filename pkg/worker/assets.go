@@ -310,7 +310,9 @@ func (e *UntakenError) Error() string {
 type takers struct {
 	filters []string
 	from    time.Time
-	settled bool // no consumer is so young that its worker may be making others
+	held    uint64 // messages that were delivered and are not acknowledged
+	pending uint64 // messages that are to be delivered
+	settled bool   // no consumer is so young that its worker may be making others
 	tree    subject.Tree[*taker]
 }
 
@@ -364,6 +366,8 @@ func (c *Client) listTakers(ctx context.Context) (*takers, error) {
 			return &takers{from: found.from}, fmt.Errorf("worker: list consumers of stream %s: %w", c.cfg.Stream, err)
 		}
 		for _, one := range page.Consumers {
+			found.held += uint64(max(one.NumAckPending, 0))
+			found.pending += one.NumPending
 			found.settled = found.settled && one.TimeStamp.Sub(one.Created) > prepareTimeout
 			t := &taker{delivered: one.Delivered.Stream, floor: one.AckFloor.Stream, name: one.Name}
 			filters := consumer.Filters(one.Config)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/robfig/cron/v3"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
@@ -168,6 +169,40 @@ type Scheduled struct {
 
 	// Subject is that of the runs, with the name.
 	Subject string
+}
+
+// Name returns the Subject and the Name of the Periodic, for Client.Unschedule.
+func (s Scheduled) Name() (subject, name string) {
+	at := max(strings.LastIndexByte(s.Subject, '.'), 0)
+	subject, last := s.Subject[:at], strings.TrimPrefix(s.Subject[at:], ".")
+	if name, err := token.Decode(last); err == nil {
+		return subject, name
+	}
+	return subject, last // of another program
+}
+
+// cronFields are those of the server, whose own parser is of the same origin.
+var cronFields = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+// Next returns when the server inserts the first run after a time. An interval begins anew when the stream had no leader at the time
+// of a run. The error is that of a schedule that another program has stored.
+func (s Scheduled) Next(after time.Time) (time.Time, error) {
+	if s.Every > 0 {
+		next := s.Since.Round(time.Second).Add(s.Every)
+		if late := after.Sub(next); late >= 0 {
+			next = next.Add(late.Truncate(s.Every) + s.Every)
+		}
+		return next.UTC(), nil
+	}
+	zone, err := time.LoadLocation(s.TimeZone)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("worker: next run: %w", err)
+	}
+	when, err := cronFields.Parse(s.Cron)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("worker: next run: %w", err)
+	}
+	return when.Next(after.In(zone)).UTC(), nil
 }
 
 // Schedules returns the schedules of the stream, by subject. It costs a round trip and one more for each schedule.

@@ -295,3 +295,28 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 		}
 	})
 }
+
+func TestNextRun(t *testing.T) {
+	t.Parallel()
+	at := func(text string) time.Time {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		check.OK(t, err)
+		return at
+	}
+	now := at("2026-07-01T08:30:00Z")
+	for want, s := range map[string]worker.Scheduled{
+		"2026-07-01T09:00:00Z": {Cron: "0 0 9 * * *"},
+		"2026-07-02T06:00:00Z": {Cron: "0 0 9 * * *", TimeZone: "Asia/Jerusalem"}, // today's was at 06:00 UTC
+		"2026-07-05T00:00:00Z": {Cron: "@weekly"},
+		"2026-07-01T08:30:15Z": {Cron: "*/15 * * * * *"},
+		"2026-07-01T09:30:00Z": {Every: time.Hour, Since: at("2026-07-01T08:29:59.7Z")},
+		"2026-07-01T08:30:07Z": {Every: 10 * time.Second, Since: at("2026-06-01T00:00:06.6Z")},
+	} {
+		got, err := s.Next(now)
+		check.That(t, err == nil && got.Equal(at(want)), "%+v: %s, %v, want %s", s, got, err, want)
+	}
+	for _, s := range []worker.Scheduled{{Cron: "hello"}, {Cron: "0 0 9 * * *", TimeZone: "Mars/Base"}} {
+		got, err := s.Next(now)
+		check.That(t, err != nil, "%+v: %s, want an error", s, got)
+	}
+}

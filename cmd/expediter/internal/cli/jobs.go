@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/robfig/cron/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
@@ -36,8 +35,8 @@ func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "Look at jobs and their workers, cancel jobs, pause handlers",
-		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs, and pauses handlers. JOB is the sequence of a
+		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers",
+		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, and pauses handlers. JOB is the sequence of a
 job, the first column of the list, or its subject. A job is in one of these states:
 
   queued     it waits for a worker
@@ -59,8 +58,8 @@ job, the first column of the list, or its subject. A job is in one of these stat
 	f.registerAccount(flags)
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsCancel(f), newJobsList(f), newJobsPause(f), newJobsResume(f),
-		newJobsShow(f), newJobsWatch(f), newJobsWorkers(f))
+	cmd.AddCommand(newJobsCancel(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f), newJobsShow(f),
+		newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }
 
@@ -298,7 +297,7 @@ func (f *natsFlags) schedules(ctx context.Context, stream, format string) (err e
 			row.Every = s.Every.String()
 			when = "every " + row.Every
 		}
-		if row.Next, err = nextRun(s, now); err != nil {
+		if row.Next, err = s.Next(now); err != nil {
 			f.notef("%s: %v\n", table.Printable(s.Subject), err) // of another program
 		}
 		if err := out.Write(row, row.Subject, when, row.TimeZone, stampOf(row.Next), stamp(row.Since)); err != nil {
@@ -306,27 +305,4 @@ func (f *natsFlags) schedules(ctx context.Context, stream, format string) (err e
 		}
 	}
 	return nil
-}
-
-// cronFields are those of the server, whose own parser is of the same origin.
-var cronFields = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-
-// nextRun returns when the server inserts the next run of a schedule.
-func nextRun(s worker.Scheduled, now time.Time) (time.Time, error) {
-	if s.Every > 0 {
-		next := s.Since.Round(time.Second).Add(s.Every)
-		if late := now.Sub(next); late >= 0 {
-			next = next.Add(late.Truncate(s.Every) + s.Every)
-		}
-		return next.UTC(), nil
-	}
-	zone, err := time.LoadLocation(s.TimeZone)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("next run: %w", err)
-	}
-	when, err := cronFields.Parse(s.Cron)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("next run: %w", err)
-	}
-	return when.Next(now.In(zone)).UTC(), nil
 }

@@ -1,0 +1,143 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+)
+
+const (
+	// maxTold is how many messages that are no jobs for now are told apart. To do so the server lists their subjects.
+	maxTold = 10_000
+
+	// maxDelayed is how many delayed jobs Client.Delayed reads, pageDelayed at a time, since a message can have a megabyte.
+	maxDelayed  = 2_000
+	pageDelayed = 64
+)
+
+// Counts is how many messages of which kind a stream has.
+type Counts struct {
+	// AsOf is when the server was asked, by its clock.
+	AsOf time.Time
+
+	// Delivered is how many jobs workers were given and have not ended: they run, wait in a worker, or for their next attempt.
+	Delivered uint64
+
+	// Messages is how many messages the stream has, and Queued how many of them are jobs that no worker was given yet.
+	Messages, Queued uint64
+
+	// Rest is how many are neither: delayed jobs, schedules, records of jobs that have ended, and jobs without a consumer. In a
+	// stream that is no work queue they are also the jobs that have ended.
+	Rest uint64
+
+	// Ended and Scheduled are how many of the rest are records of unique jobs that have ended, and delayed jobs or schedules that
+	// repeat. Told reports whether they were counted, which is not done for a Rest of more than 10,000.
+	Ended, Scheduled uint64
+	Told             bool
+}
+
+// Counts counts the messages of the stream by what the server knows of them: it reads none. The counts are of one moment for each
+// consumer, and of moments that are close to each other for all. Two round trips for any number of jobs, and up to two more that
+// list the subjects of at most 10,000 messages.
+func (c *Client) Counts(ctx context.Context) (Counts, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+	defer cancel()
+	l, err := c.openListing(ctx, false)
+	if err != nil {
+		return Counts{}, err
+	}
+	defer l.close()
+	n := l.counts()
+	for _, kind := range []key.Kind{key.Later, key.Done} {
+		names, told, err := l.names(ctx, n, kind)
+		if err != nil || !told {
+			return n, err
+		}
+		for _, count := range names {
+			if kind == key.Later {
+				n.Scheduled += count
+			} else {
+				n.Ended += count
+			}
+		}
+	}
+	n.Told = true
+	return n, nil
+}
+
+func (l *listing) counts() Counts {
+	n := Counts{
+		AsOf: l.info.TimeStamp, Delivered: l.takers.held, Messages: l.info.State.Msgs, Queued: l.takers.pending,
+	}
+	n.Rest = n.Messages - min(n.Messages, n.Queued+n.Delivered)
+	return n
+}
+
+// names lists the subjects of a kind of message, with their counts. It does not when there may be too many.
+func (l *listing) names(ctx context.Context, n Counts, kind key.Kind) (names map[string]uint64, told bool, err error) {
+	names = map[string]uint64{}
+	if n.Rest == 0 || n.Rest > maxTold {
+		return names, n.Rest == 0, nil
+	}
+	for _, filter := range l.info.Config.Subjects {
+		first, _, _ := strings.Cut(filter, ".")
+		switch {
+		case strings.ContainsAny(first, "*>"): // it would be the subjects of all jobs
+			return names, false, nil
+		case key.KindOf(filter) != kind:
+			continue
+		}
+		var info jetstream.StreamInfo
+		if err := l.client.api.Ask(ctx, "STREAM.INFO."+l.info.Config.Name, map[string]string{"subjects_filter": filter}, &info); err != nil {
+			return nil, false, fmt.Errorf("worker: count %s of stream %s: %w", filter, l.info.Config.Name, err)
+		}
+		for subject, count := range info.State.Subjects {
+			names[subject] = count
+		}
+	}
+	return names, true, nil
+}
+
+// Delayed returns the delayed jobs of the stream, the first that is due first, without their payloads. It reads at most 2,000;
+// all reports whether those were all. In a stream with more than 10,000 messages that are no jobs for now it reads none: a
+// list of JobFilter.States goes on there. Three round trips, and one more for each 64 jobs. Any replica may answer.
+func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+	defer cancel()
+	l, err := c.openListing(ctx, false)
+	if err != nil {
+		return nil, false, err
+	}
+	defer l.close()
+	names, all, err := l.names(ctx, l.counts(), key.Later)
+	if err != nil {
+		return nil, false, err
+	}
+	subjects := make([]string, 0, len(names))
+	for subject := range names {
+		subjects = append(subjects, subject)
+	}
+	if len(subjects) > maxDelayed {
+		subjects, all = subjects[:maxDelayed], false
+	}
+	for page := range slices.Chunk(subjects, pageDelayed) {
+		messages, err := l.get.Last(ctx, l.info.Config.Name, page)
+		if err != nil {
+			return nil, false, fmt.Errorf("worker: read delayed jobs of stream %s: %w", l.info.Config.Name, err)
+		}
+		for _, m := range messages {
+			if j, ok := l.read(m); ok {
+				j.Payload = nil
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	slices.SortFunc(jobs, func(a, b StoredJob) int { return a.Due.Compare(b.Due) })
+	return jobs, all, nil
+}
