@@ -14,27 +14,35 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// knownHost returns an error for a request to a host that is not the service's. A page whose host leads to this machine names
-// its own host, never an address. Only programs that are no browser name none.
+// knownHost returns an error for a request to a host that is not the service's.
 func (a *Router) knownHost(r *http.Request) error {
-	if a.cfg.Access != nil && len(a.cfg.Hosts) == 0 || r.Host == "" {
+	if a.cfg.Access != nil && len(a.cfg.Hosts) == 0 {
 		return nil
 	}
-	host := r.Host
+	if err := KnownHost(r.Host, a.cfg.Hosts); err != nil {
+		return fmt.Errorf("%w (set %s_HOSTS)", err, strings.ToUpper(a.cfg.Name))
+	}
+	return nil
+}
+
+// KnownHost returns an error for the host of a request that is no address, not localhost, and none of the patterns. A page whose host
+// leads to this machine names its own host, never an address. Only programs that are no browser name none.
+func KnownHost(host string, patterns []string) error {
+	full := host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "localhost" {
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "localhost" || host == "" {
 		return nil
 	}
-	if slices.ContainsFunc(a.cfg.Hosts, func(pattern string) bool {
+	if slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(strings.ToLower(pattern), host)
 		return ok && err == nil
 	}) {
 		return nil
 	}
-	return fmt.Errorf("%w: %.200q (set %s_HOSTS)", errHost, host, strings.ToUpper(a.cfg.Name))
+	return fmt.Errorf("%w: %.200q", errHost, full)
 }
 
 // preflight is what a page of a trusted origin may send, and for how many seconds its browser remembers that.

@@ -1,0 +1,177 @@
+// Package console shows operators in a browser what is going on, and lets them do something about it.
+//
+// The streams and buckets are the only truth: the console stores nothing of its own but its records in the stream AUDIT. A page is made
+// by a few round trips when it is asked for; only the figures of the overview are collected before, by [Console.Run].
+//
+// Pages are HTML that needs no script, neither to read nor to act. The scripts beside it only keep a page up to date.
+package console
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+)
+
+//go:embed templates/*.html static
+var files embed.FS
+
+// Account is an account of the servers whose streams and buckets are shown.
+type Account struct {
+	// JetStream reaches them: under the API prefix of the account unless it is the connection's own.
+	JetStream jetstream.JetStream
+
+	// Name is what the account is called, "" for the connection's own.
+	Name string
+}
+
+// Config describes a Console. Accounts, Conn and Logger are required.
+type Config struct {
+	// Access admits callers: with the scope read to see, and with operate to act. Callers that are bound to a user may do neither. Nil
+	// admits everybody to everything.
+	Access *access.Guard
+
+	// Accounts are those that are shown, each under another name.
+	Accounts []Account
+
+	// Audit records what is done. It is required unless ReadOnly.
+	Audit *audit.Log
+
+	// Conn asks workers and services, and follows what happens.
+	Conn *nats.Conn
+
+	// Hosts are patterns of the host names under which the console is reached, as RouterConfig.Hosts are. Without Access, only
+	// localhost and addresses need none.
+	Hosts []string
+
+	// Logger gets what went wrong.
+	Logger *slog.Logger
+
+	// Prefix is the path under which the console is, such as /console. Defaults to none.
+	Prefix string
+
+	// ReadOnly takes all actions away.
+	ReadOnly bool
+
+	// Version is that of the program.
+	Version string
+}
+
+func (cfg Config) check() error {
+	var errs []error
+	add := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("console: "+format, args...))
+		}
+	}
+	add(len(cfg.Accounts) > 0, "Accounts is empty: want at least the account of the connection")
+	names := map[string]bool{}
+	for _, a := range cfg.Accounts {
+		add(a.JetStream != nil, "account %q has no JetStream", a.Name)
+		add(!names[a.Name], "account %q is there twice", a.Name)
+		names[a.Name] = true
+	}
+	add(cfg.Audit != nil || cfg.ReadOnly, "Audit is nil: without records nothing can be done, so set it, or ReadOnly")
+	add(cfg.Conn != nil, "Conn is nil: want a connection")
+	add(cfg.Logger != nil, "Logger is nil: want a logger")
+	add(cfg.Prefix == "" || strings.HasPrefix(cfg.Prefix, "/") && !strings.HasSuffix(cfg.Prefix, "/") && !strings.ContainsAny(cfg.Prefix, "{}?#% "),
+		"Prefix is %q: want none, or a path such as /console", cfg.Prefix)
+	return errors.Join(errs...)
+}
+
+// Console is an [http.Handler]. Make it with [New].
+type Console struct {
+	cfg      Config
+	hub      *hub
+	nav      []link
+	notes    *store[string]
+	routes   *http.ServeMux
+	sessions *store[string] // the keys and tokens of those who are signed in
+	static   map[string]asset
+	trusted  *http.CrossOriginProtection
+	views    views
+}
+
+// link is an entry of the navigation.
+type link struct{ Path, Title string }
+
+// screens are the pages of the navigation, in its order, and what adds each with its actions.
+var screens = []struct { //nolint:gochecknoglobals // a table
+	link
+
+	add func(*Console)
+}{
+	{link{"/", "Overview"}, (*Console).addOverview},
+}
+
+// New returns a Console. No round trip. The error has every mistake of the configuration.
+func New(cfg Config) (*Console, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	c := &Console{
+		cfg: cfg, hub: newHub(), notes: newStore[string](maxNotes, noteTime), routes: http.NewServeMux(),
+		sessions: newStore[string](maxSessions, sessionTime), trusted: http.NewCrossOriginProtection(),
+	}
+	c.static = readStatic()
+	var err error
+	if c.views, err = c.parse(); err != nil {
+		return nil, err
+	}
+	c.routes.HandleFunc("GET /static/{name}", c.serveStatic)
+	c.addSignIn()
+	c.addLive()
+	for _, s := range screens {
+		c.nav = append(c.nav, s.link)
+		s.add(c)
+	}
+	return c, nil
+}
+
+// Run collects what the overview shows, and lets open pages follow, until ctx ends. Then all streams to browsers end.
+func (c *Console) Run(ctx context.Context) error {
+	c.hub.run(ctx)
+	return nil
+}
+
+// policy lets a page load what is the console's own, and nothing else: no script and no style within it.
+const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+
+// ServeHTTP answers one request.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if c.cfg.Access == nil || len(c.cfg.Hosts) > 0 {
+		if err := service.KnownHost(r.Host, c.cfg.Hosts); err != nil {
+			http.Error(w, "console: "+err.Error(), http.StatusMisdirectedRequest)
+			return
+		}
+	}
+	if r.URL.Path == c.cfg.Prefix {
+		http.Redirect(w, r, c.cfg.Prefix+"/", http.StatusMovedPermanently)
+		return
+	}
+	http.StripPrefix(c.cfg.Prefix, http.HandlerFunc(c.route)).ServeHTTP(w, r)
+}
+
+// route leads to a page. A path that is none's has a page that says so.
+func (c *Console) route(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := c.routes.Handler(r); pattern == "" && r.Method == http.MethodGet {
+		c.serve(w, r, access.Public(), func(*request) error { return fail(http.StatusNotFound, "There is no page %.200q.", r.URL.Path) })
+		return
+	}
+	c.routes.ServeHTTP(w, r)
+}

@@ -1,0 +1,59 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What pages run is what its authors have published: htmx.org 2.0.8 and htmx-ext-sse 2.2.4, as npm has them.
+func TestScriptsAreAsPublished(t *testing.T) {
+	t.Parallel()
+	all := readStatic()
+	for name, want := range map[string]string{
+		"htmx.min.js": "22283ef68cb7545914f0a88a1bdedc7256a703d1d580c1d255217d0a50d31313",
+		"sse.min.js":  "98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",
+	} {
+		sum := sha256.Sum256(all[name].content)
+		if got := hex.EncodeToString(sum[:]); got != want {
+			t.Errorf("%s has the sum %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestFiguresForPeople(t *testing.T) {
+	t.Parallel()
+	for got, want := range map[string]string{
+		number(7): "7", number(uint64(1234567)): "1,234,567", number(-1000): "-1,000",
+		size(1 << 30): "1 GiB", size(uint64(1536)): "1.5 KiB",
+		span(40 * time.Millisecond): "40 ms", span(90 * time.Second): "90 s", span(5 * time.Hour): "5 h", span(-time.Second): "0 ms",
+		string(stamp(time.Time{})): "–", string(spark(nil)): "",
+		string(spark([]float64{0, 4, 8})): `<span class="spark" role="img" aria-label="last 8, highest 8">▁▄█</span>`,
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The oldest make room, and nothing stays for longer than its time.
+func TestStoreIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newStore[int](2, time.Hour)
+	first, second := s.add(1), s.add(2)
+	s.add(3)
+	if _, ok := s.get(first); ok {
+		t.Error("the first is still there")
+	}
+	if v, ok := s.get(second); !ok || v != 2 {
+		t.Error("the second is gone")
+	}
+	if s = newStore[int](2, 0); s.add(1) != "" && len(s.values) != 1 {
+		t.Error(s.values)
+	}
+}

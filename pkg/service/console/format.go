@@ -1,0 +1,116 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+)
+
+// funcs are what templates have beside those of html/template.
+func (c *Console) funcs() template.FuncMap {
+	return template.FuncMap{
+		"ago":    ago,
+		"bytes":  size,
+		"href":   c.href,
+		"number": number,
+		"spark":  spark,
+		"span":   span,
+		"stamp":  stamp,
+		"static": func(name string) string { return c.href("static", name) + "?v=" + c.static[name].sum },
+	}
+}
+
+// number writes a whole number with separators of thousands.
+func number(n any) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// size writes bytes in units that people read.
+func size(n any) string {
+	var bytes float64
+	if _, err := fmt.Sscan(fmt.Sprint(n), &bytes); err != nil {
+		return fmt.Sprint(n)
+	}
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if bytes < 1024 {
+			return strings.TrimSuffix(fmt.Sprintf("%.1f", bytes), ".0") + " " + unit
+		}
+		bytes /= 1024
+	}
+	return fmt.Sprintf("%.1f TiB", bytes)
+}
+
+// span writes a duration in its largest unit, such as "12 m", and one below where that says more.
+func span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d m", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d d", int(d.Hours())/24)
+}
+
+// stamp writes a time in UTC, as an element; "–" for none.
+func stamp(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	layout := "2006-01-02 15:04:05"
+	if time.Since(t).Abs() < 12*time.Hour {
+		layout = "15:04:05"
+	}
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format(time.RFC3339) + `">` + //nolint:gosec // digits
+		t.Format(layout) + `</time>`)
+}
+
+// ago writes how long a time is over, or is still to come; "–" for none.
+func ago(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	words := span(time.Since(t)) + " ago"
+	if d := time.Until(t); d > 0 {
+		words = "in " + span(d)
+	}
+	at := t.UTC().Format(time.RFC3339)
+	return template.HTML(`<time datetime="` + at + `" title="` + at + `">` + words + `</time>`) //nolint:gosec // digits and units
+}
+
+// spark draws values as a line of blocks. A screen reader hears the last one and the highest.
+func spark(values []float64) template.HTML {
+	const blocks = "▁▂▃▄▅▆▇█"
+	if len(values) == 0 {
+		return ""
+	}
+	most := 0.0
+	for _, v := range values {
+		most = max(most, v)
+	}
+	var line strings.Builder
+	for _, v := range values {
+		at := 0
+		if most > 0 {
+			at = min(int(v/most*7.999), 7)
+		}
+		line.WriteString(string([]rune(blocks)[max(at, 0)]))
+	}
+	return template.HTML(fmt.Sprintf(`<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`, //nolint:gosec // numbers and blocks
+		values[len(values)-1], most, line.String()))
+}

@@ -1,0 +1,123 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+const (
+	// Tick is the topic of pages that are read anew every few seconds, because nothing tells of their changes.
+	topicTick = "tick"
+
+	tickTime    = 5 * time.Second
+	heartbeat   = 15 * time.Second
+	maxStreams  = 200 // open pages that follow
+	topicLength = 40
+)
+
+// hub tells open pages that a topic has news. A page that is slow is told once, however much there was.
+type hub struct {
+	mu   sync.Mutex
+	open map[chan struct{}]string
+	done chan struct{} // closed when the hub has ended
+}
+
+func newHub() *hub { return &hub{done: make(chan struct{}), open: map[chan struct{}]string{}} }
+
+// run tells of ticks until ctx ends, and then ends all streams.
+func (h *hub) run(ctx context.Context) {
+	ticker := time.NewTicker(tickTime)
+	defer ticker.Stop()
+	defer close(h.done)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			h.tell(topicTick)
+		}
+	}
+}
+
+// tell tells the pages of a topic that there is news.
+func (h *hub) tell(topic string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ch, of := range h.open {
+		if of == topic {
+			select {
+			case ch <- struct{}{}:
+			default: // it will hear of this one, too
+			}
+		}
+	}
+}
+
+// follow returns a channel of the news of a topic, until stop is called; nil when too many follow.
+func (h *hub) follow(topic string) (news chan struct{}, stop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.open) >= maxStreams {
+		return nil, nil
+	}
+	news = make(chan struct{}, 1)
+	h.open[news] = topic
+	return news, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.open, news)
+	}
+}
+
+// addLive adds the stream of events that keeps a page up to date. It says only that there is news: the page is then read anew as its
+// address says.
+func (c *Console) addLive() {
+	c.routes.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
+		c.serve(w, r, access.All(access.Read), c.followTopic)
+	})
+}
+
+func (c *Console) followTopic(r *request) error {
+	topic := r.URL.Query().Get("topic")
+	if topic == "" || len(topic) > topicLength {
+		return fail(http.StatusBadRequest, "Want a topic.")
+	}
+	news, stop := c.hub.follow(topic)
+	if news == nil {
+		return fail(http.StatusServiceUnavailable, "%d pages follow already. This one stays as it is: load it again to see what is new.", maxStreams)
+	}
+	defer stop()
+	cookie, err := r.Cookie(cookieName)
+	signedIn := err == nil
+	s, err := service.OpenStream(r.w, r.Request)
+	if err != nil {
+		return nil //nolint:nilerr // the browser has gone
+	}
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-c.hub.done:
+			return nil
+		case <-news:
+			if signedIn && c.cfg.Access != nil {
+				if _, ok := c.sessions.get(cookie.Value); !ok {
+					return nil
+				}
+			}
+			err = s.Event("", "changed", nil)
+		case <-beat.C:
+			err = s.Heartbeat()
+		}
+		if err != nil {
+			return nil //nolint:nilerr // the browser has gone, or its key is not in force any more
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+)
+
+const (
+	maxForm  = 1 << 20          // bytes that are read of a form
+	maxNotes = 1000             // what was done, and not shown yet
+	noteTime = 10 * time.Minute // for which it is kept
+	pageTime = 10 * time.Second // for one page
+	actTime  = 60 * time.Second // for one action
+)
+
+// request is a request of a caller who may make it.
+type request struct {
+	*http.Request
+
+	// Command is the command line that shows, or does, the same.
+	Command string
+
+	// Live is the topic of the hub at whose news the page is read anew, "" for a page that stays as it is.
+	Live string
+
+	// Status is that of the answer.
+	Status int
+
+	c *Console
+	w http.ResponseWriter
+}
+
+// failure is an error whose text is for the reader of the page.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f *failure) Error() string { return f.text }
+
+// fail returns an error for the reader of a page: sentences that say what was wrong, and what to do.
+func fail(status int, format string, args ...any) error {
+	return &failure{status, fmt.Sprintf(format, args...)}
+}
+
+// page adds a page. It reads, so its pattern begins with GET. show calls [request.render] at its end.
+func (c *Console) page(pattern string, show func(*request) error) {
+	c.routes.HandleFunc(rooted(pattern), func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+		defer cancel()
+		c.serve(w, r.WithContext(ctx), access.All(access.Read), show)
+	})
+}
+
+// rooted makes the pattern of the root that of nothing else.
+func rooted(pattern string) string {
+	if strings.HasSuffix(pattern, " /") {
+		return pattern + "{$}"
+	}
+	return pattern
+}
+
+// deed is what an action does when it is recorded that it does.
+type deed struct {
+	// Do acts, and returns to how many things it was done.
+	Do func(context.Context) (int, error)
+
+	// Note says to the reader what was done to so many.
+	Note func(count int) string
+
+	// Target is what it is done to, for the record: no secret and no address.
+	Target string
+
+	// To is the page that follows, as [Console.href] returns it. Defaults to that from which the form came.
+	To string
+}
+
+// action adds an action under the name that its records have. plan reads the form, refuses what is wrong, and changes nothing. Callers need
+// the scope operate and come from a page of the console. What follows is always a redirect to a page, which says what was done.
+func (c *Console) action(pattern, name string, plan func(*request) (deed, error)) {
+	c.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), actTime)
+		defer cancel()
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		c.serve(w, r.WithContext(ctx), access.All(access.Operate), func(r *request) error {
+			if c.cfg.ReadOnly {
+				return fail(http.StatusForbidden, "This console is read-only. Nothing was done.")
+			}
+			if err := r.ParseForm(); err != nil {
+				return fail(http.StatusBadRequest, "The form could not be read: %v. Nothing was done.", err)
+			}
+			d, err := plan(r)
+			if err != nil {
+				return err
+			}
+			count := 0
+			err = c.cfg.Audit.Do(r.Context(), name, d.Target, func(ctx context.Context) (int, error) {
+				var err error
+				count, err = d.Do(ctx)
+				return count, err
+			})
+			if err != nil {
+				return err
+			}
+			r.leave(d, count)
+			return nil
+		})
+	})
+}
+
+// leave leads to the page after an action.
+func (r *request) leave(d deed, count int) {
+	to := d.To
+	if back, err := url.Parse(r.Referer()); to == "" && err == nil && strings.HasPrefix(back.Path, r.c.cfg.Prefix+"/") {
+		query := back.Query()
+		query.Del("note")
+		to = (&url.URL{Path: back.Path, RawQuery: query.Encode()}).String()
+	}
+	if to == "" || strings.HasPrefix(to, "//") {
+		to = r.c.href("/")
+	}
+	if d.Note != nil {
+		separator := "?"
+		if strings.Contains(to, "?") {
+			separator = "&"
+		}
+		to += separator + "note=" + r.c.notes.add(d.Note(count))
+	}
+	http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
+}
+
+// serve admits a request and answers it. An error has a page.
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need, answer func(*request) error) {
+	id := ""
+	if cookie, err := r.Cookie(cookieName); err == nil && r.Header.Get("Authorization") == "" {
+		id = cookie.Value
+		if secret, ok := c.sessions.get(id); ok {
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer "+secret)
+		}
+	}
+	err := c.trusted.Check(r)
+	if err != nil {
+		err = fail(http.StatusForbidden, "A page of another site asked for this. Nothing was done.")
+	} else {
+		r, err = c.cfg.Access.Admit(r, need)
+	}
+	q := &request{Request: r, Status: http.StatusOK, c: c, w: w}
+	if errors.Is(err, access.ErrUnknown) && q.signIn() {
+		return
+	}
+	if err == nil {
+		err = answer(q)
+	}
+	if err != nil {
+		q.fail(err)
+	}
+}
+
+// fail answers with a page that says what went wrong. What the reader may not know is logged.
+func (r *request) fail(err error) {
+	p := service.ErrorMapper(mapError).Of(err)
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		r.c.cfg.Logger.WarnContext(r.Context(), "console: request failed", "path", r.URL.Path, "status", p.Status, "error", err)
+	}
+	r.Status, r.Live, r.Command = p.Status, "", ""
+	if err := r.render("error", p.Title, p.Detail); err != nil {
+		r.c.cfg.Logger.WarnContext(r.Context(), "console: a page failed", "path", r.URL.Path, "error", err)
+	}
+}
+
+// mapError says errors in the words of the console.
+func mapError(err error) service.Problem {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return service.Problem{Status: f.status, Detail: f.text}
+	}
+	switch {
+	case errors.Is(err, audit.ErrUnavailable):
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "The action could not be recorded, so nothing was done. " +
+			"Look whether the stream AUDIT is there: expediter apply makes it."}
+	case errors.Is(err, access.ErrForbidden):
+		return service.Problem{Status: http.StatusForbidden, Detail: "Your key may not do this: seeing needs the scope read, acting needs operate, " +
+			"and a key that is bound to a user may do neither."}
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
+		return service.Problem{Status: http.StatusNotFound, Detail: "It is not there: " + err.Error() + "."}
+	case errors.Is(err, context.DeadlineExceeded):
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "NATS did not answer in time. Look whether its servers are up, and try again. " +
+			"What was to be done may have been done in part: see the audit."}
+	}
+	return service.Problem{}
+}

@@ -1,0 +1,143 @@
+package console
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+const (
+	cookieName  = "expediter-console"
+	maxSessions = 1000
+	sessionTime = 12 * time.Hour
+)
+
+// store keeps values in memory for some time under ids that nobody guesses. The oldest make room.
+type store[T any] struct {
+	keep time.Duration
+	most int
+
+	mu     sync.Mutex
+	order  []string
+	values map[string]kept[T]
+}
+
+type kept[T any] struct {
+	until time.Time
+	value T
+}
+
+func newStore[T any](most int, keep time.Duration) *store[T] {
+	return &store[T]{keep: keep, most: most, values: map[string]kept[T]{}}
+}
+
+func (s *store[T]) add(value T) (id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id = rand.Text()
+	s.values[id] = kept[T]{time.Now().Add(s.keep), value}
+	if s.order = append(s.order, id); len(s.order) > s.most {
+		delete(s.values, s.order[0])
+		s.order = append([]string(nil), s.order[1:]...)
+	}
+	return id
+}
+
+func (s *store[T]) get(id string) (value T, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok := s.values[id]
+	if !ok || !time.Now().Before(k.until) {
+		return value, false
+	}
+	return k.value, true
+}
+
+func (s *store[T]) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.values, id) // its place in the order is used up with time
+}
+
+// signInView is what the form to sign in shows.
+type signInView struct{ Problem, To string }
+
+// addSignIn adds the pages to sign in and out. A caller with a session is
+// admitted anew for each request, so that a key that is revoked is so at once.
+func (c *Console) addSignIn() {
+	c.routes.HandleFunc("GET /sign-in", func(w http.ResponseWriter, r *http.Request) {
+		c.serve(w, r, access.Public(), func(r *request) error {
+			return r.render("signin", "Sign in", signInView{To: c.local(r.URL.Query().Get("to"))})
+		})
+	})
+	c.routes.HandleFunc("POST /sign-in", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		c.serve(w, r, access.Public(), c.openSession)
+	})
+	c.routes.HandleFunc("POST /sign-out", func(w http.ResponseWriter, r *http.Request) {
+		c.serve(w, r, access.Public(), func(r *request) error {
+			if cookie, err := r.Cookie(cookieName); err == nil {
+				c.sessions.remove(cookie.Value)
+			}
+			r.setCookie("", -1)
+			http.Redirect(w, r.Request, c.href("sign-in"), http.StatusSeeOther)
+			return nil
+		})
+	})
+}
+
+// openSession answers the form to sign in.
+func (c *Console) openSession(r *request) error {
+	secret, to := strings.TrimSpace(r.PostFormValue("key")), c.local(r.PostFormValue("to"))
+	trial := r.Clone(r.Context())
+	trial.Header.Set("Authorization", "Bearer "+secret)
+	_, err := c.cfg.Access.Admit(trial, access.All(access.Read))
+	switch {
+	case errors.Is(err, access.ErrUnknown):
+		r.Status = http.StatusUnauthorized
+		return r.render("signin", "Sign in", signInView{Problem: "This key or token is not in force. Look whether it is whole.", To: to})
+	case err != nil:
+		return err
+	}
+	r.setCookie(c.sessions.add(secret), int(sessionTime/time.Second))
+	http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
+	return nil
+}
+
+func (r *request) setCookie(value string, age int) {
+	http.SetCookie(r.w, &http.Cookie{
+		HttpOnly: true, MaxAge: age, Name: cookieName, Path: r.c.cfg.Prefix + "/", SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https", Value: value,
+	})
+}
+
+// signIn leads a person to the form to sign in. It reports whether it did: a request that no person made is not led.
+func (r *request) signIn() bool {
+	to := r.c.href("sign-in") + "?to=" + url.QueryEscape(r.c.cfg.Prefix+r.URL.RequestURI())
+	switch {
+	case r.Header.Get("Hx-Request") != "":
+		r.w.Header().Set("Hx-Redirect", r.c.href("sign-in"))
+		r.w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
+		http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
+	default:
+		return false
+	}
+	return true
+}
+
+// local returns an address when it is one of the console, or that of the overview: nobody is led elsewhere.
+func (c *Console) local(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, c.cfg.Prefix+"/") || strings.HasPrefix(to, "//") ||
+		strings.Contains(to, `\`) {
+		return c.href("/")
+	}
+	return to
+}

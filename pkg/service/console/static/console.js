@@ -1,0 +1,53 @@
+// Keeps a page up to date. Everything works without it.
+(() => {
+  "use strict";
+  const main = () => document.querySelector("main[sse-connect]");
+  let source, lost = false;
+
+  const say = (state) => {
+    const at = document.getElementById("link");
+    if (at) { at.textContent = state; }
+  };
+
+  // The extension makes its sources here. A hidden page has none; one that comes back reads what it missed.
+  htmx.createEventSource = (url) => {
+    source = new EventSource(url);
+    source.addEventListener("open", () => {
+      say("live");
+      if (lost) { htmx.trigger(main(), "refresh"); }
+      lost = false;
+    });
+    source.addEventListener("error", () => {
+      lost = true;
+      say("connection lost, trying again");
+    });
+    return source;
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (!main() || !source) { return; }
+    if (document.hidden) {
+      source.close();
+      lost = true;
+      say("paused");
+    } else if (source.readyState === EventSource.CLOSED) {
+      htmx.trigger(main(), "htmx:afterProcessNode");
+    }
+  });
+
+  // Keys: / searches, j and k go from row to row, r reads anew.
+  const rows = () => [...document.querySelectorAll("main tbody tr a, main [data-row]")];
+  document.addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) { return; }
+    const all = rows(), at = all.indexOf(document.activeElement);
+    switch (e.key) {
+    case "/": {
+      const search = document.querySelector("main input[type=search], main input[type=text]");
+      if (search) { e.preventDefault(); search.focus(); }
+      break;
+    }
+    case "j": all[Math.min(at + 1, all.length - 1)]?.focus(); break;
+    case "k": all[Math.max(at - 1, 0)]?.focus(); break;
+    case "r": location.reload(); break;
+    }
+  });
+})();

@@ -1,0 +1,120 @@
+// Package consoletest serves a console for a test.
+package consoletest
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
+)
+
+// Site is a console over a server that has the streams and buckets of all services.
+type Site struct {
+	*testing.T
+
+	Conn      *nats.Conn
+	JetStream jetstream.JetStream
+	Server    *natsrun.Server
+
+	// URL is that of the console, without a slash at its end.
+	URL string
+}
+
+// Start serves a console until the test ends. It asks for no keys, unless mutate changes that.
+func Start(t *testing.T, mutate ...func(*console.Config)) *Site {
+	t.Helper()
+	srv := natstest.Server(t)
+	nc, js := natstest.Connect(t, srv)
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	return Serve(t, srv, nc, js, mutate...)
+}
+
+// Serve is Start over a server as it is.
+func Serve(t *testing.T, srv *natsrun.Server, nc *nats.Conn, js jetstream.JetStream, mutate ...func(*console.Config)) *Site {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	cfg := console.Config{
+		Accounts: []console.Account{{JetStream: js}}, Audit: audit.New(audit.Config{JetStream: js, Logger: logger, Source: "console"}), Conn: nc,
+		Logger: logger,
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	c, err := console.New(cfg)
+	check.OK(t, err)
+	web := httptest.NewServer(c)
+	t.Cleanup(web.Close)
+	t.Cleanup(natstest.Background(t, c.Run)) // which ends the streams, before the server waits for them
+	return &Site{T: t, Conn: nc, JetStream: js, Server: srv, URL: web.URL + cfg.Prefix}
+}
+
+// Keys makes a file of keys with a viewer, an operator and a key that is bound to a user. It returns their secrets.
+func Keys(t *testing.T) (guard *access.Guard, secrets map[string]string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	secrets = map[string]string{}
+	for _, key := range []access.Key{
+		{Name: "viewer", Scopes: []access.Scope{access.Read}},
+		{Name: "operator", Scopes: []access.Scope{access.Operate, access.Read}},
+		{Name: "bound", Scopes: []access.Scope{access.Operate, access.Read}, User: "ada"},
+	} {
+		secret, err := access.Add(file, key)
+		check.OK(t, err)
+		secrets[key.Name] = secret
+	}
+	keys, err := access.Open("console", file, slog.New(slog.DiscardHandler))
+	check.OK(t, err)
+	return access.NewGuard(keys, nil), secrets
+}
+
+// Get reads a page, and returns its text. The status has to be the given one.
+func (s *Site) Get(path string, status int, header ...string) string {
+	s.Helper()
+	_, body := s.Do(http.MethodGet, path, nil, status, header...)
+	return body
+}
+
+// Post sends a form, and returns where the answer leads, and its text. The status has to be the given one.
+func (s *Site) Post(path string, form url.Values, status int, header ...string) (to, body string) {
+	s.Helper()
+	h, body := s.Do(http.MethodPost, path, form, status, header...)
+	return h.Get("Location"), body
+}
+
+// Do makes a request with the header fields: names and values by turns. It follows no redirect.
+func (s *Site) Do(method, path string, form url.Values, status int, header ...string) (http.Header, string) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), method, s.URL+path, strings.NewReader(form.Encode()))
+	check.OK(s.T, err)
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	answer, err := transport.RoundTrip(r)
+	check.OK(s.T, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	check.OK(s.T, err)
+	if answer.StatusCode != status {
+		s.Errorf("%s %s answers %d, want %d: %.2000s", method, path, answer.StatusCode, status, body)
+	}
+	return answer.Header, string(body)
+}
