@@ -36,6 +36,10 @@ const exportTimeout = 5 * time.Second
 
 // Config is the configuration of a pipeline.
 type Config struct {
+	// Connect connects to servers that run already, where the streams and buckets are. Defaults to none: the pipeline starts one, or a
+	// cluster, and makes them.
+	Connect func(...nats.Option) (*nats.Conn, error)
+
 	// Dir keeps the streams after the end of the process. Defaults to a temporary directory.
 	Dir string
 
@@ -72,6 +76,10 @@ type Config struct {
 	// Provider answers for all places. Required.
 	Provider provider.Provider
 
+	// Replicas is how many of the servers of Connect keep each stream. Defaults to 1; servers that the pipeline starts all do, up to
+	// MaxReplicas.
+	Replicas int
+
 	// ResultTTL is how long results and requests are kept. A short one suits a caller that takes each result at once: time
 	// then bounds the disk and memory that the pipeline needs, not the number of places. Defaults to the services' defaults.
 	ResultTTL time.Duration
@@ -102,6 +110,8 @@ type Pipeline struct {
 	Notifiers []*notifier.Notifier
 
 	cluster *natsrun.Cluster
+	connect func(...nats.Option) (*nats.Conn, error) // to servers that ran already
+	copies  int
 	logger  *slog.Logger
 	exports []*export.Exports // one for each service: each has metrics of its own
 	server  *natsrun.Server
@@ -111,11 +121,11 @@ type Pipeline struct {
 
 // Start runs the server and the services. The caller calls Stop.
 func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
-	if len(cfg.Enrichers) == 0 {
+	if cfg.Enrichers == nil {
 		cfg.Enrichers = []string{"-"}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	p := &Pipeline{logger: cfg.Logger}
+	p := &Pipeline{connect: cfg.Connect, copies: max(1, cfg.Replicas), logger: cfg.Logger}
 	if err := p.start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -123,11 +133,13 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 }
 
 func (p *Pipeline) start(ctx context.Context, cfg Config) error {
-	if err := p.startNATS(ctx, cfg); err != nil {
-		return err
-	}
-	if err := p.apply(ctx); err != nil {
-		return err
+	if cfg.Connect == nil {
+		if err := p.startNATS(ctx, cfg); err != nil {
+			return err
+		}
+		if err := p.apply(ctx); err != nil {
+			return err
+		}
 	}
 	for i, listen := range cfg.Enrichers {
 		settings := enricher.Config{
@@ -212,7 +224,7 @@ func (p *Pipeline) replicas() int {
 	if p.cluster != nil {
 		return min(len(p.cluster.Nodes), MaxReplicas)
 	}
-	return 1
+	return p.copies
 }
 
 // Connect returns a new client of the server, which the caller closes.
@@ -220,6 +232,9 @@ func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	opts = append([]nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		p.logger.Error("NATS", "error", err)
 	})}, opts...)
+	if p.connect != nil {
+		return p.connect(opts...)
+	}
 	if p.cluster != nil {
 		return p.cluster.Connect(opts...)
 	}

@@ -1,0 +1,90 @@
+// Package measure times the work of the libraries and services on servers that exist: locks, results that are computed once, jobs,
+// requests for places and notifications.
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Row is what one kind of operation came to.
+type Row struct {
+	// Part is the part of the project, one of Parts.
+	Part string `json:"part"`
+
+	// Operation is what was done over and over.
+	Operation string `json:"operation"`
+
+	// Callers is how many did it at a time.
+	Callers int `json:"callers"`
+
+	// Count is how often it was done.
+	Count int `json:"count"`
+
+	// PerSecond is how often it was done in a second.
+	PerSecond float64 `json:"per_second"`
+
+	// P50 and P99 are how long it took, in microseconds.
+	P50 float64 `json:"p50_us"`
+	P99 float64 `json:"p99_us"`
+
+	// CPU is what the process that measures spent on each, its services included, in microseconds; 0 where the system does not tell.
+	CPU float64 `json:"cpu_us"`
+}
+
+// operation is one kind of operation. Its n counts from 1.
+type operation struct {
+	name    string
+	callers int
+	do      func(ctx context.Context, n int64) error
+}
+
+// perCaller bounds what is kept of how long operations took: one caller's later ones replace the first.
+const perCaller = 1 << 16
+
+// run does an operation over and over for a while, and ends with the first error.
+func (o operation) run(ctx context.Context, part string, lasts time.Duration) (Row, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next, done atomic.Int64
+	took := make([][]time.Duration, o.callers)
+	began, spent := time.Now(), processorTime()
+	var all sync.WaitGroup
+	for caller := range took {
+		all.Go(func() {
+			for i := 0; time.Since(began) < lasts && ctx.Err() == nil; i++ {
+				start := time.Now()
+				if err := o.do(ctx, next.Add(1)); err != nil {
+					cancel(fmt.Errorf("%s: %s: %w", part, o.name, err))
+					return
+				}
+				done.Add(1)
+				if i < perCaller {
+					took[caller] = append(took[caller], time.Since(start))
+				} else {
+					took[caller][i%perCaller] = time.Since(start)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return Row{}, err
+	}
+	elapsed, n := time.Since(began), done.Load()
+	times := slices.Sorted(slices.Values(slices.Concat(took...)))
+	if len(times) == 0 {
+		return Row{}, errors.New(part + ": nothing was done in the time")
+	}
+	return Row{
+		Part: part, Operation: o.name, Callers: o.callers, Count: int(n), PerSecond: float64(n) / elapsed.Seconds(),
+		P50: micros(times[len(times)/2]), P99: micros(times[len(times)*99/100]), CPU: micros(processorTime()-spent) / float64(n),
+	}, nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
