@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
 // requestsAtOnce bounds the requests that are answered at the same time; the next ones wait in the subscription.
@@ -144,7 +145,7 @@ func (m *Micro) handler(e Endpoint) micro.Handler {
 			defer func() { <-m.limit }()
 			ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(m.cfg.Timeout, requestTimeout), errSilent)
 			defer cancel()
-			data, err := e.Answer(ctx, Request{Data: r.Data(), Header: header})
+			data, err := e.Answer(audit.For(ctx, header.Get(audit.ActorHeader)), Request{Data: r.Data(), Header: header})
 			answering.EndAnswer(m.respond(r, data, err))
 		})
 	})

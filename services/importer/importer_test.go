@@ -303,7 +303,12 @@ func TestMicroService(t *testing.T) {
 		t.Fatalf("%v %s", reply.Header, reply.Data)
 	}
 	check.OK(t, i.Follow(t.Context(), "j1", func(importer.Job) error { return nil }))
-	_, job := ask("importer.v1.get", `{"job_id":"j1"}`)
+	ask("importer.v1.submit", strings.NewReplacer("gone", "soup", "j1", "j0").Replace(submit))
+	check.OK(t, i.Follow(t.Context(), "j0", func(importer.Job) error { return nil }))
+	_, job := ask("importer.v1.get", `{"job_id":"j0"}`)
+	reply, _ := ask("importer.v1.recipe", `{"recipe_id":"`+job.RecipeID+`"}`)
+	check.Says(t, string(reply.Data), `"job_id":"j0"`, `"raw":"`)
+	_, job = ask("importer.v1.get", `{"job_id":"j1"}`)
 	check.That(t, job.Status == contracts.ImportFailed, "%+v", job)
 	_, job = ask("importer.v1.retry", `{"job_id":"j1"}`)
 	check.That(t, job.Run == 2, "%+v", job)
@@ -311,6 +316,8 @@ func TestMicroService(t *testing.T) {
 		{"importer.v1.submit", `{}`, "400"},
 		{"importer.v1.get", `{}`, "400"},
 		{"importer.v1.get", `{"job_id":"none"}`, "404"},
+		{"importer.v1.recipe", `{}`, "400"},
+		{"importer.v1.recipe", `{"recipe_id":"none"}`, "404"},
 		{"importer.v1.submit", strings.Replace(submit, "ada", "eve", 1), "409"},
 	} {
 		if reply, _ := ask(c[0], c[1]); reply.Header.Get("Nats-Service-Error-Code") != c[2] {

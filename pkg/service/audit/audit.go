@@ -33,9 +33,25 @@ const (
 	// ActorAnyone is the caller of a service that asks for no keys.
 	ActorAnyone = "anyone"
 
-	// ActorNATS is the requester of a micro service, whom the server has admitted and the service does not know.
+	// ActorNATS is the requester of a micro service, whom the server has admitted and the service does not know. Behind a slash is the
+	// name that the requester gives in the header ActorHeader, such as "nats/ada".
 	ActorNATS = "nats"
 )
+
+// ActorHeader is the header in which a requester of a micro service names the person for whom it asks. The server has admitted the
+// requester; that it tells the truth nobody checks.
+const ActorHeader = "Expediter-Actor"
+
+// actorKey is the key of the name in a context.
+type actorKey struct{}
+
+// For returns a context of a request over NATS for a person that the requester names.
+func For(ctx context.Context, name string) context.Context {
+	if name == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, actorKey{}, name)
+}
 
 const (
 	// MaxList is the most records that [List] returns.
@@ -126,6 +142,9 @@ func caller(ctx context.Context) string {
 		return c.Name
 	case c.May(access.Operate):
 		return ActorAnyone
+	}
+	if name, ok := ctx.Value(actorKey{}).(string); ok {
+		return ActorNATS + "/" + name
 	}
 	return ActorNATS
 }

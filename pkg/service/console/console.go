@@ -112,6 +112,9 @@ var screens = []struct { //nolint:gochecknoglobals // a table
 	add func(*Console)
 }{
 	{link{"/", "Overview"}, (*Console).addOverview},
+	{link{"/notifications", "Notifications"}, (*Console).addNotifications},
+	{link{"/imports", "Imports"}, (*Console).addImports},
+	{link{"/places", "Places"}, (*Console).addPlaces},
 }
 
 // New returns a Console. No round trip. The error has every mistake of the configuration.

@@ -11,6 +11,7 @@ import (
 func (c *Console) funcs() template.FuncMap {
 	return template.FuncMap{
 		"ago":    ago,
+		"at":     at,
 		"bytes":  size,
 		"href":   c.href,
 		"number": number,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -126,6 +127,49 @@ func (t *target) learn(slot flight.Slot) error {
 
 // answered reports whether the look-up has an answer: FOUND or NOT_FOUND.
 func (t *target) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
+
+// Lookup is what is known of a place at a provider, by one description of it.
+type Lookup struct {
+	Attempt  int             `json:"attempt,omitempty"`
+	Provider string          `json:"provider"`
+	Reason   string          `json:"reason,omitempty"` // why it failed
+	Result   json.RawMessage `json:"result,omitempty"` // an EnrichResult
+	Since    time.Time       `json:"since"`
+	State    string          `json:"state"` // pending, done or failed
+	Variant  int             `json:"variant,omitempty"`
+}
+
+// Place returns what is known of a place at all providers, by all descriptions of it. One round trip for 32 providers.
+func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
+	var keys []string
+	known := []Lookup{}
+	for _, p := range s.cfg.Providers {
+		first, err := contracts.EnrichSlotKey(p.Name(), placeID)
+		if err != nil {
+			return nil, err
+		}
+		for n := range contracts.EnrichVariants + 1 {
+			keys, known = append(keys, contracts.EnrichVariant(first, n)), append(known, Lookup{Provider: p.Name(), Variant: n})
+		}
+	}
+	slots, err := s.flight.GetMany(ctx, keys)
+	if err != nil {
+		return nil, fmt.Errorf("enricher: read place %.80q: %w", placeID, err)
+	}
+	there := known[:0]
+	for i, slot := range slots {
+		if slot.State == flight.Absent {
+			continue
+		}
+		l := known[i]
+		l.Attempt, l.Reason, l.Since, l.State = slot.Attempt, slot.Reason, slot.Created, slot.State.String()
+		if json.Valid(slot.Value) {
+			l.Result = slot.Value
+		}
+		there = append(there, l)
+	}
+	return there, nil
+}
 
 // Results returns what look-ups of the places of a request came to, with score and evidence, by place id. Places without a result,
 // or with one that cannot be read, are left out. One round trip for each 512 places, and as many for those that were described

@@ -5,6 +5,7 @@ package natsapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -15,6 +16,7 @@ import (
 const (
 	SubjectEnrich = "enricher.v1.enrich" // an EnrichRequest; answers an EnrichResponse
 	SubjectGet    = "enricher.v1.get"    // {"requestId"}; answers a Snapshot
+	SubjectPlace  = "enricher.v1.place"  // {"placeId"}; answers what the look-ups of the place came to, with their evidence
 )
 
 // Endpoints returns the endpoints of the enricher.
@@ -23,6 +25,7 @@ func Endpoints(s *enrich.Service) []service.Endpoint {
 	return []service.Endpoint{
 		{Answer: a.enrich, Name: "enrich", Subject: SubjectEnrich, Takes: "EnrichRequest", Gives: "EnrichResponse"},
 		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"requestId":"…"}`, Gives: "Snapshot"},
+		{Answer: a.place, Name: "place", Subject: SubjectPlace, Takes: `{"placeId":"…"}`, Gives: "Place"},
 	}
 }
 
@@ -38,6 +41,23 @@ func (a api) enrich(ctx context.Context, r service.Request) ([]byte, error) {
 		return nil, err
 	}
 	return contracts.Encode(resp)
+}
+
+func (a api) place(ctx context.Context, r service.Request) ([]byte, error) {
+	var req struct {
+		PlaceID string `json:"placeId"`
+	}
+	err := json.Unmarshal(r.Data, &req)
+	if _, unfit := contracts.EncodeToken(req.PlaceID); err != nil || unfit != nil {
+		return nil, &contracts.ValidationError{Type: "PlaceRequest", Fields: []contracts.FieldError{
+			{Path: "/placeId", Problem: fmt.Sprintf("must be an id of 1 to %d bytes", contracts.MaxID)},
+		}}
+	}
+	known, err := a.service.Place(ctx, req.PlaceID)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{"placeId": req.PlaceID, "lookups": known}) //nolint:wrapcheck // cannot fail
 }
 
 func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {

@@ -92,6 +92,14 @@ func TestEnrichAndGet(t *testing.T) {
 	if err := json.Unmarshal(msg.Data, &s); err != nil || s.Pending != 1 || s.Places[0].PlaceID != "ChIJ123" {
 		t.Errorf("snapshot is %s, %v", msg.Data, err)
 	}
+	var place struct {
+		Lookups []enrich.Lookup `json:"lookups"`
+	}
+	msg = request(t, nc, "enricher.v1.place", `{"placeId":"ChIJ123"}`)
+	if err := json.Unmarshal(msg.Data, &place); err != nil || len(place.Lookups) != 1 || place.Lookups[0].State != "pending" {
+		t.Errorf("the place is %s, %v", msg.Data, err)
+	}
+	check.Same(t, "a place that nobody asked about", string(request(t, nc, "enricher.v1.place", `{"placeId":"x"}`).Data), `{"lookups":[],"placeId":"x"}`)
 }
 
 // TestErrors have the headers of ADR-32, and the failing fields in the body.
@@ -112,6 +120,8 @@ func TestErrors(t *testing.T) {
 		"over 1 MiB":       {"enrich", `{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, "413", nil},
 		"unknown provider": {"enrich", `{"results":[],"providers":["yelp"]}`, "400", nil},
 		"no id":            {"get", `{}`, "400", []string{"/requestId"}},
+		"no place":         {"place", `{}`, "400", []string{"/placeId"}},
+		"long place":       {"place", `{"placeId":"` + strings.Repeat("x", 10<<10) + `"}`, "400", []string{"/placeId"}},
 		"no object":        {"get", `r`, "400", []string{"/requestId"}},
 		"unknown request":  {"get", `{"requestId":"nobody"}`, "404", nil},
 		"hostile request":  {"get", `{"requestId":"../*.>\u0000"}`, "404", nil},
@@ -153,11 +163,11 @@ func TestDiscovery(t *testing.T) {
 		subjects = append(subjects, e.Name+" "+e.Subject)
 		check.That(t, e.Metadata["request"] != "" && e.Metadata["response"] != "", "metadata of %s is %v", e.Name, e.Metadata)
 	}
-	diff := cmp.Diff([]string{"enrich enricher.v1.enrich", "get enricher.v1.get"}, subjects)
+	diff := cmp.Diff([]string{"enrich enricher.v1.enrich", "get enricher.v1.get", "place enricher.v1.place"}, subjects)
 	check.That(t, diff == "" && info.Version == "1.2.3", "version %s, endpoints (-want +got):\n%s", info.Version, diff)
 	var stats micro.Stats
 	check.OK(t, json.Unmarshal(request(t, nc, "$SRV.STATS.enricher", "").Data, &stats))
-	check.That(t, len(stats.Endpoints) == 2 && stats.Endpoints[0].NumRequests == 2, "stats are %+v, want two requests", stats.Endpoints)
+	check.That(t, len(stats.Endpoints) == 3 && stats.Endpoints[0].NumRequests == 2, "stats are %+v, want two requests", stats.Endpoints)
 }
 
 // TestStoreDown: the service answers while the store is away.

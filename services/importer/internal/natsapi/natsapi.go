@@ -5,10 +5,13 @@ package natsapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/store"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
 // The endpoints' subjects. Services of one name share the requests. All answer a job; those but the first take {"job_id"}.
@@ -17,10 +20,12 @@ const (
 	SubjectGet    = "importer.v1.get"
 	SubjectCancel = "importer.v1.cancel"
 	SubjectRetry  = "importer.v1.retry"
+
+	SubjectRecipe = "importer.v1.recipe" // {"recipe_id"}; answers the recipe with what it was read from
 )
 
-// Endpoints are what the importer answers.
-func Endpoints(jobs *imports.Service) []service.Endpoint {
+// Endpoints are what the importer answers. Without recipes another service keeps them.
+func Endpoints(jobs *imports.Service, recipes *kvstore.Store) []service.Endpoint {
 	endpoint := func(name, subject, takes string, answer func(context.Context, []byte) (imports.Job, error)) service.Endpoint {
 		return service.Endpoint{
 			Name: name, Subject: subject, Takes: takes, Gives: "ImportStatus",
@@ -45,7 +50,32 @@ func Endpoints(jobs *imports.Service) []service.Endpoint {
 		endpoint("get", SubjectGet, `{"job_id":"…"}`, byID(jobs.Get)),
 		endpoint("cancel", SubjectCancel, `{"job_id":"…"}`, byID(jobs.Cancel)),
 		endpoint("retry", SubjectRetry, `{"job_id":"…"}`, byID(jobs.Retry)),
+		{Name: "recipe", Subject: SubjectRecipe, Takes: `{"recipe_id":"…"}`, Gives: "Recipe", Answer: recipe(recipes)},
 	}
+}
+
+// recipe answers with a recipe.
+func recipe(recipes *kvstore.Store) func(context.Context, service.Request) ([]byte, error) {
+	return func(ctx context.Context, r service.Request) ([]byte, error) {
+		var req struct {
+			RecipeID string `json:"recipe_id"`
+		}
+		if err := json.Unmarshal(r.Data, &req); err != nil || req.RecipeID == "" {
+			return nil, required("/recipe_id")
+		}
+		if recipes == nil {
+			return nil, fmt.Errorf("%w here: another service keeps the recipes", store.ErrNotFound)
+		}
+		stored, err := recipes.Get(ctx, req.RecipeID)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(stored) //nolint:wrapcheck // cannot fail
+	}
+}
+
+func required(path string) error {
+	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: "is required"}}}
 }
 
 // byID reads the id of a job and does something with it.
@@ -55,9 +85,7 @@ func byID(do func(context.Context, string) (imports.Job, error)) func(context.Co
 			JobID string `json:"job_id"`
 		}
 		if err := json.Unmarshal(body, &req); err != nil || req.JobID == "" {
-			return imports.Job{}, &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{
-				{Path: "/job_id", Problem: "is required"},
-			}}
+			return imports.Job{}, required("/job_id")
 		}
 		return do(ctx, req.JobID)
 	}

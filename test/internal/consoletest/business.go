@@ -1,0 +1,133 @@
+package consoletest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/enricher"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// rules tell the staff of a restaurant.
+const rules = "version: 1\nevents:\n  TABLE: {STAFF: {channels: [inapp], category: tables}}\n"
+
+// captions are of a video.
+const captions = "WEBVTT\n\n00:01.000 --> 00:05.000\nמתכון: Pancakes.\n\n00:05.000 --> 00:11.000\nMix 2 cups of flour with 1 teaspoon of salt.\n\n" +
+	"00:11.000 --> 00:18.000\nAdd 3 eggs and whisk until smooth.\n\n00:18.000 --> 00:25.000\nFry in a hot pan for 2 minutes.\n"
+
+// PlaceID is a place with a result, and Hebrew is a user whose name is written from right to left.
+const PlaceID, Hebrew = "place 1/ü", "דנה"
+
+// venue is the only place of a provider.
+type venue struct{}
+
+func (venue) Name() string { return contracts.ProviderWolt }
+
+func (venue) Search(context.Context, match.Place) ([]provider.Venue, error) {
+	return []provider.Venue{{
+		ID: "v1", Place: match.Place{Name: "פיצה הצוק", Address: "דיזנגוף 142", City: "תל אביב", Phone: "03-000-0101"}, URL: "https://wolt.example/v1",
+	}}, nil
+}
+
+// Business starts the services beside a console, with an event "evt 1" that was told, "evt-2" that is told tomorrow, an import "job-1"
+// that has a recipe, "job-2" that failed, and PlaceID.
+func (s *Site) Business() {
+	s.Helper()
+	base := service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)}
+	n := started(s, func(ctx context.Context, nc *nats.Conn) (*notifier.Notifier, error) {
+		path := filepath.Join(s.TempDir(), "rules.yaml")
+		check.OK(s.T, os.WriteFile(path, []byte(rules), 0o600))
+		return notifier.Start(ctx, nc, notifier.Config{BaseConfig: base, Rules: path})
+	})
+	i := started(s, func(ctx context.Context, nc *nats.Conn) (*importer.Importer, error) {
+		return importer.Start(ctx, nc, importer.Config{
+			BaseConfig: base, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: s.TempDir(),
+		})
+	})
+	e := started(s, func(ctx context.Context, nc *nats.Conn) (*enricher.Enricher, error) {
+		return enricher.Start(ctx, nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{venue{}}})
+	})
+	for _, id := range []string{"ada", "ben", Hebrew} {
+		r := contracts.Recipient{RecipientType: "STAFF", UserID: id}
+		if id == "ben" {
+			r.OptOut = map[string][]string{"tables": {"*"}}
+		}
+		check.OK(s.T, n.Directory.Put(s.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
+	}
+	publisher, err := contracts.NewPublisher(s.JetStream, contracts.PublisherConfig{Source: "/test"})
+	check.OK(s.T, err)
+	for id, at := range map[string]time.Time{"evt 1": {}, "evt-2": time.Now().Add(24 * time.Hour)} {
+		check.OK(s.T, check.Err(publisher.Publish(s.Context(), contracts.Event{
+			EventID: id, EventType: "TABLE", AggregateType: "RESTAURANT", RestaurantID: []byte("5"), NotBefore: at,
+		})))
+	}
+	videos := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/job-1.vtt" {
+			_, _ = w.Write([]byte(captions))
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	s.Cleanup(videos.Close)
+	for _, id := range []string{"job-1", "job-2"} {
+		sub := importer.Submission{ImportJob: contracts.ImportJob{JobID: id, OwnerID: Hebrew, SourceType: "captions", URL: videos.URL + "/" + id + ".vtt"}}
+		check.OK(s.T, func() error { _, _, err := i.Submit(s.Context(), sub); return err }())
+		check.OK(s.T, i.Follow(s.Context(), id, func(importer.Job) error { return nil }))
+	}
+	answer, err := e.Enrich(s.Context(), contracts.EnrichRequest{WaitMS: 60_000, Results: []contracts.Restaurant{
+		{PlaceID: PlaceID, Name: "פיצה הצוק", Address: "דיזנגוף 142, תל אביב-יפו", CityText: "תל אביב", Phone: "03-000-0101"},
+	}})
+	check.OK(s.T, err)
+	check.That(s.T, answer.Pending == 0, "the place is pending: %+v", answer)
+	s.await(n, "evt 1")
+	s.await(n, "evt-2")
+}
+
+// await waits until each of the staff has a row of an event that nobody works on.
+func (s *Site) await(n *notifier.Notifier, event string) {
+	s.Helper()
+	kv, err := s.JetStream.KeyValue(s.Context(), contracts.BucketDeliveries)
+	check.OK(s.T, err)
+	changes, err := kv.WatchAll(s.Context())
+	check.OK(s.T, err)
+	defer changes.Stop()
+	for range changes.Updates() {
+		page, err := n.Notifications(s.Context(), notifier.Query{EventID: event})
+		check.OK(s.T, err)
+		busy := slices.ContainsFunc(page.Notifications, func(r notifier.Notification) bool { return r.State == "pending" || r.State == "sending" })
+		if len(page.Notifications) == 3 && !busy {
+			return
+		}
+	}
+}
+
+// running is a service that stops.
+type running interface{ Stop() error }
+
+// started starts a service on a connection of its own.
+func started[S running](s *Site, start func(context.Context, *nats.Conn) (S, error)) S {
+	s.Helper()
+	nc, err := s.Server.Connect()
+	check.OK(s.T, err)
+	s.Cleanup(nc.Close)
+	svc, err := start(s.Context(), nc)
+	check.OK(s.T, err)
+	s.Cleanup(func() { check.OK(s.T, svc.Stop()) })
+	return svc
+}
