@@ -44,7 +44,7 @@ func files(t *testing.T, suffix string) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != "." && strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir() && path != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case entry.IsDir() || !strings.HasSuffix(path, suffix):
 			return nil

@@ -46,6 +46,7 @@ func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
 	h := &handler{cfg}
 	cfg.Router.Handle("POST /v1/events", access.All(access.Publish), h.publish)
+	cfg.Router.Handle("GET /v1/expediter-inbox.js", access.Public(), script)
 	cfg.Router.Handle("POST /v1/notify", access.All(access.Notify), h.notify)
 	cfg.Router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
 	cfg.Router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)

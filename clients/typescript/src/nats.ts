@@ -1,0 +1,197 @@
+// Events and jobs over NATS, for programs that have a connection: of @nats-io/transport-node, or wsconnect of @nats-io/nats-core.
+import { ClosedConnectionError, headers as newHeaders, type NatsConnection } from "@nats-io/nats-core";
+import { randomID, sleep } from "./http.js";
+import {
+  canonicalEvent, checkEvent, eventHeaders, eventSubject, expect, InvalidError, keyOf, maxBody, planJob, type Event, type Key, type NewJob, type Plan,
+} from "./wire.js";
+
+/** The server refused a request. */
+export class RefusedError extends Error {
+  constructor(readonly status: number, readonly code: number, description: string) {
+    super(`${description} (${code})`);
+    this.name = "RefusedError";
+  }
+}
+
+/** Another event was published under the id. It stands: one that differs needs an id of its own. */
+export class MismatchError extends Error {
+  override name = "MismatchError";
+}
+
+/** The stream did not acknowledge a message. If unsure is true it may have it all the same: try again with the same id or key. */
+export class UnacknowledgedError extends Error {
+  constructor(what: string, readonly unsure: boolean, cause: unknown) {
+    super(`${what} was not acknowledged${unsure ? ", and may be in the stream all the same" : ""}: ${String(cause)}`, { cause });
+    this.name = "UnacknowledgedError";
+  }
+}
+
+interface Ack { seq: number; duplicate?: boolean }
+interface Stored { subject: string; seq: number; hdrs?: string; data?: string }
+
+/** How long one try waits for its answer in milliseconds. */
+const oneTry = 2000;
+
+async function ask<T>(nc: NatsConnection, to: string, data: Uint8Array | string, headers?: Record<string, string>): Promise<T> {
+  const h = newHeaders();
+  for (const [name, value] of Object.entries(headers ?? {})) h.set(name, value);
+  const answer = await nc.request(to, data, { timeout: oneTry, ...(headers && { headers: h }) });
+  const body = answer.json<T & { error?: { code: number; err_code: number; description: string } }>();
+  if (body.error) throw new RefusedError(body.error.code, body.error.err_code, body.error.description);
+  return body;
+}
+
+/** Reads a message from the stream's leader, undefined if there is none. */
+async function read(nc: NatsConnection, stream: string, query: object): Promise<Stored | undefined> {
+  try {
+    return (await ask<{ message: Stored }>(nc, "$JS.API.STREAM.MSG.GET." + stream, JSON.stringify(query))).message;
+  } catch (err) {
+    if (err instanceof RefusedError && err.code === 10037) return undefined;
+    throw err;
+  }
+}
+
+const decoded = (base64 = ""): string => new TextDecoder().decode(Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)));
+
+/** The value of a header of a stored message. */
+const header = (m: Stored, name: string): string =>
+  decoded(m.hdrs).split("\r\n").find((line) => line.startsWith(name + ":"))?.slice(name.length + 1).trim() ?? "";
+
+const code = (err: unknown): number => (err instanceof RefusedError ? err.code : 0);
+/** The last message of the subject was not the expected one. Around a change of leader that is no proof that ours was not stored. */
+const isConflict = (err: unknown): boolean =>
+  code(err) === 10071 || code(err) === 10164 || (code(err) === 10077 && String(err).includes("per subject"));
+const isFull = (err: unknown): boolean =>
+  [10002, 10028, 10047].includes(code(err)) || (code(err) === 10077 && String(err).includes("maximum ") && !isConflict(err));
+/** No answer came, or one that speaks of the server and not of the request. */
+const isUnknown = (err: unknown): boolean =>
+  err instanceof RefusedError ? err.status === 503 || err.code === 10158 : !(err instanceof ClosedConnectionError);
+
+/** Publishes events, each once. */
+export class NatsPublisher {
+  constructor(readonly nc: NatsConnection, readonly options: { source?: string; stream?: string; patience?: number } = {}) {}
+
+  /**
+   * Publishes an event and returns when the stream has it. The message id is the event's in every try, for a minute at most: the stream
+   * remembers ids for two.
+   */
+  async publish(e: Event): Promise<{ duplicate: boolean; sequence: number }> {
+    const fields = checkEvent(e), data = new TextEncoder().encode(JSON.stringify(e)), stream = this.options.stream ?? "EVENTS";
+    if (data.length > maxBody) fields.push({ path: "", problem: `has more than ${maxBody} bytes` });
+    if (fields.length > 0) throw new InvalidError("event", fields);
+    const headers = { ...await eventHeaders(e, this.options.source ?? "/events"), "Nats-Expected-Stream": stream };
+    const end = Date.now() + Math.min(this.options.patience ?? 60_000, 100_000);
+    for (let unsure = false, pause = 20; ; pause = Math.min(2 * pause, 1000)) {
+      try {
+        const ack = await ask<Ack>(this.nc, eventSubject(e), data, headers);
+        if (ack.duplicate) await this.same(e, stream, ack.seq);
+        return { duplicate: ack.duplicate ?? false, sequence: ack.seq };
+      } catch (err) {
+        if (err instanceof MismatchError) throw err;
+        unsure ||= !(err instanceof RefusedError && !isUnknown(err));
+        const final = err instanceof ClosedConnectionError || [10054, 10097, 10060, 10039].includes(code(err));
+        if (final || Date.now() + pause > end) throw new UnacknowledgedError(`event ${JSON.stringify(e.event_id.slice(0, 80))}`, unsure, err);
+      }
+      await sleep(pause);
+    }
+  }
+
+  /** Throws unless the stream has the same event under the id. */
+  private async same(e: Event, stream: string, seq: number): Promise<void> {
+    const there = await read(this.nc, stream, { seq });
+    if (there === undefined || canonicalEvent(JSON.parse(decoded(there.data))) !== canonicalEvent(JSON.parse(JSON.stringify(e)))) {
+      throw new MismatchError(`at ${seq} is another event with the id ${JSON.stringify(e.event_id.slice(0, 80))}: one that differs needs an id of its own`);
+    }
+  }
+}
+
+export type JobState = "" | "cancelled" | "dead" | "done" | "free" | "queued" | "running" | "scheduled";
+
+/** What became of a job, or which one holds its key. id and state are empty for a duplicate of which the stream says no more. */
+export interface Receipt { duplicate: boolean; id: string; state: JobState; subject: string; sequence: number }
+
+/** Inserts jobs into a stream of workers. */
+export class Jobs {
+  constructor(readonly nc: NatsConnection, readonly stream: string, readonly options: { patience?: number } = {}) {}
+
+  /**
+   * Stores a job and returns when the server has it. That another job holds the key of a unique one is no error, see Receipt. A lost
+   * answer is found out, so that no job is stored twice.
+   */
+  async insert(job: NewJob): Promise<Receipt> {
+    const p = planJob(job, this.stream, randomID()), most = (this.nc.info?.max_payload ?? Infinity) - 1024;
+    if (p.data.length > most) throw new InvalidError("job", [{ path: "args", problem: `have ${p.data.length} bytes, at most ${most}` }]);
+    const recorded = "Job-Keep" in p.headers, end = Date.now() + (this.options.patience ?? 10_000);
+    for (let unsure = false, pause = 2; ; pause = Math.min(2 * pause, 1000)) {
+      let failed: unknown, again = false;
+      try {
+        const ack = await ask<Ack>(this.nc, p.to, p.data, p.headers);
+        const duplicate = !!ack.duplicate && p.insert === p.id && !unsure && !recorded;
+        return { duplicate, id: p.id, sequence: ack.seq, state: duplicate ? "" : p.delayed ? "scheduled" : "queued", subject: p.key.job };
+      } catch (err) { failed = err; }
+      try {
+        const found: Receipt | "free" | undefined = recorded && isConflict(failed) ? await this.resolve(p)
+          : job.unique && isConflict(failed) && code(failed) !== 10164 ? await this.taken(p, unsure) : undefined;
+        if (found && found !== "free") return found;
+        again = found === "free";
+      } catch (err) { failed = err; }
+      const passing: boolean = again || isConflict(failed) || (isUnknown(failed) && !isFull(failed));
+      unsure ||= !isConflict(failed) && (passing || failed instanceof ClosedConnectionError);
+      if (!passing || Date.now() + pause > end) throw new UnacknowledgedError(`job ${p.id} on ${p.key.job}`, unsure, failed);
+      if (!again) await sleep(pause);
+    }
+  }
+
+  /** Finds the job that holds the key, or makes the key free for the next try. undefined is a key that another write is about to change. */
+  private async resolve(p: Plan): Promise<Receipt | "free" | undefined> {
+    const m = await read(this.nc, this.stream, { last_by_subj: p.key.any });
+    expect(p.headers, p.key, 0);
+    if (!m) return undefined; // done and gone meanwhile
+    const held = await this.held(p.key, m);
+    if ((header(m, "Job-Insert") || header(m, "Job-Id") || header(m, "Nats-Msg-Id")) === p.insert) return { ...held, duplicate: false };
+    switch (held.state) {
+      case "cancelled": // perhaps by a call that did not come to its end
+        await this.remove(Number(header(m, "Job-Sequence")));
+        // falls through
+      case "free":
+        expect(p.headers, p.key, m.seq);
+        return "free";
+      case "dead":
+        if (p.job.unique?.holdDead) return held;
+        await this.remove(m.seq); // before the next job, or a crash would leave both
+        return "free";
+    }
+    return held;
+  }
+
+  private async held(key: Key, m: Stored): Promise<Receipt> {
+    const first = m.subject.split(".", 1)[0] ?? "";
+    let state = (first.endsWith("-later") ? "scheduled" : first.endsWith("-done") ? header(m, "Job-State") || "done" : "queued") as JobState;
+    if (state === "running" && (await read(this.nc, this.stream, { last_by_subj: key.job }))?.seq !== Number(header(m, "Job-Sequence"))) state = "free";
+    const id = header(m, "Job-Id") || header(m, "Nats-Msg-Id") || `${this.stream}:${m.seq}`;
+    return { duplicate: true, id, state, subject: key.job, sequence: m.seq };
+  }
+
+  /** Says whether an unrecorded job was refused for another one, or for itself: after a lost answer only. */
+  private async taken(p: Plan, unsure: boolean): Promise<Receipt | "free"> {
+    const other: Receipt = { duplicate: true, id: "", state: "", subject: p.key.job, sequence: 0 };
+    if (!unsure) return other;
+    const m = await read(this.nc, this.stream, { last_by_subj: p.key.job });
+    if (!m) return "free";
+    return header(m, "Nats-Msg-Id") === p.insert ? { ...other, duplicate: false, id: p.id, state: "queued", sequence: m.seq } : other;
+  }
+
+  private async remove(seq: number): Promise<void> {
+    try {
+      await ask(this.nc, "$JS.API.STREAM.MSG.DELETE." + this.stream, JSON.stringify({ seq, no_erase: true }));
+    } catch (err) {
+      if (code(err) !== 10057 && code(err) !== 10043) throw err; // it is not there
+    }
+  }
+
+  /** Returns what holds a key; the state is "free" if nothing does. It may have changed since: do not base an insert on it. */
+  async inspect(subject: string, unique?: string): Promise<Receipt> {
+    const key = keyOf(subject, unique), m = await read(this.nc, this.stream, { last_by_subj: key.any });
+    return m ? this.held(key, m) : { duplicate: false, id: "", state: "free", subject: key.job, sequence: 0 };
+  }
+}

@@ -1,0 +1,276 @@
+package clients_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// patience bounds one answer.
+const patience = time.Minute
+
+// other is a driver of another language: a process that reads a line of JSON for each operation, and answers by one.
+type other struct{ *child.Process }
+
+func startDriver(t *testing.T, command []string, server string) other {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = append(cmd.Environ(), "NATS_URL="+server)
+	process, err := child.Command(t.Output(), cmd)
+	check.OK(t, err)
+	t.Cleanup(func() { _ = process.Kill() })
+	return other{process}
+}
+
+func (o other) do(ctx context.Context, op string, in json.RawMessage) (got answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := fmt.Fprintf(o.Input(), "%s\n", text(map[string]any{"op": op, "in": in})); err != nil {
+		return got, err
+	}
+	line, err := o.Line(ctx)
+	if err != nil {
+		return got, fmt.Errorf("%w; it said: %s", err, o.Said())
+	}
+	err = json.Unmarshal([]byte(line), &got)
+	return got, err
+}
+
+// ours is the driver of the Go libraries. It has the operations of the suite itself, too, which look into streams and work jobs.
+type ours struct {
+	*testing.T
+
+	js   jetstream.JetStream
+	jobs *worker.Client
+	pub  *contracts.Publisher
+	ops  map[string]func(context.Context, *input) (any, error)
+}
+
+// input is what operations take.
+type input struct {
+	A        json.RawMessage `json:"a"`
+	B        json.RawMessage `json:"b"`
+	Channel  string          `json:"channel"`
+	Event    json.RawMessage `json:"event"`
+	ID       string          `json:"id"`
+	Key      string          `json:"key"`
+	Outcome  string          `json:"outcome"`
+	Place    string          `json:"place"`
+	Priority string          `json:"priority"`
+	Provider string          `json:"provider"`
+	Source   string          `json:"source"`
+	Stream   string          `json:"stream"`
+	Subject  string          `json:"subject"`
+	Token    string          `json:"token"`
+	Type     string          `json:"type"`
+	User     string          `json:"user"`
+
+	// Of a job, with times in milliseconds.
+	Args    any               `json:"args"`
+	At      time.Time         `json:"at"`
+	Delay   int64             `json:"delay"`
+	Headers map[string]string `json:"headers"`
+	Unique  *struct {
+		HoldDead   bool   `json:"holdDead"`
+		Keep       int64  `json:"keep"`
+		Key        string `json:"key"`
+		Unrecorded bool   `json:"unrecorded"`
+	} `json:"unique"`
+}
+
+func newGo(t *testing.T, js jetstream.JetStream) *ours {
+	t.Helper()
+	g := &ours{T: t, js: js}
+	var err error
+	g.jobs, err = worker.NewClient(js, worker.ClientConfig{AllowUntaken: true, Stream: "JOBS"})
+	check.OK(t, err)
+	g.pub, err = contracts.NewPublisher(js, contracts.PublisherConfig{})
+	check.OK(t, err)
+	str := func(f func(in *input) (string, error)) func(context.Context, *input) (any, error) {
+		return func(_ context.Context, in *input) (any, error) { return f(in) }
+	}
+	g.ops = map[string]func(context.Context, *input) (any, error){
+		"token.encode":  str(func(in *input) (string, error) { return contracts.EncodeToken(in.ID) }),
+		"token.decode":  str(func(in *input) (string, error) { return contracts.DecodeToken(in.Token) }),
+		"message.id":    str(func(in *input) (string, error) { return contracts.DomainEventMsgID(in.ID), nil }),
+		"cloudevent.id": str(func(in *input) (string, error) { return contracts.EventMsgID(in.Source, in.ID), nil }),
+		"subject.import": str(func(in *input) (string, error) {
+			return contracts.ImportJobSubject(contracts.ImportPriority(in.Priority), in.ID)
+		}),
+		"subject.enrich": str(func(in *input) (string, error) { return contracts.EnrichJobSubject(in.Provider, in.Place) }),
+		"subject.send": str(func(in *input) (string, error) {
+			return contracts.NotifySendSubject(in.Channel, contracts.RecipientType(in.Type), in.User, in.ID)
+		}),
+		"subject.dead": str(func(in *input) (string, error) { return "dead." + in.Stream + "." + in.Subject, nil }),
+		"key.inbox": str(func(in *input) (string, error) {
+			return contracts.InboxKey(contracts.RecipientType(in.Type), in.User, in.ID)
+		}),
+		"request.prefix": str(func(in *input) (string, error) { return url.QueryEscape(in.User) + ":", nil }),
+		"subject.event": str(func(in *input) (string, error) {
+			e, err := contracts.Decode[contracts.Event](in.Event)
+			if err != nil {
+				return "", err
+			}
+			return e.Subject()
+		}),
+		"event.check": func(_ context.Context, in *input) (any, error) {
+			return check1(contracts.Decode[contracts.Event](in.Event))
+		},
+		"event.same": same,
+		"publish":    g.publish,
+		"insert":     g.insert,
+		"inspect": func(ctx context.Context, in *input) (any, error) {
+			s, err := g.jobs.Inspect(ctx, in.Subject, in.Key)
+			return map[string]any{"id": s.ID, "state": s.State, "subject": s.Subject}, err
+		},
+		"stored": g.stored,
+		"work":   g.work,
+	}
+	return g
+}
+
+// check1 leaves out what was decoded.
+func check1(_ any, err error) (any, error) { return "valid", err }
+
+// harness reports whether an operation is the suite's own.
+func (*ours) harness(op string) bool { return op == "stored" || op == "work" }
+
+var field = regexp.MustCompile(`NewJob\.([A-Za-z.]+):`)
+
+func (g *ours) do(ctx context.Context, op string, raw json.RawMessage) (got answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var in input
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return got, err
+	}
+	f, ok := g.ops[op]
+	if !ok {
+		return got, fmt.Errorf("there is no operation %q", op)
+	}
+	out, err := f(ctx, &in)
+	invalid, isInvalid := errors.AsType[*contracts.ValidationError](err)
+	_, isRefused := errors.AsType[*worker.InsertError](err)
+	switch {
+	case err == nil:
+		err = json.Unmarshal([]byte(text(out)), &got.Out)
+		return got, err
+	case errors.Is(err, contracts.ErrEventMismatch):
+		got.Error = "mismatch"
+	case isInvalid:
+		got.Error = "invalid"
+		for _, f := range invalid.Fields {
+			got.Fields = append(got.Fields, f.Path)
+		}
+	case isRefused, errors.Is(err, contracts.ErrEmptyToken), errors.Is(err, contracts.ErrTokenMalformed), errors.Is(err, contracts.ErrTokenTooLong):
+		got.Error = "invalid"
+		for _, found := range field.FindAllStringSubmatch(err.Error(), -1) {
+			got.Fields = append(got.Fields, strings.Replace(strings.ToLower(found[1]), "header", "headers", 1))
+		}
+	default:
+		return got, err
+	}
+	return got, nil
+}
+
+func same(_ context.Context, in *input) (any, error) {
+	var marks [2]string
+	for i, raw := range []json.RawMessage{in.A, in.B} {
+		e, err := contracts.Decode[contracts.Event](raw)
+		if err == nil {
+			marks[i], err = e.Fingerprint()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return marks[0] == marks[1], nil
+}
+
+func (g *ours) publish(ctx context.Context, in *input) (any, error) {
+	e, err := contracts.Decode[contracts.Event](in.Event)
+	if err != nil {
+		return nil, err
+	}
+	done, err := g.pub.Publish(ctx, e)
+	return map[string]any{"duplicate": done.Duplicate, "sequence": done.Sequence}, err
+}
+
+func (g *ours) insert(ctx context.Context, in *input) (any, error) {
+	job := worker.NewJob{
+		Args: in.Args, At: in.At, Delay: time.Duration(in.Delay) * time.Millisecond, Header: nats.Header{}, ID: in.ID, Subject: in.Subject,
+	}
+	for name, value := range in.Headers {
+		job.Header[name] = []string{value}
+	}
+	if u := in.Unique; u != nil {
+		job.Unique = &worker.Unique{HoldDead: u.HoldDead, Keep: time.Duration(u.Keep) * time.Millisecond, Key: u.Key, Unrecorded: u.Unrecorded}
+	}
+	r, err := g.jobs.Insert(ctx, job)
+	return map[string]any{"duplicate": r.Duplicate, "id": r.ID, "sequence": r.Sequence, "state": r.State, "subject": r.Subject}, err
+}
+
+// stored answers with the last message of a subject.
+func (g *ours) stored(ctx context.Context, in *input) (any, error) {
+	stream, err := g.js.Stream(ctx, in.Stream)
+	if err != nil {
+		return nil, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, in.Subject)
+	if err != nil {
+		return nil, fmt.Errorf("last message of %s: %w", in.Subject, err)
+	}
+	headers := map[string]string{}
+	for name, values := range m.Header {
+		headers[name] = strings.Join(values, ", ")
+	}
+	return map[string]any{"subject": m.Subject, "headers": headers, "data": json.RawMessage(m.Data)}, nil
+}
+
+// work works the next job, which completes or dies.
+func (g *ours) work(_ context.Context, in *input) (any, error) {
+	settled := make(chan worker.Settlement, 1)
+	w, err := worker.New(g.js, worker.Config{
+		AutoCreate: true, Concurrency: 1, Consumer: "suite", Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var args any
+	err = worker.Handle(w, "jobs.>", worker.Policy{}, func(_ context.Context, job *worker.Job[any]) error {
+		args = job.Args
+		if in.Outcome == "dead" {
+			return worker.Cancel(errors.New("as the case wants it"))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	stop := natstest.Background(g.T, w.Run)
+	defer stop()
+	select {
+	case s := <-settled:
+		return map[string]any{"id": s.ID, "subject": s.Subject, "outcome": s.Outcome, "args": args}, nil
+	case <-time.After(patience):
+		return nil, errors.New("no job was worked")
+	}
+}
