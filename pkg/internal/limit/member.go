@@ -84,8 +84,9 @@ func (s *Set) untilDue() time.Duration {
 
 // renew prolongs the lease, or begins one. A lease counts from when the acknowledged write was sent.
 func (s *Set) renew() {
-	s.renewing.Lock()
-	defer s.renewing.Unlock()
+	s.renewing <- struct{}{}
+
+	defer func() { <-s.renewing }()
 
 	for range 2 {
 		s.mu.Lock()

@@ -21,7 +21,7 @@ type Set struct {
 	cancel   context.CancelFunc
 	look     chan struct{} // wakes the loop
 	parked   atomic.Int64  // jobs that wait without a seat
-	renewing sync.Mutex    // one renewal at a time
+	renewing chan struct{} // one renewal at a time: it waits for the server, which a mutex hides from fake time
 	starved  atomic.Bool   // a limiter waits for a seat
 	work     sync.WaitGroup
 
@@ -45,7 +45,7 @@ func New(cfg Config) *Set {
 	cfg.Prefix = cmp.Or(cfg.Prefix, "limits.")
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with Close
 	s := &Set{
-		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1),
+		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
 		limiters: make(map[string]*limiter), gone: make(map[string]bool), id: nuid.Next(), passes: make(map[*Pass]struct{}),
 		swept: time.Now(), watched: make(map[string]*watched),
 	}

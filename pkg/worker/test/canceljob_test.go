@@ -29,7 +29,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 		b := keyed(t, srv)
 		c := client(t, b.js)
 		outcomes, hook := settled(10)
-		run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+		w := run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			switch job.Args.N {
 			case 0:
 				return nil
@@ -63,6 +63,7 @@ func TestJobWithoutAKeyIsCancelled(t *testing.T) {
 			cancelJob(t, c, r, worker.StateCancelled)
 		}
 		cancelJob(t, c, kept, worker.StateDone)
+		check.Is(t, w.wait(), nil) // a day of its heartbeats takes long
 		pass(25 * time.Hour)
 		_, err := c.CancelJob(t.Context(), worker.JobRef{ID: runs.ID, Sequence: runs.Sequence, Subject: runs.Subject})
 		check.Is(t, err, worker.ErrNoJob)

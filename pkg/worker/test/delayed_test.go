@@ -34,8 +34,8 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 		for _, job := range []worker.NewJob{
 			{Delay: 1700 * time.Millisecond},
 			{At: time.Now().Add(1999 * time.Millisecond)},
-			{Delay: time.Hour, ID: "mine"},
-			{Delay: 3 * time.Hour, Unique: &worker.Unique{Keep: time.Minute, Key: "alone"}}, // the one before may not be gone yet
+			{Delay: 10 * time.Minute, ID: "mine"},
+			{Delay: 20 * time.Minute, Unique: &worker.Unique{Keep: time.Minute, Key: "alone"}}, // the one before may not be gone yet
 			{At: time.Now().Add(-time.Hour)},
 		} {
 			job.Args, job.Subject = order{}, "jobs.mail"

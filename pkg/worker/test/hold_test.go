@@ -237,7 +237,7 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 		b.publish(t, "jobs.2", `{}`)
-		pass(time.Hour)
+		pass(10 * time.Minute)
 
 		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 

@@ -198,74 +198,74 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 // TestLimitHoldsThroughFaults loses writes and answers of two workers, and restarts the
 // server.
 func TestLimitHoldsThroughFaults(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const (
+			jobs = 200
+			most = 3
+		)
 
-	const (
-		jobs = 200
-		most = 3
-	)
+		b := setup(t, srv)
+		c := newCrowd()
+		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}, MaxAttempts: 100}
 
-	b := setup(t, nil)
-	c := newCrowd()
-	policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}, MaxAttempts: 100}
+		var done sync.WaitGroup
 
-	var done sync.WaitGroup
+		done.Add(jobs)
 
-	done.Add(jobs)
+		once, begun := make(map[uint64]bool), make(chan struct{})
 
-	once, begun := make(map[uint64]bool), make(chan struct{})
+		var mu sync.Mutex
 
-	var mu sync.Mutex
+		handle := func(ctx context.Context, job *worker.Job[order]) error {
+			leave := c.enter(ctx, "all")
+			defer leave()
 
-	handle := func(ctx context.Context, job *worker.Job[order]) error {
-		leave := c.enter(ctx, "all")
-		defer leave()
+			rest(ctx, time.Millisecond)
 
-		rest(ctx, time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
 
-		mu.Lock()
-		defer mu.Unlock()
+			if ctx.Err() == nil && !once[job.Sequence] {
+				once[job.Sequence] = true
 
-		if ctx.Err() == nil && !once[job.Sequence] {
-			once[job.Sequence] = true
+				if len(once) == jobs/4 {
+					close(begun) // so that nothing is being made while the server stops
+				}
 
-			if len(once) == jobs/4 {
-				close(begun) // so that nothing is being made while the server stops
+				done.Done()
 			}
-
-			done.Done()
+			return ctx.Err()
 		}
-		return ctx.Err()
-	}
 
-	b.publishN(t, jobs)
+		b.publishN(t, jobs)
 
-	isLimit := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".limits.") }
+		isLimit := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".limits.") }
 
-	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied, natstest.WriteLost} {
-		p := natstest.NewProxy(t, b.srv)
-		_, js := natstest.Connect(t, b.srv, p.Through())
-		p.Hit(isLimit, how, 20)
-		run(t, js, b.config(t, func(cfg *worker.Config) {
-			cfg.AckWait, cfg.Concurrency, cfg.RequestTimeout = time.Second, 10, 50*time.Millisecond
-		}), policy, handle)
-	}
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied, natstest.WriteLost} {
+			p := natstest.NewProxy(t, b.srv)
+			_, js := natstest.Connect(t, b.srv, p.Through())
+			p.Hit(isLimit, how, 20)
+			run(t, js, b.config(t, func(cfg *worker.Config) {
+				cfg.AckWait, cfg.Concurrency, cfg.RequestTimeout = time.Second, 10, 50*time.Millisecond
+			}), policy, handle)
+		}
 
-	receive(t, begun, "some jobs")
-	b.restart(t)
+		receive(t, begun, "some jobs")
+		b.restart(t)
 
-	all := make(chan struct{})
+		all := make(chan struct{})
 
-	go func() {
-		done.Wait()
-		close(all)
-	}()
+		go func() {
+			done.Wait()
+			close(all)
+		}()
 
-	receive(t, all, "all jobs")
+		receive(t, all, "all jobs")
 
-	if n := c.peak("all"); n > most { // a job that was delivered twice may run even now
-		t.Errorf("%d handlers at once, want at most %d", n, most)
-	}
+		if n := c.peak("all"); n > most { // a job that was delivered twice may run even now
+			t.Errorf("%d handlers at once, want at most %d", n, most)
+		}
+	})
 }
 
 // TestFrozenHolderLosesItsPermit stops a process by a signal for longer than its lease. When

@@ -116,12 +116,12 @@ func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
 		at      []time.Duration // since midnight UTC
 	}{
 		"in the user's zone":  {profile{TimeZone: "Asia/Kathmandu"}, contracts.Digest{Every: 60}, []time.Duration{15 * time.Minute}}, // UTC+05:45
-		"at a time there":     {profile{TimeZone: "Asia/Tokyo"}, contracts.Digest{At: []string{"08:00", "12:30"}}, []time.Duration{3*time.Hour + 30*time.Minute}},
-		"a zone that is none": {profile{TimeZone: "Mars/Olympus"}, contracts.Digest{At: []string{"03:00"}}, []time.Duration{3 * time.Hour}},
+		"at a time there":     {profile{TimeZone: "Asia/Tokyo"}, contracts.Digest{At: []string{"08:00", "09:30"}}, []time.Duration{30 * time.Minute}},
+		"a zone that is none": {profile{TimeZone: "Mars/Olympus"}, contracts.Digest{At: []string{"01:00"}}, []time.Duration{time.Hour}},
 		"at night": {
-			profile{QuietHours: &contracts.QuietHours{From: "00:30", To: "02:00"}},
+			profile{QuietHours: &contracts.QuietHours{From: "00:30", To: "01:15"}},
 			contracts.Digest{Every: 60},
-			[]time.Duration{2 * time.Hour},
+			[]time.Duration{75 * time.Minute},
 		},
 		"not wanted": {profile{OptOut: map[string][]string{"c": {"bird"}}}, contracts.Digest{Every: 60}, nil},
 	} {
@@ -131,7 +131,7 @@ func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
 			for _, event := range []string{"e1", "e2"} {
 				n.storeEvent(event, func(row *contracts.Notification) { row.Digest = &test.digest })
 			}
-			elapse(4 * time.Hour)
+			elapse(80 * time.Minute)
 			var at []time.Duration
 			for i, m := range b.sent {
 				at = append(at, b.at[i].Sub(start))

@@ -38,7 +38,7 @@ func TestDigestsThatUsersChoose(t *testing.T) {
 			for _, event := range []string{"e1", "e2"} {
 				n.storeEvent(event, test.row)
 			}
-			elapse(3 * time.Hour)
+			elapse(70 * time.Minute)
 			var at []time.Duration
 			for i := range b.sent {
 				at = append(at, b.at[i].Sub(start))
