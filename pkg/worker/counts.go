@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -97,9 +98,7 @@ func (l *listing) names(ctx context.Context, n Counts, kind key.Kind) (names map
 		if err := l.client.api.Ask(ctx, "STREAM.INFO."+l.info.Config.Name, map[string]string{"subjects_filter": filter}, &info); err != nil {
 			return nil, false, fmt.Errorf("worker: count %s of stream %s: %w", filter, l.info.Config.Name, err)
 		}
-		for subject, count := range info.State.Subjects {
-			names[subject] = count
-		}
+		maps.Copy(names, info.State.Subjects)
 	}
 	return names, true, nil
 }

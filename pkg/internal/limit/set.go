@@ -42,7 +42,7 @@ type Set struct {
 
 // New returns the limits of a worker. It sends no request before the first Enter.
 func New(cfg Config) *Set {
-	cfg.Prefix = cmp.Or(cfg.Prefix, "limits.")
+	cfg.Prefix = cmp.Or(cfg.Prefix, DefaultPrefix)
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with Close
 	s := &Set{
 		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1), renewing: make(chan struct{}, 1),

@@ -115,6 +115,9 @@ var screens = []struct { //nolint:gochecknoglobals // a table
 	{link{"/notifications", "Notifications"}, (*Console).addNotifications},
 	{link{"/imports", "Imports"}, (*Console).addImports},
 	{link{"/places", "Places"}, (*Console).addPlaces},
+	{link{"/jobs", "Jobs"}, (*Console).addJobs},
+	{link{"/keys", "Keys"}, (*Console).addKeys},
+	{link{"/schedules", "Schedules"}, (*Console).addSchedules},
 }
 
 // New returns a Console. No round trip. The error has every mistake of the configuration.

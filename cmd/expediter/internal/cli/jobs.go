@@ -36,8 +36,8 @@ func newJobs(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
 		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers",
-		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, and pauses handlers. JOB is the sequence of a
-job, the first column of the list, or its subject. A job is in one of these states:
+		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, and pauses handlers. JOB is
+the sequence of a job, the first column of the list, or its subject. A job is in one of these states:
 
   queued     it waits for a worker
   delivered  a worker has it, for less than a third of AckWait, or lets it wait there

@@ -81,7 +81,8 @@ func (f *jobsFlags) runSchedule(ctx context.Context, client *worker.Client, subj
 		return err
 	case !yes:
 		next, _ := s.Next(time.Now()) //nolint:errcheck // of another program
-		return f.say("Would run %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n", table.Printable(subject), stampOf(next))
+		return f.say("Would run %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
+			table.Printable(subject), stampOf(next))
 	}
 	var run worker.Receipt
 	err = f.audited(ctx, f.js, "run", fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (int, error) {

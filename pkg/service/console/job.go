@@ -1,0 +1,302 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+const (
+	maxText    = 64 << 10 // bytes of a payload or a value that are shown
+	maxAsked   = 16       // workers that are asked for their last attempts
+	askingTime = 2 * time.Second
+)
+
+// moment is a point of a job's timeline.
+type moment struct {
+	At    time.Time
+	Words string
+}
+
+// shownStep is a step whose result is recorded.
+type shownStep struct {
+	step.Recorded
+
+	Text string
+	Took time.Duration // since the step before, 0 for the first
+}
+
+// try is an attempt that a worker remembers.
+type try struct {
+	inspect.Attempt
+
+	Worker string
+}
+
+// jobPage is one job.
+type jobPage struct {
+	*jobsQuery
+
+	CanCancel, CanRun bool
+	Error             string
+	Headers           string
+	Hidden            []string // names of the members of the payload that are not shown
+	Input             string
+	Job               worker.StoredJob
+	Limits            []string // of its handler
+	MaxAttempts       int
+	Progress          string
+	Percent           float64 // of the progress, -1 when it has none
+	Result            string
+	Steps             []shownStep
+	Times             []moment
+	Trace             string
+	Tries             []try
+	Unasked           string // why the workers did not say
+}
+
+// showJob shows a job: three round trips while it is in the stream, up to eight when it is not, one or two for its steps, and for a job
+// that was started the workers are asked, which takes a quarter of a second.
+func (c *Console) showJob(r *request) error {
+	q, err := c.jobsQuery(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	sequence, err := strconv.ParseUint(r.PathValue("sequence"), 10, 64)
+	if err != nil || sequence == 0 {
+		return fail(http.StatusNotFound, "%.30q is no job: want its number.", r.PathValue("sequence"))
+	}
+	j, err := q.client.Job(r.Context(), worker.JobRef{ID: r.URL.Query().Get("id"), Sequence: sequence, Subject: q.Subject})
+	if err != nil {
+		return sayJobs(err)
+	}
+	p := newJobPage(q, j)
+	if j.State != worker.StateQueued && j.State != worker.StateScheduled && j.State != worker.StateCancelled {
+		if err := p.readSteps(r.Context()); err != nil {
+			return err
+		}
+		c.askTries(r.Context(), p)
+	}
+	p.times()
+	r.Command = q.command("show", strconv.FormatUint(j.Sequence, 10))
+	if !hasEnded(j) {
+		r.Live = topicTick
+	}
+	return r.render("job", fmt.Sprintf("Job %s of %s", number(j.Sequence), q.Stream), p)
+}
+
+func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
+	p := &jobPage{jobsQuery: q, Job: j, CanCancel: !hasEnded(j), CanRun: j.State == worker.StateScheduled, Percent: -1}
+	p.Input, p.Hidden = withoutPeople(j.Payload)
+	p.Result, _ = withoutPeople(j.Result)
+	if l := j.Letter; l != nil {
+		p.Error, p.MaxAttempts = shownText(l.Error), l.MaxAttempts
+	}
+	if j.Progress != nil {
+		p.Progress, _ = withoutPeople(j.Progress.Value)
+		p.Percent = percentOf(j.Progress.Value)
+	}
+	var lines strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(j.Header)) {
+		for _, value := range j.Header[name] {
+			fmt.Fprintf(&lines, "%s: %s\n", name, shownText(value))
+		}
+	}
+	p.Headers = lines.String()
+	if parts := strings.Split(j.Header.Get("traceparent"), "-"); len(parts) == 4 {
+		p.Trace = parts[1]
+	}
+	return p
+}
+
+// readSteps reads the recorded steps of the job, from the buckets that may have them.
+func (p *jobPage) readSteps(ctx context.Context) error {
+	var before time.Time
+	for _, bucket := range []string{contracts.BucketJobs, contracts.BucketImportSteps} {
+		found, err := step.List(ctx, p.js, bucket, p.Stream, p.Job)
+		if err != nil {
+			return err
+		}
+		for _, s := range found {
+			shown := shownStep{Recorded: s}
+			shown.Text, _ = withoutPeople(s.Value)
+			if !before.IsZero() {
+				shown.Took = s.At.Sub(before)
+			}
+			before = s.At
+			p.Steps = append(p.Steps, shown)
+		}
+	}
+	return nil
+}
+
+// askTries asks the workers of the stream which attempts at the job they remember, and what limits its handler has.
+func (c *Console) askTries(ctx context.Context, p *jobPage) {
+	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	defer cancel()
+	all, err := inspect.Workers(ctx, c.cfg.Conn)
+	if errors.Is(err, inspect.ErrNoWorker) {
+		p.Unasked = "no worker answers"
+	} else if err != nil {
+		p.Unasked = shownText(err.Error())
+	}
+	all = slices.DeleteFunc(all, func(w inspect.Info) bool { return w.Stream != p.Stream })
+	for _, w := range all[:min(len(all), maxAsked)] {
+		for _, h := range w.Handlers {
+			if subject.Matches(h.Pattern, p.Job.Subject) {
+				p.Limits, p.MaxAttempts = h.Limits, h.MaxAttempts
+			}
+		}
+		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
+		if err != nil {
+			p.Unasked = shownText(err.Error())
+			continue
+		}
+		for _, a := range recent.Attempts {
+			if a.Sequence == p.first() && a.Job == p.Job.ID {
+				a.Error = shownText(a.Error)
+				p.Tries = append(p.Tries, try{a, w.ID})
+			}
+		}
+	}
+	slices.SortFunc(p.Tries, func(a, b try) int { return a.Started.Compare(b.Started) })
+}
+
+// first is the position of the job in its stream, also once it has ended.
+func (p *jobPage) first() uint64 {
+	if p.Job.Letter != nil {
+		return p.Job.Letter.Sequence
+	}
+	if n, err := strconv.ParseUint(p.Job.Header.Get(worker.HeaderSequence), 10, 64); err == nil {
+		return n
+	}
+	return p.Job.Sequence
+}
+
+// times makes the timeline.
+func (p *jobPage) times() {
+	add := func(at time.Time, format string, args ...any) {
+		if !at.IsZero() {
+			p.Times = append(p.Times, moment{at, fmt.Sprintf(format, args...)})
+		}
+	}
+	switch p.Job.State { //nolint:exhaustive // the others are in the stream
+	case worker.StateDone, worker.StateCancelled:
+		add(p.Job.Since, "%s", p.Job.State)
+	case worker.StateDead:
+		if p.Job.Letter != nil {
+			add(p.Job.Letter.EnqueuedAt, "stored")
+		}
+		add(p.Job.Since, "given up")
+	default:
+		add(p.Job.Since, "stored")
+		add(p.Job.Due, "due")
+	}
+	for _, s := range p.Steps {
+		add(s.At, "step %s recorded", s.Name)
+	}
+	for _, t := range p.Tries {
+		add(t.Started, "attempt %d began on %s", t.Attempt.Attempt, t.Worker)
+	}
+	if w := p.Job.Progress; w != nil {
+		words := cmp.Or(map[worker.State]string{worker.StateQueued: "waits"}[w.State], "running")
+		add(w.At, "%s said last: attempt %d, %s", w.Worker, w.Attempt, words)
+	}
+	slices.SortStableFunc(p.Times, func(a, b moment) int { return a.At.Truncate(time.Millisecond).Compare(b.At.Truncate(time.Millisecond)) })
+}
+
+// percentOf finds the part that is done in what a handler recorded: a number, or a member "progress" or "percent"; -1 for none.
+func percentOf(value json.RawMessage) float64 {
+	var n float64
+	var o struct {
+		Progress, Percent *float64
+	}
+	switch {
+	case json.Unmarshal(value, &n) == nil && len(value) > 0 && value[0] != 'n':
+	case json.Unmarshal(value, &o) == nil && o.Percent != nil:
+		n = *o.Percent / 100
+	case o.Progress != nil:
+		n = *o.Progress
+	default:
+		return -1
+	}
+	if n < 0 || n > 1 {
+		return -1
+	}
+	return 100 * n
+}
+
+// ofPeople are the members of payloads that the contracts have for people, and those that are secrets wherever they are.
+var ofPeople = []string{ //nolint:gochecknoglobals // a table
+	"address", "addresses", "email", "key", "owner_id", "password", "phone", "recipients", "secret", "token", "userid", "user_id",
+}
+
+// withoutPeople is JSON with a line for each value, without what is of people, or is secret, and the names of what it left out. What is no
+// JSON is shown by its size alone: nothing says what is in it.
+func withoutPeople(data []byte) (text string, hidden []string) {
+	if len(data) == 0 {
+		return "", nil
+	}
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if len(data) > maxText || decoder.Decode(&value) != nil {
+		kind := "bytes that are no JSON"
+		if utf8.Valid(data) {
+			kind = "bytes of text"
+		}
+		return fmt.Sprintf("%s %s", number(len(data)), kind), nil
+	}
+	names := map[string]bool{}
+	var lines strings.Builder
+	encoder := json.NewEncoder(&lines)
+	encoder.SetEscapeHTML(false) // the template does
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(hide(value, names)); err != nil {
+		return "", nil
+	}
+	return lines.String(), slices.Sorted(maps.Keys(names))
+}
+
+// hide replaces what is of people in a decoded value, and notes the names.
+func hide(value any, names map[string]bool) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if slices.Contains(ofPeople, strings.ToLower(name)) && member != nil {
+				names[name], v[name] = true, "(hidden)"
+				continue
+			}
+			v[name] = hide(member, names)
+		}
+	case []any:
+		for i := range v {
+			v[i] = hide(v[i], names)
+		}
+	case string:
+		return shownText(v)
+	}
+	return value
+}
+
+// shownText is a text without the secrets of addresses in it.
+func shownText(text string) string {
+	return redact.Error(errors.New(strings.ToValidUTF8(text, "\uFFFD"))).Error() //nolint:err113 // only its text is wanted
+}

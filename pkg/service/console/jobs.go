@@ -1,0 +1,267 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// jobsOfPage is how many jobs a page of the list has.
+const jobsOfPage = 50
+
+// jobTabs are the selections of jobs by their states, as the server counts them.
+var jobTabs = []jobTab{ //nolint:gochecknoglobals // a table
+	{Key: "", Title: "All"},
+	{Key: "waiting", Title: "Waiting", states: []worker.State{worker.StateQueued}},
+	{Key: "given", Title: "With a worker", states: []worker.State{worker.StateDelivered, worker.StateRunning, worker.StateRetrying}},
+	{Key: "later", Title: "Delayed", states: []worker.State{worker.StateScheduled}},
+	{Key: "ended", Title: "Ended and kept", states: []worker.State{worker.StateDone, worker.StateDead, worker.StateCancelled}},
+}
+
+// jobTab is a selection of jobs by their states.
+type jobTab struct {
+	Key, Title string
+	Count      string // empty when it is not known
+
+	states []worker.State
+}
+
+func (c *Console) addJobs() {
+	c.page("GET /jobs", c.showStreams)
+	c.page("GET /jobs/{stream}", c.showJobs)
+	c.page("GET /jobs/{stream}/all", c.showSelection)
+	c.page("GET /jobs/{stream}/{sequence}", c.showJob)
+	c.action("POST /jobs/{stream}/cancel", "cancel", func(r *request) (deed, error) { return c.planJobs(r, cancelJob) })
+	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, runJob) })
+}
+
+// jobsAccount returns the account that a request names, or the first.
+func (c *Console) jobsAccount(name string) (Account, error) {
+	for _, a := range c.cfg.Accounts {
+		if a.Name == name || name == "" {
+			return a, nil
+		}
+	}
+	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
+}
+
+// jobStream is a stream with jobs, or with schedules.
+type jobStream struct {
+	*jetstream.StreamInfo
+
+	Account string
+}
+
+// jobStreams lists the work queues, and the streams that take delayed jobs. One round trip for each 256 streams of each account.
+func (c *Console) jobStreams(ctx context.Context) (all []jobStream, err error) {
+	for _, a := range c.cfg.Accounts {
+		streams := a.JetStream.ListStreams(ctx)
+		for info := range streams.Info() {
+			bucket := strings.HasPrefix(info.Config.Name, "KV_") || strings.HasPrefix(info.Config.Name, "OBJ_")
+			if !bucket && (info.Config.Retention == jetstream.WorkQueuePolicy || info.Config.AllowMsgSchedules) {
+				all = append(all, jobStream{info, a.Name})
+			}
+		}
+		err = errors.Join(err, streams.Err())
+	}
+	return all, err
+}
+
+func (c *Console) showStreams(r *request) error {
+	all, err := c.jobStreams(r.Context())
+	if err != nil {
+		return err
+	}
+	r.Live = topicTick
+	return r.render("jobstreams", "Jobs", all)
+}
+
+// jobsQuery selects jobs of a stream.
+type jobsQuery struct {
+	Account, Stream string
+	Tab             string
+	Subject, Key    string
+	From            worker.Cursor
+
+	client *worker.Client
+	js     jetstream.JetStream
+}
+
+// jobsQuery reads the filter of an address or a form. It makes no request.
+func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
+	a, err := c.jobsAccount(q.Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	p := &jobsQuery{
+		Account: q.Get("account"), Stream: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
+		js: a.JetStream,
+	}
+	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.Key == p.Tab }) {
+		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.Tab)
+	}
+	if from := q.Get("from"); from != "" {
+		sequence, made, _ := strings.Cut(from, "-")
+		n, err := strconv.ParseUint(sequence, 10, 64)
+		at, atErr := strconv.ParseInt(made, 10, 64)
+		if err != nil || atErr != nil {
+			return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", from)
+		}
+		p.From = worker.Cursor{Created: time.Unix(0, at).UTC(), Sequence: n}
+	}
+	p.client, err = c.jobsClient(p.Account, p.Stream)
+	return p, err
+}
+
+// filter is that of the worker's client.
+func (p *jobsQuery) filter() worker.JobFilter {
+	f := worker.JobFilter{From: p.From, Key: p.Key, Limit: jobsOfPage, Subject: p.Subject}
+	for _, tab := range jobTabs {
+		if tab.Key == p.Tab {
+			f.States = tab.states
+		}
+	}
+	return f
+}
+
+// To is the address of the list with another state, from a cursor.
+func (p *jobsQuery) To(state string, from worker.Cursor) string {
+	q := p.Query()
+	q.Set("state", state)
+	if from.Sequence > 0 {
+		q.Set("from", fmt.Sprintf("%d-%d", from.Sequence, from.Created.UnixNano()))
+	}
+	for name := range q {
+		if q.Get(name) == "" {
+			q.Del(name)
+		}
+	}
+	if len(q) == 0 {
+		return p.Stream
+	}
+	return p.Stream + "?" + q.Encode()
+}
+
+// Page is the address of the first page of the list with another state.
+func (p *jobsQuery) Page(state string) string { return p.To(state, worker.Cursor{}) }
+
+// Line is the command line that does something to one job.
+func (p *jobsQuery) Line(verb string, job any) string {
+	return p.command(verb, fmt.Sprint(job), "--yes")
+}
+
+// Query is the filter without a place in the list.
+func (p *jobsQuery) Query() url.Values {
+	return url.Values{"account": {p.Account}, "key": {p.Key}, "state": {p.Tab}, "subject": {p.Subject}}
+}
+
+// Filtered reports whether the list is not that of all jobs.
+func (p *jobsQuery) Filtered() bool { return p.Tab != "" || p.Subject != "" || p.Key != "" }
+
+// command is the command line of expediter jobs that does the same.
+func (p *jobsQuery) command(verb string, more ...string) string {
+	args := []string{"expediter", "jobs", verb, "--stream", p.Stream}
+	for _, flag := range [][2]string{{"--account", p.Account}, {"--subject", p.Subject}, {"--key", p.Key}} {
+		if flag[1] != "" && (verb == "list" || flag[0] == "--account") {
+			args = append(args, flag[0], flag[1])
+		}
+	}
+	return inShell(append(args, more...)...)
+}
+
+// inShell is a command line as a shell takes it.
+func inShell(args ...string) string {
+	for i, arg := range args {
+		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune("-_./:@,=", r) && !isPlain(r) }) {
+			args[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(args, " ")
+}
+
+func isPlain(r rune) bool {
+	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+}
+
+// jobsPage is the list.
+type jobsPage struct {
+	*jobsQuery
+	worker.JobPage
+
+	Counts worker.Counts
+	Tabs   []jobTab
+}
+
+// showJobs lists jobs. Its cost does not grow with the stream: two round trips for the counts, two more where messages that are no jobs
+// for now are few, and three for a page.
+func (c *Console) showJobs(r *request) error {
+	q, err := c.jobsQuery(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	n, err := q.client.Counts(r.Context())
+	if err != nil {
+		return sayJobs(err)
+	}
+	p := jobsPage{jobsQuery: q, Counts: n}
+	if p.JobPage, err = q.page(r.Context()); err != nil {
+		return sayJobs(err)
+	}
+	known := []string{number(n.Messages), number(n.Queued), number(n.Delivered), "", ""}
+	if n.Told {
+		known[3], known[4] = number(n.Scheduled), number(n.Ended)
+	}
+	for i, tab := range jobTabs {
+		tab.Count = known[i]
+		p.Tabs = append(p.Tabs, tab)
+	}
+	var more []string
+	for _, state := range q.filter().States {
+		more = append(more, string(state))
+	}
+	if len(more) > 0 {
+		more = []string{"--state", strings.ReplaceAll(strings.Join(more, ","), ",dead", "")}
+	}
+	r.Command, r.Live = q.command("list", more...), topicTick
+	return r.render("jobs", "Jobs of "+q.Stream, p)
+}
+
+// page reads a page. That of delayed jobs has them in the order in which they are due, where they are not too many.
+func (p *jobsQuery) page(ctx context.Context) (page worker.JobPage, err error) {
+	f := p.filter()
+	if p.Tab == "later" && p.Subject == "" && p.Key == "" && f.From.Sequence == 0 {
+		jobs, all, err := p.client.Delayed(ctx)
+		if err != nil || all {
+			return worker.JobPage{Jobs: jobs[:min(len(jobs), jobsOfPage)], Looked: len(jobs), Messages: uint64(len(jobs))}, err
+		}
+	}
+	return p.client.Jobs(ctx, f)
+}
+
+// sayJobs says errors of the client to readers.
+func sayJobs(err error) error {
+	missing, drift := &worker.MissingError{}, &worker.DriftError{}
+	switch {
+	case errors.Is(err, worker.ErrCursor):
+		return fail(http.StatusGone, "The stream was made anew since that page was shown. Begin with the first page.")
+	case errors.As(err, &missing):
+		return fail(http.StatusNotFound, "There is no %s. Jobs are in the streams that the page Jobs lists.", missing.Asset)
+	case errors.As(err, &drift):
+		return fail(http.StatusConflict, "Its jobs cannot be listed: %v.", err)
+	case errors.Is(err, worker.ErrNoJob):
+		return fail(http.StatusNotFound, "There is no such job. It has ended, and nothing of its end is kept, or it never was.")
+	case strings.Contains(err.Error(), "JobFilter."):
+		return fail(http.StatusBadRequest, "The filter is not right: %s.", strings.ReplaceAll(err.Error(), "JobFilter.", ""))
+	}
+	return err
+}

@@ -1,0 +1,194 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+const (
+	jobsLooked = 10_000 // messages of a stream that a selection by filter reads
+	jobsAtOnce = 1000   // jobs that one action is for
+)
+
+// selectionPage is what an action on all jobs that match would be for.
+type selectionPage struct {
+	*jobsQuery
+
+	Actions []selectionAction
+	Looked  int
+	More    bool // there are more messages than that
+	Title   string
+}
+
+type selectionAction struct {
+	Count                    int
+	Past, Title, Verb, Words string
+}
+
+// collect reads the jobs that match: as many as one action is for, in a bounded number of messages.
+func (p *jobsQuery) collect(
+	ctx context.Context, is func(worker.StoredJob) bool,
+) (jobs []worker.StoredJob, looked int, more bool, err error) {
+	f := p.filter()
+	f.From, f.Limit = worker.Cursor{}, jobsAtOnce
+	for {
+		page, err := p.client.Jobs(ctx, f)
+		if err != nil {
+			return nil, looked, false, err
+		}
+		looked += page.Looked
+		for _, j := range page.Jobs {
+			if is(j) {
+				jobs = append(jobs, j)
+			}
+		}
+		f.From = page.Next
+		more = page.Next.Sequence > 0 || len(jobs) > jobsAtOnce
+		if !more || looked >= jobsLooked || len(jobs) >= jobsAtOnce {
+			return jobs[:min(len(jobs), jobsAtOnce)], looked, more, nil
+		}
+	}
+}
+
+// showSelection shows for how many jobs an action on all that match would be. Three round trips for each 1,000 messages.
+func (c *Console) showSelection(r *request) error {
+	q, err := c.jobsQuery(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	p := selectionPage{jobsQuery: q}
+	for _, tab := range jobTabs[1:] {
+		if tab.Key == q.Tab {
+			p.Title = tab.Title
+		}
+	}
+	jobs, looked, more, err := q.collect(r.Context(), func(worker.StoredJob) bool { return true })
+	if err != nil {
+		return sayJobs(err)
+	}
+	p.Looked, p.More = looked, more
+	for _, a := range []jobAction{cancelJob, runJob} {
+		can := selectionAction{Past: a.past, Title: a.title, Verb: a.verb}
+		for _, j := range jobs {
+			if a.is(j) {
+				can.Count++
+			}
+		}
+		can.Words = fmt.Sprintf("%s can be %s.", counts(can.Count, "job"), a.past)
+		p.Actions = append(p.Actions, can)
+	}
+	return r.render("jobsall", "All that match in "+q.Stream, p)
+}
+
+// jobAction is what is done to jobs.
+type jobAction struct {
+	verb, title, past, done, lapsed string
+	do                              func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
+	is                              func(worker.StoredJob) bool // it can be done to such a job
+}
+
+var (
+	cancelJob = jobAction{
+		verb: "cancel", title: "Cancel", past: "cancelled", done: "Cancelled", lapsed: "had ended",
+		do: (*worker.Client).CancelJob, is: func(j worker.StoredJob) bool { return !hasEnded(j) },
+	}
+	runJob = jobAction{
+		verb: "run", title: "Run now", past: "run now", done: "Queued", lapsed: "were not delayed any more",
+		do: (*worker.Client).RunNow, is: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled },
+	}
+)
+
+// hasEnded reports whether a job will not run any more.
+func hasEnded(j worker.StoredJob) bool {
+	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
+}
+
+// planJobs plans an action on the jobs that a form names, or on all that match its filter, if their number was typed.
+func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
+	q, err := c.jobsQuery(r, r.PostForm)
+	if err != nil {
+		return deed{}, err
+	}
+	var refs []worker.JobRef
+	target := ""
+	if r.PostForm.Has("typed") {
+		jobs, _, _, err := q.collect(r.Context(), a.is)
+		if err != nil {
+			return deed{}, sayJobs(err)
+		}
+		if typed := strings.ReplaceAll(strings.TrimSpace(r.PostForm.Get("typed")), ",", ""); typed != strconv.Itoa(len(jobs)) {
+			return deed{}, fail(http.StatusConflict,
+				"You typed %.20q, and %s jobs match now. Nothing was done: look again, and type the number that is shown.", typed, number(len(jobs)))
+		}
+		for _, j := range jobs {
+			refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject})
+		}
+		target = fmt.Sprintf("%d jobs of %s that match a filter", len(refs), q.Stream)
+	} else if refs, err = namedJobs(r.PostForm); err != nil {
+		return deed{}, err
+	}
+	switch {
+	case len(refs) == 1:
+		target = fmt.Sprintf("job %s:%d", q.Stream, refs[0].Sequence)
+	case target == "": // a subject may hold what is of a user
+		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(refs), q.Stream, refs[0].Sequence, refs[len(refs)-1].Sequence)
+	}
+	lapsed := 0
+	return deed{
+		Target: target, To: c.href("/jobs") + "/" + q.To(q.Tab, worker.Cursor{}),
+		Do: func(ctx context.Context) (n int, err error) {
+			for _, ref := range refs {
+				j, err := a.do(q.client, ctx, ref)
+				switch {
+				case err == nil && a.is(j):
+					n++
+				case err == nil, errors.Is(err, worker.ErrNoJob):
+					lapsed++
+				default:
+					return n, fail(http.StatusServiceUnavailable, "%s %s of %s jobs, then it failed: %v.", a.done, number(n), number(len(refs)), err)
+				}
+			}
+			return n, nil
+		},
+		Note: func(n int) string {
+			note := fmt.Sprintf("%s %s.", a.done, counts(n, "job"))
+			if lapsed > 0 {
+				note += fmt.Sprintf(" Of the others, %s %s.", number(lapsed), a.lapsed)
+			}
+			return note
+		},
+	}, nil
+}
+
+// namedJobs reads the jobs that a form names by their numbers.
+func namedJobs(form url.Values) (refs []worker.JobRef, err error) {
+	names := form["job"]
+	if len(names) == 0 || len(names) > jobsAtOnce {
+		return nil, fail(http.StatusBadRequest, "%s are selected: select 1 to %s. Nothing was done.",
+			counts(len(names), "job"), number(jobsAtOnce))
+	}
+	for _, name := range names {
+		sequence, id, _ := strings.Cut(name, " ")
+		n, err := strconv.ParseUint(sequence, 10, 64)
+		if err != nil || n == 0 {
+			return nil, fail(http.StatusBadRequest, "%.30q is no job: want its number. Nothing was done.", name)
+		}
+		refs = append(refs, worker.JobRef{ID: id, Sequence: n})
+	}
+	return refs, nil
+}
+
+// counts writes how many there are of something.
+func counts(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return number(n) + " " + what
+}

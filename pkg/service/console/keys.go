@@ -1,0 +1,262 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+const (
+	maxLocks    = 500     // of a page
+	maxLimits   = 500     // keys of limits of a page
+	maxSurveyed = 200_000 // messages of a bucket that are counted by their states
+
+	// locksPrefix begins the keys of limits that programs use without a worker.
+	locksPrefix = "_kv_limits."
+)
+
+func (c *Console) addKeys() {
+	c.page("GET /keys", c.showLocks)
+	c.page("GET /keys/results", c.showFlights)
+	c.page("GET /keys/limits", c.showLimits)
+	c.action("POST /keys/steal", "steal", c.planSteal)
+}
+
+// keysPage is what the pages of keys have in common.
+type keysPage struct {
+	Account, Bucket, Prefix string
+
+	Locks   []kvlock.Lock
+	More    bool // there are more than are shown
+	Problem string
+
+	Buckets []bucketRow
+	Survey  *flight.Survey
+
+	Limits []limitRow
+	Total  int
+}
+
+// bucketRow is a bucket of a list.
+type bucketRow struct {
+	*jetstream.StreamInfo
+
+	Account string
+}
+
+// Name is that of the bucket.
+func (b bucketRow) Name() string { return strings.TrimPrefix(b.Config.Name, "KV_") }
+
+// locker opens the locks of a bucket for a moment. Two round trips.
+func (c *Console) locker(ctx context.Context, q url.Values) (locks *kvlock.Locker, p *keysPage, err error) {
+	p = &keysPage{Account: q.Get("account"), Bucket: cmp.Or(q.Get("bucket"), contracts.BucketLocks), Prefix: q.Get("prefix")}
+	a, err := c.jobsAccount(p.Account)
+	if err != nil {
+		return nil, p, err
+	}
+	locks, err = kvlock.NewLocker(ctx, a.JetStream, kvlock.LockerConfig{Bucket: p.Bucket, Instance: "console", Logger: c.cfg.Logger})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fail(http.StatusNotFound, "There is no bucket %.100q. expediter apply makes the bucket of expediter lock.", p.Bucket)
+	}
+	return locks, p, err
+}
+
+// showLocks lists the held locks of a bucket: two round trips, and those of a consumer for each 500 records.
+func (c *Console) showLocks(r *request) error {
+	locks, p, err := c.locker(r.Context(), r.URL.Query())
+	r.Live = topicTick
+	r.Command = inShell(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
+	if err != nil && p.Bucket == contracts.BucketLocks { // the other pages are there all the same
+		p.Problem = err.Error()
+		return r.render("keys", "Locks", p)
+	}
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	found := map[string]kvlock.Lock{} // one that is written meanwhile comes again
+	for lock, err := range locks.List(r.Context(), p.Prefix) {
+		if err != nil && lock.Name == "" {
+			return err
+		}
+		if p.More = len(found) == maxLocks; p.More {
+			break
+		}
+		found[lock.Name] = lock // also one that cannot be read
+	}
+	for _, lock := range found {
+		p.Locks = append(p.Locks, lock)
+	}
+	slices.SortFunc(p.Locks, func(a, b kvlock.Lock) int { return cmp.Compare(a.Name, b.Name) })
+	return r.render("keys", "Locks", p)
+}
+
+// flags are those of a command about the bucket.
+func (p *keysPage) flags(args ...string) []string {
+	args = slices.DeleteFunc(args, func(arg string) bool { return arg == "" })
+	if p.Bucket != contracts.BucketLocks {
+		args = append(args, "--bucket", p.Bucket)
+	}
+	return args
+}
+
+// Steal is the command line that steals a lock.
+func (p *keysPage) Steal(name string) string {
+	return inShell(append([]string{"expediter", "locks", "steal"}, p.flags(name, "--yes")...)...)
+}
+
+// Left is for how long a lock stays held if its holder does not renew it.
+func (p *keysPage) Left(l kvlock.Lock) string { return span(time.Until(l.Written.Add(l.TTL))) }
+
+// Waiters counts those who wait for a lock.
+func (p *keysPage) Waiters(l kvlock.Lock) (n int) {
+	for _, w := range l.Queue {
+		n += w.Waiters
+	}
+	return n
+}
+
+// planSteal takes a lock from the holder that the page has shown, for the next in the queue, if its name was typed.
+func (c *Console) planSteal(r *request) (deed, error) {
+	name, token := r.PostForm.Get("name"), r.PostForm.Get("token")
+	if r.PostForm.Get("typed") != name || name == "" {
+		return deed{}, fail(http.StatusConflict, "You typed %.100q, and the lock is %.100q. Nothing was done: type its name to take it.",
+			r.PostForm.Get("typed"), name)
+	}
+	return deed{
+		Target: "lock " + name, To: c.href("/keys") + "?" + url.Values{"account": r.PostForm["account"], "bucket": r.PostForm["bucket"]}.Encode(),
+		Do: func(ctx context.Context) (int, error) {
+			locks, _, err := c.locker(ctx, r.PostForm)
+			if err != nil {
+				return 0, err
+			}
+			defer locks.Close()
+			held, err := locks.Inspect(ctx, name)
+			if err == nil && (!held.Held || held.Token.String() != token) {
+				err = fail(http.StatusConflict, "The lock %.100q has another holder by now, or none. Nothing was done: look again.", name)
+			}
+			if err != nil {
+				return 0, err
+			}
+			lease, err := locks.Steal(ctx, name, kvlock.AcquireOptions{Metadata: map[string]string{"command": "console"}})
+			if err != nil {
+				return 0, err
+			}
+			return 1, lease.Release(ctx)
+		},
+		Note: func(int) string {
+			return fmt.Sprintf("Took the lock %s from its holder. The next in the queue has it now.", name)
+		},
+	}, nil
+}
+
+// showFlights lists the buckets, and counts the results of one by their states when it is asked to: that reads all of the bucket.
+func (c *Console) showFlights(r *request) error {
+	q := r.URL.Query()
+	p := &keysPage{Account: q.Get("account"), Bucket: q.Get("bucket"), Prefix: q.Get("prefix")}
+	for _, a := range c.cfg.Accounts {
+		streams := a.JetStream.ListStreams(r.Context())
+		for info := range streams.Info() {
+			if strings.HasPrefix(info.Config.Name, "KV_") {
+				p.Buckets = append(p.Buckets, bucketRow{info, a.Name})
+			}
+		}
+		if err := streams.Err(); err != nil {
+			return err
+		}
+	}
+	if p.Bucket != "" {
+		if err := c.countResults(r.Context(), p); err != nil {
+			return err
+		}
+	}
+	return r.render("keysresults", "Results", p)
+}
+
+// countResults counts the results of a bucket by their states.
+func (c *Console) countResults(ctx context.Context, p *keysPage) error {
+	at := slices.IndexFunc(p.Buckets, func(b bucketRow) bool { return b.Name() == p.Bucket && b.Account == p.Account })
+	if at < 0 {
+		return fail(http.StatusNotFound, "There is no bucket %.100q in this account.", p.Bucket)
+	}
+	if n := p.Buckets[at].State.Msgs; n > maxSurveyed {
+		return fail(http.StatusConflict,
+			"The bucket %s has %s keys. To count them by their states reads them all, which this page does up to %s.", p.Bucket, number(n), number(maxSurveyed))
+	}
+	a, err := c.jobsAccount(p.Account)
+	if err != nil {
+		return err
+	}
+	f, err := flight.New(ctx, a.JetStream, flight.Config{Bucket: p.Bucket, Instance: "console", Logger: c.cfg.Logger})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s, err := f.Survey(ctx, p.Prefix)
+	p.Survey = &s
+	return err
+}
+
+// limitRow is a key of a limit.
+type limitRow struct {
+	limit.State
+
+	Bucket string
+}
+
+// Count is how many permits are held.
+func (l limitRow) Count() (n int) {
+	for _, held := range l.Held {
+		n += held
+	}
+	return n
+}
+
+// showLimits lists what the limits of workers and of other programs hold: two or three round trips for each bucket.
+func (c *Console) showLimits(r *request) error {
+	p := &keysPage{Account: r.URL.Query().Get("account"), Bucket: r.URL.Query().Get("bucket")}
+	a, err := c.jobsAccount(p.Account)
+	if err != nil {
+		return err
+	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: a.JetStream, Try: time.Second, Timeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	buckets := []string{contracts.BucketJobs, contracts.BucketLocks}
+	if p.Bucket != "" {
+		buckets = []string{p.Bucket}
+	}
+	for _, bucket := range buckets {
+		for _, prefix := range []string{limit.DefaultPrefix, locksPrefix} {
+			found, total, err := limit.Survey(r.Context(), records.Bucket(bucket), prefix, maxLimits)
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			p.Total += total
+			for _, s := range found {
+				p.Limits = append(p.Limits, limitRow{s, bucket})
+			}
+		}
+	}
+	r.Live = topicTick
+	return r.render("keyslimits", "Limits", p)
+}

@@ -1,0 +1,213 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+func (c *Console) addSchedules() {
+	c.page("GET /schedules", c.showSchedules)
+	c.action("POST /schedules/run", "run", func(r *request) (deed, error) { return c.planSchedule(r, true) })
+	c.action("POST /schedules/remove", "unschedule", func(r *request) (deed, error) { return c.planSchedule(r, false) })
+}
+
+// scheduleRow is a schedule.
+type scheduleRow struct {
+	worker.Scheduled
+
+	Account, Stream string
+	Last            *try // the last run that a worker remembers
+	Next            time.Time
+	Problem         string
+}
+
+// Command is the command line of expediter jobs that does the same.
+func (s scheduleRow) Command(verb string) string {
+	args := []string{"expediter", "jobs", verb, "--stream", s.Stream, s.Subject}
+	if verb == "run" {
+		args = append(args, "--schedule")
+	}
+	if s.Account != "" {
+		args = append(args, "--account", s.Account)
+	}
+	return inShell(append(args, "--yes")...)
+}
+
+// delayedRow has the delayed jobs of a stream by the time that is left until they are due.
+type delayedRow struct {
+	jobStream
+
+	All   bool
+	Most  int // of the counts
+	Parts []delayedPart
+	Total int
+}
+
+type delayedPart struct {
+	Count int
+	Title string
+
+	until time.Duration
+}
+
+// schedulesPage is the page.
+type schedulesPage struct {
+	Delayed   []delayedRow
+	Schedules []scheduleRow
+	Unasked   string
+}
+
+// showSchedules lists the schedules of all streams that can have some, and counts the delayed jobs of each: a round trip for each
+// schedule, some for each stream, and the workers are asked for the last runs, which takes a quarter of a second.
+func (c *Console) showSchedules(r *request) error {
+	streams, err := c.jobStreams(r.Context())
+	if err != nil {
+		return err
+	}
+	p := &schedulesPage{}
+	now := time.Now()
+	for _, s := range streams {
+		if !s.Config.AllowMsgSchedules {
+			continue
+		}
+		client, err := c.jobsClient(s.Account, s.Config.Name)
+		if err != nil {
+			return err
+		}
+		all, err := client.Schedules(r.Context())
+		if err != nil {
+			return err
+		}
+		for _, one := range all {
+			row := scheduleRow{Account: s.Account, Stream: s.Config.Name, Scheduled: one}
+			if row.Next, err = one.Next(now); err != nil {
+				row.Problem = "another program's: " + err.Error()
+			}
+			p.Schedules = append(p.Schedules, row)
+		}
+		jobs, whole, err := client.Delayed(r.Context())
+		if err != nil {
+			return err
+		}
+		if len(jobs) > 0 || !whole {
+			p.Delayed = append(p.Delayed, newDelayedRow(s, jobs, whole, now))
+		}
+	}
+	if len(p.Schedules) > 0 {
+		c.askRuns(r.Context(), p)
+	}
+	r.Command = "expediter schedules STREAM"
+	if len(streams) == 1 {
+		r.Command = inShell("expediter", "schedules", streams[0].Config.Name)
+	}
+	return r.render("schedules", "Schedules", p)
+}
+
+// jobsClient returns a client of a stream.
+func (c *Console) jobsClient(account, stream string) (*worker.Client, error) {
+	a, err := c.jobsAccount(account)
+	if err != nil {
+		return nil, err
+	}
+	client, err := worker.NewClient(a.JetStream, worker.ClientConfig{
+		Bucket: contracts.BucketJobs, DeadStream: contracts.StreamDead, Stream: stream,
+	})
+	if err != nil {
+		return nil, fail(http.StatusBadRequest, "%.100q is no name of a stream.", stream)
+	}
+	return client, nil
+}
+
+// newDelayedRow counts delayed jobs by when they are due.
+func newDelayedRow(s jobStream, jobs []worker.StoredJob, whole bool, now time.Time) delayedRow {
+	row := delayedRow{jobStream: s, All: whole, Total: len(jobs), Parts: []delayedPart{
+		{Title: "in a minute", until: time.Minute},
+		{Title: "in 10 minutes", until: 10 * time.Minute},
+		{Title: "in an hour", until: time.Hour},
+		{Title: "in a day", until: 24 * time.Hour},
+		{Title: "in a week", until: 7 * 24 * time.Hour},
+		{Title: "later", until: 1<<63 - 1},
+	}}
+	for _, j := range jobs {
+		at := slices.IndexFunc(row.Parts, func(p delayedPart) bool { return j.Due.Sub(now) <= p.until })
+		row.Parts[at].Count++
+	}
+	for _, part := range row.Parts {
+		row.Most = max(row.Most, part.Count)
+	}
+	return row
+}
+
+// askRuns asks the workers for the last runs of schedules.
+func (c *Console) askRuns(ctx context.Context, p *schedulesPage) {
+	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	defer cancel()
+	all, err := inspect.Workers(ctx, c.cfg.Conn)
+	if errors.Is(err, inspect.ErrNoWorker) {
+		p.Unasked = "no worker answers"
+	} else if err != nil {
+		p.Unasked = shownText(err.Error())
+	}
+	for _, w := range all[:min(len(all), maxAsked)] {
+		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
+		if err != nil {
+			p.Unasked = shownText(err.Error())
+			continue
+		}
+		for _, a := range recent.Attempts {
+			for i := range p.Schedules {
+				s := &p.Schedules[i]
+				if s.Stream == w.Stream && s.Subject == a.Subject && (s.Last == nil || a.Started.After(s.Last.Started)) {
+					s.Last = &try{a, w.ID}
+				}
+			}
+		}
+	}
+}
+
+// planSchedule runs a schedule now, or ends it.
+func (c *Console) planSchedule(r *request, run bool) (deed, error) {
+	form := r.PostForm
+	client, err := c.jobsClient(form.Get("account"), form.Get("stream"))
+	if err != nil {
+		return deed{}, err
+	}
+	all, err := client.Schedules(r.Context())
+	if err != nil {
+		return deed{}, err
+	}
+	at := slices.IndexFunc(all, func(s worker.Scheduled) bool { return s.Subject == form.Get("subject") })
+	if at < 0 {
+		return deed{}, fail(http.StatusConflict, "No schedule inserts jobs on %.200q any more. Nothing was done.", form.Get("subject"))
+	}
+	s := all[at]
+	d := deed{Target: fmt.Sprintf("schedule %q of %s", s.Subject, form.Get("stream")), To: c.href("/schedules")}
+	if run {
+		d.Do = func(ctx context.Context) (int, error) {
+			_, err := client.RunSchedule(ctx, s.Subject)
+			return 1, err
+		}
+		d.Note = func(int) string { return "A run of " + s.Subject + " is queued." }
+		return d, nil
+	}
+	if form.Get("typed") != s.Subject {
+		return deed{}, fail(http.StatusConflict, "You typed %.200q. Nothing was done: type %s to remove its schedule.",
+			form.Get("typed"), s.Subject)
+	}
+	d.Do = func(ctx context.Context) (int, error) {
+		subject, name := s.Name()
+		return 1, client.Unschedule(ctx, subject, name)
+	}
+	d.Note = func(int) string {
+		return "Ended the schedule of " + s.Subject + ". The jobs that it has inserted stay."
+	}
+	return d, nil
+}

@@ -1,0 +1,325 @@
+package pages_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+	"github.com/expediter-io/expediter/test/internal/browser"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+// jobs is a console over a stream with jobs in every state.
+type jobs struct {
+	*consoletest.Site
+	*worker.Client
+
+	done, running, waiting, later worker.Receipt
+}
+
+const task = "tasks.חדשות"
+
+func startJobs(t *testing.T, mutate ...func(*console.Config)) *jobs {
+	t.Helper()
+	s := &jobs{Site: consoletest.Start(t, mutate...)}
+	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), worker.StreamConfig("WORK", "tasks.>"))))
+	var err error
+	s.Client, err = worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"})
+	check.OK(t, err)
+	ended, runs := make(chan bool, 10), make(chan bool, 10)
+	w, err := worker.New(s.JetStream, worker.Config{
+		AutoCreate: true, Concurrency: 1, Consumer: "cook", ID: "vm-3", Logger: slog.New(slog.DiscardHandler), Stream: "WORK", Version: "v1",
+		Hooks: worker.Hooks{Settled: func(worker.Settlement) { ended <- true }},
+	})
+	check.OK(t, err)
+	check.OK(t, worker.Handle(w, "tasks.>", worker.Policy{
+		Limits: []worker.Limit{{Name: "tenant", Concurrency: 2}}, MaxAttempts: 5,
+	}, func(ctx context.Context, j *worker.Job[map[string]any]) error {
+		if _, err := step.Run(ctx, j, "fetch", func(context.Context) (map[string]string, error) {
+			return map[string]string{"title": "soup", "owner_id": "u7"}, nil
+		}); err != nil {
+			return err
+		}
+		if j.Args["run"] != true {
+			return j.SetResult(ctx, map[string]int{"pages": 3})
+		}
+		check.OK(t, j.Progress(ctx, map[string]any{"progress": 0.6, "step": "extract"}))
+		runs <- true
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	t.Cleanup(natstest.Background(t, w.Run))
+	insert := func(job worker.NewJob) worker.Receipt {
+		r, err := s.Insert(t.Context(), job)
+		check.OK(t, err)
+		return r
+	}
+	args := map[string]any{"url": "https://u:secret@a.example/x?token=secret", "owner_id": "u7", "name": "<b>soup</b>"}
+	s.done = insert(worker.NewJob{Args: args, ID: "the done", Subject: task, Unique: &worker.Unique{Key: "done", Keep: time.Hour}})
+	<-ended
+	s.running = insert(worker.NewJob{
+		Args: map[string]any{"run": true, "owner_id": "u7"}, ID: "the running", Subject: task,
+		Header: nats.Header{"traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+	})
+	<-runs
+	for range 3 {
+		s.waiting = insert(worker.NewJob{Args: args, Subject: "tasks.wait"})
+	}
+	for i := range 3 {
+		s.later = insert(worker.NewJob{Args: args, Delay: time.Duration(i+1) * time.Hour, Subject: "tasks.later"})
+	}
+	for _, p := range []worker.Periodic{
+		{Args: args, Cron: "0 9 * * *", Name: "digest", Subject: "tasks.report", TimeZone: "Asia/Jerusalem"},
+		{Args: args, Every: time.Hour, Name: "sweep", Subject: "tasks.report"},
+	} {
+		check.OK(t, check.Err(s.Schedule(t.Context(), p)))
+	}
+	return s
+}
+
+// path is that of a job.
+func (s *jobs) path(r worker.Receipt) string {
+	return fmt.Sprintf("/jobs/WORK/%d?subject=%s", r.Sequence, url.QueryEscape(r.Subject))
+}
+
+// state is that of a job.
+func (s *jobs) state(r worker.Receipt) worker.State {
+	j, err := s.Job(s.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
+	check.OK(s.Site.T, err)
+	return j.State
+}
+
+// last is the last record of what was done.
+func (s *jobs) last() string {
+	all, err := audit.List(s.Context(), s.JetStream, 1)
+	check.OK(s.Site.T, err)
+	check.Require(s.Site.T, len(all) == 1, "no record")
+	return fmt.Sprintf("%s %s %s %d %s", all[0].Actor, all[0].Action, all[0].Target, all[0].Count, all[0].Outcome)
+}
+
+func named(rs ...worker.Receipt) url.Values {
+	v := url.Values{}
+	for _, r := range rs {
+		v.Add("job", fmt.Sprintf("%d %s", r.Sequence, r.ID))
+	}
+	return v
+}
+
+func TestJobsAreShown(t *testing.T) {
+	t.Parallel()
+	s := startJobs(t)
+	list := s.Get("/jobs", 200)
+	check.Says(t, list, ">WORK<", ">IMPORT_JOBS<")
+	check.That(t, !strings.Contains(list, ">DEAD<"), "a stream without jobs is listed")
+	check.Says(t, s.Get("/jobs/WORK", 200), "All <b>10</b>", "Waiting <b>3</b>", "With a worker <b>1</b>", "Delayed <b>5</b>", "Ended and kept <b>1</b>",
+		"expediter jobs list --stream WORK", "10 of 10 messages")
+	for query, want := range map[string]int{
+		"": 8, "state=waiting": 3, "state=given": 1, "state=later": 3, "state=ended": 1, "subject=tasks.wait": 3, "key=done": 1, "state=later&subject=tasks.wait": 0,
+	} {
+		check.Same(t, query, strings.Count(s.Get("/jobs/WORK?"+query, 200), `name="job" value`), want)
+	}
+	check.Says(t, s.Get("/jobs/WORK?state=gone", 400), "no state")
+	check.Says(t, s.Get("/jobs/WORK?subject=a..b", 400), "not a subject filter")
+	check.Says(t, s.Get("/jobs/WORK?from=1", 400), "no place in the list")
+	check.Says(t, s.Get("/jobs/WORK?from=1-1", 410), "made anew")
+	check.Says(t, s.Get("/jobs/NONE", 404), "There is no stream NONE")
+	check.Says(t, s.Get("/jobs/A.B", 400), "no name of a stream")
+	check.Says(t, s.Get("/jobs/WORK/999", 404), "no such job")
+	check.Says(t, s.Get("/jobs/WORK?account=x", 404), "no account")
+
+	running := s.Get(s.path(s.running), 200)
+	check.Says(t, running, "running", "60 %", "vm-3, attempt 1 of 5", "4bf92f3577b34da6a3ce929d0e0e4736", "fetch", "&#34;title&#34;: &#34;soup&#34;",
+		"tenant", "Hidden", "<code>owner_id</code>", fmt.Sprintf("expediter jobs cancel --stream WORK %d --yes", s.running.Sequence))
+	done := s.Get(s.path(s.done), 200)
+	check.Says(t, done, "&#34;pages&#34;: 3", "attempt 1 began on vm-3")
+	waiting := s.Get(s.path(s.waiting), 200)
+	check.Says(t, waiting, "&lt;b&gt;soup", "https://a.example/x")
+	for _, page := range []string{running, done, waiting} {
+		check.That(t, !strings.Contains(page, "secret@") && !strings.Contains(page, "token=") && !strings.Contains(page, "u7"), "it has secrets: %s", page)
+	}
+}
+
+func TestJobsAreCancelledAndRun(t *testing.T) {
+	t.Parallel()
+	s := startJobs(t)
+	to, _ := s.Post("/jobs/WORK/run", named(s.later), 303)
+	check.Says(t, s.Get(strings.TrimPrefix(to, s.URL), 200), "Queued 1 job.")
+	check.Same(t, "the delayed", s.state(s.later), worker.StateQueued)
+	check.Same(t, "record", s.last(), fmt.Sprintf("anyone run job WORK:%d 1 done", s.later.Sequence))
+
+	to, _ = s.Post("/jobs/WORK/cancel", named(s.running, s.done), 303)
+	check.Says(t, s.Get(to, 200), "Cancelled 1 job. Of the others, 1 had ended.")
+	check.Same(t, "the running", s.state(s.running), worker.StateCancelled)
+
+	filter := url.Values{"subject": {"tasks.later"}, "state": {"later"}}
+	check.Says(t, s.Get("/jobs/WORK/all?"+filter.Encode(), 200), "2 jobs can be cancelled.", "Type 2 to do it")
+	filter.Set("typed", "3")
+	_, refused := s.Post("/jobs/WORK/cancel", filter, 409)
+	check.Says(t, refused, "2 jobs match now. Nothing was done")
+	filter.Set("typed", "2")
+	s.Post("/jobs/WORK/cancel", filter, 303)
+	check.Same(t, "record", s.last(), "anyone cancel 2 jobs of WORK that match a filter 2 done")
+	check.Same(t, "delayed jobs left", strings.Count(s.Get("/jobs/WORK?state=later", 200), `name="job" value`), 0)
+	for _, form := range []url.Values{{}, {"job": {"x"}}, {"job": make([]string, 1001)}} {
+		s.Post("/jobs/WORK/cancel", form, 400)
+	}
+}
+
+func TestSchedulesAreRunAndRemoved(t *testing.T) {
+	t.Parallel()
+	s := startJobs(t)
+	check.Says(t, s.Get("/schedules", 200), "tasks.report.digest", "0 0 9 * * *", "Asia/Jerusalem", "every 1h0m0s", "3 delayed", "in a day: 2",
+		"expediter jobs run --stream WORK tasks.report.sweep --schedule --yes")
+	form := url.Values{"stream": {"WORK"}, "subject": {"tasks.report.sweep"}}
+	to, _ := s.Post("/schedules/run", form, 303)
+	check.Says(t, s.Get(to, 200), "A run of tasks.report.sweep is queued.")
+	check.Same(t, "record", s.last(), `anyone run schedule "tasks.report.sweep" of WORK 1 done`)
+	_, body := s.Post("/schedules/remove", form, 409)
+	check.Says(t, body, "type tasks.report.sweep")
+	form.Set("typed", "tasks.report.sweep")
+	s.Post("/schedules/remove", form, 303)
+	all, err := s.Schedules(t.Context())
+	check.OK(t, err)
+	check.Same(t, "schedules left", len(all), 1)
+	_, body = s.Post("/schedules/run", form, 409)
+	check.Says(t, body, "Nothing was done")
+}
+
+// hold holds a lock that others wait for.
+func (s *jobs) hold(t *testing.T) *kvlock.Lease {
+	t.Helper()
+	locks, err := kvlock.NewLocker(t.Context(), s.JetStream, kvlock.LockerConfig{Bucket: "locks", Instance: "vm-3/812", TTL: 30 * time.Second})
+	check.OK(t, err)
+	t.Cleanup(locks.Close)
+	lease, err := locks.Acquire(t.Context(), "nightly", kvlock.AcquireOptions{Metadata: map[string]string{"command": "pg_dump"}})
+	check.OK(t, err)
+	return lease
+}
+
+func TestLocksAreShownAndStolen(t *testing.T) {
+	t.Parallel()
+	s := startJobs(t)
+	check.Says(t, s.Get("/keys", 200), "No lock is held")
+	lease := s.hold(t)
+	check.Says(t, s.Get("/keys", 200), "nightly", "vm-3/812", "pg_dump", lease.Token().String(), "expediter locks steal nightly --yes")
+	check.Says(t, s.Get("/keys/results", 200), "enrich", "Count them")
+	check.Says(t, s.Get("/keys/results?bucket=locks", 200), "Results in locks")
+	check.Says(t, s.Get("/keys/limits", 200), "tenant", "1 of 1 keys")
+	s.Get("/keys/results?bucket=none", 404)
+	s.Get("/keys?bucket=none", 404)
+	form := url.Values{"name": {"nightly"}, "token": {lease.Token().String()}, "typed": {"night"}}
+	_, body := s.Post("/keys/steal", form, 409)
+	check.Says(t, body, "type its name")
+	form.Set("typed", "nightly")
+	form.Set("token", "1-1")
+	_, body = s.Post("/keys/steal", form, 409)
+	check.Says(t, body, "another holder")
+	form.Set("token", lease.Token().String())
+	to, _ := s.Post("/keys/steal", form, 303)
+	check.Says(t, s.Get(to, 200), "Took the lock nightly", "No lock is held")
+	check.Same(t, "record", s.last(), "anyone steal lock nightly 1 done")
+	<-lease.Context().Done()
+	check.Is(t, context.Cause(lease.Context()), kvlock.ErrLost)
+}
+
+// Viewers, bound keys, pages of other sites and everybody in a read-only console do nothing.
+func TestWorkIsNotDoneForEverybody(t *testing.T) {
+	t.Parallel()
+	guard, secrets := consoletest.Keys(t)
+	s := startJobs(t, func(c *console.Config) { c.Access = guard })
+	closed := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })
+	key := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
+	check.That(t, !strings.Contains(s.Get("/jobs/WORK", 200, key("viewer")...), "<button class=\"danger\""), "a viewer sees actions")
+	s.Get("/jobs/WORK", 403, key("bound")...)
+	for path, form := range map[string]url.Values{
+		"/jobs/WORK/cancel": named(s.waiting), "/jobs/WORK/run": named(s.later), "/keys/steal": {"name": {"a"}, "typed": {"a"}},
+		"/schedules/run":    {"stream": {"WORK"}, "subject": {"tasks.report.sweep"}},
+		"/schedules/remove": {"stream": {"WORK"}, "subject": {"tasks.report.sweep"}, "typed": {"tasks.report.sweep"}},
+	} {
+		s.Post(path, form, http.StatusForbidden, key("viewer")...)
+		s.Post(path, form, http.StatusForbidden, key("bound")...)
+		s.Post(path, form, http.StatusForbidden, append(key("operator"), "Sec-Fetch-Site", "cross-site")...)
+		closed.Post(path, form, http.StatusForbidden)
+	}
+	all, err := audit.List(t.Context(), s.JetStream, 10)
+	check.That(t, err == nil && len(all) == 0, "records %v, %v", all, err)
+	check.Same(t, "the waiting", s.state(s.waiting), worker.StateQueued)
+}
+
+func TestJobsForEverybody(t *testing.T) {
+	b := browser.Start(t)
+	s := startJobs(t)
+	s.hold(t)
+	for name, path := range map[string]string{
+		"jobstreams": "/jobs", "jobs": "/jobs/WORK", "jobs-none": "/jobs/WORK?subject=tasks.none", "jobs-all": "/jobs/WORK/all?state=later",
+		"job-running": s.path(s.running), "job-done": s.path(s.done), "job-later": s.path(s.later), "locks": "/keys",
+		"results": "/keys/results?bucket=locks", "limits": "/keys/limits", "schedules": "/schedules",
+	} {
+		t.Run(name, func(t *testing.T) { looks(t, b, s.Site, name, path) }) // which closes its pages
+	}
+}
+
+// Each action needs a keyboard only, with a script and without.
+func TestWorkIsDoneByKeyboard(t *testing.T) {
+	b := browser.Start(t)
+	s := startJobs(t)
+	s.hold(t)
+	tabTo := func(p *browser.Page, what string) {
+		t.Helper()
+		for range 100 {
+			if browser.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(what)+`)`)) {
+				return
+			}
+			p.Press(kb.Tab)
+		}
+		t.Fatalf("tabs never get to %s", what)
+	}
+	says := func(p *browser.Page, words string) {
+		t.Helper()
+		check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("main .note"))), words)
+	}
+	wide, narrow := browser.View{Width: 1440}, browser.View{Width: 360, NoScript: true}
+	p := b.Open(t, s.URL+"/jobs/WORK?state=waiting", wide)
+	tabTo(p, "input[type=checkbox]")
+	p.Press(" ")
+	tabTo(p, "button.danger")
+	p.Submit(kb.Enter)
+	says(p, "Cancelled 1 job.")
+	p = b.Open(t, s.URL+s.path(s.later), narrow)
+	tabTo(p, "form[action$='/run'] button")
+	p.Submit(kb.Enter)
+	says(p, "Queued 1 job.")
+	p = b.Open(t, s.URL+"/jobs/WORK/all?state=later", narrow)
+	tabTo(p, "form[action$='/cancel'] input[name=typed]")
+	p.Press("2")
+	p.Submit(kb.Enter)
+	says(p, "Cancelled 2 jobs.")
+	p = b.Open(t, s.URL+"/keys", wide)
+	tabTo(p, "summary")
+	p.Press(" ")
+	tabTo(p, "input[name=typed]")
+	p.Press(strings.Split("nightly", "")...)
+	p.Submit(kb.Enter)
+	says(p, "Took the lock nightly")
+	p = b.Open(t, s.URL+"/schedules", wide)
+	tabTo(p, "form[action$='/schedules/run'] button")
+	p.Submit(kb.Enter)
+	says(p, "is queued")
+}
