@@ -9,6 +9,7 @@ require (
 	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nuid v1.0.1
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.70.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -18,6 +19,8 @@ require (
 )
 
 require github.com/robfig/cron/v3 v3.0.1 // indirect
+
+require golang.org/x/text v0.43.0 // indirect
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

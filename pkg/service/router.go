@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -34,6 +35,10 @@ type RouterConfig struct {
 	// Admin takes the probes, /metrics and the routes that need the scope operate away from the router, and leaves them to
 	// [Router.Admin]. Defaults to false.
 	Admin bool
+
+	// Docs has openapi.json, which describes the API, and docs.html, which is the same as a page. With it there are /openapi.json,
+	// /docs and /schemas. Defaults to none.
+	Docs fs.FS
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
 	Errors ErrorMapper
@@ -107,6 +112,9 @@ func NewRouter(cfg RouterConfig) *Router {
 		})
 	}
 	r.Handle("GET /version", access.Public(), text(cfg.Version))
+	if cfg.Docs != nil {
+		r.describe(cfg.Docs)
+	}
 	return r
 }
 

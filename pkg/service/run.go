@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -41,6 +42,9 @@ type Spec struct {
 
 	// Description says in words what the service does. Required.
 	Description string
+
+	// Docs has openapi.json and docs.html, see [RouterConfig]. Defaults to none.
+	Docs fs.FS
 
 	// Endpoints returns those of the NATS micro service. It is called after Open. Required.
 	Endpoints func() []Endpoint

@@ -69,6 +69,7 @@ func (e *Enricher) spec() service.Spec {
 		Close:       e.close,
 		Config:      e.cfg.BaseConfig,
 		Description: "Attaches delivery links to restaurants",
+		Docs:        httpapi.Docs,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(e.service) },
 		Errors:      enrich.Problem,
 		Name:        name,

@@ -26,6 +26,8 @@ require (
 
 require github.com/robfig/cron/v3 v3.0.1 // indirect
 
+require github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect

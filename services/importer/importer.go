@@ -82,6 +82,7 @@ func (i *Importer) spec() service.Spec {
 		Close:       i.close,
 		Config:      i.cfg.BaseConfig,
 		Description: "Turns recipe videos and pages into recipes",
+		Docs:        httpapi.Docs,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(i.service, i.recipes) },
 		Errors:      imports.Problem,
 		Name:        name,

@@ -23,7 +23,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -95,7 +97,13 @@ func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *i
 }
 
 // client makes the requests of the tests. Their contexts bound them.
-var client = &http.Client{}
+var client = &http.Client{Transport: http.DefaultTransport}
+
+// described returns the client with a transport that holds the answers against the description of the API.
+func described(t *testing.T) *http.Client {
+	t.Helper()
+	return &http.Client{Transport: servicetest.Described(t, httpapi.Docs).Transport(t, client.Transport)}
+}
 
 // reply is an answer without its body.
 type reply struct {
@@ -111,7 +119,7 @@ func call(t *testing.T, method, url, body string, header ...string) (reply, stri
 	for n := 0; n+1 < len(header); n += 2 {
 		req.Header.Set(header[n], header[n+1])
 	}
-	resp, err := client.Do(req)
+	resp, err := described(t).Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
@@ -176,7 +184,7 @@ func follow(t *testing.T, url string) []event {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	check.OK(t, err)
-	resp, err := client.Do(req)
+	resp, err := described(t).Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()
 	var events []event

@@ -20,9 +20,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -38,7 +40,7 @@ type web struct {
 
 func newWeb(t *testing.T, n *Notifier) *web {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	client := &http.Client{Transport: servicetest.Described(t, httpapi.Docs).Transport(t, &http.Transport{}), Timeout: patience}
 	t.Cleanup(client.CloseIdleConnections)
 	return &web{T: t, base: n.URL(), client: client}
 }

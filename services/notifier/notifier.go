@@ -117,6 +117,7 @@ func (n *Notifier) spec() service.Spec {
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",
+		Docs:        httpapi.Docs,
 		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.api) },
 		Errors:      api.Problem,
 		Name:        name,

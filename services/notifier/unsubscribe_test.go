@@ -135,7 +135,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusNotFound {
 		t.Errorf("the API has the page, too: %d %s", status, page)
 	}
-	w.base = n.running.PartURL("unsubscribe")
+	w.base, w.client.Transport = n.running.PartURL("unsubscribe"), &http.Transport{} // another listener than that of the API
 	for _, other := range []string{"/livez", "/v1/notifications"} {
 		status, page := w.call(http.MethodGet, other, "")
 		check.That(t, status == http.StatusNotFound, "the page's listener has %s, too: %d %s", other, status, page)

@@ -106,6 +106,7 @@ func TestPagesForEverybody(t *testing.T) {
 				b.Open(t, s.preferences, view).Looks("preferences-" + name)
 				b.Open(t, s.preferences+"&saved=1", view).Looks("saved-" + name)
 				b.Open(t, s.unsubscribe, view).Looks("unsubscribe-" + name)
+				b.Open(t, s.URL()+"/docs", view).Looks("docs-" + name)
 				p := b.Open(t, s.preferences, view)
 				check.OK(t, s.Directory.OptOut(t.Context(), "CUSTOMER", "ada", name, "sms"))
 				p.Do(chromedp.Focus(chromedp.CSS("button")))

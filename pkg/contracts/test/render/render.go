@@ -1,5 +1,5 @@
-// Package render makes the files that are generated from package contracts: JSON Schemas, and the configuration of
-// every stream, bucket and object bucket in the form that `nats stream add --config` takes.
+// Package render makes the files that are generated from package contracts: JSON Schemas, the configuration of every stream, bucket
+// and object bucket in the form that `nats stream add --config` takes, and the descriptions of the APIs, which have the schemas.
 package render
 
 import (
@@ -29,7 +29,12 @@ func Files(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	described, err := descriptions(root, files)
+	if err != nil {
+		return nil, err
+	}
 	maps.Copy(files, assets)
+	maps.Copy(files, described)
 	return files, nil
 }
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"crypto/rand"
+	"embed"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,6 +15,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
+
+// Docs describe the API. They are made of openapi.yaml by `go generate` in pkg/contracts.
+//
+//go:embed openapi.json docs.html
+var Docs embed.FS
 
 // Config describes the API.
 type Config struct {

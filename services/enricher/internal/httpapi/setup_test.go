@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -58,8 +59,9 @@ func linkOf(name string) string { return "https://wolt.test/" + strings.ReplaceA
 type instance struct {
 	*httptest.Server
 
-	service *enrich.Service
-	router  *service.Router
+	described *servicetest.Description
+	service   *enrich.Service
+	router    *service.Router
 }
 
 type options struct {
@@ -87,20 +89,23 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
-		Origins: o.origins, Version: "1.2.3",
+		Docs: httpapi.Docs, Logger: o.Logger, Name: "enricher", Errors: enrich.Problem,
+		Exports: &export.Exports{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1\n")) })},
+		Origins: o.origins, Ready: func() map[string]error { return map[string]error{"nats": nil} }, Version: "1.2.3",
 	})
 	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Router: router, Service: enricher})
 	server := httptest.NewUnstartedServer(router)
 	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }
 	server.Start()
+	described := servicetest.Described(t, httpapi.Docs)
+	server.Client().Transport = described.Transport(t, server.Client().Transport)
 	t.Cleanup(func() {
 		end()
 		server.Close()
 		router.Wait()
 	})
-	return &instance{server, enricher, router}
+	return &instance{server, described, enricher, router}
 }
 
 func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {

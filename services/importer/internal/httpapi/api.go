@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,11 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
+
+// Docs describe the API. They are made of openapi.yaml by `go generate` in pkg/contracts.
+//
+//go:embed openapi.json docs.html
+var Docs embed.FS
 
 // Config configures the API.
 type Config struct {

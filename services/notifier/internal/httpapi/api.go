@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"embed"
 	"errors"
 	"maps"
 	"net/http"
@@ -22,6 +23,11 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
+
+// Docs describe the API. They are made of openapi.yaml by `go generate` in pkg/contracts.
+//
+//go:embed openapi.json docs.html
+var Docs embed.FS
 
 // Config describes the API.
 type Config struct {

@@ -17,14 +17,14 @@ import (
 func (h *handler) addUsers(r *service.Router) {
 	r.Handle("GET /v1/users", access.All(access.People), h.users)
 	r.Handle("POST /v1/users", access.All(access.People), h.importUsers)
-	r.Handle("GET /v1/users/{type}/{user}", access.Own(access.People), h.user)
-	r.Handle("PUT /v1/users/{type}/{user}", access.Own(access.People), h.user)
-	r.Handle("PATCH /v1/users/{type}/{user}", access.Own(access.People), h.user)
-	r.Handle("DELETE /v1/users/{type}/{user}", access.Own(access.People), h.user)
-	r.Handle("GET /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
-	r.Handle("PUT /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
-	r.Handle("PATCH /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
-	r.Handle("DELETE /v1/users/{type}/{user}/{part}", access.Own(access.People), h.user)
+	r.Handle("GET /v1/users/{type}/{user}", access.Own(access.People), h.readUser)
+	r.Handle("PUT /v1/users/{type}/{user}", access.Own(access.People), h.writeUser)
+	r.Handle("PATCH /v1/users/{type}/{user}", access.Own(access.People), h.writeUser)
+	r.Handle("DELETE /v1/users/{type}/{user}", access.Own(access.People), h.deleteUser)
+	r.Handle("GET /v1/users/{type}/{user}/{part}", access.Own(access.People), h.readUser)
+	r.Handle("PUT /v1/users/{type}/{user}/{part}", access.Own(access.People), h.writeUser)
+	r.Handle("PATCH /v1/users/{type}/{user}/{part}", access.Own(access.People), h.writeUser)
+	r.Handle("DELETE /v1/users/{type}/{user}/{part}", access.Own(access.People), h.deleteUser)
 	r.Handle("GET /v1/users/{type}/{user}/endpoints/{channel}/{id}/secret", access.Own(access.People), onAddress(h.API.Secret))
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/rotate", access.Own(access.People), onAddress(h.API.Rotate))
 	r.Handle("POST /v1/users/{type}/{user}/endpoints/{channel}/{id}/test", access.Own(access.People), onAddress(h.API.Test))
@@ -66,35 +66,42 @@ func (h *handler) importUsers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// user answers GET, PUT, PATCH and DELETE of /v1/users/{type}/{user} and its parts. ?user goes before the user of the path: no path
-// that a client or a proxy normalizes can hold "." or "..", and "inbox" is another route.
-func (h *handler) user(w http.ResponseWriter, r *http.Request) (err error) {
-	request := api.UserRequest{
-		IfMatch: ifMatch(r), Merge: r.Method == http.MethodPatch, Part: recipient.Part(r.PathValue("part")),
-		RecipientType: contracts.RecipientType(r.PathValue("type")), UserID: cmp.Or(r.URL.Query().Get("user"), r.PathValue("user")),
-	}
-	caller := access.From(r.Context())
-	if err := isFor(caller, request.RecipientType, request.UserID); err != nil {
+// readUser answers GET of /v1/users/{type}/{user} and its parts.
+func (h *handler) readUser(w http.ResponseWriter, r *http.Request) error {
+	request, err := about(r)
+	if err != nil {
 		return err
 	}
-	request.Own = caller.User != ""
-	read := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if request.Own && !read && request.Part != recipient.Addresses && request.Part != recipient.Preferences {
-		return access.Forbidden("a user changes addresses and preferences only")
+	answer, err := h.API.ReadUser(r.Context(), request)
+	return showUser(w, answer, err)
+}
+
+// writeUser answers PUT and PATCH of the same.
+func (h *handler) writeUser(w http.ResponseWriter, r *http.Request) error {
+	request, err := change(r)
+	if err != nil {
+		return err
 	}
-	if r.Method == http.MethodDelete {
-		if err := h.API.DeleteUser(r.Context(), request); err != nil {
-			return err
-		}
+	if request.Body, err = service.Body(w, r, api.MaxUser); err != nil {
+		return err
+	}
+	answer, err := h.API.WriteUser(r.Context(), request)
+	return showUser(w, answer, err)
+}
+
+// deleteUser answers DELETE of the same.
+func (h *handler) deleteUser(w http.ResponseWriter, r *http.Request) error {
+	request, err := change(r)
+	if err == nil {
+		err = h.API.DeleteUser(r.Context(), request)
+	}
+	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
-		return nil
 	}
-	var answer api.User
-	if read {
-		answer, err = h.API.ReadUser(r.Context(), request)
-	} else if request.Body, err = service.Body(w, r, api.MaxUser); err == nil {
-		answer, err = h.API.WriteUser(r.Context(), request)
-	}
+	return err
+}
+
+func showUser(w http.ResponseWriter, answer api.User, err error) error {
 	if err != nil {
 		return err
 	}
@@ -103,6 +110,27 @@ func (h *handler) user(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	service.WriteJSON(w, http.StatusOK, answer.Body)
 	return nil
+}
+
+// about reads a request about a user. ?user goes before the user of the path: no path that a client or a proxy normalizes can hold "."
+// or "..", and "inbox" is another route.
+func about(r *http.Request) (api.UserRequest, error) {
+	caller := access.From(r.Context())
+	request := api.UserRequest{
+		Own: caller.User != "", Part: recipient.Part(r.PathValue("part")), RecipientType: contracts.RecipientType(r.PathValue("type")),
+		UserID: cmp.Or(r.URL.Query().Get("user"), r.PathValue("user")),
+	}
+	return request, isFor(caller, request.RecipientType, request.UserID)
+}
+
+// change reads a request that changes a user.
+func change(r *http.Request) (api.UserRequest, error) {
+	request, err := about(r)
+	if err == nil && request.Own && request.Part != recipient.Addresses && request.Part != recipient.Preferences {
+		err = access.Forbidden("a user changes addresses and preferences only")
+	}
+	request.IfMatch, request.Merge = ifMatch(r), r.Method == http.MethodPatch
+	return request, err
 }
 
 // isFor returns an error for a caller who is another user.
@@ -143,7 +171,7 @@ func onAddress[T any](do func(context.Context, api.AddressRequest) (T, error)) f
 
 // ifMatch returns the ETag that a request is for, "0" for If-None-Match: *, and "" without one.
 func ifMatch(r *http.Request) string {
-	if r.Method != http.MethodGet && r.Header.Get("If-None-Match") == "*" {
+	if r.Header.Get("If-None-Match") == "*" {
 		return "0"
 	}
 	tag := r.Header.Get("If-Match")

@@ -1,0 +1,372 @@
+package servicetest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service"
+)
+
+const eventStream = "text/event-stream"
+
+// node is an object of a document.
+type node = map[string]any
+
+// Description is the description of a service's API, which is held against the service.
+type Description struct {
+	*document
+
+	mu   sync.Mutex // guards seen
+	seen map[string]bool
+}
+
+// document is a description as it was read.
+type document struct {
+	docs       fs.FS
+	doc        node
+	operations map[string]node // by method and path, as patterns of routes
+	patterns   *http.ServeMux  // finds the operation of a request
+
+	mu       sync.Mutex // guards the compiler
+	compiler *jsonschema.Compiler
+}
+
+// documents are those that were read, by their files.
+var documents sync.Map
+
+// Described returns the description of a service.
+func Described(t testing.TB, docs fs.FS) *Description {
+	t.Helper()
+	known, ok := documents.Load(docs)
+	if !ok {
+		read, err := readDocument(docs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known, _ = documents.LoadOrStore(docs, read)
+	}
+	read, _ := known.(*document)
+	return &Description{document: read, seen: map[string]bool{}}
+}
+
+func readDocument(docs fs.FS) (*document, error) {
+	data, err := fs.ReadFile(docs, "openapi.json")
+	if err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	d := &document{
+		docs: docs, doc: object(all), compiler: jsonschema.NewCompiler(), operations: map[string]node{}, patterns: http.NewServeMux(),
+	}
+	for _, schema := range at(d.doc, "components", "schemas") {
+		strict(object(schema))
+	}
+	d.compiler.AssertFormat()
+	if err := d.compiler.AddResource("openapi.json", all); err != nil {
+		return nil, fmt.Errorf("servicetest: %w", err)
+	}
+	for of, item := range at(d.doc, "paths") {
+		for method, operation := range object(item) {
+			if operation := object(operation); operation != nil {
+				pattern := strings.ToUpper(method) + " " + of
+				d.operations[pattern] = operation
+				d.patterns.Handle(pattern, http.NotFoundHandler())
+			}
+		}
+	}
+	return d, nil
+}
+
+// strict has a schema of the service's own refuse members that it does not name. The schemas of package contracts let clients add some.
+func strict(schema node) {
+	if schema["$comment"] == nil && schema["properties"] != nil && schema["additionalProperties"] == nil {
+		schema["additionalProperties"] = false
+	}
+}
+
+// object returns a value as an object, nil when it is none.
+func object(value any) node {
+	n, _ := value.(node)
+	return n
+}
+
+// word returns a value as a text, "" when it is none.
+func word(value any) string {
+	text, _ := value.(string)
+	return text
+}
+
+// at returns an object within another, nil for none.
+func at(n node, names ...string) node {
+	for _, name := range names {
+		n = object(n[name])
+	}
+	return n
+}
+
+// resolve returns what a node refers to, or itself.
+func (d *document) resolve(value any) node {
+	n := object(value)
+	if ref := word(n["$ref"]); ref != "" {
+		return at(d.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return n
+}
+
+// parameters returns the parameters of an operation by what they are in and their names.
+func (d *document) parameters(pattern string) map[string]node {
+	all := map[string]node{}
+	_, of, _ := strings.Cut(pattern, " ")
+	own, _ := d.operations[pattern]["parameters"].([]any)
+	shared, _ := at(d.doc, "paths", of)["parameters"].([]any)
+	for _, one := range slices.Concat(shared, own) {
+		p := d.resolve(one)
+		all[word(p["in"])+" "+word(p["name"])] = p
+	}
+	return all
+}
+
+// Routes reports each route that is not described or described otherwise than it is, and each that is described and not there: by the
+// needs of the router, and by what the sources of the packages in folders read and answer.
+func (d *Description) Routes(t *testing.T, add func(*service.Router), folders ...string) {
+	t.Helper()
+	router := service.NewRouter(service.RouterConfig{Docs: d.docs, Exports: &export.Exports{}, Name: "shop"})
+	add(router)
+	facts := map[string]*fact{}
+	for _, folder := range folders {
+		read, err := parse(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(facts, read)
+	}
+	needs := router.Needs()
+	for pattern := range d.operations {
+		if _, ok := needs[pattern]; !ok {
+			t.Errorf("%s is described, and no route", pattern)
+		}
+	}
+	ids := map[any]bool{}
+	for pattern, need := range needs {
+		operation, ok := d.operations[pattern]
+		fact := facts[pattern]
+		if !ok || fact == nil {
+			t.Errorf("%s: is described: %t; is in the sources of %s: %t", pattern, ok, folders, fact != nil)
+			continue
+		}
+		if id := operation["operationId"]; id == nil || ids[id] || operation["summary"] == nil || operation["tags"] == nil {
+			t.Errorf("%s: want tags, a summary and an operationId of its own, got %v", pattern, id)
+		}
+		ids[operation["operationId"]] = true
+		security, want := fmt.Sprint(operation["security"]), "[map[key:["+string(need.Scope())+"]]]"
+		if need.IsPublic() {
+			want = "[]"
+		}
+		if own, _ := operation["x-own"].(bool); security != want || own != need.IsOwn() {
+			t.Errorf("%s is described with %s and own %t, want %s and %t", pattern, security, own, want, need.IsOwn())
+		}
+		for _, part := range wildcard.FindAllString(pattern, -1) {
+			fact.parameters["path "+strings.Trim(part, "{}")] = true
+		}
+		same(t, pattern+": parameters", slices.Sorted(maps.Keys(d.parameters(pattern))), slices.Sorted(maps.Keys(fact.parameters)))
+		same(t, pattern+": good statuses", d.statuses(operation, false), fact.statuses())
+		if body := operation["requestBody"] != nil; body != fact.body {
+			t.Errorf("%s is described with a body: %t, want %t", pattern, body, fact.body)
+		}
+	}
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: described are %v, the program has %v", what, got, want)
+	}
+}
+
+// statuses returns the statuses that an operation answers with: the good ones, or the others.
+func (d *Description) statuses(operation node, failed bool) []string {
+	all := slices.Sorted(maps.Keys(at(operation, "responses")))
+	return slices.DeleteFunc(all, func(status string) bool { return status >= "400" != failed })
+}
+
+func (d *Description) saw(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen[name] = true
+}
+
+// Transport returns a transport that reports every answer that is not described: its status, its type, its content; and of every
+// request that has a good answer each parameter that is not, and its body.
+func (d *Description) Transport(t testing.TB, next http.RoundTripper) http.RoundTripper {
+	t.Helper()
+	return transport{d, t, next}
+}
+
+type transport struct {
+	*Description
+
+	t    testing.TB
+	next http.RoundTripper
+}
+
+// CloseIdleConnections is for [http.Client].
+func (tr transport) CloseIdleConnections() { (&http.Client{Transport: tr.next}).CloseIdleConnections() }
+
+// RoundTrip implements [http.RoundTripper].
+func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, pattern := tr.patterns.Handler(r)
+	operation, known := tr.operations[strings.Replace(pattern, "HEAD ", "GET ", 1)]
+	var sent []byte
+	if known && r.GetBody != nil {
+		body, err := r.GetBody()
+		if err == nil {
+			sent, err = io.ReadAll(body)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the request again: %w", err)
+		}
+	}
+	resp, err := tr.next.RoundTrip(r)
+	if err != nil || !known || path.Clean(r.URL.Path) != r.URL.Path { // which leads to another
+		return resp, err //nolint:wrapcheck // as the next one says it
+	}
+	name := pattern + " " + strconv.Itoa(resp.StatusCode)
+	response := tr.resolve(at(operation, "responses")[strconv.Itoa(resp.StatusCode)])
+	if response == nil {
+		tr.t.Errorf("%s %s is not described", name, r.URL)
+		return resp, nil
+	}
+	tr.saw(name)
+	if resp.StatusCode < http.StatusBadRequest {
+		tr.taken(r, pattern, operation, sent)
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols || r.Method == http.MethodHead {
+		return resp, nil
+	}
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	content := at(response, "content")
+	if media := at(content, kind); media != nil {
+		resp.Body = &checked{
+			ReadCloser: resp.Body, check: func(text []byte) { tr.check(name, kind, text, media) }, stream: kind == eventStream,
+		}
+	} else if kind != "" || err == nil || content != nil {
+		tr.t.Errorf("%s has the type %q, which is not described", name, kind)
+	}
+	return resp, nil
+}
+
+// taken checks a request that had a good answer. A CloudEvent in binary mode has a body of its own, and so has a form; of several lines
+// each has its answer.
+func (tr transport) taken(r *http.Request, pattern string, operation node, sent []byte) {
+	for name := range r.URL.Query() {
+		if tr.parameters(pattern)["query "+name] == nil {
+			tr.t.Errorf("%s has taken ?%s, which is not described", pattern, name)
+		}
+	}
+	content := at(operation, "requestBody", "content")
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		kind = "application/json"
+		for only := range content {
+			if len(content) == 1 {
+				kind = only
+			}
+		}
+	}
+	if media := at(content, kind); content != nil && media == nil {
+		tr.t.Errorf("%s has taken a body of the type %q, which is not described", pattern, kind)
+	} else if media != nil && r.Header.Get("Ce-Id") == "" && strings.HasSuffix(kind, "json") && !strings.HasSuffix(kind, "ndjson") {
+		tr.check(pattern+" (request)", kind, sent, media)
+	}
+}
+
+// check holds a body against the schema of its type: a value, one for each line, or the data of events.
+func (tr transport) check(name, kind string, text []byte, media node) {
+	tr.t.Helper()
+	parts := [][]byte{text}
+	switch {
+	case kind == eventStream:
+		parts = nil
+		for event := range bytes.SplitSeq(text[:bytes.LastIndex(text, []byte("\n\n"))+1], []byte("\n")) {
+			if data, ok := bytes.CutPrefix(event, []byte("data: ")); ok {
+				parts = append(parts, data)
+			}
+		}
+	case strings.HasSuffix(kind, "ndjson"):
+		parts = bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	case !strings.HasSuffix(kind, "json"):
+		return
+	}
+	for _, part := range parts {
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(part))
+		if err == nil {
+			err = tr.validate(media["schema"], value)
+		}
+		if err != nil {
+			tr.t.Errorf("%s: %.2000s is not as described: %v", name, part, err)
+		}
+	}
+}
+
+// validate holds a value against a schema of the document.
+func (d *document) validate(schema, value any) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	compiler, location := d.compiler, "openapi.json"
+	if ref := word(object(schema)["$ref"]); ref != "" {
+		location += ref
+	} else { // it is written where it is used, and refers to nothing
+		compiler = jsonschema.NewCompiler()
+		if err := compiler.AddResource(location, schema); err != nil {
+			return fmt.Errorf("schema: %w", err)
+		}
+	}
+	compiled, err := compiler.Compile(location)
+	if err != nil {
+		return fmt.Errorf("schema %s: %w", location, err)
+	}
+	return compiled.Validate(value) //nolint:wrapcheck // says where
+}
+
+// checked is a body that is checked when its reader has read it, and an event stream also when it is closed.
+type checked struct {
+	io.ReadCloser
+
+	check  func([]byte)
+	once   sync.Once
+	stream bool
+	text   bytes.Buffer
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.text.Write(p[:n])
+	if err == io.EOF {
+		c.once.Do(func() { c.check(c.text.Bytes()) })
+	}
+	return n, err //nolint:wrapcheck // a reader's
+}
+
+func (c *checked) Close() error {
+	if c.stream {
+		c.once.Do(func() { c.check(c.text.Bytes()) })
+	}
+	return c.ReadCloser.Close() //nolint:wrapcheck // a closer's
+}
