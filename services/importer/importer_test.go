@@ -97,7 +97,7 @@ func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *i
 }
 
 // client makes the requests of the tests. Their contexts bound them.
-var client = &http.Client{Transport: http.DefaultTransport}
+var client = &http.Client{Transport: &http.Transport{}}
 
 // described returns the client with a transport that holds the answers against the description of the API.
 func described(t *testing.T) *http.Client {
