@@ -134,6 +134,8 @@ func (f *fact) call(call *ast.CallExpr) {
 		f.parameters["header Last-Event-ID"], f.parameters["query last_event_id"] = true, true
 	case "OpenStream", "Write":
 		f.good[http.StatusOK] = true
+	case "ServeContent":
+		f.good[http.StatusOK], f.good[http.StatusNotModified], f.parameters["header If-None-Match"] = true, true, true
 	case "ServeSocket":
 		f.good[http.StatusSwitchingProtocols] = true
 	case "params":
