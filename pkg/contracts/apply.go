@@ -158,7 +158,7 @@ func applyStream(
 		return change
 	}
 	info := stream.CachedInfo()
-	if change.Differences, change.Err = compare(*info, want); change.Err != nil {
+	if change.Differences, change.Err = Compare(*info, want); change.Err != nil {
 		return change
 	}
 	change.decide(options)

@@ -67,8 +67,8 @@ var durationFields = []string{"max_age", "duplicate_window", "subject_delete_mar
 // each key by itself; the server adds keys of its own, which start with "_nats.".
 var ownedByOperators = []string{"first_seq", "metadata", "placement"}
 
-// compare lists the differences of a stream and its declaration, in alphabetical order of the settings.
-func compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Difference, error) {
+// Compare lists the differences of a stream and its declaration, in alphabetical order of the settings. No round trip.
+func Compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Difference, error) {
 	got := info.Config
 	got.Metadata = maps.Clone(got.Metadata)
 	maps.DeleteFunc(got.Metadata, func(key, _ string) bool {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
 )
 
 const (
@@ -183,10 +184,6 @@ const (
 	// fullnessFresh is for how long an answer counts: two of three may be lost.
 	fullnessFresh = 3 * fullnessEvery
 
-	// replicaSilent is for how long a node that keeps up may not have answered the leader, which asks every second. The server itself
-	// takes it for behind after 10 seconds.
-	replicaSilent = 5 * time.Second
-
 	// strandedAgain is how soon a stream is looked at once more in which a message seems to be stranded.
 	strandedAgain = 2 * time.Second
 
@@ -211,7 +208,7 @@ type fullness struct {
 	mu      sync.Mutex // guards the answers
 	account stored
 	streams map[string]filled
-	worked  map[string]worked // those of which workers take jobs
+	worked  map[string]jobcount.Count // those of which workers take jobs
 }
 
 // filled is the last answer about a stream.
@@ -226,7 +223,7 @@ type filled struct {
 
 // newFullness samples once, for 5 seconds at most.
 func newFullness(ctx context.Context, js jetstream.JetStream, names []string, exports *export.Exports) (*fullness, error) {
-	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}, worked: map[string]worked{}}
+	f := &fullness{js: js, names: slices.Sorted(slices.Values(names)), streams: map[string]filled{}, worked: map[string]jobcount.Count{}}
 	now := time.Now()
 	for _, name := range names {
 		f.streams[name] = filled{at: now}
@@ -282,31 +279,12 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.refuses = info.Config.Discard == jetstream.DiscardNew
 		now.bytes = part(info.State.Bytes, info.Config.MaxBytes)
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
-		now.without, now.held = without(info.Cluster), info.State.Msgs
+		now.without, now.held = jobcount.Without(info.Cluster), info.State.Msgs
 		f.askOldest(ctx, jobs, info)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams[name] = now
-}
-
-// without returns the nodes of a cluster that have a replica of a stream and are away, or have not all of its messages, and why.
-func without(cluster *jetstream.ClusterInfo) (nodes []string) {
-	if cluster == nil {
-		return nil
-	}
-	for _, peer := range cluster.Replicas {
-		switch {
-		case peer.Offline:
-			nodes = append(nodes, peer.Name+" is offline")
-		case peer.Active > replicaSilent:
-			nodes = append(nodes, fmt.Sprintf("%s was silent for %s", peer.Name, peer.Active.Truncate(time.Second)))
-		case !peer.Current:
-			nodes = append(nodes, peer.Name+" is behind")
-		}
-	}
-	slices.Sort(nodes)
-	return nodes
 }
 
 // part is how much of a bound is used, 0 where there is none.

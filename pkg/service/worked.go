@@ -11,43 +11,14 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
 )
 
-// The states of jobs in the metrics.
+// The states of jobs in the metrics, beside jobcount.Stranded and jobcount.Aside.
 const (
 	jobsWaiting   = "waiting"   // that no worker was given
 	jobsDelivered = "delivered" // that a worker was given, and that are not done: they run, or were put off
-	jobsStranded  = "stranded"  // of a work queue, that no consumer will ever deliver
-	jobsAside     = "aside"     // of a work queue with schedules, that no consumer has: also delayed jobs, and records of jobs
 )
-
-// consumerID is a consumer, which is another one when it was made anew.
-type consumerID struct {
-	name    string
-	created time.Time
-}
-
-// worked is the last answer about a stream of which workers take jobs.
-type worked struct {
-	at      time.Time // when it was asked for, zero for no answer
-	waiting map[consumerID]uint64
-	given   map[consumerID]int // and not done
-
-	// passed has, for each consumer, a sequence up to which no job waits.
-	passed map[consumerID]uint64
-
-	// first is the sequence from which on the oldest job waits, and stored when that was stored; both are zero when none waits.
-	first  uint64
-	stored time.Time
-
-	// aside is how many messages of a work queue no consumer has, in the last two answers.
-	aside     [2]uint64
-	asideAt   time.Time
-	asideName string
-
-	taken uint64    // messages that consumers have
-	since time.Time // before the first consumer was looked at
-}
 
 // stored is the last answer about the account.
 type stored struct {
@@ -56,81 +27,24 @@ type stored struct {
 }
 
 // work notes that workers take jobs of a stream.
-func (f *fullness) work(stream string) { f.works, f.worked[stream] = true, worked{} }
+func (f *fullness) work(stream string) { f.works, f.worked[stream] = true, jobcount.Count{} }
 
 // askConsumers asks for the consumers of a stream of which workers take jobs. One round trip; nil for no answer. It leaves time to ask
 // for the stream, which readiness depends on.
-func (f *fullness) askConsumers(ctx context.Context, name string) *worked {
+func (f *fullness) askConsumers(ctx context.Context, name string) *jobcount.Count {
 	f.mu.Lock()
 	was, ok := f.worked[name]
 	f.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	var page struct {
-		Consumers []jetstream.ConsumerInfo `json:"consumers"`
-		Missing   []string                 `json:"missing"`
-		Total     int                      `json:"total"`
-	}
-	now := was
-	now.at = time.Now()
-	if err := jsapi.New(f.js, fullnessTimeout/2).Ask(ctx, "CONSUMER.LIST."+name, nil, &page); err != nil {
-		return nil
-	}
-	if len(page.Missing) > 0 || len(page.Consumers) < page.Total {
-		return nil // a part would be taken for the whole
-	}
-	now.waiting, now.given, now.passed = map[consumerID]uint64{}, map[consumerID]int{}, map[consumerID]uint64{}
-	now.taken, now.since = 0, now.at
-	for i, c := range page.Consumers {
-		now.taken += c.NumPending + uint64(max(c.NumAckPending, 0))
-		if i == 0 || c.TimeStamp.Before(now.since) {
-			now.since = c.TimeStamp
-		}
-		if c.Config.Durable == "" {
-			continue // of a program that looks at the stream, under a name that it will not have again
-		}
-		id := consumerID{c.Name, c.Created}
-		now.waiting[id], now.given[id] = c.NumPending, c.NumAckPending
-		now.passed[id] = max(was.passed[id], c.Delivered.Stream)
-	}
-	return &now
+	return was.Ask(ctx, jsapi.New(f.js, fullnessTimeout/2), name)
 }
 
-// askOldest completes what was found of the consumers of a stream by what the stream says, and asks it for the oldest job that waits.
-// One round trip when there is one. The server looks for the next message from there on, whatever its subject: to find one for the
-// filter of the consumer could cost it a look at every subject.
-func (f *fullness) askOldest(ctx context.Context, now *worked, info *jetstream.StreamInfo) {
-	if now == nil {
+// askOldest completes the answer about the consumers, see [jobcount.Count.Complete].
+func (f *fullness) askOldest(ctx context.Context, now *jobcount.Count, info *jetstream.StreamInfo) {
+	if now == nil || !now.Complete(ctx, jsapi.New(f.js, fullnessTimeout), info) {
 		return
-	}
-	var first uint64
-	for id, n := range now.waiting {
-		switch from := now.passed[id] + 1; {
-		case n == 0 && info.State.LastTime.Before(now.since):
-			now.passed[id] = info.State.LastSeq
-		case n > 0 && (first == 0 || from < first):
-			first = from
-		}
-	}
-	if first == 0 {
-		now.first, now.stored = 0, time.Time{}
-	} else if first != now.first {
-		m, ok, err := jsapi.New(f.js, fullnessTimeout).Get(ctx, info.Config.Name, jsapi.Query{NextBySubject: ">", Sequence: first})
-		if err != nil {
-			return
-		}
-		if now.first, now.stored = first, m.Time; !ok {
-			now.first, now.stored = 0, time.Time{} // it is done meanwhile
-		}
-	}
-	// A message that came between the two answers would count as one that no consumer has.
-	if info.Config.Retention == jetstream.WorkQueuePolicy && info.State.LastTime.Before(now.since) {
-		now.asideAt, now.asideName = now.at, jobsStranded
-		if info.Config.AllowMsgSchedules {
-			now.asideName = jobsAside
-		}
-		now.aside = [2]uint64{now.aside[1], max(info.State.Msgs, now.taken) - now.taken}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,7 +57,7 @@ func (f *fullness) suspects(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.worked[name]
-	return w.asideName == jobsStranded && w.aside[1] > w.aside[0]
+	return w.AsideName == jobcount.Stranded && w.Aside[1] > w.Aside[0]
 }
 
 // askAccount asks how much of its storage the account uses. One round trip.
@@ -191,15 +105,15 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 			}
 		}
 		for name, w := range f.worked {
-			w.observe(func(state, consumer string, n int64) {
+			observe(w, func(state, consumer string, n int64) {
 				labels := []attribute.KeyValue{attribute.String("stream", name), attribute.String("state", state)}
 				if consumer != "" {
 					labels = append(labels, attribute.String("consumer", consumer))
 				}
 				o.ObserveInt64(jobs, n, metric.WithAttributes(labels...))
 			})
-			if fresh(w.at) {
-				o.ObserveFloat64(age, w.age(), metric.WithAttributes(attribute.String("stream", name)))
+			if fresh(w.At) {
+				o.ObserveFloat64(age, w.Age().Seconds(), metric.WithAttributes(attribute.String("stream", name)))
 			}
 		}
 		if fresh(f.account.at) {
@@ -219,24 +133,16 @@ func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
 // fresh reports whether an answer counts.
 func fresh(at time.Time) bool { return time.Since(at) <= fullnessFresh }
 
-// age is for how long the oldest job waits, in seconds.
-func (w worked) age() float64 {
-	if w.stored.IsZero() {
-		return 0
-	}
-	return max(time.Since(w.stored), 0).Seconds()
-}
-
 // observe tells how many jobs there are, by state and consumer, "" for none.
-func (w worked) observe(tell func(state, consumer string, n int64)) {
-	if fresh(w.at) {
-		for id := range maps.Keys(w.waiting) {
-			tell(jobsWaiting, id.name, int64(w.waiting[id])) //nolint:gosec // fewer
-			tell(jobsDelivered, id.name, int64(w.given[id]))
+func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
+	if fresh(w.At) {
+		for id := range maps.Keys(w.Waiting) {
+			tell(jobsWaiting, id.Name, int64(w.Waiting[id])) //nolint:gosec // fewer
+			tell(jobsDelivered, id.Name, int64(w.Given[id]))
 		}
 	}
-	if fresh(w.asideAt) {
-		tell(w.asideName, "", int64(min(w.aside[0], w.aside[1]))) //nolint:gosec // fewer
+	if fresh(w.AsideAt) {
+		tell(w.AsideName, "", int64(w.Left())) //nolint:gosec // fewer
 	}
 }
 

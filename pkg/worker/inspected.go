@@ -85,6 +85,9 @@ func (w *Worker) describe(instance string, started time.Time, stopping bool) []b
 	w.deliveries.each(func(d *delivery) {
 		if d.running {
 			info.Running++
+			if d.stuck {
+				info.Stuck++
+			}
 		}
 	})
 	for i, p := range w.pausesNow() {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -94,6 +95,7 @@ type Console struct {
 	cfg      Config
 	hub      *hub
 	nav      []link
+	overview *collector
 	notes    *store[string]
 	routes   *http.ServeMux
 	sessions *store[string] // the keys and tokens of those who are signed in
@@ -118,6 +120,7 @@ var screens = []struct { //nolint:gochecknoglobals // a table
 	{link{"/jobs", "Jobs"}, (*Console).addJobs},
 	{link{"/keys", "Keys"}, (*Console).addKeys},
 	{link{"/schedules", "Schedules"}, (*Console).addSchedules},
+	{link{"/audit", "Audit"}, (*Console).addAudit},
 }
 
 // New returns a Console. No round trip. The error has every mistake of the configuration.
@@ -129,6 +132,7 @@ func New(cfg Config) (*Console, error) {
 		cfg: cfg, hub: newHub(), notes: newStore[string](maxNotes, noteTime), routes: http.NewServeMux(),
 		sessions: newStore[string](maxSessions, sessionTime), trusted: http.NewCrossOriginProtection(),
 	}
+	c.overview = newCollector(c)
 	c.static = readStatic()
 	var err error
 	if c.views, err = c.parse(); err != nil {
@@ -146,7 +150,10 @@ func New(cfg Config) (*Console, error) {
 
 // Run collects what the overview shows, and lets open pages follow, until ctx ends. Then all streams to browsers end.
 func (c *Console) Run(ctx context.Context) error {
+	var collecting sync.WaitGroup
+	collecting.Go(func() { c.overview.run(ctx) })
 	c.hub.run(ctx)
+	collecting.Wait()
 	return nil
 }
 

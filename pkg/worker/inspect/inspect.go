@@ -59,6 +59,9 @@ type Info struct {
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 
+	// Stuck is how many handlers ignore their ended contexts, see worker.Config.StuckAfter.
+	Stuck int `json:"stuck,omitempty"`
+
 	// Paused are the patterns whose jobs it does not start, see worker.Client.Pause: the first 32.
 	Paused []string `json:"paused,omitempty"`
 

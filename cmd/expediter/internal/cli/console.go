@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
+)
+
+// consoleFlags are the flags of console.
+type consoleFlags struct {
+	natsFlags
+
+	accounts []string
+	address  string
+	hosts    []string
+	keys     string
+	prefix   string
+	readOnly bool
+}
+
+func newConsole(g *globals) *cobra.Command {
+	f := &consoleFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve pages that show what is going on, and act",
+		Long: `Console serves pages for operators until it is interrupted: streams and workers and what is wrong with them, events, imports and
+places, and what operators did. Every action is recorded in the stream AUDIT.
+
+With --keys its users sign in with a key of that file: the scope read shows, the scope operate acts. Without keys everybody who
+reaches the address may do everything, so it has to be one of this machine.`,
+		Example: `  expediter console
+  expediter console --accounts ENRICHER,IMPORTER,NOTIFIER --keys keys.json --address :8010`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	f.register(flags)
+	flags.StringSliceVar(&f.accounts, "accounts", nil,
+		"accounts of the streams, such as ENRICHER, separated by commas, under whose API prefixes they are reached (default the user's own)")
+	flags.StringVar(&f.address, "address", "127.0.0.1:8010", "address to listen on")
+	flags.StringSliceVar(&f.hosts, "hosts", nil, "further host names of the pages, separated by commas, such as console.example.com")
+	flags.StringVar(&f.keys, "keys", "", "file with the keys of its users, see expediter keys (default none)")
+	flags.StringVar(&f.prefix, "prefix", "", "path under which the pages are, such as /console (default none)")
+	flags.BoolVar(&f.readOnly, "read-only", false, "take all actions away")
+	return cmd
+}
+
+func (f *consoleFlags) check() error {
+	var errs []error
+	for _, account := range f.accounts {
+		errs = append(errs, refuse(!accountName.MatchString(account), "--accounts %q: use A-Z, a-z, 0-9, _ and -", account))
+	}
+	host, _, err := net.SplitHostPort(f.address)
+	ip := net.ParseIP(host)
+	local := host == "localhost" || ip != nil && ip.IsLoopback()
+	errs = append(errs, refuse(err != nil, "--address %q: want an address such as 127.0.0.1:8010", f.address),
+		refuse(err == nil && !local && f.keys == "", "--address %s: without --keys everybody there could do everything; give keys, or 127.0.0.1", f.address))
+	return usage(errs...)
+}
+
+func (f *consoleFlags) run(ctx context.Context) error {
+	js, stop, err := f.connect(ctx, "expediter console", nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	cfg := console.Config{Conn: js.Conn(), Hosts: f.hosts, Logger: f.logger, Prefix: f.prefix, ReadOnly: f.readOnly, Version: version()}
+	for _, account := range f.accounts {
+		other, err := jetstream.NewWithAPIPrefix(js.Conn(), "$JS."+account+".API", jetstream.WithDefaultTimeout(f.timeout))
+		if err != nil {
+			return fmt.Errorf("use JetStream of %s: %w", account, err)
+		}
+		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: other, Name: account})
+	}
+	if len(cfg.Accounts) == 0 {
+		cfg.Accounts = []console.Account{{JetStream: js}}
+	}
+	var keys *access.Keys
+	if f.keys != "" {
+		if keys, err = access.Open("console", f.keys, f.logger); err != nil {
+			return &UsageError{Err: err}
+		}
+		cfg.Access = access.NewGuard(keys, nil)
+	}
+	return f.serve(ctx, js, cfg, keys)
+}
+
+// serve serves a console until ctx ends. Its URL is the first line that it writes.
+func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg console.Config, keys *access.Keys) error {
+	cfg.Audit = audit.New(audit.Config{JetStream: js, Logger: f.logger, Source: "console"})
+	c, err := console.New(cfg)
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	server, err := service.Listen(ctx, "console", f.address)
+	if err != nil {
+		return err
+	}
+	group := service.NewGroup(ctx)
+	server.Serve(group, service.ServerConfig{Handler: c, Logger: f.logger, Name: "console"})
+	group.Go(c.Run)
+	if keys != nil {
+		group.Go(keys.Run)
+	}
+	f.notef("Console: %s\n", server.URL()+strings.TrimSuffix(f.prefix, "/")+"/")
+	<-ctx.Done()
+	return errors.Join(server.Stop(), group.Stop())
+}

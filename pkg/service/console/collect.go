@@ -1,0 +1,315 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+const (
+	topicOverview = "overview"
+
+	collectEvery = 2 * time.Second
+	collectTime  = 4 * time.Second // for one round, so that a fault is shown within 5 seconds
+	bucketTime   = 30 * time.Second
+	buckets      = 30 // of bucketTime, which are 15 minutes
+	fullNoted    = 0.80
+)
+
+// streamID is a stream of an account.
+type streamID struct{ account, name string }
+
+// streamRow is what is known of a stream.
+type streamRow struct {
+	Account, Name string
+
+	// Waiting, Running, Aside and Stranded count messages.
+	Waiting, Running, Aside, Stranded uint64
+
+	// In and Out are how many messages came, and were done, in each of the last parts of 15 minutes, per second.
+	In, Out []float64
+
+	Jobs     bool // workers take jobs of it
+	Messages uint64
+	Oldest   time.Duration
+	Part     float64 // of its bound that is used
+
+	at       time.Time
+	count    jobcount.Count
+	done     uint64
+	idle     int // rounds in which jobs waited, none ran, and no worker pulled
+	last     uint64
+	problems []problem
+	started  time.Time // of the last part
+}
+
+// problem is something that somebody has to look at.
+type problem struct {
+	// Command shows more of it, and Runbook is the section of the runbooks that says how to mend it.
+	Command, Runbook string
+
+	// Text says what is wrong.
+	Text string
+}
+
+// collector keeps the figures of the overview.
+type collector struct {
+	c     *Console
+	first chan struct{} // closed after the first round
+
+	mu      sync.Mutex
+	at      time.Time
+	servers []string
+	silent  []problem
+	store   map[string][2]uint64 // used and limit, by accounts
+	streams map[streamID]streamRow
+	workers []inspect.Info
+}
+
+func newCollector(c *Console) *collector {
+	return &collector{c: c, first: make(chan struct{}), store: map[string][2]uint64{}, streams: map[streamID]streamRow{}}
+}
+
+// run collects every 2 seconds until ctx ends. For each account one request for its use and one for the names of its streams, for each
+// stream one, and for one with jobs up to two more: whatever the number of jobs.
+func (o *collector) run(ctx context.Context) {
+	ticker := time.NewTicker(collectEvery)
+	defer ticker.Stop()
+	for once := sync.OnceFunc(func() { close(o.first) }); ; {
+		o.round(ctx)
+		once()
+		o.c.hub.tell(topicOverview)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (o *collector) round(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, collectTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	rows, servers, store := map[streamID]streamRow{}, map[string]bool{}, map[string][2]uint64{}
+	var silent []problem
+	for _, a := range o.c.cfg.Accounts {
+		asking.Go(func() {
+			info, err := a.JetStream.AccountInfo(ctx)
+			names, listErr := o.names(ctx, a)
+			mu.Lock()
+			if err = errors.Join(err, listErr); err != nil {
+				silent = append(silent, problem{
+					Text: fmt.Sprintf("%s: the servers do not answer: %v", accountName(a.Name), err), Command: "expediter doctor", Runbook: "natsunreachable",
+				})
+			} else {
+				limit := max(info.Limits.MaxStore, 0)
+				for _, tier := range info.Tiers {
+					limit += max(tier.Limits.MaxStore, 0)
+				}
+				store[a.Name] = [2]uint64{info.Store, uint64(limit)} //nolint:gosec // not negative
+			}
+			mu.Unlock()
+			for _, name := range names {
+				asking.Go(func() {
+					row, nodes := o.ask(ctx, a, name)
+					mu.Lock()
+					defer mu.Unlock()
+					rows[streamID{a.Name, name}] = row
+					for _, node := range nodes {
+						servers[node] = true
+					}
+				})
+			}
+		})
+	}
+	var workers []inspect.Info
+	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) //nolint:errcheck // no worker is no answer
+	asking.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at, o.servers, o.silent, o.store, o.workers = time.Now(), slices.Sorted(maps.Keys(servers)), silent, store, workers
+	if len(silent) == 0 || len(rows) > 0 {
+		o.streams = rows
+	}
+}
+
+// names returns the streams of an account: those that are there, and those that the services need when one of them is there.
+func (o *collector) names(ctx context.Context, a Account) ([]string, error) {
+	lister := a.JetStream.StreamNames(ctx)
+	all := map[string]bool{}
+	for name := range lister.Name() {
+		all[name] = true
+	}
+	if err := lister.Err(); err != nil {
+		return nil, fmt.Errorf("list the streams: %w", err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id := range o.streams { // one that went away is missing until somebody has seen it
+		if id.account == a.Name && declared(id.name) != nil {
+			all[id.name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all)), nil
+}
+
+// declared returns how a stream of the services is to be, nil for another one.
+func declared(name string) *jetstream.StreamConfig {
+	for _, want := range contracts.Assets(contracts.AssetOptions{Replicas: 1}) {
+		if want.Name == name {
+			return &want
+		}
+	}
+	return nil
+}
+
+func accountName(name string) string {
+	if name == "" {
+		return "own account"
+	}
+	return "account " + name
+}
+
+// hasJobs reports whether workers may take jobs of a stream.
+func hasJobs(name string) bool {
+	return !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") && name != contracts.StreamAudit && name != contracts.StreamDead
+}
+
+// ask asks for one stream, and says which nodes keep it.
+func (o *collector) ask(ctx context.Context, a Account, name string) (row streamRow, nodes []string) {
+	o.mu.Lock()
+	row = o.streams[streamID{a.Name, name}]
+	o.mu.Unlock()
+	row.Account, row.Name, row.Jobs, row.problems = a.Name, name, hasJobs(name), nil
+	client := jsapi.New(a.JetStream, collectTime)
+	var count *jobcount.Count
+	if row.Jobs {
+		count = row.count.Ask(ctx, client, name)
+	}
+	stream, err := a.JetStream.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		row.add("expediter apply", "serviceNotReady", "it is missing")
+		return row, nil
+	}
+	if err != nil {
+		row.add("expediter doctor", "ServerSilent", "its servers do not answer: %v", err)
+		return row, nil
+	}
+	info := stream.CachedInfo()
+	if info.Cluster != nil {
+		if nodes = append(nodes, info.Cluster.Leader); info.Cluster.Leader == "" {
+			nodes = nil
+		}
+		for _, peer := range info.Cluster.Replicas {
+			nodes = append(nodes, peer.Name)
+		}
+	}
+	row.Messages = info.State.Msgs
+	if count != nil && count.Complete(ctx, client, info) {
+		row.count = *count
+		row.sum()
+	}
+	row.flow(info)
+	row.judge(info)
+	return row, nodes
+}
+
+// add notes a problem of the stream.
+func (s *streamRow) add(command, runbook, format string, args ...any) {
+	s.problems = append(s.problems, problem{
+		Command: command, Runbook: strings.ToLower(runbook), Text: s.Name + ": " + fmt.Sprintf(format, args...),
+	})
+}
+
+// sum adds up the figures of all consumers.
+func (s *streamRow) sum() {
+	s.Waiting, s.Running, s.Aside, s.Stranded, s.Oldest = 0, 0, 0, 0, s.count.Age()
+	idle := false
+	for id, n := range s.count.Waiting {
+		s.Waiting += n
+		s.Running += uint64(max(s.count.Given[id], 0))
+		idle = idle || n > 0 && s.count.Given[id] == 0 && s.count.Idle[id]
+	}
+	if s.idle++; !idle {
+		s.idle = 0
+	}
+	switch s.count.AsideName {
+	case jobcount.Stranded:
+		s.Stranded = s.count.Left()
+	case jobcount.Aside:
+		s.Aside = s.count.Left()
+	}
+}
+
+// flow notes how many messages came and were done since the last answer.
+func (s *streamRow) flow(info *jetstream.StreamInfo) {
+	now := time.Now()
+	done := info.State.LastSeq - min(info.State.LastSeq, s.Waiting+s.Running+s.Aside+s.Stranded)
+	if s.at.IsZero() || info.State.LastSeq < s.last {
+		s.In, s.Out, s.started = make([]float64, buckets), make([]float64, buckets), now
+	} else {
+		s.In, s.Out = slices.Clone(s.In), slices.Clone(s.Out)
+		for ; now.Sub(s.started) >= bucketTime; s.started = s.started.Add(bucketTime) {
+			s.In, s.Out = append(s.In[1:], 0), append(s.Out[1:], 0)
+		}
+		s.In[buckets-1] += float64(info.State.LastSeq-s.last) / bucketTime.Seconds()
+		s.Out[buckets-1] += float64(max(done, s.done)-s.done) / bucketTime.Seconds()
+	}
+	s.at, s.last, s.done = now, info.State.LastSeq, done
+}
+
+// advisory are the settings whose differences keep nothing from working, and are an operator's choice.
+var advisory = []string{"description", "max_bytes", "max_consumers", "metadata", "num_replicas", "placement"}
+
+// judge notes what is wrong with a stream.
+func (s *streamRow) judge(info *jetstream.StreamInfo) {
+	if s.Stranded > 0 {
+		s.add("expediter dead stranded "+s.Name, "JobsStranded", "%s that no consumer will ever deliver", messages(s.Stranded))
+	}
+	if s.idle > 1 {
+		s.add("expediter jobs workers --stream "+s.Name, "JobsNotWorked", "%s waiting, and no worker takes any", messages(s.Waiting))
+	}
+	if bound := info.Config.MaxBytes; bound > 0 && info.Config.Discard == jetstream.DiscardNew {
+		if s.Part = float64(info.State.Bytes) / float64(bound); s.Part >= fullNoted {
+			s.add("expediter doctor", "StreamFilling", "%.0f %% full, and it refuses messages at 100 %%", 100*s.Part)
+		}
+	}
+	for _, node := range jobcount.Without(info.Cluster) {
+		s.add("expediter doctor", "NodeAway", "node %s", node)
+	}
+	want := declared(s.Name)
+	if want == nil {
+		return
+	}
+	differences, err := contracts.Compare(*info, *want)
+	if err != nil {
+		return
+	}
+	for _, d := range differences {
+		if slices.Contains(advisory, d.Field) || d.Shrinks && !d.Fixed && d.Field != "retention" {
+			continue
+		}
+		s.add("expediter apply --dry-run", "ServiceNotReady", "%s is %s, want %s", d.Field, d.Got, d.Want)
+	}
+}
+
+func messages(n uint64) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return number(n) + " messages"
+}

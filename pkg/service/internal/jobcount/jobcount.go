@@ -1,0 +1,157 @@
+// Package jobcount counts the jobs of a stream without reading them, and finds since when the oldest one waits, at a cost that does not
+// depend on their number.
+package jobcount
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+)
+
+// The states of messages that no consumer has.
+const (
+	// Stranded are those of a work queue, which no consumer will ever deliver.
+	Stranded = "stranded"
+
+	// Aside are those of a work queue with schedules: also delayed jobs, and records of jobs.
+	Aside = "aside"
+)
+
+// ReplicaSilent is for how long a node that keeps up may not have answered the leader, which asks every second. The server itself
+// takes it for behind after 10 seconds.
+const ReplicaSilent = 5 * time.Second
+
+// ConsumerID is a consumer, which is another one when it was made anew.
+type ConsumerID struct {
+	Name    string
+	Created time.Time
+}
+
+// Count is the last answer about a stream of which workers take jobs. The zero value is none.
+type Count struct {
+	At      time.Time             // when it was asked for, zero for no answer
+	Waiting map[ConsumerID]uint64 // that no worker was given
+	Given   map[ConsumerID]int    // that a worker was given, and that are not done
+
+	// Idle are the consumers from which no worker pulls.
+	Idle map[ConsumerID]bool
+
+	// Delivered is how many messages the consumers were given in all, with those that were given again.
+	Delivered uint64
+
+	// First is the sequence from which on the oldest job waits, and Stored when that was stored; both are zero when none waits.
+	First  uint64
+	Stored time.Time
+
+	// Aside is how many messages of a work queue no consumer has, in the last two answers; AsideName is Stranded or Aside.
+	Aside     [2]uint64
+	AsideAt   time.Time
+	AsideName string
+
+	passed map[ConsumerID]uint64 // a sequence up to which no job waits
+	taken  uint64                // messages that consumers have
+	since  time.Time             // before the first consumer was looked at
+}
+
+// Ask asks for the consumers of a stream after a former answer. One round trip; nil for no answer.
+func (was Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Count {
+	var page struct {
+		Consumers []jetstream.ConsumerInfo `json:"consumers"`
+		Missing   []string                 `json:"missing"`
+		Total     int                      `json:"total"`
+	}
+	now := was
+	now.At = time.Now()
+	if err := client.Ask(ctx, "CONSUMER.LIST."+stream, nil, &page); err != nil {
+		return nil
+	}
+	if len(page.Missing) > 0 || len(page.Consumers) < page.Total {
+		return nil // a part would be taken for the whole
+	}
+	now.Waiting, now.Given, now.passed = map[ConsumerID]uint64{}, map[ConsumerID]int{}, map[ConsumerID]uint64{}
+	now.Idle, now.taken, now.since, now.Delivered = map[ConsumerID]bool{}, 0, now.At, 0
+	for i, c := range page.Consumers {
+		now.taken += c.NumPending + uint64(max(c.NumAckPending, 0))
+		if i == 0 || c.TimeStamp.Before(now.since) {
+			now.since = c.TimeStamp
+		}
+		if c.Config.Durable == "" {
+			continue // of a program that looks at the stream, under a name that it will not have again
+		}
+		id := ConsumerID{c.Name, c.Created}
+		now.Waiting[id], now.Given[id], now.Idle[id] = c.NumPending, c.NumAckPending, c.NumWaiting == 0
+		now.passed[id] = max(was.passed[id], c.Delivered.Stream)
+		now.Delivered += c.Delivered.Consumer
+	}
+	return &now
+}
+
+// Complete completes what was found of the consumers of a stream by what the stream says, and asks it for the oldest job that waits. One
+// round trip when there is one. The server looks for the next message from there on, whatever its subject: to find one for the
+// filter of the consumer could cost it a look at every subject. It reports whether there was an answer.
+func (c *Count) Complete(ctx context.Context, client jsapi.Client, info *jetstream.StreamInfo) bool {
+	var first uint64
+	for id, n := range c.Waiting {
+		switch from := c.passed[id] + 1; {
+		case n == 0 && info.State.LastTime.Before(c.since):
+			c.passed[id] = info.State.LastSeq
+		case n > 0 && (first == 0 || from < first):
+			first = from
+		}
+	}
+	if first == 0 {
+		c.First, c.Stored = 0, time.Time{}
+	} else if first != c.First {
+		m, ok, err := client.Get(ctx, info.Config.Name, jsapi.Query{NextBySubject: ">", Sequence: first})
+		if err != nil {
+			return false
+		}
+		if c.First, c.Stored = first, m.Time; !ok {
+			c.First, c.Stored = 0, time.Time{} // it is done meanwhile
+		}
+	}
+	// A message that came between the two answers would count as one that no consumer has.
+	if info.Config.Retention == jetstream.WorkQueuePolicy && info.State.LastTime.Before(c.since) {
+		c.AsideAt, c.AsideName = c.At, Stranded
+		if info.Config.AllowMsgSchedules {
+			c.AsideName = Aside
+		}
+		c.Aside = [2]uint64{c.Aside[1], max(info.State.Msgs, c.taken) - c.taken}
+	}
+	return true
+}
+
+// Left is how many messages no consumer has: those that stayed over two answers, for the others were being removed.
+func (c *Count) Left() uint64 { return min(c.Aside[0], c.Aside[1]) }
+
+// Age is for how long the oldest job waits.
+func (c *Count) Age() time.Duration {
+	if c.Stored.IsZero() {
+		return 0
+	}
+	return max(time.Since(c.Stored), 0)
+}
+
+// Without returns the nodes of a cluster that have a replica of a stream and are away, or have not all of its messages, and why.
+func Without(cluster *jetstream.ClusterInfo) (nodes []string) {
+	if cluster == nil {
+		return nil
+	}
+	for _, peer := range cluster.Replicas {
+		switch {
+		case peer.Offline:
+			nodes = append(nodes, peer.Name+" is offline")
+		case peer.Active > ReplicaSilent:
+			nodes = append(nodes, fmt.Sprintf("%s was silent for %s", peer.Name, peer.Active.Truncate(time.Second)))
+		case !peer.Current:
+			nodes = append(nodes, peer.Name+" is behind")
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}

@@ -1,0 +1,77 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+// until reads the overview until it says all of the texts.
+func until(s *consoletest.Site, texts ...string) {
+	s.Helper()
+	var body string
+	for range 20 {
+		body = s.Get("/", http.StatusOK)
+		missing := false
+		for _, text := range texts {
+			missing = missing || !strings.Contains(body, text)
+		}
+		if !missing {
+			return
+		}
+		waitForNews(s)
+	}
+	check.Says(s.T, body, texts...)
+}
+
+// waitForNews waits until an open page would be read anew.
+func waitForNews(s *consoletest.Site) {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.URL+"/live?topic=overview", http.NoBody)
+	check.OK(s.T, err)
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+	check.OK(s.T, err)
+	defer answer.Body.Close()
+	var got strings.Builder
+	for buffer := make([]byte, 256); !strings.Contains(got.String(), "changed"); {
+		n, err := answer.Body.Read(buffer)
+		check.Require(s.T, err == nil, "the stream of news ended: %v", err)
+		got.Write(buffer[:n])
+	}
+}
+
+func TestOverviewShowsFaults(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	until(s, "Nothing is wrong", "ENRICH_JOBS")
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), s.JetStream, contracts.Consumers(contracts.AssetOptions{
+		Services: []string{contracts.ServiceImporter},
+	}), contracts.ApplyOptions{})))
+	for _, subject := range []string{"jobs.import.normal.a", "jobs.import.nobody.b"} {
+		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), subject, []byte("{}"))))
+	}
+	until(s, "IMPORT_JOBS: 1 message that no consumer will ever deliver", "IMPORT_JOBS: 1 message waiting, and no worker takes any",
+		"runbooks.md#jobsstranded", "expediter dead stranded IMPORT_JOBS")
+	stream, err := s.JetStream.Stream(t.Context(), contracts.StreamImportJobs)
+	check.OK(t, err)
+	cfg := stream.CachedInfo().Config
+	cfg.Discard = jetstream.DiscardOld
+	check.OK(t, check.Err(s.JetStream.UpdateStream(t.Context(), cfg)))
+	until(s, "IMPORT_JOBS: discard is")
+	check.OK(t, s.JetStream.DeleteStream(t.Context(), contracts.StreamImportJobs))
+	until(s, "IMPORT_JOBS: it is missing")
+}
+
+func TestAuditPage(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.Says(t, s.Get("/audit", http.StatusOK), "Nobody has done anything yet")
+	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "audit.cli.steal", []byte(`{"id":"1","actor":"<b>eve","action":"steal","target":"nightly","count":1,"outcome":"done"}`))))
+	check.Says(t, s.Get("/audit", http.StatusOK), "&lt;b&gt;eve", "steal", "nightly", "done")
+}
