@@ -32,6 +32,9 @@ func URL(text string) string {
 	return scheme + "://" + rest
 }
 
+// Text returns a text without the secrets of the addresses in it.
+func Text(text string) string { return address.ReplaceAllStringFunc(text, URL) }
+
 // Error returns an error whose text has no secrets of the addresses in that of err, which it wraps. nil stays nil.
 func Error(err error) error {
 	if err == nil {
@@ -44,7 +47,7 @@ func Error(err error) error {
 			text = "the address is not a URL"
 		}
 	}
-	return &redacted{err: err, text: address.ReplaceAllStringFunc(text, URL)}
+	return &redacted{err: err, text: Text(text)}
 }
 
 type redacted struct {

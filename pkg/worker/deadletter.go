@@ -166,6 +166,9 @@ type DeadLetter struct {
 	// Subject is the subject that the job was published to.
 	Subject string `json:"subject"`
 
+	// Version is the version of the program that gave up, to compare with those that run now. Of a letter of an older one it is empty.
+	Version string `json:"version,omitempty"`
+
 	// Worker is the Config.ID of the worker that gave up.
 	Worker string `json:"worker"`
 }
@@ -267,7 +270,7 @@ func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
 		Deliveries: d.info.Deliveries, EnqueuedAt: d.info.EnqueuedAt.UTC(), Error: clip(cause.Error(), maxErrorText),
 		Header: d.msg.Header, ID: d.info.ID, MaxAttempts: d.info.MaxAttempts, Payload: d.msg.Data, Reason: reason,
 		Sequence: d.info.Sequence, Signature: cmp.Or(signature.Of(cause.Error()), "(no text)"), Stream: d.info.Stream, Subject: d.info.Subject,
-		Worker: w.cfg.ID,
+		Version: clip(w.cfg.Version, maxShort), Worker: w.cfg.ID,
 	}
 	if fatal, ok := errors.AsType[*PanicError](cause); ok {
 		letter.Stack = clip(string(fatal.Stack), maxStackText)

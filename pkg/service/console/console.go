@@ -97,6 +97,8 @@ type Console struct {
 	nav      []link
 	overview *collector
 	notes    *store[string]
+	looks    chan struct{}
+	replays  *replays
 	routes   *http.ServeMux
 	sessions *store[string] // the keys and tokens of those who are signed in
 	static   map[string]asset
@@ -114,6 +116,8 @@ var screens = []struct { //nolint:gochecknoglobals // a table
 	add func(*Console)
 }{
 	{link{"/", "Overview"}, (*Console).addOverview},
+	{link{"/dead", "Dead letters"}, (*Console).addDead},
+	{link{"/workers", "Workers"}, (*Console).addWorkers},
 	{link{"/notifications", "Notifications"}, (*Console).addNotifications},
 	{link{"/imports", "Imports"}, (*Console).addImports},
 	{link{"/places", "Places"}, (*Console).addPlaces},
@@ -133,6 +137,7 @@ func New(cfg Config) (*Console, error) {
 		sessions: newStore[string](maxSessions, sessionTime), trusted: http.NewCrossOriginProtection(),
 	}
 	c.overview = newCollector(c)
+	c.looks = make(chan struct{}, 2)
 	c.static = readStatic()
 	var err error
 	if c.views, err = c.parse(); err != nil {
@@ -154,6 +159,7 @@ func (c *Console) Run(ctx context.Context) error {
 	collecting.Go(func() { c.overview.run(ctx) })
 	c.hub.run(ctx)
 	collecting.Wait()
+	c.replays.close()
 	return nil
 }
 

@@ -79,7 +79,7 @@ type deed struct {
 	// Note says to the reader what was done to so many.
 	Note func(count int) string
 
-	// Recorded says that a service which is asked to do it writes the record itself, in the name of the caller.
+	// Recorded says that what is asked to do it writes the record itself, in the name of the caller.
 	Recorded bool
 
 	// Target is what it is done to, for the record: no secret and no address.

@@ -26,7 +26,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 	b := setup(t, nil)
 	settled := make(chan worker.Settlement, 2)
 	cfg := b.config(t, func(c *worker.Config) {
-		c.DeadSubject = "graves.of"
+		c.DeadSubject, c.Version = "graves.of", "v1.2.3"
 		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 	})
 
@@ -60,6 +60,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
 		check.Equal(t, header, letter.Header)
 
+		check.Same(t, "version", letter.Version, "v1.2.3")
 		check.That(t, bytes.Equal(letter.Payload, payload) && letter.ID == fmt.Sprint("id-", i),
 			"letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
 

@@ -104,7 +104,7 @@ func showText(out io.Writer, e deadletter.Entry) error {
 			line("enqueued", stamp(l.EnqueuedAt))
 		}
 		line("attempts", fmt.Sprintf("%d of %d, in %d deliveries", l.Attempts, l.MaxAttempts, l.Deliveries))
-		line("worker", l.Worker)
+		line("worker", strings.TrimSpace(l.Worker+" "+l.Version))
 		line("reason", string(l.Reason))
 		line("signature", l.Signature)
 	}

@@ -1,0 +1,378 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// Names of actions in the audit, as expediter dead writes them.
+const (
+	actionDiscard = "discard"
+	actionReplay  = "replay"
+)
+
+const (
+	deadLooked   = 50_000 // letters that a page looks at: half a second
+	deadParts    = 24     // of the time over which a group is drawn
+	deadRecords  = 250    // records in which interrupted replays are looked for
+	deadRate     = 10     // letters in a second, unless a form says otherwise
+	maxBroken    = 4      // interrupted replays that are shown
+	topicReplays = "replays"
+)
+
+// addDead adds the pages of dead letters.
+func (c *Console) addDead() {
+	c.replays = &replays{audit: c.cfg.Audit, cancels: map[string]context.CancelCauseFunc{}, tell: func() { c.hub.tell(topicReplays) }}
+	c.page("GET /dead", c.showDead)
+	c.page("GET /dead/rehearsal", c.showRehearsal)
+	c.page("GET /dead/replays", func(r *request) error {
+		r.Live = topicReplays
+		return r.render("deadreplays", "Replays", c.replays.list())
+	})
+	c.page("GET /dead/letter", c.showLetter)
+	c.action("POST /dead/replay", actionReplay, c.planReplay)
+	c.action("POST /dead/discard", actionDiscard, c.planDiscard)
+	c.action("POST /dead/stop", "stop", func(r *request) (deed, error) {
+		id := r.PostForm.Get("id")
+		return deed{
+			Do: func(context.Context) (int, error) {
+				if !c.replays.stop(id, errStopped) {
+					return 0, fail(http.StatusConflict, "It has ended already, or goes on in another console.")
+				}
+				return 1, nil
+			},
+			Note: func(int) string { return "It stops after the letter that it is at." }, Target: "replay " + strconv.Quote(id),
+		}, nil
+	})
+	c.action("POST /dead/letter/replay", actionReplay, c.planLetterReplay)
+	c.action("POST /dead/letter/discard", actionDiscard, c.planLetterDiscard)
+}
+
+// account returns the account of a name.
+func (c *Console) account(name string) (Account, error) {
+	for _, a := range c.cfg.Accounts {
+		if a.Name == name || name == "" && len(c.cfg.Accounts) == 1 {
+			return a, nil
+		}
+	}
+	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
+}
+
+// deadQuery is what a request says of letters.
+type deadQuery struct {
+	Account string
+	By      deadletter.Grouping
+	Filter  deadletter.Filter
+	Raw     url.Values // as it was written
+
+	now   time.Time // of the server
+	store *deadletter.Store
+}
+
+// deadQuery reads it, and opens the letters. Two round trips.
+func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
+	a, err := c.account(q.Get("account"))
+	if err != nil {
+		return d, err
+	}
+	if d.store, err = deadletter.Open(r.Context(), a.JetStream, deadletter.Config{}); err != nil {
+		return d, err
+	}
+	if d.now, err = d.store.Now(r.Context()); err != nil {
+		return d, err
+	}
+	d.Account, d.By, d.Raw = a.Name, deadletter.Grouping(q.Get("by")), url.Values{}
+	if d.By != deadletter.BySubject && d.By != deadletter.ByStream {
+		d.By = deadletter.BySignature
+	}
+	d.Filter, err = parseFilter(q, d.now)
+	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "since", "subject", "until"} {
+		if text := q.Get(name); text != "" {
+			d.Raw.Set(name, text)
+		}
+	}
+	return d, err
+}
+
+// Get returns what was written under a name.
+func (d deadQuery) Get(name string) string { return d.Raw.Get(name) }
+
+// within is the query of a narrower filter: times stay as they were written, so that "24h" goes on to mean the last day.
+func (d deadQuery) within(f deadletter.Filter) string {
+	q := filterQuery(f)
+	for _, name := range []string{"account", "since", "until"} {
+		q.Del(name)
+		if text := d.Raw.Get(name); text != "" {
+			q.Set(name, text)
+		}
+	}
+	return q.Encode()
+}
+
+// frozen is the filter of exactly the letters that are there now. What dies later is not meant.
+func (d deadQuery) frozen() deadletter.Filter {
+	f := d.Filter
+	if f.Until.IsZero() {
+		f.Until = d.now
+	}
+	return f
+}
+
+// deadRow is a group on the page.
+type deadRow struct {
+	deadletter.Group
+
+	Link  string
+	Times []float64
+}
+
+// Name is what the letters of a group have in common.
+func (g deadRow) Name() string {
+	switch g.By {
+	case deadletter.BySubject:
+		return cmp.Or(g.Subjects, "no subject")
+	case deadletter.ByStream:
+		return cmp.Or(g.Stream, "no stream")
+	default:
+		return cmp.Or(g.Signature, "no text")
+	}
+}
+
+// deadPage is the page of groups.
+type deadPage struct {
+	deadletter.Overview
+	deadQuery
+
+	Accounts []Account
+	Alone    bool   // it shows a letter alone
+	Back     string // from there
+	Broken   []brokenReplay
+	Going    int
+	Letter   *letterPage // of the only group
+	Missing  bool        // there is no stream
+	Rows     []deadRow
+	Select   selection
+}
+
+// Filtered reports whether the page does not show all letters.
+func (p deadPage) Filtered() bool { return len(filterQuery(p.Filter)) > 0 }
+
+// Groupings are what letters can be grouped by.
+func (p deadPage) Groupings() []deadletter.Grouping {
+	return []deadletter.Grouping{deadletter.BySignature, deadletter.BySubject, deadletter.ByStream}
+}
+
+// Kept are the parts of the filter that have no field in its form.
+func (p deadPage) Kept() (all [][2]string) {
+	for _, name := range []string{"kind", "reason", "until"} {
+		if text := p.Get(name); text != "" {
+			all = append(all, [2]string{name, text})
+		}
+	}
+	return all
+}
+
+// Windows are the times that the form offers, and the one that is chosen.
+func (p deadPage) Windows() [][2]string {
+	all := [][2]string{{"", "at any time"}, {"1h", "in the last hour"}, {"24h", "in the last day"}, {"7d", "in the last 7 days"}}
+	since := p.Get("since")
+	if !slices.ContainsFunc(all, func(w [2]string) bool { return w[0] == since }) {
+		all = append(all, [2]string{since, "since " + since})
+	}
+	return all
+}
+
+// selection is the filter of actions, as hidden fields of their forms.
+type selection struct {
+	Fields    url.Values
+	Link      string
+	Partial   bool
+	Rate      int
+	Rehearsal string
+	Total     int
+}
+
+// brokenReplay is a replay that has not come to its end.
+type brokenReplay struct {
+	replay
+
+	Left selection // none when Total is 0
+	Lost bool      // which letters it was about is not known
+}
+
+// showDead shows the letters by groups. Round trips: two, one for each 512 letters that are looked at and some for their consumer, and
+// five for the records of the audit.
+func (c *Console) showDead(r *request) error {
+	d, err := c.deadQuery(r, r.URL.Query())
+	if errors.Is(err, deadletter.ErrNoStream) {
+		return r.render("dead", "Dead letters", deadPage{Accounts: c.cfg.Accounts, Missing: true})
+	}
+	if err != nil {
+		return err
+	}
+	p := deadPage{Accounts: c.cfg.Accounts, deadQuery: d}
+	if p.Overview, err = c.survey(r.Context(), d.store, d.Filter, d.By, deadLooked); err != nil {
+		return err
+	}
+	for _, g := range p.Groups {
+		row := deadRow{Group: g, Link: c.href("/dead") + "?" + d.within(g.Filter(d.Filter))}
+		for _, n := range g.Times {
+			row.Times = append(row.Times, float64(n))
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	p.Select = c.selection(d.Account, d.frozen(), p.Overview)
+	if len(p.Groups) == 1 && p.Others == 0 {
+		e, err := d.store.Get(r.Context(), p.Groups[0].Example)
+		if err == nil {
+			p.Letter = newLetterPage(d.Account, e)
+		} else if !errors.Is(err, deadletter.ErrNotFound) {
+			return err
+		}
+	}
+	for _, one := range c.replays.list() {
+		if one.Ended.IsZero() {
+			p.Going++
+		}
+	}
+	if p.Broken, err = c.brokenReplays(r.Context(), d); err != nil {
+		return err
+	}
+	r.Command = deadCommand("groups", d.Account, d.Filter)
+	return r.render("dead", "Dead letters", p)
+}
+
+// survey looks at letters, of a few requests at a time: each costs a second of a processor where there are many.
+func (c *Console) survey(
+	ctx context.Context, store *deadletter.Store, f deadletter.Filter, by deadletter.Grouping, newest uint64,
+) (deadletter.Overview, error) {
+	select {
+	case c.looks <- struct{}{}:
+		defer func() { <-c.looks }()
+	case <-ctx.Done():
+		return deadletter.Overview{}, fmt.Errorf("wait for others who look at letters: %w", ctx.Err())
+	}
+	return store.Survey(ctx, f, deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts})
+}
+
+func (c *Console) selection(account string, f deadletter.Filter, o deadletter.Overview) selection {
+	fields := filterQuery(f)
+	if account != "" {
+		fields.Set("account", account)
+	}
+	query := "?" + fields.Encode()
+	return selection{
+		Fields: fields, Link: c.href("/dead") + query, Partial: o.Partial, Rate: deadRate, Rehearsal: c.href("/dead/rehearsal") + query,
+		Total: o.Total,
+	}
+}
+
+// brokenReplays returns replays that have not come to their end, by the audit, and the letters that are left of them.
+func (c *Console) brokenReplays(ctx context.Context, d deadQuery) (all []brokenReplay, err error) {
+	own, err := c.account("")
+	if err != nil || c.cfg.Audit == nil {
+		return nil, nil //nolint:nilerr // the audit is of another account
+	}
+	records, err := audit.List(ctx, own.JetStream, deadRecords)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range c.replays.broken(records, d.Account) {
+		if len(all) == maxBroken {
+			break
+		}
+		b := brokenReplay{replay: p}
+		if err := c.resolve(ctx, d, &b); err != nil {
+			return nil, err
+		}
+		if b.Lost || b.Left.Total > 0 {
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+// resolve finds the letters of a record, which has no signature but its fingerprint, among those that are there.
+func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) error {
+	f := b.Filter
+	signature := f.Signature
+	f.Signature = ""
+	if text := d.Filter.Subject; f.Subject != text && matches(f.Subject, text) {
+		f.Subject = text
+	}
+	if b.Lost = strings.HasPrefix(f.Subject, fingerprintPrefix); b.Lost {
+		return nil
+	}
+	o, err := c.survey(ctx, d.store, f, deadletter.BySignature, deadLooked)
+	if err != nil || signature == "" {
+		b.Left = c.selection(d.Account, f, o)
+		return err
+	}
+	for _, g := range o.Groups {
+		if matches(signature, g.Signature) {
+			f.Signature, o.Total = g.Signature, g.Count
+			b.Left = c.selection(d.Account, f, o)
+			return nil
+		}
+	}
+	return nil
+}
+
+// planReplay replays what a filter selects, behind the pages.
+func (c *Console) planReplay(r *request) (deed, error) {
+	rate, err := strconv.ParseFloat(r.PostForm.Get("rate"), 64)
+	if err != nil || rate <= 0 || rate > 100_000 {
+		return deed{}, fail(http.StatusBadRequest, "The rate is %.20q: want letters in a second, such as 10. Nothing was done.",
+			r.PostForm.Get("rate"))
+	}
+	d, err := c.deadQuery(r, r.PostForm)
+	if err != nil {
+		return deed{}, err
+	}
+	o, err := c.survey(r.Context(), d.store, d.frozen(), deadletter.BySignature, deadLooked)
+	if err != nil {
+		return deed{}, err
+	}
+	if o.Total == 0 && !o.Partial {
+		return deed{}, fail(http.StatusConflict, "No letter is left that this selects. Nothing was done.")
+	}
+	if o.Partial {
+		o.Total = 0
+	}
+	return c.background(replay{Account: d.Account, Action: actionReplay, Filter: d.frozen(), Rate: rate, Total: o.Total}, d), nil
+}
+
+// background is the deed of starting what goes on behind the pages. It has its record there.
+func (c *Console) background(p replay, d deadQuery) deed {
+	return deed{
+		Do: func(ctx context.Context) (int, error) { return 0, c.replays.start(ctx, p, d.store) }, Recorded: true, To: c.href("/dead/replays"),
+	}
+}
+
+// planDiscard discards what a filter selects, when its number was typed. It reads all letters.
+func (c *Console) planDiscard(r *request) (deed, error) {
+	d, err := c.deadQuery(r, r.PostForm)
+	if err != nil {
+		return deed{}, err
+	}
+	o, err := c.survey(r.Context(), d.store, d.frozen(), deadletter.BySignature, 0)
+	if err != nil {
+		return deed{}, err
+	}
+	if typed := r.PostForm.Get("typed"); o.Total == 0 || typed != strconv.Itoa(o.Total) && typed != number(o.Total) {
+		return deed{}, fail(http.StatusConflict, "You typed %.20q, and this selects %s letters now. Nothing was discarded.",
+			typed, number(o.Total))
+	}
+	return c.background(replay{Account: d.Account, Action: actionDiscard, Filter: d.frozen(), Total: o.Total}, d), nil
+}

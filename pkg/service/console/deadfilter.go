@@ -1,0 +1,140 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// targetPrefix begins the targets of replays in the audit; a query of filterQuery follows.
+const targetPrefix = "dead letters ?"
+
+const fingerprintPrefix = "sha256:"
+
+// filterQuery is a filter in an address. The names are those of the flags of expediter dead.
+func filterQuery(f deadletter.Filter) url.Values {
+	q := url.Values{}
+	for _, of := range [][2]string{
+		{"job-stream", f.Stream},
+		{"kind", string(f.Kind)},
+		{"reason", string(f.Reason)},
+		{"signature", f.Signature},
+		{"subject", f.Subject},
+		{"since", timeText(f.Since)},
+		{"until", timeText(f.Until)},
+	} {
+		if of[1] != "" {
+			q.Set(of[0], of[1])
+		}
+	}
+	return q
+}
+
+// timeText is a time in an address, "" for none.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// parseFilter reads a filter from an address or a form. now is the server's time.
+func parseFilter(q url.Values, now time.Time) (deadletter.Filter, error) {
+	f := deadletter.Filter{
+		Kind: deadletter.Kind(q.Get("kind")), Reason: worker.Reason(q.Get("reason")), Signature: q.Get("signature"), Stream: q.Get("job-stream"),
+		Subject: q.Get("subject"),
+	}
+	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		text := q.Get(name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *at, err = parseMoment(text, now); err != nil {
+			return f, fail(http.StatusBadRequest, "%s is %.50q: want how long ago, such as 2h or 7d, or a time such as 2006-01-02T15:04:05Z.",
+				name, text)
+		}
+	}
+	if err := f.Validate(); err != nil {
+		return f, fail(http.StatusBadRequest, "These letters cannot be selected: %v.", err)
+	}
+	return f, nil
+}
+
+// parseMoment reads a moment, or how long ago it was.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	ago, err := time.ParseDuration(text)
+	if err != nil || ago < 0 {
+		return time.Time{}, fmt.Errorf("%q is no time", text)
+	}
+	return now.Add(-ago), nil
+}
+
+// parseTarget reads what auditTarget has written. Texts of which there is a fingerprint are fingerprints.
+func parseTarget(target string) (p replay, ok bool) {
+	text, ok := strings.CutPrefix(target, targetPrefix)
+	if !ok {
+		return p, false
+	}
+	q, err := url.ParseQuery(text)
+	if err != nil {
+		return p, false
+	}
+	p.Account = q.Get("account")
+	p.Filter, err = parseFilter(q, time.Time{})
+	return p, err == nil
+}
+
+// fingerprint stands for a text that a record may not have.
+func fingerprint(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return fingerprintPrefix + hex.EncodeToString(sum[:8])
+}
+
+// matches reports whether a text is the one, or that of the fingerprint.
+func matches(want, text string) bool { return want == text || want == fingerprint(text) }
+
+// deadCommand is the command line of expediter dead that does the same.
+func deadCommand(verb, account string, f deadletter.Filter, more ...string) string {
+	args := []string{"expediter", "dead", verb}
+	q := filterQuery(f)
+	q.Set("account", account)
+	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "subject", "since", "until"} {
+		if q.Get(name) != "" {
+			args = append(args, "--"+name, q.Get(name))
+		}
+	}
+	for _, seq := range f.Sequences {
+		args = append(args, strconv.FormatUint(seq, 10))
+	}
+	return shellLine(append(args, more...)...)
+}
+
+// shellLine is a command line as a shell takes it.
+func shellLine(args ...string) string {
+	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@"
+	quoted := make([]string, 0, len(args))
+	for _, arg := range args {
+		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune(safe, r) }) {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		quoted = append(quoted, arg)
+	}
+	return strings.Join(quoted, " ")
+}

@@ -1,0 +1,87 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+const (
+	rehearsed     = 5000 // letters of a dry run
+	rehearsalTime = 3 * time.Second
+)
+
+// rehearsal is a dry run.
+type rehearsal struct {
+	deadletter.Result
+
+	Of      int
+	Partial bool // it did not come to the end
+	Reasons map[string]int
+}
+
+// Kept says why letters would stay.
+func (p rehearsal) Kept() string {
+	all := make([]string, 0, len(p.Reasons))
+	for _, reason := range slices.Sorted(maps.Keys(p.Reasons)) {
+		all = append(all, number(p.Reasons[reason])+" "+reason)
+	}
+	return strings.Join(all, "; ")
+}
+
+// showRehearsal tells what a replay would do. Four round trips for each letter, for three seconds at most.
+func (c *Console) showRehearsal(r *request) error {
+	d, err := c.deadQuery(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	p := rehearsal{Reasons: map[string]int{}}
+	select {
+	case c.looks <- struct{}{}:
+		defer func() { <-c.looks }()
+	case <-r.Context().Done():
+		return fmt.Errorf("wait for others who look at letters: %w", r.Context().Err())
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), rehearsalTime)
+	defer cancel()
+	p.Result, err = d.store.Replay(ctx, d.frozen(), deadletter.ReplayOptions{
+		DryRun: true, Limit: rehearsed, Each: func(o deadletter.Outcome) {
+			if o.Err != nil {
+				p.Reasons[reasonOf(o.Err)]++
+			}
+		},
+	})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	p.Of = p.Done + p.Skipped + p.Failed
+	p.Partial = err != nil || p.Of == rehearsed
+	r.Command = deadCommand(actionReplay, d.Account, d.Filter, "--dry-run")
+	return r.render("deadrehearsal", "Dry run", p)
+}
+
+// reasonOf says in a few words why a letter stays.
+func reasonOf(err error) string {
+	var taken *deadletter.TakenError
+	switch {
+	case errors.Is(err, deadletter.ErrGone):
+		return "gone"
+	case errors.Is(err, deadletter.ErrUnreadable):
+		return "that are no letters"
+	case errors.Is(err, deadletter.ErrUnsettled):
+		return "that an interrupted replay may have published"
+	case errors.Is(err, deadletter.ErrNotFound):
+		return "not there any more"
+	case errors.Is(err, deadletter.ErrSkip):
+		return "stranded in a stream that is no work queue"
+	case errors.As(err, &taken):
+		return "whose place another job has"
+	}
+	return "that the server refuses"
+}

@@ -1,0 +1,271 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+const (
+	askTime  = 2 * time.Second // for all workers
+	maxPause = 7 * 24 * 60     // minutes
+)
+
+// addWorkers adds the pages of workers.
+func (c *Console) addWorkers() {
+	c.page("GET /workers", c.showWorkers)
+	c.page("GET /workers/{instance}", c.showWorker)
+	c.action("POST /workers/pause", "pause", c.planPause)
+	c.action("POST /workers/resume", "resume", c.planResume)
+}
+
+// workerRow is a worker on a page.
+type workerRow struct {
+	inspect.Info
+
+	Done, Others uint64 // attempts that have completed, and that have not
+	Link         string
+	Odd          bool // its version is not that of most workers of its stream
+}
+
+// State is how a worker is, in a word.
+func (w workerRow) State() string {
+	switch {
+	case w.Stopping:
+		return "draining"
+	case w.Ready:
+		return "ready"
+	}
+	return "not ready"
+}
+
+// askWorkers asks all workers what they are, sorted by stream. None is no error. One scatter-gather, of 250 ms after the last answer.
+func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	infos, err := inspect.Workers(ctx, c.cfg.Conn)
+	if err != nil && len(infos) == 0 && !errors.Is(err, inspect.ErrNoWorker) {
+		return nil, err
+	}
+	votes := map[string]map[string]int{} // by stream and version
+	rows := make([]workerRow, 0, len(infos))
+	for _, info := range infos {
+		row := workerRow{Info: info, Link: c.href("/workers", info.Instance)}
+		for outcome, n := range info.Attempts {
+			if outcome == string(worker.OutcomeCompleted) {
+				row.Done += n
+			} else {
+				row.Others += n
+			}
+		}
+		if votes[info.Stream] == nil {
+			votes[info.Stream] = map[string]int{}
+		}
+		votes[info.Stream][info.Version]++
+		rows = append(rows, row)
+	}
+	for i, row := range rows {
+		for _, n := range votes[row.Stream] {
+			rows[i].Odd = rows[i].Odd || n > votes[row.Stream][row.Version]
+		}
+	}
+	slices.SortFunc(rows, func(a, b workerRow) int {
+		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.ID, b.ID), a.Started.Compare(b.Started))
+	})
+	return rows, nil
+}
+
+// paused is what is paused of a stream.
+type paused struct {
+	worker.Pause
+
+	Account, Stream string
+}
+
+// pausesOf returns what is paused of a stream, and the account that has it. Two round trips, and one for each account before.
+func (c *Console) pausesOf(ctx context.Context, stream string) (account string, all []paused, err error) {
+	for _, a := range c.cfg.Accounts {
+		_, err := a.JetStream.Stream(ctx, stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("console: look up stream %s: %w", stream, err)
+		}
+		client, err := worker.NewClient(a.JetStream, worker.ClientConfig{Stream: stream})
+		if err != nil {
+			return "", nil, err
+		}
+		pauses, err := client.Pauses(ctx)
+		for _, p := range pauses {
+			all = append(all, paused{p, a.Name, stream})
+		}
+		return a.Name, all, err
+	}
+	return "", nil, fmt.Errorf("%w: %s", jetstream.ErrStreamNotFound, stream)
+}
+
+// showWorkers shows who runs, and what is paused of their streams. One scatter-gather, and two round trips for each stream.
+func (c *Console) showWorkers(r *request) error {
+	rows, err := c.askWorkers(r.Context())
+	if err != nil {
+		return err
+	}
+	page := struct {
+		Paused  []paused
+		Workers []workerRow
+	}{Workers: rows}
+	for i, row := range rows {
+		if i > 0 && rows[i-1].Stream == row.Stream {
+			continue
+		}
+		_, all, err := c.pausesOf(r.Context(), row.Stream)
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // a stream of an account that is not shown
+			return err
+		}
+		page.Paused = append(page.Paused, all...)
+	}
+	r.Command, r.Live = "expediter jobs workers", topicTick
+	return r.render("workers", "Workers", page)
+}
+
+// workerPage is the page of a worker.
+type workerPage struct {
+	workerRow
+
+	Account  string
+	Failed   int // of Recent
+	Paused   []paused
+	P95      time.Duration // of Recent
+	Recent   inspect.Recent
+	Running  inspect.Stacks
+	Strange  bool // its stream is of no account that is shown
+	Problems []string
+}
+
+// showWorker shows one worker. Three questions to it, of which that for stacks stops it for a moment, and two round trips.
+func (c *Console) showWorker(r *request) error {
+	rows, err := c.askWorkers(r.Context())
+	if err != nil {
+		return err
+	}
+	instance := r.PathValue("instance")
+	at := slices.IndexFunc(rows, func(w workerRow) bool { return w.Instance == instance })
+	if at < 0 {
+		return fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.", instance)
+	}
+	p := workerPage{workerRow: rows[at]}
+	ask := func(err error) {
+		if err != nil {
+			p.Problems = append(p.Problems, redact.Error(err).Error())
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	p.Recent, err = inspect.RecentOf(ctx, c.cfg.Conn, instance)
+	ask(err)
+	p.Running, err = inspect.StacksOf(ctx, c.cfg.Conn, instance)
+	ask(err)
+	if p.Account, p.Paused, err = c.pausesOf(r.Context(), p.Stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		p.Strange, err = true, nil
+	}
+	ask(err)
+	ran := make([]time.Duration, 0, len(p.Recent.Attempts))
+	for _, a := range p.Recent.Attempts {
+		if ran = append(ran, a.Ran); a.Outcome != string(worker.OutcomeCompleted) {
+			p.Failed++
+		}
+	}
+	slices.Sort(ran)
+	if len(ran) > 0 {
+		p.P95 = ran[len(ran)*95/100]
+	}
+	r.Command = shellLine("expediter", "jobs", "workers", instance, "--recent")
+	return r.render("worker", "Worker "+p.ID, p)
+}
+
+// pauseForm reads the form of a pause.
+func (c *Console) pauseForm(r *request) (client *worker.Client, pattern, target string, err error) {
+	a, err := c.account(r.PostForm.Get("account"))
+	if err != nil {
+		return nil, "", "", err
+	}
+	stream, pattern := r.PostForm.Get("stream"), r.PostForm.Get("pattern")
+	if err := subject.CheckPattern(pattern); err != nil {
+		return nil, "", "", fail(http.StatusBadRequest, "%.100q is no pattern of subjects: %v.", pattern, err)
+	}
+	client, err = worker.NewClient(a.JetStream, worker.ClientConfig{Stream: stream})
+	if err != nil {
+		return nil, "", "", fail(http.StatusBadRequest, "%.100q is no stream of jobs.", stream)
+	}
+	return client, pattern, fmt.Sprintf("handler %q of %s", pattern, stream), nil
+}
+
+func (c *Console) planPause(r *request) (deed, error) {
+	client, pattern, target, err := c.pauseForm(r)
+	if err != nil {
+		return deed{}, err
+	}
+	minutes, err := strconv.Atoi(r.PostForm.Get("minutes"))
+	if err != nil || minutes < 1 || minutes > maxPause {
+		return deed{}, fail(http.StatusBadRequest, "It may be paused for 1 to %s minutes, and you wrote %.20q.",
+			number(maxPause), r.PostForm.Get("minutes"))
+	}
+	pause := worker.Pause{
+		By: access.From(r.Context()).Name, Pattern: pattern, Until: time.Now().UTC().Add(time.Duration(minutes) * time.Minute),
+	}
+	return deed{
+		Do: func(ctx context.Context) (int, error) {
+			err := client.Pause(ctx, pause)
+			if untaken, ok := errors.AsType[*worker.UntakenError](err); ok {
+				return 0, fail(http.StatusConflict, "No worker takes such jobs, so nothing was paused: %v.", untaken)
+			}
+			return min(1, minutes), err
+		},
+		Note: func(int) string {
+			return fmt.Sprintf("%s is paused until %s UTC. Workers follow within seconds; jobs that run go on. The same in a shell: %s", pattern,
+				pause.Until.Format("15:04:05"), pauseCommand("pause", r.PostForm, "--for", strconv.Itoa(minutes)+"m"))
+		},
+		Target: target,
+	}, nil
+}
+
+func (c *Console) planResume(r *request) (deed, error) {
+	client, pattern, target, err := c.pauseForm(r)
+	return deed{
+		Do: func(ctx context.Context) (int, error) {
+			was, err := client.Resume(ctx, pattern)
+			if err == nil && !was {
+				return 0, fail(http.StatusConflict, "%q is not paused any more.", pattern)
+			}
+			return 1, err
+		},
+		Note: func(int) string {
+			return pattern + " goes on. The same in a shell: " + pauseCommand("resume", r.PostForm)
+		},
+		Target: target,
+	}, err
+}
+
+// pauseCommand is the command line that does what a form does.
+func pauseCommand(verb string, form url.Values, more ...string) string {
+	args := []string{"expediter", "jobs", verb}
+	if account := form.Get("account"); account != "" {
+		args = append(args, "--account", account)
+	}
+	return shellLine(append(append(args, "--stream", form.Get("stream"), form.Get("pattern")), more...)...)
+}

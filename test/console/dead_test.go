@@ -1,0 +1,274 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+var (
+	fieldOf = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+	formOf  = regexp.MustCompile(`(?s)<form[^>]*action="([^"]*)"[^>]*>(.*?)</form>`)
+)
+
+// form returns the hidden fields of the first form of a page that leads to an action, with more.
+func form(t *testing.T, page, action string, more ...string) url.Values {
+	t.Helper()
+	for _, f := range formOf.FindAllStringSubmatch(page, -1) {
+		if !strings.HasSuffix(f[1], action) {
+			continue
+		}
+		values := url.Values{}
+		for _, field := range fieldOf.FindAllStringSubmatch(f[2], -1) {
+			values.Add(html.UnescapeString(field[1]), html.UnescapeString(field[2]))
+		}
+		for i := 0; i < len(more); i += 2 {
+			values.Set(more[i], more[i+1])
+		}
+		return values
+	}
+	t.Fatalf("the page has no form for %s: %s", action, page)
+	return nil
+}
+
+// told waits until a page says the words, and returns it. Each look is a request.
+func told(t *testing.T, s *consoletest.Site, path string, words ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		page := s.Get(path, http.StatusOK)
+		missing := ""
+		for _, w := range words {
+			if !strings.Contains(page, w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			return page
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s does not say %q: %s", path, missing, page)
+		}
+	}
+}
+
+// records are the latest records of the audit, the latest first.
+func records(t *testing.T, s *consoletest.Site) []audit.Record {
+	t.Helper()
+	all, err := audit.List(t.Context(), s.JetStream, 100)
+	check.OK(t, err)
+	return all
+}
+
+func graveyard(s *consoletest.Site) {
+	for n := range 5 {
+		s.PutLetters(consoletest.Letter(n))
+	}
+	s.PutLetters(consoletest.Letter(5, func(l *worker.DeadLetter) {
+		l.Signature, l.Subject, l.Error = "no 'such' <user>", "jobs.import.low.j5", "no 'such' <user>"
+	}))
+}
+
+func TestDeadLettersAreShownByGroups(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.Says(t, s.Get("/dead", http.StatusOK), "No job was given up")
+	graveyard(s)
+	page := s.Get("/dead", http.StatusOK)
+	check.Says(t, page, "6 letters in 2 groups", "extract: status #", "jobs.import.web.&gt;", "no &#39;such&#39; &lt;user&gt;", "exhausted",
+		"all that can match were looked at", "expediter dead groups", "signature=extract%3A&#43;status&#43;%23", `class="spark"`)
+	check.Says(t, s.Get("/dead?by=subject", http.StatusOK), "6 letters in 1 group", "jobs.import.&gt;")
+	check.Says(t, s.Get("/dead?by=stream", http.StatusOK), "6 letters in 1 group", "IMPORT_JOBS")
+	check.Says(t, s.Get("/dead?signature=x", http.StatusOK), "No letter matches")
+	check.Says(t, s.Get("/dead?until=7d", http.StatusOK), "No letter matches")
+	group := s.Get("/dead?signature=extract:+status+%23&since=24h", http.StatusOK)
+	check.Says(t, group, "5 letters in 1 group", "The newest of them: letter 5", "import-4", "vm-3, version v0.3.1", "5 of 5 attempts",
+		"Replay 5", "Type 5", "--signature &#39;extract: status #&#39; --since", "traceparent: 00-1", "https://host/p4")
+	check.That(t, !strings.Contains(strings.Split(group, "<textarea")[0], "hunter2"), "a secret is shown: %s", group)
+	for path, want := range map[string]string{
+		"/dead?since=yesterday": "want how long ago", "/dead?subject=a..b": "a token between dots is empty", "/dead/letter?seq=x": "want its number",
+	} {
+		check.Says(t, s.Get(path, http.StatusBadRequest), want)
+	}
+	s.Get("/dead/letter?seq=77", http.StatusNotFound)
+	s.Get("/dead?account=NONE", http.StatusNotFound)
+	check.OK(t, s.JetStream.DeleteStream(t.Context(), contracts.StreamDead))
+	check.Says(t, s.Get("/dead", http.StatusOK), "There is no stream DEAD")
+}
+
+func TestAGroupIsReplayed(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	graveyard(s)
+	// Of a stream that is no work queue, and of none.
+	s.PutLetters(consoletest.Letter(6, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
+	const group = "/dead?signature=extract:+status+%23"
+	page := s.Get(group, http.StatusOK)
+	link := html.UnescapeString(regexp.MustCompile(`hx-get="([^"]*)"`).FindStringSubmatch(page)[1])
+	check.Says(t, s.Get(link, http.StatusOK), "6 → 5", "1 that the server refuses", "Nothing was done", "expediter dead replay", "--dry-run")
+	check.Same(t, "letters", s.Messages(contracts.StreamDead), 7)
+
+	s.PutLetters(consoletest.Letter(9)) // after the page was made, so it is not meant
+	values := form(t, page, "/dead/replay", "rate", "1000")
+	to, _ := s.Post("/dead/replay", values, http.StatusSeeOther)
+	check.Same(t, "location", to, "/dead/replays")
+	told(t, s, to, "6 of 6 letters, 1 refused", "Done", "letter 7:")
+	check.Same(t, "letters", s.Messages(contracts.StreamDead), 3)
+	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 5)
+	r := records(t, s)[0]
+	check.That(t, r.Action == "replay" && r.Count == 5 && r.Outcome == audit.Done && strings.Contains(r.Target, "sha256") &&
+		!strings.Contains(r.Target, "status"), "%+v", r)
+	for _, bad := range []string{"", "0", "-1", "x", "1e9"} {
+		_, page := s.Post("/dead/replay", url.Values{"rate": {bad}}, http.StatusBadRequest)
+		check.Says(t, page, "The rate is", "Nothing was done")
+	}
+	s.Post("/dead/replay", url.Values{"rate": {"1"}, "signature": {"none"}}, http.StatusConflict)
+}
+
+// A replay that is stopped, or whose console ends, is shown until its letters are gone, and goes on when it is told to.
+func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	graveyard(s)
+	values := form(t, s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001")
+	s.Post("/dead/replay", values, http.StatusSeeOther)
+	page := told(t, s, "/dead/replays", "1 of 5 letters", "It goes on, at 0.001 a second")
+	check.Says(t, s.Get("/dead", http.StatusOK), "A replay goes on")
+	_, refused := s.Post("/dead/replay", values, http.StatusConflict)
+	check.Says(t, refused, "goes on already")
+	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusSeeOther)
+	told(t, s, "/dead/replays", "Stopped")
+	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusConflict)
+
+	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream) // which knows nothing but the streams
+	page = again.Get("/dead", http.StatusOK)
+	check.Says(t, page, "A replay of anyone began", "did not come to its end, after 1 letters", "4 of its letters</a> are left")
+	again.Post("/dead/replay", form(t, page, "/dead/replay", "rate", "1000"), http.StatusSeeOther)
+	told(t, again, "/dead/replays", "4 of 4 letters", "Done")
+	page = again.Get("/dead", http.StatusOK)
+	check.That(t, !strings.Contains(page, "did not come to its end"), "it is still shown: %s", page)
+	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 5)
+	check.Same(t, "letters", s.Messages(contracts.StreamDead), 1)
+}
+
+func TestReplaysAreBounded(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	for n := range 5 {
+		s.PutLetters(consoletest.Letter(n, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("kind ", n) }),
+			consoletest.Letter(n+10, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("kind ", n) }))
+	}
+	for n := range 4 {
+		s.Post("/dead/replay", url.Values{"signature": {fmt.Sprint("kind ", n)}, "rate": {"0.001"}}, http.StatusSeeOther)
+	}
+	_, page := s.Post("/dead/replay", url.Values{"signature": {"kind 4"}, "rate": {"0.001"}}, http.StatusConflict)
+	check.Says(t, page, "4 replays go on already")
+}
+
+func TestDiscardByTheNumber(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	graveyard(s)
+	page := s.Get("/dead?signature=extract:+status+%23", http.StatusOK)
+	for _, typed := range []string{"", "6", "all"} {
+		_, body := s.Post("/dead/discard", form(t, page, "/dead/discard", "typed", typed), http.StatusConflict)
+		check.Says(t, body, "selects 5 letters now. Nothing was discarded")
+	}
+	s.Post("/dead/discard", url.Values{"typed": {"0"}, "signature": {"none"}}, http.StatusConflict)
+	check.Same(t, "letters", s.Messages(contracts.StreamDead), 6)
+	to, _ := s.Post("/dead/discard", form(t, page, "/dead/discard", "typed", "5"), http.StatusSeeOther)
+	told(t, s, to, "Discard of", "5 of 5 letters", "Done")
+	check.Same(t, "letters", s.Messages(contracts.StreamDead), 1)
+	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 0)
+	r := records(t, s)[0]
+	check.That(t, r.Action == "discard" && r.Count == 5 && r.Outcome == audit.Done, "%+v", r)
+}
+
+func TestOneLetter(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	graveyard(s)
+	lines := s.PutLetters(consoletest.Letter(7, func(l *worker.DeadLetter) { l.Payload = []byte("a\nb <c>") }))
+	binary := s.PutLetters(consoletest.Letter(8, func(l *worker.DeadLetter) { l.Payload = []byte{0, 1, 2, 255} }))
+	stream, err := s.JetStream.Stream(t.Context(), contracts.StreamImportJobs)
+	check.OK(t, err)
+	replay := func(seq uint64, payload, want string) {
+		t.Helper()
+		page := s.Get(fmt.Sprintf("/dead/letter?seq=%d", seq), http.StatusOK)
+		values := form(t, page, "/dead/letter/replay")
+		if payload != "" {
+			values.Set("payload", payload)
+		}
+		to, _ := s.Post("/dead/letter/replay", values, http.StatusSeeOther)
+		check.Says(t, s.Get(to, http.StatusOK), fmt.Sprintf("Letter %d was replayed", seq))
+		msg, err := stream.GetMsg(t.Context(), uint64(s.Messages(contracts.StreamImportJobs)))
+		check.OK(t, err)
+		check.Same(t, "payload", string(msg.Data), want)
+	}
+	replay(1, "", `{"url":"https://svc:hunter2@host/p0"}`)
+	replay(2, `{"url":"x"}`, `{"url":"x"}`)
+	check.Says(t, s.Get(fmt.Sprintf("/dead/letter?seq=%d", lines), http.StatusOK), "b &lt;c&gt;")
+	replay(lines, "a\r\nb", "a\nb")
+	page := s.Get(fmt.Sprintf("/dead/letter?seq=%d", binary), http.StatusOK)
+	check.That(t, strings.Contains(page, "00 01 02 ff") && !strings.Contains(page, "<textarea"), "%s", page)
+
+	three := form(t, s.Get("/dead/letter?seq=3", http.StatusOK), "/dead/letter/replay", "payload", "{")
+	_, body := s.Post("/dead/letter/replay", three, http.StatusBadRequest)
+	check.Says(t, body, "is no JSON")
+	three.Set("typed", "4")
+	s.Post("/dead/letter/discard", three, http.StatusConflict)
+	three.Set("typed", "3")
+	to, _ := s.Post("/dead/letter/discard", three, http.StatusSeeOther)
+	check.Says(t, s.Get(to, http.StatusOK), "Letter 3 was discarded")
+	s.Post("/dead/letter/replay", three, http.StatusNotFound)
+	nowhere := s.PutLetters(consoletest.Letter(9, func(l *worker.DeadLetter) { l.Stream = "NONE" }))
+	_, body = s.Post("/dead/letter/replay", url.Values{"seq": {fmt.Sprint(nowhere)}}, http.StatusConflict)
+	check.Says(t, body, "stays")
+	all := records(t, s)
+	check.That(t, all[0].Outcome == audit.Failed && all[1].Action == "discard" && all[1].Target == `dead letters letters="3"`, "%+v", all)
+}
+
+// refused tries every action of a page as those who may not act.
+func refused(t *testing.T, actions ...string) {
+	t.Helper()
+	guard, secrets := consoletest.Keys(t)
+	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
+	locked := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })
+	for _, action := range actions {
+		for _, name := range []string{"viewer", "bound"} {
+			s.Post(action, url.Values{}, http.StatusForbidden, "Authorization", "Bearer "+secrets[name])
+		}
+		s.Post(action, url.Values{}, http.StatusUnauthorized)
+		_, body := s.Post(action, url.Values{}, http.StatusForbidden, "Authorization", "Bearer "+secrets["operator"], "Sec-Fetch-Site", "cross-site")
+		check.Says(t, body, "another site")
+		_, body = locked.Post(action, url.Values{}, http.StatusForbidden)
+		check.Says(t, body, "read-only")
+	}
+	check.Same(t, "records", len(records(t, s)), 0)
+}
+
+func TestDeadLettersAreForOperators(t *testing.T) {
+	t.Parallel()
+	refused(t, "/dead/replay", "/dead/discard", "/dead/stop", "/dead/letter/replay", "/dead/letter/discard")
+	guard, secrets := consoletest.Keys(t)
+	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
+	graveyard(s)
+	page := s.Get("/dead?signature=extract:+status+%23", http.StatusOK, "Authorization", "Bearer "+secrets["viewer"])
+	check.That(t, strings.Contains(page, "needs a key with the scope operate") && !strings.Contains(page, `method="post" action="/dead`) &&
+		!strings.Contains(page, "hunter2"), "a viewer sees: %s", page)
+	s.Get("/dead", http.StatusForbidden, "Authorization", "Bearer "+secrets["bound"])
+}

@@ -1,0 +1,231 @@
+// Package restart_test kills consoles while they replay dead letters.
+package restart_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+var role = crash.Role[string]{Name: "console", Run: serve} //nolint:gochecknoglobals // TestMain has it
+
+func TestMain(m *testing.M) { crash.Main(m, 2, role) }
+
+// serve is a console over the server at a URL. It prints its own.
+func serve(ctx context.Context, server string) error {
+	nc, err := nats.Connect(server)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	c, err := console.New(console.Config{
+		Accounts: []console.Account{{JetStream: js}}, Audit: audit.New(audit.Config{JetStream: js, Logger: logger, Source: "console"}), Conn: nc,
+		Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	web := httptest.NewServer(c)
+	defer web.Close()
+	fmt.Println(web.URL) //nolint:forbidigo // its parent reads it
+	return c.Run(ctx)
+}
+
+// Through consoles that are killed in the midst of it, every letter is replayed once. With -long there are a million.
+func TestReplaySurvivesTheConsole(t *testing.T) {
+	t.Parallel()
+	letters, kills, rate := 1500, 2, 300
+	if crash.Long() {
+		letters, rate = 1_000_000, 5000
+	}
+	random := crash.Random(t)(0)
+	srv := crash.StartServer(t)
+	_, js := natstest.ConnectURL(t, srv.URL)
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}}),
+		contracts.ApplyOptions{}))) // for the audit
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: contracts.StreamDead, Subjects: []string{contracts.DeadSubjects}, AllowDirect: true, Duplicates: time.Hour, MaxAge: 24 * time.Hour},
+		{Name: contracts.StreamImportJobs, Subjects: []string{contracts.ImportJobsSubjects}, Retention: jetstream.WorkQueuePolicy},
+	} {
+		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
+	}
+	began := time.Now()
+	putLetters(t, js, letters)
+	t.Logf("%d letters stored in %s", letters, time.Since(began))
+	form := url.Values{"rate": {strconv.Itoa(rate)}}
+	for life := range kills + 1 {
+		p := role.Start(t, srv.URL)
+		s := &site{T: t, url: p.Line()}
+		if life > 0 {
+			page := s.get("/dead")
+			check.Says(t, page, "did not come to its end", "are left", "Go on with")
+			form = goOn(page)
+			form.Set("rate", strconv.Itoa(rate))
+		}
+		began = time.Now()
+		s.begin(form)
+		until := 1 << 62
+		if life < kills {
+			until = 1 + random.IntN(letters/4) // there is news each second
+		}
+		over := s.follow(until)
+		t.Logf("console %d: %d letters in %s, peak memory %s", life+1, over, time.Since(began), peak(t, p.PID()))
+		p.Kill()
+	}
+	dead, err := js.Stream(t.Context(), contracts.StreamDead)
+	check.OK(t, err)
+	left := dead.CachedInfo().State.Msgs // the record of a letter that was removed right before the end of a console may stay
+	check.That(t, left <= uint64(kills), "%d messages are left in DEAD", left)
+	times := map[string]int{}
+	jobs, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: -1,
+	})
+	check.OK(t, err)
+	for pending := jobs.CachedInfo().NumPending; pending > 0; {
+		batch, err := jobs.Fetch(int(min(pending, 5000)), jetstream.FetchMaxWait(crash.Patience))
+		check.OK(t, err)
+		for msg := range batch.Messages() {
+			times[msg.Headers().Get(worker.HeaderID)]++
+			meta, err := msg.Metadata()
+			check.OK(t, err)
+			pending = meta.NumPending
+		}
+		check.OK(t, batch.Error())
+	}
+	double := 0
+	for _, n := range times {
+		double += n - 1
+	}
+	t.Logf("%d jobs, %d lost, %d double", len(times), letters-len(times), double)
+	check.That(t, len(times) == letters && double == 0, "%d letters became %d jobs, %d of them double", letters, len(times), double)
+}
+
+// putLetters stores letters.
+func putLetters(t *testing.T, js jetstream.JetStream, n int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for first := range 16 {
+		all.Go(func() {
+			for i := first; i < n; i += 16 {
+				if _, err := worker.PublishDeadLetter(t.Context(), js, "dead", consoletest.Letter(i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// site is a console in another process.
+type site struct {
+	*testing.T
+
+	url string
+}
+
+func (s *site) get(path string) string {
+	s.Helper()
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, path, nil))
+	check.OK(s.T, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	check.OK(s.T, err)
+	check.Require(s.T, answer.StatusCode == http.StatusOK, "%s answers %d: %s", path, answer.StatusCode, body)
+	return string(body)
+}
+
+func (s *site) request(method, path string, form url.Values) *http.Request {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(form.Encode()))
+	check.OK(s.T, err)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return r
+}
+
+func (s *site) begin(form url.Values) {
+	s.Helper()
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodPost, "/dead/replay", form))
+	check.OK(s.T, err)
+	check.OK(s.T, answer.Body.Close())
+	check.Require(s.T, answer.StatusCode == http.StatusSeeOther, "the replay is answered with %d", answer.StatusCode)
+}
+
+var progress = regexp.MustCompile(`([\d,]+) of [\d,]+ letters`)
+
+// follow follows a replay as a page does, until it has ended or been at so many letters, and returns at how many.
+func (s *site) follow(until int) (over int) {
+	s.Helper()
+	stream, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, "/live?topic=replays", nil))
+	check.OK(s.T, err)
+	defer stream.Body.Close()
+	for lines := bufio.NewScanner(stream.Body); ; {
+		page := s.get("/dead/replays")
+		if found := progress.FindStringSubmatch(page); found != nil {
+			over, err = strconv.Atoi(strings.ReplaceAll(found[1], ",", ""))
+			check.OK(s.T, err)
+		}
+		if over >= until || !strings.Contains(page, "Stop</button>") {
+			check.Require(s.T, !strings.Contains(page, "Failed"), "it failed: %s", page)
+			return over
+		}
+		for more := true; more && lines.Scan(); { // to the next piece of news
+			more = !strings.HasPrefix(lines.Text(), "data:") && !strings.HasPrefix(lines.Text(), "event:")
+		}
+		check.Require(s.T, lines.Err() == nil, "the stream of events has ended: %v", lines.Err())
+	}
+}
+
+var field = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+
+// goOn is the form that goes on with a replay, which is the first of the page.
+func goOn(page string) url.Values {
+	form := url.Values{}
+	before, _, _ := strings.Cut(page, "Go on with")
+	for _, f := range field.FindAllStringSubmatch(before, -1) {
+		form.Set(html.UnescapeString(f[1]), html.UnescapeString(f[2]))
+	}
+	return form
+}
+
+// peak is the most memory that a process has held.
+func peak(t *testing.T, pid int) string {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "unknown"
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	line, _, _ := strings.Cut(after, "\n")
+	return strings.TrimSpace(line)
+}

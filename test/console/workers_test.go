@@ -1,0 +1,121 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+// works runs a worker of imports until the test ends: jobs of "stuck" ignore the end of their context, those of "bad" fail, others are done.
+func works(t *testing.T, s *consoletest.Site, id, version string) (running <-chan string) {
+	t.Helper()
+	began, free := make(chan string, 10), make(chan struct{})
+	w, err := worker.New(s.JetStream, worker.Config{
+		AckWait: 2 * time.Second, AutoCreate: true, Consumer: "importer", ID: id, Logger: slog.New(slog.DiscardHandler), StuckAfter: 10 * time.Millisecond,
+		Stream: contracts.StreamImportJobs, Version: version,
+	})
+	check.OK(t, err)
+	policy := worker.Policy{MaxAttempts: 1, Timeout: 50 * time.Millisecond}
+	check.OK(t, worker.Handle(w, "jobs.import.high.>", policy, func(_ context.Context, job *worker.Job[map[string]any]) error {
+		kind, _ := job.Args["kind"].(string)
+		began <- kind
+		switch kind {
+		case "stuck":
+			<-free
+		case "bad":
+			return fmt.Errorf("extract: <b>refused</b> by https://svc:hunter2@host/?key=hunter2")
+		}
+		return nil
+	}))
+	t.Cleanup(natstest.Background(t, w.Run))
+	t.Cleanup(func() { close(free) })
+	return began
+}
+
+func TestWorkersAreShown(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.Says(t, s.Get("/workers", http.StatusOK), "No worker answers")
+	works(t, s, "vm-3", "v1")
+	works(t, s, "vm-4", "v1")
+	works(t, s, "vm-5", "v0")
+	check.Says(t, told(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready"), "IMPORT_JOBS", "0 of ", "not as the others", "expediter jobs workers")
+}
+
+func TestAWorkerIsShown(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	began := works(t, s, "vm-3", "v1")
+	for _, kind := range []string{"good", "bad", "stuck"} {
+		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high."+kind, fmt.Appendf(nil, `{"kind":%q}`, kind))))
+		check.Same(t, "the job that runs", <-began, kind)
+	}
+	told(t, s, "/workers", "vm-3")
+	path := workerPath(t, s)
+	page := told(t, s, path, "Stuck: it ignores its ended context", "completed", "jobs.import.high.bad", "extract: &lt;b&gt;refused&lt;/b&gt;")
+	check.Says(t, page, "jobs.import.high.&gt;", "works.func", "2 attempts", "1 did not complete", "jobs workers", "--recent")
+	check.That(t, !strings.Contains(page, "hunter2"), "a secret is shown: %s", page)
+	s.Get("/workers/none", http.StatusNotFound)
+	s.Get("/workers/a%2Fb", http.StatusNotFound)
+}
+
+// workerPath is the path of the only worker.
+func workerPath(t *testing.T, s *consoletest.Site) string {
+	t.Helper()
+	_, after, found := strings.Cut(told(t, s, "/workers", `href="/workers/`), `href="/workers/`)
+	check.Require(t, found, "no worker is linked")
+	instance, _, _ := strings.Cut(after, `"`)
+	return "/workers/" + instance
+}
+
+func TestAHandlerIsPausedAndResumed(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	began := works(t, s, "vm-3", "v1")
+	path := workerPath(t, s)
+	values := form(t, told(t, s, path, "Pause</button>"), "/workers/pause", "minutes", "10")
+	for _, bad := range []string{"", "0", "-1", "10081", "x"} {
+		values.Set("minutes", bad)
+		_, page := s.Post("/workers/pause", values, http.StatusBadRequest)
+		check.Says(t, page, "It may be paused for 1 to 10,080 minutes")
+	}
+	values.Set("minutes", "10")
+	to, _ := s.Post("/workers/pause", values, http.StatusSeeOther, "Referer", s.URL+path)
+	page := s.Get(to, http.StatusOK)
+	check.Says(t, page, "jobs.import.high.&gt; is paused until", "expediter jobs pause --stream IMPORT_JOBS &#39;jobs.import.high.&gt;&#39; --for 10m",
+		"Resume</button>")
+	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
+	page = told(t, s, "/workers", "is paused since", "ready, 1 paused")
+	check.Same(t, "jobs that have begun", len(began), 0)
+	to, _ = s.Post("/workers/resume", form(t, page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
+	check.Says(t, s.Get(to, http.StatusOK), "goes on", "expediter jobs resume --stream IMPORT_JOBS")
+	check.Same(t, "the job that runs", <-began, "good")
+	_, page = s.Post("/workers/resume", values, http.StatusConflict)
+	check.Says(t, page, "is not paused any more")
+	values.Set("pattern", "none.>")
+	_, page = s.Post("/workers/pause", values, http.StatusConflict)
+	check.Says(t, page, "No worker takes such jobs")
+	values.Set("pattern", "a..b")
+	s.Post("/workers/pause", values, http.StatusBadRequest)
+	s.Post("/workers/pause", url.Values{"stream": {"a b"}, "pattern": {"x"}, "minutes": {"1"}}, http.StatusBadRequest)
+	all := records(t, s)
+	check.That(t, all[len(all)-1].Action == "pause" && all[len(all)-1].Target == `handler "jobs.import.high.>" of IMPORT_JOBS` &&
+		all[len(all)-1].Outcome == audit.Done && all[len(all)-2].Action == "resume", "%+v", all)
+}
+
+func TestWorkersAreForOperators(t *testing.T) {
+	t.Parallel()
+	refused(t, "/workers/pause", "/workers/resume")
+}
