@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	proxy.Setenv("GOSUMDB=off") // the machine's module cache has checked the sums of others
 	s := &stranger{say: &modules.Printer{W: out}, proxy: proxy, temp: temp, tree: tree}
-	return errors.Join(s.modules(ctx), s.command(ctx), s.programs(ctx), s.say.Err)
+	return errors.Join(s.modules(ctx), s.command(ctx), s.programs(ctx), s.tutorial(ctx, work), s.say.Err)
 }
 
 // stranger is outside of the repository.
@@ -163,6 +163,23 @@ func (s *stranger) program(ctx context.Context, file string) error {
 	if took > firstProgram {
 		return fmt.Errorf("%s: nobody waits %s for a first program: want at most %s", name, took, firstProgram)
 	}
+	return nil
+}
+
+// tutorial has the tutorial typed, with the command that was installed.
+func (s *stranger) tutorial(ctx context.Context, work string) error {
+	began := time.Now()
+	environment := append(s.proxy.Env(), "PATH="+filepath.Join(s.temp, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	said, err := modules.Output(ctx, work, "go", "test", "-count=1", "-v", "./test/tutorial",
+		"-args", "-environment", strings.Join(environment, "\n"))
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, said)
+	}
+	if strings.Contains(said, "--- SKIP") {
+		s.say.Printf("tutorial: skipped, without Postgres\n")
+		return nil
+	}
+	s.say.Printf("tutorial: %s\n", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

@@ -59,6 +59,9 @@ func (p *Proxy) Run(ctx context.Context, dir, name string, args ...string) (stri
 	return output(ctx, dir, p.env, name, args...)
 }
 
+// Env returns the variables, NAME=VALUE, under which the go command asks the proxy.
+func (p *Proxy) Env() []string { return slices.Clone(p.env) }
+
 // Setenv sets a variable, NAME=VALUE, for the programs to come.
 func (p *Proxy) Setenv(variable string) { p.env = append(p.env, variable) }
 

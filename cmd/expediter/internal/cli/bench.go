@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -91,7 +92,7 @@ func (f *benchFlags) bench(ctx context.Context, parts []string) error {
 			Provider: venues, Replicas: f.replicas,
 			Each: func(r measure.Row) error {
 				ms := func(micros float64) string { return fmt.Sprintf("%.2f", micros/1000) }
-				return out.Write(r, r.Part, r.Operation, fmt.Sprint(r.Callers), fmt.Sprintf("%.0f", r.PerSecond), ms(r.P50), ms(r.P99),
+				return out.Write(r, r.Part, r.Operation, strconv.Itoa(r.Callers), fmt.Sprintf("%.0f", r.PerSecond), ms(r.P50), ms(r.P99),
 					fmt.Sprintf("%.0f", r.CPU))
 			},
 		})

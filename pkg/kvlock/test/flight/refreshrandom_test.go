@@ -198,7 +198,7 @@ func (m *refreshes) fn(ctx context.Context) ([]byte, error) {
 			m.Errorf("%d is computed while %d is", n, other)
 		}
 	}
-	m.running[n] = ctx
+	m.running[n] = ctx //nolint:fatcontext // none is within another
 	m.mu.Unlock()
 	pass(time.Duration(1+n%4) * time.Second)
 	m.mu.Lock()

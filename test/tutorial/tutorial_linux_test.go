@@ -1,0 +1,179 @@
+// Package tutorial_test types the tutorial: it does what docs/tutorial.md says, in an empty folder, and looks for what it says is
+// printed.
+package tutorial_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
+)
+
+var environment = flag.String("environment", "", "variables of the go command, one in a line, under which it gets the modules (test/proxy sets it)")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	outboxtest.Stop()
+	if code == 0 && goleak.Find() != nil {
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// block is a part of the tutorial between fences, its language and the paragraph before it.
+var block = regexp.MustCompile("(?s)\n([^\n]*)\n\n?```(sh|text|go)\n(.*?)```\n")
+
+// patience bounds what is waited for; it is no measure.
+const patience = 4 * time.Minute
+
+func TestTutorial(t *testing.T) {
+	if *environment == "" {
+		t.Skip("go run ./test/proxy runs it, with modules as a release would have them")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "tutorial.md"))
+	check.OK(t, err)
+	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	ty := &typist{T: t, changed: make(chan struct{}, 1), dir: t.TempDir(), env: append(os.Environ(), strings.Split(*environment, "\n")...)}
+	ty.env = append(ty.env, "DATABASE_URL="+database)
+	ty.apart()
+	found := block.FindAllStringSubmatch(string(text), -1)
+	check.That(t, len(found) >= 10, "the tutorial has %d blocks", len(found))
+	for _, b := range found {
+		before, content := b[1], b[3]
+		switch b[2] {
+		case "text":
+			ty.wantAll(content)
+		case "go":
+			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), " -->")
+			check.OK(t, os.WriteFile(filepath.Join(ty.dir, name), []byte(content), 0o600))
+		default:
+			ty.enter(content, strings.Contains(before, "terminal"))
+		}
+	}
+}
+
+// typist types commands in terminals.
+type typist struct {
+	*testing.T
+
+	changed    chan struct{} // gets a value when a screen shows more
+	dir, space string
+	env        []string
+
+	mu      sync.Mutex
+	screens []*screen
+}
+
+// screen is what a terminal shows. Its fields are guarded by the typist's mutex.
+type screen struct {
+	of   *typist
+	text []byte // that was not asked for yet
+}
+
+// Write implements [io.Writer].
+func (s *screen) Write(p []byte) (int, error) {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.text = append(s.text, p...)
+	select {
+	case s.of.changed <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// apart has the commands in a network of their own, where all ports are free, if this process may make one.
+func (ty *typist) apart() {
+	if os.Geteuid() != 0 {
+		return
+	}
+	ty.space = "tutorial" + strconv.Itoa(os.Getpid())
+	for _, args := range [][]string{{"netns", "add", ty.space}, {"-n", ty.space, "link", "set", "lo", "up"}} {
+		out, err := exec.CommandContext(ty.Context(), "ip", args...).CombinedOutput()
+		check.That(ty, err == nil, "ip %s: %v: %s", args, err, out)
+	}
+	ty.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ty.space).Run() }) //nolint:errcheck // it is gone with the machine
+}
+
+// enter runs a line after the other, and waits for each, but for the last one of a terminal of its own.
+func (ty *typist) enter(content string, stays bool) {
+	lines := strings.Split(strings.TrimSpace(content), "\n")
+	shown := &screen{of: ty}
+	ty.mu.Lock()
+	ty.screens = append(ty.screens, shown)
+	ty.mu.Unlock()
+	for i, line := range lines {
+		args := []string{"bash", "-c", line}
+		if ty.space != "" && !strings.HasPrefix(line, "go mod") && !strings.HasPrefix(line, "go install") { // these may need the network
+			args = append([]string{"ip", "netns", "exec", ty.space}, args...)
+		}
+		ctx, cancel := context.WithCancel(ty.Context())
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = ty.dir, ty.env, shown, shown
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		check.OK(ty, cmd.Start())
+		if stays && i == len(lines)-1 {
+			ty.Cleanup(func() {
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+				_ = cmd.Wait()                                      // it was killed
+				cancel()
+			})
+			return
+		}
+		err := cmd.Wait()
+		cancel()
+		check.That(ty, err == nil, "%s: %v\n%s", line, err, ty.all())
+	}
+}
+
+// wantAll waits until each line is shown by a terminal, since it was last waited for one.
+func (ty *typist) wantAll(content string) {
+	enough := time.After(patience)
+	for {
+		shown, missing := ty.all(), ""
+		for line := range strings.Lines(content) {
+			if line = strings.TrimSpace(line); !strings.Contains(shown, line) {
+				missing = line
+			}
+		}
+		if missing == "" {
+			break
+		}
+		select {
+		case <-ty.changed:
+		case <-enough:
+			ty.Fatalf("no terminal shows %q:\n%s", missing, shown)
+		}
+	}
+	ty.mu.Lock()
+	defer ty.mu.Unlock()
+	for _, s := range ty.screens {
+		s.text = nil
+	}
+}
+
+// all returns what the terminals show since it was last waited for.
+func (ty *typist) all() string {
+	ty.mu.Lock()
+	defer ty.mu.Unlock()
+	var all []byte
+	for _, s := range ty.screens {
+		all = append(all, s.text...)
+	}
+	return string(all)
+}
