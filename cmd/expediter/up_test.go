@@ -24,7 +24,7 @@ type running struct{ *crash.Process }
 // up starts `expediter up` on free ports and returns when it has said all that it says.
 func up(t *testing.T, args ...string) running {
 	t.Helper()
-	return start(t, "Ctrl-C", exec.Command("expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0"}, args...)...))
+	return start(t, "Ctrl-C", exec.Command("expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0"}, args...)...))
 }
 
 // start starts a program and returns when it has printed a line with a text.
@@ -131,7 +131,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 func TestUpRunsTwoEnrichers(t *testing.T) {
 	t.Parallel()
 	r := up(t)
-	urls := regexp.MustCompile(`http://127\.0\.0\.1:\d+\b`).FindAllString(r.Output(), 2)
+	urls := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+  http://127\.0\.0\.1:\d+`))[1:]
 	check.Require(t, len(urls) == 2 && urls[0] != urls[1], "want two different URLs, got %q", urls)
 	body := `'{"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71","cityText":"Tel Aviv"}]}'`
 	check.Same(t, "still pending", decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)).Pending, 0)
@@ -176,7 +176,7 @@ func TestUpOnACluster(t *testing.T) {
 // An interrupt while it starts is not an error.
 func TestUpInterruptedWhileItStarts(t *testing.T) {
 	t.Parallel()
-	r := start(t, "", exec.Command("sh", "-c", "exec expediter up --http-port 0 --importer-port 0 --notifier-port 0 --cluster 3 2>&1"))
+	r := start(t, "", exec.Command("sh", "-c", "exec expediter up --http-port 0 --importer-port 0 --notifier-port 0 --console-port 0 --cluster 3 2>&1"))
 	r.Interrupt()
 	said := r.Output()
 	check.That(t, strings.HasPrefix(said, "Starting 3 NATS servers") && !strings.Contains(said, "error"), "it says:\n%s", said)
@@ -199,9 +199,9 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--nats-port", "0", "--http-port", "0", "--notifier-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
+		{[]string{"--nats-port", "0", "--http-port", "0", "--notifier-port", "0", "--console-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
 		{[]string{"--http-port", "7000", "--importer-port", "7000"}, 2, "--importer-port 7000: that is the port of --http-port"},
-		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", "0", "--notifier-port", taken}, 1, "error: --notifier-port " + taken + " is taken; is another one up? Stop it, or take a free port with --notifier-port 0"},
+		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", "0", "--console-port", "0", "--notifier-port", taken}, 1, "error: --notifier-port " + taken + " is taken; is another one up? Stop it, or take a free port with --notifier-port 0"},
 		{[]string{"--nats-port", "0", "--http-port", taken}, 1, "error: --http-port " + taken + " is taken; is another one up? Stop it, or take a free port with --http-port 0"},
 		{[]string{"--http-port", "0", "--nats-port", taken}, 1, "error: --nats-port " + taken + " is taken; is another one up? Stop it, or take a free port with --nats-port 0"},
 		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},
@@ -266,13 +266,13 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	r.Interrupt()
 	t.Setenv("IMPORTER_YOUTUBE", "true")
 	var stderr bytes.Buffer
-	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")
+	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0")
 	asked.Stderr = &stderr
 	code := exitCode(t, asked.Run())
 	check.That(t, code == 1 && strings.Contains(stderr.String(), "yt-dlp --version exits with 3"), "it ends with %d: %s", code, &stderr)
 	t.Setenv("IMPORTER_YUOTUBE", "true")
 	stderr.Reset()
-	misspelt := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")
+	misspelt := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0", "--console-port", "0")
 	misspelt.Stderr = &stderr
 	code = exitCode(t, misspelt.Run())
 	check.That(t, code == 2 && strings.Contains(stderr.String(), "IMPORTER_YUOTUBE: is it misspelt?"), "it ends with %d: %s", code, &stderr)
@@ -330,7 +330,7 @@ func TestUpWithRules(t *testing.T) {
 			writeFile(t, path, tc.rules)
 		}
 		cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
-			"--notifier-port", "0", "--rules", path)
+			"--notifier-port", "0", "--console-port", "0", "--rules", path)
 		out, err := cmd.CombinedOutput()
 		code := exitCode(t, err)
 		check.That(t, code == tc.code, "exits with %d, want %d", code, tc.code)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -51,6 +52,17 @@ func (s *Stream) Event(id, kind string, body any) error {
 		return fmt.Errorf("encode event: %w", err)
 	}
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, data))
+}
+
+// HTML sends one event to a page that shows it as it is. The id and the kind are as for Event.
+func (s *Stream) HTML(id, kind, html string) error {
+	html = strings.NewReplacer("\r", "", "\n", "\ndata: ").Replace(html)
+	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, html))
+}
+
+// Retry tells the client how long it waits before it comes back. Defaults to 2 seconds.
+func (s *Stream) Retry(after time.Duration) error {
+	return s.write(fmt.Sprintf("retry: %d\n\n", after.Milliseconds()))
 }
 
 // Heartbeat sends a comment, so that proxies keep an idle stream open.

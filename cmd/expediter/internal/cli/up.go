@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 	"github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -32,6 +33,7 @@ import (
 type upFlags struct {
 	catalog      string
 	cluster      int
+	consolePort  int
 	dir          string
 	httpPort     int
 	importerPort int
@@ -47,7 +49,8 @@ func newUp(g *globals) *cobra.Command {
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
 		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, prints their addresses and commands to try,
-and runs until it is interrupted. It then finishes the requests and jobs under way.
+and runs until it is interrupted. It then finishes the requests and jobs under way. The address that it prints first is that of a page
+for the browser on which to try all of them, with the console beside it.
 
 The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. Environment
 variables configure it further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS
@@ -73,6 +76,7 @@ itself when its disk was full and has room again.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against (default the sample's)")
 	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
+	flags.IntVar(&f.consolePort, "console-port", 8000, "port of the page to try everything on, and of the console, 0 for a free one")
 	flags.StringVar(&f.dir, "dir", "", "directory that keeps the data over a restart (default none)")
 	flags.IntVar(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
 	flags.IntVar(&f.importerPort, "importer-port", 8005, "port of the importer, 0 for a free one")
@@ -110,7 +114,11 @@ type port struct {
 
 func (f upFlags) ports() []port {
 	return []port{
-		{"--http-port", f.httpPort}, {"--importer-port", f.importerPort}, {"--nats-port", f.natsPort}, {"--notifier-port", f.notifierPort},
+		{"--console-port", f.consolePort},
+		{"--http-port", f.httpPort},
+		{"--importer-port", f.importerPort},
+		{"--nats-port", f.natsPort},
+		{"--notifier-port", f.notifierPort},
 	}
 }
 
@@ -143,12 +151,16 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	case err != nil:
 		return f.explain(err)
 	}
-	if err := f.greet(g.config.Stdout, p, &importing); err != nil {
-		return errors.Join(err, p.Stop())
+	pages, err := openSite(ctx, "127.0.0.1:"+strconv.Itoa(f.consolePort), p, g.logger)
+	if err != nil {
+		return errors.Join(f.explain(err), p.Stop())
+	}
+	if err := f.greet(g.config.Stdout, pages.URL(), p, &importing); err != nil {
+		return errors.Join(err, pages.stop(), p.Stop())
 	}
 	<-ctx.Done()
 	fmt.Fprintln(g.config.Stderr, "Stopping. Interrupt again to end at once.") //nolint:errcheck // as above
-	return p.Stop()
+	return errors.Join(pages.stop(), p.Stop())
 }
 
 // explain adds a remedy to the most common errors of a start, in terms of the flags.
@@ -183,15 +195,16 @@ func (f upFlags) portOf(err error) port {
 }
 
 // openCatalog opens a venue file, or the sample's when there is no path.
-func openCatalog(path string) (*catalog.Catalog, error) {
+func openCatalog(path string) (provider.Provider, error) {
 	if path == "" {
-		return catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
+		known, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
+		return distant{known}, err
 	}
 	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
 // greet writes the addresses of all services, and command lines to paste.
-func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerSettings) error {
+func (f upFlags) greet(out io.Writer, site string, p *pipeline.Pipeline, importing *importerSettings) error {
 	http, cluster := p.Enrichers[0].URL(), p.NATSURL()
 	server, _, _ := strings.Cut(cluster, ",")
 	kept := "nothing is kept when it stops"
@@ -204,7 +217,9 @@ func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerS
 	}
 	const body = `{"requestId":"hello","cityText":"Tel Aviv",` +
 		`"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
-	_, err := fmt.Fprintf(out, `Up: enrichers  %s  %s
+	_, err := fmt.Fprintf(out, `Open %s to try it, and %s%s/ for the console.
+
+Up: enrichers  %s  %s
     importer   %s
 %s    notifier   %s
     NATS       %s
@@ -224,7 +239,7 @@ Tell people about an event, and look at what one of them was told:
 
 %s
 Stop with Ctrl-C.
-`, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), p.Notifiers[0].URL(),
+`, site, site, consolePath, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), p.Notifiers[0].URL(),
 		strings.ReplaceAll(cluster, ",", "  "), replicas, kept,
 		http, body, http, server, body, tryImport(p.Importers[0].URL()), f.tryEmit(server))
 	if err != nil {

@@ -46,6 +46,9 @@ type Sample struct {
 	// Places are all places, each once, in the order of the file.
 	Places []contracts.Restaurant
 
+	// Queries are the words of each of the Requests, as a person typed them.
+	Queries []string
+
 	// Requests are the searches. They overlap: every place is asked for more than once.
 	Requests []contracts.EnrichRequest
 
@@ -66,7 +69,7 @@ type Truth struct {
 type search struct {
 	CityText  string   `json:"cityText"`
 	PlaceIDs  []string `json:"placeIds"`
-	Query     string   `json:"query"` // what the person typed; tells readers of the file what the search is about
+	Query     string   `json:"query"` // what the person typed
 	RequestID string   `json:"requestId"`
 }
 
@@ -106,7 +109,7 @@ func Load() (Sample, error) {
 			}
 			req.Results = append(req.Results, place)
 		}
-		s.Requests = append(s.Requests, req)
+		s.Queries, s.Requests = append(s.Queries, search.Query), append(s.Requests, req)
 	}
 	s.Truth = make(map[string]Truth, len(truth))
 	for id, venue := range truth {

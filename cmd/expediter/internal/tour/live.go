@@ -1,0 +1,130 @@
+package tour
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer"
+)
+
+// over is the kind of the last event of a stream. A browser closes the stream then, and would open it for ever after its end.
+const over = "over"
+
+// retry is after how long a browser comes back: the services are on its machine.
+const retry = 500 * time.Millisecond
+
+// maxLine bounds a line of an event stream.
+const maxLine = 1 << 20
+
+// shown is an event as the page gets it: a template and what it shows, nothing for an event that the page does not need.
+type shown struct {
+	template string
+	what     any
+	over     bool // there is no event behind
+}
+
+// followRequest answers GET /live/request?id=... with a row for each place, and again for each that changes.
+func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
+	at := t.Enricher + "/v1/requests/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
+	return t.relay(w, r, at, func(kind string, data []byte) (shown, error) {
+		var event struct {
+			snapshot
+
+			PlaceID string `json:"placeId"`
+			Patch   place  `json:"patch"`
+		}
+		err := json.Unmarshal(data, &event)
+		if kind == contracts.TypeResultPatch {
+			event.Patch.PlaceID = event.PlaceID
+			event.Places = []place{event.Patch}
+		}
+		return shown{template: "changed", what: t.rows(event.snapshot), over: kind == "complete"}, err
+	})
+}
+
+// followImport answers GET /live/import?id=... with the import after each change.
+func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
+	at := t.Importer + "/v1/imports/" + service.PathEscape(r.URL.Query().Get("id")) + "/events"
+	return t.relay(w, r, at, func(_ string, data []byte) (shown, error) {
+		var j importer.Job
+		if err := json.Unmarshal(data, &j); err != nil {
+			return shown{}, fmt.Errorf("tour: decode an import: %w", err)
+		}
+		what, err := t.job(r.Context(), j)
+		return shown{template: "job", what: what, over: j.Status.Final()}, err
+	})
+}
+
+// followInbox answers GET /live/inbox with the newest items after each change.
+func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
+	return t.relay(w, r, t.Notifier+"/v1/users/"+staff+"/inbox/events", func(string, []byte) (shown, error) {
+		items, _, err := t.inbox(r.Context())
+		return shown{template: "items", what: items}, err
+	})
+}
+
+// relay repeats the event stream of a service as HTML. The ids are those of the service: it knows where a browser that comes back has been.
+func (t *tour) relay(w http.ResponseWriter, r *http.Request, at string, show func(kind string, data []byte) (shown, error)) error {
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("tour: %w", err)
+	}
+	req.Header.Set("Last-Event-ID", service.LastEventID(r))
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("tour: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		http.Error(w, "the service answers "+resp.Status, resp.StatusCode)
+		return nil
+	}
+	stream, err := service.OpenStream(w, r)
+	if err == nil {
+		err = stream.Retry(retry)
+	}
+	if err == nil && resp.StatusCode == http.StatusNoContent {
+		err = stream.HTML(service.LastEventID(r), over, over)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	var id, kind string
+	for err == nil && lines.Scan() {
+		name, value, ok := strings.Cut(lines.Text(), ":")
+		switch value = strings.TrimPrefix(value, " "); name {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data": // the services write one line for each event
+			err = repeat(stream, id, kind, []byte(value), show)
+		case "":
+			if ok { // a comment
+				err = stream.Heartbeat()
+			}
+		}
+	}
+	return nil // the browser or the service has gone, and the browser comes back with the last id
+}
+
+func repeat(stream *service.Stream, id, kind string, data []byte, show func(string, []byte) (shown, error)) error {
+	s, err := show(kind, data)
+	if err != nil {
+		return err
+	}
+	var html bytes.Buffer
+	if err := page.ExecuteTemplate(&html, s.template, s.what); err != nil {
+		return fmt.Errorf("tour: %w", err)
+	}
+	if err := stream.HTML(id, "news", html.String()); err != nil || !s.over {
+		return err
+	}
+	return stream.HTML(id, over, over)
+}

@@ -1,0 +1,235 @@
+package tour
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+)
+
+const (
+	// maxFound is how many places a search shows, and maxItems how many items of the inbox are shown.
+	maxFound, maxItems = 12, 5
+
+	// maxForm bounds what is pasted, and maxAnswer what a service answers.
+	maxForm, maxAnswer = 256 << 10, 4 << 20
+
+	// maxTitle bounds the first line of a text that is its title.
+	maxTitle = 100
+
+	// owner owns the recipes, staff is the user with the inbox, and guest the one that asks for tables.
+	owner, staff, guest = "me", "ada", "carla"
+)
+
+// Config says where things are. All of it is required.
+type Config struct {
+	// Console is the path of the console, such as /console, whose scripts the page uses.
+	Console string
+
+	// Enricher, Importer and Notifier are the URLs of the services.
+	Enricher, Importer, Notifier string
+}
+
+// tour answers for the page.
+type tour struct {
+	Config
+
+	client  *http.Client
+	imports *imports.Client
+	places  []contracts.Restaurant
+	texts   map[string]string // of places by their ids: the words that a search finds them by
+}
+
+// Add adds the routes of the page to a router.
+func Add(router *service.Router, cfg Config) error {
+	s, err := sample.Load()
+	if err != nil {
+		return err
+	}
+	t := &tour{Config: cfg, client: &http.Client{}, places: s.Places, texts: map[string]string{}}
+	t.imports = &imports.Client{HTTP: t.client, URL: cfg.Importer}
+	for _, p := range s.Places {
+		t.texts[p.PlaceID] = strings.ToLower(strings.Join([]string{p.Name, p.Address, p.CityText}, " "))
+	}
+	for i, r := range s.Requests {
+		for _, p := range r.Results {
+			t.texts[p.PlaceID] += " " + s.Queries[i]
+		}
+	}
+	router.Handle("GET /{$}", access.All(access.Read), t.show)
+	router.Handle("GET /tour.css", access.Public(), showStyle)
+	router.Handle("POST /search", access.All(access.Publish), t.form(t.search))
+	router.Handle("POST /import", access.All(access.Publish), t.form(t.paste))
+	router.Handle("POST /ask", access.All(access.Publish), t.form(t.ask))
+	router.HandleStream("GET /live/request", access.All(access.Read), t.followRequest)
+	router.HandleStream("GET /live/import", access.All(access.Read), t.followImport)
+	router.HandleStream("GET /live/inbox", access.All(access.Read), t.followInbox)
+	return nil
+}
+
+// form answers a form with the page that its handler names by a query.
+func (t *tour) form(do func(*http.Request) (url.Values, error)) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			return errors.Join(service.ErrBody, err)
+		}
+		next, err := do(r)
+		if err != nil {
+			return render(w, http.StatusBadGateway, view{Console: t.Console, Problem: err.Error()})
+		}
+		http.Redirect(w, r, "/?"+next.Encode(), http.StatusSeeOther)
+		return nil
+	}
+}
+
+// search asks the enricher about the places that a search finds.
+func (t *tour) search(r *http.Request) (url.Values, error) {
+	query := r.PostForm.Get("q")
+	req := contracts.EnrichRequest{RequestID: "tour-" + rand.Text(), Results: t.find(query)}
+	body, err := contracts.Encode(req)
+	if err == nil {
+		err = t.call(r.Context(), http.MethodPost, t.Enricher+"/v1/enrich", body, nil)
+	}
+	return url.Values{"q": {query}, "request": {req.RequestID}}, err
+}
+
+// find returns the places of the sample that have all words of a query, or a place of that name when there is none.
+func (t *tour) find(query string) (places []contracts.Restaurant) {
+	words := strings.Fields(strings.ToLower(query))
+	for _, p := range t.places {
+		absent := slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(t.texts[p.PlaceID], word) })
+		if !absent && len(places) < maxFound {
+			places = append(places, p)
+		}
+	}
+	if len(places) == 0 {
+		places = append(places, contracts.Restaurant{Name: query, PlaceID: "typed " + strings.Join(words, " ")})
+	}
+	return places
+}
+
+// paste has the importer read an address or a text.
+func (t *tour) paste(r *http.Request) (url.Values, error) {
+	source := strings.TrimSpace(r.PostForm.Get("source"))
+	sub := imports.Submission{ImportJob: contracts.ImportJob{OwnerID: owner}}
+	if u, err := url.Parse(source); err == nil && (u.Scheme == "https" || u.Scheme == "http") {
+		sub.URL = source
+	} else {
+		sub.Content, sub.Name = []byte(source), "Recipe.txt"
+		if title, rest, more := strings.Cut(source, "\n"); more && len(title) <= maxTitle {
+			sub.Content, sub.Name = []byte(rest), strings.TrimSpace(title)+".txt" // a text says nowhere else what it makes
+		}
+	}
+	job, _, err := t.imports.Submit(r.Context(), sub)
+	return url.Values{"import": {job.JobID}}, err
+}
+
+// ask publishes that a guest asks for a table, which the staff is told.
+func (t *tour) ask(r *http.Request) (url.Values, error) {
+	guests, err := strconv.Atoi(r.PostForm.Get("guests"))
+	if err != nil || guests < 1 {
+		return nil, errors.New("the number of guests must be 1 or more")
+	}
+	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")}) //nolint:errcheck,errchkjson // texts
+	e := contracts.Event{
+		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: sample.Restaurant.Type, RestaurantID: json.RawMessage(sample.Restaurant.ID), UserID: guest,
+		Payload: payload,
+	}
+	body, err := json.Marshal(e)
+	if err == nil {
+		err = t.call(r.Context(), http.MethodPost, t.Notifier+"/v1/events", body, nil)
+	}
+	return url.Values{}, err
+}
+
+// show answers GET /, with what its query names: a search, an import.
+func (t *tour) show(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	v := view{Console: t.Console, Query: q.Get("q"), Request: q.Get("request"), Import: q.Get("import")}
+	var problems []error
+	if v.Request != "" {
+		var s snapshot
+		problems = append(problems, t.call(r.Context(), http.MethodGet, t.Enricher+"/v1/requests/"+service.PathEscape(v.Request), nil, &s))
+		v.Places = t.rows(s)
+	}
+	if v.Import != "" {
+		job, err := t.imports.Job(r.Context(), v.Import)
+		if err == nil {
+			v.Job, err = t.job(r.Context(), job)
+		}
+		problems = append(problems, err)
+	}
+	var err error
+	v.Items, v.Last, err = t.inbox(r.Context())
+	status := http.StatusOK
+	if err = errors.Join(append(problems, err)...); err != nil {
+		v.Problem, status = err.Error(), http.StatusBadGateway
+	}
+	return render(w, status, v)
+}
+
+// inbox returns the newest items of the staff, and the revision of the one that changed last.
+func (t *tour) inbox(ctx context.Context) (items []item, last uint64, err error) {
+	var list struct {
+		Items []inapp.Item `json:"items"`
+	}
+	err = t.call(ctx, http.MethodGet, t.Notifier+"/v1/users/"+staff+"/inbox?limit="+strconv.Itoa(maxItems), nil, &list)
+	for _, i := range list.Items {
+		items, last = append(items, newItem(i)), max(last, i.Revision)
+	}
+	return items, last, err
+}
+
+// job returns a job as it is shown, with its recipe when there is one.
+func (t *tour) job(ctx context.Context, j importer.Job) (*job, error) {
+	shown := &job{Job: j}
+	if j.Status != contracts.ImportReady {
+		return shown, nil
+	}
+	stored, err := t.imports.Recipe(ctx, j.RecipeID)
+	shown.Recipe = &stored.Recipe
+	return shown, err
+}
+
+// call asks a service, and decodes its answer unless into is nil.
+func (t *tour) call(ctx context.Context, method, at string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("tour: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("tour: %w", err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err == nil && resp.StatusCode >= http.StatusBadRequest {
+		var p service.Problem
+		_ = json.Unmarshal(data, &p) //nolint:errcheck // then the status is all that is known
+		err = fmt.Errorf("%s answers %s: %s", at, resp.Status, cmp.Or(p.Detail, "nothing"))
+	}
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
