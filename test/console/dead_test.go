@@ -156,7 +156,7 @@ func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 
 	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream) // which knows nothing but the streams
 	page = again.Get("/dead", http.StatusOK)
-	check.Says(t, page, "A replay of anyone began", "did not come to its end, after 1 letters", "4 of its letters</a> are left")
+	check.Says(t, page, "A replay of anyone began", "did not come to its end: 1 done", "4 of its letters</a> are left")
 	again.Post("/dead/replay", form(t, page, "/dead/replay", "rate", "1000"), http.StatusSeeOther)
 	told(t, again, "/dead/replays", "4 of 4 letters", "Done")
 	page = again.Get("/dead", http.StatusOK)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -61,8 +63,7 @@ func TestDeadLettersForEverybody(t *testing.T) {
 	looks(t, b, s, "dead-group", "/dead?signature=extract:+status+%23")
 	looks(t, b, s, "dead-letter", "/dead/letter?seq=41")
 	looks(t, b, s, "dead-rehearsal", "/dead/rehearsal")
-	p := b.Open(t, s.URL+"/dead?signature=extract:+status+%23", browser.View{Width: 1440})
-	click(p, `form[action="/dead/replay"] button`)
+	s.Post("/dead/replay", url.Values{"rate": {"0.001"}, "signature": {"extract: status #"}}, http.StatusSeeOther)
 	looks(t, b, s, "dead-replays", "/dead/replays")
 	click(b.Open(t, s.URL+"/dead/replays", browser.View{Width: 1440}), `form[action="/dead/stop"] button`)
 	looks(t, b, s, "dead-broken", "/dead")

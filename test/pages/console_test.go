@@ -9,12 +9,16 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// looks looks at a page of a console as everybody does: on a telephone and a large screen, by day and by night.
+// looks looks at a page of a console as everybody does: on a telephone and a large screen, by day and by night. Each is closed before the
+// next: a browser has six connections to a host over HTTP/1.1, and a page that follows holds one.
 func looks(t *testing.T, b *browser.Browser, s *consoletest.Site, name, path string) {
 	t.Helper()
 	for _, width := range []int64{360, 1440} {
 		for _, dark := range []bool{false, true} {
-			b.Open(t, s.URL+path, browser.View{Dark: dark, Width: width}).Looks(fmt.Sprintf("console-%s-%d-%t", name, width, dark))
+			view := fmt.Sprintf("console-%s-%d-%t", name, width, dark)
+			t.Run(view, func(t *testing.T) {
+				b.Open(t, s.URL+path, browser.View{Dark: dark, Width: width}).Looks(view)
+			})
 		}
 	}
 }

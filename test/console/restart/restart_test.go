@@ -83,7 +83,7 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 	putLetters(t, js, letters)
 	t.Logf("%d letters stored in %s", letters, time.Since(began))
 	form := url.Values{"rate": {strconv.Itoa(rate)}}
-	for life := range kills + 1 {
+	for life, done := 0, false; !done; life++ {
 		p := role.Start(t, srv.URL)
 		s := &site{T: t, url: p.Line()}
 		if life > 0 {
@@ -98,8 +98,10 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 		if life < kills {
 			until = 1 + random.IntN(letters/4) // there is news each second
 		}
-		over := s.follow(until)
-		t.Logf("console %d: %d letters in %s, peak memory %s", life+1, over, time.Since(began), peak(t, p.PID()))
+		over, failed := s.follow(until) // of a server that is silent for too long, which is gone on with as well
+		done = life >= kills && !failed
+		t.Logf("console %d: %d letters in %s, failed %t, peak memory %s", life+1, over, time.Since(began), failed, peak(t, p.PID()))
+		check.Require(t, life < 10*kills, "it does not come to its end")
 		p.Kill()
 	}
 	dead, err := js.Stream(t.Context(), contracts.StreamDead)
@@ -183,8 +185,9 @@ func (s *site) begin(form url.Values) {
 
 var progress = regexp.MustCompile(`([\d,]+) of [\d,]+ letters`)
 
-// follow follows a replay as a page does, until it has ended or been at so many letters, and returns at how many.
-func (s *site) follow(until int) (over int) {
+// follow follows a replay as a page does, until it has ended or been at so many letters, and returns at how many, and
+// whether it failed.
+func (s *site) follow(until int) (over int, failed bool) {
 	s.Helper()
 	stream, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, "/live?topic=replays", nil))
 	check.OK(s.T, err)
@@ -196,8 +199,7 @@ func (s *site) follow(until int) (over int) {
 			check.OK(s.T, err)
 		}
 		if over >= until || !strings.Contains(page, "Stop</button>") {
-			check.Require(s.T, !strings.Contains(page, "Failed"), "it failed: %s", page)
-			return over
+			return over, strings.Contains(page, "Failed")
 		}
 		for more := true; more && lines.Scan(); { // to the next piece of news
 			more = !strings.HasPrefix(lines.Text(), "data:") && !strings.HasPrefix(lines.Text(), "event:")
