@@ -65,7 +65,7 @@ func TestAWorkerIsShown(t *testing.T) {
 	told(t, s, "/workers", "vm-3")
 	path := workerPath(t, s)
 	page := told(t, s, path, "Stuck: it ignores its ended context", "completed", "jobs.import.high.bad", "extract: &lt;b&gt;refused&lt;/b&gt;")
-	check.Says(t, page, "jobs.import.high.&gt;", "works.func", "2 attempts", "1 did not complete", "jobs workers", "--recent")
+	check.Says(t, page, "jobs.import.high.&gt;", "works.func", "Remembered: 2", "1 did not complete", "jobs workers", "--recent")
 	check.That(t, !strings.Contains(page, "hunter2"), "a secret is shown: %s", page)
 	s.Get("/workers/none", http.StatusNotFound)
 	s.Get("/workers/a%2Fb", http.StatusNotFound)
