@@ -16,8 +16,9 @@ const (
 )
 
 // share gives the free slots to several sources. A source that may have messages is asked for them with a request that the server
-// answers at once, so that an empty source holds a slot for a round trip only. A source that is known to be empty gets a small
-// standing request, beside the slots, so that a message that comes starts at once.
+// answers at once, so that an empty source holds a slot for a round trip only. A slot whose turn is that of a source with
+// more messages, which has not answered yet, waits for the answer: another source would otherwise get the slots of every round trip.
+// A source that is known to be empty gets a small standing request, beside the slots, so that a message that comes starts at once.
 //
 // The turns follow from a virtual time, as in start-time fair queueing: each message moves its source's finish on by 1/Weight, and
 // the next slot goes to the source with the least finish. The clock is the least finish of the sources that have messages. A source
@@ -88,7 +89,7 @@ func (p *Puller) charge(s *source, n int64) {
 	least := s.finish
 
 	for _, other := range p.sources {
-		if other.asked == taking || p.mayHave(other) {
+		if other.isAsked() || p.mayHave(other) {
 			least = min(least, other.finish)
 		}
 	}
@@ -107,6 +108,7 @@ func (p *Puller) returned(s *source) {
 	}
 
 	s.asked, s.emptied = none, time.Now()
+	s.more.Store(false)
 }
 
 // mayHave reports whether a source may have messages, so that it has to be asked.
@@ -123,11 +125,19 @@ func (p *Puller) drop(s *source) {
 	s.emptied = time.Time{}
 }
 
-// take asks the sources that may have messages for as many as there are free slots, and returns how many slots are left.
+// isAsked reports whether a source has been asked for messages that are there, and is about to answer.
+func (s *source) isAsked() bool { return s.asked == taking && !s.lost }
+
+// take asks the sources that may have messages for as many as there are free slots, and returns how many slots no source may need.
 func (p *Puller) take(free int) int {
 	for ; free > 0; free-- {
 		next := p.next()
 		if next == nil {
+			break
+		}
+
+		if next.isAsked() {
+			free = 0 // its answer is the next look
 			break
 		}
 
@@ -144,12 +154,12 @@ func (p *Puller) take(free int) int {
 	return free
 }
 
-// next returns the source whose turn it is, nil when none may have messages.
+// next returns the source whose turn it is, maybe one that is asked already and has more, nil when none may have messages.
 func (p *Puller) next() *source {
 	var next *source
 
 	for _, s := range p.sources { // the most important first, which wins a tie
-		if p.mayHave(s) && (next == nil || max(p.clock, s.finish) < max(p.clock, next.finish)) {
+		if (p.mayHave(s) || s.isAsked() && s.more.Load()) && (next == nil || max(p.clock, s.finish) < max(p.clock, next.finish)) {
 			next = s
 		}
 	}
