@@ -79,7 +79,8 @@ func TestWorkersForEverybody(t *testing.T) {
 	})
 	check.OK(t, err)
 	check.OK(t, worker.Handle(w, "jobs.import.high.>", worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[string]) error {
-		if began <- job.Args; job.Args == "bad" {
+		began <- job.Args
+		if job.Args == "bad" {
 			return fmt.Errorf("extract: status %d", 503)
 		}
 		<-free

@@ -102,15 +102,15 @@ func (s *jobs) path(r worker.Receipt) string {
 // state is that of a job.
 func (s *jobs) state(r worker.Receipt) worker.State {
 	j, err := s.Job(s.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
-	check.OK(s.Site.T, err)
+	check.OK(s.T, err)
 	return j.State
 }
 
 // last is the last record of what was done.
 func (s *jobs) last() string {
 	all, err := audit.List(s.Context(), s.JetStream, 1)
-	check.OK(s.Site.T, err)
-	check.Require(s.Site.T, len(all) == 1, "no record")
+	check.OK(s.T, err)
+	check.Require(s.T, len(all) == 1, "no record")
 	return fmt.Sprintf("%s %s %s %d %s", all[0].Actor, all[0].Action, all[0].Target, all[0].Count, all[0].Outcome)
 }
 

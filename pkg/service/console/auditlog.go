@@ -21,7 +21,7 @@ func (c *Console) addAudit() {
 		}
 		records, err := audit.List(r.Context(), js, auditShown)
 		if err != nil {
-			return err //nolint:wrapcheck // it says what it is
+			return err
 		}
 		return r.render("audit", "Audit", records)
 	})

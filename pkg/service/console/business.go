@@ -45,11 +45,11 @@ func (r *request) ask(ctx context.Context, subject string, question, into any) e
 			Errors []contracts.FieldError `json:"errors"`
 		}
 		_ = json.Unmarshal(reply.Data, &more) //nolint:errcheck // most have none
-		text := fmt.Sprintf("The %s says: %s", service, reply.Header.Get(micro.ErrorHeader))
+		said := []string{fmt.Sprintf("The %s says: %s", service, reply.Header.Get(micro.ErrorHeader))}
 		for _, f := range more.Errors {
-			text += fmt.Sprintf("; %s %s", strings.Trim(f.Path, "?/"), f.Problem)
+			said = append(said, fmt.Sprintf("%s %s", strings.Trim(f.Path, "?/"), f.Problem))
 		}
-		return fail(status, "%s.", strings.TrimSuffix(text, "."))
+		return fail(status, "%s.", strings.TrimSuffix(strings.Join(said, "; "), "."))
 	}
 	if err := json.Unmarshal(reply.Data, into); err != nil {
 		return fmt.Errorf("console: answer of the %s: %w", service, err)

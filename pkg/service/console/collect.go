@@ -113,14 +113,15 @@ func (o *collector) round(ctx context.Context) {
 			mu.Lock()
 			if err = errors.Join(err, listErr); err != nil {
 				silent = append(silent, problem{
-					Text: fmt.Sprintf("%s: the servers do not answer: %v", accountName(a.Name), err), Command: "expediter doctor", Runbook: "natsunreachable",
+					Text: fmt.Sprintf("%s: the servers do not answer: %v", accountName(a.Name), err), Command: "expediter doctor",
+					Runbook: "natsunreachable",
 				})
 			} else {
 				limit := max(info.Limits.MaxStore, 0)
 				for _, tier := range info.Tiers {
 					limit += max(tier.Limits.MaxStore, 0)
 				}
-				store[a.Name] = [2]uint64{info.Store, uint64(limit)} //nolint:gosec // not negative
+				store[a.Name] = [2]uint64{info.Store, uint64(limit)}
 			}
 			mu.Unlock()
 			for _, name := range names {
@@ -202,11 +203,11 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	}
 	stream, err := a.JetStream.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		row.add("expediter apply", "serviceNotReady", "it is missing")
+		row.addf("expediter apply", "serviceNotReady", "it is missing")
 		return row, nil
 	}
 	if err != nil {
-		row.add("expediter doctor", "ServerSilent", "its servers do not answer: %v", err)
+		row.addf("expediter doctor", "ServerSilent", "its servers do not answer: %v", err)
 		return row, nil
 	}
 	info := stream.CachedInfo()
@@ -229,7 +230,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 }
 
 // add notes a problem of the stream.
-func (s *streamRow) add(command, runbook, format string, args ...any) {
+func (s *streamRow) addf(command, runbook, format string, args ...any) {
 	s.problems = append(s.problems, problem{
 		Command: command, Runbook: strings.ToLower(runbook), Text: s.Name + ": " + fmt.Sprintf(format, args...),
 	})
@@ -244,7 +245,8 @@ func (s *streamRow) sum() {
 		s.Running += uint64(max(s.count.Given[id], 0))
 		idle = idle || n > 0 && s.count.Given[id] == 0 && s.count.Idle[id]
 	}
-	if s.idle++; !idle {
+	s.idle++
+	if !idle {
 		s.idle = 0
 	}
 	switch s.count.AsideName {
@@ -278,18 +280,18 @@ var advisory = []string{"description", "max_bytes", "max_consumers", "metadata",
 // judge notes what is wrong with a stream.
 func (s *streamRow) judge(info *jetstream.StreamInfo) {
 	if s.Stranded > 0 {
-		s.add("expediter dead stranded "+s.Name, "JobsStranded", "%s that no consumer will ever deliver", messages(s.Stranded))
+		s.addf("expediter dead stranded "+s.Name, "JobsStranded", "%s that no consumer will ever deliver", messages(s.Stranded))
 	}
 	if s.idle > 1 {
-		s.add("expediter jobs workers --stream "+s.Name, "JobsNotWorked", "%s waiting, and no worker takes any", messages(s.Waiting))
+		s.addf("expediter jobs workers --stream "+s.Name, "JobsNotWorked", "%s waiting, and no worker takes any", messages(s.Waiting))
 	}
 	if bound := info.Config.MaxBytes; bound > 0 && info.Config.Discard == jetstream.DiscardNew {
 		if s.Part = float64(info.State.Bytes) / float64(bound); s.Part >= fullNoted {
-			s.add("expediter doctor", "StreamFilling", "%.0f %% full, and it refuses messages at 100 %%", 100*s.Part)
+			s.addf("expediter doctor", "StreamFilling", "%.0f %% full, and it refuses messages at 100 %%", 100*s.Part)
 		}
 	}
 	for _, node := range jobcount.Without(info.Cluster) {
-		s.add("expediter doctor", "NodeAway", "node %s", node)
+		s.addf("expediter doctor", "NodeAway", "node %s", node)
 	}
 	want := declared(s.Name)
 	if want == nil {
@@ -303,7 +305,7 @@ func (s *streamRow) judge(info *jetstream.StreamInfo) {
 		if slices.Contains(advisory, d.Field) || d.Shrinks && !d.Fixed && d.Field != "retention" {
 			continue
 		}
-		s.add("expediter apply --dry-run", "ServiceNotReady", "%s is %s, want %s", d.Field, d.Got, d.Want)
+		s.addf("expediter apply --dry-run", "ServiceNotReady", "%s is %s, want %s", d.Field, d.Got, d.Want)
 	}
 }
 

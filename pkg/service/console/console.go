@@ -85,7 +85,8 @@ func (cfg Config) check() error {
 	add(cfg.Audit != nil || cfg.ReadOnly, "Audit is nil: without records nothing can be done, so set it, or ReadOnly")
 	add(cfg.Conn != nil, "Conn is nil: want a connection")
 	add(cfg.Logger != nil, "Logger is nil: want a logger")
-	add(cfg.Prefix == "" || strings.HasPrefix(cfg.Prefix, "/") && !strings.HasSuffix(cfg.Prefix, "/") && !strings.ContainsAny(cfg.Prefix, "{}?#% "),
+	path := strings.HasPrefix(cfg.Prefix, "/") && !strings.HasSuffix(cfg.Prefix, "/") && !strings.ContainsAny(cfg.Prefix, "{}?#% ")
+	add(cfg.Prefix == "" || path,
 		"Prefix is %q: want none, or a path such as /console", cfg.Prefix)
 	return errors.Join(errs...)
 }

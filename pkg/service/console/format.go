@@ -110,8 +110,8 @@ func spark(values []float64) template.HTML {
 		if most > 0 {
 			at = min(int(v/most*7.999), 7)
 		}
-		line.WriteString(string([]rune(blocks)[max(at, 0)]))
+		line.WriteRune([]rune(blocks)[max(at, 0)])
 	}
-	return template.HTML(fmt.Sprintf(`<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`, //nolint:gosec // numbers and blocks
-		values[len(values)-1], most, line.String()))
+	const form = `<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`
+	return template.HTML(fmt.Sprintf(form, values[len(values)-1], most, line.String())) //nolint:gosec // numbers and blocks
 }

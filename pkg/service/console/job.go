@@ -197,7 +197,7 @@ func (p *jobPage) times() {
 			p.Times = append(p.Times, moment{at, fmt.Sprintf(format, args...)})
 		}
 	}
-	switch p.Job.State { //nolint:exhaustive // the others are in the stream
+	switch p.Job.State { // the others are in the stream
 	case worker.StateDone, worker.StateCancelled:
 		add(p.Job.Since, "%s", p.Job.State)
 	case worker.StateDead:
@@ -226,7 +226,8 @@ func (p *jobPage) times() {
 func percentOf(value json.RawMessage) float64 {
 	var n float64
 	var o struct {
-		Progress, Percent *float64
+		Percent  *float64 `json:"percent"`
+		Progress *float64 `json:"progress"`
 	}
 	switch {
 	case json.Unmarshal(value, &n) == nil && len(value) > 0 && value[0] != 'n':

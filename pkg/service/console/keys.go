@@ -176,7 +176,7 @@ func (c *Console) showFlights(r *request) error {
 			}
 		}
 		if err := streams.Err(); err != nil {
-			return err
+			return fmt.Errorf("console: list the streams: %w", err)
 		}
 	}
 	if p.Bucket != "" {
@@ -195,7 +195,8 @@ func (c *Console) countResults(ctx context.Context, p *keysPage) error {
 	}
 	if n := p.Buckets[at].State.Msgs; n > maxSurveyed {
 		return fail(http.StatusConflict,
-			"The bucket %s has %s keys. To count them by their states reads them all, which this page does up to %s.", p.Bucket, number(n), number(maxSurveyed))
+			"The bucket %s has %s keys. To count them by their states reads them all, which this page does up to %s.", p.Bucket, number(n),
+			number(maxSurveyed))
 	}
 	a, err := c.jobsAccount(p.Account)
 	if err != nil {

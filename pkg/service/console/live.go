@@ -89,14 +89,15 @@ func (c *Console) followTopic(r *request) error {
 	}
 	news, stop := c.hub.follow(topic)
 	if news == nil {
-		return fail(http.StatusServiceUnavailable, "%d pages follow already. This one stays as it is: load it again to see what is new.", maxStreams)
+		return fail(http.StatusServiceUnavailable, "%d pages follow already. This one stays as it is: load it again to see what is new.",
+			maxStreams)
 	}
 	defer stop()
 	cookie, err := r.Cookie(cookieName)
 	signedIn := err == nil
 	s, err := service.OpenStream(r.w, r.Request)
 	if err != nil {
-		return nil //nolint:nilerr // the browser has gone
+		return nil // the browser has gone
 	}
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -117,7 +118,7 @@ func (c *Console) followTopic(r *request) error {
 			err = s.Heartbeat()
 		}
 		if err != nil {
-			return nil //nolint:nilerr // the browser has gone, or its key is not in force any more
+			return nil // the browser has gone, or its key is not in force any more
 		}
 	}
 }

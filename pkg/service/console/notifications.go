@@ -91,13 +91,19 @@ var rowStates = []struct{ Name, Words, Class string }{ //nolint:gochecknoglobals
 
 // reasons are the reasons of states in words.
 var reasons = map[string]string{ //nolint:gochecknoglobals // a table
-	"bounced": "the address does not exist", "cancelled": "it was cancelled", "digest": "it is told in a digest", "empty": "the digest has no events",
-	"endpoint_disabled": "the address has failed for days", "endpoint_down": "the address was not reached lately", "exhausted": "no attempts are left",
-	"fallback_after": "it was tried for as long as it may", "gone": "the address is gone, and was removed", "misconfigured": "the channel is not set up",
-	"muted": "the user asked for silence", "no_address": "the user has no address there", "not_before": "the event is to be told later",
-	"opt_out": "the user has opted out", "quiet_hours": "the user's quiet hours", "rate_limited": "the far side asked for fewer",
-	"read": "the user has read it in the inbox", "recipient": "what is known of the user cannot be read", "rejected": "the far side refused it",
-	"throttled": "the user was told enough for now", "timeout": "the far side did not answer in time", "unavailable": "the far side does not work",
+	"bounced": "the address does not exist", "cancelled": "it was cancelled", "digest": "it is told in a digest",
+	"empty":             "the digest has no events",
+	"endpoint_disabled": "the address has failed for days", "endpoint_down": "the address was not reached lately",
+	"exhausted":      "no attempts are left",
+	"fallback_after": "it was tried for as long as it may", "gone": "the address is gone, and was removed",
+	"misconfigured": "the channel is not set up",
+	"muted":         "the user asked for silence", "no_address": "the user has no address there",
+	"not_before": "the event is to be told later",
+	"opt_out":    "the user has opted out", "quiet_hours": "the user's quiet hours", "rate_limited": "the far side asked for fewer",
+	"read": "the user has read it in the inbox", "recipient": "what is known of the user cannot be read",
+	"rejected":  "the far side refused it",
+	"throttled": "the user was told enough for now", "timeout": "the far side did not answer in time",
+	"unavailable":     "the far side does not work",
 	"unknown_outcome": "it may have been sent, and must not be sent twice",
 }
 
@@ -240,7 +246,8 @@ func (c *Console) addNotifications() {
 			return err
 		}
 		p.Rows = found.Notifications
-		p.Open, p.Failed = slices.ContainsFunc(p.Rows, notification.Open), slices.ContainsFunc(p.Rows, func(n notification) bool { return n.State == "failed" })
+		p.Open = slices.ContainsFunc(p.Rows, notification.Open)
+		p.Failed = slices.ContainsFunc(p.Rows, func(n notification) bool { return n.State == "failed" })
 		if found.Next != "" {
 			v.Set("cursor", found.Next)
 			p.Next = c.href("/notifications") + "?" + v.Encode()
@@ -266,7 +273,7 @@ func (c *Console) addNotifications() {
 }
 
 func figure(answer map[string]any, name string) int {
-	n, _ := answer[name].(float64) //nolint:revive // absent is none
+	n, _ := answer[name].(float64) // absent is none
 	return int(n)
 }
 
@@ -296,12 +303,14 @@ func (r *request) ofEvent(subject string, question map[string]string, tell func(
 				}
 			}
 		},
-		Note: func(int) string { return note }, Recorded: true, Target: event, To: r.c.href("/notifications") + "?" + url.Values{"event": {event}}.Encode(),
+		Note: func(int) string { return note }, Recorded: true, Target: event,
+		To: r.c.href("/notifications") + "?" + url.Values{"event": {event}}.Encode(),
 	}, err
 }
 
 // flags are those of the command for what a query selects.
-func (q rowQuery) flags() (flags string) {
+func (q rowQuery) flags() string {
+	var flags strings.Builder
 	for _, f := range [][2]string{
 		{"event", q.EventID},
 		{"user", q.UserID},
@@ -311,8 +320,8 @@ func (q rowQuery) flags() (flags string) {
 		{"reason", q.Reason},
 	} {
 		if f[1] != "" {
-			flags += " --" + f[0] + " " + quote(f[1])
+			flags.WriteString(" --" + f[0] + " " + quote(f[1]))
 		}
 	}
-	return flags
+	return flags.String()
 }

@@ -30,7 +30,8 @@ func (l lookup) Words() string {
 		return strings.TrimSuffix(l.State+": "+l.Reason, ": ")
 	}
 	words := map[contracts.Outcome]string{
-		contracts.OutcomeFound: "found: one venue is the place", contracts.OutcomeNotFound: "not found: the provider answered, and no venue is the place",
+		contracts.OutcomeFound:     "found: one venue is the place",
+		contracts.OutcomeNotFound:  "not found: the provider answered, and no venue is the place",
 		contracts.OutcomeAmbiguous: "ambiguous: several venues could be the place", contracts.OutcomeError: "the provider failed",
 	}[l.Result.Outcome]
 	if words == "" {

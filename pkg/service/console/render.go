@@ -114,19 +114,16 @@ func (r *request) render(name, title string, data any) error {
 // href returns the address of a page of the console: each part is a segment, whatever is in it, but a first one that begins with a slash,
 // which is a path.
 func (c *Console) href(parts ...any) string {
-	to := c.cfg.Prefix
+	to := []string{c.cfg.Prefix}
 	for i, part := range parts {
 		text := fmt.Sprint(part)
-		if i == 0 && strings.HasPrefix(text, "/") {
-			to += strings.TrimSuffix(text, "/")
+		if screen, ok := strings.CutPrefix(text, "/"); i == 0 && ok {
+			to = append(to, strings.TrimSuffix(screen, "/"))
 			continue
 		}
-		to += "/" + service.PathEscape(text)
+		to = append(to, service.PathEscape(text))
 	}
-	if to == c.cfg.Prefix {
-		to += "/"
-	}
-	return to
+	return strings.Join(to, "/")
 }
 
 // asset is a file that pages load.

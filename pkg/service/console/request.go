@@ -150,7 +150,7 @@ func (r *request) leave(d deed, count int) {
 
 // serve admits a request and answers it. An error has a page.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need, answer func(*request) error) {
-	id := ""
+	var id string
 	if cookie, err := r.Cookie(cookieName); err == nil && r.Header.Get("Authorization") == "" {
 		id = cookie.Value
 		if secret, ok := c.sessions.get(id); ok {
@@ -198,12 +198,14 @@ func mapError(err error) service.Problem {
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "The action could not be recorded, so nothing was done. " +
 			"Look whether the stream AUDIT is there: expediter apply makes it."}
 	case errors.Is(err, access.ErrForbidden):
-		return service.Problem{Status: http.StatusForbidden, Detail: "Your key may not do this: seeing needs the scope read, acting needs operate, " +
+		return service.Problem{Status: http.StatusForbidden, Detail: "Your key may not do this: seeing needs the scope read, " +
+			"acting needs operate, " +
 			"and a key that is bound to a user may do neither."}
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
 		return service.Problem{Status: http.StatusNotFound, Detail: "It is not there: " + err.Error() + "."}
 	case errors.Is(err, context.DeadlineExceeded):
-		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "NATS did not answer in time. Look whether its servers are up, and try again. " +
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "NATS did not answer in time. " +
+			"Look whether its servers are up, and try again. " +
 			"What was to be done may have been done in part: see the audit."}
 	}
 	return service.Problem{}

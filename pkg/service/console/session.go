@@ -111,7 +111,7 @@ func (c *Console) openSession(r *request) error {
 }
 
 func (r *request) setCookie(value string, age int) {
-	http.SetCookie(r.w, &http.Cookie{
+	http.SetCookie(r.w, &http.Cookie{ //nolint:gosec // Secure wherever the browser speaks TLS
 		HttpOnly: true, MaxAge: age, Name: cookieName, Path: r.c.cfg.Prefix + "/", SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https", Value: value,
 	})

@@ -28,11 +28,17 @@ import (
 const rules = "version: 1\nevents:\n  TABLE: {STAFF: {channels: [inapp], category: tables}}\n"
 
 // captions are of a video.
-const captions = "WEBVTT\n\n00:01.000 --> 00:05.000\nמתכון: Pancakes.\n\n00:05.000 --> 00:11.000\nMix 2 cups of flour with 1 teaspoon of salt.\n\n" +
+const captions = "WEBVTT\n\n00:01.000 --> 00:05.000\nמתכון: Pancakes.\n\n00:05.000 --> 00:11.000\nMix 2 cups of flour " +
+	"with 1 teaspoon of salt.\n\n" +
 	"00:11.000 --> 00:18.000\nAdd 3 eggs and whisk until smooth.\n\n00:18.000 --> 00:25.000\nFry in a hot pan for 2 minutes.\n"
 
-// PlaceID is a place with a result, and Hebrew is a user whose name is written from right to left.
-const PlaceID, Hebrew = "place 1/ü", "דנה"
+const (
+	// PlaceID is a place with a result.
+	PlaceID = "place 1/ü"
+
+	// Hebrew is a user whose name is written from right to left.
+	Hebrew = "דנה"
+)
 
 // venue is the only place of a provider.
 type venue struct{}
@@ -41,7 +47,8 @@ func (venue) Name() string { return contracts.ProviderWolt }
 
 func (venue) Search(context.Context, match.Place) ([]provider.Venue, error) {
 	return []provider.Venue{{
-		ID: "v1", Place: match.Place{Name: "פיצה הצוק", Address: "דיזנגוף 142", City: "תל אביב", Phone: "03-000-0101"}, URL: "https://wolt.example/v1",
+		ID: "v1", Place: match.Place{Name: "פיצה הצוק", Address: "דיזנגוף 142", City: "תל אביב", Phone: "03-000-0101"},
+		URL: "https://wolt.example/v1",
 	}}, nil
 }
 
@@ -86,7 +93,9 @@ func (s *Site) Business() {
 	}))
 	s.Cleanup(videos.Close)
 	for _, id := range []string{"job-1", "job-2"} {
-		sub := importer.Submission{ImportJob: contracts.ImportJob{JobID: id, OwnerID: Hebrew, SourceType: "captions", URL: videos.URL + "/" + id + ".vtt"}}
+		sub := importer.Submission{ImportJob: contracts.ImportJob{
+			JobID: id, OwnerID: Hebrew, SourceType: "captions", URL: videos.URL + "/" + id + ".vtt",
+		}}
 		check.OK(s.T, func() error { _, _, err := i.Submit(s.Context(), sub); return err }())
 		check.OK(s.T, i.Follow(s.Context(), id, func(importer.Job) error { return nil }))
 	}
@@ -106,11 +115,13 @@ func (s *Site) await(n *notifier.Notifier, event string) {
 	check.OK(s.T, err)
 	changes, err := kv.WatchAll(s.Context())
 	check.OK(s.T, err)
-	defer changes.Stop()
+	defer changes.Stop() //nolint:errcheck // the server is stopped next
 	for range changes.Updates() {
 		page, err := n.Notifications(s.Context(), notifier.Query{EventID: event})
 		check.OK(s.T, err)
-		busy := slices.ContainsFunc(page.Notifications, func(r notifier.Notification) bool { return r.State == "pending" || r.State == "sending" })
+		busy := slices.ContainsFunc(page.Notifications, func(r notifier.Notification) bool {
+			return r.State == "pending" || r.State == "sending"
+		})
 		if len(page.Notifications) == 3 && !busy {
 			return
 		}

@@ -40,7 +40,8 @@ func Start(t *testing.T, mutate ...func(*console.Config)) *Site {
 	t.Helper()
 	srv := natstest.Server(t)
 	nc, js := natstest.Connect(t, srv)
-	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	return Serve(t, srv, nc, js, mutate...)
 }
 

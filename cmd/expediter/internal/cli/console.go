@@ -61,7 +61,7 @@ reaches the address may do everything, so it has to be one of this machine.`,
 }
 
 func (f *consoleFlags) check() error {
-	var errs []error
+	errs := make([]error, 0, len(f.accounts)+2)
 	for _, account := range f.accounts {
 		errs = append(errs, refuse(!accountName.MatchString(account), "--accounts %q: use A-Z, a-z, 0-9, _ and -", account))
 	}
@@ -69,7 +69,8 @@ func (f *consoleFlags) check() error {
 	ip := net.ParseIP(host)
 	local := host == "localhost" || ip != nil && ip.IsLoopback()
 	errs = append(errs, refuse(err != nil, "--address %q: want an address such as 127.0.0.1:8010", f.address),
-		refuse(err == nil && !local && f.keys == "", "--address %s: without --keys everybody there could do everything; give keys, or 127.0.0.1", f.address))
+		refuse(err == nil && !local && f.keys == "", "--address %s: without --keys everybody there could do everything; give keys, or 127.0.0.1",
+			f.address))
 	return usage(errs...)
 }
 

@@ -75,7 +75,7 @@ func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger 
 
 // stop ends the streams to browsers, and then the console.
 func (s *site) stop() error {
-	err := errors.Join(s.Server.Stop(), s.group.Stop())
+	err := errors.Join(s.Stop(), s.group.Stop())
 	if s.conn != nil {
 		s.conn.Close()
 	}
@@ -88,7 +88,7 @@ type distant struct{ provider.Provider }
 // Search waits for 0.3 to 2.3 seconds, the same for the same place.
 func (d distant) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(place.Name)) //nolint:errcheck // cannot fail
+	_, _ = sum.Write([]byte(place.Name))
 	pause.For(ctx, 300*time.Millisecond+time.Duration(sum.Sum32()%2000)*time.Millisecond)
 	return d.Provider.Search(ctx, place)
 }

@@ -40,12 +40,14 @@ func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
 			PlaceID string `json:"placeId"`
 			Patch   place  `json:"patch"`
 		}
-		err := json.Unmarshal(data, &event)
+		if err := json.Unmarshal(data, &event); err != nil {
+			return shown{}, fmt.Errorf("tour: read an event of the enricher: %w", err)
+		}
 		if kind == contracts.TypeResultPatch {
 			event.Patch.PlaceID = event.PlaceID
 			event.Places = []place{event.Patch}
 		}
-		return shown{template: "changed", what: t.rows(event.snapshot), over: kind == "complete"}, err
+		return shown{template: "changed", what: t.rows(event.snapshot), over: kind == "complete"}, nil
 	})
 }
 
@@ -72,12 +74,12 @@ func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
 
 // relay repeats the event stream of a service as HTML. The ids are those of the service: it knows where a browser that comes back has been.
 func (t *tour) relay(w http.ResponseWriter, r *http.Request, at string, show func(kind string, data []byte) (shown, error)) error {
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, at, http.NoBody)
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, at, http.NoBody) //nolint:gosec // as below
 	if err != nil {
 		return fmt.Errorf("tour: %w", err)
 	}
 	req.Header.Set("Last-Event-ID", service.LastEventID(r))
-	resp, err := t.client.Do(req)
+	resp, err := t.client.Do(req) //nolint:gosec // of a service of this process
 	if err != nil {
 		return fmt.Errorf("tour: %w", err)
 	}

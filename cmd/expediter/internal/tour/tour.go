@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	_ "embed"
+	_ "embed" // the page
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +151,8 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 	}
 	payload, _ := json.Marshal(map[string]any{"guests": guests, "name": r.PostForm.Get("name")}) //nolint:errcheck,errchkjson // texts
 	e := contracts.Event{
-		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: sample.Restaurant.Type, RestaurantID: json.RawMessage(sample.Restaurant.ID), UserID: guest,
+		EventID: "tour-" + rand.Text(), EventType: "RESERVATION_REQUESTED", AggregateType: sample.Restaurant.Type,
+		RestaurantID: json.RawMessage(sample.Restaurant.ID), UserID: guest,
 		Payload: payload,
 	}
 	body, err := json.Marshal(e)
@@ -231,5 +232,8 @@ func (t *tour) call(ctx context.Context, method, at string, body []byte, into an
 	if err != nil || into == nil {
 		return err
 	}
-	return json.Unmarshal(data, into)
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s answers what cannot be read: %w", at, err)
+	}
+	return nil
 }

@@ -23,6 +23,9 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
+// client is that of all tests.
+var client = &http.Client{} //nolint:gochecknoglobals // of the tests
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // gated is a provider that answers as the test lets it.
@@ -62,14 +65,14 @@ func start(t *testing.T) (s site, g gated) {
 		Console: "/console", Enricher: p.Enrichers[0].URL(), Importer: p.Importers[0].URL(), Notifier: p.Notifiers[0].URL(),
 	}))
 	s = site{httptest.NewServer(router), p}
-	t.Cleanup(func() { s.CloseClientConnections(); s.Close(); http.DefaultClient.CloseIdleConnections() })
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close(); client.CloseIdleConnections() })
 	return s, g
 }
 
 // post sends a form and returns the page that it leads to, and its address.
 func post(t *testing.T, at string, form url.Values) (page, where string) {
 	t.Helper()
-	resp, err := http.PostForm(at, form)
+	resp, err := client.PostForm(at, form)
 	check.OK(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -79,7 +82,7 @@ func post(t *testing.T, at string, form url.Values) (page, where string) {
 
 func get(t *testing.T, at string) string {
 	t.Helper()
-	resp, err := http.Get(at)
+	resp, err := client.Get(at)
 	check.OK(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
@@ -98,7 +101,7 @@ func read(t *testing.T, at, lastID string, last func(event) bool) (events []even
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	check.OK(t, err)
 	req.Header.Set("Last-Event-ID", lastID)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()
 	check.Require(t, resp.StatusCode == http.StatusOK, "%s: %s", at, resp.Status)
@@ -164,16 +167,16 @@ func TestPatchesComeOnceThroughDisconnects(t *testing.T) {
 	_, err := site.pipeline.Enrichers[0].Enrich(t.Context(), req)
 	check.OK(t, err)
 	at := site.URL + streams(get(t, site.URL+"/?request=r"))[0]
-	any := func(event) bool { return true }
-	last, seen := read(t, at, "", any)[0].id, map[string]int{}
+	every := func(event) bool { return true }
+	last, seen := read(t, at, "", every)[0].id, map[string]int{}
 	for range n {
 		g <- struct{}{}
-		e := read(t, at, last, any)[0]
+		e := read(t, at, last, every)[0]
 		last = e.id
 		seen[regexp.MustCompile(`id="(place-[^"]+)"`).FindStringSubmatch(e.data)[1]]++
 	}
 	check.That(t, len(seen) == n, "%d of %d places came through %d disconnects: %v", len(seen), n, n, seen)
-	check.Same(t, "the event behind the last patch", read(t, at, last, any)[0].kind, over)
+	check.Same(t, "the event behind the last patch", read(t, at, last, every)[0].kind, over)
 }
 
 // A text turns into a recipe, and its stream ends with it.
@@ -210,7 +213,7 @@ func TestPageRefuses(t *testing.T) {
 	check.OK(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Sec-Fetch-Site", "cross-site")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	check.OK(t, err)
 	check.OK(t, resp.Body.Close())
 	check.Same(t, "the answer to a form of another site", resp.StatusCode, http.StatusForbidden)

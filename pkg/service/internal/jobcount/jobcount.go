@@ -59,13 +59,13 @@ type Count struct {
 }
 
 // Ask asks for the consumers of a stream after a former answer. One round trip; nil for no answer.
-func (was Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Count {
+func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Count {
 	var page struct {
 		Consumers []jetstream.ConsumerInfo `json:"consumers"`
 		Missing   []string                 `json:"missing"`
 		Total     int                      `json:"total"`
 	}
-	now := was
+	now := c
 	now.At = time.Now()
 	if err := client.Ask(ctx, "CONSUMER.LIST."+stream, nil, &page); err != nil {
 		return nil
@@ -75,18 +75,18 @@ func (was Count) Ask(ctx context.Context, client jsapi.Client, stream string) *C
 	}
 	now.Waiting, now.Given, now.passed = map[ConsumerID]uint64{}, map[ConsumerID]int{}, map[ConsumerID]uint64{}
 	now.Idle, now.taken, now.since, now.Delivered = map[ConsumerID]bool{}, 0, now.At, 0
-	for i, c := range page.Consumers {
-		now.taken += c.NumPending + uint64(max(c.NumAckPending, 0))
-		if i == 0 || c.TimeStamp.Before(now.since) {
-			now.since = c.TimeStamp
+	for i, info := range page.Consumers {
+		now.taken += info.NumPending + uint64(max(info.NumAckPending, 0))
+		if i == 0 || info.TimeStamp.Before(now.since) {
+			now.since = info.TimeStamp
 		}
-		if c.Config.Durable == "" {
+		if info.Config.Durable == "" {
 			continue // of a program that looks at the stream, under a name that it will not have again
 		}
-		id := ConsumerID{c.Name, c.Created}
-		now.Waiting[id], now.Given[id], now.Idle[id] = c.NumPending, c.NumAckPending, c.NumWaiting == 0
-		now.passed[id] = max(was.passed[id], c.Delivered.Stream)
-		now.Delivered += c.Delivered.Consumer
+		id := ConsumerID{info.Name, info.Created}
+		now.Waiting[id], now.Given[id], now.Idle[id] = info.NumPending, info.NumAckPending, info.NumWaiting == 0
+		now.passed[id] = max(c.passed[id], info.Delivered.Stream)
+		now.Delivered += info.Delivered.Consumer
 	}
 	return &now
 }

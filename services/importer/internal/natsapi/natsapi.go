@@ -70,7 +70,7 @@ func recipe(recipes *kvstore.Store) func(context.Context, service.Request) ([]by
 		if err != nil {
 			return nil, err
 		}
-		return json.Marshal(stored) //nolint:wrapcheck // cannot fail
+		return json.Marshal(stored)
 	}
 }
 
