@@ -127,6 +127,15 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 }
 
+// The console beside it runs doctor, which finds no fault with what up has started.
+func TestUpIsHealthy(t *testing.T) {
+	t.Parallel()
+	r := up(t)
+	page := r.find(t, `http://127\.0\.0\.1:\d+/console/`)
+	check.Says(t, shell(t, "curl -s '"+page+"doctor?run=1'"), "Healthy.")
+	r.Interrupt()
+}
+
 // Both enrichers answer, and share what is known.
 func TestUpRunsTwoEnrichers(t *testing.T) {
 	t.Parallel()

@@ -51,6 +51,9 @@ type Config struct {
 	// Conn asks workers and services, and follows what happens.
 	Conn *nats.Conn
 
+	// Doctor looks for what is wrong with the deployment. It heeds its context, and its error has no secrets. Nil has no page for it.
+	Doctor func(context.Context) ([]Finding, error)
+
 	// Hosts are patterns of the host names under which the console is reached, as RouterConfig.Hosts are. Without Access, only
 	// localhost and addresses need none.
 	Hosts []string
@@ -126,6 +129,7 @@ var screens = []struct { //nolint:gochecknoglobals // a table
 	{link{"/keys", "Keys"}, (*Console).addKeys},
 	{link{"/schedules", "Schedules"}, (*Console).addSchedules},
 	{link{"/audit", "Audit"}, (*Console).addAudit},
+	{link{doctorPath, "Doctor"}, (*Console).addDoctor},
 }
 
 // New returns a Console. No round trip. The error has every mistake of the configuration.
@@ -148,6 +152,9 @@ func New(cfg Config) (*Console, error) {
 	c.addSignIn()
 	c.addLive()
 	for _, s := range screens {
+		if s.Path == doctorPath && cfg.Doctor == nil {
+			continue
+		}
 		c.nav = append(c.nav, s.link)
 		s.add(c)
 	}

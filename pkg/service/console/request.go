@@ -56,8 +56,13 @@ func fail(status int, format string, args ...any) error {
 
 // page adds a page. It reads, so its pattern begins with GET. show calls [request.render] at its end.
 func (c *Console) page(pattern string, show func(*request) error) {
+	c.pageWithin(pattern, pageTime, show)
+}
+
+// pageWithin is page for one that needs another time.
+func (c *Console) pageWithin(pattern string, limit time.Duration, show func(*request) error) {
 	c.routes.HandleFunc(rooted(pattern), func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		c.serve(w, r.WithContext(ctx), access.All(access.Read), show)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -45,7 +46,7 @@ reaches the address may do everything, so it has to be one of this machine.`,
 			if err := f.check(); err != nil {
 				return err
 			}
-			return f.run(cmd.Context())
+			return f.run(cmd.Context(), given(cmd.Flags()))
 		},
 	}
 	flags := cmd.Flags()
@@ -74,13 +75,16 @@ func (f *consoleFlags) check() error {
 	return usage(errs...)
 }
 
-func (f *consoleFlags) run(ctx context.Context) error {
+func (f *consoleFlags) run(ctx context.Context, flags string) error {
 	js, stop, err := f.connect(ctx, "expediter console", nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
 	defer stop()
 	cfg := console.Config{Conn: js.Conn(), Hosts: f.hosts, Logger: f.logger, Prefix: f.prefix, ReadOnly: f.readOnly, Version: version()}
+	cfg.Doctor = examiner(doctor.Config{
+		Connect: f.dialer(ctx, "expediter console"), Environment: f.environment(), Flags: flags, Server: f.serverURL(),
+	})
 	for _, account := range f.accounts {
 		other, err := jetstream.NewWithAPIPrefix(js.Conn(), "$JS."+account+".API", jetstream.WithDefaultTimeout(f.timeout))
 		if err != nil {

@@ -15,7 +15,11 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/service/console"
 )
+
+// examineTime bounds doctor for the console, whose page waits for a little longer.
+const examineTime = 25 * time.Second
 
 // doctorFlags are the flags of doctor.
 type doctorFlags struct {
@@ -88,14 +92,7 @@ func (f *doctorFlags) check() error {
 func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
 	report := doctor.Run(ctx, doctor.Config{
 		Account: f.account, As: f.as, Assets: f.assets, Environment: f.environment(), Flags: given(flags), Monitors: f.monitors,
-		ReadOnly: f.readOnly, Server: cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL), Timeout: f.timeout,
-		Connect: func(more ...nats.Option) (*nats.Conn, error) {
-			server, opts, err := f.options(ctx, "expediter doctor")
-			if err != nil {
-				return nil, err
-			}
-			return nats.Connect(server, append(opts, more...)...)
-		},
+		ReadOnly: f.readOnly, Server: f.serverURL(), Timeout: f.timeout, Connect: f.dialer(ctx, "expediter doctor"),
 	})
 	if err := f.show(report); err != nil {
 		return err
@@ -106,8 +103,40 @@ func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {
 	return nil
 }
 
+// serverURL is the address of the server.
+func (f *natsFlags) serverURL() string {
+	return cmp.Or(f.NATSURL, f.config.Getenv("NATS_URL"), nats.DefaultURL)
+}
+
+// dialer connects to the server under a name.
+func (f *natsFlags) dialer(ctx context.Context, name string) func(...nats.Option) (*nats.Conn, error) {
+	return func(more ...nats.Option) (*nats.Conn, error) {
+		server, opts, err := f.options(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return nats.Connect(server, append(opts, more...)...)
+	}
+}
+
+// examiner is doctor for the console. Its --read-only is set: a page that is read changes nothing.
+func examiner(cfg doctor.Config) func(context.Context) ([]console.Finding, error) {
+	cfg.ReadOnly, cfg.Timeout = true, examineTime
+	return func(ctx context.Context) ([]console.Finding, error) {
+		report := doctor.Run(ctx, cfg)
+		all := make([]console.Finding, 0, len(report.Findings)+len(report.Skipped))
+		for _, f := range report.Findings {
+			all = append(all, console.Finding{Cure: f.Cure, ID: f.ID, Of: f.Of, Problem: f.Problem, Severity: console.Severity(f.Severity)})
+		}
+		for _, skipped := range report.Skipped {
+			all = append(all, console.Finding{Problem: skipped, Severity: console.Skipped})
+		}
+		return all, ctx.Err()
+	}
+}
+
 // environment is that of the services, with the flags in the place of the variables that they replace.
-func (f *doctorFlags) environment() map[string]string {
+func (f *natsFlags) environment() map[string]string {
 	all := make(map[string]string)
 	for _, line := range f.config.Environ() {
 		name, value, _ := strings.Cut(line, "=")

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/doctor"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/tour"
 	"github.com/expediter-io/expediter/pkg/pause"
@@ -53,7 +54,8 @@ func openSite(ctx context.Context, address string, p *pipeline.Pipeline, logger 
 	}
 	operators, err := console.New(console.Config{
 		Accounts: []console.Account{{JetStream: js}}, Audit: audit.New(audit.Config{JetStream: js, Logger: logger, Source: "console"}),
-		Conn: s.conn, Logger: logger, Prefix: consolePath,
+		Conn: s.conn, Doctor: examiner(doctor.Config{Connect: p.Connect, Flags: "--server " + quoted(p.NATSURL()), Server: p.NATSURL()}),
+		Logger: logger, Prefix: consolePath,
 	})
 	if err != nil {
 		return nil, err

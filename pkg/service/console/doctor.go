@@ -1,0 +1,91 @@
+package console
+
+import (
+	"net/http"
+	"time"
+)
+
+const (
+	doctorPath = "/doctor"
+	doctorTime = 30 * time.Second // for one run of Config.Doctor
+)
+
+// Severity is how bad a finding is.
+type Severity string
+
+const (
+	// Error is that something does not work, or will not when it is needed.
+	Error Severity = "error"
+	// Warning is that something deserves a look.
+	Warning Severity = "warning"
+	// Skipped is that something could not be looked at.
+	Skipped Severity = "skipped"
+)
+
+// Finding is one thing that is wrong with a deployment.
+type Finding struct {
+	// Cure is a line for a shell that mends it.
+	Cure string
+
+	// ID names the kind of finding, such as "stream.max_age".
+	ID string
+
+	// Of is the thing, such as "stream EVENTS".
+	Of string
+
+	// Problem is what is wrong with it.
+	Problem string
+
+	// Severity is how bad it is.
+	Severity Severity
+}
+
+// findings are those of one severity.
+type findings struct {
+	Class, Title string
+	Findings     []Finding
+}
+
+// doctorView is what the page of doctor shows.
+type doctorView struct {
+	Groups []findings
+	Ran    bool
+	Wrong  bool
+}
+
+// addDoctor adds the page of what Config.Doctor finds, which it looks for when a reader asks. At most one reader does at a time.
+func (c *Console) addDoctor() {
+	turn := make(chan struct{}, 1)
+	c.pageWithin("GET "+doctorPath, doctorTime, func(r *request) error {
+		r.Command = "expediter doctor --read-only"
+		if r.URL.Query().Get("run") == "" {
+			return r.render("doctor", "Doctor", doctorView{})
+		}
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		default:
+			return fail(http.StatusConflict, "Doctor is looking for somebody else. Try again in %s.", span(doctorTime))
+		}
+		all, err := c.cfg.Doctor(r.Context())
+		if err != nil {
+			return fail(http.StatusServiceUnavailable, "Doctor came to no end: %v. Try again, or run %s.", err, r.Command)
+		}
+		return r.render("doctor", "Doctor", viewOf(all))
+	})
+}
+
+// viewOf groups findings, the worst first.
+func viewOf(all []Finding) doctorView {
+	of := map[Severity][]Finding{}
+	for _, f := range all {
+		of[f.Severity] = append(of[f.Severity], f)
+	}
+	v := doctorView{Ran: true, Wrong: len(of[Error])+len(of[Warning]) > 0}
+	for _, g := range []findings{{"bad", "Errors", of[Error]}, {"warn", "Warnings", of[Warning]}, {"soft", "Not looked at", of[Skipped]}} {
+		if len(g.Findings) > 0 {
+			v.Groups = append(v.Groups, g)
+		}
+	}
+	return v
+}
