@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
@@ -39,7 +40,7 @@ func TestEnrichAsksARunningService(t *testing.T) {
 	check.OK(t, err)
 	check.OK(t, os.WriteFile(places, data, 0o600))
 	r := up(t)
-	service := r.find(t, `http://127\.0\.0\.1:\d+`)
+	service := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+`))[1]
 	first := statuses(t, "enrich", "--url", service, "-o", "csv", places)
 	check.That(t, first["PENDING"] != 0, "the first answer waits for the provider: %v", first)
 	asked := statuses(t, "enrich", "--url", service, "--wait", "-o", "csv", places)

@@ -108,8 +108,9 @@ func (rs *replays) start(ctx context.Context, p replay, store *deadletter.Store)
 		})
 		rs.end(&p, err)
 		cancel(nil)
-		if errors.Is(err, audit.ErrUnavailable) {
-			begun <- err
+		select {
+		case begun <- err: // it did not begin
+		default:
 		}
 	}()
 	return <-begun

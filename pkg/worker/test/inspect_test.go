@@ -73,7 +73,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		got := inspected(t, nc)
 		want := inspect.Info{
 			ID: t.Name(), Instance: got.Instance, Version: "v1.2.3", Stream: stream, Consumer: durable, Started: got.Started, Ready: true,
-			Slots: 2, Running: 2, Paused: []string{pattern}, Attempts: map[string]uint64{"completed": 1, "dead": 1},
+			Slots: 2, Running: 2, Stuck: 2, Paused: []string{pattern}, Attempts: map[string]uint64{"completed": 1, "dead": 1},
 			Handlers: []inspect.Handler{{Pattern: pattern, Consumer: durable, MaxAttempts: 1, Timeout: time.Minute}},
 		}
 		check.Equal(t, want, got)

@@ -30,7 +30,10 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		settled := make(chan worker.Settlement, len(answers))
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+			c.Version = "v1.2.3"
+		})
 		b.publish(t, "jobs.1", `{"n":1}`)
 
 		begun := time.Now()
@@ -101,7 +104,7 @@ func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
 	want := worker.DeadLetter{
 		Attempts: 2, Consumer: durable, Deliveries: 2, Error: "no answer from 10.0.0.7:80", ID: "JOBS:1", MaxAttempts: 2,
 		Payload: []byte(`{"n":1}`), Reason: worker.ReasonExhausted, Sequence: 1, Signature: "no answer from #:#",
-		Stream: stream, Subject: "jobs.1", Worker: t.Name(),
+		Stream: stream, Subject: "jobs.1", Version: "v1.2.3", Worker: t.Name(),
 	}
 	check.Equal(t, want, got)
 }
