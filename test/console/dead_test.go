@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -163,6 +164,34 @@ func TestAReplayIsStoppedAndGoesOn(t *testing.T) {
 	check.That(t, !strings.Contains(page, "did not come to its end"), "it is still shown: %s", page)
 	check.Same(t, "jobs", s.Messages(contracts.StreamImportJobs), 5)
 	check.Same(t, "letters", s.Messages(contracts.StreamDead), 1)
+}
+
+// With several accounts a page that names none is about the first, an action has to name its own, and a replay that was broken off goes on
+// though the audit is of another account.
+func TestSeveralAccounts(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	several := func(c *console.Config) {
+		c.Accounts = []console.Account{{JetStream: s.JetStream, Name: "FIRST"}, {JetStream: s.JetStream, Name: "SECOND"}}
+	}
+	s = consoletest.Serve(t, s.Server, s.Conn, s.JetStream, several)
+	graveyard(s)
+	for _, path := range []string{"/", "/jobs", "/jobs/IMPORT_JOBS", "/keys", "/keys/results", "/keys/limits", "/schedules", "/workers", "/dead"} {
+		s.Get(path, http.StatusOK)
+	}
+	values := form(t, s.Get("/dead?signature=extract:+status+%23", http.StatusOK), "/dead/replay", "rate", "0.001")
+	check.That(t, values.Get("account") == "FIRST", "the form is of account %q", values.Get("account"))
+	nameless := maps.Clone(values)
+	nameless.Del("account")
+	_, refused := s.Post("/dead/replay", nameless, http.StatusNotFound)
+	check.Says(t, refused, "There is no account")
+
+	s.Post("/dead/replay", values, http.StatusSeeOther)
+	page := told(t, s, "/dead/replays", "1 of 5 letters")
+	s.Post("/dead/stop", form(t, page, "/dead/stop"), http.StatusSeeOther)
+	told(t, s, "/dead/replays", "Stopped")
+	again := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, several)
+	check.Says(t, again.Get("/dead", http.StatusOK), "did not come to its end: 1 done", "4 of its letters</a> are left")
 }
 
 func TestReplaysAreBounded(t *testing.T) {

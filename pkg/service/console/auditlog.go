@@ -3,8 +3,6 @@ package console
 import (
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
@@ -15,11 +13,7 @@ const auditShown = 200
 func (c *Console) addAudit() {
 	c.page("GET /audit", func(r *request) error {
 		r.Command = fmt.Sprintf("expediter audit --limit %d", auditShown)
-		js, err := jetstream.New(c.cfg.Conn)
-		if err != nil {
-			return fmt.Errorf("console: use JetStream: %w", err)
-		}
-		records, err := audit.List(r.Context(), js, auditShown)
+		records, err := audit.List(r.Context(), c.own, auditShown)
 		if err != nil {
 			return err
 		}

@@ -65,13 +65,3 @@ func (r *request) required(name string) (string, error) {
 	}
 	return value, nil
 }
-
-// quote writes a word of a command line as a shell reads it.
-func quote(word string) string {
-	if word != "" && !strings.ContainsFunc(word, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("-_./:@%+,", c)
-	}) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}

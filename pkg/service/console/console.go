@@ -45,7 +45,7 @@ type Config struct {
 	// Accounts are those that are shown, each under another name.
 	Accounts []Account
 
-	// Audit records what is done. It is required unless ReadOnly.
+	// Audit records what is done, in the stream AUDIT of the account of Conn. It is required unless ReadOnly.
 	Audit *audit.Log
 
 	// Conn asks workers and services, and follows what happens.
@@ -101,6 +101,7 @@ type Console struct {
 	nav      []link
 	overview *collector
 	notes    *store[string]
+	own      jetstream.JetStream // of Conn's account, which has the stream AUDIT
 	looks    chan struct{}
 	replays  *replays
 	routes   *http.ServeMux
@@ -145,6 +146,9 @@ func New(cfg Config) (*Console, error) {
 	c.looks = make(chan struct{}, 2)
 	c.static = readStatic()
 	var err error
+	if c.own, err = jetstream.New(cfg.Conn); err != nil {
+		return nil, fmt.Errorf("console: use JetStream: %w", err)
+	}
 	if c.views, err = c.parse(); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What pages run is what its authors have published: htmx.org 2.0.8 and htmx-ext-sse 2.2.4, as npm has them.
+// The scripts of pages are the files that their authors have published: htmx.org 2.0.8 and htmx-ext-sse 2.2.4, as npm has them.
 func TestScriptsAreAsPublished(t *testing.T) {
 	t.Parallel()
 	all := readStatic()

@@ -125,16 +125,3 @@ func deadCommand(verb, account string, f deadletter.Filter, more ...string) stri
 	}
 	return shellLine(append(args, more...)...)
 }
-
-// shellLine is a command line as a shell takes it.
-func shellLine(args ...string) string {
-	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@"
-	quoted := make([]string, 0, len(args))
-	for _, arg := range args {
-		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune(safe, r) }) {
-			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-		quoted = append(quoted, arg)
-	}
-	return strings.Join(quoted, " ")
-}

@@ -115,3 +115,22 @@ func spark(values []float64) template.HTML {
 	const form = `<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`
 	return template.HTML(fmt.Sprintf(form, values[len(values)-1], most, line.String())) //nolint:gosec // numbers and blocks
 }
+
+// shellLine is a command line as a shell takes it.
+func shellLine(args ...string) string {
+	quoted := make([]string, len(args))
+	for i, arg := range args {
+		quoted[i] = quote(arg)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// quote returns a word as a shell takes it.
+func quote(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("-_./:@%+,=", c)
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// importJob is an import as the importer tells of it.
+// importJob is an import as the importer describes it.
 type importJob struct {
 	contracts.ImportStatus
 

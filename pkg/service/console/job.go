@@ -107,7 +107,7 @@ func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	p.Input, p.Hidden = withoutPeople(j.Payload)
 	p.Result, _ = withoutPeople(j.Result)
 	if l := j.Letter; l != nil {
-		p.Error, p.MaxAttempts = shownText(l.Error), l.MaxAttempts
+		p.Error, p.MaxAttempts = redact.Text(l.Error), l.MaxAttempts
 	}
 	if j.Progress != nil {
 		p.Progress, _ = withoutPeople(j.Progress.Value)
@@ -116,7 +116,7 @@ func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(j.Header)) {
 		for _, value := range j.Header[name] {
-			fmt.Fprintf(&lines, "%s: %s\n", name, shownText(value))
+			fmt.Fprintf(&lines, "%s: %s\n", name, redact.Text(value))
 		}
 	}
 	p.Headers = lines.String()
@@ -155,7 +155,7 @@ func (c *Console) askTries(ctx context.Context, p *jobPage) {
 	if errors.Is(err, inspect.ErrNoWorker) {
 		p.Unasked = "no worker answers"
 	} else if err != nil {
-		p.Unasked = shownText(err.Error())
+		p.Unasked = redact.Text(err.Error())
 	}
 	all = slices.DeleteFunc(all, func(w inspect.Info) bool { return w.Stream != p.Stream })
 	for _, w := range all[:min(len(all), maxAsked)] {
@@ -166,12 +166,12 @@ func (c *Console) askTries(ctx context.Context, p *jobPage) {
 		}
 		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
 		if err != nil {
-			p.Unasked = shownText(err.Error())
+			p.Unasked = redact.Text(err.Error())
 			continue
 		}
 		for _, a := range recent.Attempts {
 			if a.Sequence == p.first() && a.Job == p.Job.ID {
-				a.Error = shownText(a.Error)
+				a.Error = redact.Text(a.Error)
 				p.Tries = append(p.Tries, try{a, w.ID})
 			}
 		}
@@ -249,8 +249,8 @@ var ofPeople = []string{ //nolint:gochecknoglobals // a table
 	"address", "addresses", "email", "key", "owner_id", "password", "phone", "recipients", "secret", "token", "userid", "user_id",
 }
 
-// withoutPeople is JSON with a line for each value, without what is of people, or is secret, and the names of what it left out. What is no
-// JSON is shown by its size alone: nothing says what is in it.
+// withoutPeople returns JSON with a line for each value, without the members that are personal or secret, and the names of those. Of data
+// that is not JSON it returns the size alone.
 func withoutPeople(data []byte) (text string, hidden []string) {
 	if len(data) == 0 {
 		return "", nil
@@ -292,12 +292,7 @@ func hide(value any, names map[string]bool) any {
 			v[i] = hide(v[i], names)
 		}
 	case string:
-		return shownText(v)
+		return redact.Text(v)
 	}
 	return value
-}
-
-// shownText is a text without the secrets of addresses in it.
-func shownText(text string) string {
-	return redact.Error(errors.New(strings.ToValidUTF8(text, "\uFFFD"))).Error() //nolint:err113 // only its text is wanted
 }

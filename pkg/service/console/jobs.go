@@ -45,16 +45,6 @@ func (c *Console) addJobs() {
 	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, runJob) })
 }
 
-// jobsAccount returns the account that a request names, or the first.
-func (c *Console) jobsAccount(name string) (Account, error) {
-	for _, a := range c.cfg.Accounts {
-		if a.Name == name || name == "" {
-			return a, nil
-		}
-	}
-	return Account{}, fail(http.StatusNotFound, "There is no account %.50q here.", name)
-}
-
 // jobStream is a stream with jobs, or with schedules.
 type jobStream struct {
 	*jetstream.StreamInfo
@@ -99,12 +89,12 @@ type jobsQuery struct {
 
 // jobsQuery reads the filter of an address or a form. It makes no request.
 func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
-	a, err := c.jobsAccount(q.Get("account"))
+	a, err := c.account(r, q.Get("account"))
 	if err != nil {
 		return nil, err
 	}
 	p := &jobsQuery{
-		Account: q.Get("account"), Stream: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
+		Account: a.Name, Stream: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
 		js: a.JetStream,
 	}
 	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.Key == p.Tab }) {
@@ -119,7 +109,7 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 		}
 		p.From = worker.Cursor{Created: time.Unix(0, at).UTC(), Sequence: n}
 	}
-	p.client, err = c.jobsClient(p.Account, p.Stream)
+	p.client, err = c.jobsClient(r, p.Account, p.Stream)
 	return p, err
 }
 
@@ -176,21 +166,7 @@ func (p *jobsQuery) command(verb string, more ...string) string {
 			args = append(args, flag[0], flag[1])
 		}
 	}
-	return inShell(append(args, more...)...)
-}
-
-// inShell is a command line as a shell takes it.
-func inShell(args ...string) string {
-	for i, arg := range args {
-		if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return !strings.ContainsRune("-_./:@,=", r) && !isPlain(r) }) {
-			args[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(args, " ")
-}
-
-func isPlain(r rune) bool {
-	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	return shellLine(append(args, more...)...)
 }
 
 // jobsPage is the list.

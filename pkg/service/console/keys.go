@@ -62,12 +62,12 @@ type bucketRow struct {
 func (b bucketRow) Name() string { return strings.TrimPrefix(b.Config.Name, "KV_") }
 
 // locker opens the locks of a bucket for a moment. Two round trips.
-func (c *Console) locker(ctx context.Context, q url.Values) (locks *kvlock.Locker, p *keysPage, err error) {
-	p = &keysPage{Account: q.Get("account"), Bucket: cmp.Or(q.Get("bucket"), contracts.BucketLocks), Prefix: q.Get("prefix")}
-	a, err := c.jobsAccount(p.Account)
+func (c *Console) locker(ctx context.Context, r *request, q url.Values) (locks *kvlock.Locker, p *keysPage, err error) {
+	a, err := c.account(r, q.Get("account"))
 	if err != nil {
-		return nil, p, err
+		return nil, nil, err
 	}
+	p = &keysPage{Account: a.Name, Bucket: cmp.Or(q.Get("bucket"), contracts.BucketLocks), Prefix: q.Get("prefix")}
 	locks, err = kvlock.NewLocker(ctx, a.JetStream, kvlock.LockerConfig{Bucket: p.Bucket, Instance: "console", Logger: c.cfg.Logger})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fail(http.StatusNotFound, "There is no bucket %.100q. expediter apply makes the bucket of expediter lock.", p.Bucket)
@@ -77,9 +77,9 @@ func (c *Console) locker(ctx context.Context, q url.Values) (locks *kvlock.Locke
 
 // showLocks lists the held locks of a bucket: two round trips, and those of a consumer for each 500 records.
 func (c *Console) showLocks(r *request) error {
-	locks, p, err := c.locker(r.Context(), r.URL.Query())
+	locks, p, err := c.locker(r.Context(), r, r.URL.Query())
 	r.Live = topicTick
-	r.Command = inShell(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
+	r.Command = shellLine(append([]string{"expediter", "locks", "list"}, p.flags(p.Prefix)...)...)
 	if err != nil && p.Bucket == contracts.BucketLocks { // the other pages are there all the same
 		p.Problem = err.Error()
 		return r.render("keys", "Locks", p)
@@ -116,7 +116,7 @@ func (p *keysPage) flags(args ...string) []string {
 
 // Steal is the command line that steals a lock.
 func (p *keysPage) Steal(name string) string {
-	return inShell(append([]string{"expediter", "locks", "steal"}, p.flags(name, "--yes")...)...)
+	return shellLine(append([]string{"expediter", "locks", "steal"}, p.flags(name, "--yes")...)...)
 }
 
 // Left is for how long a lock stays held if its holder does not renew it.
@@ -140,7 +140,7 @@ func (c *Console) planSteal(r *request) (deed, error) {
 	return deed{
 		Target: "lock " + name, To: c.href("/keys") + "?" + url.Values{"account": r.PostForm["account"], "bucket": r.PostForm["bucket"]}.Encode(),
 		Do: func(ctx context.Context) (int, error) {
-			locks, _, err := c.locker(ctx, r.PostForm)
+			locks, _, err := c.locker(ctx, r, r.PostForm)
 			if err != nil {
 				return 0, err
 			}
@@ -180,7 +180,7 @@ func (c *Console) showFlights(r *request) error {
 		}
 	}
 	if p.Bucket != "" {
-		if err := c.countResults(r.Context(), p); err != nil {
+		if err := c.countResults(r, p); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (c *Console) showFlights(r *request) error {
 }
 
 // countResults counts the results of a bucket by their states.
-func (c *Console) countResults(ctx context.Context, p *keysPage) error {
+func (c *Console) countResults(r *request, p *keysPage) error {
 	at := slices.IndexFunc(p.Buckets, func(b bucketRow) bool { return b.Name() == p.Bucket && b.Account == p.Account })
 	if at < 0 {
 		return fail(http.StatusNotFound, "There is no bucket %.100q in this account.", p.Bucket)
@@ -198,16 +198,16 @@ func (c *Console) countResults(ctx context.Context, p *keysPage) error {
 			"The bucket %s has %s keys. To count them by their states reads them all, which this page does up to %s.", p.Bucket, number(n),
 			number(maxSurveyed))
 	}
-	a, err := c.jobsAccount(p.Account)
+	a, err := c.account(r, p.Account)
 	if err != nil {
 		return err
 	}
-	f, err := flight.New(ctx, a.JetStream, flight.Config{Bucket: p.Bucket, Instance: "console", Logger: c.cfg.Logger})
+	f, err := flight.New(r.Context(), a.JetStream, flight.Config{Bucket: p.Bucket, Instance: "console", Logger: c.cfg.Logger})
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	s, err := f.Survey(ctx, p.Prefix)
+	s, err := f.Survey(r.Context(), p.Prefix)
 	p.Survey = &s
 	return err
 }
@@ -229,11 +229,11 @@ func (l limitRow) Count() (n int) {
 
 // showLimits lists what the limits of workers and of other programs hold: two or three round trips for each bucket.
 func (c *Console) showLimits(r *request) error {
-	p := &keysPage{Account: r.URL.Query().Get("account"), Bucket: r.URL.Query().Get("bucket")}
-	a, err := c.jobsAccount(p.Account)
+	a, err := c.account(r, r.URL.Query().Get("account"))
 	if err != nil {
 		return err
 	}
+	p := &keysPage{Account: a.Name, Bucket: r.URL.Query().Get("bucket")}
 	records, err := kvrecord.New(kvrecord.Config{JetStream: a.JetStream, Try: time.Second, Timeout: 2 * time.Second})
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// Tick is the topic of pages that are read anew every few seconds, because nothing tells of their changes.
+	// topicTick is the topic of pages whose changes are not pushed: they are read anew every few seconds.
 	topicTick = "tick"
 
 	tickTime    = 5 * time.Second
@@ -29,7 +29,7 @@ type hub struct {
 
 func newHub() *hub { return &hub{done: make(chan struct{}), open: map[chan struct{}]string{}} }
 
-// run tells of ticks until ctx ends, and then ends all streams.
+// run publishes ticks until ctx ends, and then ends all streams.
 func (h *hub) run(ctx context.Context) {
 	ticker := time.NewTicker(tickTime)
 	defer ticker.Stop()

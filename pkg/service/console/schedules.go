@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
@@ -38,7 +39,7 @@ func (s scheduleRow) Command(verb string) string {
 	if s.Account != "" {
 		args = append(args, "--account", s.Account)
 	}
-	return inShell(append(args, "--yes")...)
+	return shellLine(append(args, "--yes")...)
 }
 
 // delayedRow has the delayed jobs of a stream by the time that is left until they are due.
@@ -78,7 +79,7 @@ func (c *Console) showSchedules(r *request) error {
 		if !s.Config.AllowMsgSchedules {
 			continue
 		}
-		client, err := c.jobsClient(s.Account, s.Config.Name)
+		client, err := c.jobsClient(r, s.Account, s.Config.Name)
 		if err != nil {
 			return err
 		}
@@ -106,14 +107,14 @@ func (c *Console) showSchedules(r *request) error {
 	}
 	r.Command = "expediter schedules STREAM"
 	if len(streams) == 1 {
-		r.Command = inShell("expediter", "schedules", streams[0].Config.Name)
+		r.Command = shellLine("expediter", "schedules", streams[0].Config.Name)
 	}
 	return r.render("schedules", "Schedules", p)
 }
 
 // jobsClient returns a client of a stream.
-func (c *Console) jobsClient(account, stream string) (*worker.Client, error) {
-	a, err := c.jobsAccount(account)
+func (c *Console) jobsClient(r *request, account, stream string) (*worker.Client, error) {
+	a, err := c.account(r, account)
 	if err != nil {
 		return nil, err
 	}
@@ -154,12 +155,12 @@ func (c *Console) askRuns(ctx context.Context, p *schedulesPage) {
 	if errors.Is(err, inspect.ErrNoWorker) {
 		p.Unasked = "no worker answers"
 	} else if err != nil {
-		p.Unasked = shownText(err.Error())
+		p.Unasked = redact.Text(err.Error())
 	}
 	for _, w := range all[:min(len(all), maxAsked)] {
 		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
 		if err != nil {
-			p.Unasked = shownText(err.Error())
+			p.Unasked = redact.Text(err.Error())
 			continue
 		}
 		for _, a := range recent.Attempts {
@@ -176,7 +177,7 @@ func (c *Console) askRuns(ctx context.Context, p *schedulesPage) {
 // planSchedule runs a schedule now, or ends it.
 func (c *Console) planSchedule(r *request, run bool) (deed, error) {
 	form := r.PostForm
-	client, err := c.jobsClient(form.Get("account"), form.Get("stream"))
+	client, err := c.jobsClient(r, form.Get("account"), form.Get("stream"))
 	if err != nil {
 		return deed{}, err
 	}

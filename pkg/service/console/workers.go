@@ -200,7 +200,7 @@ func (c *Console) showWorker(r *request) error {
 
 // pauseForm reads the form of a pause.
 func (c *Console) pauseForm(r *request) (client *worker.Client, pattern, target string, err error) {
-	a, err := c.account(r.PostForm.Get("account"))
+	a, err := c.account(r, r.PostForm.Get("account"))
 	if err != nil {
 		return nil, "", "", err
 	}
