@@ -194,14 +194,18 @@ func (s *site) speaksTLSWithNodes() error {
 // replaceKey puts the keys in force that the servers' settings have now, and asks the enricher once more: by its new key.
 func (s *site) replaceKey(blocks [][]string) {
 	s.Helper()
-	for _, server := range []string{"n1", "n2", "n3"} {
-		s.processes[server].Interrupt()
-		s.restart(server)
+	healthy := func(server string) {
 		for _, block := range blocks {
 			if health.MatchString(block[1]) {
 				s.run(server, block[1])
 			}
 		}
+	}
+	for _, server := range []string{"n1", "n2", "n3"} {
+		healthy(server) // one that has locked itself when its disk was full takes no interrupt, until it was started anew
+		s.processes[server].Interrupt()
+		s.restart(server)
+		healthy(server)
 	}
 	s.processes["enricher"].Await("enricher: stopped")
 	s.restart("enricher")

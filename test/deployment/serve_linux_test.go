@@ -1,0 +1,44 @@
+package deployment_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// A server that answered and does not any more is killed and started anew, and none is started once the script was asked to stop. The
+// server of the test takes no interrupt, as one that has locked itself.
+func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"nats-server": "trap '' INT; echo started; while read -r -t 1 _ <>wait || true; do :; done",
+		"curl":        "echo asked >>asked; [[ $(wc -l <asked) -le 3 ]] || exit 28; echo '{\"status\":\"ok\"}'",
+		"sleep":       "exit 0",
+	} {
+		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/bash\n"+text+"\n"), 0o700))
+	}
+	check.OK(t, syscall.Mkfifo(filepath.Join(dir, "wait"), 0o600))
+	serve, err := filepath.Abs("../../deploy/nats/serve")
+	check.OK(t, err)
+	cmd := exec.CommandContext(t.Context(), "bash", serve, "n1.conf")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	out, err := cmd.StdoutPipe()
+	check.OK(t, err)
+	check.OK(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for range 2 {
+		check.Require(t, lines.Scan() && lines.Text() == "started", "the server has not started: %q", lines.Text())
+	}
+	check.OK(t, os.Remove(filepath.Join(dir, "asked"))) // the next one answers for a while
+	check.Require(t, lines.Scan(), "the server has not started")
+	check.OK(t, cmd.Process.Signal(os.Interrupt))
+	check.OK(t, os.Remove(filepath.Join(dir, "asked")))
+	check.That(t, !lines.Scan(), "another server has started: %q", lines.Text())
+	check.That(t, cmd.Wait() != nil && cmd.ProcessState.ExitCode() == 137, "it ended with %s", cmd.ProcessState)
+}
