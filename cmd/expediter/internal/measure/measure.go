@@ -4,7 +4,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -47,7 +46,7 @@ type operation struct {
 // perCaller bounds what is kept of how long operations took: one caller's later ones replace the first.
 const perCaller = 1 << 16
 
-// run does an operation over and over for a while, and ends with the first error.
+// run does an operation over and over for a while, once at least for each caller, and ends with the first error.
 func (o operation) run(ctx context.Context, part string, lasts time.Duration) (Row, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -57,7 +56,7 @@ func (o operation) run(ctx context.Context, part string, lasts time.Duration) (R
 	var all sync.WaitGroup
 	for caller := range took {
 		all.Go(func() {
-			for i := 0; time.Since(began) < lasts && ctx.Err() == nil; i++ {
+			for i := 0; (i == 0 || time.Since(began) < lasts) && ctx.Err() == nil; i++ {
 				start := time.Now()
 				if err := o.do(ctx, next.Add(1)); err != nil {
 					cancel(fmt.Errorf("%s: %s: %w", part, o.name, err))
@@ -78,9 +77,6 @@ func (o operation) run(ctx context.Context, part string, lasts time.Duration) (R
 	}
 	elapsed, n := time.Since(began), done.Load()
 	times := slices.Sorted(slices.Values(slices.Concat(took...)))
-	if len(times) == 0 {
-		return Row{}, errors.New(part + ": nothing was done in the time")
-	}
 	return Row{
 		Part: part, Operation: o.name, Callers: o.callers, Count: int(n), PerSecond: float64(n) / elapsed.Seconds(),
 		P50: micros(times[len(times)/2]), P99: micros(times[len(times)*99/100]), CPU: micros(processorTime()-spent) / float64(n),
