@@ -159,23 +159,30 @@ func Elements(array []byte) (elements [][]byte) {
 // split yields the names and values of an object, or the elements of an array, and nothing for what does not begin as it should. It
 // looks at no more than quotes and brackets: it is called for each part of a document, and jsontext would check each again.
 func split(data []byte, begin byte, yield func(part []byte)) {
-	at := skip(data, 0, " \t\r\n")
+	at := skip(data, 0)
 	if at == len(data) || data[at] != begin {
 		return
 	}
-	for at = skip(data, at+1, between); data[at] != '}' && data[at] != ']'; at = skip(data, at, between) {
+	for at = skip(data, at+1); data[at] != '}' && data[at] != ']'; at = skip(data, at) {
 		from := at
 		at = end(data, from)
 		yield(data[from:at:at])
 	}
 }
 
-// between are the bytes that stand between names and values.
-const between = " \t\r\n,:"
+// What a byte is outside of strings, by its value.
+const (
+	between = 1 << iota // it stands between names and values
+	closing             // it ends an object or array
+)
 
-// skip returns the first place from at on that has none of some bytes.
-func skip(data []byte, at int, over string) int {
-	for at < len(data) && strings.IndexByte(over, data[at]) >= 0 {
+var kinds = [256]byte{ //nolint:gochecknoglobals // a table
+	' ': between, '\t': between, '\r': between, '\n': between, ',': between, ':': between, '}': closing, ']': closing,
+}
+
+// skip returns the first place from at on that does not stand between names and values.
+func skip(data []byte, at int) int {
+	for at < len(data) && kinds[data[at]] == between {
 		at++
 	}
 	return at
@@ -199,7 +206,7 @@ func end(data []byte, at int) int {
 			if depth > 0 {
 				continue
 			}
-			for at+1 < len(data) && strings.IndexByte(between+"}]", data[at+1]) < 0 {
+			for at+1 < len(data) && kinds[data[at+1]] == 0 {
 				at++
 			}
 		}
