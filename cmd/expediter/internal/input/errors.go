@@ -35,6 +35,7 @@ type FieldError struct {
 	Problem string
 }
 
+// String returns the field and its problem.
 func (e FieldError) String() string {
 	if e.Field == "" {
 		return e.Problem
