@@ -16,7 +16,14 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
@@ -36,4 +43,235 @@ type options struct {
 	rig.Options
 
 	memory int64
+}
+
+// timeout bounds one round.
+const timeout = 5 * time.Minute
+
+// measure runs the rounds and writes the report.
+func measure(ctx context.Context, out io.Writer, o options) (any, error) {
+	all := cases(o)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no case matches --only %q", o.Only)
+	}
+	p := rig.NewPrinter(out, o.Options)
+	machine := rig.ThisMachine()
+	p.Note("Enricher over TCP on the loopback; NATS, enricher and clients in one process.")
+	p.Note("%s", machine)
+	p.Note("Durability: %s. Rounds: %d, each on a fresh server.", durability, o.Rounds)
+	got := rig.Results{}
+	for n := range o.Rounds {
+		if err := round(ctx, o, all, got, n); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
+	}
+	return report(p, o, all, got, machine)
+}
+
+// round runs every case once, on a server of its own. Every other round goes through them backwards, so that nothing
+// always comes after the same.
+func round(ctx context.Context, o options, all []kase, got rig.Results, n int) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s, err := newStand(ctx, o.memory)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := s.close(); err == nil {
+			err = closeErr
+		}
+	}()
+	known := s.newIDs(100)
+	if err := warm(ctx, s, known); err != nil {
+		return err
+	}
+	for i := range all {
+		k := all[rig.Turn(n, i, len(all))]
+		figures, err := runCase(ctx, s, k, known)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k, err)
+		}
+		got.Add(k.String(), figures)
+	}
+	return nil
+}
+
+// warm makes the places known, and opens every connection.
+func warm(ctx context.Context, s *stand, known []int) error {
+	if _, err := s.askers["http"][0].ask(ctx, body(known)); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	request := body(known[:10])
+	for transport, askers := range s.askers {
+		for _, a := range askers {
+			for range 20 {
+				answer, err := a.ask(ctx, request)
+				if err == nil {
+					err = check(kase{Transport: transport, Kind: "hit", Places: 10}, answer)
+				}
+				if err != nil {
+					return fmt.Errorf("warm up: %w", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func runCase(ctx context.Context, s *stand, k kase, known []int) (rig.Figures, error) {
+	bodies := make([][]byte, k.requests)
+	for i := range bodies {
+		if k.hit() {
+			bodies[i] = body(known[:k.Places])
+		} else {
+			bodies[i] = body(s.newIDs(k.Places))
+		}
+	}
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, start := rig.SelfTime(), time.Now()
+	took, err := askAll(ctx, s, k, bodies)
+	if err != nil {
+		return nil, err
+	}
+	elapsed := time.Since(start)
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	cpu = rig.SelfTime() - cpu
+	runtime.ReadMemStats(&after)
+	n := float64(len(took))
+	f := rig.Figures{
+		"cpu_us": rig.In("us", cpu) / n, "allocs": float64(after.Mallocs-before.Mallocs) / n, "requests_per_s": n / elapsed.Seconds(),
+	}
+	f.Quantiles("request", "ms", took)
+	return f, nil
+}
+
+// askAll asks everything and returns what each answer took.
+func askAll(ctx context.Context, s *stand, k kase, bodies [][]byte) ([]time.Duration, error) {
+	if k.Clients == 1 {
+		return askEach(ctx, s, k, s.askers[k.Transport][0], bodies)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	took := make([][]time.Duration, k.Clients)
+	for i, a := range s.askers[k.Transport][:k.Clients] {
+		wg.Go(func() {
+			var err error
+			share := bodies[len(bodies)*i/k.Clients : len(bodies)*(i+1)/k.Clients]
+			if took[i], err = askEach(ctx, s, k, a, share); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return slices.Concat(took...), context.Cause(ctx)
+}
+
+func askEach(ctx context.Context, s *stand, k kase, a asker, bodies [][]byte) ([]time.Duration, error) {
+	took := make([]time.Duration, 0, len(bodies))
+	for _, body := range bodies {
+		start := time.Now()
+		answer, err := a.ask(ctx, body)
+		took = append(took, time.Since(start))
+		if err == nil {
+			err = check(k, answer)
+		}
+		if err == nil && k.Clients == 1 && !k.hit() {
+			err = s.settle(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return took, nil
+}
+
+// kase is one combination of what is measured.
+type kase struct {
+	Transport string // "http" or "nats"
+	Kind      string // "hit" or "miss"
+	Places    int    // in one request
+	Clients   int    // that ask at the same time
+
+	requests int // in a round, of all clients together
+}
+
+func (k kase) String() string {
+	return fmt.Sprintf("%s/%s/%d/%d", k.Transport, k.Kind, k.Places, k.Clients)
+}
+
+func (k kase) hit() bool { return k.Kind == "hit" }
+
+// cases lists what is measured, in the order of the report.
+func cases(o options) []kase {
+	requests := map[string]map[int]int{
+		"hit":  {1: 500, 10: 500, 100: 200},
+		"miss": {1: 100, 10: 60, 100: 20},
+	}
+	var all []kase
+	for _, clients := range []int{1, manyClients} {
+		for _, transport := range []string{"http", "nats"} {
+			for _, kind := range []string{"hit", "miss"} {
+				for _, places := range []int{1, 10, 100} {
+					n := int(math.Ceil(float64(requests[kind][places]) * o.Scale))
+					if clients > 1 && kind == "hit" {
+						n *= 2
+					}
+					k := kase{Transport: transport, Kind: kind, Places: places, Clients: clients, requests: n}
+					if o.Only.MatchString(k.String()) {
+						all = append(all, k)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// manyClients is how many ask at the same time where throughput is measured.
+const manyClients = 16
+
+// targets are what the answer to a request of ten known places may take at the median.
+var targets = []rig.Target{
+	{On: "http/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
+	{On: "nats/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
+}
+
+var columns = []rig.Column{
+	{Figure: "request_p50_ms", Title: "p50 ms", Format: "%.3f", Spread: true},
+	{Figure: "request_p99_ms", Title: "p99 ms", Format: "%.3f", Spread: true},
+	{Figure: "cpu_us", Title: "CPU µs", Format: "%.0f", Spread: true},
+	{Figure: "allocs", Title: "allocs", Format: "%.0f"},
+	{Figure: "requests_per_s", Title: "req/s", Format: "%.0f", Spread: true},
+}
+
+// report writes a table for each number of clients.
+func report(p *rig.Printer, o options, all []kase, got rig.Results, m rig.Machine) (any, error) {
+	for _, table := range []struct {
+		clients int
+		title   string
+	}{
+		{1, "One client, one request after the other (the jobs of a miss are done before the next request; req/s includes them)"},
+		{manyClients, fmt.Sprintf("%d clients without a pause", manyClients)},
+	} {
+		var entries []rig.Entry
+		for _, k := range all {
+			if k.Clients == table.clients {
+				entries = append(entries, rig.Entry{Name: k.String(), Note: fmt.Sprintf("%d requests", k.requests)})
+			}
+		}
+		p.Table(table.title+": over/kind/places/clients", columns, entries, got)
+	}
+	r := rig.NewReport(&rig.Stand{}, got, o.Options, m, targets)
+	p.Foot(r)
+	return r, p.Err()
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"time"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
@@ -41,4 +42,133 @@ type options struct {
 	listed int
 	queued int
 	slow   bool
+}
+
+// contestant is one system on one kind of server.
+type contestant struct {
+	rig.Contestant
+
+	weight float64 // of the operations: one that syncs each job is given fewer
+	open   func(ctx context.Context, s settings) (*client, error)
+
+	// lease is how long the system waits for a sign of life of a worker, as it is set here. One without it is not
+	// asked to restart a job: it would take an hour.
+	lease time.Duration
+}
+
+// settings are what a client needs to know, here and in a process of its own.
+type settings struct {
+	Address string
+	Queue   string // of this run alone
+	Old     bool   // the queue is there
+}
+
+// handler is what a job does.
+type handler func(ctx context.Context, id string) error
+
+// client is what a process has of a contestant, with connections of its own. What it does not offer is nil.
+type client struct {
+	// insert inserts a unique job.
+	insert func(ctx context.Context, id string) error
+
+	// work works jobs in so many slots, until stop.
+	work func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// recorded is how many jobs the system has recorded as completed.
+	recorded func(ctx context.Context) (int, error)
+
+	// steps works jobs of five durable steps that do nothing.
+	steps func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// ordered works jobs of one subject one after the other. Here each has a subject of its own.
+	ordered func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// handlers works jobs with a thousand handlers, of which one has jobs.
+	handlers func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// queue puts n jobs from the given on into the queue, which are nobody's to work here.
+	queue func(ctx context.Context, from, n int) error
+
+	// list reads a page of jobs from a position in the queue on, those of a subject with wildcards, or all.
+	list func(ctx context.Context, from uint64, subject string) error
+
+	// close ends the client and removes the queue.
+	close func()
+}
+
+const (
+	producers = 32
+	slots     = 100
+	fiveSteps = 5
+
+	manyHandlers = 1000
+)
+
+// The classes of durability.
+const (
+	everySecond = "synced every second"
+	always      = "synced before the answer"
+	threeTimes  = "synced before the answer, on 2 of 3"
+)
+
+// ackWait is that of everybody on NATS.
+const ackWait = 5 * time.Second
+
+// field is everybody who takes part, in the order of the tables.
+func field() []contestant {
+	var all []contestant
+	for _, on := range []struct {
+		name, service, class string
+		weight               float64
+	}{
+		{"r1", "nats", everySecond, 1},
+		{"r1_sync_always", "nats, sync always", always, 0.1},
+		{"r3_sync_always", "nats cluster, sync always", threeTimes, 0.3},
+	} {
+		raw := "raw_" + on.name
+		about := func(name, raw, note string) rig.Contestant {
+			return rig.Contestant{Name: name, Service: on.service, Class: on.class, Note: note, Raw: raw}
+		}
+		all = append(all,
+			contestant{
+				Contestant: about(on.name, raw, "pkg/worker; unique by ID, within the stream's window"),
+				weight:     on.weight, lease: ackWait, open: openOurs(false),
+			},
+			contestant{
+				Contestant: about(on.name+"_keyed", raw+"_keyed", "pkg/worker; unique by key, with a record of its completion for 10 minutes"),
+				weight:     on.weight, lease: ackWait, open: openOurs(true),
+			},
+			contestant{
+				Contestant: about(raw, "", "nats.go alone: work queue, message ID, Consume, DoubleAck"),
+				weight:     on.weight, lease: ackWait, open: openRaw(false),
+			},
+			contestant{
+				Contestant: about(raw+"_keyed", "", "nats.go alone, in the same writes as the keyed"),
+				weight:     on.weight, lease: ackWait, open: openRaw(true),
+			},
+			contestant{
+				Contestant: about("watermill_"+on.name, "", "watermill-nats, JetStream, message ID, synchronous acknowledgement"),
+				weight:     on.weight, lease: ackWait, open: openWatermill,
+			},
+		)
+	}
+	return append(all,
+		contestant{
+			Contestant: rig.Contestant{Name: "asynq", Service: "redis", Class: everySecond, Note: "asynq on one Redis, AOF everysec, Unique(10m)"},
+			weight:     0.5, open: openAsynq, lease: 30 * time.Second,
+		},
+		contestant{
+			Contestant: rig.Contestant{Name: "river", Service: "postgres", Class: always, Note: "River on one Postgres, UniqueOpts{ByArgs}"},
+			weight:     0.2, open: openRiver,
+		},
+	)
+}
+
+// starters start what they run on.
+var starters = map[string]rig.Starter{
+	"nats":                      rig.StartNATS(1, false),
+	"nats, sync always":         rig.StartNATS(1, true),
+	"nats cluster, sync always": rig.StartNATS(3, true),
+	"postgres":                  rig.StartPostgres,
+	"redis":                     rig.StartRedis("--appendonly", "yes", "--appendfsync", "everysec"),
 }

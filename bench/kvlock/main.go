@@ -11,10 +11,160 @@
 // contestants backwards. A figure is the median of the rounds, with the least and the greatest of them beside it.
 package main
 
-import "github.com/expediter-io/expediter/bench/internal/rig"
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
 
 func main() {
 	rig.NodeMain()
 	childMain()
 	rig.Main("kvlock", nil, measure)
+}
+
+// timeout bounds one row of one contestant.
+const timeout = time.Minute
+
+// bench is one row of one contestant in one round.
+type bench struct {
+	contestant contestant
+	service    *rig.Service
+	settings   settings
+	scale      float64
+	opened     []*client
+}
+
+// names makes every key one that was never used before.
+var names int
+
+func (b *bench) name(row string) string {
+	names++
+	return fmt.Sprintf("%s-%d", row, names)
+}
+
+// n scales a number of operations.
+func (b *bench) n(n int) int { return max(1, int(float64(n)*b.scale)) }
+
+// d scales a time.
+func (b *bench) d(d time.Duration) time.Duration { return time.Duration(float64(d) * b.scale) }
+
+func (b *bench) client(ctx context.Context) (*client, error) {
+	all, err := b.clients(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// clients opens n clients, which are closed when the row is over.
+func (b *bench) clients(ctx context.Context, n int) ([]*client, error) {
+	for range n {
+		c, err := b.contestant.open(ctx, b.settings)
+		if err != nil {
+			return nil, err
+		}
+		b.opened = append(b.opened, c)
+	}
+	return b.opened[len(b.opened)-n:], nil
+}
+
+func (b *bench) close() {
+	for _, c := range b.opened {
+		c.close()
+	}
+}
+
+// repeat runs op n times, after a tenth as often to warm up.
+func (b *bench) repeat(n int, name, unit string, op func() error) (rig.Figures, error) {
+	for range n/10 + 1 {
+		if err := op(); err != nil {
+			return nil, err
+		}
+	}
+	taken := make([]time.Duration, 0, n)
+	before := rig.WorkOf(b.service)
+	for range n {
+		start := time.Now()
+		if err := op(); err != nil {
+			return nil, err
+		}
+		taken = append(taken, time.Since(start))
+	}
+	f := rig.Figures{}
+	f.Since(name, b.service, before, n)
+	f.Quantiles(name, unit, taken)
+	return f, nil
+}
+
+// offers is what each contestant offers; closed.
+var offers = map[string]*client{}
+
+// enter prepares a contestant, and looks at what it offers.
+func enter(ctx context.Context, who contestant, on *rig.Service) error {
+	who.settings.Address = on.Address
+	if who.prepare != nil {
+		if err := who.prepare(ctx, who.settings); err != nil {
+			return err
+		}
+	}
+	c, err := who.open(ctx, who.settings)
+	if err != nil {
+		return err
+	}
+	c.close()
+	offers[who.Name] = c
+	return nil
+}
+
+// measure runs the rounds and writes the report.
+func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
+	return rig.Trial[contestant]{
+		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
+		Field: field(), Rows: rows(o.Scale), Starters: starters, Targets: targets(), Limit: timeout, Enter: enter,
+	}.Run(ctx, out, o)
+}
+
+// trips counts round trips: how often something was sent after something had been received.
+type trips struct{ n atomic.Int64 }
+
+// Dial implements nats.CustomDialer.
+func (t *trips) Dial(network, address string) (net.Conn, error) {
+	return t.dial(context.Background(), network, address)
+}
+
+func (t *trips) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the client's dialer, as it knows it
+	}
+	return &tripConn{Conn: conn, trips: t}, nil
+}
+
+type tripConn struct {
+	net.Conn
+
+	trips *trips
+	sent  atomic.Bool // and nothing received since
+}
+
+func (c *tripConn) Write(p []byte) (int, error) {
+	if !c.sent.Swap(true) {
+		c.trips.n.Add(1)
+	}
+	return c.Conn.Write(p) //nolint:wrapcheck // it is the connection
+}
+
+func (c *tripConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.sent.Store(false)
+	}
+	return n, err //nolint:wrapcheck // it is the connection
 }

@@ -16,9 +16,14 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 func main() {
@@ -41,3 +46,132 @@ type options struct {
 	audience int
 	profile  string
 }
+
+// The classes of durability.
+const (
+	memory      = "in memory"
+	everySecond = "synced every second"
+	threeEvery  = "on 2 of 3, synced every second"
+	always      = "synced before the answer"
+	threeAlways = "on 2 of 3, synced before the answer"
+)
+
+// field is everybody who takes part, in the order of the tables.
+func field() []contestant {
+	const some, many = 1_000, 10_000 // for those that wait for a disk at each row
+	var all []contestant
+	for _, on := range []struct {
+		name, service, class string
+		storage              jetstream.StorageType
+		most, mostRaw        int
+	}{
+		{"r1", "nats", memory, jetstream.MemoryStorage, 0, 0},
+		{"r1_file", "nats", everySecond, jetstream.FileStorage, 0, 0},
+		{"r3", "nats cluster", threeEvery, jetstream.FileStorage, 0, 0},
+		{"r1_sync_always", "nats, sync always", always, jetstream.FileStorage, some, some},
+		{"r3_sync_always", "nats cluster, sync always", threeAlways, jetstream.FileStorage, many, some},
+	} {
+		raw := "raw_" + on.name
+		all = append(all,
+			contestant{
+				Contestant: rig.Contestant{
+					Name: on.name, Service: on.service, Class: on.class, Raw: raw, Note: "services/notifier: event, plan, rows, messages",
+				},
+				storage: on.storage, most: on.most, open: openOurs,
+			},
+			contestant{
+				Contestant: rig.Contestant{
+					Name: raw, Service: on.service, Class: on.class,
+					Note: "nats.go alone, rows only: publish each, wait for its answer, expect no row of it",
+				},
+				storage: on.storage, most: on.mostRaw, open: openRaw,
+			},
+		)
+	}
+	for _, in := range []struct {
+		name, note string
+		most       int
+		insert     inserter
+	}{
+		{"postgres_loop", "rows only: INSERT of each, unique index, each committed by itself", many, insertEach},
+		{"postgres_transaction", "rows only: INSERT of each, unique index, all in one transaction", 0, insertTogether},
+		{"postgres_multi", "rows only: one INSERT of all rows, ON CONFLICT DO NOTHING", 0, insertMany},
+	} {
+		all = append(all, contestant{
+			Contestant: rig.Contestant{Name: in.name, Service: "postgres", Class: always, Note: in.note},
+			most:       in.most, open: openPostgres(in.insert),
+		})
+	}
+	return all
+}
+
+// starters start what they run on.
+var starters = map[string]rig.Starter{
+	"nats":                      rig.StartNATS(1, false),
+	"nats, sync always":         rig.StartNATS(1, true),
+	"nats cluster":              rig.StartNATS(3, false),
+	"nats cluster, sync always": rig.StartNATS(3, true),
+	"postgres":                  rig.StartPostgres,
+}
+
+// inbox is the channel of all rows.
+const inbox = "inapp"
+
+// contestant is one way to store rows, on one kind of server.
+type contestant struct {
+	rig.Contestant
+
+	most    int // recipients of its largest event
+	storage jetstream.StorageType
+
+	open func(ctx context.Context, b *bench) (*client, error)
+}
+
+// client is a contestant during one row. What it does not offer is nil.
+type client struct {
+	// tell publishes an event to n recipients and returns when all are notified, or all rows stored where nothing is sent.
+	tell func(ctx context.Context, event string, n int) (timing, error)
+
+	// mark is called after the first event, which does not count.
+	mark func(ctx context.Context) error
+
+	// settle waits for the rest, and returns the processor time that the client has spent since mark. Without it the
+	// client is this process.
+	settle func(ctx context.Context) (time.Duration, error)
+
+	// memory is the most that the client had since mark, beyond what it had then, in bytes.
+	memory func() int64
+
+	// count counts what is there of all events since mark.
+	count func(ctx context.Context) (counts, error)
+
+	close func()
+}
+
+// timing is how long after the publication of an event its rows were stored, and sent.
+type timing struct {
+	stored time.Duration
+	sent   time.Duration // 0 where nothing is sent
+}
+
+// counts are what there has to be one of for each recipient.
+type counts struct {
+	stored int
+	sent   int // -1 where nothing is sent
+	double int // rows, attempts or messages beyond the one
+}
+
+// payload is what every event carries.
+const payload = `{"reservation_id":"res-81723","date":"2025-01-21","time":"20:30","guests":4,"customer_name":"Ada Lovelace"}`
+
+const eventType = "RESERVATION_REQUESTED"
+
+// row is what everybody stores of one recipient.
+func row(event string, i int, at time.Time) contracts.Notification {
+	return contracts.Notification{
+		EventID: event, UserID: userID(i), RecipientType: contracts.RecipientCustomer, Channel: inbox, EventType: eventType,
+		Category: "reservations", Template: "reservation.requested", CreatedAt: at, Payload: []byte(payload),
+	}
+}
+
+func userID(i int) string { return fmt.Sprintf("customer-number-%d", i) }

@@ -54,7 +54,7 @@ type Config struct {
 	// Keep is how long rows stay in the table after they were read back, for people to look at. Defaults to 0.
 	Keep time.Duration
 
-	// Logger receives the events of event.go. Defaults to slog.Default().
+	// Logger receives the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// MaxAttempts is how often the server may refuse a row before the row is set aside. Attempts at a time when the server

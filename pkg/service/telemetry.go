@@ -3,15 +3,21 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
 )
 
 // exportTimeout bounds the export of the last spans when a service stops.
@@ -50,4 +56,162 @@ func observed(name string, exports *export.Exports, handler http.Handler) http.H
 		otelhttp.WithServerName(name+":0"), // else labels have the host and the port that a client names
 		otelhttp.WithTracerProvider(exports.Tracers), otelhttp.WithFilter(func(r *http.Request) bool { return !quiet[r.URL.Path] }),
 	)
+}
+
+// The states of jobs in the metrics, beside jobcount.Stranded and jobcount.Aside.
+const (
+	jobsWaiting   = "waiting"   // that no worker was given
+	jobsDelivered = "delivered" // that a worker was given, and that are not done: they run, or were put off
+)
+
+// stored is the last answer about the account.
+type stored struct {
+	at          time.Time
+	used, limit uint64
+}
+
+// work notes that workers take jobs of a stream.
+func (f *fullness) work(stream string) { f.works, f.worked[stream] = true, jobcount.Count{} }
+
+// askConsumers asks for the consumers of a stream of which workers take jobs. One round trip; nil for no answer. It leaves time to ask
+// for the stream, which readiness depends on.
+func (f *fullness) askConsumers(ctx context.Context, name string) *jobcount.Count {
+	f.mu.Lock()
+	was, ok := f.worked[name]
+	f.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return was.Ask(ctx, jsapi.New(f.js, fullnessTimeout/2), name)
+}
+
+// askOldest completes the answer about the consumers, see [jobcount.Count.Complete].
+func (f *fullness) askOldest(ctx context.Context, now *jobcount.Count, info *jetstream.StreamInfo) {
+	if now == nil || !now.Complete(ctx, jsapi.New(f.js, fullnessTimeout), info) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.worked[info.Config.Name] = *now
+}
+
+// suspects reports whether the last answer had more messages that no consumer has than the one before: they are stranded, or were
+// being removed.
+func (f *fullness) suspects(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.worked[name]
+	return w.AsideName == jobcount.Stranded && w.Aside[1] > w.Aside[0]
+}
+
+// askAccount asks how much of its storage the account uses. One round trip.
+func (f *fullness) askAccount(ctx context.Context) {
+	now := stored{at: time.Now()}
+	info, err := f.js.AccountInfo(ctx)
+	if err != nil {
+		return
+	}
+	now.used, now.limit = info.Store, uint64(max(info.Limits.MaxStore, 0))
+	for _, tier := range info.Tiers {
+		now.limit += uint64(max(tier.Limits.MaxStore, 0))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.account = now
+}
+
+// export shows the answers as metrics until stop is called. One that is old is left out.
+func (f *fullness) export(meter metric.Meter) (stop func() error, err error) {
+	m := meters{Meter: meter}
+	full := m.float("stream.fullness", "1", "How much of its bound a stream uses, absent while the server does not answer.")
+	age := m.float("stream.jobs.age", "s", "Since when the oldest job waits that no worker was given, 0 when none does.")
+	messages := m.int("stream.messages", "{message}", "Messages of a stream or a bucket.")
+	away := m.int("stream.replicas.away", "{replica}", "Replicas of a stream on nodes that are away or behind.")
+	jobs := m.int("stream.jobs", "{job}", "Jobs in a stream, by state, and by consumer where one has them.")
+	used := m.int("jetstream.storage.used", "By", "Storage that the streams of the account use.")
+	limit := m.int("jetstream.storage.limit", "By", "Storage that the streams of the account may use, absent without a limit.")
+	if m.err != nil {
+		return nil, m.err
+	}
+	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for name, s := range f.streams {
+			stream := attribute.String("stream", name)
+			if s.missing || !fresh(s.at) {
+				continue
+			}
+			o.ObserveInt64(messages, int64(s.held), metric.WithAttributes(stream)) //nolint:gosec // fewer
+			o.ObserveInt64(away, int64(len(s.without)), metric.WithAttributes(stream))
+			o.ObserveFloat64(full, s.bytes, metric.WithAttributes(stream, attribute.String("bound", "bytes")))
+			if s.messages > 0 {
+				o.ObserveFloat64(full, s.messages, metric.WithAttributes(stream, attribute.String("bound", "messages")))
+			}
+		}
+		for name, w := range f.worked {
+			observe(w, func(state, consumer string, n int64) {
+				labels := []attribute.KeyValue{attribute.String("stream", name), attribute.String("state", state)}
+				if consumer != "" {
+					labels = append(labels, attribute.String("consumer", consumer))
+				}
+				o.ObserveInt64(jobs, n, metric.WithAttributes(labels...))
+			})
+			if fresh(w.At) {
+				o.ObserveFloat64(age, w.Age().Seconds(), metric.WithAttributes(attribute.String("stream", name)))
+			}
+		}
+		if fresh(f.account.at) {
+			o.ObserveInt64(used, int64(f.account.used)) //nolint:gosec // fewer
+			if f.account.limit > 0 {
+				o.ObserveInt64(limit, int64(f.account.limit)) //nolint:gosec // it was one
+			}
+		}
+		return nil
+	}, m.all...)
+	if err != nil {
+		return nil, fmt.Errorf("service: metrics: %w", err)
+	}
+	return registered.Unregister, nil
+}
+
+// fresh reports whether an answer counts.
+func fresh(at time.Time) bool { return time.Since(at) <= fullnessFresh }
+
+// observe tells how many jobs there are, by state and consumer, "" for none.
+func observe(w jobcount.Count, tell func(state, consumer string, n int64)) {
+	if fresh(w.At) {
+		for id := range maps.Keys(w.Waiting) {
+			tell(jobsWaiting, id.Name, int64(w.Waiting[id])) //nolint:gosec // fewer
+			tell(jobsDelivered, id.Name, int64(w.Given[id]))
+		}
+	}
+	if fresh(w.AsideAt) {
+		tell(w.AsideName, "", int64(w.Left())) //nolint:gosec // fewer
+	}
+}
+
+// meters makes gauges, and keeps the first error.
+type meters struct {
+	metric.Meter
+
+	all []metric.Observable
+	err error
+}
+
+func (m *meters) float(name, unit, description string) metric.Float64Observable {
+	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.made(g, err)
+	return g
+}
+
+func (m *meters) int(name, unit, description string) metric.Int64Observable {
+	g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.made(g, err)
+	return g
+}
+
+func (m *meters) made(g metric.Observable, err error) {
+	if m.all = append(m.all, g); err != nil && m.err == nil {
+		m.err = fmt.Errorf("service: metrics: %w", err)
+	}
 }

@@ -1,3 +1,4 @@
+// Package importer turns recipe videos and pages into recipes.
 package importer
 
 import (

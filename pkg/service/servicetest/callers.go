@@ -4,12 +4,14 @@ package servicetest
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,5 +119,99 @@ func Refused(t *testing.T, add func(*service.Router), pattern, body string) {
 	add(router)
 	if status := ask(t.Context(), router, pattern, secret, Foreign{Body: body}); status != http.StatusForbidden {
 		t.Errorf("%s answers %d, want 403", pattern, status)
+	}
+}
+
+// probes are the routes of every service that are for operators.
+var probes = []string{"GET /livez", "GET /readyz", "GET /version"}
+
+// Listeners asks for each route on the listener of the API and on that of operators, and reports every one that is on both, on
+// neither, or on the wrong one: admin are the service's own routes for operators, and nothing else is on their listener.
+func Listeners(t *testing.T, add func(*service.Router), admin ...string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	if _, err := access.Add(path, access.Key{Name: "reader", Scopes: []access.Scope{access.Read}}); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := service.RouterConfig{
+		Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop",
+		Ready: func() map[string]error { return nil },
+	}
+	one := service.NewRouter(cfg)
+	add(one)
+	cfg.Admin = true
+	api := service.NewRouter(cfg)
+	add(api)
+	admin = slices.Concat(admin, probes)
+	for pattern := range one.Needs() {
+		want := slices.Contains(admin, pattern)
+		admin = slices.DeleteFunc(admin, func(p string) bool { return p == pattern })
+		for name, here := range map[string]bool{"API": !want, "operators": want} {
+			router := api
+			if name == "operators" {
+				router = api.Admin()
+			}
+			if has(t.Context(), router, pattern) != here {
+				t.Errorf("%s on the listener of the %s: got %t, want %t", pattern, name, !here, here)
+			}
+		}
+	}
+	if len(admin) > 0 {
+		t.Errorf("there are no %s", admin)
+	}
+}
+
+// has reports whether a router has a route: without a key, a request is answered or 401.
+func has(ctx context.Context, router http.Handler, pattern string) bool {
+	method, path, _ := strings.Cut(pattern, " ")
+	w := httptest.NewRecorder()
+	router.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, wildcard.ReplaceAllString(path, "theirs"), http.NoBody))
+	return w.Code == http.StatusOK || w.Code == http.StatusUnauthorized
+}
+
+// Pipes is a listener whose connections stay in the process and have no buffers: they live under fake time, and what their
+// other end does not read cannot be written. Make it with [NewPipes].
+type Pipes struct {
+	closed chan struct{}
+	conns  chan net.Conn
+	once   sync.Once
+}
+
+// NewPipes returns a listener.
+func NewPipes() *Pipes { return &Pipes{closed: make(chan struct{}), conns: make(chan net.Conn)} }
+
+// Accept implements [net.Listener].
+func (p *Pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr implements [net.Listener]. It is a loopback address.
+func (*Pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// Close implements [net.Listener].
+func (p *Pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// DialContext returns a connection to the listener, whatever the address. It is for a [net/http.Transport].
+func (p *Pipes) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }

@@ -3,8 +3,13 @@ package step
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 )
@@ -126,3 +131,60 @@ func (m *Memory) Attempt(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return journal.With(ctx, m.memory.Open(ctx, cancel))
 }
+
+// readTimeout bounds List beside its context.
+const readTimeout = 2 * time.Second
+
+// Recorded is a step whose result is recorded. Its Value is nil when it has more than 4 KB, and is not empty.
+type Recorded = journal.Step
+
+// List returns the recorded steps of a job of a stream, in the order in which they ended, for display: the record may have changed
+// since. bucket is the worker.Config.StepBucket of its worker. A job without a consumer, steps or a record has none. One round trip.
+func List(ctx context.Context, js jetstream.JetStream, bucket, stream string, job worker.StoredJob) ([]Recorded, error) {
+	a := journal.Attempt{
+		Consumer: job.Consumer, Job: job.ID, Resume: job.Header.Get(worker.HeaderResume), Sequence: job.Sequence, Stored: job.Since,
+		Stream: stream,
+	}
+	if l := job.Letter; l != nil {
+		a.Consumer, a.Resume = l.Consumer, l.Resume()
+	}
+	if a.Consumer == "" {
+		return nil, nil
+	}
+	if !journal.ValidKey(a.Resume) {
+		a.Resume = ""
+	}
+	steps, err := journal.New(journal.Config{API: jsapi.New(js, readTimeout), Bucket: bucket, Conn: js.Conn()}).Read(ctx, a)
+	if jsapi.IsNoStream(err) {
+		return nil, nil // no job of it has had steps
+	}
+	return steps, err
+}
+
+var (
+	// ErrFenced is returned when another attempt at the job has taken over. The error is always a [FencedError], which is
+	// also the cause with which the handler's context ends. The worker then leaves the job to the other attempt, whatever
+	// the handler returns.
+	ErrFenced = journal.ErrFenced
+
+	// ErrMisuse is returned when steps are used in a way that cannot work: an invalid name, a name that comes twice in an
+	// attempt, too many steps, the context of another job, or a step after the handler has returned.
+	ErrMisuse = journal.ErrMisuse
+
+	// ErrNoJournal is returned when the context does not come from a worker.
+	ErrNoJournal = errors.New("step: no journal in the context: hand down the handler's, or in a test that of Memory.Attempt")
+
+	// ErrNotRecorded is returned when the server did not confirm a result within the worker's SettleTimeout, or refused it.
+	// The step runs again in the next attempt, unless the result was recorded after all.
+	ErrNotRecorded = journal.ErrNotRecorded
+
+	// ErrTooLarge is returned, beside the result, when the result has more than [MaxResult] bytes. Nothing was recorded:
+	// store the result elsewhere, and return its address from the step.
+	ErrTooLarge = journal.ErrTooLarge
+)
+
+// FencedError is returned when another attempt has taken over the job. It names the delivery of that attempt.
+type FencedError = journal.FencedError
+
+// RecordError is returned when a recorded result cannot be read.
+type RecordError = journal.RecordError

@@ -1,10 +1,23 @@
+// Package extract turns what a source says about a dish into a recipe, and checks what an extractor claims against the
+// source.
+//
+// An [Extractor] reads an [Input]: the timed text of a video, or the text of a page, with its title, description and
+// chapters. Package rules has one that needs no network, orchestrator one that asks a service, and openai one that asks a
+// model. Whatever the extractor, [Checked] puts its output through the same three gates: HTML and addresses are taken out of
+// every field and sizes are cut to their bounds ([Clean]), every claim is looked up in the source and marked where it cannot
+// be found ([Verify]), and the result is validated. [Failure] says what an error means to an import.
+//
+// The text of a source is whatever a stranger wrote. Sentences that speak to a model ("ignore previous instructions") are
+// no evidence for anything, and the rules extractor does not read them.
 package extract
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -108,4 +121,73 @@ func Bounded(in Input) (out Input, cut bool) {
 	in.Segments, in.Chapters = segments, in.Chapters[:min(len(in.Chapters), maxChapters)]
 	in.Description, in.Title = words.Cut(in.Description, maxDescription), words.Cut(in.Title, maxTitle)
 	return in, cut
+}
+
+// ErrNoRecipe is returned when the source holds no recipe that the extractor can read: no ingredients, or no steps.
+var ErrNoRecipe = errors.New("extract: no recipe found")
+
+// Messages that the importer's callers know.
+const (
+	messageFailed  = "AI extraction failed: "
+	messageInvalid = "Invalid recipe data from AI"
+)
+
+// Error is returned when a service did not extract a recipe from a source.
+type Error struct {
+	// Code is the class of the error: extraction_failed or invalid_recipe.
+	Code contracts.ImportCode
+	// Err is the cause, for the log; may be nil. It holds no tokens.
+	Err error
+	// Message is for a person, as the importer shows it. It holds no secrets, and nothing of the source.
+	Message string
+	// Outage reports whether the service does not work for any source: a later call may succeed, for this source or another.
+	Outage bool
+	// Refused reports whether the service refuses our key, or our account. It is an Outage of ours.
+	Refused bool
+	// Retryable reports whether a later attempt may succeed.
+	Retryable bool
+	// RetryAfter is the wait that the service has asked for, at most an hour; zero when it has asked for none.
+	RetryAfter time.Duration
+	// Status is the HTTP status of the answer, 0 when there was none.
+	Status int
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := "extract: " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Failed makes the error of an extraction that failed: code extraction_failed, and a message that says what the reason is.
+func Failed(retryable bool, cause error, reason string, args ...any) *Error {
+	return &Error{
+		Code: contracts.CodeExtractionFailed, Err: cause, Message: messageFailed + fmt.Sprintf(reason, args...), Retryable: retryable,
+	}
+}
+
+// Failure returns the [*Error] for an error of an [Extractor]: an [*Error] is itself, a recipe that fails validation is
+// invalid_recipe, a source without a recipe is final, and an unknown error is retryable. It returns nil for no error, and
+// for the end of a context, which says nothing of the source.
+func Failure(err error) *Error {
+	failed, ok := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case ok:
+		return failed
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return nil
+	case errors.Is(err, contracts.ErrInvalid):
+		return &Error{Code: contracts.CodeInvalidRecipe, Err: err, Message: messageInvalid}
+	case errors.Is(err, ErrNoRecipe):
+		return Failed(false, err, "no recipe was found in the source")
+	default:
+		return Failed(true, err, "something went wrong")
+	}
 }

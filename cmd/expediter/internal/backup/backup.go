@@ -1,3 +1,14 @@
+// Package backup writes the streams and buckets of one account to a folder, and restores them from there.
+//
+// The server makes the snapshot of a stream, with its consumers. A snapshot of a stream that is written to lacks the messages
+// of that time, and of each key that was replaced meanwhile also the message that was replaced. So the messages behind the
+// snapshot are read until there are no more, and appended to it: the file holds each message that the stream had when
+// its backup ended.
+//
+// Streams are not backed up at one instant. First come the snapshots of the streams with work, with what their consumers
+// have acknowledged; then the buckets and dead letters, in full; at the end the messages behind those snapshots. So all work
+// that counts as done has its outcome in a bucket, and each job, plan or row of which a bucket says that it is queued is there.
+// After a restore work may be done that is done already, which its outcome shows.
 package backup
 
 import (
@@ -158,3 +169,40 @@ func (c Config) prefix() string {
 	}
 	return "$JS." + c.Account + "."
 }
+
+var (
+	// ErrIncomplete is returned for a folder without a manifest: the backup was cut off, or the folder holds none.
+	ErrIncomplete = errors.New("the backup was not finished, or there is none")
+
+	// ErrCorrupt is returned for a file that is not as it was written.
+	ErrCorrupt = errors.New("it is not as the backup wrote it")
+
+	// ErrForeign is returned for a file that is no part of the backup.
+	ErrForeign = errors.New("it is no part of the backup")
+
+	// ErrFormat is returned for a backup of a version that is not known.
+	ErrFormat = errors.New("the format is not known: use the version of expediter that wrote it, or a later one")
+
+	// ErrNotEmpty is returned when the folder for a backup holds files.
+	ErrNotEmpty = errors.New("the folder is not empty")
+
+	// ErrExists is returned when the server has a stream that is to be restored.
+	ErrExists = errors.New("the stream exists: restore onto a server without it, or delete it")
+
+	// ErrBusy is returned when a stream is written to faster than it is read.
+	ErrBusy = errors.New("it is written to faster than it is read: stop what writes to it")
+)
+
+// FileError names the file of a backup that cannot be used.
+type FileError struct {
+	// Err is why.
+	Err error
+	// File is its name within the folder.
+	File string
+}
+
+// Error implements error.
+func (e *FileError) Error() string { return fmt.Sprintf("backup: file %q: %v", e.File, e.Err) }
+
+// Unwrap returns Err.
+func (e *FileError) Unwrap() error { return e.Err }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,8 +13,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -111,4 +114,182 @@ func (d *demo) send(ctx context.Context, method, to string, body io.Reader) (int
 		err = fmt.Errorf("%s %s: answered %d: %s", method, to, answer.StatusCode, text)
 	}
 	return answer.StatusCode, text, err
+}
+
+// user sends one request over HTTP and listens until every place has an answer.
+type user struct {
+	client *http.Client
+	url    string // of the instance that the question goes to
+	events string // of the instance whose events are listened to, which may be another
+	req    contracts.EnrichRequest
+
+	states  map[string]contracts.ProviderState // by place id, the latest
+	hits    int                                // answered in the response itself
+	patches int
+	pending int           // not known yet when last answered
+	answer  time.Duration // how long the answer took
+}
+
+// Bounds of how often a user asks again when the service could not serve it in time, as on an overloaded machine.
+const (
+	maxAsks  = 30
+	askPause = time.Second
+)
+
+// errBusy means that the service did not answer in time, and that the same question may be asked again.
+var errBusy = errors.New("the service is busy")
+
+// follow asks the question and listens until every place is known. It asks again where the service says that it was
+// busy: status 503, or an answer that was not recorded.
+func (u *user) follow(ctx context.Context) error {
+	for range maxAsks {
+		err := u.ask(ctx)
+		if err == nil && u.pending > 0 {
+			err = u.listen(ctx)
+		}
+		if !errors.Is(err, errBusy) {
+			return err
+		}
+		if !pause.For(ctx, askPause) {
+			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
+		}
+	}
+	return fmt.Errorf("ask %s %d times: %w", u.url, maxAsks, errBusy)
+}
+
+// ask sends the request and stores the answers in the response. Its error is errBusy if the patches cannot be followed.
+func (u *user) ask(ctx context.Context) error {
+	body, err := contracts.Encode(u.req)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	data, err := u.do(ctx, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	u.answer = time.Since(start)
+	resp, err := contracts.Decode[contracts.EnrichResponse](data)
+	if err != nil {
+		return err
+	}
+	u.states, u.hits, u.pending = map[string]contracts.ProviderState{}, 0, resp.Pending
+	for _, r := range resp.Results {
+		state, _ := r.State(contracts.ProviderWolt)
+		u.states[r.PlaceID] = state
+		if settled(state) {
+			u.hits++
+		}
+	}
+	if resp.Skipped == contracts.SkippedStoreDown {
+		return fmt.Errorf("%s answers that it did not record request %s: %w", u.url, u.req.RequestID, errBusy)
+	}
+	return nil
+}
+
+func settled(s contracts.ProviderState) bool {
+	return s.Status != contracts.StatusPending || s.Reason != ""
+}
+
+func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	resp, err := u.send(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %w: %.200s", method, url, refusal(resp), data)
+	}
+	return data, nil
+}
+
+// send sends a request. Its error is errBusy when the connection was cut off, as servers do with those over which no request has come
+// for some seconds: a request takes effect once, so that it may be repeated.
+func (u *user) send(req *http.Request) (*http.Response, error) {
+	resp, err := u.client.Do(req)
+	if err != nil && req.Context().Err() == nil {
+		err = fmt.Errorf("%w: %w", errBusy, err)
+	}
+	return resp, err
+}
+
+// refusal is the error of a status other than 200.
+func refusal(resp *http.Response) error {
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("%w: %s", errBusy, resp.Status)
+	}
+	return errors.New(resp.Status) //nolint:err113 // shown only
+}
+
+var errCutOff = errors.New("the events ended before every place was answered")
+
+// listen follows the events of the question until they are complete.
+func (u *user) listen(ctx context.Context) error {
+	url := u.events + "/v1/requests/" + u.req.RequestID + "/events"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("listen to %s: %w", url, err)
+	}
+	resp, err := u.send(req)
+	if err != nil {
+		return fmt.Errorf("listen to %s: %w", url, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("listen to %s: %w", url, refusal(resp))
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, contracts.MaxBody)
+	event := ""
+	for lines.Scan() {
+		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+		case "event":
+			event = value
+		case "data":
+			if err := u.hear(event, []byte(value)); err != nil {
+				return fmt.Errorf("event %s of %s: %w", event, url, err)
+			}
+		case "":
+			if event == "complete" {
+				return nil
+			}
+		}
+	}
+	return errors.Join(fmt.Errorf("listen to %s: %w", url, errCutOff), lines.Err())
+}
+
+// hear takes over one event.
+func (u *user) hear(event string, data []byte) error {
+	switch event {
+	case contracts.TypeResultPatch:
+		var patch contracts.ResultPatch
+		if err := json.Unmarshal(data, &patch); err != nil {
+			return err //nolint:wrapcheck // wrapped by the caller
+		}
+		u.patches++
+		u.states[patch.PlaceID] = patch.Patch.Providers[contracts.ProviderWolt]
+	case "snapshot":
+		var snapshot struct {
+			Places []struct {
+				contracts.Patch
+
+				PlaceID string `json:"placeId"`
+			} `json:"places"`
+		}
+		if err := json.Unmarshal(data, &snapshot); err != nil {
+			return err //nolint:wrapcheck // wrapped by the caller
+		}
+		for _, p := range snapshot.Places {
+			u.states[p.PlaceID] = p.Providers[contracts.ProviderWolt]
+		}
+	}
+	return nil
 }

@@ -73,9 +73,8 @@ func TestUsers(t *testing.T) {
 	for user := range g.seeds {
 		g.as(user, "--as", user).healthy()
 	}
-	if r := g.as("publisher").examine(1); len(r.Findings) != 1 || r.Findings[0].ID != "account.jetstream" {
-		t.Errorf("of an account without streams: %+v", r.Findings)
-	}
+	r := g.as("publisher").examine(1)
+	check.That(t, len(r.Findings) == 1 && r.Findings[0].ID == "account.jetstream", "of an account without streams: %+v", r.Findings)
 	mistake{name: "a service's user sees what is wrong", id: "stream.max_age", make: func(s *site) {
 		change("EVENTS", func(c *jetstream.StreamConfig) { c.MaxAge /= 2 })(&site{T: s.T, js: natstest.InAccount(s.T, g.js.Conn(), "NOTIFIER")})
 	}, undo: func(*site) {

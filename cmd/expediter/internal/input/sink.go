@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -113,4 +114,60 @@ func (s *seen) add(p Place) (first Position, known, equal bool) {
 func hash(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
 	return sum[:16]
+}
+
+var (
+	// ErrEncoding is returned when a value is not valid UTF-8. Files in UTF-8, and in UTF-16 with a byte order mark, are
+	// read; anything else has to be converted first.
+	ErrEncoding = errors.New("input: not valid UTF-8")
+
+	// ErrFormat is returned when a format has no known name.
+	ErrFormat = errors.New("input: unknown format")
+
+	// ErrHeader is returned when the first line of a CSV file does not name the columns that every place needs.
+	ErrHeader = errors.New("input: unusable header")
+
+	// ErrRecordTooLarge is returned when one record is longer than Config.MaxRecordBytes, which in a CSV file mostly
+	// means a quote that is never closed.
+	ErrRecordTooLarge = errors.New("input: record too large")
+
+	// ErrSyntax is returned when a file breaks the rules of its format and no later record of it can be trusted.
+	ErrSyntax = errors.New("input: syntax error")
+)
+
+// FieldError is a problem with one field of a record.
+type FieldError struct {
+	// Field is the wire name of the field, such as "placeId" or "location.lat"; empty when the record as a whole is at
+	// fault.
+	Field string
+
+	// Problem is the finding in plain words, with the value that was met.
+	Problem string
+}
+
+// String returns the field and its problem.
+func (e FieldError) String() string {
+	if e.Field == "" {
+		return e.Problem
+	}
+	return e.Field + ": " + e.Problem
+}
+
+// RowError is returned for a record that cannot be used, with all its problems. Later records of the same file are not
+// affected.
+type RowError struct {
+	// Fields holds one entry for each finding, in the order of the fields.
+	Fields []FieldError
+
+	// Position is where the record starts.
+	Position Position
+}
+
+// Error implements error. The text starts with file:line, so that editors can jump to it.
+func (e *RowError) Error() string {
+	findings := make([]string, len(e.Fields))
+	for i, f := range e.Fields {
+		findings[i] = f.String()
+	}
+	return fmt.Sprintf("%s: %s", e.Position, strings.Join(findings, "; "))
 }

@@ -3,12 +3,15 @@
 package testbed
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // Bucket is the name of the bucket.
@@ -245,3 +249,113 @@ func Serve(bucket string) (js jetstream.JetStream, stop func()) {
 		srv.Stop()
 	}
 }
+
+// Client is the task of a process with a connection of its own.
+type Client struct {
+	TTL time.Duration // of the lock or claim that the process holds
+	URL string        // of its server
+}
+
+// Role returns a role in which a process runs work with a connection of its own.
+func Role(name string, work func(ctx context.Context, js jetstream.JetStream, c Client) error) crash.Role[Client] {
+	return crash.Role[Client]{Name: name, Run: func(ctx context.Context, c Client) error {
+		nc, err := nats.Connect(c.URL, nats.MaxReconnects(-1))
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		return work(ctx, js, c)
+	}}
+}
+
+// Listening is New with a server that other processes reach.
+func Listening(t *testing.T) *Bed {
+	t.Helper()
+	return On(t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true }), kvlock.BucketConfig{Bucket: Bucket})
+}
+
+// Heap is what this process uses: what is on the heap, and its goroutines' stacks.
+func Heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// IsWrite reports whether the frame writes the key.
+func IsWrite(f natstest.Frame, key string) bool {
+	return f.FromClient && f.Subject == "$KV."+Bucket+"."+key
+}
+
+// Writes is IsWrite of one key.
+func Writes(key string) func(natstest.Frame) bool {
+	return func(f natstest.Frame) bool { return IsWrite(f, key) }
+}
+
+// AnswerAsBefore replaces the leader's answers about keys by the first of them, n times after it: the leader was deposed
+// and does not know.
+func AnswerAsBefore(p *natstest.Proxy, n int) (start func()) {
+	asked := map[string]bool{}
+	var old []byte
+	var started atomic.Bool
+	p.Change(func(f natstest.Frame) []byte {
+		if f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.STREAM.MSG.GET.") {
+			asked[f.Reply] = true
+		}
+		if f.FromClient || !asked[f.Subject] {
+			return nil
+		}
+		if old == nil {
+			old = bytes.Clone(f.Payload())
+		}
+		if !started.Load() || n == 0 {
+			return nil
+		}
+		n--
+		return f.With(old, 0)
+	})
+	return func() { started.Store(true) }
+}
+
+// AnswerWrites replaces the first answer to a write of key.
+func AnswerWrites(p *natstest.Proxy, key, text string) {
+	reply := ""
+	p.Change(func(f natstest.Frame) []byte {
+		switch {
+		case IsWrite(f, key) && reply == "":
+			reply = f.Reply
+		case !f.FromClient && f.Subject == reply:
+			reply = "done"
+			return f.With([]byte(text), 0)
+		}
+		return nil
+	})
+}
+
+// Lag makes every read of a replica find nothing, until stop is called.
+func Lag(p *natstest.Proxy) (stop func()) {
+	asked := map[string]bool{}
+	p.Change(func(f natstest.Frame) []byte {
+		switch {
+		case f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET."):
+			asked[f.Reply] = true
+		case !f.FromClient && asked[f.Subject]:
+			const none = "NATS/1.0 404 No Results\r\n\r\n"
+			return f.With([]byte(none), len(none))
+		}
+		return nil
+	})
+	return func() { p.Change(nil) }
+}
+
+// IsPush reports whether the frame pushes a change to a client.
+func IsPush(f natstest.Frame) bool {
+	return !f.FromClient && strings.HasPrefix(f.Subject, "rp."+Bucket+".")
+}
+
+// LosePushes is a filter that loses all pushes.
+var LosePushes = natstest.Losing(IsPush)

@@ -2,9 +2,11 @@
 package row
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,4 +67,141 @@ func named(common nats.Header, id string) nats.Header {
 	header := maps.Clone(common)
 	header["ce-id"], header[worker.HeaderID] = []string{id}, []string{id}
 	return header
+}
+
+// Decoder reads rows as contracts.Decode does. What the rows of a plan have around their users is read once: see [Encoder]. It may be
+// used by many at once. What it returns shares memory, and is not changed.
+type Decoder struct {
+	mu     sync.RWMutex
+	frames map[string]contracts.Notification // by what is around the user
+}
+
+// maxFrame bounds the rows that are kept, in bytes.
+const maxFrame = 16 << 10
+
+// Decode reads the row in a message.
+func (d *Decoder) Decode(header nats.Header, data []byte) (contracts.Notification, error) {
+	frame, user, framed := split(data)
+	if framed {
+		d.mu.RLock()
+		n, known := d.frames[string(frame)]
+		d.mu.RUnlock()
+		if n.UserID = user; known {
+			return n, nil
+		}
+	}
+	event, err := contracts.ParseCloudEvent(contracts.NotifySendsSubjects, header, data)
+	if err != nil {
+		return contracts.Notification{}, err
+	}
+	n, err := contracts.Decode[contracts.Notification](event.Data)
+	if err == nil && framed && n.Recipient == nil { // rows with a profile differ in more than the user
+		d.keep(string(frame), n)
+	}
+	return n, err
+}
+
+func (d *Decoder) keep(frame string, n contracts.Notification) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.frames == nil || len(d.frames) >= maxFrames {
+		d.frames = map[string]contracts.Notification{} // those of the plans of now come again
+	}
+	d.frames[frame] = n
+}
+
+// split takes a row apart, if its user stands directly behind the event's id, as contracts.Encode writes it, and as it is. No other
+// field can be taken for it: nothing stands before these two.
+func split(data []byte) (frame []byte, user string, ok bool) {
+	const first, second = `{"event_id":"`, `","user_id":"`
+	if len(data) > maxFrame || !bytes.HasPrefix(data, []byte(first)) {
+		return nil, "", false
+	}
+	at := len(first) + max(bytes.IndexByte(data[len(first):], '"'), 0)
+	if !bytes.HasPrefix(data[at:], []byte(second)) {
+		return nil, "", false
+	}
+	at += len(second)
+	end := at + max(bytes.IndexByte(data[at:], '"'), 0)
+	user = string(data[at:end])
+	frame = append(make([]byte, 0, len(data)), data[:at]...)
+	return append(frame, data[end:]...), user, plain(user)
+}
+
+// Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in nothing but the
+// user, so what a row has around its user is kept. It is used by one goroutine.
+type Encoder struct {
+	frames map[frameOf]frame
+}
+
+// frameOf is what tells one row of a plan from another, beside the user. Digest, throttle and unread are those of kind and channel.
+// So are the channels that are tried in order; a row that follows another has an encoder of its own.
+type frameOf struct {
+	address   string
+	category  string
+	channel   string
+	kind      contracts.RecipientType
+	locale    string
+	notBefore time.Time
+	priority  contracts.Urgency
+	template  string
+}
+
+// frame is a row without its user.
+type frame struct{ before, after []byte }
+
+// maxFrames bounds what is kept: a plan has few kinds, channels and languages, but a resolver may say anything.
+const maxFrames = 64
+
+// encode returns the JSON of a row, whose data may be kept.
+func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
+	if n.Recipient != nil || !plain(n.UserID) {
+		return contracts.Encode(n)
+	}
+	of := frameOf{
+		address: n.Address, category: n.Category, channel: n.Channel, kind: n.RecipientType, locale: n.Locale, notBefore: n.NotBefore,
+		priority: n.Priority, template: n.Template,
+	}
+	f, ok := e.frames[of]
+	if !ok {
+		data, err := contracts.Encode(n)
+		if err != nil {
+			return nil, err
+		}
+		e.keep(of, data, n.UserID)
+		return data, nil
+	}
+	data := make([]byte, 0, len(f.before)+len(n.UserID)+len(f.after))
+	data = append(data, f.before...)
+	data = append(data, n.UserID...)
+	return append(data, f.after...), nil
+}
+
+// keep takes a row apart. The user stands behind the event's id, in which no quotation mark is without a backslash, and
+// before everything else in which such a field could be.
+func (e *Encoder) keep(of frameOf, data []byte, userID string) {
+	const field = `,"user_id":"`
+	at := bytes.Index(data, []byte(field+userID+`"`))
+	if at < 0 || len(e.frames) >= maxFrames {
+		return
+	}
+	at += len(field)
+	if e.frames == nil {
+		e.frames = map[frameOf]frame{}
+	}
+	e.frames[of] = frame{before: data[:at:at], after: data[at+len(userID):]}
+}
+
+// plain reports whether an id is valid, and stands in JSON as it is.
+func plain(id string) bool {
+	if id == "" || len(id) > contracts.MaxID {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
 }

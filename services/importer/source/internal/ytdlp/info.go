@@ -5,8 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/text/language"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
@@ -169,4 +177,181 @@ func (c *chapters) UnmarshalJSON(data []byte) error {
 		}
 	})
 	return nil
+}
+
+// Track is one track of captions.
+type Track struct {
+	// Key is the program's name for it: a language, with more behind it at times.
+	Key string
+	// Language is the language as a BCP 47 tag.
+	Language string
+	// Automatic says that nobody wrote it.
+	Automatic bool
+
+	source  json.RawMessage // what the program says of the file
+	address string
+}
+
+// trackKey is what may reach the command line, where it is read as a regular expression.
+var trackKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+type tracks []Track
+
+const maxTracks = 1000
+
+// UnmarshalJSON implements json.Unmarshaler. It keeps the order, which is the publisher's, and of each track the WebVTT file.
+func (t *tracks) UnmarshalJSON(data []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return nil //nolint:nilerr // no object, no tracks
+	}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return fmt.Errorf("ytdlp: tracks: %w", err)
+		}
+		var files json.RawMessage
+		if err := decoder.Decode(&files); err != nil {
+			return fmt.Errorf("ytdlp: tracks: %w", err)
+		}
+		key, _ := token.(string)
+		if !trackKey.MatchString(key) || key == "all" || key == "live_chat" || len(*t) == maxTracks {
+			continue
+		}
+		found := false
+		each(files, func(file json.RawMessage) {
+			var f struct {
+				Ext text `json:"ext"`
+				URL text `json:"url"`
+			}
+			if found || json.Unmarshal(file, &f) != nil || f.Ext != "vtt" || !fetchable(string(f.URL)) {
+				return
+			}
+			found = true
+			*t = append(*t, Track{Key: key, Language: tag(key), source: bytes.Clone(file), address: string(f.URL)})
+		})
+	}
+	return nil
+}
+
+func fetchable(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
+}
+
+// tag makes a BCP 47 tag of a key: "iw" is "he", and what YouTube adds to tell tracks apart goes.
+func tag(key string) string {
+	key = strings.TrimSuffix(key, "-orig")
+	for {
+		if t, err := language.Parse(key); err == nil {
+			if t == language.Und {
+				return ""
+			}
+			return t.String()
+		}
+		i := strings.LastIndexByte(key, '-')
+		if i < 0 {
+			return ""
+		}
+		key = key[:i]
+	}
+}
+
+// choose picks a track: one in the language that is wanted, then one in the language that is spoken, then English, then
+// whatever is first; of one language that which somebody wrote before that which a machine heard. A machine's translation is
+// never taken.
+func (i *Info) choose(wanted string) (Track, bool) {
+	automatic := i.Automatic.originals(tag(string(i.Language)))
+	spoken := tag(string(i.Language))
+	if spoken == "" && len(automatic) > 0 {
+		spoken = automatic[0].Language
+	}
+	for _, language := range []string{wanted, spoken, "en"} {
+		for _, from := range []tracks{i.Subtitles, automatic} {
+			if t, ok := from.in(language); ok {
+				return t, true
+			}
+		}
+	}
+	for _, t := range slices.Concat(i.Subtitles, automatic) {
+		return t, true
+	}
+	return Track{}, false
+}
+
+// in returns the track of a language: the very one, or another kind of it.
+func (t tracks) in(want string) (Track, bool) {
+	if want == "" {
+		return Track{}, false
+	}
+	for _, same := range []func(a, b string) bool{func(a, b string) bool { return a == b }, sameBase} {
+		if i := slices.IndexFunc(t, func(track Track) bool { return same(track.Language, want) }); i >= 0 {
+			return t[i], true
+		}
+	}
+	return Track{}, false
+}
+
+func sameBase(a, b string) bool {
+	baseA, _, _ := strings.Cut(a, "-")
+	baseB, _, _ := strings.Cut(b, "-")
+	return baseA == baseB
+}
+
+// originals returns the automatic tracks that were heard and not translated.
+func (t tracks) originals(spoken string) tracks {
+	var marked, heard tracks
+	for _, track := range t {
+		track.Automatic = true
+		u, err := url.Parse(track.address)
+		if strings.HasSuffix(track.Key, "-orig") {
+			marked = append(marked, track)
+		} else if err == nil && !u.Query().Has("tlang") {
+			heard = append(heard, track)
+		}
+	}
+	if _, ok := marked.in(spoken); ok || spoken == "" && len(marked) > 0 {
+		return marked
+	}
+	return append(marked, heard...)
+}
+
+// request is a description of a video for the program that holds nothing but the track. The address is one that no site of
+// its own answers to, so that the program does not begin anew when the track cannot be had; without one it would not say why.
+func (t *Track) request() ([]byte, error) {
+	files := map[string][]json.RawMessage{t.Key: {t.source}}
+	info := map[string]any{
+		"_type": "video", "id": "track", "title": "track", "ext": "mp4", "extractor": "youtube", "extractor_key": "Youtube",
+		"formats": []string{}, "webpage_url": "none:", "subtitles": files,
+	}
+	if t.Automatic {
+		info["subtitles"], info["automatic_captions"] = map[string]any{}, files
+	}
+	data, err := json.Marshal(info)
+	if err != nil {
+		return nil, fmt.Errorf("ytdlp: %w", err)
+	}
+	return data, nil
+}
+
+// readTrack reads the file of a track, up to a size.
+func readTrack(dir, key string, maxBytes int64) (data []byte, truncated bool, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, false, fmt.Errorf("ytdlp: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	file, err := root.Open("sub." + key + ".vtt")
+	if err != nil {
+		return nil, false, fmt.Errorf("ytdlp: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	data, err = io.ReadAll(io.LimitReader(file, maxBytes+1))
+	if err != nil {
+		return nil, false, fmt.Errorf("ytdlp: %w", err)
+	}
+	if int64(len(data)) > maxBytes {
+		return data[:maxBytes], true, nil
+	}
+	return data, false, nil
 }

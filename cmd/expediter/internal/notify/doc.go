@@ -1,2 +1,0 @@
-// Package notify publishes events, and asks a notifier for their outcomes, over NATS.
-package notify

@@ -1,2 +1,0 @@
-// Package importer turns recipe videos and pages into recipes.
-package importer
