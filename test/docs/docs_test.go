@@ -31,7 +31,7 @@ var (
 	handled   = regexp.MustCompile(`"(GET|POST|PUT|PATCH|DELETE) (/[^"]*)"`)
 	constant  = regexp.MustCompile(`= "(/v1/[^"{]*)"`)
 	braces    = regexp.MustCompile(`\{[^}]*\}`)
-	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.go) -->\n+```go\n(.*?\n)```\n")
+	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.(?:go|ts)) -->\n+```(?:go|ts)\n(.*?\n)```\n")
 	imports   = regexp.MustCompile(`(?s)\nimport \(.*?\n\)\n`)
 )
 

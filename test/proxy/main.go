@@ -170,7 +170,7 @@ func (s *stranger) program(ctx context.Context, file string) error {
 func (s *stranger) tutorial(ctx context.Context, work string) error {
 	began := time.Now()
 	environment := append(s.proxy.Env(), "PATH="+filepath.Join(s.temp, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
-	said, err := modules.Output(ctx, work, "go", "test", "-count=1", "-v", "./test/tutorial",
+	said, err := modules.Output(ctx, work, "go", "test", "-count=1", "-v", "-run", "^TestTutorial$", "./test/tutorial",
 		"-args", "-environment", strings.Join(environment, "\n"))
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, said)

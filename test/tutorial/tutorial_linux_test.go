@@ -5,6 +5,7 @@ package tutorial_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +28,9 @@ import (
 var environment = flag.String("environment", "", "variables of the go command, one in a line, under which it gets the modules (test/proxy sets it)")
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv("SERVE"); folder != "" {
+		panic(serve(folder))
+	}
 	flag.Parse()
 	code := m.Run()
 	outboxtest.Stop()
@@ -37,6 +42,9 @@ func TestMain(m *testing.M) {
 
 // block is a part of the tutorial between fences, its language and the paragraph before it.
 var block = regexp.MustCompile("(?s)\n([^\n]*)\n\n?```(sh|text|go)\n(.*?)```\n")
+
+// spaces counts the networks of typists.
+var spaces atomic.Int64
 
 // patience bounds what is waited for; it is no measure.
 const patience = 4 * time.Minute
@@ -62,7 +70,7 @@ func TestTutorial(t *testing.T) {
 			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), " -->")
 			check.OK(t, os.WriteFile(filepath.Join(ty.dir, name), []byte(content), 0o600))
 		default:
-			ty.enter(content, strings.Contains(before, "terminal"))
+			ty.enter(strings.Split(strings.TrimSpace(content), "\n"), strings.Contains(before, "terminal"))
 		}
 	}
 }
@@ -102,7 +110,7 @@ func (ty *typist) apart() {
 	if os.Geteuid() != 0 {
 		return
 	}
-	ty.space = "tutorial" + strconv.Itoa(os.Getpid())
+	ty.space = fmt.Sprint("tutorial", os.Getpid(), "-", spaces.Add(1))
 	for _, args := range [][]string{{"netns", "add", ty.space}, {"-n", ty.space, "link", "set", "lo", "up"}} {
 		out, err := exec.CommandContext(ty.Context(), "ip", args...).CombinedOutput()
 		check.That(ty, err == nil, "ip %s: %v: %s", args, err, out)
@@ -110,9 +118,11 @@ func (ty *typist) apart() {
 	ty.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ty.space).Run() }) //nolint:errcheck // it is gone with the machine
 }
 
-// enter runs a line after the other, and waits for each, but for the last one of a terminal of its own.
-func (ty *typist) enter(content string, stays bool) {
-	lines := strings.Split(strings.TrimSpace(content), "\n")
+// exits is the comment of a command that fails.
+var exits = regexp.MustCompile(`# exit code ([0-9]+)`)
+
+// enter runs a command after the other, and waits for each, but for the last one of a terminal of its own.
+func (ty *typist) enter(lines []string, stays bool) {
 	shown := &screen{of: ty}
 	ty.mu.Lock()
 	ty.screens = append(ty.screens, shown)
@@ -135,14 +145,29 @@ func (ty *typist) enter(content string, stays bool) {
 			})
 			return
 		}
-		err := cmd.Wait()
+		impatience := time.AfterFunc(patience, cancel)
+		err, want := cmd.Wait(), "0"
+		impatience.Stop()
 		cancel()
-		check.That(ty, err == nil, "%s: %v\n%s", line, err, ty.all())
+		if found := exits.FindStringSubmatch(line); found != nil {
+			want = found[1]
+		}
+		check.Require(ty, strconv.Itoa(cmd.ProcessState.ExitCode()) == want, "%s: %v, want the exit code %s\n%s", line, err, want, ty.all())
 	}
 }
 
-// wantAll waits until each line is shown by a terminal, since it was last waited for one.
+// wantAll waits until each line is shown by a terminal, since it was last called.
 func (ty *typist) wantAll(content string) {
+	ty.want(content)
+	ty.mu.Lock()
+	defer ty.mu.Unlock()
+	for _, s := range ty.screens {
+		s.text = nil
+	}
+}
+
+// want waits until each line is shown by a terminal.
+func (ty *typist) want(content string) {
 	enough := time.After(patience)
 	for {
 		shown, missing := ty.all(), ""
@@ -152,18 +177,13 @@ func (ty *typist) wantAll(content string) {
 			}
 		}
 		if missing == "" {
-			break
+			return
 		}
 		select {
 		case <-ty.changed:
 		case <-enough:
 			ty.Fatalf("no terminal shows %q:\n%s", missing, shown)
 		}
-	}
-	ty.mu.Lock()
-	defer ty.mu.Unlock()
-	for _, s := range ty.screens {
-		s.text = nil
 	}
 }
 
