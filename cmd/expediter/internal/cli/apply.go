@@ -51,7 +51,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 		Example: `  expediter apply --dry-run
   expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(f.format, deadFormats...), f.check()); err != nil {
+			if err := errors.Join(checkFormat(f.format, listFormats...), f.check()); err != nil {
 				return err
 			}
 			return f.apply(cmd.Context())
@@ -68,7 +68,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
 	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
 		"services whose streams, buckets and consumers are made, separated by commas")
-	outputFlag(cmd, &f.format, deadFormats...)
+	outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 

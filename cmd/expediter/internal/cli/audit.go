@@ -30,7 +30,7 @@ many, and how it ended. "begun" is what is under way, or what a process did that
 		Example: `  expediter audit
   expediter audit --limit 1000 -o jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, deadFormats...); err != nil {
+			if err := checkFormat(format, listFormats...); err != nil {
 				return err
 			}
 			if limit < 1 || limit > audit.MaxList {
@@ -41,7 +41,7 @@ many, and how it ended. "begun" is what is under way, or what a process did that
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -62,9 +62,7 @@ func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
 		table.Column{Name: "TIME"}, table.Column{Name: "SOURCE"}, table.Column{Name: "ACTOR"}, table.Column{Name: "ACTION"},
 		table.Column{Name: "COUNT"}, table.Column{Name: "OUTCOME"}, table.Column{Name: "TARGET", Width: 2 * cells})
 	for _, r := range records {
-		if err := out.Write(r, stamp(r.At), r.Source, r.Actor, r.Action, strconv.Itoa(r.Count), string(r.Outcome), r.Target); err != nil {
-			return err
-		}
+		out.Add(r, stamp(r.At), r.Source, r.Actor, r.Action, strconv.Itoa(r.Count), string(r.Outcome), r.Target)
 	}
 	return out.Close()
 }

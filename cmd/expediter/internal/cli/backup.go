@@ -80,14 +80,14 @@ func (f *backupFlags) registerBackup(cmd *cobra.Command) {
 	f.register(flags)
 	f.registerAccount(flags)
 	flags.StringSliceVar(&f.services, "services", contracts.Services(), "services whose streams and buckets are meant, separated by commas")
-	outputFlag(cmd, &f.format, deadFormats...)
+	outputFlag(cmd, &f.format, listFormats...)
 }
 
 // run runs a backup or a restore, and writes a row for each stream.
 func (f *backupFlags) run(
 	ctx context.Context, name, dir string, do func(context.Context, backup.Config, func(backup.Stream)) error,
 ) error {
-	if err := errors.Join(checkFormat(f.format, deadFormats...), checkServices(f.services)); err != nil {
+	if err := errors.Join(checkFormat(f.format, listFormats...), checkServices(f.services)); err != nil {
 		return err
 	}
 	ctx, js, stop, err := f.administer(ctx, name)
@@ -98,14 +98,12 @@ func (f *backupFlags) run(
 	out := output.NewRows(f.config.Stdout, output.Format(f.format),
 		table.Column{Name: "STREAM"}, table.Column{Name: "MESSAGES"}, table.Column{Name: "CONSUMERS"}, table.Column{Name: "BYTES"})
 	var messages uint64
-	var written error
 	failed := do(ctx, backup.Config{
 		Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
 	}, func(s backup.Stream) {
 		messages += s.Messages
 		s.Config, s.State = nil, nil
-		err := out.Write(s, s.Name, strconv.FormatUint(s.Messages, 10), strconv.Itoa(s.Consumers), strconv.FormatInt(s.Bytes, 10))
-		written = errors.Join(written, err)
+		out.Add(s, s.Name, strconv.FormatUint(s.Messages, 10), strconv.Itoa(s.Consumers), strconv.FormatInt(s.Bytes, 10))
 	})
 	if failed != nil {
 		_, file := errors.AsType[*backup.FileError](failed)
@@ -113,7 +111,7 @@ func (f *backupFlags) run(
 			failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
 		}
 	}
-	if err := errors.Join(failed, written, out.Close()); err != nil {
+	if err := errors.Join(failed, out.Close()); err != nil {
 		return err
 	}
 	f.notef("%d messages of %d streams.\n", messages, out.Written())

@@ -158,8 +158,8 @@ func parseSequences(args []string) ([]uint64, error) {
 	return sequences, nil
 }
 
-// deadFormats are the forms of output of the commands about dead letters.
-var deadFormats = []string{"table", "json", "jsonl"}
+// listFormats are the forms of a list.
+var listFormats = []string{"table", "json", "jsonl"}
 
 // cells are the most terminal cells of a long text.
 const cells = 60
@@ -172,13 +172,6 @@ func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 func checkFormat(format string, formats ...string) error {
 	if !slices.Contains(formats, format) {
 		return &UsageError{Err: fmt.Errorf("--output %q: use one of %s", format, strings.Join(formats, ", "))}
-	}
-	return nil
-}
-
-func wrapWrite(err error) error {
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
 	}
 	return nil
 }
@@ -229,7 +222,7 @@ and discard.`,
 		Example: `  expediter dead list --since 1h
   expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(format, deadFormats...), filter.check()); err != nil {
+			if err := errors.Join(checkFormat(format, listFormats...), filter.check()); err != nil {
 				return err
 			}
 			order := deadletter.NewestFirst
@@ -242,7 +235,7 @@ and discard.`,
 	filter.register(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
 	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first")
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -336,18 +329,18 @@ with many and large letters, too.`,
 		Example: `  expediter dead groups
   expediter dead groups --since 7d -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(format, deadFormats...), filter.check()); err != nil {
+			if err := errors.Join(checkFormat(format, listFormats...), filter.check()); err != nil {
 				return err
 			}
 			return f.groups(cmd.Context(), filter, format)
 		},
 	}
 	filter.register(cmd)
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
-func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string) (err error) {
+func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string) error {
 	store, filter, stop, err := f.openFiltered(ctx, flags, nil)
 	if err != nil {
 		return err
@@ -362,22 +355,16 @@ func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string
 		table.Column{Name: "STREAM"}, table.Column{Name: "SUBJECTS", Width: cells}, table.Column{Name: "EXAMPLE"},
 		table.Column{Name: "SIGNATURE"},
 	)
-	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, g := range overview.Groups {
 		row := groupRow{
 			Count: g.Count, FirstAt: g.FirstAt.UTC(), LastAt: g.LastAt.UTC(), Kind: string(g.Kind), Reason: string(g.Reason), JobStream: g.Stream,
 			Subjects: g.Subjects, Signature: g.Signature, Example: g.Example,
 		}
-		reason := row.Reason
-		reason = cmp.Or(reason, row.Kind)
-		err := out.Write(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), reason, g.Stream, g.Subjects,
+		out.Add(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), cmp.Or(row.Reason, row.Kind), g.Stream, g.Subjects,
 			strconv.FormatUint(g.Example, 10), g.Signature)
-		if err != nil {
-			return err
-		}
 	}
 	if overview.Others > 0 {
 		f.notef("%d more letters are in smaller groups that are not shown.\n", overview.Others)
 	}
-	return nil
+	return out.Close()
 }

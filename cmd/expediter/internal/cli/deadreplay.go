@@ -273,6 +273,5 @@ func (f *deadFlags) tell(report changeReport, format, hint string) error {
 		text = fmt.Sprintf("Would %s %d, skip %d, fail %d. Nothing was changed%s.\n",
 			report.Action, report.Done, report.Skipped, report.Failed, hint)
 	}
-	_, err := io.WriteString(f.config.Stdout, text)
-	return wrapWrite(err)
+	return f.say("%s", text)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -63,17 +62,15 @@ func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, pa
 	case payload && e.Problem != nil:
 		return e.Problem
 	case payload:
-		_, err = f.config.Stdout.Write(e.Letter.Payload)
+		return f.say("%s", e.Letter.Payload)
 	case format == "json":
 		return f.writeLine(struct {
 			entryRow
 
 			Letter *worker.DeadLetter `json:"letter,omitempty"`
 		}{newEntryRow(e), &e.Letter})
-	default:
-		err = showText(f.config.Stdout, e)
 	}
-	return wrapWrite(err)
+	return f.describe(e)
 }
 
 // details are what a person is shown of one thing: a line for each value that is not empty.
@@ -85,8 +82,8 @@ func (d *details) line(name, value string) {
 	}
 }
 
-// showText writes a letter for a person. Text from a job is made harmless to a terminal.
-func showText(out io.Writer, e deadletter.Entry) error {
+// describe writes a letter for a person. Text from a job is made harmless to a terminal.
+func (f *deadFlags) describe(e deadletter.Entry) error {
 	l := e.Letter
 	var text details
 	line := text.line
@@ -112,8 +109,7 @@ func showText(out io.Writer, e deadletter.Entry) error {
 	text.section("stack", l.Stack)
 	text.section("headers", headerLines(l.Header))
 	text.section(fmt.Sprintf("payload (%d bytes)", len(l.Payload)), readable(l.Payload))
-	_, err := io.WriteString(out, text.String())
-	return err //nolint:wrapcheck // the caller says what failed
+	return f.say("%s", text.String())
 }
 
 // section writes a text of several lines under a name, unless it is empty.
@@ -167,13 +163,13 @@ later. Messages that a consumer gave up are in the list: expediter dead list --k
 		Example: `  expediter dead stranded ENRICH_JOBS`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, deadFormats...); err != nil {
+			if err := checkFormat(format, listFormats...); err != nil {
 				return err
 			}
 			return f.stranded(cmd.Context(), args[0], format)
 		},
 	}
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -198,9 +194,7 @@ func (f *deadFlags) stranded(ctx context.Context, stream, format string) error {
 			PassedBy string `json:"passed_by,omitempty"`
 			Subject  string `json:"subject"`
 		}{s.Messages, s.PassedBy, s.Subject}
-		if err := out.Write(row, strconv.FormatUint(s.Messages, 10), s.Subject, s.PassedBy); err != nil {
-			return err
-		}
+		out.Add(row, strconv.FormatUint(s.Messages, 10), s.Subject, s.PassedBy)
 	}
 	return out.Close()
 }

@@ -183,6 +183,5 @@ func (f *doctorFlags) show(report doctor.Report) error {
 	for _, skipped := range report.Skipped {
 		f.notef("Not looked at: %s.\n", table.Printable(skipped))
 	}
-	_, err := fmt.Fprint(f.config.Stdout, text.String())
-	return wrapWrite(err)
+	return f.say("%s", text.String())
 }

@@ -191,8 +191,7 @@ func (e *emission) told(r notify.Result) error {
 	if e.json {
 		return e.writeLine(line)
 	}
-	_, err := fmt.Fprintf(e.config.Stdout, "%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
-	return wrapWrite(err)
+	return e.say("%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
 }
 
 // all returns how many events were published.

@@ -211,8 +211,7 @@ effect once under its id: after an error, repeat it with the same --id. POST /v1
 				if done.Duplicate {
 					outcome = notify.Duplicate
 				}
-				_, err = fmt.Fprintf(f.config.Stdout, "%-9s  %s\n", outcome, table.Printable(done.EventID))
-				return wrapWrite(err)
+				return f.say("%-9s  %s\n", outcome, table.Printable(done.EventID))
 			})
 		},
 	}

@@ -209,8 +209,7 @@ func (f *importFlags) run(ctx context.Context, source string) error {
 	} else {
 		f.notef("Known already: it is %s. See: %s\n", job.Status, f.statusCommand(job.JobID))
 	}
-	_, err = fmt.Fprintln(f.config.Stdout, job.JobID)
-	return wrapWrite(err)
+	return f.say("%s\n", job.JobID)
 }
 
 // read reads a file, or the standard input.
@@ -302,8 +301,8 @@ func (f *followFlags) describe(job importer.Job) error {
 		if line[1] == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(f.config.Stdout, "%-8s%s\n", line[0], table.Printable(line[1])); err != nil {
-			return wrapWrite(err)
+		if err := f.say("%-8s%s\n", line[0], table.Printable(line[1])); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -147,8 +147,7 @@ func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error 
 	case "schema-org":
 		data, err = export.JSONLD(r)
 	case "cooklang":
-		_, err = f.config.Stdout.Write(export.Cooklang(r))
-		return wrapWrite(err)
+		return f.say("%s", export.Cooklang(r))
 	default:
 		stdout := f.config.stdout()
 		return card.Write(stdout, r, card.Options{Bold: stdout.Color, Source: sourceLabel(r.Source.Ref), Width: stdout.Width()})
@@ -156,8 +155,7 @@ func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error 
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	_, err = fmt.Fprintf(f.config.Stdout, "%s\n", data)
-	return wrapWrite(err)
+	return f.say("%s\n", data)
 }
 
 // sourceLabel is an address as people say it: files by their name.

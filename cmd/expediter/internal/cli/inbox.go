@@ -250,8 +250,7 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 			err = f.writeLine(item)
 		default:
 			cells := itemCells(item)
-			_, err = fmt.Fprintf(f.config.Stdout, "%-8s  %s  %s\n", cells[0], cells[1], table.Printable(strings.Join(notEmpty(cells[2:]), "  ")))
-			err = wrapWrite(err)
+			err = f.say("%-8s  %s  %s\n", cells[0], cells[1], table.Printable(strings.Join(notEmpty(cells[2:]), "  ")))
 		}
 		if err != nil {
 			return err

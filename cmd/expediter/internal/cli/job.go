@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -75,8 +74,7 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 	text.section("result", string(j.Result))
 	text.section("headers", headerLines(j.Header))
 	text.section(fmt.Sprintf("payload (%d bytes)", len(j.Payload)), readable(j.Payload))
-	_, err := io.WriteString(f.config.Stdout, text.String())
-	return wrapWrite(err)
+	return f.say("%s", text.String())
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
@@ -167,8 +165,7 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 	if format == "jsonl" {
 		return f.writeLine(newJobRow(j))
 	}
-	_, err := fmt.Fprintf(f.config.Stdout, "%s  %s\n", stamp(time.Now()), table.Printable(line))
-	return wrapWrite(err)
+	return f.say("%s  %s\n", stamp(time.Now()), table.Printable(line))
 }
 
 func newJobsCancel(f *jobsFlags) *cobra.Command {
@@ -198,9 +195,8 @@ func (f *jobsFlags) cancel(ctx context.Context, client *worker.Client, name stri
 	case isEnded(job):
 		return fmt.Errorf("job %d is %s: it has ended", job.Sequence, job.State)
 	case !yes:
-		_, err := fmt.Fprintf(f.config.Stdout, "Would cancel job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
+		return f.say("Would cancel job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
 			job.Sequence, table.Printable(job.Subject), job.State)
-		return wrapWrite(err)
 	}
 	// A subject may hold what is of a user.
 	err = f.audited(ctx, f.js, "cancel", fmt.Sprintf("job %s:%d", f.stream, job.Sequence), func(ctx context.Context) (int, error) {
@@ -215,8 +211,7 @@ func (f *jobsFlags) cancel(ctx context.Context, client *worker.Client, name stri
 	case isEnded(job):
 		return fmt.Errorf("job %d is %s: it has ended meanwhile", job.Sequence, job.State)
 	}
-	_, err = fmt.Fprintf(f.config.Stdout, "Cancelled job %d, which was %s.\n", job.Sequence, job.State)
-	return wrapWrite(err)
+	return f.say("Cancelled job %d, which was %s.\n", job.Sequence, job.State)
 }
 
 // isEnded reports whether a job will not run any more.
@@ -268,11 +263,6 @@ func (f *jobsFlags) run(ctx context.Context, client *worker.Client, name string,
 		return err
 	}
 	return f.say("Job %d, which was due %s, is queued.\n", job.Sequence, stamp(job.Due))
-}
-
-func (f *jobsFlags) say(format string, args ...any) error {
-	_, err := fmt.Fprintf(f.config.Stdout, format, args...)
-	return wrapWrite(err)
 }
 
 // scheduled returns the schedule of a subject.

@@ -171,7 +171,7 @@ consumer is taken by no worker.`,
 	flags.StringSliceVar(&f.states, "state", nil, "jobs in these states: "+strings.Join(jobStates, ", "))
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
 	completeWith(cmd, "state", jobStates...)
-	outputFlag(cmd, &f.format, deadFormats...)
+	outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 
@@ -183,7 +183,7 @@ var jobStates = []string{
 // check returns every mistake that can be seen before anything is opened.
 func (f *jobsListFlags) check() error {
 	err := errors.Join(
-		checkFormat(f.format, deadFormats...), refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
+		checkFormat(f.format, listFormats...), refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
 		refuse(len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)),
 			"--state dead goes alone: dead letters are in a stream of their own"))
 	for _, state := range f.states {
@@ -246,7 +246,7 @@ stream had no leader at the time of a run.`,
   expediter schedules REPORTS -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, deadFormats...); err != nil {
+			if err := checkFormat(format, listFormats...); err != nil {
 				return err
 			}
 			return f.schedules(cmd.Context(), args[0], format)
@@ -254,7 +254,7 @@ stream had no leader at the time of a run.`,
 	}
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -268,7 +268,7 @@ type scheduleRow struct {
 	Since    time.Time `json:"since"`
 }
 
-func (f *natsFlags) schedules(ctx context.Context, stream, format string) (err error) {
+func (f *natsFlags) schedules(ctx context.Context, stream, format string) error {
 	js, stop, err := f.connect(ctx, "expediter schedules")
 	if err != nil {
 		return err
@@ -289,7 +289,6 @@ func (f *natsFlags) schedules(ctx context.Context, stream, format string) (err e
 	out := output.NewRows(f.config.Stdout, output.Format(format),
 		table.Column{Name: "SUBJECT"}, table.Column{Name: "WHEN"}, table.Column{Name: "TIME ZONE"},
 		table.Column{Name: "NEXT"}, table.Column{Name: "SINCE"})
-	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, s := range all {
 		row := scheduleRow{Subject: s.Subject, Cron: s.Cron, TimeZone: s.TimeZone, Since: s.Since.UTC()}
 		when := s.Cron
@@ -300,9 +299,7 @@ func (f *natsFlags) schedules(ctx context.Context, stream, format string) (err e
 		if row.Next, err = s.Next(now); err != nil {
 			f.notef("%s: %v\n", table.Printable(s.Subject), err) // of another program
 		}
-		if err := out.Write(row, row.Subject, when, row.TimeZone, stampOf(row.Next), stamp(row.Since)); err != nil {
-			return err
-		}
+		out.Add(row, row.Subject, when, row.TimeZone, stampOf(row.Next), stamp(row.Since))
 	}
-	return nil
+	return out.Close()
 }

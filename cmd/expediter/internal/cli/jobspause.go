@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -33,7 +32,7 @@ PATTERN it lists the pauses.`,
   expediter jobs pause --stream IMPORT_JOBS`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := checkFormat(format, deadFormats...)
+			err := checkFormat(format, listFormats...)
 			if limit < 0 {
 				err = errors.Join(err, usage(fmt.Errorf("--for %s: want 0 or more", limit)))
 			}
@@ -49,7 +48,7 @@ PATTERN it lists the pauses.`,
 		},
 	}
 	cmd.Flags().DurationVar(&limit, "for", 0, "end by itself after this time, 0 for never")
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -72,8 +71,7 @@ func (f *jobsFlags) pause(ctx context.Context, client *worker.Client, pattern st
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f.config.Stdout, "Paused %s until %s.\n", table.Printable(pattern), until)
-	return wrapWrite(err)
+	return f.say("Paused %s until %s.\n", table.Printable(pattern), until)
 }
 
 // pattern says in a record of the audit what is paused.
@@ -81,14 +79,13 @@ func (f *jobsFlags) pattern(pattern string) string {
 	return fmt.Sprintf("handler %q of %s", pattern, f.stream)
 }
 
-func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format string) (err error) {
+func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format string) error {
 	all, err := client.Pauses(ctx)
 	if err != nil {
 		return err
 	}
 	out := output.NewRows(f.config.Stdout, output.Format(format),
 		table.Column{Name: "PATTERN"}, table.Column{Name: "SINCE"}, table.Column{Name: "UNTIL"}, table.Column{Name: "BY"})
-	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, p := range all {
 		row := struct {
 			Pattern string    `json:"pattern"`
@@ -96,11 +93,9 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 			Until   time.Time `json:"until,omitzero"`
 			By      string    `json:"by,omitempty"`
 		}{p.Pattern, p.Since, p.Until, p.By}
-		if err := out.Write(row, p.Pattern, stamp(p.Since), stampOf(p.Until), p.By); err != nil {
-			return err
-		}
+		out.Add(row, p.Pattern, stamp(p.Since), stampOf(p.Until), p.By)
 	}
-	return nil
+	return out.Close()
 }
 
 func newJobsResume(f *jobsFlags) *cobra.Command {
@@ -130,8 +125,7 @@ func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, pattern s
 	case !paused:
 		return fmt.Errorf("%w: %q is not paused", ErrNotFound, pattern)
 	}
-	_, err = fmt.Fprintf(f.config.Stdout, "Resumed %s.\n", table.Printable(pattern))
-	return wrapWrite(err)
+	return f.say("Resumed %s.\n", table.Printable(pattern))
 }
 
 // workersFlags are the flags of jobs workers.
@@ -157,7 +151,7 @@ and where in the program. A worker answers also when all its handlers hang. One 
   expediter jobs workers vm-3-812-4Kx0 --stacks`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := checkFormat(f.format, deadFormats...)
+			err := checkFormat(f.format, listFormats...)
 			if (f.recent || f.stacks) && len(args) == 0 || f.recent && f.stacks {
 				err = errors.Join(err, usage(errors.New("--recent and --stacks need a WORKER, and exclude each other")))
 			}
@@ -170,7 +164,7 @@ and where in the program. A worker answers also when all its handlers hang. One 
 	flags := cmd.Flags()
 	flags.BoolVar(&f.recent, "recent", false, "show the last attempts of the worker")
 	flags.BoolVar(&f.stacks, "stacks", false, "show the stacks of the attempts that run in the worker")
-	outputFlag(cmd, &f.format, deadFormats...)
+	outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 
@@ -214,21 +208,17 @@ func (f *workersFlags) run(ctx context.Context, name string) error {
 	return f.show(all[0])
 }
 
-func (f *workersFlags) list(all []inspect.Info) (err error) {
+func (f *workersFlags) list(all []inspect.Info) error {
 	out := output.NewRows(f.config.Stdout, output.Format(f.format),
 		table.Column{Name: "WORKER"}, table.Column{Name: "VERSION"}, table.Column{Name: "STREAM"},
 		table.Column{Name: "CONSUMER"}, table.Column{Name: "RUNNING"}, table.Column{Name: "WAITING"}, table.Column{Name: "STATE"},
 		table.Column{Name: "DONE"}, table.Column{Name: "OTHERS"}, table.Column{Name: "STARTED"}, table.Column{Name: "INSTANCE"})
-	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, w := range all {
 		done, others := attempts(w)
-		err := out.Write(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), strconv.Itoa(w.Waiting),
+		out.Add(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), strconv.Itoa(w.Waiting),
 			stateOf(w), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), stamp(w.Started), w.Instance)
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return out.Close()
 }
 
 // attempts counts the attempts of a worker that have completed, and the others.
@@ -254,7 +244,7 @@ func stateOf(w inspect.Info) string {
 }
 
 func (f *workersFlags) show(w inspect.Info) error {
-	if f.format != deadFormats[0] {
+	if f.format != listFormats[0] {
 		return f.writeLine(w)
 	}
 	var text details
@@ -287,28 +277,24 @@ func (f *workersFlags) show(w inspect.Info) error {
 	if w.HandlersOmitted > 0 {
 		line("", fmt.Sprintf("and %d more handlers", w.HandlersOmitted))
 	}
-	_, err := io.WriteString(f.config.Stdout, text.String())
-	return wrapWrite(err)
+	return f.say("%s", text.String())
 }
 
-func (f *workersFlags) showRecent(r inspect.Recent) (err error) {
+func (f *workersFlags) showRecent(r inspect.Recent) error {
 	out := output.NewRows(f.config.Stdout, output.Format(f.format),
 		table.Column{Name: "STARTED"}, table.Column{Name: "RAN"}, table.Column{Name: "OUTCOME"},
 		table.Column{Name: "TRY"}, table.Column{Name: "SEQ"}, table.Column{Name: "JOB", Width: cells},
 		table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR", Width: 2 * cells})
-	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, a := range r.Attempts {
-		if err := out.Write(a, stamp(a.Started), a.Ran.Round(time.Millisecond).String(), a.Outcome, strconv.Itoa(a.Attempt),
-			strconv.FormatUint(a.Sequence, 10), a.Job, a.Subject, firstLine(a.Error)); err != nil {
-			return err
-		}
+		out.Add(a, stamp(a.Started), a.Ran.Round(time.Millisecond).String(), a.Outcome, strconv.Itoa(a.Attempt),
+			strconv.FormatUint(a.Sequence, 10), a.Job, a.Subject, firstLine(a.Error))
 	}
 	f.omitted(r.Omitted)
-	return nil
+	return out.Close()
 }
 
 func (f *workersFlags) showStacks(s inspect.Stacks) error {
-	if f.format != deadFormats[0] {
+	if f.format != listFormats[0] {
 		return f.writeLine(s)
 	}
 	var text strings.Builder
@@ -323,9 +309,9 @@ func (f *workersFlags) showStacks(s inspect.Stacks) error {
 			text.WriteString("  " + table.Printable(strings.ReplaceAll(strings.TrimRight(row, "\n"), "\t", "    ")) + "\n")
 		}
 	}
-	_, err := io.WriteString(f.config.Stdout, text.String())
+	err := f.say("%s", text.String())
 	f.omitted(s.Omitted)
-	return wrapWrite(err)
+	return err
 }
 
 // omitted notes what did not fit into an answer.

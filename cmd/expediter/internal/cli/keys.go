@@ -63,8 +63,7 @@ along). A key with --user is for that user only: one inbox, the imports and reci
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(f.config.Stdout, secret)
-			return wrapWrite(err)
+			return f.say("%s\n", secret)
 		},
 	}
 	flags := cmd.Flags()
@@ -97,8 +96,8 @@ func (f *keysFlags) newList() *cobra.Command {
 				if !k.Expires.IsZero() {
 					line += "\tuntil " + k.Expires.Format(time.RFC3339)
 				}
-				if _, err := fmt.Fprintln(f.config.Stdout, line); err != nil {
-					return wrapWrite(err)
+				if err := f.say("%s\n", line); err != nil {
+					return err
 				}
 			}
 			return nil

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -97,7 +95,7 @@ the TTL of the lock after the last write of its record, by its holder or a waite
 third of the TTL.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, deadFormats...); err != nil {
+			if err := checkFormat(format, listFormats...); err != nil {
 				return err
 			}
 			return f.use(cmd.Context(), func(locks *kvlock.Locker) error {
@@ -105,7 +103,7 @@ third of the TTL.`,
 			})
 		},
 	}
-	outputFlag(cmd, &format, deadFormats...)
+	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -127,10 +125,8 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 		table.Column{Name: "EXPIRES"}, table.Column{Name: "WAITERS"}, table.Column{Name: "COMMAND", Width: cells})
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		row := newLockRow(found[name])
-		if err := out.Write(row, row.Name, row.Holder, row.Token, stamp(row.Since), stamp(row.ExpiresAt), strconv.Itoa(row.Waiters),
-			row.Metadata[metadataCommand]); err != nil {
-			return err
-		}
+		out.Add(row, row.Name, row.Holder, row.Token, stamp(row.Since), stamp(row.ExpiresAt), strconv.Itoa(row.Waiters),
+			row.Metadata[metadataCommand])
 	}
 	return errors.Join(append(unread, out.Close())...)
 }
@@ -151,7 +147,7 @@ func newLocksShow(f *lockerFlags) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return wrapWrite(showLock(f.config.Stdout, newLockRow(lock), format))
+				return f.show(newLockRow(lock), format)
 			})
 		},
 	}
@@ -159,9 +155,9 @@ func newLocksShow(f *lockerFlags) *cobra.Command {
 	return cmd
 }
 
-func showLock(out io.Writer, l lockRow, format string) error {
+func (f *lockerFlags) show(l lockRow, format string) error {
 	if format == "json" {
-		return json.NewEncoder(out).Encode(l) //nolint:wrapcheck // the caller says what failed
+		return f.writeLine(l)
 	}
 	var text details
 	line := text.line
@@ -178,8 +174,7 @@ func showLock(out io.Writer, l lockRow, format string) error {
 	for _, w := range l.Queue {
 		line("", fmt.Sprintf("%d of %s", w.Waiters, w.Instance))
 	}
-	_, err := io.WriteString(out, text.String())
-	return err //nolint:wrapcheck // the caller says what failed
+	return f.say("%s", text.String())
 }
 
 func newLocksSteal(f *lockerFlags) *cobra.Command {
@@ -208,9 +203,8 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 		return err
 	}
 	if !yes {
-		_, err := fmt.Fprintf(f.config.Stdout, "Would take %s from %s, which holds it since %s. Nothing was changed: add --yes to do it.\n",
+		return f.say("Would take %s from %s, which holds it since %s. Nothing was changed: add --yes to do it.\n",
 			name, table.Printable(lock.Holder), stamp(lock.Since))
-		return wrapWrite(err)
 	}
 	var stolen kvlock.Lock
 	err = f.audited(ctx, f.js, "steal", fmt.Sprintf("lock %s of %q", name, lock.Holder), func(ctx context.Context) (int, error) {
@@ -224,6 +218,5 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f.config.Stdout, "Took %s from %s.\n", name, table.Printable(stolen.Stolen))
-	return wrapWrite(err)
+	return f.say("Took %s from %s.\n", name, table.Printable(stolen.Stolen))
 }

@@ -301,17 +301,14 @@ func (f *notificationsFlags) cancel(ctx context.Context, what notifier.Cancellat
 	case f.json:
 		return f.writeLine(done)
 	case done.Unpublished:
-		_, err = fmt.Fprintf(f.config.Stdout, "%s is not published yet: it is cancelled if it is published within 7 days\n",
-			table.Printable(done.EventID))
-		return wrapWrite(err)
+		return f.say("%s is not published yet: it is cancelled if it is published within 7 days\n", table.Printable(done.EventID))
 	}
 	again := ""
 	if done.Again {
 		again = " already"
 	}
-	_, err = fmt.Fprintf(f.config.Stdout, "%s is cancelled%s: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent\n",
+	return f.say("%s is cancelled%s: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent\n",
 		table.Printable(done.EventID), again, done.Suppressed, done.Sent, done.Ended, done.Sending)
-	return wrapWrite(err)
 }
 
 func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {

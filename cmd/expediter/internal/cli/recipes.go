@@ -23,9 +23,6 @@ type recipesFlags struct {
 	owner  string
 }
 
-// listFormats are the forms of a list of recipes.
-var listFormats = []string{"table", "json", "jsonl"}
-
 func newRecipes(g *globals) *cobra.Command {
 	shared := &importerFlags{globals: g}
 	cmd := &cobra.Command{
@@ -73,7 +70,7 @@ func (f *recipesFlags) register(cmd *cobra.Command) {
 	outputFlag(cmd, &f.format, listFormats...)
 }
 
-func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
+func (f *recipesFlags) list(cmd *cobra.Command, words string) error {
 	if err := usage(f.check(), checkFormat(f.format, listFormats...),
 		refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList)); err != nil {
 		return err
@@ -84,16 +81,13 @@ func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
 	}
 	out := output.NewRows(f.config.Stdout, output.Format(f.format),
 		table.Column{Name: "RECIPE"}, table.Column{Name: "TIME"}, table.Column{Name: "TITLE", Width: cells}, table.Column{Name: "SOURCE"})
-	defer func() { err = errors.Join(err, out.Close()) }()
 	for _, r := range list {
-		if err := out.Write(r, r.ID, stamp(r.CreatedAt), r.Title, sourceLabel(r.SourceRef)); err != nil {
-			return err
-		}
+		out.Add(r, r.ID, stamp(r.CreatedAt), r.Title, sourceLabel(r.SourceRef))
 	}
 	if more {
 		f.notef("Only %d are shown: see --limit.\n", f.limit)
 	}
-	return nil
+	return out.Close()
 }
 
 func newRecipesGet(shared *importerFlags) *cobra.Command {

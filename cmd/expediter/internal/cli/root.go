@@ -223,6 +223,13 @@ func (g *globals) writeLine(value any) error {
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	_, err = fmt.Fprintf(g.config.Stdout, "%s\n", line)
-	return wrapWrite(err)
+	return g.say("%s\n", line)
+}
+
+// say writes to the standard output.
+func (g *globals) say(format string, args ...any) error {
+	if _, err := fmt.Fprintf(g.config.Stdout, format, args...); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
 }

@@ -202,6 +202,7 @@ func orNull(text string) *string {
 // Rows writes rows as they come. Each is a JSON value, and the cells of a table or of CSV.
 type Rows struct {
 	csv    *csv.Writer
+	failed error // of the first Add that failed
 	format Format
 	n      int
 	out    io.Writer
@@ -231,6 +232,13 @@ func (r *Rows) Format() Format { return r.format }
 
 // Written is how many rows there are.
 func (r *Rows) Written() int { return r.n }
+
+// Add adds a row of a list that is at hand as a whole. [Rows.Close] returns the error.
+func (r *Rows) Add(value any, cells ...string) {
+	if r.failed == nil {
+		r.failed = r.Write(value, cells...)
+	}
+}
 
 // Write adds a row.
 func (r *Rows) Write(value any, cells ...string) error {
@@ -275,9 +283,12 @@ func (r *Rows) Flush() error {
 	return nil
 }
 
-// Close writes what is still held and the end of the format. It does not close what it writes to.
+// Close writes what is still held and the end of the format. It does not close what it writes to. After an Add that failed it only
+// returns the error.
 func (r *Rows) Close() error {
 	switch {
+	case r.failed != nil:
+		return r.failed
 	case r.table != nil:
 		return r.table.Close()
 	case r.format != FormatJSON:

@@ -115,6 +115,10 @@ func TestWriteErrorsAreReported(t *testing.T) {
 		w, err := New(brokenWriter{full}, Options{Format: Format(format)})
 		check.OK(t, err)
 		check.Is(t, errors.Join(w.Write(rows[0]), w.Close()), full, format)
+		list := NewRows(brokenWriter{full}, Format(format))
+		list.Add("a", "a")
+		list.Add("b", "b")
+		check.Is(t, list.Close(), full, format)
 	}
 }
 
