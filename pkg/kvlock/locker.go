@@ -262,12 +262,10 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
 }
 
 // List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "". Each is as
-// Inspect returns it, but possibly older. They come in the order in which they were last written.
+// Inspect returns it, but possibly older. They come in the order of their names.
 //
-// It needs the permission to make a consumer, with subjects that begin with "$JS.API.CONSUMER.". At most 500 records
-// are in memory at a time. A lock that is held all the time is yielded at least once, and again when it is written
-// meanwhile. A record that cannot be read is yielded with its name and the reason; an error with an empty lock is the
-// last. The end of ctx ends the iteration.
+// It makes no consumer, and reads 512 records at a time. A record that cannot be read is yielded with its name and the reason; an error
+// with an empty lock is the last. The end of ctx ends the iteration.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		l.agents.List(ctx, prefix, func(s lock.State, err error) bool {

@@ -111,7 +111,7 @@ func (s *site) answer() {
 	for _, name := range []string{"enricher", "importer", "notifier"} {
 		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
 
-		for _, subject := range []string{name + ".v1.>", "worker.v1.*", "$SRV.*"} {
+		for _, subject := range []string{name + ".v1.>", "worker.v1.>", "$SRV.*"} {
 			_, err := nc.Subscribe(subject, func(m *nats.Msg) { s.must(m.Respond(m.Data)) })
 			s.must(err)
 		}
@@ -228,7 +228,7 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 
 	check.Same(t, "a source system has connections", most, 512)
 
-	for _, user := range []string{"admin", "enricher", "importer", "notifier", "sys"} {
+	for _, user := range []string{"admin", "console", "enricher", "importer", "notifier", "sys"} {
 		check.OK(t, connect(user))
 	}
 }

@@ -1,6 +1,7 @@
 package natsrun_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ const brief = 300 * time.Millisecond
 // flows are what users do beyond the border of their account.
 var flows = map[string]func(*site) error{
 	"admin":     (*site).administer,
+	"console":   (*site).watch,
 	"notifier":  (*site).audit,
 	"publisher": (*site).publish,
 	"sys":       (*site).monitor,
@@ -86,6 +88,59 @@ func (s *site) audit() error {
 
 	_, err := js.Publish(s.Context(), "audit.notifier.y", []byte("y"))
 	return err
+}
+
+// watch does what the pages for operators do.
+func (s *site) watch() error {
+	nc, _ := s.as("console")
+	errs := []error{answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
+		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay")}
+
+	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x"} {
+		errs = append(errs, many(nc, subject, "", len(declared)-1))
+	}
+
+	for account, work := range map[string][]string{
+		"": {
+			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.y", "$KV.locks.y",
+		},
+		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
+		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "STREAM.MSG.GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},
+		"NOTIFIER": {"STREAM.MSG.GET.EVENTS", "STREAM.MSG.GET.KV_jobs", "STREAM.MSG.GET.NOTIFICATIONS", "events.order.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
+	} {
+		api := "$JS.API."
+		if account != "" {
+			api = "$JS." + account + ".API."
+			work = append(work, "CONSUMER.INFO.DEAD.X", "CONSUMER.LIST.DEAD", "GET.DEAD", "STREAM.MSG.DELETE.DEAD", "STREAM.PURGE.DEAD", "$KV.jobs.paused.y")
+		}
+		work = append(work, "INFO", "STREAM.NAMES", "STREAM.LIST")
+		for _, name := range declared[cmp.Or(account, "OPERATOR")] {
+			work = append(work, "STREAM.INFO."+streamName(name))
+		}
+		for _, what := range work {
+			switch {
+			case strings.HasPrefix(what, "GET."):
+				errs = append(errs, reached(nc, api+"DIRECT."+what), reached(nc, api+"STREAM.MSG."+what))
+			case what == strings.ToUpper(what) && !strings.HasPrefix(what, "$JS") || account != "" && strings.HasPrefix(what, "$KV") || strings.HasPrefix(what, "STREAM"):
+				errs = append(errs, reached(nc, api+what))
+			default:
+				errs = append(errs, reached(nc, what))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reached returns an error unless a request reaches JetStream in the account to which it leads.
+func reached(nc *nats.Conn, subject string) error {
+	msg, err := nc.Request(subject, []byte(`{"filter":"none","seq":1000000}`), brief)
+	if err == nil && strings.Contains(string(msg.Data), "not enabled for account") {
+		err = errors.New(string(msg.Data))
+	}
+	if err != nil {
+		return fmt.Errorf("request %s: %w", subject, err)
+	}
+	return nil
 }
 
 // administer does what people and deployment do in the account of each service.

@@ -56,8 +56,8 @@ type Config struct {
 	// ServerName is the name that the server shows. Defaults to "expediter".
 	ServerName string
 
-	// Users turns on accounts.conf. It maps each user's name to the user's public nkey ("U..."): admin, enricher,
-	// importer, notifier, publisher, sys. All are required. Clients then authenticate, with nats.Nkey for instance, and
+	// Users turns on accounts.conf. It maps each user's name to the user's public nkey ("U..."): admin, console,
+	// enricher, importer, notifier, publisher, sys. All are required. Clients then authenticate, with nats.Nkey for instance, and
 	// have the permissions of production. Defaults to nil: no users, all allowed.
 	Users map[string]string
 

@@ -26,14 +26,16 @@ type intruder struct {
 	carriers []carrier
 	store    string
 
-	// reads and writes are the streams of other accounts that it is there to read and to write.
-	reads, writes string
+	// reads is the account of others that it is there to read, or "*". writes are the streams of other accounts that it is there
+	// to add to, and takes those whose messages it may also replace or remove.
+	reads         string
+	writes, takes []string
 }
 
 type carrier struct{ subject, body string }
 
 var intruders = []intruder{
-	{user: "publisher", account: "PUBLISHER", store: "events.attack", reads: "NOTIFIER", writes: "EVENTS", carriers: []carrier{
+	{user: "publisher", account: "PUBLISHER", store: "events.attack", reads: "NOTIFIER", writes: []string{"EVENTS"}, carriers: []carrier{
 		{"$JS.API.DIRECT.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
 		{"$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.attack"]}`},
 		{"$JS.API.STREAM.MSG.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
@@ -43,6 +45,20 @@ var intruders = []intruder{
 		{"importer.v1.x", "BODY"},
 		{"notifier.v1.publish", "BODY"},
 	}},
+	{
+		user: "console", account: "CONSOLE", reads: "*", store: "jobs.enrich.attack", // its own test says what it does not read
+		writes: []string{"AUDIT", "EVENTS", "NOTIFICATIONS"}, takes: []string{"DEAD", "ENRICH_JOBS", "IMPORT_JOBS", "KV_jobs", "KV_locks"},
+		carriers: []carrier{
+			{"$JS.ENRICHER.API.DIRECT.GET.ENRICH_JOBS", `{"last_by_subj":"jobs.enrich.attack"}`},
+			{"$JS.ENRICHER.API.DIRECT.GET.ENRICH_JOBS", `{"multi_last":["jobs.enrich.attack"]}`},
+			{"$JS.ENRICHER.API.STREAM.MSG.GET.ENRICH_JOBS", `{"last_by_subj":"jobs.enrich.attack"}`},
+			{"$JS.ENRICHER.API.STREAM.LIST", ""},
+			{"$JS.API.DIRECT.GET.AUDIT", `{"next_by_subj":">"}`},
+			{"audit.console.attack", "BODY"},
+			{"worker.v1.info", "BODY"},
+			{"notifier.v1.list", "BODY"},
+		},
+	},
 	{user: "enricher", account: "ENRICHER", store: "$KV.enrich.attack", carriers: []carrier{
 		{"$JS.API.DIRECT.GET.KV_enrich", `{"multi_last":["$KV.enrich.attack"]}`},
 		{"$JS.API.STREAM.MSG.GET.KV_enrich", `{"last_by_subj":"$KV.enrich.attack"}`},
@@ -52,7 +68,7 @@ var intruders = []intruder{
 		{"$JS.API.DIRECT.GET.KV_import-steps", `{"multi_last":["$KV.import-steps.attack"]}`},
 		{"$JS.API.DIRECT.GET.KV_recipes", `{"multi_last":["$KV.recipes.attack"]}`},
 	}},
-	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: "AUDIT", carriers: []carrier{
+	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: []string{"AUDIT"}, carriers: []carrier{
 		{"$JS.API.DIRECT.GET.KV_inbox.$KV.inbox.attack", ""},
 		{"audit.notifier.attack", "BODY"},
 		{"$JS.API.CONSUMER.LIST.EVENTS", ""},
@@ -147,7 +163,8 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 				switch {
 				case !there:
 					t.Errorf("%s removed %s", by.user, what)
-				case stream == by.writes && grew(s.T, was, is):
+				case slices.Contains(by.writes, stream) && grew(s.T, was, is):
+				case slices.Contains(by.takes, strings.Fields(stream)[0]) && configOf(s.T, was) == configOf(s.T, is):
 				case is != was:
 					t.Errorf("%s changed %s:\n%s\n%s", by.user, what, was, is)
 				}
@@ -160,12 +177,72 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 
 			for _, m := range heard() {
 				for account := range declared {
-					if account != by.account && account != by.reads && bytes.Contains(m.Data, []byte("secret of "+account)) {
+					if account != by.account && account != by.reads && by.reads != "*" && bytes.Contains(m.Data, []byte("secret of "+account)) {
 						t.Errorf("%s heard %s: %s", by.user, m.Subject, m.Data)
 					}
 				}
 			}
 		})
+	}
+}
+
+// configOf is the configuration of a stream or consumer, without what it holds.
+func configOf(t *testing.T, state string) string {
+	t.Helper()
+
+	var all []json.RawMessage
+	check.OK(t, json.Unmarshal([]byte(state), &all))
+	return string(all[0])
+}
+
+// The user console reads what its pages show and no more, and asks nothing that changes a stream or makes a consumer.
+func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
+	t.Parallel()
+
+	s := newSite(t)
+	nc, _ := s.as("console")
+	shown := []string{"AUDIT", "DEAD", "ENRICH_JOBS", "EVENTS", "IMPORT_JOBS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}
+
+	for account, names := range declared {
+		api := "$JS." + account + ".API."
+		if account == "OPERATOR" {
+			api = "$JS.API."
+		}
+
+		for _, name := range names {
+			stream := streamName(name)
+			methods := []string{
+				"STREAM.CREATE.NEW", "STREAM.UPDATE." + stream, "STREAM.DELETE." + stream, "STREAM.SNAPSHOT." + stream, "STREAM.RESTORE." + stream,
+				"STREAM.LEADER.STEPDOWN." + stream, "STREAM.PEER.REMOVE." + stream, "CONSUMER.CREATE." + stream, "CONSUMER.CREATE." + stream + ".x",
+				"CONSUMER.DURABLE.CREATE." + stream + ".x", "CONSUMER.DELETE." + stream + ".x", "CONSUMER.MSG.NEXT." + stream + ".x",
+				"CONSUMER.PAUSE." + stream + ".x", "CONSUMER.RESET." + stream + ".x",
+			}
+			if !slices.Contains(shown, stream) {
+				methods = append(methods, "DIRECT.GET."+stream, "DIRECT.GET."+stream+".x", "STREAM.MSG.GET."+stream, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
+			}
+			if stream == "KV_import-steps" {
+				methods = slices.DeleteFunc(methods, func(m string) bool { return m == "STREAM.MSG.GET."+stream })
+			}
+			if slices.Contains([]string{"AUDIT", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
+				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
+			}
+
+			for _, method := range methods {
+				if msg, err := nc.Request(api+method, []byte("{}"), brief); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
+					t.Errorf("%s answers: %s", api+method, msg.Data)
+				}
+			}
+		}
+	}
+
+	for _, subject := range []string{
+		"notifier.v1.notify", "notifier.v1.publish", "notifier.v1.endpoints.list", "notifier.v1.users.get", "enricher.v1.enrich", "importer.v1.submit",
+		"$SRV.PING", "$SYS.REQ.SERVER.PING", "audit.cli.x", "audit.notifier.x",
+		"$JS.NOTIFIER.API.$KV.directory.x.x", "$JS.NOTIFIER.API.$KV.inbox.x", "$JS.ENRICHER.API.$KV.enrich.x", "$JS.ENRICHER.API.$KV.jobs.limits.x",
+	} {
+		if _, err := nc.Request(subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: %v, want no responders", subject, err)
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ func fresh(t *testing.T, js jetstream.JetStream) {
 	for _, cfg := range []jetstream.StreamConfig{
 		worker.StreamConfig("JOBS", "jobs.>"),
 		{Name: contracts.StreamEvents, Subjects: []string{contracts.EventsSubjects}},
-		{Name: "DEAD", Subjects: []string{"dead.>"}, Duplicates: time.Minute, MaxAge: 24 * time.Hour},
+		{Name: "DEAD", AllowDirect: true, Subjects: []string{"dead.>"}, Duplicates: time.Minute, MaxAge: 24 * time.Hour},
 	} {
 		if err := js.DeleteStream(t.Context(), cfg.Name); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			check.OK(t, err)

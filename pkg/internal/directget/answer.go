@@ -17,13 +17,14 @@ import (
 type call struct {
 	messages []jsapi.Message
 	err      error
-	more     bool // the server ended the answer early
+	last     string // the sequence of the last message, as the end of the answer has it
+	more     bool   // the server ended the answer early
 	done     chan struct{}
 }
 
 // add adds one reply, and reports whether it was the last.
 func (c *call) add(m *nats.Msg) (last bool) {
-	if status := m.Header.Get("Status"); status != "" {
+	if status := m.Header.Get("Status"); status != "" && m.Header.Get(headerSequence) == "" { // a message may have such a header, too
 		c.finish(status, m.Header)
 		return true
 	}
@@ -36,12 +37,37 @@ func (c *call) add(m *nats.Msg) (last bool) {
 	return false
 }
 
+const (
+	// headerBefore is the sequence of the message before in the same answer, 0 for the first.
+	headerBefore = "Nats-Last-Sequence"
+
+	// headerPending is how many messages follow.
+	headerPending = "Nats-Num-Pending"
+
+	headerSequence = "Nats-Sequence"
+)
+
+// cutAtGap removes what follows a message that did not arrive, and reports whether one is missing: a connection that broke may come
+// back in the midst of an answer.
+func (c *call) cutAtGap() bool {
+	before := "0"
+	for i, m := range c.messages {
+		if own(m.Header, headerBefore) != before {
+			c.messages = c.messages[:i]
+			return true
+		}
+		before = strconv.FormatUint(m.Sequence, 10)
+	}
+	return c.last != "" && c.last != before
+}
+
 func (c *call) finish(status string, h nats.Header) {
 	description := h.Get("Description")
 	switch status {
 	case "204": // the end; with messages left when the answer was bound in bytes
-		pending := h.Get("Nats-Num-Pending")
+		pending := h.Get(headerPending)
 		c.more = pending != "" && pending != "0"
+		c.last = h.Get(headerBefore)
 		c.date(h.Get("Nats-UpTo-Sequence"))
 	case "404": // either none of the subjects has a message, or one went away while the server was answering
 		if description == "Message Not Found" {
@@ -67,17 +93,27 @@ func (c *call) date(sequence string) {
 	}
 }
 
+// own returns a header that the server has added: behind those that the message has, which may be of the same name.
+func own(h nats.Header, name string) string {
+	values := h[name]
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
 func parse(m *nats.Msg) (jsapi.Message, error) {
-	sequence, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	sequence, err := strconv.ParseUint(own(m.Header, headerSequence), 10, 64)
 	if err != nil {
 		return jsapi.Message{}, fmt.Errorf("answer without a sequence: %w", err)
 	}
-	created, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	created, err := time.Parse(time.RFC3339Nano, own(m.Header, "Nats-Time-Stamp"))
 	if err != nil {
 		return jsapi.Message{}, fmt.Errorf("answer without a time: %w", err)
 	}
+	behind, _ := strconv.ParseUint(own(m.Header, headerPending), 10, 64) //nolint:errcheck // not in every answer
 	return jsapi.Message{
-		Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence,
+		Subject: own(m.Header, "Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence, Behind: behind,
 	}, nil
 }
 
@@ -86,13 +122,14 @@ func Pushed(m *nats.Msg) (jsapi.Message, error) { return parse(m) }
 
 // Answer parses a replica's answer to a request for the last message of one subject; ok is false when it has none.
 func Answer(m *nats.Msg) (message jsapi.Message, ok bool, err error) {
-	switch status := m.Header.Get("Status"); status {
-	case "":
+	status := m.Header.Get("Status")
+	switch {
+	case status == "", m.Header.Get(headerSequence) != "":
 		message, err = parse(m)
 		return message, err == nil, err
-	case "404":
+	case status == "404":
 		return jsapi.Message{}, false, nil
-	case "503":
+	case status == "503":
 		return jsapi.Message{}, false, ErrNoReply
 	default:
 		return jsapi.Message{}, false, fmt.Errorf("server answered %s %s", status, m.Header.Get("Description"))

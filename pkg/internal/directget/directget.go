@@ -42,6 +42,7 @@ var ErrNoReply = errors.New("no server answers for the stream")
 
 var (
 	errGone = errors.New("a message went away while it was read") // it was replaced, and has to be asked for again
+	errGap  = errors.New("messages were lost on their way")
 	errIdle = errors.New("no answer")
 )
 
@@ -102,26 +103,39 @@ func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]
 }
 
 type request struct {
-	MultiLast []string `json:"multi_last,omitempty"`
-	LastBy    string   `json:"last_by_subj,omitempty"`
-	NextBy    string   `json:"next_by_subj,omitempty"`
-	Batch     int      `json:"batch,omitempty"`
-	MaxBytes  int      `json:"max_bytes,omitempty"`
-	Sequence  uint64   `json:"seq,omitempty"`
+	MultiLast []string   `json:"multi_last,omitempty"`
+	LastBy    string     `json:"last_by_subj,omitempty"`
+	NextBy    string     `json:"next_by_subj,omitempty"`
+	Batch     int        `json:"batch,omitempty"`
+	MaxBytes  int        `json:"max_bytes,omitempty"`
+	Sequence  uint64     `json:"seq,omitempty"`
+	StartTime *time.Time `json:"start_time,omitempty"`
 }
 
 // From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more
 // reports whether there are others behind them. Any replica may answer. One round trip; missing parts are requested
 // again until ctx ends.
 func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
-	req := request{NextBy: ">", Batch: limit, MaxBytes: pageBytes, Sequence: from}
+	return g.page(ctx, stream, request{Batch: limit, Sequence: from})
+}
+
+// Since is From for the messages that were stored at a time or later.
+func (g *Getter) Since(ctx context.Context, stream string, at time.Time, limit int) (all []jsapi.Message, more bool, err error) {
+	return g.page(ctx, stream, request{Batch: limit, StartTime: &at})
+}
+
+func (g *Getter) page(ctx context.Context, stream string, req request) (all []jsapi.Message, more bool, err error) {
+	req.NextBy, req.MaxBytes = ">", pageBytes
 	var p pace
 	for {
 		c, err := g.ask(ctx, stream, req, p.idle())
+		if c != nil && c.cutAtGap() {
+			err = errGap
+		}
 		if c != nil && len(c.messages) > 0 {
 			p = pace{}
 			all = append(all, c.messages...)
-			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
+			req.Sequence, req.StartTime = c.messages[len(c.messages)-1].Sequence+1, nil
 			req.Batch -= len(c.messages)
 		}
 		switch {
@@ -179,7 +193,7 @@ func (p *pace) pause(ctx context.Context, err error) bool {
 
 // isTransient reports whether the same request may succeed a moment later.
 func isTransient(err error) bool {
-	return errors.Is(err, ErrNoReply) || errors.Is(err, errGone) || errors.Is(err, errIdle) ||
+	return errors.Is(err, ErrNoReply) || errors.Is(err, errGap) || errors.Is(err, errGone) || errors.Is(err, errIdle) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 

@@ -129,6 +129,7 @@ type Message struct {
 	Header   nats.Header
 	Data     []byte
 	AsOf     uint64 // a sequence of the stream at which it was the last of its subject: at least its own
+	Behind   uint64 // how many messages are behind it, where one page of many is read
 }
 
 // Get reads a message at the leader of a stream; ok is false when there is none. A leader that was deposed and does not know it

@@ -116,7 +116,7 @@ func TestInspectAndList(t *testing.T) {
 	want := []kvlock.Waiting{{Instance: "two, with \"quotes\"\nand lines", Waiters: 2}, {Instance: "one", Waiters: 1}}
 	check.That(t, slices.Equal(lock.Queue, want), "queue is %+v", lock.Queue)
 	for prefix, want := range map[string][]string{
-		"": {"jobs.a", "jobs.b", "job"}, "jobs": {"jobs.a", "jobs.b"}, "jobs.a": nil, "x": nil,
+		"": {"job", "jobs.a", "jobs.b"}, "jobs": {"jobs.a", "jobs.b"}, "jobs.a": nil, "x": nil,
 	} {
 		var names []string
 		for lock, err := range one.List(t.Context(), prefix) {
@@ -145,14 +145,14 @@ func TestListOfManyLocks(t *testing.T) {
 	}
 	const n = 1200
 	for i := range n {
-		acquire(t, l, fmt.Sprint("l.", i))
+		acquire(t, l, fmt.Sprintf("l.%04d", i))
 	}
 	held, errs := 0, map[string]error{}
 	for lock, err := range l.List(t.Context(), "") {
 		switch {
 		case err != nil:
 			errs[lock.Name] = err
-		case !lock.Held || lock.Name != fmt.Sprint("l.", held):
+		case !lock.Held || lock.Name != fmt.Sprintf("l.%04d", held):
 			t.Fatalf("got %+v, want lock %d", lock, held)
 		default:
 			held++

@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -124,6 +125,40 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 	}
 }
 
+var imported = regexp.MustCompile(`\{ service: \{ account: \w+, subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
+
+// CheckImports is CheckNeeded for a user who may do what its account imports: it fails the test for each import without which
+// everything so far would have been permitted.
+func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string) {
+	t.Helper()
+
+	text, err := deploy.Text("accounts.conf")
+	check.OK(t, err)
+
+	_, block, _ := strings.Cut(text, "\n  "+account+" {")
+	block, _, _ = strings.Cut(block, "\n  }")
+
+	var patterns []string
+
+	for _, m := range imported.FindAllStringSubmatch(block, -1) {
+		if to := cmp.Or(m[2], m[1]); !slices.Contains(patterns, to) {
+			patterns = append(patterns, to)
+		}
+	}
+
+	check.Require(t, len(patterns) > 0, "accounts.conf has no imports of %s", account)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for i, pattern := range patterns {
+		needed := isNeeded(pattern, slices.Concat(patterns[:i], patterns[i+1:]), p.used["publish"])
+		if needed == slices.Contains(rare, pattern) {
+			t.Errorf("%s needs the import of %q: %t", p.user, pattern, needed)
+		}
+	}
+}
+
 // isNeeded reports whether pattern permits a subject that the others do not.
 func isNeeded(pattern string, others []string, used map[string]bool) bool {
 	for subject := range used {
@@ -172,7 +207,7 @@ func NewUsers(t testing.TB) *Users {
 
 	u := &Users{Public: make(map[string]string), pairs: make(map[string]nkeys.KeyPair)}
 
-	for _, name := range []string{"admin", "enricher", "importer", "notifier", "publisher", "sys"} {
+	for _, name := range []string{"admin", "console", "enricher", "importer", "notifier", "publisher", "sys"} {
 		pair, err := nkeys.CreateUser()
 		check.Require(t, err == nil, "make a key for %s: %v", name, err)
 

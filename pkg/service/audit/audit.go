@@ -25,6 +25,8 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -59,8 +61,7 @@ const (
 
 	attempts   = 2               // of each message, under one id
 	endTimeout = 5 * time.Second // bounds the message of how an action ended, also when its caller has gone
-	idle       = 30 * time.Second
-	maxText    = 512 // bytes of an actor or a target
+	maxText    = 512             // bytes of an actor or a target
 )
 
 // ErrUnavailable is returned for an action that was refused because its record could not be written. Nothing was done.
@@ -218,9 +219,8 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// List returns the latest records, the latest first, limit of them at most. It reads two messages for each, in one batch, with a
-// consumer that it deletes.
-func List(ctx context.Context, js jetstream.JetStream, limit int) (records []Record, err error) {
+// List returns the latest records, the latest first, limit of them at most. It reads two messages for each. Two round trips.
+func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, error) {
 	limit = min(limit, MaxList)
 	stream, err := js.Stream(ctx, contracts.StreamAudit)
 	if err != nil {
@@ -230,26 +230,19 @@ func List(ctx context.Context, js jetstream.JetStream, limit int) (records []Rec
 	if state.Msgs == 0 {
 		return nil, nil
 	}
+	getter, err := directget.New(js.Conn(), jsapi.Prefix(js))
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	defer getter.Close() //nolint:errcheck // the connection is closed, then
 	from := max(state.FirstSeq, state.LastSeq-min(state.LastSeq, 2*uint64(max(limit, 1)))+1)
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-		InactiveThreshold: idle, MemoryStorage: true,
-	})
+	messages, _, err := getter.From(ctx, contracts.StreamAudit, from, 2*MaxList) // each is small
 	if err != nil {
 		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
 	}
-	defer func() {
-		if gone := stream.DeleteConsumer(ctx, consumer.CachedInfo().Name); gone != nil {
-			err = errors.Join(err, fmt.Errorf("audit: delete the consumer: %w", gone))
-		}
-	}()
-	pending := consumer.CachedInfo().NumPending
-	batch, err := consumer.FetchNoWait(int(min(pending, 2*MaxList)))
-	if err != nil {
-		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
-	}
+	var records []Record
 	index := map[string]int{}
-	for msg := range batch.Messages() {
+	for _, msg := range messages {
 		r := parse(msg)
 		id := r.Source + "/" + r.ID
 		if at, ok := index[id]; ok {
@@ -261,19 +254,16 @@ func List(ctx context.Context, js jetstream.JetStream, limit int) (records []Rec
 		index[id] = len(records)
 		records = append(records, r)
 	}
-	if err := batch.Error(); err != nil {
-		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
-	}
 	slices.Reverse(records)
 	return records[:min(len(records), limit)], nil
 }
 
 // parse reads a message. What its subject says counts, whatever its body says.
-func parse(msg jetstream.Msg) (r Record) {
-	if err := json.Unmarshal(msg.Data(), &r); err != nil || r.ID == "" {
-		r = Record{ID: msg.Headers().Get(jetstream.MsgIDHeader), Target: fmt.Sprintf("unreadable record of %d bytes", len(msg.Data()))}
+func parse(msg jsapi.Message) (r Record) {
+	if err := json.Unmarshal(msg.Data, &r); err != nil || r.ID == "" {
+		r = Record{ID: msg.Header.Get(jetstream.MsgIDHeader), Target: fmt.Sprintf("unreadable record of %d bytes", len(msg.Data))}
 	}
-	tokens := strings.Split(msg.Subject(), ".")
+	tokens := strings.Split(msg.Subject, ".")
 	r.Source, r.Action = tokens[1], tokens[len(tokens)-1]
 	return r
 }

@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	deadLooked   = 50_000 // letters that a page looks at: half a second
+	deadLooked   = 50_000 // letters that a page looks at: a second
 	deadParts    = 24     // of the time over which a group is drawn
 	deadRecords  = 250    // records in which interrupted replays are looked for
 	deadRate     = 10     // letters in a second, unless a form says otherwise
@@ -211,8 +211,8 @@ type brokenReplay struct {
 	Lost bool      // which letters it was about is not known
 }
 
-// showDead shows the letters by groups. Round trips: two, one for each 512 letters that are looked at and some for their consumer, and
-// five for the records of the audit.
+// showDead shows the letters by groups. Round trips: two, one for each 512 letters that are looked at, and
+// two for the records of the audit.
 func (c *Console) showDead(r *request) error {
 	d, err := c.deadQuery(r, r.URL.Query())
 	if errors.Is(err, deadletter.ErrNoStream) {

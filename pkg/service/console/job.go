@@ -129,7 +129,11 @@ func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 // readSteps reads the recorded steps of the job, from the buckets that may have them.
 func (p *jobPage) readSteps(ctx context.Context) error {
 	var before time.Time
-	for _, bucket := range []string{contracts.BucketJobs, contracts.BucketImportSteps} {
+	buckets := []string{contracts.BucketJobs}
+	if p.Stream == contracts.StreamImportJobs {
+		buckets = append(buckets, contracts.BucketImportSteps)
+	}
+	for _, bucket := range buckets {
 		found, err := step.List(ctx, p.js, bucket, p.Stream, p.Job)
 		if err != nil {
 			return err

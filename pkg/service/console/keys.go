@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 const (
@@ -61,9 +62,17 @@ type bucketRow struct {
 // Name is that of the bucket.
 func (b bucketRow) Name() string { return strings.TrimPrefix(b.Config.Name, "KV_") }
 
+// keysAccount is account, but without a name it is that of the connection, which has the locks of operators, where it is shown.
+func (c *Console) keysAccount(r *request, q url.Values) (Account, error) {
+	if at := slices.IndexFunc(c.cfg.Accounts, func(a Account) bool { return a.Name == "" }); at >= 0 && q.Get("account") == "" {
+		return c.cfg.Accounts[at], nil
+	}
+	return c.account(r, q.Get("account"))
+}
+
 // locker opens the locks of a bucket for a moment. Two round trips.
 func (c *Console) locker(ctx context.Context, r *request, q url.Values) (locks *kvlock.Locker, p *keysPage, err error) {
-	a, err := c.account(r, q.Get("account"))
+	a, err := c.keysAccount(r, q)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,7 +84,7 @@ func (c *Console) locker(ctx context.Context, r *request, q url.Values) (locks *
 	return locks, p, err
 }
 
-// showLocks lists the held locks of a bucket: two round trips, and those of a consumer for each 500 records.
+// showLocks lists the held locks of a bucket: three round trips, and one for each 512 records.
 func (c *Console) showLocks(r *request) error {
 	locks, p, err := c.locker(r.Context(), r, r.URL.Query())
 	r.Live = topicTick
@@ -88,20 +97,15 @@ func (c *Console) showLocks(r *request) error {
 		return err
 	}
 	defer locks.Close()
-	found := map[string]kvlock.Lock{} // one that is written meanwhile comes again
 	for lock, err := range locks.List(r.Context(), p.Prefix) {
 		if err != nil && lock.Name == "" {
 			return err
 		}
-		if p.More = len(found) == maxLocks; p.More {
+		if p.More = len(p.Locks) == maxLocks; p.More {
 			break
 		}
-		found[lock.Name] = lock // also one that cannot be read
+		p.Locks = append(p.Locks, lock) // also one that cannot be read
 	}
-	for _, lock := range found {
-		p.Locks = append(p.Locks, lock)
-	}
-	slices.SortFunc(p.Locks, func(a, b kvlock.Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return r.render("keys", "Locks", p)
 }
 
@@ -208,6 +212,10 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 	}
 	defer f.Close()
 	s, err := f.Survey(r.Context(), p.Prefix)
+	if errors.Is(err, kvlock.ErrUnavailable) {
+		err = fail(http.StatusServiceUnavailable, "The bucket %s could not be read. To count its results takes a consumer, which the NATS user "+
+			"console may not make: admin may. %v.", p.Bucket, redact.Error(err))
+	}
 	p.Survey = &s
 	return err
 }
@@ -229,7 +237,7 @@ func (l limitRow) Count() (n int) {
 
 // showLimits lists what the limits of workers and of other programs hold: two or three round trips for each bucket.
 func (c *Console) showLimits(r *request) error {
-	a, err := c.account(r, r.URL.Query().Get("account"))
+	a, err := c.keysAccount(r, r.URL.Query())
 	if err != nil {
 		return err
 	}

@@ -64,8 +64,8 @@ type Store struct {
 	js  jetstream.JetStream
 }
 
-// Open returns the store of a dead letter stream. The error wraps [ErrNoStream] when the stream does not exist. One round
-// trip.
+// Open returns the store of a dead letter stream, which has AllowDirect. The error wraps [ErrNoStream] when the stream does not
+// exist. One round trip.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 
@@ -79,7 +79,11 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	}
 
 	s := &Store{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js}
-	if _, err := s.lastSequence(ctx, cfg.Stream); err != nil {
+	info, err := s.info(ctx, cfg.Stream)
+	if err == nil && !info.Config.AllowDirect {
+		err = fmt.Errorf("deadletter: stream %s has no AllowDirect, and cannot be listed without: nats stream edit %[1]s --allow-direct", cfg.Stream)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s, nil

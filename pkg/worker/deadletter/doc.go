@@ -65,12 +65,11 @@
 //
 // # On the server
 //
-// The dead letter stream must not be a work queue. Permissions, to publish:
+// The dead letter stream must not be a work queue, and has AllowDirect. Permissions, to publish:
 //
 //	$JS.API.STREAM.INFO.*                      look up streams
 //	$JS.API.STREAM.MSG.GET.*                   read letters, stranded messages, replayed jobs
-//	$JS.API.CONSUMER.CREATE.<dead stream>.>    list
-//	$JS.API.CONSUMER.*.<dead stream>.>         list (DELETE, INFO, MSG.NEXT)
+//	$JS.API.DIRECT.GET.<dead stream>           list
 //	$JS.API.CONSUMER.LIST.*                    Stranded
 //	$JS.API.STREAM.MSG.DELETE.*                replay, discard
 //	$JS.API.STREAM.PURGE.<dead stream>         replay

@@ -262,10 +262,3 @@ func jobID(header nats.Header, stream string, sequence uint64) string {
 	}
 	return stream + ":" + strconv.FormatUint(sequence, 10)
 }
-
-// delivered returns a message that a consumer delivered.
-func delivered(msg jetstream.Msg, meta *jetstream.MsgMetadata) *jsapi.Message {
-	return &jsapi.Message{
-		Data: msg.Data(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Time: meta.Timestamp, Subject: msg.Subject(),
-	}
-}

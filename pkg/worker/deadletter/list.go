@@ -48,9 +48,8 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	return s.open(ctx, m)
 }
 
-// List yields the entries that the filter selects and that were stored before the call. It holds a few messages at a time
-// (16, and newest first 64), however many there are. It reads with a consumer, which it removes at the end. An error comes
-// with an empty entry, and ends the list.
+// List yields the entries that the filter selects and that were stored before the call. It holds some messages at a time
+// (512 or 8 MB), however many there are. An error comes with an empty entry, and ends the list.
 func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for e, err := range s.entries(ctx, f, order) {
@@ -68,7 +67,7 @@ func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry
 
 func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
-		for m, err := range s.messages(ctx, f, order, false) {
+		for m, err := range s.messages(ctx, f, order) {
 			var e *Entry
 			if err == nil {
 				e, err = s.open(ctx, m)
@@ -87,9 +86,9 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 }
 
 // messages yields the messages that a filter may select.
-func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*jsapi.Message, error] {
+func (s *Store) messages(ctx context.Context, f Filter, order Order) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
-		for m, err := range s.everything(ctx, f, order, headersOnly) {
+		for m, err := range s.everything(ctx, f, order) {
 			if (err != nil || !s.isInternal(m.Subject)) && !yield(m, err) {
 				return
 			}
@@ -98,7 +97,7 @@ func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly
 }
 
 // everything yields the same messages as messages does, and the store's own records.
-func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*jsapi.Message, error] {
+func (s *Store) everything(ctx context.Context, f Filter, order Order) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		if err := f.Validate(); err != nil {
 			yield(nil, err)
@@ -116,9 +115,9 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOn
 			return
 		}
 
-		source := s.scan(ctx, span{from: 1, headersOnly: headersOnly, since: f.Since, to: last})
+		source := s.scan(ctx, span{from: 1, since: f.Since, to: last})
 		if order == NewestFirst {
-			source = s.backwards(ctx, span{headersOnly: headersOnly, to: last})
+			source = s.backwards(ctx, last)
 		}
 
 		for m, err := range source {
@@ -163,7 +162,7 @@ const held = 64
 
 // backwards reads the newest messages first, in windows of sequences from the end. A window holds the latest messages of its
 // range. The next range is larger when there were few, and smaller when the window had to drop some.
-func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
+func (s *Store) backwards(ctx context.Context, last uint64) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		first, err := s.firstSequence(ctx)
 		if err != nil {
@@ -173,10 +172,10 @@ func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*jsapi.Message,
 
 		width := uint64(held)
 
-		for to := r.to; to >= first && to > 0; {
+		for to := last; to >= first && to > 0; {
 			from := max(first, to-min(to, width)+1)
 
-			latest, dropped, err := s.window(ctx, span{from: from, headersOnly: r.headersOnly, to: to})
+			latest, dropped, err := s.window(ctx, span{from: from, to: to})
 			if err != nil {
 				yield(nil, err)
 				return

@@ -7,132 +7,95 @@ import (
 	"iter"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 const (
-	// batchWhole and batchHeaders are how many messages one request brings: a message may
-	// have a megabyte, headers are small.
-	batchWhole   = 16
-	batchHeaders = 512
+	// batch is how many messages one request brings at most.
+	batch = 512
 
-	// idle is how long the server keeps a consumer whose reader has died.
-	idle = time.Minute
-
-	// tries is how often in a row reading begins anew without progress. firstPause is the wait before the second of these
-	// tries; it doubles for each further one.
+	// tries is how often in a row a replica that lags behind is asked again without progress. firstPause is the wait before the
+	// second of these tries; it doubles for each further one.
 	tries      = 5
 	firstPause = 100 * time.Millisecond
 )
 
 // span is the range of messages to read.
 type span struct {
-	from, to    uint64 // sequences, both included
-	headersOnly bool
-	since       time.Time
+	from, to uint64 // sequences, both included
+	since    time.Time
 }
 
-// scan reads messages of the dead letter stream, oldest first, holding one batch. It makes a consumer that acknowledges
-// nothing, and removes it at the end. When the consumer is lost (a server restarts), or reads from a replica that lags
-// behind, scan makes it again where it was. When the latest messages are missing at the end, scan asks the leader whether
-// they were removed, with one more round trip.
+func (r span) batch() int { return int(min(r.to-r.from+1, batch)) } //nolint:gosec // at most batch
+
+// scan reads messages of the dead letter stream, oldest first, holding one batch: at most 512 messages, and 8 MB. No consumer is made:
+// a user that may make one has the server publish what is stored under any subject of the account. When the latest messages are
+// missing at the end, because they come from a replica that lags behind, scan asks the leader whether they were removed, with one more
+// round trip.
 func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
-		for failures := 0; r.from <= r.to; {
-			before := r.from
-
-			done, err := s.scanOnce(ctx, &r, yield)
-			if done {
-				return
-			}
-
-			failures++
-
-			if r.from > before {
-				failures = 0
-			}
-
-			if errors.Is(err, jetstream.ErrStreamNotFound) {
-				err = fmt.Errorf("%w: %s", ErrNoStream, s.cfg.Stream)
-				failures = tries
-			}
-
-			if failures >= tries || ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
-				yield(nil, fmt.Errorf("deadletter: read stream %s: %w", s.cfg.Stream, err))
-				return
-			}
-
-			if failures > 0 {
-				backoff.Sleep(ctx, firstPause<<(failures-1))
-			}
+		getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+		if err == nil {
+			err = errors.Join(s.read(ctx, getter, r, yield), getter.Close())
+		}
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(nil, fmt.Errorf("deadletter: read stream %s: %w", s.cfg.Stream, err))
 		}
 	}
 }
 
 var (
-	// errBehind is returned by scanOnce when the replica that it read from lacks messages that the leader has.
+	// errBehind is returned when the replica that was read from lacks messages that the leader has.
 	errBehind = errors.New("a replica lags behind the leader")
 
-	// errGap is returned by scanOnce when deliveries were lost on their way.
-	errGap = errors.New("deliveries were lost")
+	// errEnough is returned when the reader wants no more.
+	errEnough = errors.New("enough")
 )
 
-// scanOnce reads with one consumer. done is true when all messages have been read, or yield returned false. It moves r.from
-// past the messages that it has yielded.
-func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*jsapi.Message, error) bool) (done bool, err error) {
-	consumer, err := s.consumer(ctx, r)
-	if err != nil {
-		return false, err
-	}
-
-	defer s.release(ctx, consumer)
-
-	batch := batchWhole
-	if r.headersOnly {
-		batch = batchHeaders
-	}
-
-	for next, pending := uint64(1), consumer.CachedInfo().NumPending; pending > 0; {
-		msgs, err := consumer.FetchNoWait(batch)
+// read yields the messages of a span, page by page.
+func (s *Store) read(ctx context.Context, getter *directget.Getter, r span, yield func(*jsapi.Message, error) bool) error {
+	for failures := 0; r.from <= r.to; {
+		page, more, err := s.page(ctx, getter, r)
 		if err != nil {
-			return false, fmt.Errorf("fetch: %w", err)
+			return err
 		}
-
-		before := next
-
-		for msg := range msgs.Messages() {
-			meta, err := msg.Metadata()
-			if err != nil || meta.Sequence.Consumer != next {
-				return false, errors.Join(errGap, err)
+		for _, m := range page {
+			if m.Sequence > r.to {
+				return nil
 			}
-
-			next, pending = next+1, meta.NumPending
-			if meta.Sequence.Stream > r.to || !yield(delivered(msg, meta), nil) {
-				return true, nil
+			if !yield(&m, nil) {
+				return errEnough
 			}
-
-			r.from = meta.Sequence.Stream + 1
+			r.from, failures = m.Sequence+1, 0
 		}
-
-		if err := errors.Join(msgs.Error(), ctx.Err()); err != nil {
-			return false, fmt.Errorf("fetch: %w", err)
+		if more && len(page) > 0 {
+			continue
 		}
-
-		if next == before { // what was pending has been removed, or the server is silent
-			if pending, err = s.pending(ctx, consumer, next); err != nil {
-				return false, err
-			}
+		if err := s.isAll(ctx, &r); !errors.Is(err, errBehind) || failures == tries {
+			return err
 		}
+		backoff.Sleep(ctx, firstPause<<failures)
+		failures++
 	}
+	return nil
+}
 
-	if err := s.isAll(ctx, r); err != nil {
-		return false, err
+// page reads the next messages of a span.
+func (s *Store) page(ctx context.Context, getter *directget.Getter, r span) (page []jsapi.Message, more bool, err error) {
+	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	defer cancel()
+	if r.from <= 1 && !r.since.IsZero() {
+		page, more, err = getter.Since(once, s.cfg.Stream, r.since, r.batch())
+	} else {
+		page, more, err = getter.From(once, s.cfg.Stream, max(r.from, 1), r.batch())
 	}
-	return true, nil
+	if err != nil { // it is asked for again while nothing answers
+		_, gone := s.info(ctx, s.cfg.Stream)
+		err = errors.Join(err, gone)
+	}
+	return page, more, err
 }
 
 // isAll asks the leader whether no message of the span is left to be read.
@@ -150,51 +113,6 @@ func (s *Store) isAll(ctx context.Context, r *span) error {
 		err = errBehind
 	}
 	return err
-}
-
-func (s *Store) consumer(ctx context.Context, r *span) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
-	defer cancel()
-
-	cfg := jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, HeadersOnly: r.headersOnly,
-		InactiveThreshold: idle, MaxDeliver: 1, MemoryStorage: true, OptStartSeq: max(r.from, 1), Replicas: 1,
-	}
-
-	if !r.since.IsZero() && r.from <= 1 {
-		since := r.since
-		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
-	}
-
-	consumer, err := s.js.CreateConsumer(ctx, s.cfg.Stream, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("create a consumer: %w", err)
-	}
-	return consumer, nil
-}
-
-// release removes a consumer.
-func (s *Store) release(ctx context.Context, consumer jetstream.Consumer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RequestTimeout)
-	defer cancel()
-
-	_ = s.js.DeleteConsumer(ctx, s.cfg.Stream, consumer.CachedInfo().Name) //nolint:errcheck // it ends by itself
-}
-
-// pending returns how many messages are still to come, of which next is the number of the next delivery.
-func (s *Store) pending(ctx context.Context, consumer jetstream.Consumer, next uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
-	defer cancel()
-
-	info, err := consumer.Info(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("look up the consumer: %w", err)
-	}
-
-	if info.Delivered.Consumer >= next {
-		return 0, errGap // it has been, and there is none after it to show it
-	}
-	return info.NumPending, nil
 }
 
 // pass configures how each goes through the letters.
@@ -222,7 +140,7 @@ func (s *Store) each(ctx context.Context, f Filter, p pass, do func(*Entry) (uin
 		}
 	}
 
-	for m, err := range s.everything(ctx, f, OldestFirst, true) {
+	for m, err := range s.everything(ctx, f, OldestFirst) {
 		if err != nil {
 			return result, err
 		}

@@ -110,7 +110,7 @@ func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy},
-		{Name: "DEAD", Subjects: []string{"dead.>"}, Duplicates: time.Hour},
+		{Name: "DEAD", AllowDirect: true, Subjects: []string{"dead.>"}, Duplicates: time.Hour},
 		{Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowRollup: true},
 	} {
 		cfg.Replicas = 3

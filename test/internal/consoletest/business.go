@@ -56,18 +56,18 @@ func (venue) Search(context.Context, match.Place) ([]provider.Venue, error) {
 // that has a recipe, "job-2" that failed, and PlaceID.
 func (s *Site) Business() {
 	s.Helper()
-	base := service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)}
-	n := started(s, func(ctx context.Context, nc *nats.Conn) (*notifier.Notifier, error) {
+	base := service.BaseConfig{CreateAssets: s.users == nil, Listen: "-", Logger: slog.New(slog.DiscardHandler)}
+	n := started(s, contracts.ServiceNotifier, func(ctx context.Context, nc *nats.Conn) (*notifier.Notifier, error) {
 		path := filepath.Join(s.TempDir(), "rules.yaml")
 		check.OK(s.T, os.WriteFile(path, []byte(rules), 0o600))
 		return notifier.Start(ctx, nc, notifier.Config{BaseConfig: base, Rules: path})
 	})
-	i := started(s, func(ctx context.Context, nc *nats.Conn) (*importer.Importer, error) {
+	i := started(s, contracts.ServiceImporter, func(ctx context.Context, nc *nats.Conn) (*importer.Importer, error) {
 		return importer.Start(ctx, nc, importer.Config{
 			BaseConfig: base, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: s.TempDir(),
 		})
 	})
-	e := started(s, func(ctx context.Context, nc *nats.Conn) (*enricher.Enricher, error) {
+	e := started(s, contracts.ServiceEnricher, func(ctx context.Context, nc *nats.Conn) (*enricher.Enricher, error) {
 		return enricher.Start(ctx, nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{venue{}}})
 	})
 	for _, id := range []string{"ada", "ben", Hebrew} {
@@ -77,7 +77,10 @@ func (s *Site) Business() {
 		}
 		check.OK(s.T, n.Directory.Put(s.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
 	}
-	publisher, err := contracts.NewPublisher(s.JetStream, contracts.PublisherConfig{Source: "/test"})
+	nc, js := s.as(contracts.ServiceNotifier)
+	publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/test"})
+	check.OK(s.T, err)
+	changes, err := nc.SubscribeSync("rp.deliveries.>")
 	check.OK(s.T, err)
 	for id, at := range map[string]time.Time{"evt 1": {}, "evt-2": time.Now().Add(24 * time.Hour)} {
 		check.OK(s.T, check.Err(publisher.Publish(s.Context(), contracts.Event{
@@ -104,19 +107,14 @@ func (s *Site) Business() {
 	}})
 	check.OK(s.T, err)
 	check.That(s.T, answer.Pending == 0, "the place is pending: %+v", answer)
-	s.await(n, "evt 1")
-	s.await(n, "evt-2")
+	s.await(n, changes, "evt 1")
+	s.await(n, changes, "evt-2")
 }
 
 // await waits until each of the staff has a row of an event that nobody works on.
-func (s *Site) await(n *notifier.Notifier, event string) {
+func (s *Site) await(n *notifier.Notifier, changes *nats.Subscription, event string) {
 	s.Helper()
-	kv, err := s.JetStream.KeyValue(s.Context(), contracts.BucketDeliveries)
-	check.OK(s.T, err)
-	changes, err := kv.WatchAll(s.Context())
-	check.OK(s.T, err)
-	defer changes.Stop() //nolint:errcheck // the server is stopped next
-	for range changes.Updates() {
+	for {
 		page, err := n.Notifications(s.Context(), notifier.Query{EventID: event})
 		check.OK(s.T, err)
 		busy := slices.ContainsFunc(page.Notifications, func(r notifier.Notification) bool {
@@ -125,6 +123,7 @@ func (s *Site) await(n *notifier.Notifier, event string) {
 		if len(page.Notifications) == 3 && !busy {
 			return
 		}
+		check.OK(s.T, check.Err(changes.NextMsgWithContext(s.Context())))
 	}
 }
 
@@ -132,11 +131,9 @@ func (s *Site) await(n *notifier.Notifier, event string) {
 type running interface{ Stop() error }
 
 // started starts a service on a connection of its own.
-func started[S running](s *Site, start func(context.Context, *nats.Conn) (S, error)) S {
+func started[S running](s *Site, user string, start func(context.Context, *nats.Conn) (S, error)) S {
 	s.Helper()
-	nc, err := s.Server.Connect()
-	check.OK(s.T, err)
-	s.Cleanup(nc.Close)
+	nc, _ := s.as(user)
 	svc, err := start(s.Context(), nc)
 	check.OK(s.T, err)
 	s.Cleanup(func() { check.OK(s.T, svc.Stop()) })

@@ -33,6 +33,43 @@ type Site struct {
 
 	// URL is that of the console, without a slash at its end.
 	URL string
+
+	users *natstest.Users // of a server with accounts
+}
+
+// as connects a user.
+func (s *Site) as(user string) (*nats.Conn, jetstream.JetStream) {
+	s.Helper()
+	if s.users == nil {
+		return natstest.Connect(s.T, s.Server)
+	}
+	return natstest.Connect(s.T, s.Server, s.users.As(user))
+}
+
+// Deployed is Start on a server with the accounts of deploy/nats, as the user console. Conn and JetStream are those of the administrator,
+// JetStream in the account of the importer. may counts what the console does.
+func Deployed(t *testing.T) (s *Site, may *natstest.Permissions) {
+	t.Helper()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	admin, own := natstest.Connect(t, srv, users.As("admin"))
+	may = natstest.NewPermissions(t, srv, "console")
+	nc, js := natstest.Connect(t, srv, users.As("console"), may.Through())
+	accounts := []console.Account{}
+	assets := func(js jetstream.JetStream, service string) {
+		of := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{service}}
+		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(of), contracts.ApplyOptions{})))
+		check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(of), contracts.ApplyOptions{})))
+	}
+	for _, service := range []string{contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier} {
+		account := strings.ToUpper(service)
+		assets(natstest.InAccount(t, admin, account), service)
+		accounts = append(accounts, console.Account{JetStream: natstest.InAccount(t, nc, account), Name: account})
+	}
+	assets(own, contracts.ServiceLock)
+	s = Serve(t, srv, nc, js, func(cfg *console.Config) { cfg.Accounts = append(accounts, cfg.Accounts...) })
+	s.Conn, s.JetStream, s.users = admin, natstest.InAccount(t, admin, "IMPORTER"), users
+	return s, may
 }
 
 // Start serves a console until the test ends. It asks for no keys, unless mutate changes that.

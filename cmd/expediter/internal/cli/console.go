@@ -52,7 +52,7 @@ reaches the address may do everything, so it has to be one of this machine.`,
 	flags := cmd.Flags()
 	f.register(flags)
 	flags.StringSliceVar(&f.accounts, "accounts", nil,
-		"accounts of the streams, such as ENRICHER, separated by commas, under whose API prefixes they are reached (default the user's own)")
+		"accounts of further streams, such as ENRICHER, separated by commas, under whose API prefixes they are reached")
 	flags.StringVar(&f.address, "address", "127.0.0.1:8010", "address to listen on")
 	flags.StringSliceVar(&f.hosts, "hosts", nil, "further host names of the pages, separated by commas, such as console.example.com")
 	flags.StringVar(&f.keys, "keys", "", "file with the keys of its users, see expediter keys (default none)")
@@ -82,8 +82,12 @@ func (f *consoleFlags) run(ctx context.Context, flags string) error {
 	}
 	defer stop()
 	cfg := console.Config{Conn: js.Conn(), Hosts: f.hosts, Logger: f.logger, Prefix: f.prefix, ReadOnly: f.readOnly, Version: version()}
+	asUser := ""
+	if len(f.accounts) > 0 {
+		asUser = "console" // or admin, which may do the same
+	}
 	cfg.Doctor = examiner(doctor.Config{
-		Connect: f.dialer(ctx, "expediter console"), Environment: f.environment(), Flags: flags, Server: f.serverURL(),
+		As: asUser, Connect: f.dialer(ctx, "expediter console"), Environment: f.environment(), Flags: flags, Server: f.serverURL(),
 	})
 	for _, account := range f.accounts {
 		other, err := jetstream.NewWithAPIPrefix(js.Conn(), "$JS."+account+".API", jetstream.WithDefaultTimeout(f.timeout))
@@ -92,9 +96,7 @@ func (f *consoleFlags) run(ctx context.Context, flags string) error {
 		}
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: other, Name: account})
 	}
-	if len(cfg.Accounts) == 0 {
-		cfg.Accounts = []console.Account{{JetStream: js}}
-	}
+	cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: js}) // which has the audit, and the locks of operators
 	var keys *access.Keys
 	if f.keys != "" {
 		if keys, err = access.Open("console", f.keys, f.logger); err != nil {

@@ -280,7 +280,7 @@ func (e *examination) missing(ctx context.Context, t target) (n int) {
 // checkAccounts looks at the limits of accounts.
 func (e *examination) checkAccounts(ctx context.Context) {
 	for _, t := range e.targets {
-		if e.As != "" && e.As != userAdmin {
+		if !e.operates() {
 			continue // services may not ask
 		}
 		of := t.name()

@@ -254,7 +254,7 @@ func (e *examination) findTargets(ctx context.Context) {
 	switch {
 	case e.As == userPublisher, e.As == userSys:
 		return
-	case e.Account == "" && (e.As == "" || e.As == userAdmin):
+	case e.Account == "" && e.operates():
 		var stop bool
 		if own, stop = e.findAccounts(ctx, own); stop {
 			return

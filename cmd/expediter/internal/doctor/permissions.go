@@ -18,17 +18,21 @@ import (
 // Users of deploy/nats beside the services.
 const (
 	userAdmin     = "admin"
+	userConsole   = "console"
 	userPublisher = "publisher"
 	userSys       = "sys"
 )
 
 // accountOf are the accounts of the users that have no permissions but what their account imports.
-var accountOf = map[string]string{userAdmin: "OPERATOR", userPublisher: "PUBLISHER", userSys: "MONITOR"}
+var accountOf = map[string]string{userAdmin: "OPERATOR", userConsole: "CONSOLE", userPublisher: "PUBLISHER", userSys: "MONITOR"}
 
 // Users are the users of deploy/nats.
 func Users() []string {
-	return []string{userAdmin, contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier, userPublisher, userSys}
+	return []string{userAdmin, userConsole, contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier, userPublisher, userSys}
 }
+
+// operates reports whether the user reaches the accounts of all services, as far as that is known.
+func (e *examination) operates() bool { return e.As == "" || e.As == userAdmin || e.As == userConsole }
 
 // CheckUser returns an error for a name that is not of such a user.
 func CheckUser(name string) error {
@@ -109,7 +113,7 @@ func (e *examination) checkPermissions(ctx context.Context) {
 	_, block, _ := strings.Cut(text, "\n  "+accountOf[user]+" {")
 	block, _, _ = strings.Cut(block, "\n  }")
 	if user != "" {
-		e.tryImports(ctx, importLine.FindAllStringSubmatch(block, -1))
+		e.tryImports(ctx, user, importLine.FindAllStringSubmatch(block, -1))
 	}
 }
 
@@ -156,7 +160,7 @@ func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 
 // tryImports asks what the user's account imports. That something answers, with an error, is enough. Nothing answers where streams
 // are missing, which is another finding.
-func (e *examination) tryImports(ctx context.Context, lines [][]string) {
+func (e *examination) tryImports(ctx context.Context, user string, lines [][]string) {
 	whole := map[string]bool{}
 	for _, t := range e.targets {
 		whole[t.account] = e.missing(ctx, t) == 0
@@ -165,7 +169,8 @@ func (e *examination) tryImports(ctx context.Context, lines [][]string) {
 	for _, line := range lines {
 		account, pattern, to := line[1], line[2], line[3]
 		switch {
-		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."), strings.HasPrefix(pattern, "$JS.SNAPSHOT."):
+		case strings.Contains(pattern, ".v1."), strings.HasPrefix(pattern, "$SRV."), strings.HasPrefix(pattern, "$JS.SNAPSHOT."),
+			strings.Contains(pattern, ".PURGE."), strings.Contains(pattern, ".MSG.DELETE."): // which remove something
 			continue // a service answers, or nobody
 		case to == "":
 			to = pattern
@@ -177,7 +182,7 @@ func (e *examination) tryImports(ctx context.Context, lines [][]string) {
 			defer cancel()
 			_, err := e.nc.RequestMsgWithContext(once, harmless(subject))
 			if errors.Is(err, nats.ErrNoResponders) && (len(e.targets) == 0 || whole[account]) {
-				e.add("permission.import", Error, "account "+accountOf[userAdmin], reload(line[0]+" is in accounts.conf, and the streams are there"),
+				e.add("permission.import", Error, "account "+accountOf[user], reload(line[0]+" is in accounts.conf, and the streams are there"),
 					"nothing answers there to %s of %s", pattern, account)
 			}
 		})

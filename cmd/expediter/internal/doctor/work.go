@@ -25,7 +25,7 @@ const (
 // checkWrites writes to each bucket what the services write to prove that they can. A server that could not write once looks
 // healthy to everything else.
 func (e *examination) checkWrites(ctx context.Context) {
-	if e.ReadOnly {
+	if e.ReadOnly || e.As == userConsole {
 		e.skipf("writes: --read-only")
 		return
 	}
@@ -96,7 +96,7 @@ var noJobs = []string{contracts.StreamAudit, contracts.StreamDead}
 // checkWorkers compares the jobs that wait with the workers that answer.
 func (e *examination) checkWorkers(ctx context.Context) {
 	workers := e.findWorkers(ctx)
-	if e.As != "" && e.As != userAdmin {
+	if !e.operates() {
 		return
 	}
 	for _, w := range workers {
@@ -123,7 +123,7 @@ func (e *examination) checkWorkers(ctx context.Context) {
 // findWorkers asks the workers once, as an administrator may.
 func (e *examination) findWorkers(ctx context.Context) []inspect.Info {
 	e.askWorkers.Do(func() {
-		if e.As != "" && e.As != userAdmin {
+		if !e.operates() {
 			e.skipf("workers: only an administrator may ask them")
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,6 +181,64 @@ func (s *Store) All(ctx context.Context, stream, subject string, size int) ([]by
 // AllLeader is All from the stream's leader, with a request for each message.
 func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	return s.get.AllLeader(ctx, stream, subject, size)
+}
+
+// List yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers included, in
+// the order of their keys. An error is the last that it yields, with an entry without a key. Two round trips for 512 keys, and one more
+// for each further 512; the first, which is one more for each 100,000 keys, costs the leader time for all keys of the bucket.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for offset, total := 0, 1; offset < total; {
+			keys, found, all, err := s.keys(ctx, prefix, offset)
+			if offset, total = offset+found, all; found == 0 {
+				total = 0
+			}
+			for len(keys) > 0 && err == nil {
+				var entries []Entry
+				n := min(len(keys), MaxRead)
+				entries, err = s.Read(ctx, keys[:n])
+				keys = keys[n:]
+				for _, e := range entries {
+					if e.Revision > 0 && !yield(e, nil) {
+						return
+					}
+				}
+			}
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+		}
+	}
+}
+
+// keys returns keys that begin with prefix and a dot, from the stream's leader: of found ones those that are for callers, of all.
+func (s *Store) keys(ctx context.Context, prefix string, offset int) (keys []string, found, all int, err error) {
+	if err := CheckPrefix(prefix); err != nil {
+		return nil, 0, 0, err
+	}
+	filter := s.prefix + ">"
+	if prefix != "" {
+		filter = s.prefix + prefix + ".>"
+	}
+	var answer struct {
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+		Total int `json:"total"`
+	}
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	err = s.Persist(ctx, "list", prefix, func() error {
+		return s.api.Ask(ctx, "STREAM.INFO."+s.Stream, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+	})
+	for subject := range answer.State.Subjects {
+		if key := strings.TrimPrefix(subject, s.prefix); CheckKey(key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys, len(answer.State.Subjects), answer.Total, err
 }
 
 // scanAhead is how many messages are fetched ahead.

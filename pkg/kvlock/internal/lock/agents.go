@@ -178,7 +178,7 @@ func (a *Agents) ask(ctx context.Context, key string) (State, error) {
 // List calls yield for each lock whose name begins with prefix and a dot, or for all locks if prefix is "", held or
 // free. A record that cannot be decoded comes with its name and the reason; an error with an empty state is the last.
 func (a *Agents) List(ctx context.Context, prefix string, yield func(State, error) bool) {
-	for e, err := range a.store.Scan(ctx, keyOf(prefix), false) {
+	for e, err := range a.store.List(ctx, keyOf(prefix)) {
 		if err != nil {
 			yield(State{}, err)
 			return

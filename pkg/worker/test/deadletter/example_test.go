@@ -33,7 +33,7 @@ func store() (*deadletter.Store, func()) {
 	}
 
 	for _, cfg := range []jetstream.StreamConfig{
-		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}, {Name: "DEAD", Subjects: []string{"dead.>"}},
+		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}, {Name: "DEAD", AllowDirect: true, Subjects: []string{"dead.>"}},
 	} {
 		if _, err := js.CreateStream(ctx, cfg); err != nil {
 			log.Fatal(err)

@@ -1,0 +1,172 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+// deployed is a site whose console has what it needs for each page and action.
+type deployed struct {
+	*consoletest.Site
+
+	jobs map[string]string // streams of jobs, by their accounts
+}
+
+// Every page and action works as the NATS user console, and needs all that its account imports.
+func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
+	t.Parallel()
+	site, may := consoletest.Deployed(t)
+	s := deployed{site, map[string]string{"ENRICHER": contracts.StreamEnrichJobs, "IMPORTER": contracts.StreamImportJobs}}
+	for account, stream := range s.jobs {
+		s.cancel(account, stream)
+	}
+	s.Business()
+	page := s.Get("/", http.StatusOK)
+	check.That(t, !strings.Contains(page, "do not answer") && strings.Contains(page, "own account"), "the overview: %s", page)
+	for account := range map[string]bool{"ENRICHER": true, "IMPORTER": true, "NOTIFIER": true} {
+		s.letters(account)
+	}
+	s.pause()
+	s.services()
+	s.locks()
+	s.strand("NOTIFIER", contracts.StreamEvents)
+	s.strand("NOTIFIER", contracts.StreamNotifications)
+	_, page = s.Do(http.MethodGet, "/keys/results?account=ENRICHER&bucket=enrich", nil, http.StatusServiceUnavailable)
+	check.Says(t, page, "admin may")
+	for _, path := range []string{"/jobs", "/schedules", "/keys/results", "/keys/limits", "/keys/limits?account=ENRICHER", "/workers", "/audit"} {
+		s.Get(path, http.StatusOK)
+	}
+	may.CheckImports(t, "CONSOLE", // doctor
+		"$JS.ENRICHER.API.CONSUMER.INFO.*.*", "$JS.IMPORTER.API.CONSUMER.INFO.*.*", "$JS.NOTIFIER.API.CONSUMER.INFO.*.*")
+}
+
+// letters replays a letter, discards another, and looks at a third.
+func (s deployed) letters(account string) {
+	s.Helper()
+	s.JetStream = natstest.InAccount(s.T, s.Conn, account)
+	for stream, subject := range map[string]string{
+		contracts.StreamEnrichJobs: "jobs.enrich.none.%d", contracts.StreamImportJobs: "jobs.import.none.%d",
+		contracts.StreamEvents: "events.X.%d", contracts.StreamNotifications: "notify.send.none.x.y.%d",
+	} {
+		if strings.HasPrefix(stream, account[:5]) || account == "NOTIFIER" && !strings.HasSuffix(stream, "_JOBS") {
+			for n := range 3 {
+				seq := s.PutLetters(consoletest.Letter(n, func(l *worker.DeadLetter) { l.Stream, l.Subject = stream, fmt.Sprintf(subject, n) }))
+				form := url.Values{"account": {account}, "seq": {fmt.Sprint(seq)}, "typed": {fmt.Sprint(seq)}}
+				s.Get("/dead/letter?"+form.Encode(), http.StatusOK)
+				if n < 2 {
+					s.Post("/dead/letter/"+[]string{"replay", "discard"}[n], form, http.StatusSeeOther)
+				}
+			}
+		}
+	}
+	s.Get("/dead?account="+account, http.StatusOK)
+}
+
+// cancel cancels jobs: one that a worker was given, and one that waits.
+func (s deployed) cancel(account, stream string) {
+	s.Helper()
+	js, path := natstest.InAccount(s.T, s.Conn, account), "/jobs/"+stream
+	form := url.Values{"account": {account}}
+	for range 2 {
+		ack, err := js.Publish(s.Context(), "jobs."+strings.TrimSuffix(strings.ToLower(stream), "_jobs")+".normal.x"+fmt.Sprint(len(form["job"])), nil)
+		check.OK(s.T, err)
+		form.Add("job", fmt.Sprint(ack.Sequence))
+	}
+	consumer, err := js.Consumer(s.Context(), stream, strings.ToLower(account))
+	check.OK(s.T, err)
+	check.OK(s.T, check.Err(consumer.Next()))
+	s.Get(path+"?account="+account, http.StatusOK)
+	s.Get(path+"/1?account="+account, http.StatusOK)
+	s.Post(path+"/cancel", form, http.StatusSeeOther)
+	check.Same(s.T, "jobs left", s.messages(js, stream), 0)
+}
+
+// strand has a consumer give up a message of a stream, and shows it.
+func (s deployed) strand(account, stream string) {
+	s.Helper()
+	js := natstest.InAccount(s.T, s.Conn, account)
+	gone, err := js.CreateConsumer(s.Context(), contracts.StreamDead, jetstream.ConsumerConfig{
+		FilterSubject: "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES." + stream + ".>",
+	})
+	check.OK(s.T, err)
+	consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{MaxDeliver: 1})
+	check.OK(s.T, err)
+	msg, err := consumer.Next()
+	check.OK(s.T, err)
+	check.OK(s.T, msg.Nak())
+	for left := true; left; { // an advisory needs a pull that waits
+		check.OK(s.T, check.Err(consumer.Fetch(1, jetstream.FetchMaxWait(time.Second))))
+		advisory, err := gone.Next(jetstream.FetchMaxWait(time.Second))
+		if left = err != nil; !left {
+			meta, err := advisory.Metadata()
+			check.OK(s.T, err)
+			s.Get(fmt.Sprintf("/dead/letter?account=%s&seq=%d", account, meta.Sequence.Stream), http.StatusOK)
+		}
+	}
+}
+
+// pause pauses handlers.
+func (s deployed) pause() {
+	s.Helper()
+	workers, err := inspect.Workers(s.Context(), s.Conn)
+	check.OK(s.T, err)
+	for _, w := range workers {
+		s.Get("/workers/"+w.Instance, http.StatusOK)
+		account := map[string]string{contracts.StreamEnrichJobs: "ENRICHER", contracts.StreamImportJobs: "IMPORTER"}[w.Stream]
+		if account == "" {
+			account = "NOTIFIER"
+		}
+		form := url.Values{"account": {account}, "stream": {w.Stream}, "pattern": {w.Handlers[0].Pattern}, "minutes": {"5"}}
+		s.Post("/workers/pause", form, http.StatusSeeOther)
+		s.Post("/workers/resume", form, http.StatusSeeOther)
+	}
+}
+
+// services asks the services.
+func (s deployed) services() {
+	s.Helper()
+	s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
+	s.Get("/imports?id=job-1", http.StatusOK)
+	s.Post("/imports/cancel", url.Values{"id": {"job-1"}}, http.StatusConflict)
+	s.Post("/imports/retry", url.Values{"id": {"job-2"}}, http.StatusSeeOther)
+	s.Get("/notifications?event=evt-2", http.StatusOK)
+	s.Post("/notifications/cancel", url.Values{"event": {"evt-2"}}, http.StatusSeeOther)
+	s.Post("/notifications/replay", url.Values{"event": {"evt-2"}}, http.StatusSeeOther)
+}
+
+func (s deployed) messages(js jetstream.JetStream, stream string) uint64 {
+	s.Helper()
+	found, err := js.Stream(s.Context(), stream)
+	check.OK(s.T, err)
+	return found.CachedInfo().State.Msgs
+}
+
+// locks steals a lock of operators.
+func (s deployed) locks() {
+	s.Helper()
+	own, err := jetstream.New(s.Conn)
+	check.OK(s.T, err)
+	locks, err := kvlock.NewLocker(s.Context(), own, kvlock.LockerConfig{Bucket: contracts.BucketLocks})
+	check.OK(s.T, err)
+	defer locks.Close()
+	lease, err := locks.Acquire(s.Context(), "nightly", kvlock.AcquireOptions{})
+	check.OK(s.T, err)
+	check.Says(s.T, s.Get("/keys", http.StatusOK), "nightly")
+	s.Post("/keys/steal", url.Values{
+		"bucket": {contracts.BucketLocks}, "name": {"nightly"}, "token": {lease.Token().String()}, "typed": {"nightly"}, "account": {""},
+	}, http.StatusSeeOther)
+}
