@@ -50,7 +50,7 @@
 //
 // # Streams and buckets
 //
-// [Assets] declares them once; [Check] compares a server with the declarations and [Apply] makes it match them. The
+// [Assets] declares them once; [Compare] compares a stream with its declaration, and [Apply] makes a server match them. The
 // files in deploy/nats/streams, buckets and objects are generated from the same declarations, for three servers.
 //
 // # Versions

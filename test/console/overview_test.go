@@ -49,7 +49,7 @@ func waitForNews(s *consoletest.Site) {
 func TestOverviewShowsFaults(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	until(s, "Nothing is wrong", "ENRICH_JOBS")
+	until(s, "Nothing is wrong", `href="/jobs/ENRICH_JOBS"`)
 	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), s.JetStream, contracts.Consumers(contracts.AssetOptions{
 		Services: []string{contracts.ServiceImporter},
 	}), contracts.ApplyOptions{})))

@@ -98,45 +98,6 @@ func TestRequirementsAreMetByTheTestsTheyName(t *testing.T) {
 	check.That(t, rows >= 70, "%d rows are too few to be all", rows)
 }
 
-func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
-	t.Parallel()
-	documents := files(t, ".md")
-	linked := 0
-	for path, text := range documents {
-		for _, found := range link.FindAllStringSubmatch(text, -1) {
-			linked++
-			target := path
-			if found[1] != "" {
-				target = filepath.Join(filepath.Dir(path), found[1])
-			}
-			_, err := os.Stat(filepath.Join("..", "..", target))
-			check.That(t, err == nil, "%s links to %s: %v", path, found[1], err)
-			check.That(t, found[2] == "" || hasHeading(documents[target], found[2][1:]),
-				"%s links to %s%s: there is no such heading", path, found[1], found[2])
-		}
-	}
-	check.That(t, linked >= 60, "%d links are too few to be all", linked)
-}
-
-// hasHeading reports whether a document has a heading with this anchor.
-func hasHeading(text, anchor string) bool {
-	for _, found := range heading.FindAllStringSubmatch(text, -1) {
-		words := strings.Map(func(r rune) rune {
-			switch {
-			case r == ' ':
-				return '-'
-			case strings.ContainsRune("`.,:;?!'()/", r):
-				return -1
-			}
-			return r
-		}, strings.ToLower(found[1]))
-		if words == anchor {
-			return true
-		}
-	}
-	return false
-}
-
 // Documents name paths of this repository, and beside them what is declared there: `pkg/kvlock/guard.go`: `Put`.
 func TestPathsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()

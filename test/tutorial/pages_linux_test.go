@@ -44,8 +44,8 @@ var elsewhere = map[string]string{
 
 // stays are commands that go on, and what they print when others may count on them.
 var stays = map[string]string{
-	`expediter up$`:      "Stop with Ctrl-C.",
-	`expediter console$`: "Console: http://127.0.0.1:8010/",
+	`expediter up$`:        "Stop with Ctrl-C.",
+	`expediter console +#`: "Console: http://127.0.0.1:8010/",
 	`expediter relay --database \S+( --migrate)?$`: "Publishing event_outbox",
 	`expediter lock .* sleep 20'$`:                 "alone with token",
 	`expediter lock report.daily -- echo`:          "", // waits for the one before

@@ -46,6 +46,9 @@ var block = regexp.MustCompile("(?s)\n([^\n]*)\n\n?```(sh|text|go)\n(.*?)```\n")
 // spaces counts the networks of typists.
 var spaces atomic.Int64
 
+// shownAt is the page of which a paragraph says that it shows what stands below.
+var shownAt = regexp.MustCompile("`(http://[^`]*)`:$")
+
 // patience bounds what is waited for; it is no measure.
 const patience = 4 * time.Minute
 
@@ -65,6 +68,9 @@ func TestTutorial(t *testing.T) {
 		before, content := b[1], b[3]
 		switch b[2] {
 		case "text":
+			if found := shownAt.FindStringSubmatch(before); found != nil {
+				ty.enter([]string{"curl --fail -s " + found[1] + " | sed 's/<[^>]*>//g'"}, false)
+			}
 			ty.wantAll(content)
 		case "go":
 			name := strings.TrimSuffix(strings.TrimPrefix(before, "<!-- test/tutorial/testdata/"), " -->")

@@ -26,7 +26,7 @@ const (
 
 // Config configures a [Flight]. Only Bucket is required.
 type Config struct {
-	// Bucket is the KV bucket, made from [StreamConfig]. Required.
+	// Bucket is the KV bucket, made from [kvlock.StreamConfig]. Required.
 	Bucket string
 
 	// ClaimTTL is how long a claim holds without a renewal, in whole seconds, at least one. Waiters wait that long for

@@ -136,7 +136,7 @@ const (
 	maxNoteWords = 5
 )
 
-// withoutSounds removes notes of sounds such as [Music] or [upbeat music playing], and notes of music. A note is short and
+// withoutSounds removes notes of sounds such as "[Music]" or "[upbeat music playing]", and notes of music. A note is short and
 // has no digit, so that [add 2 cups of flour] stays. The text has single spaces, and so has what is returned.
 func withoutSounds(text string) string {
 	if !strings.ContainsAny(text, "]♩♪♫♬") {

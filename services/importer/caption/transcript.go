@@ -48,7 +48,7 @@ type TranscriptOptions struct {
 	// KeepRepeats leaves rolling captions as they are. Defaults to false.
 	KeepRepeats bool
 
-	// KeepSounds leaves notes such as [Music] in the text. Defaults to false.
+	// KeepSounds leaves notes such as "[Music]" in the text. Defaults to false.
 	KeepSounds bool
 
 	// Sentences joins segments until one ends like a sentence, a pause follows, or the next would make it longer than
