@@ -30,6 +30,7 @@ var (
 	indented = regexp.MustCompile(`(?m)^\t.*$`)
 	pathOf   = regexp.MustCompile(`\b(?:bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[\w./-]*\.(?:md|go|yaml|json|conf)\b`)
 	runbook  = regexp.MustCompile(`Runbook: +"(\w+)"`)
+	task     = regexp.MustCompile(`\./run ([a-z]+(?::[a-z]+)*)`)
 	status   = regexp.MustCompile(`"([45]\d\d)": ?\{`)
 	anchor   = regexp.MustCompile(`href="#([^"]+)"`)
 )
@@ -158,6 +159,19 @@ func TestProblemsAreListed(t *testing.T) {
 		}
 	}
 	check.That(t, statuses >= 100, "%d statuses are too few to be all", statuses)
+}
+
+// A task that a document names is in the Taskfile.
+func TestTasksOfDocumentsExist(t *testing.T) {
+	t.Parallel()
+	tasks, named := files(t, "Taskfile.yml")["Taskfile.yml"], 0
+	for file, text := range files(t, ".md") {
+		for _, found := range task.FindAllStringSubmatch(text, -1) {
+			named++
+			check.That(t, strings.Contains(tasks, "\n  "+found[1]+":\n"), "%s: there is no task %s", file, found[1])
+		}
+	}
+	check.That(t, named >= 20, "%d tasks are too few to be all", named)
 }
 
 // declare adds what a file declares, methods and fields behind their types.
