@@ -19,3 +19,16 @@ func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
 		os.Exit(1) //nolint:revive // for main
 	}
 }
+
+// Printer writes what a program has to say, and keeps the first error.
+type Printer struct {
+	W   io.Writer
+	Err error
+}
+
+// Printf writes as fmt.Fprintf does.
+func (p *Printer) Printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.W, format, args...); p.Err == nil {
+		p.Err = err
+	}
+}
