@@ -72,12 +72,6 @@ func (s *Service) route() {
 // listen takes the addresses of all listeners.
 func (s *Service) listen(ctx context.Context) (err error) {
 	cfg := s.Config
-	var cert *certificate
-	if cfg.TLSCert != "" {
-		if cert, err = newCertificate(s.spec.Name, cfg.TLSCert, cfg.TLSKey, cfg.Logger); err != nil {
-			return err
-		}
-	}
 	addresses := map[string]string{"": cfg.Listen, adminPart: cfg.AdminListen}
 	for _, p := range s.spec.Parts {
 		addresses[p.Name] = p.Listen
@@ -89,8 +83,8 @@ func (s *Service) listen(ctx context.Context) (err error) {
 		} else if l.server, err = Listen(ctx, s.spec.Name, addresses[l.part]); err != nil {
 			return fmt.Errorf("%w (%s)", err, l.variable(s.spec.Name))
 		}
-		if l.server != nil && cert != nil {
-			l.server.tls = cert.config() // each server changes its own
+		if err := l.server.UseTLS(cfg.TLSCert, cfg.TLSKey, cfg.Logger); err != nil {
+			return err
 		}
 		if err := s.exposed(*l); err != nil {
 			return err

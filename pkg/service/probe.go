@@ -282,7 +282,7 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.refuses = info.Config.Discard == jetstream.DiscardNew
 		now.bytes = part(info.State.Bytes, info.Config.MaxBytes)
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
-		now.without, now.held = jobcount.Without(info.Cluster), info.State.Msgs
+		now.without, now.held = jobcount.Without(info.Cluster, jobcount.ReplicaSilent), info.State.Msgs
 		f.askOldest(ctx, jobs, info)
 	}
 	f.mu.Lock()

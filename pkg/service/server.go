@@ -78,6 +78,19 @@ func Listen(ctx context.Context, name, address string) (*Server, error) {
 // On returns a server that takes its connections from a listener.
 func On(name string, listener net.Listener) *Server { return &Server{listener: listener, name: name} }
 
+// UseTLS has the server speak TLS, with the certificate and the key of two files, which are read again when they change: an error is
+// logged then, and the former ones stay in force. Without a certificate it changes nothing. It is called before Serve.
+func (s *Server) UseTLS(cert, key string, logger *slog.Logger) error {
+	if s == nil || cert == "" {
+		return nil
+	}
+	c, err := newCertificate(s.name, cert, key, logger)
+	if err == nil {
+		s.tls = c.config()
+	}
+	return err
+}
+
 // Serve answers requests in a goroutine of the group until Stop, which ends open event streams at once instead of waiting
 // for them.
 func (s *Server) Serve(group *Group, cfg ServerConfig) {

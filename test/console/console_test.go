@@ -11,12 +11,16 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	natsrun.NodeMain()
+	goleak.VerifyTestMain(m)
+}
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,7 @@ const (
 	bucketTime   = 30 * time.Second
 	buckets      = 30 // of bucketTime, which are 15 minutes
 	fullNoted    = 0.80
+	nodeSilent   = 2 * time.Second // of a node, which answers every second: with a round within 5 seconds
 )
 
 // streamID is a stream of an account.
@@ -290,7 +291,7 @@ func (s *streamRow) judge(info *jetstream.StreamInfo) {
 			s.addf("expediter doctor", "StreamFilling", "%.0f %% full, and it refuses messages at 100 %%", 100*s.Part)
 		}
 	}
-	for _, node := range jobcount.Without(info.Cluster) {
+	for _, node := range jobcount.Without(info.Cluster, nodeSilent) {
 		s.addf("expediter doctor", "NodeAway", "node %s", node)
 	}
 	want := declared(s.Name)

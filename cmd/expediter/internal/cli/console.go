@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ type consoleFlags struct {
 	natsFlags
 
 	accounts []string
+	oidc     access.OIDCConfig
+	tlsCert  string
+	tlsKey   string
 	address  string
 	hosts    []string
 	keys     string
@@ -38,11 +42,13 @@ func newConsole(g *globals) *cobra.Command {
 		Long: `Console serves pages for operators until it is interrupted: streams and workers and what is wrong with them, events, imports and
 places, and what operators did. Every action is recorded in the stream AUDIT.
 
-With --keys its users sign in with a key of that file: the scope read shows, the scope operate acts. Without keys everybody who
+With --keys its users sign in with a key of that file, and with --oidc-issuer with an access token of a provider of OpenID Connect, as
+with the services: the scope read shows, the scope operate acts, and a token needs all-users beside. Without either everybody who
 reaches the address may do everything, so it has to be one of this machine.`,
 		Example: `  expediter console
   expediter console --accounts ENRICHER,IMPORTER,NOTIFIER --keys keys.json --address :8010`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.defaults()
 			if err := f.check(); err != nil {
 				return err
 			}
@@ -55,10 +61,25 @@ reaches the address may do everything, so it has to be one of this machine.`,
 		"accounts of further streams, such as ENRICHER, separated by commas, under whose API prefixes they are reached")
 	flags.StringVar(&f.address, "address", "127.0.0.1:8010", "address to listen on")
 	flags.StringSliceVar(&f.hosts, "hosts", nil, "further host names of the pages, separated by commas, such as console.example.com")
-	flags.StringVar(&f.keys, "keys", "", "file with the keys of its users, see expediter keys (default none)")
+	flags.StringVar(&f.keys, "keys", "", "file with the keys of its users, see expediter keys (default $CONSOLE_KEYS)")
+	flags.StringVar(&f.oidc.Issuer, "oidc-issuer", "", "issuer of OpenID Connect whose tokens are taken (default $CONSOLE_OIDC_ISSUER)")
+	flags.StringVar(&f.oidc.Audience, "oidc-audience", "", "audience of the tokens (default $CONSOLE_OIDC_AUDIENCE)")
+	flags.StringVar(&f.oidc.ScopeClaim, "oidc-scope-claim", "", "claim with the scopes (default $CONSOLE_OIDC_SCOPE_CLAIM, or scope)")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "certificate of the pages, as PEM (default $CONSOLE_TLS_CERT, or none: HTTP without TLS)")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "its key (default $CONSOLE_TLS_KEY)")
 	flags.StringVar(&f.prefix, "prefix", "", "path under which the pages are, such as /console (default none)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "take all actions away")
 	return cmd
+}
+
+// defaults takes from the environment what no flag has: the variables are those of the services.
+func (f *consoleFlags) defaults() {
+	for name, value := range map[string]*string{
+		"KEYS": &f.keys, "OIDC_AUDIENCE": &f.oidc.Audience, "OIDC_ISSUER": &f.oidc.Issuer, "OIDC_SCOPE_CLAIM": &f.oidc.ScopeClaim,
+		"TLS_CERT": &f.tlsCert, "TLS_KEY": &f.tlsKey,
+	} {
+		*value = cmp.Or(*value, f.config.Getenv("CONSOLE_"+name))
+	}
 }
 
 func (f *consoleFlags) check() error {
@@ -70,8 +91,12 @@ func (f *consoleFlags) check() error {
 	ip := net.ParseIP(host)
 	local := host == "localhost" || ip != nil && ip.IsLoopback()
 	errs = append(errs, refuse(err != nil, "--address %q: want an address such as 127.0.0.1:8010", f.address),
-		refuse(err == nil && !local && f.keys == "", "--address %s: without --keys everybody there could do everything; give keys, or 127.0.0.1",
-			f.address))
+		refuse(err == nil && !local && f.keys+f.oidc.Issuer == "",
+			"--address %s: without --keys and --oidc-issuer everybody there could do everything; give one, or 127.0.0.1", f.address),
+		refuse(f.oidc.Issuer != "" && !access.IsIssuer(f.oidc.Issuer), "--oidc-issuer %q: want its https address, as the claim iss has it",
+			f.oidc.Issuer),
+		refuse((f.oidc.Issuer == "") != (f.oidc.Audience == ""), "--oidc-issuer goes with --oidc-audience"),
+		refuse((f.tlsCert == "") != (f.tlsKey == ""), "--tls-cert goes with --tls-key"))
 	return usage(errs...)
 }
 
@@ -97,32 +122,54 @@ func (f *consoleFlags) run(ctx context.Context, flags string) error {
 		cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: other, Name: account})
 	}
 	cfg.Accounts = append(cfg.Accounts, console.Account{JetStream: js}) // which has the audit, and the locks of operators
+	return f.serve(ctx, js, cfg)
+}
+
+// admit lets in those who have a key or a token. background is what keeps these up to date.
+func (f *consoleFlags) admit(cfg *console.Config) (background []func(context.Context) error, err error) {
 	var keys *access.Keys
 	if f.keys != "" {
 		if keys, err = access.Open("console", f.keys, f.logger); err != nil {
-			return &UsageError{Err: err}
+			return nil, &UsageError{Err: err}
 		}
-		cfg.Access = access.NewGuard(keys, nil)
+		background = append(background, keys.Run)
 	}
-	return f.serve(ctx, js, cfg, keys)
+	var tokens *access.OIDC
+	if f.oidc.Issuer != "" {
+		f.oidc.Logger, f.oidc.Name = f.logger, "console"
+		if tokens, err = access.NewOIDC(f.oidc); err != nil {
+			return nil, &UsageError{Err: err}
+		}
+		background = append(background, tokens.Run)
+	}
+	if len(background) > 0 {
+		cfg.Access = access.NewGuard(keys, tokens)
+	}
+	return background, nil
 }
 
 // serve serves a console until ctx ends. Its URL is the first line that it writes.
-func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg console.Config, keys *access.Keys) error {
+func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg console.Config) error {
+	background, err := f.admit(&cfg)
+	if err != nil {
+		return err
+	}
 	cfg.Audit = audit.New(audit.Config{JetStream: js, Logger: f.logger, Source: "console"})
 	c, err := console.New(cfg)
 	if err != nil {
 		return &UsageError{Err: err}
 	}
 	server, err := service.Listen(ctx, "console", f.address)
+	if err == nil {
+		err = server.UseTLS(f.tlsCert, f.tlsKey, f.logger)
+	}
 	if err != nil {
 		return err
 	}
 	group := service.NewGroup(ctx)
 	server.Serve(group, service.ServerConfig{Handler: c, Logger: f.logger, Name: "console"})
-	group.Go(c.Run)
-	if keys != nil {
-		group.Go(keys.Run)
+	for _, run := range append(background, c.Run) {
+		group.Go(run)
 	}
 	f.notef("Console: %s\n", server.URL()+strings.TrimSuffix(f.prefix, "/")+"/")
 	<-ctx.Done()

@@ -137,8 +137,9 @@ func (c *Count) Age() time.Duration {
 	return max(time.Since(c.Stored), 0)
 }
 
-// Without returns the nodes of a cluster that have a replica of a stream and are away, or have not all of its messages, and why.
-func Without(cluster *jetstream.ClusterInfo) (nodes []string) {
+// Without returns the nodes of a cluster that have a replica of a stream and are away, or have not all of its messages, and why. One that
+// has not answered for longer than silent is away, see ReplicaSilent.
+func Without(cluster *jetstream.ClusterInfo, silent time.Duration) (nodes []string) {
 	if cluster == nil {
 		return nil
 	}
@@ -146,7 +147,7 @@ func Without(cluster *jetstream.ClusterInfo) (nodes []string) {
 		switch {
 		case peer.Offline:
 			nodes = append(nodes, peer.Name+" is offline")
-		case peer.Active > ReplicaSilent:
+		case peer.Active > silent:
 			nodes = append(nodes, fmt.Sprintf("%s was silent for %s", peer.Name, peer.Active.Truncate(time.Second)))
 		case !peer.Current:
 			nodes = append(nodes, peer.Name+" is behind")
