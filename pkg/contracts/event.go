@@ -43,7 +43,7 @@ type Event struct {
 	// optional.
 	RestaurantID json.RawMessage `json:"restaurant_id,omitempty" jsonschema:"oneof_type=string;integer;null"`
 	// UserID is the single recipient, when the event is meant for one; optional.
-	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320"`
+	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320" wire:"private"`
 	// OccurredAt is when it happened; optional.
 	OccurredAt time.Time `json:"occurred_at,omitzero"`
 	// NotBefore is the earliest time at which recipients are notified; optional. Readers bound how far ahead it may be.
@@ -52,7 +52,7 @@ type Event struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Recipients are the recipients to notify, for a source that knows them; otherwise the reader resolves them. At
 	// most 10,000.
-	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"max=10000"`
+	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"max=10000,private"`
 	// Route says how the Recipients are notified, in the words of the reader's rules and in their place; optional. A reader takes
 	// it from RoutedEventsSubjects only.
 	Route json.RawMessage `json:"route,omitempty"`
@@ -97,7 +97,7 @@ type Notification struct {
 	// EventID is the id of the event that the user is notified of.
 	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=320"`
 	// UserID is the user.
-	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320"`
+	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320" wire:"private"`
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// Address is the id of the one address that the row is for, of several that the user has on the channel; optional.
@@ -128,7 +128,7 @@ type Notification struct {
 	// Payload is the event's payload; a large one is in the plan only.
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Recipient is the user's data that the plan has in addition to the directory; optional.
-	Recipient *Recipient `json:"recipient,omitempty"`
+	Recipient *Recipient `json:"recipient,omitempty" wire:"private"`
 	// Digest is set for a row that is sent together with others; optional.
 	Digest *Digest `json:"digest,omitempty"`
 	// Collected reports whether the row is itself a digest, of the rows that are stored under its event_id.
@@ -205,14 +205,14 @@ const MaxRecipients = 10_000
 // resolvers return them, and events may have their own.
 type Recipient struct {
 	// UserID is the user, within the kind.
-	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320"`
+	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320" wire:"private"`
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// Addresses are the user's addresses by channel, such as "email": "ada@example.com"; optional.
-	Addresses map[string]string `json:"addresses,omitempty"`
+	Addresses map[string]string `json:"addresses,omitempty" wire:"private"`
 	// Endpoints are what else is known of the user's addresses, by channel and by a name for each: further ones, and of main, which
 	// is the one in Addresses, its settings; optional.
-	Endpoints map[string]map[string]Endpoint `json:"endpoints,omitempty"`
+	Endpoints map[string]map[string]Endpoint `json:"endpoints,omitempty" wire:"private"`
 	// Locale is a BCP 47 tag; optional.
 	Locale string `json:"locale,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// OptOut names, by category, the channels on which the user does not want to be notified. "*" is every category, or

@@ -43,7 +43,7 @@ type ImportJob struct {
 	// slashes, backslashes, ".." and control characters are refused.
 	JobID string `json:"job_id" jsonschema:"minLength=1,maxLength=320"`
 	// OwnerID is the owner of the recipe.
-	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=320"`
+	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=320" wire:"private"`
 	// SourceType is the kind of source. Defaults to the kind that the URL looks like.
 	SourceType string `json:"source_type,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// URL is the source: an http or https URL, or the URL of an uploaded file by its content (RFC 6920):

@@ -12,6 +12,9 @@ import (
 // address is what looks like a URL in a text.
 var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
 
+// reach is what people are reached by: e-mail addresses, and telephone numbers as E.164 has them.
+var reach = regexp.MustCompile(`[\pL\pN._%+-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)+|\+[0-9]{7,15}\b`)
+
 // URL returns an address, or a list of them with commas between, without users, passwords, queries and fragments. It does not
 // have to be a valid one: what comes before the last @ is dropped.
 func URL(text string) string {
@@ -34,6 +37,9 @@ func URL(text string) string {
 
 // Text returns a text without the secrets of the addresses in it.
 func Text(text string) string { return address.ReplaceAllStringFunc(text, URL) }
+
+// People returns a text without the secrets of the addresses in it, as Text does, and without what people are reached by.
+func People(text string) string { return reach.ReplaceAllString(Text(text), "…") }
 
 // Error returns an error whose text has no secrets of the addresses in that of err, which it wraps. nil stays nil.
 func Error(err error) error {

@@ -276,21 +276,23 @@ func TestJobsForEverybody(t *testing.T) {
 	}
 }
 
+// tabTo presses the tab key until what a selector names has the focus.
+func tabTo(p *browser.Page, what string) {
+	p.Helper()
+	for range 100 {
+		if browser.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(what)+`)`)) {
+			return
+		}
+		p.Press(kb.Tab)
+	}
+	p.Fatalf("tabs never get to %s", what)
+}
+
 // Each action needs a keyboard only, with a script and without.
 func TestWorkIsDoneByKeyboard(t *testing.T) {
 	b := browser.Start(t)
 	s := startJobs(t)
 	s.hold(t)
-	tabTo := func(p *browser.Page, what string) {
-		t.Helper()
-		for range 100 {
-			if browser.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(what)+`)`)) {
-				return
-			}
-			p.Press(kb.Tab)
-		}
-		t.Fatalf("tabs never get to %s", what)
-	}
 	says := func(p *browser.Page, words string) {
 		t.Helper()
 		check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("main .note"))), words)

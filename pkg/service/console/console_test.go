@@ -57,3 +57,38 @@ func TestStoreIsBounded(t *testing.T) {
 		t.Error(s.values)
 	}
 }
+
+// A page that is slow hears how much it has skipped, and of the last news.
+func TestHubCountsWhatIsSkipped(t *testing.T) {
+	t.Parallel()
+	h := newHub()
+	slow, stop := h.follow("a", 0)
+	other, stopOther := h.follow("b", 0)
+	for range 13 {
+		h.tell("a")
+	}
+	if n := <-slow; n != 12 {
+		t.Errorf("skipped %d, want 12", n)
+	}
+	h.tell("a")
+	if <-slow != 0 {
+		t.Error("what was told counts as skipped")
+	}
+	seen := h.seen()
+	if late, stop := h.follow("a", seen-1); len(late) != 1 {
+		t.Error("what came between a page and its stream is lost")
+	} else {
+		stop()
+	}
+	if late, stop := h.follow("a", seen); len(late) != 0 {
+		t.Error("what the page has is told again")
+	} else {
+		stop()
+	}
+	stop()
+	stopOther()
+	h.tell("b")
+	if len(other) != 0 || len(h.open) != 0 {
+		t.Error("it follows after its end")
+	}
+}

@@ -37,7 +37,7 @@ func (c *Console) addDead() {
 	c.page("GET /dead", c.showDead)
 	c.page("GET /dead/rehearsal", c.showRehearsal)
 	c.page("GET /dead/replays", func(r *request) error {
-		r.Live = topicReplays
+		r.Command, r.Live = "expediter audit", topicReplays
 		return r.render("deadreplays", "Replays", c.replays.list())
 	})
 	c.page("GET /dead/letter", c.showLetter)
@@ -195,11 +195,13 @@ func (p deadPage) Windows() [][2]string {
 
 // selection is the filter of actions, as hidden fields of their forms.
 type selection struct {
+	Discard   string // the command line that does it
 	Fields    url.Values
 	Link      string
 	Partial   bool
 	Rate      int
 	Rehearsal string
+	Replay    string // as Discard
 	Total     int
 }
 
@@ -222,6 +224,10 @@ func (c *Console) showDead(r *request) error {
 		return err
 	}
 	p := deadPage{Accounts: c.cfg.Accounts, deadQuery: d}
+	var by []string
+	if d.By != deadletter.BySignature {
+		by = []string{"--by", string(d.By)}
+	}
 	if p.Overview, err = c.survey(r.Context(), d.store, d.Filter, d.By, deadLooked); err != nil {
 		return err
 	}
@@ -249,7 +255,7 @@ func (c *Console) showDead(r *request) error {
 	if p.Broken, err = c.brokenReplays(r.Context(), d); err != nil {
 		return err
 	}
-	r.Command = deadCommand("groups", d.Account, d.Filter)
+	r.Command = deadCommand("groups", d.Account, d.Filter, by...)
 	return r.render("dead", "Dead letters", p)
 }
 
@@ -273,7 +279,9 @@ func (c *Console) selection(account string, f deadletter.Filter, o deadletter.Ov
 	}
 	query := "?" + fields.Encode()
 	return selection{
-		Fields: fields, Link: c.href("/dead") + query, Partial: o.Partial, Rate: deadRate, Rehearsal: c.href("/dead/rehearsal") + query,
+		Discard: deadCommand(actionDiscard, account, f, "--yes"),
+		Replay:  deadCommand(actionReplay, account, f, "--rate", strconv.Itoa(deadRate), "--yes"),
+		Fields:  fields, Link: c.href("/dead") + query, Partial: o.Partial, Rate: deadRate, Rehearsal: c.href("/dead/rehearsal") + query,
 		Total: o.Total,
 	}
 }

@@ -123,5 +123,8 @@ func deadCommand(verb, account string, f deadletter.Filter, more ...string) stri
 	for _, seq := range f.Sequences {
 		args = append(args, strconv.FormatUint(seq, 10))
 	}
+	if (verb == actionReplay || verb == actionDiscard) && len(filterQuery(f))+len(f.Sequences) == 0 {
+		args = append(args, "--all")
+	}
 	return shellLine(append(args, more...)...)
 }

@@ -5,6 +5,8 @@ import (
 	"html/template"
 	"strings"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/redact"
 )
 
 // funcs are what templates have beside those of html/template.
@@ -14,7 +16,10 @@ func (c *Console) funcs() template.FuncMap {
 		"at":     at,
 		"bytes":  size,
 		"href":   c.href,
+		"jobs":   jobsLine,
+		"masked": redact.People,
 		"number": number,
+		"shell":  shellLine,
 		"spark":  spark,
 		"span":   span,
 		"stamp":  stamp,

@@ -134,10 +134,10 @@ type importPage struct {
 func (c *Console) addImports() {
 	c.page("GET /imports", func(r *request) error {
 		p := importPage{ID: r.URL.Query().Get("id")}
-		if r.Command = "expediter import status JOB"; p.ID == "" {
+		if p.ID == "" {
 			return r.render("imports", "Imports", p)
 		}
-		r.Command = "expediter import status " + quote(p.ID)
+		r.Command = shellLine("expediter", "import", "status", p.ID)
 		if err := r.ask(r.Context(), "importer.v1.get", map[string]string{"job_id": p.ID}, &p.Job); err != nil {
 			return err
 		}

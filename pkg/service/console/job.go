@@ -13,7 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
@@ -104,22 +105,16 @@ func (c *Console) showJob(r *request) error {
 
 func newJobPage(q *jobsQuery, j worker.StoredJob) *jobPage {
 	p := &jobPage{jobsQuery: q, Job: j, CanCancel: !hasEnded(j), CanRun: j.State == worker.StateScheduled, Percent: -1}
-	p.Input, p.Hidden = withoutPeople(j.Payload)
-	p.Result, _ = withoutPeople(j.Result)
+	p.Input, p.Hidden = readable(j.Subject, j.Payload)
+	p.Result, _ = readable("", j.Result)
 	if l := j.Letter; l != nil {
-		p.Error, p.MaxAttempts = redact.Text(l.Error), l.MaxAttempts
+		p.Error, p.MaxAttempts = redact.People(l.Error), l.MaxAttempts
 	}
 	if j.Progress != nil {
-		p.Progress, _ = withoutPeople(j.Progress.Value)
+		p.Progress, _ = readable("", j.Progress.Value)
 		p.Percent = percentOf(j.Progress.Value)
 	}
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(j.Header)) {
-		for _, value := range j.Header[name] {
-			fmt.Fprintf(&lines, "%s: %s\n", name, redact.Text(value))
-		}
-	}
-	p.Headers = lines.String()
+	p.Headers = headers(j.Header)
 	if parts := strings.Split(j.Header.Get("traceparent"), "-"); len(parts) == 4 {
 		p.Trace = parts[1]
 	}
@@ -140,7 +135,7 @@ func (p *jobPage) readSteps(ctx context.Context) error {
 		}
 		for _, s := range found {
 			shown := shownStep{Recorded: s}
-			shown.Text, _ = withoutPeople(s.Value)
+			shown.Text, _ = readable("", s.Value)
 			if !before.IsZero() {
 				shown.Took = s.At.Sub(before)
 			}
@@ -175,7 +170,7 @@ func (c *Console) askTries(ctx context.Context, p *jobPage) {
 		}
 		for _, a := range recent.Attempts {
 			if a.Sequence == p.first() && a.Job == p.Job.ID {
-				a.Error = redact.Text(a.Error)
+				a.Error = redact.People(a.Error)
 				p.Tries = append(p.Tries, try{a, w.ID})
 			}
 		}
@@ -248,14 +243,9 @@ func percentOf(value json.RawMessage) float64 {
 	return 100 * n
 }
 
-// ofPeople are the members of payloads that the contracts have for people, and those that are secrets wherever they are.
-var ofPeople = []string{ //nolint:gochecknoglobals // a table
-	"address", "addresses", "email", "key", "owner_id", "password", "phone", "recipients", "secret", "token", "userid", "user_id",
-}
-
-// withoutPeople returns JSON with a line for each value, without the members that are personal or secret, and the names of those. Of data
-// that is not JSON it returns the size alone.
-func withoutPeople(data []byte) (text string, hidden []string) {
+// readable returns the JSON of a message on a subject with a line for each value, without what is of people or secret, and the names of
+// what is not shown. Of a text that is not JSON it returns the size alone, of other data the first bytes.
+func readable(of string, data []byte) (text string, hidden []string) {
 	if len(data) == 0 {
 		return "", nil
 	}
@@ -263,40 +253,29 @@ func withoutPeople(data []byte) (text string, hidden []string) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
 	if len(data) > maxText || decoder.Decode(&value) != nil {
-		kind := "bytes that are no JSON"
-		if utf8.Valid(data) {
-			kind = "bytes of text"
+		if isText(data) {
+			return number(len(data)) + " bytes of text", nil
 		}
-		return fmt.Sprintf("%s %s", number(len(data)), kind), nil
+		return fmt.Sprintf("%s bytes: % x", number(len(data)), data[:min(len(data), 512)]), nil
 	}
-	names := map[string]bool{}
+	value, hidden = contracts.Conceal(of, value)
 	var lines strings.Builder
 	encoder := json.NewEncoder(&lines)
 	encoder.SetEscapeHTML(false) // the template does
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(hide(value, names)); err != nil {
+	if err := encoder.Encode(value); err != nil {
 		return "", nil
 	}
-	return lines.String(), slices.Sorted(maps.Keys(names))
+	return lines.String(), hidden
 }
 
-// hide replaces what is of people in a decoded value, and notes the names.
-func hide(value any, names map[string]bool) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, member := range v {
-			if slices.Contains(ofPeople, strings.ToLower(name)) && member != nil {
-				names[name], v[name] = true, "(hidden)"
-				continue
-			}
-			v[name] = hide(member, names)
+// headers writes the headers of a message, a line for each value.
+func headers(of nats.Header) string {
+	var lines strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		for _, value := range of[name] {
+			fmt.Fprintf(&lines, "%s: %s\n", name, redact.People(value))
 		}
-	case []any:
-		for i := range v {
-			v[i] = hide(v[i], names)
-		}
-	case string:
-		return redact.Text(v)
 	}
-	return value
+	return lines.String()
 }

@@ -160,11 +160,19 @@ func (p *jobsQuery) Filtered() bool { return p.Tab != "" || p.Subject != "" || p
 
 // command is the command line of expediter jobs that does the same.
 func (p *jobsQuery) command(verb string, more ...string) string {
-	args := []string{"expediter", "jobs", verb, "--stream", p.Stream}
-	for _, flag := range [][2]string{{"--account", p.Account}, {"--subject", p.Subject}, {"--key", p.Key}} {
-		if flag[1] != "" && (verb == "list" || flag[0] == "--account") {
-			args = append(args, flag[0], flag[1])
+	for _, flag := range [][2]string{{"--subject", p.Subject}, {"--key", p.Key}} {
+		if flag[1] != "" && verb == "list" {
+			more = append(more, flag[0], flag[1])
 		}
+	}
+	return jobsLine(p.Account, p.Stream, verb, more...)
+}
+
+// jobsLine is a command line of expediter jobs about a stream.
+func jobsLine(account, stream, verb string, more ...string) string {
+	args := []string{"expediter", "jobs", verb, "--stream", stream}
+	if account != "" {
+		args = append(args, "--account", account)
 	}
 	return shellLine(append(args, more...)...)
 }

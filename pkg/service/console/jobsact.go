@@ -84,6 +84,7 @@ func (c *Console) showSelection(r *request) error {
 		can.Words = fmt.Sprintf("%s can be %s.", counts(can.Count, "job"), a.past)
 		p.Actions = append(p.Actions, can)
 	}
+	r.Command = q.command("list", "--limit", strconv.Itoa(jobsAtOnce))
 	return r.render("jobsall", "All that match in "+q.Stream, p)
 }
 

@@ -3,14 +3,11 @@ package console
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -21,10 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-const (
-	maxEdited = 256 << 10 // bytes of a payload that a form has
-	maxShown  = 64 << 10  // bytes of a payload on a page
-)
+const maxEdited = 256 << 10 // bytes of a payload that a form has
 
 // letterPage is a letter on a page.
 type letterPage struct {
@@ -34,47 +28,28 @@ type letterPage struct {
 	Edit    string // the payload as it is, for those who may replay it
 	Editing bool   // it is a text, and small enough
 	Headers string
+	Hidden  []string // names of the members of the payload that are not shown
 	Payload string
 	Problem string
 }
 
+// Line is the command line that does something to the letter.
+func (p *letterPage) Line(verb string, more ...string) string {
+	return deadCommand(verb, p.Account, deadletter.Filter{Sequences: []uint64{p.Sequence}}, more...)
+}
+
 func newLetterPage(account string, e deadletter.Entry) *letterPage {
 	l := e.Letter
-	p := &letterPage{Account: account, Entry: e, Payload: readable(l.Payload)}
+	p := &letterPage{Account: account, Entry: e, Headers: headers(l.Header)}
+	p.Payload, p.Hidden = readable(l.Subject, l.Payload)
 	if p.Editing = e.Problem == nil && len(l.Payload) <= maxEdited && isText(l.Payload); p.Editing {
 		p.Edit = string(l.Payload)
 	}
 	if e.Problem != nil {
 		p.Problem = redact.Error(e.Problem).Error()
 	}
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
-		for _, value := range l.Header[name] {
-			fmt.Fprintf(&lines, "%s: %s\n", name, redact.Text(value))
-		}
-	}
-	p.Headers = lines.String()
-	p.Letter.Error, p.Letter.Stack = redact.Text(l.Error), redact.Text(l.Stack)
+	p.Letter.Error, p.Letter.Stack = redact.People(l.Error), redact.People(l.Stack)
 	return p
-}
-
-// readable is a payload as a text without secrets of addresses, JSON with a line for each value, and other bytes as a hex dump.
-func readable(payload []byte) string {
-	cut := ""
-	if !isText(payload) {
-		if len(payload) > 512 {
-			payload, cut = payload[:512], "… and more, see expediter dead show --payload"
-		}
-		return hex.Dump(payload) + cut
-	}
-	var lines bytes.Buffer
-	if len(payload) <= maxShown && json.Indent(&lines, payload, "", "  ") == nil {
-		payload = lines.Bytes()
-	}
-	if len(payload) > maxShown {
-		payload, cut = payload[:maxShown], "\n… and more, see expediter dead show --payload"
-	}
-	return redact.Text(strings.ToValidUTF8(string(payload), "")) + cut
 }
 
 // isText reports whether bytes are a text that people can read.
@@ -102,9 +77,10 @@ func (c *Console) showLetter(r *request) error {
 	if err != nil {
 		return err
 	}
-	r.Command = deadCommand("show", d.Account, deadletter.Filter{Sequences: []uint64{e.Sequence}})
+	p := newLetterPage(d.Account, e)
+	r.Command = p.Line("show")
 	return r.render("dead", fmt.Sprintf("Letter %d", e.Sequence), deadPage{
-		Alone: true, Back: c.href("/dead") + accountQuery(d.Account), Letter: newLetterPage(d.Account, e),
+		Alone: true, Back: c.href("/dead") + accountQuery(d.Account), Letter: p,
 	})
 }
 

@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,14 +22,18 @@ const (
 	topicLength = 40
 )
 
-// hub tells open pages that a topic has news. A page that is slow is told once, however much there was.
+// hub tells open pages that a topic has news. A page that is slow is told once, and how much it has skipped.
 type hub struct {
 	mu   sync.Mutex
-	open map[chan struct{}]string
+	last map[string]uint64 // the latest news of each topic
+	open map[chan int]string
+	told uint64        // news of all topics
 	done chan struct{} // closed when the hub has ended
 }
 
-func newHub() *hub { return &hub{done: make(chan struct{}), open: map[chan struct{}]string{}} }
+func newHub() *hub {
+	return &hub{done: make(chan struct{}), last: map[string]uint64{}, open: map[chan int]string{}}
+}
 
 // run publishes ticks until ctx ends, and then ends all streams.
 func (h *hub) run(ctx context.Context) {
@@ -48,24 +54,40 @@ func (h *hub) run(ctx context.Context) {
 func (h *hub) tell(topic string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.told++
+	h.last[topic] = h.told
 	for ch, of := range h.open {
 		if of == topic {
+			skipped := 0
 			select {
-			case ch <- struct{}{}:
-			default: // it will hear of this one, too
+			case skipped = <-ch: // it has not heard of the last one
+				skipped++
+			default:
 			}
+			ch <- skipped
 		}
 	}
 }
 
-// follow returns a channel of the news of a topic, until stop is called; nil when too many follow.
-func (h *hub) follow(topic string) (news chan struct{}, stop func()) {
+// seen is how much news there was, for a page that is made now.
+func (h *hub) seen() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told
+}
+
+// follow returns a channel of the news of a topic since what a page has seen, until stop is called; nil when too many follow. Of each it
+// says how many before were skipped.
+func (h *hub) follow(topic string, seen uint64) (news chan int, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.open) >= maxStreams {
 		return nil, nil
 	}
-	news = make(chan struct{}, 1)
+	news = make(chan int, 1)
+	if h.last[topic] > seen {
+		news <- 0
+	}
 	h.open[news] = topic
 	return news, func() {
 		h.mu.Lock()
@@ -87,7 +109,11 @@ func (c *Console) followTopic(r *request) error {
 	if topic == "" || len(topic) > topicLength {
 		return fail(http.StatusBadRequest, "Want a topic.")
 	}
-	news, stop := c.hub.follow(topic)
+	seen, err := strconv.ParseUint(r.URL.Query().Get("seen"), 10, 64)
+	if err != nil {
+		seen = math.MaxUint64 // only what is new from now on
+	}
+	news, stop := c.hub.follow(topic, seen)
 	if news == nil {
 		return fail(http.StatusServiceUnavailable, "%d pages follow already. This one stays as it is: load it again to see what is new.",
 			maxStreams)
@@ -107,13 +133,13 @@ func (c *Console) followTopic(r *request) error {
 			return nil
 		case <-c.hub.done:
 			return nil
-		case <-news:
+		case skipped := <-news:
 			if signedIn && c.cfg.Access != nil {
 				if _, ok := c.sessions.get(cookie.Value); !ok {
 					return nil
 				}
 			}
-			err = s.Event("", "changed", nil)
+			err = s.Event("", "changed", skipped)
 		case <-beat.C:
 			err = s.Heartbeat()
 		}

@@ -100,15 +100,10 @@ func (c *Console) addPlaces() {
 		if p.ID == "" {
 			return r.render("places", "Places", p)
 		}
-		r.Command = "nats request enricher.v1.place " + quote(`{"placeId":`+string(jsonOf(p.ID))+`}`)
+		r.Command = shellLine("expediter", "places", p.ID)
 		if err := r.ask(r.Context(), "enricher.v1.place", map[string]string{"placeId": p.ID}, &p); err != nil {
 			return err
 		}
 		return r.render("places", "Place "+p.ID, p)
 	})
-}
-
-func jsonOf(text string) []byte {
-	data, _ := json.Marshal(text) //nolint:errcheck,errchkjson // a text
-	return data
 }

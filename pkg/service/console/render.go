@@ -54,11 +54,19 @@ type view struct {
 	// ReadOnly reports whether nobody may act.
 	ReadOnly bool
 
+	// Seen is how much news there was before the page was made.
+	Seen uint64
+
 	// Title is the heading of the page.
 	Title string
 
 	// Version is that of the program.
 	Version string
+}
+
+// Within reports whether the page is below that of a screen.
+func (v view) Within(screen string) bool {
+	return screen != "/" && strings.HasPrefix(v.Path, screen+"/")
 }
 
 // parse reads the templates. Each screen is a copy of the layout with a template "screen" of its own.
@@ -84,7 +92,7 @@ func (r *request) render(name, title string, data any) error {
 	caller := access.From(r.Context())
 	v := view{
 		AsOf: time.Now().UTC(), Can: caller.May(access.Operate) && caller.User == "" && !r.c.cfg.ReadOnly, Command: r.Command, Data: data,
-		Live: r.Live, Name: caller.Name, Path: r.URL.Path, ReadOnly: r.c.cfg.ReadOnly, Title: title, Version: r.c.cfg.Version,
+		Live: r.Live, Name: caller.Name, Path: r.URL.Path, ReadOnly: r.c.cfg.ReadOnly, Seen: r.seen, Title: title, Version: r.c.cfg.Version,
 	}
 	if caller.May(access.Read) {
 		v.Nav = r.c.nav

@@ -37,8 +37,9 @@ type request struct {
 	// Status is that of the answer.
 	Status int
 
-	c *Console
-	w http.ResponseWriter
+	c    *Console
+	seen uint64 // news when it came
+	w    http.ResponseWriter
 }
 
 // failure is an error whose text is for the reader of the page.
@@ -169,7 +170,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need
 	} else {
 		r, err = c.cfg.Access.Admit(r, need)
 	}
-	q := &request{Request: r, Status: http.StatusOK, c: c, w: w}
+	q := &request{Request: r, Status: http.StatusOK, c: c, seen: c.hub.seen(), w: w}
 	if errors.Is(err, access.ErrUnknown) && q.signIn() {
 		return
 	}

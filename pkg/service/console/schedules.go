@@ -32,14 +32,11 @@ type scheduleRow struct {
 
 // Command is the command line of expediter jobs that does the same.
 func (s scheduleRow) Command(verb string) string {
-	args := []string{"expediter", "jobs", verb, "--stream", s.Stream, s.Subject}
-	if verb == "run" {
-		args = append(args, "--schedule")
+	more := []string{s.Subject, "--schedule", "--yes"}
+	if verb != "run" {
+		more = slices.Delete(more, 1, 2)
 	}
-	if s.Account != "" {
-		args = append(args, "--account", s.Account)
-	}
-	return shellLine(append(args, "--yes")...)
+	return jobsLine(s.Account, s.Stream, verb, more...)
 }
 
 // delayedRow has the delayed jobs of a stream by the time that is left until they are due.
@@ -105,10 +102,7 @@ func (c *Console) showSchedules(r *request) error {
 	if len(p.Schedules) > 0 {
 		c.askRuns(r.Context(), p)
 	}
-	r.Command = "expediter schedules STREAM"
-	if len(streams) == 1 {
-		r.Command = shellLine("expediter", "schedules", streams[0].Config.Name)
-	}
+	r.Command = "expediter schedules"
 	return r.render("schedules", "Schedules", p)
 }
 

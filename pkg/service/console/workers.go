@@ -238,7 +238,7 @@ func (c *Console) planPause(r *request) (deed, error) {
 		},
 		Note: func(int) string {
 			return fmt.Sprintf("%s is paused until %s UTC. Workers follow within seconds; jobs that run go on. The same in a shell: %s", pattern,
-				pause.Until.Format("15:04:05"), pauseCommand("pause", r.PostForm, "--for", strconv.Itoa(minutes)+"m"))
+				pause.Until.Format("15:04:05"), pauseLine("pause", r.PostForm, "--for", strconv.Itoa(minutes)+"m"))
 		},
 		Target: target,
 	}, nil
@@ -255,17 +255,13 @@ func (c *Console) planResume(r *request) (deed, error) {
 			return 1, err
 		},
 		Note: func(int) string {
-			return pattern + " goes on. The same in a shell: " + pauseCommand("resume", r.PostForm)
+			return pattern + " goes on. The same in a shell: " + pauseLine("resume", r.PostForm)
 		},
 		Target: target,
 	}, err
 }
 
-// pauseCommand is the command line that does what a form does.
-func pauseCommand(verb string, form url.Values, more ...string) string {
-	args := []string{"expediter", "jobs", verb}
-	if account := form.Get("account"); account != "" {
-		args = append(args, "--account", account)
-	}
-	return shellLine(append(append(args, "--stream", form.Get("stream"), form.Get("pattern")), more...)...)
+// pauseLine is the command line that does what a form does.
+func pauseLine(verb string, form url.Values, more ...string) string {
+	return jobsLine(form.Get("account"), form.Get("stream"), verb, append([]string{form.Get("pattern")}, more...)...)
 }

@@ -317,36 +317,42 @@ type groupRow struct {
 
 func newDeadGroups(f *deadFlags) *cobra.Command {
 	var (
+		by     string
 		filter filterFlags
 		format string
 	)
+	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream)}
 	cmd := &cobra.Command{
 		Use:   "groups",
-		Short: "Count dead letters by the kind of their errors",
+		Short: "Count dead letters by the kind of their errors, or by their subjects or streams",
 		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
-values. Other commands select a group by --signature, --reason and --job-stream. Groups reads headers only, so it is quick
-with many and large letters, too.`,
+values, or those of a kind of subject, or of a stream. Other commands select a group by --signature, --reason and
+--job-stream. Groups reads headers only, so it is quick with many and large letters, too.`,
 		Example: `  expediter dead groups
-  expediter dead groups --since 7d -o json`,
+  expediter dead groups --since 7d -o json
+  expediter dead groups --by subject`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(format, listFormats...), filter.check()); err != nil {
+			err := errors.Join(checkFormat(format, listFormats...), usage(oneOf("--by", by, kinds...)), filter.check())
+			if err != nil {
 				return err
 			}
-			return f.groups(cmd.Context(), filter, format)
+			return f.groups(cmd.Context(), filter, deadletter.Grouping(by), format)
 		},
 	}
 	filter.register(cmd)
+	cmd.Flags().StringVar(&by, "by", kinds[0], "what the letters of a group have in common: "+strings.Join(kinds, ", "))
+	completeWith(cmd, "by", kinds...)
 	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
-func (f *deadFlags) groups(ctx context.Context, flags filterFlags, format string) error {
+func (f *deadFlags) groups(ctx context.Context, flags filterFlags, by deadletter.Grouping, format string) error {
 	store, filter, stop, err := f.openFiltered(ctx, flags, nil)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	overview, err := store.Groups(ctx, filter)
+	overview, err := store.Survey(ctx, filter, deadletter.SurveyOptions{By: by})
 	if err != nil {
 		return err
 	}

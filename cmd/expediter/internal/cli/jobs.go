@@ -237,19 +237,19 @@ func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	var format string
 	cmd := &cobra.Command{
-		Use:   "schedules STREAM",
-		Short: "List the periodic jobs of a stream",
-		Long: `Schedules lists the jobs that the server inserts into a stream again and again: the subject of the runs, when they are due
-(cron, with the second first, or an interval), and since when. NEXT is computed from that. An interval begins anew when the
+		Use:   "schedules [STREAM]",
+		Short: "List the periodic jobs of a stream, or of all",
+		Long: `Schedules lists the jobs that the server inserts into a stream, or into all, again and again: the subject of the runs, when they
+are due (cron, with the second first, or an interval), and since when. NEXT is computed from that. An interval begins anew when the
 stream had no leader at the time of a run.`,
-		Example: `  expediter schedules REPORTS
+		Example: `  expediter schedules
   expediter schedules REPORTS -o json`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format, listFormats...); err != nil {
 				return err
 			}
-			return f.schedules(cmd.Context(), args[0], format)
+			return f.schedules(cmd.Context(), args, format)
 		},
 	}
 	f.register(cmd.Flags())
@@ -266,14 +266,39 @@ type scheduleRow struct {
 	TimeZone string    `json:"timeZone,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	Since    time.Time `json:"since"`
+	Stream   string    `json:"stream"`
 }
 
-func (f *natsFlags) schedules(ctx context.Context, stream, format string) error {
+// schedules lists those of some streams, or of all that may have some.
+func (f *natsFlags) schedules(ctx context.Context, streams []string, format string) error {
 	js, stop, err := f.connect(ctx, "expediter schedules")
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if len(streams) == 0 {
+		all := js.ListStreams(ctx)
+		for info := range all.Info() {
+			if info.Config.AllowMsgSchedules {
+				streams = append(streams, info.Config.Name)
+			}
+		}
+		if err := all.Err(); err != nil {
+			return fmt.Errorf("list the streams: %w", err)
+		}
+	}
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "SUBJECT"}, table.Column{Name: "WHEN"}, table.Column{Name: "TIME ZONE"},
+		table.Column{Name: "NEXT"}, table.Column{Name: "SINCE"}, table.Column{Name: "STREAM"})
+	for _, stream := range streams {
+		if err := f.schedulesOf(ctx, js, stream, out); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *output.Rows) error {
 	client, err := worker.NewClient(js, worker.ClientConfig{RequestTimeout: f.timeout, Stream: stream})
 	if err != nil {
 		return &UsageError{Err: err}
@@ -286,11 +311,8 @@ func (f *natsFlags) schedules(ctx context.Context, stream, format string) error 
 		return err
 	}
 	now := time.Now()
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "SUBJECT"}, table.Column{Name: "WHEN"}, table.Column{Name: "TIME ZONE"},
-		table.Column{Name: "NEXT"}, table.Column{Name: "SINCE"})
 	for _, s := range all {
-		row := scheduleRow{Subject: s.Subject, Cron: s.Cron, TimeZone: s.TimeZone, Since: s.Since.UTC()}
+		row := scheduleRow{Stream: stream, Subject: s.Subject, Cron: s.Cron, TimeZone: s.TimeZone, Since: s.Since.UTC()}
 		when := s.Cron
 		if s.Every > 0 {
 			row.Every = s.Every.String()
@@ -299,7 +321,7 @@ func (f *natsFlags) schedules(ctx context.Context, stream, format string) error 
 		if row.Next, err = s.Next(now); err != nil {
 			f.notef("%s: %v\n", table.Printable(s.Subject), err) // of another program
 		}
-		out.Add(row, row.Subject, when, row.TimeZone, stampOf(row.Next), stamp(row.Since))
+		out.Add(row, row.Subject, when, row.TimeZone, stampOf(row.Next), stamp(row.Since), row.Stream)
 	}
-	return out.Close()
+	return nil
 }

@@ -17,6 +17,7 @@
       if (lost) { htmx.trigger(main(), "refresh"); }
       lost = false;
     });
+    source.addEventListener("changed", (e) => { say(e.data > 0 ? `live, ${e.data} skipped` : "live"); });
     source.addEventListener("error", () => {
       lost = true;
       say("connection lost, trying again");
@@ -34,10 +35,10 @@
     }
   });
 
-  // Keys: / searches, j and k go from row to row, r reads anew.
+  // Keys: those of the dialog in the layout.
   const rows = () => [...document.querySelectorAll("main tbody tr a, main [data-row]")];
   document.addEventListener("keydown", (e) => {
-    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) { return; }
+    if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]") || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) { return; }
     const all = rows(), at = all.indexOf(document.activeElement);
     switch (e.key) {
     case "/": {
@@ -48,6 +49,7 @@
     case "j": all[Math.min(at + 1, all.length - 1)]?.focus(); break;
     case "k": all[Math.max(at - 1, 0)]?.focus(); break;
     case "r": location.reload(); break;
+    case "?": document.getElementById("keys").showModal(); break;
     }
   });
 })();

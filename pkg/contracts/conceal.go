@@ -1,0 +1,90 @@
+package contracts
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/redact"
+)
+
+// Concealed stands where Conceal has taken a value away.
+const Concealed = "(hidden)"
+
+// messages are the types of the messages of the services, by their subjects.
+var messages = []struct { //nolint:gochecknoglobals // a table
+	subjects string
+	of       reflect.Type
+}{
+	{EnrichJobsSubjects, reflect.TypeFor[EnrichJob]()},
+	{EventsSubjects, reflect.TypeFor[Event]()},
+	{ImportJobsSubjects, reflect.TypeFor[ImportJob]()},
+	{NotifyPlansSubjects, reflect.TypeFor[struct {
+		Entries []Recipient `json:"entries"`
+	}]()},
+	{NotifySendsSubjects, reflect.TypeFor[Notification]()},
+}
+
+// suspect matches names of members that are of people, or secret, where no type says so: in payloads, and in the jobs of other programs.
+var suspect = regexp.MustCompile(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
+
+// Conceal takes out of the decoded JSON of a message what is of people, or secret, so that operators may see the rest. The type of the
+// messages on the subject says what that is, by `wire:"private"` at its fields; where there is no type, the names of members do.
+// Texts lose the secrets of URLs, and the addresses of people. It changes value, and returns the names of members that were taken away.
+func Conceal(subjectOf string, value any) (shown any, hidden []string) {
+	var of reflect.Type
+	for _, m := range messages {
+		if subject.Matches(m.subjects, subjectOf) {
+			of = m.of
+		}
+	}
+	names := map[string]bool{}
+	shown = conceal(value, of, names)
+	return shown, slices.Sorted(maps.Keys(names))
+}
+
+func conceal(value any, of reflect.Type, names map[string]bool) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			inner, private := memberOf(of, name)
+			if private && member != nil {
+				names[name], v[name] = true, Concealed
+				continue
+			}
+			v[name] = conceal(member, inner, names)
+		}
+	case []any:
+		if of != nil && of.Kind() == reflect.Slice && of != reflect.TypeFor[json.RawMessage]() {
+			of = of.Elem()
+		}
+		for i := range v {
+			v[i] = conceal(v[i], of, names)
+		}
+	case string:
+		return redact.People(v)
+	}
+	return value
+}
+
+// memberOf returns the type of a member of a type, nil for one that the type does not know, and whether it is to be taken away.
+func memberOf(of reflect.Type, name string) (inner reflect.Type, private bool) {
+	if of != nil && of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if of != nil && of.Kind() == reflect.Map {
+		return of.Elem(), false
+	}
+	if of != nil && of.Kind() == reflect.Struct {
+		for f := range of.Fields() {
+			if known, _, _ := strings.Cut(f.Tag.Get("json"), ","); known == name {
+				return f.Type, slices.Contains(strings.Split(f.Tag.Get("wire"), ","), "private")
+			}
+		}
+	}
+	return nil, suspect.MatchString(name)
+}

@@ -1,0 +1,121 @@
+package pages_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/test/internal/browser"
+	"github.com/expediter-io/expediter/test/internal/consoletest"
+)
+
+const (
+	linkSays   = `document.getElementById("link").textContent`
+	streamsOf  = `document.querySelector("#live").textContent`
+	setVisible = `Object.defineProperty(document, "hidden", {value: HIDDEN, configurable: true});
+		document.dispatchEvent(new Event("visibilitychange")); true`
+)
+
+// A page that is open follows; it pauses while it is hidden, says when its connection is lost, and shows afterwards what it has missed.
+func TestConsoleIsLive(t *testing.T) {
+	b := browser.Start(t)
+	s := consoletest.Start(t)
+	to, err := url.Parse(s.URL)
+	check.OK(t, err)
+	forward := httputil.NewSingleHostReverseProxy(to)
+	forward.FlushInterval = -1
+	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // those that are cut off
+	ended := make(chan bool, 10)                                              // streams of events
+	wire := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/live" {
+			defer func() { ended <- true }()
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(wire.Close)
+	p := b.Open(t, wire.URL+"/dead/replays", browser.View{Width: 1440})
+	until(p, linkSays+`.startsWith("live")`)
+
+	show := func(hidden string) {
+		browser.Get(p, chromedp.Evaluate[bool](strings.Replace(setVisible, "HIDDEN", hidden, 1)))
+	}
+	show("true")
+	until(p, linkSays+` === "paused"`)
+	<-ended
+	letters := 0
+	replay := func(signature string) {
+		letters++
+		s.PutLetters(consoletest.Letter(letters, func(l *worker.DeadLetter) { l.Signature = signature }))
+		s.Post("/dead/replay", url.Values{"rate": {"10"}, "signature": {signature}}, http.StatusSeeOther)
+	}
+	replay("first")
+	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("first")`)), "a hidden page is read anew")
+	show("false")
+	until(p, streamsOf+`.includes("first") && `+linkSays+`.startsWith("live")`)
+
+	browser.Get(p, chromedp.Evaluate[bool](`window.said = []; new MutationObserver(() => window.said.push(`+linkSays+`)).observe(
+		document.getElementById("link"), {childList: true}); true`))
+	for _, name := range []string{"second", "third", "fourth"} {
+		wire.CloseClientConnections()
+		replay(name)
+		until(p, streamsOf+`.includes("`+name+`") && `+linkSays+`.startsWith("live")`)
+	}
+	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)), "it never says that it was cut off")
+}
+
+// A keyboard is enough to sign in, to see the keys, and to replay what has died.
+func TestConsoleByKeyboard(t *testing.T) {
+	b := browser.Start(t)
+	guard, secrets := consoletest.Keys(t)
+	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
+	s.PutLetters(consoletest.Letter(1), consoletest.Letter(2))
+	for _, view := range []browser.View{{Width: 360, NoScript: true}, {Width: 1440}} {
+		p := b.Open(t, s.URL+"/dead", view)
+		tabTo(p, "input[type=password]")
+		p.Press(strings.Split(secrets["operator"], "")...)
+		p.Submit(kb.Enter)
+		check.Same(t, "the page behind the form", browser.Get(p, chromedp.Location()), s.URL+"/dead")
+		if view.NoScript {
+			tabTo(p, "form[action$='/sign-out'] button")
+			p.Submit(kb.Enter)
+			continue
+		}
+		p.Press("?")
+		until(p, `document.getElementById("keys").open`)
+		p.Press(kb.Escape, "j")
+		until(p, `!document.getElementById("keys").open && document.activeElement.matches("tbody a")`)
+		tabTo(p, "form[action$='/dead/replay'] button")
+		p.Submit(kb.Enter)
+		until(p, streamsOf+`.includes("2 of 2 letters")`)
+	}
+}
+
+// What is written from right to left stands beside its name all the same.
+func TestConsoleAlignsHebrew(t *testing.T) {
+	b := browser.Start(t)
+	s := consoletest.Start(t)
+	s.PutLetters(consoletest.Letter(1, func(l *worker.DeadLetter) { l.Signature = "משתמש # לא נמצא" }))
+	p := b.Open(t, s.URL+"/dead/letter?seq=1", browser.View{Width: 1440})
+	until(p, `[...document.querySelectorAll("dd[dir=auto]")].every((d) => getComputedStyle(d).textAlign === "left")`)
+	p.Looks("console-hebrew")
+}
+
+// The page of what was done is for everybody.
+func TestAuditForEverybody(t *testing.T) {
+	b := browser.Start(t)
+	s := consoletest.Start(t)
+	looks(t, b, s, "audit-none", "/audit")
+	s.PutLetters(consoletest.Letter(1))
+	s.Post("/dead/letter/replay", url.Values{"seq": {"1"}}, http.StatusSeeOther)
+	check.Says(t, s.Get("/audit", http.StatusOK), "replay", "dead letters letters=")
+	looks(t, b, s, "audit", "/audit")
+}
