@@ -214,7 +214,9 @@ func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 	t.Parallel()
 	quoted := map[string]bool{}
 	for path, text := range files(t, ".md") {
-		for _, found := range quotation.FindAllStringSubmatch(text, -1) {
+		all := quotation.FindAllStringSubmatch(text, -1)
+		check.Same(t, "programs that "+path+" quotes", len(all), strings.Count(text, "```go\n")+strings.Count(text, "```ts\n"))
+		for _, found := range all {
 			quoted[found[1]] = true
 			program, err := os.ReadFile(filepath.Join("..", "..", found[1]))
 			if err != nil {
