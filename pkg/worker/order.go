@@ -247,6 +247,9 @@ func (w *Worker) awaitOrder(d *delivery) error {
 		}
 	}()
 	for wait, seen := firstLook, uint64(0); ; {
+		if w.mayBeOthers(d) { // all of a line leave at once: one by one, as their turns come, each would wait for AckWait anew
+			return errDoubted
+		}
 		first, sure, from := w.order.look(d)
 		if first && sure {
 			w.order.isFirst(d)
@@ -317,13 +320,17 @@ func (w *Worker) nextOf(d *delivery, from uint64) (uint64, error) {
 }
 
 // interruptDoubted ends the contexts of ordered jobs that another worker may soon be given: before AckWait is over, so that no
-// worker runs the job, or the next one, beside a handler whose context is live.
+// worker runs the job, or the next one, beside a handler whose context is live. Those that wait it has leave.
 func (w *Worker) interruptDoubted(now time.Time) {
 	const margins = 30 // in an AckWait: the next heartbeat would be too late by one
 	after := w.doubtedAfter() - w.cfg.AckWait/margins
 	w.deliveries.each(func(d *delivery) {
-		if d.lost != nil && (d.doubted || d.orphan || apart(d.known, now) > after) && !d.permitLost.Swap(true) {
-			d.doubted = true
+		if d.turn == nil || !d.doubted && !d.orphan && apart(d.known, now) <= after {
+			return
+		}
+		d.doubted = true
+		d.signal()
+		if d.lost != nil && !d.permitLost.Swap(true) {
 			d.lost(&LimitLostError{Cause: errDoubted})
 		}
 	})

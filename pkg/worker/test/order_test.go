@@ -280,6 +280,41 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 	}
 }
 
+// TestLineAfterLostHeartbeats loses the heartbeats of a worker while jobs of a subject wait there. It must not hand them back one by one.
+func TestLineAfterLostHeartbeats(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		const jobs, ackWait = 30, 5 * time.Second
+		waiting, done := make(chan bool, 10*jobs), make(chan uint64, jobs)
+		run(t, js, b.config(t, func(c *worker.Config) {
+			c.AckWait, c.Hooks.Waiting = ackWait, func(_ worker.Info, waits bool) { waiting <- waits }
+		}), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
+			if job.Sequence == 1 && job.Deliveries == 1 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			done <- job.Sequence
+			return nil
+		})
+		for range jobs {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		for range jobs - 1 {
+			<-waiting
+		}
+		p.Filter(natstest.Losing(isHeartbeat))
+		pass(2 * ackWait)
+		p.Filter(nil)
+		began := time.Now()
+		for want := range uint64(jobs) {
+			check.Same(t, "the next job", <-done, want+1)
+		}
+		check.That(t, time.Since(began) <= 3*ackWait, "%d jobs took %v", jobs, time.Since(began))
+	})
+}
+
 // TestLineBehindALongJob has a job take ten minutes in one worker, and those behind it wait in the other, which does not know of it.
 func TestLineBehindALongJob(t *testing.T) {
 	const jobs = 50
