@@ -46,7 +46,7 @@ var (
 // ready is what the program of a folder logs when others may use it.
 var ready = map[string]string{
 	"n1": "Server is ready", "n2": "Server is ready", "n3": "Server is ready",
-	"enricher": "enricher: ready", "importer": "importer: ready", "notifier": "notifier: ready",
+	"console": "Console: https://", "enricher": "enricher: ready", "importer": "importer: ready", "notifier": "notifier: ready",
 }
 
 // site is the site of the page. Its machines are addresses of this one, and their folders are in the same home.
@@ -241,7 +241,7 @@ func TestPage(t *testing.T) {
 			s.mountDisks()
 		}
 	}
-	for _, want := range []string{`"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
+	for _, want := range []string{"ENRICH_JOBS</a>", "IMPORT_JOBS</a>", `"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
 		check.That(t, strings.Contains(s.said.String(), want), "no block has printed %s:\n%s", want, &s.said)
 	}
 	for folder, sign := range ready {
