@@ -51,6 +51,9 @@ type JobFilter struct {
 	// Limit is how many jobs a page has at most, up to 1,000. Defaults to 100.
 	Limit int
 
+	// Look is how many messages a page of selected jobs reads at most, up to 1,000. Defaults to 1,000.
+	Look int
+
 	// States selects jobs by their states. Defaults to all.
 	States []State
 
@@ -64,6 +67,9 @@ func (f JobFilter) validate() error {
 	if f.Limit < 1 || f.Limit > maxPage {
 		m.addf("JobFilter.Limit is %d: use 1 to %d", f.Limit, maxPage)
 	}
+	if f.Look < 1 || f.Look > maxPage {
+		m.addf("JobFilter.Look is %d: use 1 to %d", f.Look, maxPage)
+	}
 	if f.Subject != "" {
 		if err := subject.CheckPattern(f.Subject); err != nil {
 			m.addf("JobFilter.Subject is %q: not a subject filter: %w", clip(f.Subject, key.MaxSubject), err)
@@ -75,6 +81,14 @@ func (f JobFilter) validate() error {
 		}
 	}
 	return m.err()
+}
+
+// wants reports whether the filter selects jobs in a state.
+func (f JobFilter) wants(s State) bool { return len(f.States) == 0 || slices.Contains(f.States, s) }
+
+// mayWant reports whether the filter may select a job in a state that is not completed yet.
+func (f JobFilter) mayWant(s State) bool {
+	return f.wants(s) || s == StateDelivered && (f.wants(StateRunning) || f.wants(StateRetrying))
 }
 
 // hasName reports whether the filter selects a job by its subject and key.
@@ -146,7 +160,7 @@ type StoredJob struct {
 //
 // The dead letters of all jobs are listed with JobFilter.Dead, as far as one message holds them.
 func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
-	f.Limit = cmp.Or(f.Limit, pageJobs)
+	f.Limit, f.Look = cmp.Or(f.Limit, pageJobs), cmp.Or(f.Look, maxPage)
 	if err := f.validate(); err != nil {
 		return JobPage{}, err
 	}
@@ -183,7 +197,7 @@ func (l *listing) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	j, err := l.client.Job(ctx, JobRef{Key: f.Key, Subject: f.Subject})
 	page.Looked = 1
 	switch {
-	case errors.Is(err, ErrNoJob), err == nil && len(f.States) > 0 && !slices.Contains(f.States, j.State):
+	case errors.Is(err, ErrNoJob), err == nil && !f.wants(j.State):
 		return nil
 	case err == nil:
 		page.Jobs = []StoredJob{j}
@@ -195,7 +209,7 @@ func (l *listing) only(ctx context.Context, f JobFilter, page *JobPage) error {
 func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	n := f.Limit
 	if f.Dead || f.Key != "" || f.Subject != "" || len(f.States) > 0 {
-		n = maxPage
+		n = f.Look
 	}
 	messages, more, err := l.get.From(ctx, l.info.Config.Name, max(f.From.Sequence, l.info.State.FirstSeq, 1), n)
 	if err != nil {
@@ -203,9 +217,12 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	}
 	var found []StoredJob
 	for _, m := range messages {
-		if j, ok := l.read(m); ok && f.hasName(j) {
+		if j, ok := l.read(m); ok && f.hasName(j) && f.mayWant(j.State) {
 			found = append(found, j)
 		}
+	}
+	if f.wants(StateDelivered) && f.wants(StateRunning) && f.wants(StateRetrying) {
+		found = found[:min(len(found), f.Limit+1)] // whatever was recorded of them
 	}
 	if err := l.complete(ctx, found); err != nil {
 		return err
@@ -214,7 +231,7 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 		page.Next = Cursor{Created: l.info.Created, Sequence: messages[len(messages)-1].Sequence + 1}
 	}
 	for _, j := range found {
-		if len(f.States) > 0 && !slices.Contains(f.States, j.State) {
+		if !f.wants(j.State) {
 			continue
 		}
 		if len(page.Jobs) == f.Limit {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -64,6 +65,7 @@ func told(t *testing.T, s *consoletest.Site, path string, words ...string) strin
 		if ctx.Err() != nil {
 			t.Fatalf("%s does not say %q: %s", path, missing, page)
 		}
+		pause.For(ctx, 20*time.Millisecond)
 	}
 }
 

@@ -7,14 +7,18 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -52,6 +56,23 @@ func TestWorkersAreShown(t *testing.T) {
 	works(t, s, "vm-4", "v1")
 	works(t, s, "vm-5", "v0")
 	check.Says(t, told(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready"), "IMPORT_JOBS", "0 of ", "not as the others", "expediter jobs workers")
+}
+
+// Pages show the workers that answered the collector, and ask none themselves.
+func TestPagesDoNotAskTheWorkers(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	var asked atomic.Int64
+	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
+		asked.Add(1)
+		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) //nolint:errcheck // the page lacks it then
+	})))
+	told(t, s, "/workers", "vm-3")
+	before := asked.Load()
+	for range 20 {
+		check.Says(t, s.Get("/workers", http.StatusOK), "vm-3")
+	}
+	check.That(t, asked.Load() < before+20, "20 pages asked the workers %d times", asked.Load()-before)
 }
 
 func TestAWorkerIsShown(t *testing.T) {
@@ -96,8 +117,8 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 	page := s.Get(to, http.StatusOK)
 	check.Says(t, page, "jobs.import.high.&gt; is paused until", "expediter jobs pause --stream IMPORT_JOBS &#39;jobs.import.high.&gt;&#39; --for 10m",
 		"Resume</button>")
+	page = told(t, s, "/workers", "is paused since", "ready, 1 paused") // the worker has followed
 	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"good"}`))))
-	page = told(t, s, "/workers", "is paused since", "ready, 1 paused")
 	check.Same(t, "jobs that have begun", len(began), 0)
 	to, _ = s.Post("/workers/resume", form(t, page, "/workers/resume"), http.StatusSeeOther, "Referer", s.URL+"/workers")
 	check.Says(t, s.Get(to, http.StatusOK), "goes on", "expediter jobs resume --stream IMPORT_JOBS")

@@ -100,6 +100,16 @@ func (o *collector) run(ctx context.Context) {
 	}
 }
 
+// latest returns the workers that answered last, none when that is long ago.
+func (o *collector) latest() []inspect.Info {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.at) > collectEvery+collectTime {
+		return nil
+	}
+	return slices.Clone(o.workers)
+}
+
 func (o *collector) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, collectTime)
 	defer cancel()

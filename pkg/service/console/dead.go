@@ -321,7 +321,11 @@ func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) err
 	if b.Lost = strings.HasPrefix(f.Subject, fingerprintPrefix); b.Lost {
 		return nil
 	}
-	o, err := c.survey(ctx, d.store, f, deadletter.BySignature, deadLooked)
+	looked := uint64(deadLooked)
+	if signature == "" { // then no more than their number is wanted
+		looked = rehearsed
+	}
+	o, err := c.survey(ctx, d.store, f, deadletter.BySignature, looked)
 	if err != nil || signature == "" {
 		b.Left = c.selection(d.Account, f, o)
 		return err

@@ -74,7 +74,7 @@ type jobPage struct {
 }
 
 // showJob shows a job: three round trips while it is in the stream, up to eight when it is not, one or two for its steps, and for a job
-// that was started the workers are asked, which takes a quarter of a second.
+// that was started one for each worker of the stream.
 func (c *Console) showJob(r *request) error {
 	q, err := c.jobsQuery(r, r.URL.Query())
 	if err != nil {
@@ -150,7 +150,7 @@ func (p *jobPage) readSteps(ctx context.Context) error {
 func (c *Console) askTries(ctx context.Context, p *jobPage) {
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
-	all, err := inspect.Workers(ctx, c.cfg.Conn)
+	all, err := c.allWorkers(ctx)
 	if errors.Is(err, inspect.ErrNoWorker) {
 		p.Unasked = "no worker answers"
 	} else if err != nil {

@@ -64,7 +64,7 @@ type schedulesPage struct {
 }
 
 // showSchedules lists the schedules of all streams that can have some, and counts the delayed jobs of each: a round trip for each
-// schedule, some for each stream, and the workers are asked for the last runs, which takes a quarter of a second.
+// schedule, some for each stream, and one for each worker, which is asked for its last runs.
 func (c *Console) showSchedules(r *request) error {
 	streams, err := c.jobStreams(r.Context())
 	if err != nil {
@@ -145,7 +145,7 @@ func newDelayedRow(s jobStream, jobs []worker.StoredJob, whole bool, now time.Ti
 func (c *Console) askRuns(ctx context.Context, p *schedulesPage) {
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
-	all, err := inspect.Workers(ctx, c.cfg.Conn)
+	all, err := c.allWorkers(ctx)
 	if errors.Is(err, inspect.ErrNoWorker) {
 		p.Unasked = "no worker answers"
 	} else if err != nil {

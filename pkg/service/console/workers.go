@@ -53,11 +53,20 @@ func (w workerRow) State() string {
 	return "not ready"
 }
 
-// askWorkers asks all workers what they are, sorted by stream. None is no error. One scatter-gather, of 250 ms after the last answer.
-func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
+// allWorkers returns all workers: those that answered the collector of the overview, which asks every 2 seconds; when none did, or it does
+// not run, they are asked. That takes 250 ms after the last answer.
+func (c *Console) allWorkers(ctx context.Context) ([]inspect.Info, error) {
+	if infos := c.overview.latest(); len(infos) > 0 {
+		return infos, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	infos, err := inspect.Workers(ctx, c.cfg.Conn)
+	return inspect.Workers(ctx, c.cfg.Conn)
+}
+
+// askWorkers describes all workers, sorted by stream. None is no error.
+func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
+	infos, err := c.allWorkers(ctx)
 	if err != nil && len(infos) == 0 && !errors.Is(err, inspect.ErrNoWorker) {
 		return nil, err
 	}
@@ -119,7 +128,7 @@ func (c *Console) pausesOf(ctx context.Context, stream string) (account string, 
 	return "", nil, fmt.Errorf("%w: %s", jetstream.ErrStreamNotFound, stream)
 }
 
-// showWorkers shows who runs, and what is paused of their streams. One scatter-gather, and two round trips for each stream.
+// showWorkers shows who runs, and what is paused of their streams. Two round trips for each stream.
 func (c *Console) showWorkers(r *request) error {
 	rows, err := c.askWorkers(r.Context())
 	if err != nil {

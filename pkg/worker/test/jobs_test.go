@@ -109,6 +109,11 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 		}
 		some := all(t, c, worker.JobFilter{States: []worker.State{worker.StateQueued, worker.StateRetrying}, Subject: "jobs.*"})
 		check.Same(t, "selected by state", len(some), 2)
+		for _, state := range []worker.State{worker.StateDelivered, worker.StateRetrying, worker.StateRunning} {
+			for _, j := range all(t, c, worker.JobFilter{Limit: 1, States: []worker.State{state}}) {
+				check.Same(t, "state", j.State, state)
+			}
+		}
 	})
 }
 
@@ -144,6 +149,9 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 	if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.>"}); page.Looked != 1000 || page.Next.Sequence != 1001 {
 		t.Errorf("page without jobs: looked at %d, %v; want 1000", page.Looked, err)
 	}
+	if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Look: 40}); page.Looked != 40 || page.Next.Sequence != 41 {
+		t.Errorf("page without jobs: looked at %d, %v; want 40", page.Looked, err)
+	}
 	if page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "none", Subject: "jobs.keys"}); err != nil || len(page.Jobs) > 0 {
 		t.Errorf("key without a job: %+v, %v", page, err)
 	}
@@ -155,7 +163,7 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 	page, err := c.Jobs(t.Context(), worker.JobFilter{Key: "a b", Subject: "jobs.keys"})
 	check.That(t, err == nil && page.Looked == 1 && page.Messages == n+1,
 		"looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
-	for _, f := range []worker.JobFilter{{Limit: -1}, {Limit: 1001}, {Subject: "jobs..x"}, {Key: strings.Repeat("x", 321)}} {
+	for _, f := range []worker.JobFilter{{Limit: -1}, {Limit: 1001}, {Look: -1}, {Look: 1001}, {Subject: "jobs..x"}, {Key: strings.Repeat("x", 321)}} {
 		check.Failsf(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
 	}
 }

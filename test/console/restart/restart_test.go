@@ -156,6 +156,7 @@ type site struct {
 	url string
 }
 
+// get reads a page, and reads it again when it says that NATS did not answer in time.
 func (s *site) get(path string) string {
 	s.Helper()
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, path, nil))
@@ -163,6 +164,10 @@ func (s *site) get(path string) string {
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	check.OK(s.T, err)
+	if answer.StatusCode == http.StatusServiceUnavailable && s.Context().Err() == nil {
+		s.Logf("%s is read again", path)
+		return s.get(path)
+	}
 	check.Require(s.T, answer.StatusCode == http.StatusOK, "%s answers %d: %s", path, answer.StatusCode, body)
 	return string(body)
 }
