@@ -36,8 +36,8 @@ type RouterConfig struct {
 	// [Router.Admin]. Defaults to false.
 	Admin bool
 
-	// Docs has openapi.json, which describes the API, and docs.html, which is the same as a page. With it there are /openapi.json,
-	// /docs and /schemas. Defaults to none.
+	// Docs has openapi.json and asyncapi.json, which describe the API and the messages, and docs.html, which is both as a page. With it
+	// there are /openapi.json, /asyncapi.json, /docs and /schemas. Defaults to none.
 	Docs fs.FS
 
 	// Errors maps the service's own errors. Defaults to the errors that all services have.

@@ -43,7 +43,7 @@ type Spec struct {
 	// Description says in words what the service does. Required.
 	Description string
 
-	// Docs has openapi.json and docs.html, see [RouterConfig]. Defaults to none.
+	// Docs has the descriptions of the service, see [RouterConfig]. Defaults to none.
 	Docs fs.FS
 
 	// Endpoints returns those of the NATS micro service. It is called after Open. Required.

@@ -193,8 +193,8 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // may be io.EOF
 }
 
-// describe adds the documents: the description of the API, as JSON and as a page, and the schemas of messages. Everybody may read them.
-// It panics for a file that is missing, which is a mistake of the program.
+// describe adds the documents: the descriptions of the API and of the messages, as JSON and as a page, and the schemas. Everybody may
+// read them. It panics for a file that is missing, which is a mistake of the program.
 func (a *Router) describe(docs fs.FS) {
 	read := func(name string) string {
 		data, err := fs.ReadFile(docs, name)
@@ -208,6 +208,7 @@ func (a *Router) describe(docs fs.FS) {
 	_, style, _ := strings.Cut(page, "<style>")
 	style, _, _ = strings.Cut(style, "</style>")
 	a.Handle("GET /docs", access.Public(), styled(style, document("text/html; charset=utf-8", page)))
+	a.Handle("GET /asyncapi.json", access.Public(), document(media, read("asyncapi.json")))
 	a.Handle("GET /openapi.json", access.Public(), document(media, read("openapi.json")))
 	a.Handle("GET /schemas/v1/{schema}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 		name, isJSON := strings.CutSuffix(r.PathValue("schema"), ".json")

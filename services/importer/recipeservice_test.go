@@ -76,7 +76,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 				}
 			}))
 			t.Cleanup(service.Close)
-			i, _ := start(t, natstest.Server(t), func(cfg *importer.Config) {
+			i, _ := startWatched(t, func(cfg *importer.Config) {
 				cfg.RecipeServiceURL, cfg.RecipeServiceToken = service.URL, secret
 				cfg.Extractor = importer.Extractor{Extractor: echo{}, Name: "echo"}
 			})

@@ -46,7 +46,7 @@ func (w *web) rowsOf(query string) string {
 // and cancelled with it.
 func TestSeveralAddresses(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	user := users(contracts.RecipientRestaurantUser, 1)[0]
 	user.Addresses = map[string]string{"pigeon": "roof"}
 	user.Endpoints = map[string]map[string]contracts.Endpoint{"pigeon": {"tower": {Address: "tower"}}}
@@ -103,7 +103,7 @@ func TestSeveralAddresses(t *testing.T) {
 // users are not touched, and nothing secret is stored.
 func TestSecretsOfAddresses(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	var status atomic.Int32
 	var got atomic.Pointer[http.Header]
 	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

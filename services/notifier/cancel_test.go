@@ -42,7 +42,7 @@ func (w *web) cancel(path string) (c Cancelled) {
 // the event again sends nothing.
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	birds := &pigeon{}
 	n := p.start(birds, listening)
@@ -84,7 +84,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 // Items that are in inboxes while their rows do not say so yet have been sent: cancelling takes none back, and the rows come to say it.
 func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	called, recorded := make(chan struct{}, 100), make(chan struct{})
 	n := p.start(&pigeon{}, func(c *Config) {
@@ -129,7 +129,7 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 // An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
@@ -157,7 +157,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 // when it is not published.
 func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	n := p.start(&pigeon{})
 	const kind = contracts.RecipientRestaurantUser
@@ -201,7 +201,7 @@ func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
 
 func TestCancellationsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	for path, want := range map[string]int{
 		"/v1/events/" + strings.Repeat("x", contracts.MaxID+1): 404, "/v1/events/digest:c:2000-01-01T00:15:00Z": 404, "/v1/events/none?user=a": 400, "/v1/events/none?type=CUSTOMER": 400,
@@ -281,7 +281,7 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 // comes no further than 1,000, without harm to those before and to other events.
 func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	planner, stopped := p.unworked(directory)
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }

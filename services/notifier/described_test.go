@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
+	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -41,7 +42,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	check.OK(t, err)
 	t.Cleanup(func() { check.OK(t, exports.Stop(context.WithoutCancel(t.Context()))) })
 
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(
 		contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "eve"},
 		contracts.Recipient{RecipientType: contracts.RecipientRestaurantUser, UserID: "dora", Addresses: map[string]string{"pigeon": "roof"}},
@@ -66,6 +67,7 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	stale := servicetest.Case{Header: map[string]string{"If-Match": `"1"`}, Path: map[string]string{"user": "eve"}}
 	d := servicetest.Described(t, httpapi.Docs)
 	w.client.Transport = d.Transport(t, &http.Transport{})
+	d.Requests(t, p.nc, natsapi.Endpoints(nil), "publish", "users-import", "users-put", "users-get")
 	const user, part = "/v1/users/{type}/{user}", "/v1/users/{type}/{user}/{part}"
 	d.Examples(t, w.client, n.URL(), []string{"POST /v1/users"}, map[string]servicetest.Case{
 		"DELETE /v1/events 404":         {Query: "event=digest:c:2000-01-01T00:15:00Z"},

@@ -32,7 +32,7 @@ func (w *web) listed(query string) (users string, page api.EndpointPage) {
 // sent again from then on. What answers is not in the list any more. No address is told.
 func TestEndpointsOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	for _, user := range []string{"ada", "bob"} {
 		p.directory(contracts.Recipient{
 			RecipientType: contracts.RecipientCustomer, UserID: user, Addresses: map[string]string{"pigeon": "https://secret.example/" + user},
@@ -104,7 +104,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 
 func TestWhatIsWrongWithEndpoints(t *testing.T) {
 	t.Parallel()
-	w := newWeb(t, newPlace(t, natstest.Server(t)).start(&pigeon{}, listening))
+	w := newWeb(t, newPlace(t, natstest.Server(t)).watched().start(&pigeon{}, listening))
 	const list, enable = "/v1/endpoints", "/v1/endpoints/enable"
 	for _, test := range []struct {
 		method, path, body string

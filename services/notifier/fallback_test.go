@@ -24,7 +24,7 @@ import (
 // A user whom one channel does not reach is told by the next one, once, and by no other.
 func TestTheNextChannelTells(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	var mood atomic.Value
 	mood.Store(channel.KindRejected)

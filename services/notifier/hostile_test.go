@@ -24,7 +24,7 @@ import (
 // link is made of it.
 func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	directory := p.directory(
 		contracts.Recipient{RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}},
 		contracts.Recipient{RecipientType: "ADMIN", UserID: "two", Addresses: map[string]string{"email": "two@example.org, mallory@example.org"}},

@@ -20,7 +20,7 @@ import (
 
 func TestInboxOverHTTP(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	w := newWeb(t, p.start(&pigeon{}, listening))
 	for i := range 5 {
 		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", "a/b" }))
@@ -59,7 +59,7 @@ func TestInboxOverHTTP(t *testing.T) {
 // The inbox is live: what is there, what is new, what changes; a client that comes back gets what it has missed.
 func TestInboxIsLive(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	n := p.start(&pigeon{}, listening)
 	w := newWeb(t, n)
 	tell := func(id, user string) {

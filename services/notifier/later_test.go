@@ -99,7 +99,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 // What is delivered later can be cancelled, and an event that would keep it waiting for longer than its row is kept is refused.
 func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	n := p.start(&pigeon{}, func(c *Config) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 24h, channels: [pigeon]}]}}}")
 	})

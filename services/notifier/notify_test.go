@@ -26,7 +26,7 @@ const welcome = `{"event_id":"call-1","recipients":[{"recipient_type":"CUSTOMER"
 // under its id is refused.
 func TestNotify(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(contracts.Recipient{UserID: "ada", RecipientType: "CUSTOMER"}, contracts.Recipient{UserID: "bob", RecipientType: "ADMIN"})
 	birds := &pigeon{}
 	n := p.start(birds, listening)
@@ -77,7 +77,7 @@ func TestNotify(t *testing.T) {
 // All that is wrong with a notification is in one answer.
 func TestMistakesOfANotification(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) {
 		c.EmailServer, c.EmailFrom, c.Templates = "127.0.0.1:1", "notify@example.com", writeTexts(t, "known", "Hello", "Hello", "")
 	}))
@@ -108,7 +108,7 @@ func TestMistakesOfANotification(t *testing.T) {
 // A key that may publish events chooses no channels, and one that chooses channels no addresses.
 func TestScopesOfNotifications(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	keys, secrets := filepath.Join(t.TempDir(), "keys.json"), map[access.Scope]string{}
 	for _, scope := range []access.Scope{access.Publish, access.Notify, access.Address} {
 		var err error

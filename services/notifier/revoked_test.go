@@ -200,7 +200,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 // its id changes nothing about it.
 func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	file := writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [inapp]}}}")
 	n := p.start(&pigeon{}, func(c *Config) { c.Rules, c.RulesEvery = file, time.Hour })
@@ -237,7 +237,7 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 // the one of its event.
 func TestAMailThatIsTriedAgainStaysTheSame(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(contracts.Recipient{RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}})
 	var letters [][]byte
 	far := newFar(t, 0)

@@ -235,7 +235,7 @@ func TestCheckRules(t *testing.T) {
 // An event that was planned keeps the rules it was planned by, also when it comes again after others have come into force.
 func TestAPlanKeepsItsRules(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
 	check.OK(t, err)

@@ -19,7 +19,7 @@ import (
 
 func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 5)...)
 	birds := &pigeon{}
 	n := p.start(birds)
@@ -50,7 +50,7 @@ func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 // The document's table, first processing and event reprocessed: the same event again, later than any window remembers.
 func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	d := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	birds := &pigeon{}
 	n := p.start(birds)
@@ -72,7 +72,7 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 // The same id with another payload is refused, also after the plan itself has gone: the first one stands.
 func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
 	n := p.start(&pigeon{})
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
@@ -110,7 +110,7 @@ func TestPlanningIsTakenUpWhereItStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, natstest.Server(t))
+			p := newPlace(t, natstest.Server(t)).watched()
 			p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 			birds := &pigeon{}
 			var once sync.Once
@@ -134,7 +134,7 @@ func TestPlanningIsTakenUpWhereItStopped(t *testing.T) {
 // lost. Nothing is done again.
 func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
 	birds := &pigeon{}
 	first := p.start(birds)
@@ -170,7 +170,7 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 // The document's scenario 4: some rows of the plan are there already. That is no error, and the others are stored.
 func TestARowThatIsThereIsNoError(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
 	there := contracts.Notification{
 		EventID: "evt-001", UserID: "u4", RecipientType: "RESTAURANT_USER", Channel: "pigeon", EventType: "RESERVATION_REQUESTED",
@@ -191,7 +191,7 @@ func TestARowThatIsThereIsNoError(t *testing.T) {
 // All four kinds of recipients, by a broadcast; and recipients that come with the event.
 func TestEveryKindOfRecipient(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	kinds := []contracts.RecipientType{
 		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
 	}
@@ -215,7 +215,7 @@ func TestEveryKindOfRecipient(t *testing.T) {
 // What is no event, and an event of another form.
 func TestIntake(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	n := p.start(&pigeon{})
 	for i, bad := range []string{"", "{", `{"event_id":"x"}`, `[1]`, `{"event_id":5,"event_type":"X","aggregate_type":"Y"}`} {
 		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.FOR_ALL", []byte(bad))))

@@ -21,8 +21,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -110,6 +112,13 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
+}
+
+// watched reports every message that is not described.
+func (p *place) watched() *place {
+	p.Helper()
+	servicetest.Described(p, httpapi.Docs).Messages(p, p.nc, false)
+	return p
 }
 
 // start starts a notifier, which the test's end stops.

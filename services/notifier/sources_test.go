@@ -177,7 +177,7 @@ func (a again) Resolve(ctx context.Context, q recipient.Query) iter.Seq2[contrac
 // A recipient whom a source, or an event, names twice counts once.
 func TestRecipientsWhoComeTwice(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	n := p.start(&pigeon{}, func(c *Config) { c.Resolver = again{directory} })
 	p.publish(event("evt-001", "URGENT"))

@@ -32,7 +32,7 @@ func TestATestMessage(t *testing.T) {
 	for part, text := range map[string]string{"subject": "hello {{.Payload.n}}", "txt": "{{.DateTime .Payload.at}} ({{.Unsubscribe}})"} {
 		check.OK(t, os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600))
 	}
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	n := p.start(&pigeon{}, listening, func(c *Config) {
 		c.Rules = writeRules(t, mailRules)
 		c.ChannelConfig = ChannelConfig{
@@ -69,7 +69,7 @@ func TestATestMessage(t *testing.T) {
 // user is a pseudonym. Requests that are refused, or that only read, leave nothing.
 func TestOperatorsLeaveRecords(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	operator, err := access.Add(keys, access.Key{Name: "olga", Scopes: []access.Scope{access.Operate, access.Read}})
 	reader, readErr := access.Add(keys, access.Key{Name: "rita", Scopes: []access.Scope{access.Read}})
@@ -116,7 +116,7 @@ func TestOperatorsLeaveRecords(t *testing.T) {
 // Without a place for the record nothing is cancelled, replayed or enabled, and the caller may ask again.
 func TestNothingIsCancelledWithoutARecord(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	w := newWeb(t, p.start(&pigeon{}, func(c *Config) { c.Listen = "127.0.0.1:0" }))
 	p.publish(event("evt-1", "RESERVATION_REQUESTED", func(e *contracts.Event) {
@@ -143,7 +143,7 @@ func text(size int) json.RawMessage {
 // A payload is carried whole up to its limit, and refused by name beyond it, by whichever way it comes.
 func TestLargePayloads(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	birds := &pigeon{}
 	w := newWeb(t, p.start(birds, listening))

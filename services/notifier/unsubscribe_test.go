@@ -204,7 +204,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	authority := filepath.Join(t.TempDir(), "ca.pem")
 	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
 	check.OK(t, os.WriteFile(authority, data, 0o600))
-	p := newPlace(t, natstest.Server(t))
+	p := newPlace(t, natstest.Server(t)).watched()
 	p.start(&pigeon{}, func(c *Config) {
 		c.ResolverURL = srv.URL + "/who"
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}")

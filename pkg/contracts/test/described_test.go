@@ -37,7 +37,7 @@ func TestDescriptionsFollowTheirStandards(t *testing.T) {
 	files, err := render.Files(root)
 	check.OK(t, err)
 	found := 0
-	for file, name := range map[string]string{"openapi.json": "openapi-3.1"} {
+	for file, name := range map[string]string{"asyncapi.json": "asyncapi-3.0", "openapi.json": "openapi-3.1"} {
 		schema := standard(t, name)
 		for path, content := range files {
 			if !strings.HasSuffix(path, "/"+file) {
@@ -49,5 +49,5 @@ func TestDescriptionsFollowTheirStandards(t *testing.T) {
 			check.Is(t, schema.Validate(document), nil, path)
 		}
 	}
-	check.Same(t, "descriptions", found, 3)
+	check.Same(t, "descriptions", found, 6)
 }

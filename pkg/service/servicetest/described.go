@@ -43,6 +43,9 @@ type document struct {
 
 	mu       sync.Mutex // guards the compiler
 	compiler *jsonschema.Compiler
+
+	messages node // the description of messages
+	channels []*channel
 }
 
 // documents are those that were read, by their files.
@@ -64,23 +67,29 @@ func Described(t testing.TB, docs fs.FS) *Description {
 }
 
 func readDocument(docs fs.FS) (*document, error) {
-	data, err := fs.ReadFile(docs, "openapi.json")
-	if err != nil {
-		return nil, fmt.Errorf("servicetest: %w", err)
-	}
-	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("servicetest: %w", err)
-	}
 	d := &document{
-		docs: docs, doc: object(all), compiler: jsonschema.NewCompiler(), operations: map[string]node{}, patterns: http.NewServeMux(),
-	}
-	for _, schema := range at(d.doc, "components", "schemas") {
-		strict(object(schema))
+		docs: docs, compiler: jsonschema.NewCompiler(), operations: map[string]node{}, patterns: http.NewServeMux(),
 	}
 	d.compiler.AssertFormat()
-	if err := d.compiler.AddResource("openapi.json", all); err != nil {
-		return nil, fmt.Errorf("servicetest: %w", err)
+	for name, doc := range map[string]*node{"asyncapi.json": &d.messages, "openapi.json": &d.doc} {
+		data, err := fs.ReadFile(docs, name)
+		if err != nil {
+			return nil, fmt.Errorf("servicetest: %w", err)
+		}
+		all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("servicetest: %w", err)
+		}
+		*doc = object(all)
+		for _, schema := range at(*doc, "components", "schemas") {
+			strict(object(schema))
+		}
+		if err := d.compiler.AddResource(name, all); err != nil {
+			return nil, fmt.Errorf("servicetest: %w", err)
+		}
+	}
+	if err := d.readChannels(); err != nil {
+		return nil, err
 	}
 	for of, item := range at(d.doc, "paths") {
 		for method, operation := range object(item) {
@@ -125,7 +134,10 @@ func at(n node, names ...string) node {
 func (d *document) resolve(value any) node {
 	n := object(value)
 	if ref := word(n["$ref"]); ref != "" {
-		return at(d.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+		path := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
+		if n = at(d.doc, path...); n == nil {
+			n = at(d.messages, path...)
+		}
 	}
 	return n
 }
@@ -330,8 +342,10 @@ func (d *document) validate(schema, value any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	compiler, location := d.compiler, "openapi.json"
-	if ref := word(object(schema)["$ref"]); ref != "" {
+	if ref := word(object(schema)["$ref"]); strings.HasPrefix(ref, "#") {
 		location += ref
+	} else if ref != "" {
+		location = ref
 	} else { // it is written where it is used, and refers to nothing
 		compiler = jsonschema.NewCompiler()
 		if err := compiler.AddResource(location, schema); err != nil {

@@ -8,14 +8,27 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-// Types holds the schemas of a description against the types that handlers read and write, by the names of schemas, and reports every
+// Types holds the schemas of the descriptions against the types that handlers read and write, by the names of schemas, and reports every
 // field that one has and the other has not, or of which they differ. nil is a schema without a type: answers alone are held against it.
 // The schemas of package contracts are its own, and those of all services are [service.Problem]'s.
 func (d *Description) Types(t *testing.T, types map[string]any) {
 	t.Helper()
-	for name, schema := range at(d.doc, "components", "schemas") {
+	types = maps.Clone(types)
+	maps.Copy(types, map[string]any{
+		"AuditRecord": audit.Record{}, "Progress": worker.Progress{}, "Refusal": nil, "RefusedField": contracts.FieldError{},
+		"WorkerAttempt": inspect.Attempt{}, "WorkerHandler": inspect.Handler{}, "WorkerInfo": inspect.Info{}, "WorkerRecent": inspect.Recent{},
+		"WorkerRunning": inspect.Running{}, "WorkerStacks": inspect.Stacks{},
+	})
+	schemas := maps.Clone(at(d.doc, "components", "schemas"))
+	maps.Copy(schemas, at(d.messages, "components", "schemas"))
+	for name, schema := range schemas {
 		value, known := types[name]
 		delete(types, name)
 		if at(node{name: schema}, name)["$comment"] != nil {

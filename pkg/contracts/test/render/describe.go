@@ -21,8 +21,8 @@ import (
 // node is an object of a description.
 type node = map[string]any
 
-// descriptions makes the description of each service's API, as JSON and as a page, of those that people keep in YAML. schemas are the
-// files of the schemas.
+// descriptions makes the descriptions of each service's API and messages, as JSON and as one page, of those that people keep in YAML.
+// schemas are the files of the schemas.
 func descriptions(root string, schemas map[string][]byte) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, service := range []string{contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier} {
@@ -45,6 +45,15 @@ func descriptions(root string, schemas map[string][]byte) (map[string][]byte, er
 		if err := add(files, folder+"openapi.json", doc); err != nil {
 			return nil, err
 		}
+		async, err := messages(root, folder, doc, schemas)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", folder, err)
+		}
+		if err := add(files, folder+"asyncapi.json", async); err != nil {
+			return nil, err
+		}
+		doc["async"] = async
+		merge(object(doc["components"]), node{"schemas": object(async["components"])["schemas"]}) // on one page
 		var b bytes.Buffer
 		if err := page.Execute(&b, doc); err != nil {
 			return nil, fmt.Errorf("render: %s: %w", folder, err)
@@ -128,7 +137,7 @@ func bundle(doc node, schemas map[string][]byte) error {
 			return fmt.Errorf("render: %w", err)
 		}
 		missing := ""
-		for _, ref := range reference.FindAllSubmatch(data, -1) {
+		for _, ref := range refersTo.FindAllSubmatch(data, -1) {
 			if name := string(ref[1]); all[name] == nil && (missing == "" || name < missing) {
 				missing = name
 			}
@@ -159,7 +168,8 @@ func bundle(doc node, schemas map[string][]byte) error {
 
 var (
 	capital   = regexp.MustCompile("[A-Z]")
-	reference = regexp.MustCompile(`"#/components/schemas/([^"]+)"`)
+	parameter = regexp.MustCompile(`\{([a-z_A-Z]+)\}`)
+	refersTo  = regexp.MustCompile(`"#/components/schemas/([^"]+)"`)
 )
 
 //go:embed docs.html
@@ -175,10 +185,20 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 		err := encoder.Encode(value)
 		return b.String(), err
 	},
+	"message": func(m node) template.HTML {
+		if kind, ok := m["contentType"].(string); ok {
+			return template.HTML("<code>" + template.HTMLEscapeString(kind) + "</code>") //nolint:gosec // escaped
+		}
+		return typeOf(m["payload"])
+	},
 	"operations": operations,
 	"parts":      strings.Fields,
 	"resolved":   resolved,
-	"type":       typeOf,
+	"trait": func(ref any) template.HTML {
+		name := template.HTMLEscapeString(lastPart(object(ref)))
+		return template.HTML(`<a href="#headers-` + name + `">` + name + `</a>`) //nolint:gosec // escaped
+	},
+	"type": typeOf,
 }).Parse(pageText))
 
 // resolved returns what a node refers to, or itself.
@@ -207,8 +227,14 @@ func typeOf(schema any) template.HTML {
 			return template.HTML(strings.Join(slices.Compact(kinds), " or ")) //nolint:gosec // made here
 		}
 	}
+	if schema := n["schema"]; schema != nil { // with its format
+		return typeOf(schema)
+	}
 	if ref, ok := n["$ref"].(string); ok {
-		name := template.HTMLEscapeString(ref[strings.LastIndexByte(ref, '/')+1:])
+		name := template.HTMLEscapeString(strings.TrimSuffix(lastPart(n), ".json"))
+		if strings.HasPrefix(ref, "schemas/") {
+			return template.HTML(`<a href="` + template.HTMLEscapeString(ref) + `">` + name + `</a>`) //nolint:gosec // escaped
+		}
 		return template.HTML(`<a href="#schema-` + name + `">` + name + `</a>`) //nolint:gosec // escaped
 	}
 	switch kind := fmt.Sprint(n["type"]); {
@@ -231,4 +257,10 @@ func typeOf(schema any) template.HTML {
 	default:
 		return template.HTML(template.HTMLEscapeString(kind)) //nolint:gosec // escaped
 	}
+}
+
+// lastPart returns the last part of a reference.
+func lastPart(n node) string {
+	ref, _ := n["$ref"].(string)
+	return ref[strings.LastIndexByte(ref, '/')+1:]
 }

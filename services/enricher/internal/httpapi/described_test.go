@@ -1,15 +1,18 @@
 package httpapi_test
 
 import (
+	"log/slog"
 	"strconv"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
+	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
 )
 
 func TestEveryRouteIsDescribed(t *testing.T) {
@@ -17,9 +20,24 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	d := servicetest.Described(t, httpapi.Docs)
 	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, ".", "../../../../pkg/service")
 	d.Types(t, map[string]any{
-		"Notice": enrich.Notice{}, "Problem": service.Problem{}, "FieldError": contracts.FieldError{}, "Snapshot": enrich.Snapshot{},
+		"Frame": nil, "GetRequest": nil, "Lookup": enrich.Lookup{}, "Notice": enrich.Notice{}, "PlaceLookups": nil, "PlaceRequest": nil, "Problem": service.Problem{}, "FieldError": contracts.FieldError{}, "Snapshot": enrich.Snapshot{},
 		"SnapshotPlace": enrich.SnapshotPlace{}, "Update": nil,
 	})
+}
+
+func TestEveryRequestIsAnsweredAsDescribed(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	i := start(t, srv, options{works: true})
+	nc, _ := natstest.Connect(t, srv)
+	endpoints := natsapi.Endpoints(i.service)
+	m, err := service.StartMicro(nc, service.MicroConfig{
+		Description: "Attaches delivery links", Endpoints: endpoints, Errors: enrich.Problem, Logger: slog.New(slog.DiscardHandler), Name: "enricher",
+		Version: "1.2.3",
+	})
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, m.Stop()) })
+	i.described.Requests(t, nc, endpoints, "enrich")
 }
 
 func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {

@@ -75,8 +75,10 @@ type options struct {
 // start serves. With works it also works jobs.
 func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
+	described := servicetest.Described(t, httpapi.Docs)
+	nc, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	described.Messages(t, nc, false)
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Enabled, o.Deprecated = true, true
 	if o.Providers == nil {
@@ -98,7 +100,6 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }
 	server.Start()
-	described := servicetest.Described(t, httpapi.Docs)
 	server.Client().Transport = described.Transport(t, server.Client().Transport)
 	t.Cleanup(func() {
 		end()

@@ -26,7 +26,7 @@ import (
 
 // Docs describe the API. They are made of openapi.yaml by `go generate` in pkg/contracts.
 //
-//go:embed openapi.json docs.html
+//go:embed asyncapi.json openapi.json docs.html
 var Docs embed.FS
 
 // Config describes the API.

@@ -27,6 +27,8 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		Next string `json:"next,omitempty"`
 	}
 	d.Types(t, map[string]any{
+		"AddressRequest": api.AddressRequest{}, "Cancellation": api.Cancellation{}, "EndpointQuery": api.EndpointQuery{}, "EventRequest": nil, "KnownEvent": api.Event{},
+		"Nothing": nil, "RowQuery": api.Query{}, "UserAnswer": api.User{}, "UserQuery": api.UserQuery{}, "UserRequest": nil,
 		"Accepted": api.Accepted{}, "AddressSecrets": api.AddressSecrets{}, "Attempt": deliveries.Attempt{}, "Cancelled": api.Cancelled{},
 		"CloudEvent": nil, "Counts": inapp.Counts{}, "EndpointName": api.EndpointName{}, "EventState": eventState{},
 		"FailingEndpoint": health.Endpoint{}, "FailingEndpoints": api.EndpointPage{}, "FieldError": contracts.FieldError{}, "Frame": frame{},

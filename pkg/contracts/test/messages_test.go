@@ -1,0 +1,204 @@
+package test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/contracts/test/render"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// described is what the tests here read of the descriptions of messages.
+type described struct {
+	Channels map[string]struct {
+		Address string
+		Library bool   `json:"x-library"`
+		Stream  string `json:"x-stream"`
+	}
+	Components struct {
+		MessageTraits map[string]struct {
+			Headers struct{ Properties map[string]any }
+		}
+	}
+}
+
+func descriptions(t *testing.T) (all []described) {
+	t.Helper()
+	files, err := render.Files(root)
+	check.OK(t, err)
+	for path, content := range files {
+		if strings.HasSuffix(path, "/asyncapi.json") {
+			var d described
+			check.OK(t, json.Unmarshal(content, &d))
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+var parameter = regexp.MustCompile(`\{[a-zA-Z_]+\}`)
+
+// covers reports whether a filter of subjects selects a subject.
+func covers(filter, subject string) bool {
+	pattern := regexp.QuoteMeta(filter)
+	pattern = strings.ReplaceAll(strings.ReplaceAll(pattern, `\*`, `[^.]+`), ">", ".+")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(subject)
+}
+
+// Every subject of every stream and bucket is described, and every channel is one of the stream that it names.
+func TestEveryStreamIsDescribed(t *testing.T) {
+	t.Parallel()
+	declared := map[string][]string{}
+	for _, config := range contracts.Assets(contracts.AssetOptions{}) {
+		declared[config.Name] = config.Subjects
+	}
+	found := map[string]bool{}
+	for _, d := range descriptions(t) {
+		for name, c := range d.Channels {
+			if c.Stream == "" {
+				continue
+			}
+			sample := parameter.ReplaceAllString(c.Address, "x")
+			at := slices.IndexFunc(declared[c.Stream], func(filter string) bool { return covers(filter, sample) })
+			check.Require(t, at >= 0, "channel %s: %s is no subject of stream %s, which has %v", name, c.Address, c.Stream, declared[c.Stream])
+			found[declared[c.Stream][at]] = true
+		}
+	}
+	for name, subjects := range declared {
+		for _, subject := range subjects {
+			check.That(t, found[subject], "no channel is on %s of stream %s", subject, name)
+		}
+	}
+}
+
+// must returns a subject.
+func must(subject string, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	return subject
+}
+
+// Every function that makes a subject makes one that is described, and so are all streams' subjects made.
+func TestEverySubjectIsDescribed(t *testing.T) {
+	t.Parallel()
+	row := contracts.Notification{EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "push"}
+	one := row
+	one.Address = "phone"
+	made := map[string][]string{
+		"AuditSubject":      {must(contracts.AuditSubject("cli", "cancel"))},
+		"EnrichJobSubject":  {must(contracts.EnrichJobSubject("wolt", "p.1"))},
+		"EventSubject":      {must(contracts.EventSubject("a", "b"))},
+		"ImportJobSubject":  {must(contracts.ImportJobSubject("high", "j"))},
+		"NotifyPageSubject": {must(contracts.NotifyPageSubject("e", "a", 0))},
+		"NotifyPlanSubject": {must(contracts.NotifyPlanSubject("e"))},
+		"NotifySendSubject": {must(contracts.NotifySendSubject("push", "CUSTOMER", "u", "e"))},
+		"ReplaySubject":     {must(row.ReplaySubject(1)), must(one.ReplaySubject(1))},
+		"RepublishSubject":  {contracts.RepublishSubject("inbox", "x")},
+		"Subject":           {must(one.Subject()), must(contracts.Event{EventType: "b", Route: []byte("{}")}.Subject())},
+		"EnrichVariant":     {contracts.EnrichVariant(must(contracts.EnrichJobSubject("wolt", "p")), 1)},
+	}
+	for name := range declarations(t, "pkg/contracts") {
+		check.That(t, made[name] != nil || !strings.HasSuffix(name, "Subject"), "%s makes a subject that this test does not know", name)
+	}
+	used := map[string]bool{}
+	for name, subjects := range made {
+		for _, subject := range subjects {
+			found := ""
+			for _, d := range descriptions(t) {
+				for _, c := range d.Channels {
+					filter := parameter.ReplaceAllString(c.Address, "*")
+					if strings.HasPrefix(subject, "rp.") {
+						filter = strings.Replace(filter, ".*.*", ".*.>", 1)
+					}
+					if !c.Library && covers(filter, subject) && literals(filter) > literals(found) {
+						found = filter
+					}
+				}
+			}
+			check.That(t, found != "", "%s: %s is not described", name, subject)
+			used[found] = true
+		}
+	}
+	for _, d := range descriptions(t) {
+		for name, c := range d.Channels {
+			own := c.Stream != "" && !strings.Contains(c.Stream, "_") || c.Stream == contracts.StreamEnrichJobs || c.Stream == contracts.StreamImportJobs
+			filter := parameter.ReplaceAllString(c.Address, "*")
+			check.That(t, !own || c.Stream == contracts.StreamDead || used[filter], "channel %s: no function makes %s", name, c.Address)
+		}
+	}
+}
+
+func literals(filter string) int { return len(strings.ReplaceAll(filter, "*", "")) }
+
+// Every header that the sources name is described, and every header of ours that is described is named there.
+func TestEveryHeaderIsDescribed(t *testing.T) {
+	t.Parallel()
+	known, named := map[string]bool{}, map[string]bool{}
+	for _, d := range descriptions(t) {
+		for _, trait := range d.Components.MessageTraits {
+			for name := range trait.Headers.Properties {
+				known[name] = true
+			}
+		}
+	}
+	for name, value := range declarations(t, "pkg", "services") {
+		if ours.MatchString(value) && strings.Contains(strings.ToLower(name), "header") {
+			named[value] = true
+		}
+	}
+	for name := range named {
+		check.That(t, known[name], "header %s is not described", name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		check.That(t, named[name] || !ours.MatchString(name), "header %s is described, and no constant is named so", name)
+	}
+}
+
+// ours are the names of headers that no standard and no server has.
+var ours = regexp.MustCompile(`^(Dead|Expediter|Import|Job|Kv|Kvlock)-[A-Za-z-]+$`)
+
+// declarations returns the names of functions and constants in folders and below, with the texts of the constants.
+func declarations(t *testing.T, folders ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, folder := range folders {
+		check.OK(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			check.OK(t, err)
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					if n.Name.IsExported() {
+						all[n.Name.Name] = ""
+					}
+				case *ast.ValueSpec:
+					for i, value := range n.Values {
+						if literal, ok := value.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+							text, err := strconv.Unquote(literal.Value)
+							check.OK(t, err)
+							all[path+" "+n.Names[i].Name] = text
+						}
+					}
+				}
+				return true
+			})
+			return nil
+		}))
+	}
+	return all
+}
