@@ -159,7 +159,26 @@ func TestProblemsAreListed(t *testing.T) {
 		}
 	}
 	check.That(t, statuses >= 100, "%d statuses are too few to be all", statuses)
+	given := map[string]bool{}
+	for file, text := range files(t, ".go") {
+		for _, found := range problemCode.FindAllStringSubmatch(text, -1) {
+			code := found[1]
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			given[code] = true
+			check.That(t, strings.Contains(page, "`"+code+"`"), "%s has the code %s, and docs/api.md has not", file, code)
+		}
+	}
+	for _, found := range listedCode.FindAllStringSubmatch(page, -1) {
+		check.That(t, given[found[1]] || strings.HasPrefix(found[1], "QUOTA_"), "docs/api.md has the code %s, and no source has", found[1])
+	}
 }
+
+var (
+	problemCode = regexp.MustCompile(`Problem\{[^}]*Code: "([A-Z_]+)"`)
+	listedCode  = regexp.MustCompile("(?m)^\\| \\d+ \\| .*?`([A-Z]+_[A-Z_]+)`")
+)
 
 // A task that a document names is in the Taskfile.
 func TestTasksOfDocumentsExist(t *testing.T) {
