@@ -72,7 +72,7 @@ func (b *build) install(ctx context.Context, platform string) ([]program, error)
 	} {
 		b.proxy.Setenv(variable)
 	}
-	tool, err := modules.Output(ctx, b.work, "env", "GOWORK=off", "go", "-C", "tools", "tool", "-n", "cyclonedx-gomod")
+	tool, err := modules.Output(ctx, b.work, "tools/bin", "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod")
 	if err != nil {
 		return nil, err
 	}

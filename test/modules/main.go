@@ -3,7 +3,7 @@
 //
 //	go run ./test/modules tidy      bring the files into order, after a requirement was added or raised
 //	go run ./test/modules diff      fail, and show what tidy would change
-//	go run ./test/modules alone     vet each module as those see it that require it: without go.work
+//	go run ./test/modules alone     fail if a module cannot be used as those see it that require it: without go.work
 package main
 
 import (
@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	say := &modules.Printer{W: out}
 	defer func() { err = errors.Join(err, say.Err, remove()) }()
 	if args[0] == "alone" {
-		return alone(ctx, tree, proxy, say)
+		return alone(ctx, work, tree, proxy, say)
 	}
 	if err := tree.Tidy(ctx, proxy); err != nil {
 		return err
@@ -64,9 +64,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	return nil
 }
 
-// alone vets each module. Vet type-checks every package with its tests; a build would link each program as well, every time.
-func alone(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, say *modules.Printer) error {
+// alone looks at each module without go.work. One that has the same packages then, of the same files and of the same versions of other
+// modules, is what the workspace has, which other steps vet and build. Any other is vetted, which type-checks each package with its tests.
+func alone(ctx context.Context, work string, tree *modules.Tree, proxy *modules.Proxy, say *modules.Printer) error {
 	if err := tree.Stage(ctx, proxy); err != nil {
+		return err
+	}
+	known, err := modules.Packages(ctx, nil, work, "work")
+	if err != nil {
 		return err
 	}
 	var failed []string
@@ -74,9 +79,15 @@ func alone(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, say *m
 		if m.Dir == "tools" || m.Dir == "tools/install" { // one has no packages, the other is what Kubernetes brings
 			continue
 		}
-		say.Printf("-- %s\n", m.Dir)
-		if _, err := proxy.Go(ctx, filepath.Join(tree.Root, m.Dir), "vet", "./..."); err != nil {
-			say.Printf("%v\n", err)
+		dir := filepath.Join(tree.Root, m.Dir)
+		packages, err := modules.Packages(ctx, proxy, dir, "./...")
+		other := slices.IndexFunc(packages, func(p string) bool { return !slices.Contains(known, p) })
+		if err == nil && other >= 0 {
+			say.Printf("-- %s: vetted, it has %s\n", m.Dir, packages[other])
+			_, err = proxy.Go(ctx, dir, "vet", "./...")
+		}
+		if err != nil {
+			say.Printf("-- %s\n%v\n", m.Dir, err)
 			failed = append(failed, m.Dir)
 		}
 	}

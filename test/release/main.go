@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	tool, err := modules.Output(ctx, work, "env", "GOWORK=off", "go", "-C", "tools", "tool", "-n", "gorelease")
+	tool, err := modules.Output(ctx, work, "tools/bin", "golang.org/x/exp/cmd/gorelease")
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func repository(t *testing.T, version string) (*release, *strings.Builder) {
 	git(t, work, "config", "commit.gpgSign", "false")
 	git(t, work, "config", "tag.gpgSign", "false")
 	commit(t, work)
-	tool, err := modules.Output(t.Context(), filepath.Join("..", "..", "tools"), "env", "GOWORK=off", "go", "tool", "-n", "gorelease")
+	tool, err := modules.Output(t.Context(), filepath.Join("..", ".."), "tools/bin", "golang.org/x/exp/cmd/gorelease")
 	check.OK(t, err)
 	out := &strings.Builder{}
 	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)

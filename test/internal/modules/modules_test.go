@@ -78,6 +78,30 @@ func TestVersionIsThePresentContent(t *testing.T) {
 	}
 }
 
+// A module has other packages alone if it does not get the files that the workspace has.
+func TestPackagesAreThoseOfTheWorkspace(t *testing.T) {
+	t.Parallel()
+	work := repository(t)
+	tree, _ := scratch(t, work)
+	known, err := Packages(t.Context(), nil, tree.Root, "work")
+	check.OK(t, err)
+	for _, c := range []struct {
+		file   string
+		others int
+	}{{"LICENSE", 0}, {"pkg/kvlock/new.go", 2}} {
+		put(t, work, c.file, "package kvlock\n")
+		tree, proxy := scratch(t, work)
+		check.OK(t, tree.Stage(t.Context(), proxy))
+		var others []string
+		for _, m := range tree.Modules {
+			packages, err := Packages(t.Context(), proxy, filepath.Join(tree.Root, m.Dir), "./...")
+			check.OK(t, err)
+			others = append(others, slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(known, p) })...)
+		}
+		check.Same(t, "packages that are others with "+c.file, len(others), c.others)
+	}
+}
+
 func TestSharedCacheHasAllButOurModules(t *testing.T) {
 	t.Parallel()
 	machine, cache := t.TempDir(), t.TempDir()

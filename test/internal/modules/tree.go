@@ -184,6 +184,26 @@ func output(ctx context.Context, dir string, env []string, name string, args ...
 	return string(out), nil
 }
 
+// listed is a package with its files, and where it is from.
+const listed = "{{.ImportPath}}\t{{with .Module}}{{.Path}}\t{{.Version}} {{.Replace}}{{end}}\t{{.GoFiles}}{{.EmbedFiles}}{{.SFiles}}"
+
+// Packages lists the packages that match a pattern in a folder, and all that they and their tests import: as those see them that ask a
+// proxy, or with nil as they are in the workspace. Modules of this repository have no version in the list.
+func Packages(ctx context.Context, p *Proxy, dir, pattern string) ([]string, error) {
+	var env []string
+	if p != nil {
+		env = p.env
+	}
+	out, err := output(ctx, dir, env, "go", "list", "-deps", "-test", "-f", listed, pattern)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for i, line := range lines {
+		if parts := strings.Split(line, "\t"); len(parts) == 4 && strings.HasPrefix(parts[1], Prefix) {
+			lines[i] = strings.Join(slices.Delete(parts, 2, 3), "\t")
+		}
+	}
+	return lines, err
+}
+
 // WorkTree returns the root of the work tree that the process is in.
 func WorkTree(ctx context.Context) (string, error) {
 	out, err := Output(ctx, ".", "git", "rev-parse", "--show-toplevel")
