@@ -177,6 +177,34 @@ func StartEtcd(ctx context.Context, dir string) (*Service, error) {
 	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), (*Process).Kill)
 }
 
+// StartConsole builds the program expediter, and serves the console of a server with it. Said has its garbage collections.
+func StartConsole(ctx context.Context, server string) (*Service, error) {
+	dir, err := os.MkdirTemp("", "console-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	path := filepath.Join(dir, "expediter")
+	build := exec.CommandContext(ctx, "go", "build", "-o", path, ".") //nolint:gosec // a folder of ours
+	build.Dir = filepath.Join("..", "cmd", "expediter")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("build expediter: %w\n%s", err, out), os.RemoveAll(dir))
+	}
+	free, err := ports(1)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", free[0])
+	cmd := exec.Command(path, "console", "--server", server, "--address", address) //nolint:gosec,noctx // ended by its owner
+	cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
+	return startForeign(ctx, cmd, address, func(p *Process) {
+		p.Kill()
+		_ = os.RemoveAll(dir) //nolint:errcheck // temporary
+	})
+}
+
+// Said is the end of what its first process wrote to its standard error.
+func (s *Service) Said() string { return s.processes[0].Said() }
+
 // startForeign starts a server that does not say when it is ready, nor ends with its input.
 func startForeign(ctx context.Context, cmd *exec.Cmd, address string, end func(*Process)) (*Service, error) {
 	started, err := child.Command(io.Discard, cmd)
