@@ -40,9 +40,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// block is a part of the tutorial between fences, its language and the paragraph before it.
-var block = regexp.MustCompile("(?s)\n([^\n]*)\n\n?```(sh|text|go)\n(.*?)```\n")
-
 // spaces counts the networks of typists.
 var spaces atomic.Int64
 
@@ -62,14 +59,16 @@ func TestTutorial(t *testing.T) {
 	ty := &typist{T: t, changed: make(chan struct{}, 1), dir: t.TempDir(), env: append(os.Environ(), strings.Split(*environment, "\n")...)}
 	ty.env = append(ty.env, "DATABASE_URL="+database)
 	ty.apart()
-	found := block.FindAllStringSubmatch(string(text), -1)
-	check.That(t, len(found) >= 10, "the tutorial has %d blocks", len(found))
+	found := fenced.FindAllStringSubmatch(string(text), -1)
+	check.Same(t, "fences", 2*len(found), strings.Count(string(text), "\n```"))
 	for _, b := range found {
 		before, content := b[1], b[3]
 		switch b[2] {
 		case "text":
 			if found := shownAt.FindStringSubmatch(before); found != nil {
-				ty.enter([]string{"curl --fail -s " + found[1] + " | sed 's/<[^>]*>//g'"}, false)
+				lines := strings.Split(strings.TrimSpace(content), "\n")
+				ty.enter([]string{"until curl --fail -s " + found[1] + " | sed 's/<[^>]*>//g' | tee page | grep -q '" + lines[len(lines)-1] +
+					"'; do :; done; cat page"}, false)
 			}
 			ty.wantAll(content)
 		case "go":
