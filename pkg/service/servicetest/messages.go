@@ -158,10 +158,13 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 func (d *Description) Messages(t testing.TB, nc *nats.Conn, library bool) {
 	t.Helper()
 	answers := map[string]asked{} // by the subjects of answers
-	done := make(chan struct{})
+	done := make(chan struct{}, 1)
 	sub, err := nc.Subscribe(">", func(m *nats.Msg) {
 		if m.Subject == "servicetest.end" {
-			close(done)
+			select {
+			case done <- struct{}{}:
+			default: // another one that reads along on this server has ended
+			}
 			return
 		}
 		question, isAnswer := answers[m.Subject]
