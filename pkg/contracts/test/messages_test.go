@@ -22,15 +22,17 @@ import (
 // described is what the tests here read of the descriptions of messages.
 type described struct {
 	Channels map[string]struct {
-		Address string
+		Address string `json:"address"`
 		Library bool   `json:"x-library"`
 		Stream  string `json:"x-stream"`
-	}
+	} `json:"channels"`
 	Components struct {
 		MessageTraits map[string]struct {
-			Headers struct{ Properties map[string]any }
-		}
-	}
+			Headers struct {
+				Properties map[string]any `json:"properties"`
+			} `json:"headers"`
+		} `json:"messageTraits"`
+	} `json:"components"`
 }
 
 func descriptions(t *testing.T) (all []described) {

@@ -134,9 +134,9 @@ func at(n node, names ...string) node {
 func (d *document) resolve(value any) node {
 	n := object(value)
 	if ref := word(n["$ref"]); ref != "" {
-		path := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
-		if n = at(d.doc, path...); n == nil {
-			n = at(d.messages, path...)
+		names := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
+		if n = at(d.doc, names...); n == nil {
+			n = at(d.messages, names...)
 		}
 	}
 	return n

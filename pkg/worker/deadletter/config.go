@@ -81,7 +81,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s := &Store{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js}
 	info, err := s.info(ctx, cfg.Stream)
 	if err == nil && !info.Config.AllowDirect {
-		err = fmt.Errorf("deadletter: stream %s has no AllowDirect, and cannot be listed without: nats stream edit %[1]s --allow-direct", cfg.Stream)
+		const text = "deadletter: stream %s has no AllowDirect, and cannot be listed without: nats stream edit %[1]s --allow-direct"
+		err = fmt.Errorf(text, cfg.Stream)
 	}
 	if err != nil {
 		return nil, err

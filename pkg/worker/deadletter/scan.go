@@ -28,7 +28,7 @@ type span struct {
 	since    time.Time
 }
 
-func (r span) batch() int { return int(min(r.to-r.from+1, batch)) } //nolint:gosec // at most batch
+func (r span) batch() int { return int(min(r.to-r.from+1, batch)) }
 
 // scan reads messages of the dead letter stream, oldest first, holding one batch: at most 512 messages, and 8 MB. No consumer is made:
 // a user that may make one has the server publish what is stored under any subject of the account. When the latest messages are

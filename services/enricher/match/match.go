@@ -56,6 +56,28 @@ type Decision struct {
 	Evidence Evidence `json:"evidence"`
 }
 
+// Prepared is a place taken apart once, so that comparing it with many others is cheap. It is read-only and may be shared
+// between goroutines.
+//
+// Tokens, Skeletons and PhoneKeys are for finding candidates in a large catalogue: two places that match nearly always
+// share one of them.
+type Prepared struct {
+	// Place is the place as given.
+	Place Place
+	// Tokens are the folded words of the names that tell places apart, each once.
+	Tokens []string
+	// Skeletons are the consonant classes of the names in each plausible reading: equal or nearly so across scripts.
+	Skeletons []string
+	// PhoneKeys are the last digits of the telephone numbers.
+	PhoneKeys []string
+
+	address address.Address
+	city    city.City
+	local   []string
+	name    name.Name
+	phones  []phone.Number
+}
+
 // Compare returns the evidence that two places are one venue. It is symmetric and deterministic.
 func Compare(a, b Place) Evidence { return Prepare(a).Compare(Prepare(b)) }
 
@@ -239,28 +261,6 @@ func (v *vector) score() float64 { return 1 / (1 + math.Exp(-v.logOdds())) }
 
 // round keeps four decimals, which is more than anyone reads and keeps the stored form small.
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
-
-// Prepared is a place taken apart once, so that comparing it with many others is cheap. It is read-only and may be shared
-// between goroutines.
-//
-// Tokens, Skeletons and PhoneKeys are for finding candidates in a large catalogue: two places that match nearly always
-// share one of them.
-type Prepared struct {
-	// Place is the place as given.
-	Place Place
-	// Tokens are the folded words of the names that tell places apart, each once.
-	Tokens []string
-	// Skeletons are the consonant classes of the names in each plausible reading: equal or nearly so across scripts.
-	Skeletons []string
-	// PhoneKeys are the last digits of the telephone numbers.
-	PhoneKeys []string
-
-	address address.Address
-	city    city.City
-	local   []string
-	name    name.Name
-	phones  []phone.Number
-}
 
 // Prepare takes a place apart. It costs some tens of microseconds and allocates.
 func Prepare(p Place) *Prepared {

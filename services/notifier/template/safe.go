@@ -47,25 +47,25 @@ func inert(separator string) func(value any) (any, error) {
 		case nil:
 			return "", nil
 		}
-		text, err := short(fmt.Sprint(value))
+		shown, err := short(fmt.Sprint(value))
 		if err != nil {
 			return "", err
 		}
-		text = strings.Map(func(r rune) rune {
+		shown = strings.Map(func(r rune) rune {
 			switch {
 			case r == '\n', r == '\t':
 				return r
 			case r == '\u2028', r == '\u2029', unicode.IsControl(r):
 				return ' '
-			case r == mark, unicode.Is(unicode.Bidi_Control, r): // would show the text in another order than it is read
+			case r == mark, unicode.Is(unicode.Bidi_Control, r): // would show the shown in another order than it is read
 				return -1
 			}
 			return r
-		}, strings.ToValidUTF8(text, "\ufffd"))
+		}, strings.ToValidUTF8(shown, "\ufffd"))
 		if separator == "" {
-			return text, nil
+			return shown, nil
 		}
-		return word.ReplaceAllStringFunc(text, func(word string) string { return breakLinks(word, separator) }), nil
+		return word.ReplaceAllStringFunc(shown, func(word string) string { return breakLinks(word, separator) }), nil
 	}
 }
 
@@ -85,21 +85,21 @@ func breakLinks(word, separator string) string {
 }
 
 // oneLine is a text without line breaks, as headers want it, and without an end that nobody sees.
-func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool {
+func oneLine(lines string) string {
+	lines = strings.Join(strings.FieldsFunc(lines, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
 	}), " ")
-	if runes := []rune(text); len(runes) > maxSubject {
-		text = string(runes[:maxSubject-1]) + "…"
+	if runes := []rune(lines); len(runes) > maxSubject {
+		lines = string(runes[:maxSubject-1]) + "…"
 	}
-	return text
+	return lines
 }
 
 // linker returns the function that makes links of what payloads hold.
 func linker(hosts []string) func(value any) Link {
 	return func(value any) Link {
-		text, ok := value.(string)
-		u, err := url.Parse(text)
+		address, ok := value.(string)
+		u, err := url.Parse(address)
 		if !ok || err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" {
 			return ""
 		}

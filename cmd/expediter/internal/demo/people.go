@@ -191,22 +191,22 @@ func settled(s contracts.ProviderState) bool {
 	return s.Status != contracts.StatusPending || s.Reason != ""
 }
 
-func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
+func (u *user) do(ctx context.Context, method, to string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, to, body)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+		return nil, fmt.Errorf("%s %s: %w", method, to, err)
 	}
 	resp, err := u.send(req)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+		return nil, fmt.Errorf("%s %s: %w", method, to, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+		return nil, fmt.Errorf("%s %s: %w", method, to, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %w: %.200s", method, url, refusal(resp), data)
+		return nil, fmt.Errorf("%s %s: %w: %.200s", method, to, refusal(resp), data)
 	}
 	return data, nil
 }
@@ -233,18 +233,18 @@ var errCutOff = errors.New("the events ended before every place was answered")
 
 // listen follows the events of the question until they are complete.
 func (u *user) listen(ctx context.Context) error {
-	url := u.events + "/v1/requests/" + u.req.RequestID + "/events"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	from := u.events + "/v1/requests/" + u.req.RequestID + "/events"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, http.NoBody)
 	if err != nil {
-		return fmt.Errorf("listen to %s: %w", url, err)
+		return fmt.Errorf("listen to %s: %w", from, err)
 	}
 	resp, err := u.send(req)
 	if err != nil {
-		return fmt.Errorf("listen to %s: %w", url, err)
+		return fmt.Errorf("listen to %s: %w", from, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("listen to %s: %w", url, refusal(resp))
+		return fmt.Errorf("listen to %s: %w", from, refusal(resp))
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, contracts.MaxBody)
@@ -255,7 +255,7 @@ func (u *user) listen(ctx context.Context) error {
 			event = value
 		case "data":
 			if err := u.hear(event, []byte(value)); err != nil {
-				return fmt.Errorf("event %s of %s: %w", event, url, err)
+				return fmt.Errorf("event %s of %s: %w", event, from, err)
 			}
 		case "":
 			if event == "complete" {
@@ -263,7 +263,7 @@ func (u *user) listen(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(fmt.Errorf("listen to %s: %w", url, errCutOff), lines.Err())
+	return errors.Join(fmt.Errorf("listen to %s: %w", from, errCutOff), lines.Err())
 }
 
 // hear takes over one event.

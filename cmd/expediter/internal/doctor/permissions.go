@@ -28,7 +28,9 @@ var accountOf = map[string]string{userAdmin: "OPERATOR", userConsole: "CONSOLE",
 
 // Users are the users of deploy/nats.
 func Users() []string {
-	return []string{userAdmin, userConsole, contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier, userPublisher, userSys}
+	return []string{
+		userAdmin, userConsole, contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier, userPublisher, userSys,
+	}
 }
 
 // operates reports whether the user reaches the accounts of all services, as far as that is known.

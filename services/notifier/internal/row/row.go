@@ -28,6 +28,31 @@ func Header(created time.Time) (nats.Header, error) {
 	return header, nil
 }
 
+// Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in nothing but the
+// user, so what a row has around its user is kept. It is used by one goroutine.
+type Encoder struct {
+	frames map[frameOf]frame
+}
+
+// frameOf is what tells one row of a plan from another, beside the user. Digest, throttle and unread are those of kind and channel.
+// So are the channels that are tried in order; a row that follows another has an encoder of its own.
+type frameOf struct {
+	address   string
+	category  string
+	channel   string
+	kind      contracts.RecipientType
+	locale    string
+	notBefore time.Time
+	priority  contracts.Urgency
+	template  string
+}
+
+// frame is a row without its user.
+type frame struct{ before, after []byte }
+
+// maxFrames bounds what is kept: a plan has few kinds, channels and languages, but a resolver may say anything.
+const maxFrames = 64
+
 // Message returns the message of a row of the encoder's plan. Its id is the row's key.
 func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
 	id, err := n.Key()
@@ -127,31 +152,6 @@ func split(data []byte) (frame []byte, user string, ok bool) {
 	frame = append(make([]byte, 0, len(data)), data[:at]...)
 	return append(frame, data[end:]...), user, plain(user)
 }
-
-// Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in nothing but the
-// user, so what a row has around its user is kept. It is used by one goroutine.
-type Encoder struct {
-	frames map[frameOf]frame
-}
-
-// frameOf is what tells one row of a plan from another, beside the user. Digest, throttle and unread are those of kind and channel.
-// So are the channels that are tried in order; a row that follows another has an encoder of its own.
-type frameOf struct {
-	address   string
-	category  string
-	channel   string
-	kind      contracts.RecipientType
-	locale    string
-	notBefore time.Time
-	priority  contracts.Urgency
-	template  string
-}
-
-// frame is a row without its user.
-type frame struct{ before, after []byte }
-
-// maxFrames bounds what is kept: a plan has few kinds, channels and languages, but a resolver may say anything.
-const maxFrames = 64
 
 // encode returns the JSON of a row, whose data may be kept.
 func (e *Encoder) encode(n contracts.Notification) ([]byte, error) {
