@@ -15,7 +15,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 )
 
 func TestInboxOverHTTP(t *testing.T) {
@@ -89,6 +91,7 @@ func TestInboxIsLive(t *testing.T) {
 	check.OK(t, err)
 	defer conn.CloseNow()
 	tell("e3", "ada")
+	described := servicetest.Described(t, httpapi.Docs)
 	for _, want := range []string{"e2", "e0", "e3"} {
 		_, data, err := conn.Read(t.Context())
 		var frame struct {
@@ -98,6 +101,7 @@ func TestInboxIsLive(t *testing.T) {
 		}
 		check.That(t, err == nil && json.Unmarshal(data, &frame) == nil && frame.Type == "item" && frame.ID != "" && frame.Item.EventID == want,
 			"%s: %v, want %s", data, err, want)
+		described.Frame(t, data)
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop() }()

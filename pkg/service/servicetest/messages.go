@@ -210,6 +210,30 @@ func (d *Description) Messages(t testing.TB, nc *nats.Conn, library bool) {
 	})
 }
 
+// Frame reports a frame of the service's WebSocket that is not as described.
+func (d *Description) Frame(t testing.TB, data []byte) {
+	t.Helper()
+	all, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Errorf("the frame %.1000s is no JSON: %v", data, err)
+		return
+	}
+	var schema any = node{"$ref": "#/components/schemas/Frame"}
+	frame := at(d.messages, "components", "schemas", "Frame")
+	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // each is strict, so what the frame adds is held against its own
+		for name, own := range at(frame, "properties") {
+			if value, found := object(all)[name]; found {
+				delete(object(all), name)
+				err = errors.Join(err, d.validate(own, value))
+			}
+		}
+		schema = parts[0]
+	}
+	if err = errors.Join(err, d.validate(schema, all)); err != nil {
+		t.Errorf("the frame %.1000s is not as described: %v", data, err)
+	}
+}
+
 // asked is a request whose answer is to come, with what of it is not as described: the service may refuse it.
 type asked struct {
 	answer *channel

@@ -153,6 +153,7 @@ func TestPlainWebSocket(t *testing.T) {
 		}
 		kind, data, err := conn.Read(t.Context())
 		check.OK(t, err)
+		i.described.Frame(t, data)
 		diff := cmp.Diff(frame, string(data))
 		check.That(t, diff == "" && kind == websocket.MessageText, "%s, %v (-want +got):\n%s", when, kind, diff)
 		_, data, err = conn.Read(t.Context())
@@ -190,6 +191,7 @@ func TestResumableWebSocket(t *testing.T) {
 			}
 			err = json.Unmarshal(data, &f)
 			check.That(t, err == nil && f.RequestID == "r" && (f.EventID == "") == (f.Type == "reset"), "frame is %s, %v", data, err)
+			i.described.Frame(t, data)
 			got = append(got, f.Type)
 			snapshot = f.EventID
 		}
