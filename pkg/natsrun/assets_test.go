@@ -208,8 +208,8 @@ func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	opts, err := server.ProcessConfigFile(path)
 	check.OK(t, err)
 
-	check.That(t, opts.SystemAccount == "SYS" && len(opts.Nkeys) == 6,
-		"single.conf with the accounts: got %v and %d users, want 6", err, len(opts.Nkeys))
+	check.That(t, opts.SystemAccount == "SYS" && len(opts.Nkeys) == 7,
+		"single.conf with the accounts: got %v and %d users, want 7", err, len(opts.Nkeys))
 }
 
 func TestServerStartsFromTheDeployedFile(t *testing.T) {

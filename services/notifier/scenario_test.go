@@ -215,13 +215,13 @@ func TestEveryKindOfRecipient(t *testing.T) {
 // What is no event, and an event of another form.
 func TestIntake(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, natstest.Server(t)).watched()
+	p := newPlace(t, natstest.Server(t))
 	n := p.start(&pigeon{})
 	for i, bad := range []string{"", "{", `{"event_id":"x"}`, `[1]`, `{"event_id":5,"event_type":"X","aggregate_type":"Y"}`} {
 		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.FOR_ALL", []byte(bad))))
 		p.until("refused: "+bad, func() bool { return n.Stats().Refused == int64(i+1) })
 	}
-	p.publish(event("nobody", "NO_RULE"))
+	p.watched().publish(event("nobody", "NO_RULE"))
 	p.until("ignored", func() bool { return n.Stats().Ignored == 1 })
 	foreign := contracts.CloudEvent{
 		ID: "42", Source: "/shop", Type: "FOR_ALL", Extensions: map[string]string{"recipienttype": "ADMIN", "userid": "root"},
