@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,7 @@ type ours struct {
 	jobs *worker.Client
 	pub  *contracts.Publisher
 	ops  map[string]func(context.Context, *input) (any, error)
+	end  func(outcome string) (any, error) // of the job that runs
 }
 
 // input is what operations take.
@@ -135,13 +137,21 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		},
 		"event.same": same,
 		"publish":    g.publish,
-		"insert":     g.insert,
+		"insert":     g.store(g.jobs.Insert),
+		"replace":    g.store(g.jobs.Replace),
 		"inspect": func(ctx context.Context, in *input) (any, error) {
 			s, err := g.jobs.Inspect(ctx, in.Subject, in.Key)
 			return map[string]any{"id": s.ID, "state": s.State, "subject": s.Subject}, err
 		},
 		"stored": g.stored,
-		"work":   g.work,
+		"begin":  g.begin,
+		"end":    func(_ context.Context, in *input) (any, error) { return g.end(in.Outcome) },
+		"work": func(ctx context.Context, in *input) (any, error) {
+			if _, err := g.begin(ctx, in); err != nil {
+				return nil, err
+			}
+			return g.end(in.Outcome)
+		},
 	}
 	return g
 }
@@ -150,7 +160,9 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 func check1(_ any, err error) (any, error) { return "valid", err }
 
 // harness reports whether an operation is the suite's own.
-func (*ours) harness(op string) bool { return op == "stored" || op == "work" }
+func (*ours) harness(op string) bool {
+	return slices.Contains([]string{"begin", "end", "stored", "work"}, op)
+}
 
 var field = regexp.MustCompile(`NewJob\.([A-Za-z.]+):`)
 
@@ -213,18 +225,23 @@ func (g *ours) publish(ctx context.Context, in *input) (any, error) {
 	return map[string]any{"duplicate": done.Duplicate, "sequence": done.Sequence}, err
 }
 
-func (g *ours) insert(ctx context.Context, in *input) (any, error) {
-	job := worker.NewJob{
-		Args: in.Args, At: in.At, Delay: time.Duration(in.Delay) * time.Millisecond, Header: nats.Header{}, ID: in.ID, Subject: in.Subject,
+// store stores a job by a method of a client.
+func (*ours) store(by func(context.Context, worker.NewJob) (worker.Receipt, error)) func(context.Context, *input) (any, error) {
+	return func(ctx context.Context, in *input) (any, error) {
+		job := worker.NewJob{
+			Args: in.Args, At: in.At, Delay: time.Duration(in.Delay) * time.Millisecond, Header: nats.Header{}, ID: in.ID, Subject: in.Subject,
+		}
+		for name, value := range in.Headers {
+			job.Header[name] = []string{value}
+		}
+		if u := in.Unique; u != nil {
+			job.Unique = &worker.Unique{HoldDead: u.HoldDead, Keep: time.Duration(u.Keep) * time.Millisecond, Key: u.Key, Unrecorded: u.Unrecorded}
+		}
+		r, err := by(ctx, job)
+		return map[string]any{
+			"duplicate": r.Duplicate, "id": r.ID, "replaced": r.Replaced, "sequence": r.Sequence, "state": r.State, "subject": r.Subject,
+		}, err
 	}
-	for name, value := range in.Headers {
-		job.Header[name] = []string{value}
-	}
-	if u := in.Unique; u != nil {
-		job.Unique = &worker.Unique{HoldDead: u.HoldDead, Keep: time.Duration(u.Keep) * time.Millisecond, Key: u.Key, Unrecorded: u.Unrecorded}
-	}
-	r, err := g.jobs.Insert(ctx, job)
-	return map[string]any{"duplicate": r.Duplicate, "id": r.ID, "sequence": r.Sequence, "state": r.State, "subject": r.Subject}, err
 }
 
 // stored answers with the last message of a subject.
@@ -244,9 +261,9 @@ func (g *ours) stored(ctx context.Context, in *input) (any, error) {
 	return map[string]any{"subject": m.Subject, "headers": headers, "data": json.RawMessage(m.Data)}, nil
 }
 
-// work works the next job, which completes or dies.
-func (g *ours) work(_ context.Context, in *input) (any, error) {
-	settled := make(chan worker.Settlement, 1)
+// begin starts a worker, and answers with the job that it runs. The end of that is another operation.
+func (g *ours) begin(context.Context, *input) (any, error) {
+	began, outcome, settled := make(chan any, 1), make(chan string, 1), make(chan worker.Settlement, 1)
 	w, err := worker.New(g.js, worker.Config{
 		AutoCreate: true, Concurrency: 1, Consumer: "suite", Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
 		Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
@@ -254,10 +271,9 @@ func (g *ours) work(_ context.Context, in *input) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var args any
 	err = worker.Handle(w, "jobs.>", worker.Policy{}, func(_ context.Context, job *worker.Job[any]) error {
-		args = job.Args
-		if in.Outcome == "dead" {
+		began <- map[string]any{"id": job.ID, "subject": job.Subject, "args": job.Args}
+		if <-outcome == "dead" {
 			return worker.Cancel(errors.New("as the case wants it"))
 		}
 		return nil
@@ -266,11 +282,18 @@ func (g *ours) work(_ context.Context, in *input) (any, error) {
 		return nil, err
 	}
 	stop := natstest.Background(g.T, w.Run)
-	defer stop()
 	select {
-	case s := <-settled:
-		return map[string]any{"id": s.ID, "subject": s.Subject, "outcome": s.Outcome, "args": args}, nil
+	case job := <-began:
+		g.end = func(as string) (any, error) {
+			defer stop()
+			outcome <- as
+			s := <-settled
+			job.(map[string]any)["outcome"] = s.Outcome //nolint:forcetypeassert // see above
+			return job, nil
+		}
+		return job, nil
 	case <-time.After(patience):
+		stop()
 		return nil, errors.New("no job was worked")
 	}
 }

@@ -2,7 +2,7 @@
 import { ClosedConnectionError, headers as newHeaders, type NatsConnection } from "@nats-io/nats-core";
 import { randomID, sleep } from "./http.js";
 import {
-  canonicalEvent, checkEvent, eventHeaders, eventSubject, expect, InvalidError, keyOf, maxBody, planJob, type Event, type Key, type NewJob, type Plan,
+  canonicalEvent, checkEvent, eventHeaders, eventSubject, InvalidError, keyOf, maxBody, planJob, supersede, type Event, type Key, type NewJob, type Plan,
 } from "./wire.js";
 
 /** The server refused a request. */
@@ -41,21 +41,25 @@ async function ask<T>(nc: NatsConnection, to: string, data: Uint8Array | string,
   return body;
 }
 
-/** Reads a message from the stream's leader, undefined if there is none. */
-async function read(nc: NatsConnection, stream: string, query: object): Promise<Stored | undefined> {
-  try {
-    return (await ask<{ message: Stored }>(nc, "$JS.API.STREAM.MSG.GET." + stream, JSON.stringify(query))).message;
-  } catch (err) {
-    if (err instanceof RefusedError && err.code === 10037) return undefined;
-    throw err;
-  }
+/** Asks the leader of a stream for something that may not be there: undefined then. */
+async function find<T>(nc: NatsConnection, to: string, query: object): Promise<T | undefined> {
+  return ask<T>(nc, "$JS.API.STREAM.MSG." + to, JSON.stringify(query)).catch((err) => {
+    if (![10037, 10043, 10057].includes(code(err))) throw err;
+    return undefined;
+  });
 }
+
+const read = async (nc: NatsConnection, stream: string, query: object): Promise<Stored | undefined> =>
+  (await find<{ message: Stored }>(nc, "GET." + stream, query))?.message;
 
 const decoded = (base64 = ""): string => new TextDecoder().decode(Uint8Array.from(atob(base64), (c) => c.charCodeAt(0)));
 
 /** The value of a header of a stored message. */
 const header = (m: Stored, name: string): string =>
   decoded(m.hdrs).split("\r\n").find((line) => line.startsWith(name + ":"))?.slice(name.length + 1).trim() ?? "";
+
+/** The id of the insert that a message stems from. */
+const insertOf = (m: Stored): string => header(m, "Job-Insert") || header(m, "Job-Id") || header(m, "Nats-Msg-Id");
 
 const code = (err: unknown): number => (err instanceof RefusedError ? err.code : 0);
 /** The last message of the subject was not the expected one. Around a change of leader that is no proof that ours was not stored. */
@@ -107,8 +111,14 @@ export class NatsPublisher {
 
 export type JobState = "" | "cancelled" | "dead" | "done" | "free" | "queued" | "running" | "scheduled";
 
-/** What became of a job, or which one holds its key. id and state are empty for a duplicate of which the stream says no more. */
-export interface Receipt { duplicate: boolean; id: string; state: JobState; subject: string; sequence: number }
+/**
+ * What became of a job, or which one holds its key. id and state are empty for a duplicate of which the stream says no more. replaced says
+ * that the job took the place of another.
+ */
+export interface Receipt { duplicate: boolean; id: string; state: JobState; subject: string; sequence: number; replaced?: boolean }
+
+/** How close to its time in milliseconds a schedule is not replaced: it may be firing. */
+const nearDue = 300;
 
 /** Inserts jobs into a stream of workers. */
 export class Jobs {
@@ -118,8 +128,45 @@ export class Jobs {
    * Stores a job and returns when the server has it. That another job holds the key of a unique one is no error, see Receipt. A lost
    * answer is found out, so that no job is stored twice.
    */
-  async insert(job: NewJob): Promise<Receipt> {
-    const p = planJob(job, this.stream, randomID()), most = (this.nc.info?.max_payload ?? Infinity) - 1024;
+  insert(job: NewJob): Promise<Receipt> { return this.put(planJob(job, this.stream, randomID())); }
+
+  /**
+   * Inserts a unique job, or puts it in the place of the job of its key that an earlier replace inserted and that is scheduled or queued:
+   * arguments, time and headers. With a delay, repeated calls are a debounce. A job that runs, that insert inserted, or that is done and
+   * kept, is not replaced: the receipt is then a duplicate's. The old job and the new one never both run. Within 300 ms of the time of a
+   * schedule this waits until it has fired; if this program is killed while it replaces one so close, the old job may run instead.
+   */
+  async replace(job: NewJob): Promise<Receipt> {
+    const p = planJob(job, this.stream, randomID(), true);
+    for (;;) {
+      const r = await this.put(p), old = p.old;
+      if (r.duplicate || !old) return r;
+      if (!old.due && p.due) await this.remove(old.sequence).catch(() => undefined); // no worker starts it any more
+      const lost = old.due && old.due - Date.now() < nearDue / 2 &&
+        await this.isLost(p, old.due, r.sequence).catch((err) => { throw new UnacknowledgedError(`job ${p.id} on ${p.key.job}`, true, err); });
+      if (!lost) return { ...r, replaced: true };
+    }
+  }
+
+  /**
+   * Reports whether the old schedule fired while it was being replaced, and prepares the next try. Its job may have been on the way when the
+   * server took the new one, arrive after it, and take all schedules of the key along.
+   */
+  private async isLost(p: Plan, due: number, sequence: number): Promise<boolean> {
+    await sleep(due - Date.now() + 500);
+    const job = await this.last(p.key.job);
+    let lost = !!job && job.seq > sequence && header(job, "Nats-Scheduler") !== "" && insertOf(job) !== p.insert;
+    if (!lost && Date.now() < p.due) lost = await this.last(p.key.later).then((m) => !m || (insertOf(m) !== p.insert && m.seq < sequence));
+    if (!lost) return false;
+    await this.remove(sequence);
+    p.insert = randomID(); // the server would take the next message for the first
+    Object.assign(p.headers, { "Nats-Msg-Id": p.insert, "Job-Insert": p.insert, "Job-Id": p.id });
+    supersede(p);
+    return true;
+  }
+
+  private async put(p: Plan): Promise<Receipt> {
+    const most = (this.nc.info?.max_payload ?? Infinity) - 1024;
     if (p.data.length > most) throw new InvalidError("job", [{ path: "args", problem: `have ${p.data.length} bytes, at most ${most}` }]);
     const recorded = "Job-Keep" in p.headers, end = Date.now() + (this.options.patience ?? 10_000);
     for (let unsure = false, pause = 2; ; pause = Math.min(2 * pause, 1000)) {
@@ -127,11 +174,11 @@ export class Jobs {
       try {
         const ack = await ask<Ack>(this.nc, p.to, p.data, p.headers);
         const duplicate = !!ack.duplicate && p.insert === p.id && !unsure && !recorded;
-        return { duplicate, id: p.id, sequence: ack.seq, state: duplicate ? "" : p.delayed ? "scheduled" : "queued", subject: p.key.job };
+        return { duplicate, id: p.id, sequence: ack.seq, state: duplicate ? "" : p.due ? "scheduled" : "queued", subject: p.key.job };
       } catch (err) { failed = err; }
       try {
         const found: Receipt | "free" | undefined = recorded && isConflict(failed) ? await this.resolve(p)
-          : job.unique && isConflict(failed) && code(failed) !== 10164 ? await this.taken(p, unsure) : undefined;
+          : p.job.unique && isConflict(failed) && code(failed) !== 10164 ? await this.taken(p, unsure) : undefined;
         if (found && found !== "free") return found;
         again = found === "free";
       } catch (err) { failed = err; }
@@ -144,30 +191,24 @@ export class Jobs {
 
   /** Finds the job that holds the key, or makes the key free for the next try. undefined is a key that another write is about to change. */
   private async resolve(p: Plan): Promise<Receipt | "free" | undefined> {
-    const m = await read(this.nc, this.stream, { last_by_subj: p.key.any });
-    expect(p.headers, p.key, 0);
-    if (!m) return undefined; // done and gone meanwhile
-    const held = await this.held(p.key, m);
-    if ((header(m, "Job-Insert") || header(m, "Job-Id") || header(m, "Nats-Msg-Id")) === p.insert) return { ...held, duplicate: false };
-    switch (held.state) {
-      case "cancelled": // perhaps by a call that did not come to its end
-        await this.remove(Number(header(m, "Job-Sequence")));
-        // falls through
-      case "free":
-        expect(p.headers, p.key, m.seq);
-        return "free";
-      case "dead":
-        if (p.job.unique?.holdDead) return held;
-        await this.remove(m.seq); // before the next job, or a crash would leave both
-        return "free";
-    }
-    return held;
+    const m = await this.last(p.key.any), held = m && await this.held(p.key, m);
+    if (m && held && insertOf(m) === p.insert) return { ...held, duplicate: false };
+    supersede(p);
+    if (!m || !held) return undefined; // done and gone meanwhile
+    const due = held.state === "scheduled" ? Date.parse(header(m, "Nats-Schedule").slice("@at ".length)) : 0;
+    if (p.replace && due && due - Date.now() < nearDue) return undefined; // until it has fired
+    const replaces = p.replace && header(m, "Job-Replaceable") !== "" && ["queued", "scheduled"].includes(held.state);
+    if (held.state === "dead" && !p.job.unique?.holdDead) await this.remove(m.seq); // before the next job, or a crash would leave both
+    else if (held.state === "cancelled") await this.remove(Number(header(m, "Job-Sequence"))); // perhaps by a call that did not come to its end
+    else if (held.state !== "free" && !replaces) return held;
+    if (held.state !== "dead") supersede(p, m.seq, replaces ? { due, sequence: m.seq } : undefined);
+    return "free";
   }
 
   private async held(key: Key, m: Stored): Promise<Receipt> {
     const first = m.subject.split(".", 1)[0] ?? "";
     let state = (first.endsWith("-later") ? "scheduled" : first.endsWith("-done") ? header(m, "Job-State") || "done" : "queued") as JobState;
-    if (state === "running" && (await read(this.nc, this.stream, { last_by_subj: key.job }))?.seq !== Number(header(m, "Job-Sequence"))) state = "free";
+    if (state === "running" && (await this.last(key.job))?.seq !== Number(header(m, "Job-Sequence"))) state = "free";
     const id = header(m, "Job-Id") || header(m, "Nats-Msg-Id") || `${this.stream}:${m.seq}`;
     return { duplicate: true, id, state, subject: key.job, sequence: m.seq };
   }
@@ -176,22 +217,18 @@ export class Jobs {
   private async taken(p: Plan, unsure: boolean): Promise<Receipt | "free"> {
     const other: Receipt = { duplicate: true, id: "", state: "", subject: p.key.job, sequence: 0 };
     if (!unsure) return other;
-    const m = await read(this.nc, this.stream, { last_by_subj: p.key.job });
+    const m = await this.last(p.key.job);
     if (!m) return "free";
     return header(m, "Nats-Msg-Id") === p.insert ? { ...other, duplicate: false, id: p.id, state: "queued", sequence: m.seq } : other;
   }
 
-  private async remove(seq: number): Promise<void> {
-    try {
-      await ask(this.nc, "$JS.API.STREAM.MSG.DELETE." + this.stream, JSON.stringify({ seq, no_erase: true }));
-    } catch (err) {
-      if (code(err) !== 10057 && code(err) !== 10043) throw err; // it is not there
-    }
-  }
+  private last(subject: string): Promise<Stored | undefined> { return read(this.nc, this.stream, { last_by_subj: subject }); }
+
+  private remove(seq: number): Promise<unknown> { return find(this.nc, "DELETE." + this.stream, { seq, no_erase: true }); }
 
   /** Returns what holds a key; the state is "free" if nothing does. It may have changed since: do not base an insert on it. */
   async inspect(subject: string, unique?: string): Promise<Receipt> {
-    const key = keyOf(subject, unique), m = await read(this.nc, this.stream, { last_by_subj: key.any });
+    const key = keyOf(subject, unique), m = await this.last(key.any);
     return m ? this.held(key, m) : { duplicate: false, id: "", state: "free", subject: key.job, sequence: 0 };
   }
 }

@@ -24,11 +24,8 @@ export class InvalidError extends Error {
   }
 }
 
-function base64url(data: Uint8Array): string {
-  let text = "";
-  for (const byte of data) text += String.fromCharCode(byte);
-  return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-}
+const base64url = (data: Uint8Array): string =>
+  btoa(String.fromCharCode(...data)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
 /** Turns any id into one token of a subject or key: as it is if it has only A-Z, a-z, 0-9, '_', '-', else '=' and base64url. */
 export function encodeToken(id: string): string {
@@ -88,14 +85,8 @@ export const cloudEventID = (source: string, id: string): Promise<string> =>
   messageID(source.replaceAll("\\", "\\\\").replaceAll("|", "\\|") + "|" + id);
 
 /** The value of an attribute of a CloudEvent as a header. */
-export function percentEncode(value: string): string {
-  let text = "";
-  for (const byte of utf8.encode(value)) {
-    const char = String.fromCharCode(byte);
-    text += byte > 0x20 && byte < 0x7f && !'"%'.includes(char) ? char : "%" + byte.toString(16).toUpperCase().padStart(2, "0");
-  }
-  return text;
-}
+export const percentEncode = (value: string): string =>
+  encodeURIComponent(value).replace(/%(?!2[25]|20|7F)([2-7][0-9A-F])/g, (_, hex) => String.fromCharCode(parseInt(hex, 16)));
 
 /** A person that an event names. */
 export interface Recipient {
@@ -228,7 +219,11 @@ export function keyOf(subject: string, unique?: string): Key {
 }
 
 /** A job ready to be published, as often as it takes. */
-export interface Plan { key: Key; id: string; insert: string; to: string; headers: Record<string, string>; data: Uint8Array; job: NewJob; delayed: boolean }
+export interface Plan {
+  key: Key; id: string; insert: string; to: string; headers: Record<string, string>; data: Uint8Array; job: NewJob; due: number; replace: boolean; old?: Old | undefined;
+}
+/** The queued or, if it has a time, scheduled job that one takes the place of. */
+interface Old { due: number; sequence: number }
 
 /** Go's form of whole seconds. */
 const duration = (ms: number): string => {
@@ -237,7 +232,7 @@ const duration = (ms: number): string => {
 };
 
 /** Checks a job, all at once, and makes its message for a stream. insert is an id that no other insert has. */
-export function planJob(job: NewJob, stream: string, insert: string, now = Date.now()): Plan {
+export function planJob(job: NewJob, stream: string, insert: string, replace = false, now = Date.now()): Plan {
   const fields: FieldError[] = [];
   const no = (bad: boolean, path: string, problem: string): void => { if (bad) fields.push({ path, problem }); };
   const u = job.unique, given = job.headers ?? {}, headers: Record<string, string> = { ...given };
@@ -260,29 +255,36 @@ export function planJob(job: NewJob, stream: string, insert: string, now = Date.
     `must have at most ${maxID} bytes, without control characters and spaces at its ends`);
   no((u?.keep ?? 0) < 0 || (u?.keep ?? 0) > maxKeep, "unique.keep", "must be 0 to 366 days");
   no(!!u?.unrecorded && (!!u.holdDead || !!u.keep || due > 0), "unique.unrecorded", "goes without holdDead, keep and delay: those are recorded");
+  const recorded = u !== undefined && !u.unrecorded;
+  no(replace && !recorded, "unique", "is needed, without unrecorded: only such a job takes the place of another");
   const data = job.args instanceof Uint8Array ? job.args : utf8.encode(JSON.stringify(job.args ?? null));
   if (fields.length > 0) throw new InvalidError("job", fields);
 
-  const recorded = u !== undefined && !u.unrecorded, id = known || insert;
+  const id = known || insert;
   if (known && !recorded) insert = known;
   Object.assign(headers, { "Nats-Expected-Stream": stream, "Nats-Msg-Id": insert });
   if (id !== insert) headers["Job-Insert"] = insert;
   if (id !== insert || due) headers["Job-Id"] = id;
-  if (recorded) {
-    headers["Job-Keep"] = duration(u.keep ?? 0);
-    expect(headers, key, 0);
-  } else if (u) headers["Nats-Expected-Last-Subject-Sequence"] = "0";
+  if (recorded) headers["Job-Keep"] = duration(u.keep ?? 0);
+  else if (u) headers["Nats-Expected-Last-Subject-Sequence"] = "0";
+  if (replace) headers["Job-Replaceable"] = "1";
   let to = key.job;
   if (due) {
     headers["Nats-Schedule"] = "@at " + rfc3339(new Date(due));
     headers["Nats-Schedule-Target"] = to;
     to = recorded ? key.later : `${key.later}.${encodeToken(id)}`; // one schedule each, or the next would replace this one
   }
-  return { key, id, insert, to, headers, data, job, delayed: due > 0 };
+  const p: Plan = { key, id, insert, to, headers, data, job, due, replace };
+  if (recorded) supersede(p);
+  return p;
 }
 
-/** Makes the server refuse a message unless the last one of the key is the given, 0 for none. */
-export function expect(headers: Record<string, string>, key: Key, sequence: number): void {
-  headers["Nats-Expected-Last-Subject-Sequence"] = String(sequence);
-  headers["Nats-Expected-Last-Subject-Sequence-Subject"] = key.any;
+/** Makes the server refuse a job unless the last message of its key is the given, 0 for none, and take an old job out in the same write. */
+export function supersede(p: Plan, sequence = 0, old?: Old): void {
+  for (const name of ["Nats-Rollup", "Nats-Schedule-Next", "Nats-Scheduler"]) delete p.headers[name];
+  if (old && !p.due) Object.assign(p.headers, old.due ? { "Nats-Scheduler": p.key.later, "Nats-Schedule-Next": "purge" } : { "Nats-Rollup": "sub" });
+  Object.assign(p.headers, {
+    "Nats-Expected-Last-Subject-Sequence": String(sequence), "Nats-Expected-Last-Subject-Sequence-Subject": p.key.any,
+  });
+  p.old = old;
 }

@@ -13,6 +13,8 @@ const valid = (e: wire.Event): wire.Event => {
   return e;
 };
 
+const job = (i: any): wire.NewJob => ({ ...i, ...(i.at && { at: new Date(i.at) }) });
+
 const ops: Record<string, (i: any) => unknown> = {
   "token.encode": (i) => wire.encodeToken(i.id),
   "token.decode": (i) => wire.decodeToken(i.token),
@@ -28,7 +30,8 @@ const ops: Record<string, (i: any) => unknown> = {
   "event.check": (i) => (valid(i.event), "valid"),
   "event.same": (i) => wire.canonicalEvent(valid(i.a)) === wire.canonicalEvent(valid(i.b)),
   publish: (i) => events.publish(i.event),
-  insert: (i) => jobs.insert({ ...i, ...(i.at && { at: new Date(i.at) }) }),
+  insert: (i) => jobs.insert(job(i)),
+  replace: (i) => jobs.replace(job(i)),
   inspect: (i) => jobs.inspect(i.subject, i.key),
 };
 
