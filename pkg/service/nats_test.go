@@ -77,15 +77,15 @@ func TestHealthCheckAsksOverTLSAndSaysWhatIsNotReady(t *testing.T) {
 		w.WriteHeader(status)
 		w.Write([]byte("store: no leader"))
 	}))
-	if err := askReady(t.Context(), server.URL+"/readyz"); err != nil {
+	if err := AskReady(t.Context(), server.URL+"/readyz"); err != nil {
 		t.Error(err)
 	}
 	status = http.StatusServiceUnavailable
-	if err := askReady(t.Context(), server.URL+"/readyz"); err == nil || !strings.Contains(err.Error(), "/readyz: 503 Service Unavailable: store") {
+	if err := AskReady(t.Context(), server.URL+"/readyz"); err == nil || !strings.Contains(err.Error(), "/readyz: 503 Service Unavailable: store") {
 		t.Errorf("error %v: want one with the answer", err)
 	}
 	server.Close()
-	if err := askReady(t.Context(), server.URL); err == nil {
+	if err := AskReady(t.Context(), server.URL); err == nil {
 		t.Error("a service that is not there is ready")
 	}
 }

@@ -339,9 +339,9 @@ func (f *fullness) close() error {
 	return f.stop()
 }
 
-// askReady returns an error unless a URL, such as that of /readyz, is answered with 200. The certificate may be of any authority and
+// AskReady returns an error unless a URL, such as that of /readyz, is answered with 200 within 5 seconds. The certificate may be of any authority and
 // for any name: a health check asks its own machine, and sends nothing that is secret.
-func askReady(ctx context.Context, url string) error {
+func AskReady(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // the operator names it

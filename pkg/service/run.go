@@ -121,7 +121,7 @@ func Main[C any](name string, fromEnvironment func() (C, error), run func(contex
 	var err error
 	said := ": stopped"
 	if len(os.Args) == 3 && os.Args[1] == "ready" {
-		said, err = ": not ready", askReady(ctx, os.Args[2])
+		said, err = ": not ready", AskReady(ctx, os.Args[2])
 	} else {
 		err = reloading(ctx, fromEnvironment, run)
 	}

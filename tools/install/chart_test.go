@@ -27,7 +27,7 @@ var everything = map[string]any{
 	"nats":  map[string]any{"url": "nats://n1:4222", "to": []any{map[string]any{"podSelector": map[string]any{}}}},
 	"from":  []any{map[string]any{"podSelector": map[string]any{}}}, "keda": map[string]any{"enabled": true, "prometheus": "http://p:9090"},
 	"prometheusRule": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}},
-	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}},
+	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}}, "console": map[string]any{"enabled": true},
 }
 
 // scaledObject is what the chart uses of the type of KEDA.
@@ -107,7 +107,7 @@ func TestChartRendersWhatItSays(t *testing.T) {
 	}{
 		"of the defaults":     {nil, 3 * 5},
 		"of one service":      {map[string]any{"enricher": map[string]any{"enabled": false}, "importer": map[string]any{"enabled": false}}, 5},
-		"of everything":       {everything, 3*7 + 1},
+		"of everything":       {everything, 3*7 + 5 + 1},
 		"of nothing optional": {map[string]any{"networkPolicy": map[string]any{"enabled": false}, "podDisruptionBudget": map[string]any{"enabled": false}}, 3 * 3},
 	} {
 		objects, err := render(t, test.set)
@@ -118,7 +118,9 @@ func TestChartRendersWhatItSays(t *testing.T) {
 			switch o := object.(type) {
 			case *apps.Deployment:
 				restricted(t, name, o)
-				if (o.Spec.Replicas == nil) != (name == "of everything") {
+				if o.Name == "site-console" {
+					console(t, o)
+				} else if (o.Spec.Replicas == nil) != (name == "of everything") {
 					t.Errorf("%s: %s has replicas beside KEDA, or none", name, o.Name)
 				}
 			case *monitoring.PrometheusRule:
@@ -139,6 +141,20 @@ func TestChartRendersWhatItSays(t *testing.T) {
 					t.Errorf("%s: %+v", name, o)
 				}
 			}
+		}
+	}
+}
+
+// console checks that the console is one pod, and is started as the compose file does it.
+func console(t *testing.T, d *apps.Deployment) {
+	t.Helper()
+	c, like := d.Spec.Template.Spec.Containers[0], load(t, "../../deploy/compose").Services["console"]
+	if *d.Spec.Replicas != 1 || c.Image != "r/expediter:v9.9.9" || !slices.Equal(c.Args, like.Command) {
+		t.Errorf("%d pods of %s with the arguments %q: want 1 of r/expediter:v9.9.9 with %q", *d.Spec.Replicas, c.Image, c.Args, like.Command)
+	}
+	for name, value := range like.Environment {
+		if name != "NATS_URL" && !slices.Contains(c.Env, core.EnvVar{Name: name, Value: *value}) {
+			t.Errorf("the console lacks %s=%s", name, *value)
 		}
 	}
 }
@@ -169,6 +185,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"replica":         {"enricher": map[string]any{"replica": 3}},
 		"nats/url":        {"nats": map[string]any{"url": "nats://me:secret@n1:4222"}},
 		"notifier/secret": {"notifier": map[string]any{"secret": ""}},
+		"replicas":        {"console": map[string]any{"replicas": 2}},
 	} {
 		if _, err := render(t, set); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), ".url", "/url"), want) {
 			t.Errorf("error %v: want one with %q", err, want)

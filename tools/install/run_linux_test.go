@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -240,7 +239,7 @@ func (s *site) client(input string, args ...string) string {
 }
 
 // What compose.yaml says of the site is enough for the images: without root, on read-only folders, with the servers' configuration, TLS
-// and users, each service gets ready, a place is looked up, and an event of the outbox reaches its user.
+// and users, each service gets ready, a place is looked up, an event of the outbox reaches its user, and the console shows what became of it.
 func TestImagesRunAsComposeSays(t *testing.T) {
 	if *dist == "" || os.Getuid() != 0 {
 		t.Skip("no images to run, or not root")
@@ -259,10 +258,10 @@ func TestImagesRunAsComposeSays(t *testing.T) {
 		service := s.project.Services[name]
 		must(t, s.container(service, append([]string{"expediter"}, service.Command...)...))
 	}
-	for _, name := range []string{"enricher", "importer", "notifier", "relay"} {
+	for _, name := range []string{"console", "enricher", "importer", "notifier", "relay"} {
 		s.start(name)
 	}
-	s.healthy("enricher", "importer", "notifier", "relay")
+	s.healthy("console", "enricher", "importer", "notifier", "relay")
 
 	said := s.client("id,name,address,city\np1,Alma Levana,Rothschild Blvd 71,Tel Aviv\n",
 		"enrich", "--wait", "--output", "json", "--url", "https://enricher:8080", "--key-file", "/run/secrets/shop.key", "-")
@@ -275,6 +274,31 @@ func TestImagesRunAsComposeSays(t *testing.T) {
 		t.Errorf("the importer answers %s", said)
 	}
 	s.event()
+	page := s.fetch("console:8010", "admin/operator.key", "/notifications?event=evt-001")
+	if !strings.Contains(page, "planned 2 rows for 1 recipient") {
+		t.Errorf("the console says of the event %s", page)
+	}
+	if log := s.said("console"); strings.Contains(log, "level=") {
+		t.Errorf("the console complains: %s", log)
+	}
+}
+
+// fetch reads a page of a service with the key of a file of the site.
+func (s *site) fetch(host, file, path string) string {
+	s.Helper()
+	dir := filepath.Join(s.dir, "deploy", "compose", "site")
+	key, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		s.Fatal(err)
+	}
+	address := ""
+	for line := range strings.Lines(s.hosts) {
+		if fields := strings.Fields(line); strings.HasPrefix(host, fields[1]+":") {
+			address = host + ":" + fields[0]
+		}
+	}
+	return must(s.T, exec.Command("ip", "netns", "exec", s.spaces+"client", "curl", "-sSf", "--resolve", address, "--cacert", dir+"/publisher/ca.pem",
+		"-H", "Authorization: Bearer "+strings.TrimSpace(string(key)), "https://"+host+path))
 }
 
 // event commits an event in Postgres, and looks for it in the inbox of its user.
@@ -285,23 +309,11 @@ func (s *site) event() {
 	insert.Stdin = strings.NewReader(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, user_id, payload)
 		VALUES ('evt-001', 'RESERVATION_REQUESTED', 'RESTAURANT', '5', 'carla', '{"guests":4}')`)
 	must(s.T, insert)
-	publisher := filepath.Join(s.dir, "deploy", "compose", "site", "publisher")
-	key, err := os.ReadFile(filepath.Join(publisher, "carla.key"))
-	if err != nil {
-		s.Fatal(err)
-	}
-	address := ""
-	for line := range strings.Lines(s.hosts) {
-		if fields := strings.Fields(line); fields[1] == "notifier" {
-			address = net.JoinHostPort("notifier", "8006") + ":" + fields[0]
-		}
-	}
 	inbox := ""
 	for until := time.Now().Add(time.Minute); !strings.Contains(inbox, `"event_id":"evt-001"`); pause() {
 		if time.Now().After(until) {
 			s.Fatalf("the event is not in the inbox: %s\nthe relay says %s", inbox, s.said("relay"))
 		}
-		inbox = must(s.T, exec.Command("ip", "netns", "exec", s.spaces+"client", "curl", "-sSf", "--resolve", address, "--cacert", publisher+"/ca.pem",
-			"-H", "Authorization: Bearer "+strings.TrimSpace(string(key)), "https://notifier:8006/v1/users/carla/inbox"))
+		inbox = s.fetch("notifier:8006", "publisher/carla.key", "/v1/users/carla/inbox")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -148,6 +149,24 @@ func (f *consoleFlags) admit(cfg *console.Config) (background []func(context.Con
 	return background, nil
 }
 
+// withProbes adds to the pages the probes that the services have.
+func withProbes(pages http.Handler, cfg console.Config) http.Handler {
+	probes := service.NewRouter(service.RouterConfig{
+		Access: cfg.Access, Hosts: cfg.Hosts, Logger: cfg.Logger, Name: "console", Version: cfg.Version,
+		Ready: func() map[string]error {
+			if cfg.Conn.IsConnected() {
+				return map[string]error{"nats": nil}
+			}
+			return map[string]error{"nats": fmt.Errorf("connection is %s", cfg.Conn.Status())}
+		},
+	})
+	all := http.NewServeMux()
+	all.Handle("/", pages)
+	all.Handle("GET /livez", probes)
+	all.Handle("GET /readyz", probes)
+	return all
+}
+
 // serve serves a console until ctx ends. Its URL is the first line that it writes.
 func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg console.Config) error {
 	background, err := f.admit(&cfg)
@@ -167,7 +186,7 @@ func (f *consoleFlags) serve(ctx context.Context, js jetstream.JetStream, cfg co
 		return err
 	}
 	group := service.NewGroup(ctx)
-	server.Serve(group, service.ServerConfig{Handler: c, Logger: f.logger, Name: "console"})
+	server.Serve(group, service.ServerConfig{Handler: withProbes(c, cfg), Logger: f.logger, Name: "console"})
 	for _, run := range append(background, c.Run) {
 		group.Go(run)
 	}

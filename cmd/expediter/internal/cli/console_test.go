@@ -43,6 +43,9 @@ func TestConsoleTakesTokens(t *testing.T) {
 	check.OK(t, err)
 	go io.Copy(io.Discard, reader) //nolint:errcheck // what is logged
 	_, url, _ := strings.Cut(strings.TrimSpace(string(line[:n])), "Console: ")
+	for path, want := range map[string]int{"": ExitFailure, "livez": ExitOK, "readyz": ExitOK} { // a page needs a token
+		check.Same(t, "code of ready /"+path, Run(t.Context(), Config{Stderr: io.Discard}, []string{"ready", url + path}), want)
+	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	check.OK(t, err)
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)

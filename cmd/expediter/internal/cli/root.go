@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
@@ -93,7 +94,7 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newBench(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
 		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
 		newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
-		newRecipes(g), newRelay(g), newRestore(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g), newUsers(g), newVersion())
+		newReady(), newRecipes(g), newRelay(g), newRestore(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g), newUsers(g), newVersion())
 	complete(root)
 	return root
 }
@@ -147,6 +148,17 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprintf(g.config.Stderr, format, args...) //nolint:errcheck // nowhere to say so
+}
+
+func newReady() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ready URL",
+		Short:   "Ask whether a service is ready, for the health check of a container",
+		Long:    `Ready ends with 0 if the URL is answered with 200. The certificate may be of any authority and for any name.`,
+		Example: `  expediter ready https://127.0.0.1:8010/readyz`,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return service.AskReady(cmd.Context(), args[0]) },
+	}
 }
 
 func newVersion() *cobra.Command {
