@@ -139,13 +139,23 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 		"publish":    g.publish,
 		"insert":     g.store(g.jobs.Insert),
 		"replace":    g.store(g.jobs.Replace),
+		"insert.checked": func(ctx context.Context, in *input) (any, error) { // by a client that knows of no worker yet
+			c, err := worker.NewClient(js, worker.ClientConfig{Stream: "JOBS"})
+			if err != nil {
+				return nil, err
+			}
+			return g.store(c.Insert)(ctx, in)
+		},
 		"inspect": func(ctx context.Context, in *input) (any, error) {
 			s, err := g.jobs.Inspect(ctx, in.Subject, in.Key)
 			return map[string]any{"id": s.ID, "state": s.State, "subject": s.Subject}, err
 		},
 		"stored": g.stored,
-		"begin":  g.begin,
-		"end":    func(_ context.Context, in *input) (any, error) { return g.end(in.Outcome) },
+		"consumer": func(ctx context.Context, in *input) (any, error) {
+			return check1(js.CreateConsumer(ctx, "JOBS", jetstream.ConsumerConfig{Durable: "takes", FilterSubject: in.Subject}))
+		},
+		"begin": g.begin,
+		"end":   func(_ context.Context, in *input) (any, error) { return g.end(in.Outcome) },
 		"work": func(ctx context.Context, in *input) (any, error) {
 			if _, err := g.begin(ctx, in); err != nil {
 				return nil, err
@@ -161,7 +171,7 @@ func check1(_ any, err error) (any, error) { return "valid", err }
 
 // harness reports whether an operation is the suite's own.
 func (*ours) harness(op string) bool {
-	return slices.Contains([]string{"begin", "end", "stored", "work"}, op)
+	return slices.Contains([]string{"begin", "consumer", "end", "stored", "work"}, op)
 }
 
 var field = regexp.MustCompile(`NewJob\.([A-Za-z.]+):`)
@@ -180,12 +190,15 @@ func (g *ours) do(ctx context.Context, op string, raw json.RawMessage) (got answ
 	out, err := f(ctx, &in)
 	invalid, isInvalid := errors.AsType[*contracts.ValidationError](err)
 	_, isRefused := errors.AsType[*worker.InsertError](err)
+	_, isUntaken := errors.AsType[*worker.UntakenError](err)
 	switch {
 	case err == nil:
 		err = json.Unmarshal([]byte(text(out)), &got.Out)
 		return got, err
 	case errors.Is(err, contracts.ErrEventMismatch):
 		got.Error = "mismatch"
+	case isUntaken:
+		got.Error = "untaken"
 	case isInvalid:
 		got.Error = "invalid"
 		for _, f := range invalid.Fields {

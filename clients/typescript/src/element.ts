@@ -25,26 +25,16 @@ const css = `
 --paper:var(--expediter-paper,#fff);--line:var(--expediter-line,#c9cacf);
 display:block;color:var(--ink);background:var(--paper);font:var(--expediter-font,1rem/1.5 system-ui,sans-serif);overflow-wrap:anywhere}
 @media(prefers-color-scheme:dark){:host{--accent:var(--expediter-accent,#a8c7fa);--ink:var(--expediter-ink,#e4e4e9);--quiet:var(--expediter-quiet,#b0b1b8);
---paper:var(--expediter-paper,#1b1b1f);--line:var(--expediter-line,#47484e)}}
-:host([hidden]){display:none}
-*{box-sizing:border-box}
+--paper:var(--expediter-paper,#1b1b1f);--line:var(--expediter-line,#47484e)}}:host([hidden]){display:none}*{box-sizing:border-box}
 header{display:flex;flex-wrap:wrap;align-items:center;gap:.25rem 1rem;padding:.5rem 1rem;border-block-end:1px solid var(--line)}
-h2{font-size:1.25em;margin:0}
-[part=count],[part=text],[part=time],[part=empty],[part=note]{color:var(--quiet)}
+h2{font-size:1.25em;margin:0}[part=count],[part=text],[part=time],[part=empty],[part=note]{color:var(--quiet)}
 header button{margin-inline-start:auto}
 button{font:inherit;color:var(--accent);background:none;border:1px solid transparent;border-radius:.5rem;min-height:2.75rem;min-width:2.75rem;cursor:pointer}
-button:hover{border-color:currentColor}
-:focus-visible{outline:3px solid var(--accent);outline-offset:-3px}
-ul{list-style:none;margin:0;padding:0}
-li{display:flex;gap:.5rem;padding:.75rem 1rem;border-block-end:1px solid var(--line)}
-li>div{flex:1;min-width:0}
-li.unread [part=title]{font-weight:700}
-[part=title]{margin:0;font-size:1em;font-weight:400}
-[part=text],[part=time]{display:block;margin:0;font-size:.9375em}
-a{color:var(--accent)}
-[part=empty],[part=note]{margin:0;padding:1rem}
-[part=empty]:not([hidden])+*{border:0}
-[hidden]{display:none!important}`;
+button:hover{border-color:currentColor}:focus-visible{outline:3px solid var(--accent);outline-offset:-3px}ul{list-style:none;margin:0;padding:0}
+li{display:flex;gap:.5rem;padding:.75rem 1rem;border-block-end:1px solid var(--line)}li>div{flex:1;min-width:0}
+li.unread [part=title]{font-weight:700}[part=title]{margin:0;font-size:1em;font-weight:400}
+[part=text],[part=time]{display:block;margin:0;font-size:.9375em}a{color:var(--accent)}[part=empty],[part=note]{margin:0;padding:1rem}
+[part=empty]:not([hidden])+*{border:0}[hidden]{display:none!important}`;
 
 function make<K extends keyof HTMLElementTagNameMap>(tag: K, part: string, ...children: Node[]): HTMLElementTagNameMap[K] {
   const node = document.createElement(tag);

@@ -26,16 +26,19 @@ export class UnacknowledgedError extends Error {
   }
 }
 
+/** No consumer of the stream takes the subject of a job: nothing would ever work it. */
+export class UntakenError extends Error { override name = "UntakenError"; }
+
 interface Ack { seq: number; duplicate?: boolean }
 interface Stored { subject: string; seq: number; hdrs?: string; data?: string }
 
 /** How long one try waits for its answer in milliseconds. */
 const oneTry = 2000;
 
-async function ask<T>(nc: NatsConnection, to: string, data: Uint8Array | string, headers?: Record<string, string>): Promise<T> {
+async function ask<T>(nc: NatsConnection, to: string, data: Uint8Array | string, headers?: Record<string, string>, timeout = oneTry): Promise<T> {
   const h = newHeaders();
   for (const [name, value] of Object.entries(headers ?? {})) h.set(name, value);
-  const answer = await nc.request(to, data, { timeout: oneTry, ...(headers && { headers: h }) });
+  const answer = await nc.request(to, data, { timeout, ...(headers && { headers: h }) });
   const body = answer.json<T & { error?: { code: number; err_code: number; description: string } }>();
   if (body.error) throw new RefusedError(body.error.code, body.error.err_code, body.error.description);
   return body;
@@ -120,9 +123,18 @@ export interface Receipt { duplicate: boolean; id: string; state: JobState; subj
 /** How close to its time in milliseconds a schedule is not replaced: it may be firing. */
 const nearDue = 300;
 
+interface Consumer { created: string; ts: string; config: { filter_subject?: string; filter_subjects?: string[] } }
+
+/** Reports whether a subject falls under a filter. */
+const matches = (filter: string, subject: string): boolean => new RegExp("^" +
+  filter.replace(/[^\w.*>]/g, "\\$&").replaceAll(".", "\\.").replaceAll("*", "[^.]+").replace(/>$/, ".+") + "$").test(subject);
+
 /** Inserts jobs into a stream of workers. */
 export class Jobs {
-  constructor(readonly nc: NatsConnection, readonly stream: string, readonly options: { patience?: number } = {}) {}
+  private takers: { at: number; filters: string[] } = { at: -Infinity, filters: [] };
+
+  /** A job that no consumer takes is an UntakenError, unless allowUntaken, for workers that are still to come. */
+  constructor(readonly nc: NatsConnection, readonly stream: string, readonly options: { patience?: number; allowUntaken?: boolean } = {}) {}
 
   /**
    * Stores a job and returns when the server has it. That another job holds the key of a unique one is no error, see Receipt. A lost
@@ -165,15 +177,39 @@ export class Jobs {
     return true;
   }
 
+  /**
+   * Throws if the stream has consumers and none takes a subject. When they cannot be listed, or there is none, nothing is known. A worker
+   * makes its consumers one after the other: while the youngest is new, this waits for the next.
+   */
+  private async checkTaken(subject: string): Promise<void> {
+    const known = (): boolean => this.takers.filters.some((filter) => matches(filter, subject));
+    if (this.options.allowUntaken || known() || (this.takers.filters.length === 0 && Date.now() - this.takers.at < 10_000)) return;
+    for (;; await sleep(100)) {
+      const all = await this.consumers().catch((): Consumer[] => []);
+      this.takers = { at: Date.now(), filters: all.flatMap(({ config: c }) => c.filter_subjects ?? [c.filter_subject || ">"]) };
+      if (known() || all.length === 0) return;
+      if (all.some((c) => Date.parse(c.ts) - Date.parse(c.created) <= 5000)) continue;
+      throw new UntakenError(`no consumer of stream ${this.stream} takes ${JSON.stringify(subject)}, only ${this.takers.filters.slice(0, 20).join(", ")}: ` +
+        "start a worker with a handler for it, or set allowUntaken");
+    }
+  }
+
+  private async consumers(offset = 0): Promise<Consumer[]> {
+    const { consumers: page, total } = await ask<{ consumers: Consumer[]; total: number }>(
+      this.nc, "$JS.API.CONSUMER.LIST." + this.stream, JSON.stringify({ offset }), undefined, 250);
+    if (page.length === 0 && total > offset) throw new Error(`${offset} of ${total} consumers answered`);
+    return offset + page.length < total ? [...page, ...await this.consumers(offset + page.length)] : page;
+  }
+
   private async put(p: Plan): Promise<Receipt> {
+    await this.checkTaken(p.key.job);
     const most = (this.nc.info?.max_payload ?? Infinity) - 1024;
     if (p.data.length > most) throw new InvalidError("job", [{ path: "args", problem: `have ${p.data.length} bytes, at most ${most}` }]);
     const recorded = "Job-Keep" in p.headers, end = Date.now() + (this.options.patience ?? 10_000);
     for (let unsure = false, pause = 2; ; pause = Math.min(2 * pause, 1000)) {
       let failed: unknown, again = false;
       try {
-        const ack = await ask<Ack>(this.nc, p.to, p.data, p.headers);
-        const duplicate = !!ack.duplicate && p.insert === p.id && !unsure && !recorded;
+        const ack = await ask<Ack>(this.nc, p.to, p.data, p.headers), duplicate = !!ack.duplicate && p.insert === p.id && !unsure && !recorded;
         return { duplicate, id: p.id, sequence: ack.seq, state: duplicate ? "" : p.due ? "scheduled" : "queued", subject: p.key.job };
       } catch (err) { failed = err; }
       try {

@@ -24,14 +24,14 @@ export class InvalidError extends Error {
   }
 }
 
+const refuse = (what: string, problem: string): never => { throw new InvalidError(what, [{ path: what, problem }]); };
+
 const base64url = (data: Uint8Array): string =>
   btoa(String.fromCharCode(...data)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 
 /** Turns any id into one token of a subject or key: as it is if it has only A-Z, a-z, 0-9, '_', '-', else '=' and base64url. */
 export function encodeToken(id: string): string {
-  if (id === "" || bytes(id) > maxID || !id.isWellFormed()) {
-    throw new InvalidError("id", [{ path: "id", problem: `must be Unicode of 1 to ${maxID} bytes` }]);
-  }
+  if (id === "" || bytes(id) > maxID || !id.isWellFormed()) refuse("id", `must be Unicode of 1 to ${maxID} bytes`);
   return safe.test(id) ? id : "=" + base64url(utf8.encode(id));
 }
 
@@ -45,15 +45,11 @@ export function decodeToken(token: string): string {
     }
     if (encodeToken(id) === token) return id;
   } catch { /* as below */ }
-  throw new InvalidError("token", [{ path: "token", problem: "was not made of an id" }]);
+  return refuse("token", "was not made of an id");
 }
 
-const names = (name: string): string => {
-  if (!safe.test(name) || name.length > maxName) {
-    throw new InvalidError("name", [{ path: "name", problem: `must be 1 to ${maxName} of A-Z, a-z, 0-9, '_' and '-'` }]);
-  }
-  return name;
-};
+const names = (name: string): string =>
+  safe.test(name) && name.length <= maxName ? name : refuse("name", `must be 1 to ${maxName} of A-Z, a-z, 0-9, '_' and '-'`);
 const id = encodeToken;
 
 /** The subject of an event. */
@@ -159,10 +155,10 @@ export function canonicalEvent(e: Event): string {
 export async function eventHeaders(e: Event, source: string): Promise<Record<string, string>> {
   const headers: Record<string, string> = { "Nats-Msg-Id": await messageID(e.event_id) };
   if (control.test(e.event_id)) return headers; // no attribute can have it; the body has the id
-  const attributes: Record<string, string> = {
+  const attributes = {
     specversion: "1.0", id: e.event_id, source, type: "io.expediter.domain.event.v1", datacontenttype: "application/json",
+    ...(e.occurred_at && { time: rfc3339(e.occurred_at) }),
   };
-  if (e.occurred_at) attributes["time"] = rfc3339(e.occurred_at);
   for (const [name, value] of Object.entries(attributes)) headers["ce-" + name] = percentEncode(value);
   return headers;
 }
@@ -210,9 +206,7 @@ export function keyOf(subject: string, unique?: string): Key {
   const [first = "", ...rest] = subject.split(".");
   if (bytes(subject) > maxSubject || rest.length === 0 || [first, ...rest].includes("") || /[\s\u0000-\u0020\u007f*>]/.test(subject) ||
     /-(done|later)$/.test(first)) {
-    throw new InvalidError("subject", [{
-      path: "subject", problem: `must have two or more tokens without wildcards, spaces, or -done or -later behind the first, at most ${maxSubject} bytes`,
-    }]);
+    refuse("subject", `must have two or more tokens without wildcards, spaces, or -done or -later behind the first, at most ${maxSubject} bytes`);
   }
   const behind = rest.join(".");
   return { job: subject, later: `${first}-later.${behind}`, done: `${first}-done.${behind}`, any: `*.${behind}` };
@@ -220,10 +214,10 @@ export function keyOf(subject: string, unique?: string): Key {
 
 /** A job ready to be published, as often as it takes. */
 export interface Plan {
-  key: Key; id: string; insert: string; to: string; headers: Record<string, string>; data: Uint8Array; job: NewJob; due: number; replace: boolean; old?: Old | undefined;
+  key: Key; id: string; insert: string; to: string; headers: Record<string, string>; data: Uint8Array; job: NewJob; due: number; replace: boolean;
+  /** The queued or, if it has a time, scheduled job that this one takes the place of. */
+  old?: { due: number; sequence: number } | undefined;
 }
-/** The queued or, if it has a time, scheduled job that one takes the place of. */
-interface Old { due: number; sequence: number }
 
 /** Go's form of whole seconds. */
 const duration = (ms: number): string => {
@@ -243,13 +237,11 @@ export function planJob(job: NewJob, stream: string, insert: string, replace = f
   if (job.delay) due = now + job.delay;
   if (due <= now) due = 0;
   no(due - now > maxAhead, "at", "is more than 3650 days ahead");
-  let size = 0;
   for (const [name, value] of Object.entries(given)) {
-    size += bytes(name) + bytes(value);
     no(name === "" || /^(nats|job)-|[: ]/i.test(name) || control.test(name + value) || !(name + value).isWellFormed(), "headers",
       "must not begin with Nats- or Job-, or have control characters");
   }
-  no(size > maxHeaders, "headers", `have more than ${maxHeaders} bytes`);
+  no(bytes(Object.entries(given).flat().join("")) > maxHeaders, "headers", `have more than ${maxHeaders} bytes`);
   const known = job.id ?? "";
   no(bytes(known) > maxID || control.test(known) || !known.isWellFormed() || known.trim() !== known, "id",
     `must have at most ${maxID} bytes, without control characters and spaces at its ends`);
@@ -262,12 +254,10 @@ export function planJob(job: NewJob, stream: string, insert: string, replace = f
 
   const id = known || insert;
   if (known && !recorded) insert = known;
-  Object.assign(headers, { "Nats-Expected-Stream": stream, "Nats-Msg-Id": insert });
-  if (id !== insert) headers["Job-Insert"] = insert;
-  if (id !== insert || due) headers["Job-Id"] = id;
-  if (recorded) headers["Job-Keep"] = duration(u.keep ?? 0);
-  else if (u) headers["Nats-Expected-Last-Subject-Sequence"] = "0";
-  if (replace) headers["Job-Replaceable"] = "1";
+  Object.assign(headers, {
+    "Nats-Expected-Stream": stream, "Nats-Msg-Id": insert, ...(id !== insert && { "Job-Insert": insert }), ...((id !== insert || due) && { "Job-Id": id }),
+    ...(recorded ? { "Job-Keep": duration(u.keep ?? 0) } : u && { "Nats-Expected-Last-Subject-Sequence": "0" }), ...(replace && { "Job-Replaceable": "1" }),
+  });
   let to = key.job;
   if (due) {
     headers["Nats-Schedule"] = "@at " + rfc3339(new Date(due));
@@ -280,11 +270,9 @@ export function planJob(job: NewJob, stream: string, insert: string, replace = f
 }
 
 /** Makes the server refuse a job unless the last message of its key is the given, 0 for none, and take an old job out in the same write. */
-export function supersede(p: Plan, sequence = 0, old?: Old): void {
+export function supersede(p: Plan, sequence = 0, old?: Plan["old"]): void {
   for (const name of ["Nats-Rollup", "Nats-Schedule-Next", "Nats-Scheduler"]) delete p.headers[name];
   if (old && !p.due) Object.assign(p.headers, old.due ? { "Nats-Scheduler": p.key.later, "Nats-Schedule-Next": "purge" } : { "Nats-Rollup": "sub" });
-  Object.assign(p.headers, {
-    "Nats-Expected-Last-Subject-Sequence": String(sequence), "Nats-Expected-Last-Subject-Sequence-Subject": p.key.any,
-  });
+  Object.assign(p.headers, { "Nats-Expected-Last-Subject-Sequence": String(sequence), "Nats-Expected-Last-Subject-Sequence-Subject": p.key.any });
   p.old = old;
 }

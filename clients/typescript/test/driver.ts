@@ -1,11 +1,11 @@
 // The driver of the suite: it reads a line of JSON for each operation, and answers by one. docs/clients.md has the operations.
 import { createInterface } from "node:readline";
 import { connect } from "@nats-io/transport-node";
-import { Jobs, MismatchError, NatsPublisher } from "expediter/nats";
+import { Jobs, MismatchError, NatsPublisher, UntakenError } from "expediter/nats";
 import * as wire from "expediter/wire";
 
 const nc = await connect({ servers: process.env["NATS_URL"] ?? "127.0.0.1:4222" });
-const jobs = new Jobs(nc, "JOBS"), events = new NatsPublisher(nc);
+const jobs = new Jobs(nc, "JOBS", { allowUntaken: true }), events = new NatsPublisher(nc);
 
 const valid = (e: wire.Event): wire.Event => {
   const fields = wire.checkEvent(e);
@@ -31,6 +31,7 @@ const ops: Record<string, (i: any) => unknown> = {
   "event.same": (i) => wire.canonicalEvent(valid(i.a)) === wire.canonicalEvent(valid(i.b)),
   publish: (i) => events.publish(i.event),
   insert: (i) => jobs.insert(job(i)),
+  "insert.checked": (i) => new Jobs(nc, "JOBS").insert(job(i)),
   replace: (i) => jobs.replace(job(i)),
   inspect: (i) => jobs.inspect(i.subject, i.key),
 };
@@ -44,6 +45,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   } catch (err) {
     if (err instanceof wire.InvalidError) answer = { error: "invalid", fields: err.fields.map((f) => f.path) };
     else if (err instanceof MismatchError) answer = { error: "mismatch" };
+    else if (err instanceof UntakenError) answer = { error: "untaken" };
     else throw err;
   }
   console.log(JSON.stringify(answer));

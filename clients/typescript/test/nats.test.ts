@@ -1,8 +1,8 @@
-// What the client does over NATS when a schedule fires while it is being replaced.
+// What the client does over NATS that no case of the wire has time for.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NatsConnection } from "@nats-io/nats-core";
-import { Jobs } from "expediter/nats";
+import { Jobs, UntakenError } from "expediter/nats";
 
 const refused = { error: { code: 400, err_code: 10071, description: "wrong last sequence" } };
 const stored = (subject: string, seq: number, headers: string): object =>
@@ -26,11 +26,26 @@ test("a job is replaced again if the old schedule has taken the new one along", 
       return { json: () => (typeof answer === "function" ? answer() : answer) };
     },
   };
-  const got = await new Jobs(nc as unknown as NatsConnection, "JOBS").replace({ subject: "jobs.mail.7", unique: {} });
+  const got = await new Jobs(nc as unknown as NatsConnection, "JOBS", { allowUntaken: true }).replace({ subject: "jobs.mail.7", unique: {} });
   assert.deepEqual(sent, [
     "jobs.mail.7 0", 'GET.JOBS {"last_by_subj":"*.mail.7"}', "jobs.mail.7 1", 'GET.JOBS {"last_by_subj":"jobs.mail.7"}',
     'DELETE.JOBS {"seq":2,"no_erase":true}', "jobs.mail.7 0", 'GET.JOBS {"last_by_subj":"*.mail.7"}', "jobs.mail.7 3",
   ]);
   assert.equal(ids.size, 2);
   assert.deepEqual([got.replaced, got.duplicate, got.sequence, got.state], [true, false, 4, "queued"]);
+});
+
+test("while a worker starts, its other consumers are waited for", async () => {
+  const page = (total: number, age: number, config: object): object =>
+    ({ total, consumers: [{ created: "2026-01-01T00:00:00Z", ts: new Date(Date.UTC(2026, 0, 1) + age).toISOString(), config }] });
+  const early = page(2, 1000, { filter_subject: "jobs.one.>" }), asked: string[] = [];
+  const answers = [page(1, 1000, { filter_subject: "jobs.one.>" }), early, page(2, 0, { filter_subjects: ["jobs.*.a", "jobs.$x.b"] }), { seq: 1 }, { seq: 2 }];
+  const old = [page(1, 5001, { filter_subject: "jobs.one.>" })];
+  const nc = (answers: object[]): NatsConnection =>
+    ({ request: async (to: string, data: string) => { asked.push(to + data); return { json: () => answers.shift() }; } }) as unknown as NatsConnection;
+  const jobs = new Jobs(nc(answers), "JOBS");
+  await jobs.insert({ subject: "jobs.two.a" });
+  await jobs.insert({ subject: "jobs.$x.b" });
+  assert.deepEqual(asked.map((what) => /"offset":\d+/.exec(what)?.[0]), ['"offset":0', '"offset":0', '"offset":1', undefined, undefined]);
+  await assert.rejects(new Jobs(nc(old), "JOBS").insert({ subject: "jobs.one" }), UntakenError);
 });
