@@ -339,8 +339,8 @@ func (f *fullness) close() error {
 	return f.stop()
 }
 
-// AskReady returns an error unless a URL, such as that of /readyz, is answered with 200 within 5 seconds. The certificate may be of any authority and
-// for any name: a health check asks its own machine, and sends nothing that is secret.
+// AskReady returns an error unless a URL, such as that of /readyz, is answered with 200 within 5 seconds. The certificate may be of any
+// authority and for any name: a health check asks its own machine, and sends nothing that is secret.
 func AskReady(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
