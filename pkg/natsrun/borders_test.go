@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -157,8 +158,9 @@ func (s *site) administer() error {
 		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(nc, account, work[0]))
 
 		for _, subject := range work[2:] {
+			subject = strings.TrimSuffix(subject, "y") + nuid.Next() // streams of jobs take one message of a subject
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {
-				errs = append(errs, fmt.Errorf("publish %s again: %w", subject, err))
+				errs = append(errs, fmt.Errorf("publish %s: %w", subject, err))
 			}
 		}
 	}
