@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/audit"
@@ -121,4 +122,16 @@ func TestARecordIsNotForged(t *testing.T) {
 	if len(all) != 3 || all[2] != genuine || all[1].Source != "shop" || all[1].Action != "cancel" || all[0].Target != "unreadable record of 6 bytes" {
 		t.Errorf("%+v", all)
 	}
+}
+
+// A stream for which no server answers does not hold up its reader for ever.
+func TestListEndsWhenNothingAnswers(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		cfg := jetstream.StreamConfig{Name: contracts.StreamAudit, Subjects: []string{"audit.>"}} // without AllowDirect
+		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
+		check.OK(t, check.Err(js.Publish(t.Context(), "audit.x.y", []byte("{}"))))
+		_, err := audit.List(t.Context(), js, 1)
+		check.Contains(t, err, "no server answers")
+	})
 }

@@ -59,9 +59,10 @@ const (
 	// MaxList is the most records that [List] returns.
 	MaxList = 1000
 
-	attempts   = 2               // of each message, under one id
-	endTimeout = 5 * time.Second // bounds the message of how an action ended, also when its caller has gone
-	maxText    = 512             // bytes of an actor or a target
+	attempts   = 2                // of each message, under one id
+	endTimeout = 5 * time.Second  // bounds the message of how an action ended, also when its caller has gone
+	listTime   = 10 * time.Second // for the latest records, where the caller does not bound it
+	maxText    = 512              // bytes of an actor or a target
 )
 
 // ErrUnavailable is returned for an action that was refused because its record could not be written. Nothing was done.
@@ -219,8 +220,11 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// List returns the latest records, the latest first, limit of them at most. It reads two messages for each. Two round trips.
+// List returns the latest records, the latest first, limit of them at most. It reads two messages for each, of a replica that may lag
+// behind. Two round trips, for 10 seconds at most.
 func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	limit = min(limit, MaxList)
 	stream, err := js.Stream(ctx, contracts.StreamAudit)
 	if err != nil {
