@@ -128,7 +128,7 @@ func (c *Console) pausesOf(ctx context.Context, stream string) (account string, 
 	return "", nil, fmt.Errorf("%w: %s", jetstream.ErrStreamNotFound, stream)
 }
 
-// showWorkers shows who runs, and what is paused of their streams. Two round trips for each stream.
+// showWorkers shows the workers that run, and what is paused of their streams. Two round trips for each stream.
 func (c *Console) showWorkers(r *request) error {
 	rows, err := c.askWorkers(r.Context())
 	if err != nil {

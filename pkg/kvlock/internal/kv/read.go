@@ -186,6 +186,7 @@ func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int)
 // List yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers included, in
 // the order of their keys. An error is the last that it yields, with an entry without a key. Two round trips for 512 keys, and one more
 // for each further 512; the first, which is one more for each 100,000 keys, costs the leader time for all keys of the bucket.
+// Where there are more than 100,000 keys, one that is there may be missed when others are deleted meanwhile.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for offset, total := 0, 1; offset < total; {
