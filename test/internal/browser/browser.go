@@ -81,7 +81,8 @@ type View struct {
 type Page struct {
 	*testing.T
 
-	ctx        context.Context //nolint:containedctx // is the page, to the library
+	ctx        context.Context //nolint:containedctx // is the page for as long as the patience lasts
+	page       context.Context //nolint:containedctx // is the page, to the library
 	mu         sync.Mutex
 	complaints []string
 	width      int64
@@ -90,13 +91,14 @@ type Page struct {
 // Open opens a page, until the end of the test.
 func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
-	ctx, stop := context.WithTimeout(ctx, patience)
+	page, cancel := chromedp.NewContext(b.ctx)
+	ctx, stop := context.WithTimeout(page, patience)
 	t.Cleanup(func() {
 		stop()
 		cancel()
 	})
-	p := &Page{T: t, ctx: ctx, width: v.Width}
+	p := &Page{T: t, ctx: ctx, page: page, width: v.Width}
+	check.OK(t, chromedp.Do(page)) // whose end is that of the page
 	check.OK(t, chromedp.Listen(ctx, p.hear))
 	scheme := map[bool]string{false: "light", true: "dark"}[v.Dark]
 	p.Do(
@@ -136,14 +138,28 @@ func (p *Page) hear(event any) {
 // Do makes the browser do something with the page.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
-	check.OK(p.T, chromedp.Do(p.ctx, actions...))
+	p.need(chromedp.Do(p.ctx, actions...))
+}
+
+// need ends the test when the browser could not do something, with what the page shows then.
+func (p *Page) need(err error) {
+	p.Helper()
+	if err == nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(p.page, 5*time.Second)
+	defer stop()
+	shows, unseen := chromedp.Run(ctx, chromedp.Evaluate[string](`document.title + ": " + document.body.innerText.slice(0, 2000)`))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Fatalf("%v: the page shows %q (%v) and complains of %q", err, shows, unseen, p.complaints[max(0, len(p.complaints)-10):])
 }
 
 // Get returns what an action on the page has found.
 func Get[T any](p *Page, action chromedp.Action[T]) T {
 	p.Helper()
 	found, err := chromedp.Run(p.ctx, action)
-	check.OK(p.T, err)
+	p.need(err)
 	return found
 }
 
@@ -159,7 +175,7 @@ func (p *Page) Press(keys ...string) {
 func (p *Page) Submit(key string) {
 	p.Helper()
 	_, err := chromedp.RunResponse(p.ctx, chromedp.KeyEvent(key))
-	check.OK(p.T, err)
+	p.need(err)
 }
 
 // Looks keeps a picture of the page under a name, and reports what keeps people from using it: what axe finds, what the browser complains

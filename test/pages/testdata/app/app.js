@@ -1,7 +1,8 @@
 import { Enricher, merge } from "/v1/expediter-inbox.js";
 const box = document.querySelector("expediter-inbox"), items = [];
 box.options = { pause: 1 };
-box.addEventListener("item", (e) => items.push(e.detail.item.event_id));
+box.addEventListener("item", (e) => document.title = `${items.push(e.detail.item.event_id)} items`);
+box.addEventListener("refused", (e) => console.error(e.detail));
 const enricher = new Enricher({ url: "", pause: 1 });
 async function patches(requestId, names) {
   const r = await enricher.enrich({ requestId, results: names.map((name, i) => ({ placeId: name, name: "Kitchen " + name, address: "Harbour Road " + (i + 1), cityText: "Haifa" })) }), told = {}, types = [];
