@@ -27,8 +27,7 @@ display:block;color:var(--ink);background:var(--paper);font:var(--expediter-font
 @media(prefers-color-scheme:dark){:host{--accent:var(--expediter-accent,#a8c7fa);--ink:var(--expediter-ink,#e4e4e9);--quiet:var(--expediter-quiet,#b0b1b8);
 --paper:var(--expediter-paper,#1b1b1f);--line:var(--expediter-line,#47484e)}}:host([hidden]){display:none}*{box-sizing:border-box}
 header{display:flex;flex-wrap:wrap;align-items:center;gap:.25rem 1rem;padding:.5rem 1rem;border-block-end:1px solid var(--line)}
-h2{font-size:1.25em;margin:0}[part=count],[part=text],[part=time],[part=empty],[part=note]{color:var(--quiet)}
-header button{margin-inline-start:auto}
+h2{font-size:1.25em;margin:0}[part=count],[part=text],[part=time],[part=empty],[part=note]{color:var(--quiet)}header button{margin-inline-start:auto}
 button{font:inherit;color:var(--accent);background:none;border:1px solid transparent;border-radius:.5rem;min-height:2.75rem;min-width:2.75rem;cursor:pointer}
 button:hover{border-color:currentColor}:focus-visible{outline:3px solid var(--accent);outline-offset:-3px}ul{list-style:none;margin:0;padding:0}
 li{display:flex;gap:.5rem;padding:.75rem 1rem;border-block-end:1px solid var(--line)}li>div{flex:1;min-width:0}
@@ -72,8 +71,7 @@ export class ExpediterInbox extends HTMLElement {
     const sheet = new CSSStyleSheet(), root = this.attachShadow({ mode: "open", delegatesFocus: true });
     sheet.replaceSync(css); // no attribute and no element of style: a policy of 'self' lets it be
     root.adoptedStyleSheets = [sheet];
-    this.heading.id = "heading";
-    this.heading.tabIndex = -1;
+    Object.assign(this.heading, { id: "heading", tabIndex: -1 });
     for (const live of [this.count, this.note]) live.setAttribute("role", "status");
     this.list.setAttribute("aria-labelledby", "heading");
     this.list.setAttribute("role", "list"); // which Safari forgets of a list without bullets
@@ -98,9 +96,7 @@ export class ExpediterInbox extends HTMLElement {
     this.rows.clear();
     this.list.replaceChildren();
     this.note.textContent = "";
-    this.heading.textContent = this.label("inbox");
-    this.all.textContent = this.label("markAll");
-    this.empty.textContent = this.label("none");
+    for (const [node, name] of [[this.heading, "inbox"], [this.all, "markAll"], [this.empty, "none"]] as const) node.textContent = this.label(name);
     this.tell();
     const user = this.getAttribute("user");
     if (!user || !this.isConnected) return;
@@ -143,8 +139,7 @@ export class ExpediterInbox extends HTMLElement {
       row = this.row(item);
       this.rows.set(key, row);
       const age = (li: Element): number => Date.parse(this.of(li).item.created_at);
-      const older = [...this.list.children].find((li) => age(li) <= Date.parse(item.created_at));
-      this.list.insertBefore(row.li, older ?? null);
+      this.list.insertBefore(row.li, [...this.list.children].find((li) => age(li) <= Date.parse(item.created_at)) ?? null);
       const most = Number(this.getAttribute("limit")) || 100, last = this.list.lastElementChild;
       if (this.rows.size > most && last) this.drop(last.getAttribute("data-key") ?? "", this.of(last));
     }
@@ -171,12 +166,8 @@ export class ExpediterInbox extends HTMLElement {
     row.li.className = item.state;
     row.li.part.toggle("unread", item.state === "unread");
     if (item.locale) row.li.lang = item.locale;
-    if (href && /^https?:$/.test(href.protocol)) {
-      const link = make("a", "link");
-      link.href = href.href;
-      link.textContent = shown.title;
-      row.title.replaceChildren(link);
-    } else row.title.textContent = shown.title;
+    if (href && /^https?:$/.test(href.protocol)) row.title.replaceChildren(Object.assign(make("a", "link"), { href: href.href, textContent: shown.title }));
+    else row.title.textContent = shown.title;
     row.text.textContent = shown.text ?? "";
     row.time.dateTime = item.created_at;
     row.time.textContent = new Date(item.created_at).toLocaleString(this.lang || document.documentElement.lang || undefined, { dateStyle: "medium", timeStyle: "short" });

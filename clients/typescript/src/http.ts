@@ -23,14 +23,12 @@ export class Problem extends Error {
 }
 
 /** Waits, or throws when the signal ends. */
-export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    signal?.throwIfAborted();
-    const stop = (): void => { clearTimeout(timer); reject(signal?.reason); };
-    const timer = setTimeout(() => { signal?.removeEventListener("abort", stop); resolve(); }, ms);
-    signal?.addEventListener("abort", stop, { once: true });
-  });
-}
+export const sleep = (ms: number, signal?: AbortSignal): Promise<void> => new Promise((resolve, reject) => {
+  signal?.throwIfAborted();
+  const stop = (): void => { clearTimeout(timer); reject(signal?.reason); };
+  const timer = setTimeout(() => { signal?.removeEventListener("abort", stop); resolve(); }, ms);
+  signal?.addEventListener("abort", stop, { once: true });
+});
 
 /** Any id as one segment of a path. */
 export function segment(id: string): string {
@@ -51,8 +49,7 @@ const passing = (status: number): boolean => status === 429 || status === 507 ||
 const retryAfter = (answer: Response): number => Number(answer.headers.get("Retry-After") ?? 0) * 1000 || 0;
 
 async function send(o: Options, path: string, init: RequestInit): Promise<Response> {
-  const headers = new Headers(init.headers);
-  const token = typeof o.token === "function" ? await o.token() : o.token;
+  const headers = new Headers(init.headers), token = typeof o.token === "function" ? await o.token() : o.token;
   if (token) headers.set("Authorization", "Bearer " + token);
   return (o.fetch ?? fetch)(new URL(o.url.replace(/\/$/, "") + path, globalThis.location?.href), { ...init, headers });
 }
@@ -145,8 +142,7 @@ async function* parse(body: ReadableStream<Uint8Array>, id: string, alive: () =>
         else if (name === "retry" && /^\d+$/.test(text)) retry(Number(text));
         if (line !== "") continue;
         if (data.length > 0) yield { id, type: type || "message", data: JSON.parse(data.join("\n")) };
-        type = "";
-        data = [];
+        [type, data] = ["", []];
       }
     }
   } finally {

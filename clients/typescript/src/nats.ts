@@ -106,9 +106,8 @@ export class NatsPublisher {
   /** Throws unless the stream has the same event under the id. */
   private async same(e: Event, stream: string, seq: number): Promise<void> {
     const there = await read(this.nc, stream, { seq });
-    if (there === undefined || canonicalEvent(JSON.parse(decoded(there.data))) !== canonicalEvent(JSON.parse(JSON.stringify(e)))) {
+    if (there === undefined || canonicalEvent(JSON.parse(decoded(there.data))) !== canonicalEvent(JSON.parse(JSON.stringify(e))))
       throw new MismatchError(`at ${seq} is another event with the id ${JSON.stringify(e.event_id.slice(0, 80))}: one that differs needs an id of its own`);
-    }
   }
 }
 

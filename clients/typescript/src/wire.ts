@@ -10,7 +10,7 @@ const day = 24 * 3600e3, maxKeep = 366 * day, maxAhead = 3650 * day;
 
 const utf8 = new TextEncoder();
 const bytes = (text: string): number => utf8.encode(text).length;
-const control = /[\u0000-\u001f\u007f-\u009f]/;
+const control = /[\u0000-\u001f\u007f-\u009f]/, line = /^[^\u0000-\u001f\u007f-\u009f]*$/, proper = /^[^\ufffd]*$/;
 const safe = /^[A-Za-z0-9_-]+$/;
 
 /** A field that breaks its rule: a JSON pointer for events, the name of a property for jobs. */
@@ -84,9 +84,14 @@ export const cloudEventID = (source: string, id: string): Promise<string> =>
 export const percentEncode = (value: string): string =>
   encodeURIComponent(value).replace(/%(?!2[25]|20|7F)([2-7][0-9A-F])/g, (_, hex) => String.fromCharCode(parseInt(hex, 16)));
 
+/** One of the addresses that a user has on a channel. That of "main" is in addresses. */
+export interface Endpoint { address?: string; disabled?: boolean; events?: string[]; generation?: number; name?: string; previous?: number; rotated_at?: string }
+
 /** A person that an event names. */
 export interface Recipient {
-  user_id: string; recipient_type: string; locale?: string; time_zone?: string; addresses?: Record<string, string>; [more: string]: unknown;
+  user_id: string; recipient_type: string; locale?: string; time_zone?: string; addresses?: Record<string, string>;
+  endpoints?: Record<string, Record<string, Endpoint>>; opt_out?: Record<string, string[]>; mute?: Record<string, string>;
+  digest?: Record<string, string>; quiet_hours?: { from: string; to: string }; [more: string]: unknown;
 }
 
 /** What happened in a domain, published once under its id. */
@@ -98,40 +103,60 @@ export interface Event {
 
 const time = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$/;
 
-/** Checks an event, all fields at once. Endpoints, preferences and quiet hours of recipients are left to its readers. */
+const clock = /^([01]\d|2[0-3]):[0-5]\d$/;
+
+/** Reports whether a wish says when what comes together is sent: "off", a part of a day such as 30m, or times of day. */
+function isDigest(wish: unknown): boolean {
+  const times = String(wish).split(","), [, h = 0, m = 0] = /^(?:(\d+)h)?(?:(\d+)m)?(?:0s)?$/.exec(String(wish)) ?? [];
+  return wish === "off" || 1440 % (60 * Number(h) + Number(m)) === 0 ||
+    (times.every((at) => clock.test(at)) && times.length <= 24 && new Set(times).size === times.length);
+}
+
+const zones = new Set<unknown>([""]); // those that were looked up: it takes long
+function isZone(name: string): boolean {
+  try { return zones.has(name) || (/^(?!Local$)[A-Z][\w+/-]*$/.test(name) && !!zones.add(new Intl.DateTimeFormat("en", { timeZone: name }) && name)); } catch { return false; }
+}
+
+type Rule = (value: any, path: string, key?: string) => void;
+
+/** Checks an event, all fields at once. */
 export function checkEvent(e: Event): FieldError[] {
-  const fields: FieldError[] = [];
-  const no = (bad: boolean, path: string, problem: string): void => { if (bad) fields.push({ path, problem }); };
-  const text = (value: unknown, path: string, required: boolean, most: number, pattern?: RegExp): void => {
-    if (value === undefined || value === null || value === "") return no(required, path, "is required");
-    if (typeof value !== "string") return no(true, path, "must be a string");
-    no(bytes(value) > most || (pattern !== undefined && !pattern.test(value)), path, `must be ${pattern ?? "text"} of at most ${most} bytes`);
-    no(!value.isWellFormed() || value.includes("\ufffd"), path, "is not valid Unicode");
-  };
-  for (const name of ["event_id", "event_type", "aggregate_type"] as const) text(e[name], "/" + name, true, maxID);
-  for (const name of ["aggregate_id", "user_id"] as const) text(e[name], "/" + name, false, maxID);
-  text(e.recipientType, "/recipientType", false, maxName, safe);
-  const restaurant = e.restaurant_id;
-  if (typeof restaurant === "number") no(!Number.isSafeInteger(restaurant), "/restaurant_id", "must be a string or a whole number");
-  else if (restaurant !== undefined && restaurant !== null) text(restaurant, "/restaurant_id", true, maxID);
-  for (const name of ["occurred_at", "not_before"] as const) {
-    const at = e[name], date = String(at).slice(0, 10);
-    no(typeof at === "string" && !(time.test(at) && new Date(date).toISOString().startsWith(date) && !date.startsWith("0000")), "/" + name,
-      "must be a time such as 2026-12-01T08:00:00Z");
-  }
-  for (const name of ["payload", "route"] as const) no(!wellFormed(e[name]), "/" + name, "is not valid Unicode");
+  const fields: FieldError[] = [], isObject = (value: unknown): boolean => typeof value === "object" && value !== null && !Array.isArray(value);
+  const no = (bad: unknown, path: string, problem: string): void => { if (bad) fields.push({ path, problem }); };
+  const must = (be: string, test: (value: any) => unknown): Rule => (value, path) => no(!test(value), path, "must be " + be);
+  const maybe = (rule: Rule): Rule => (value, path) => { if (value !== undefined && value !== null) rule(value, path); };
+  const text = (most: number, pattern = /^/, least = 1): Rule => must(`${pattern} of ${least} to ${most} bytes of Unicode`, (value) =>
+    typeof value === "string" && (value === "" ? least === 0 : bytes(value) <= most && value.isWellFormed() && pattern.test(value)));
+  const object = (rules: Record<string, Rule>): Rule => (value, path, key) => isObject(value)
+    ? Object.entries(rules).forEach(([name, rule]) => rule(value[name], `${path}/${name}`, key)) : no(true, path, "must be an object");
+  const map = (of: Rule, rule: Rule, most = Infinity): Rule => maybe((value, path) => {
+    no(!isObject(value) || Object.keys(value).length > most, path, `must be an object of at most ${most} members`);
+    if (isObject(value)) for (const key in value) { of(key, `${path}/${key}`); rule(value[key], `${path}/${key}`, key); }
+  });
+  const list = (most: number, rule: Rule): Rule => maybe((value, path) => Array.isArray(value) && value.length <= most
+    ? value.forEach((one, i) => rule(one, `${path}/${i}`)) : no(true, path, `must be a list of at most ${most}`));
+  const id = text(maxID, proper), name = text(maxName, safe), category = text(maxName, /^(\*|[\w-]+)$/), hour = must("a time of day such as 22:00", (at) => clock.test(at));
+  const count = maybe(must("a whole number of 0 or more", (n) => Number.isSafeInteger(n) && n >= 0));
+  const when = must("a time such as 2026-12-01T08:00:00Z", (at) =>
+    typeof at === "string" && time.test(at) && new Date(at.slice(0, 10)).toJSON()?.startsWith(at.slice(0, 10)) && !at.startsWith("0000"));
+  const recipient = object({
+    user_id: id, recipient_type: text(maxName, /^(?!BROADCAST$)[\w-]+$/), locale: maybe(text(maxName, safe, 0)), addresses: map(name, text(maxURL, line, 0)),
+    endpoints: map(text(maxName, /^(?!inapp$)[\w-]+$/), map(text(maxName, /^[A-Za-z][\w-]*$/), object({
+      address: (value, path, key) => (key === "main" ? no(value, path, "must be in addresses: main is the address that is there") : text(maxURL, line)(value, path)),
+      events: list(100, text(maxID, /^[^*\ufffd]*\*?$/)), generation: count, previous: count, name: maybe(text(1024, /^/, 0)),
+      rotated_at: maybe(when), disabled: maybe(must("true or false", (value) => typeof value === "boolean")),
+    }), 20)),
+    opt_out: map(category, list(Infinity, category)), mute: map(category, when), quiet_hours: maybe(object({ from: hour, to: hour })),
+    digest: map(category, must("off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00", isDigest)),
+    time_zone: maybe(must("the IANA name of a time zone, such as Asia/Jerusalem", isZone)),
+  });
+  object({
+    event_id: id, event_type: id, aggregate_type: id, aggregate_id: maybe(text(maxID, proper, 0)), user_id: maybe(text(maxID, proper, 0)),
+    recipientType: maybe(text(maxName, safe, 0)), occurred_at: maybe(when), not_before: maybe(when), recipients: list(10_000, recipient),
+    restaurant_id: maybe((value, path) => (typeof value === "number" ? must("a string or a whole number", Number.isSafeInteger) : id)(value, path)),
+    payload: must("valid Unicode", wellFormed), route: must("valid Unicode", wellFormed),
+  })(e, "");
   no(e.route !== undefined && !e.recipients?.length, "/recipients", "is required for an event that says how they are notified");
-  no((e.recipients?.length ?? 0) > 10_000, "/recipients", "has more than 10000 items");
-  for (const [i, r] of (e.recipients ?? []).slice(0, 10_000).entries()) {
-    text(r.user_id, `/recipients/${i}/user_id`, true, maxID);
-    text(r.recipient_type, `/recipients/${i}/recipient_type`, true, maxName, safe);
-    no(r.recipient_type === "BROADCAST", `/recipients/${i}/recipient_type`, "must be a kind of recipient, this is one user");
-    text(r.locale, `/recipients/${i}/locale`, false, maxName, safe);
-    for (const [channel, address] of Object.entries(r.addresses ?? {})) {
-      no(!safe.test(channel) || channel.length > maxName || bytes(address) > maxURL || control.test(address), `/recipients/${i}/addresses/${channel}`,
-        "must be a name and an address without control characters");
-    }
-  }
   return fields;
 }
 
@@ -139,11 +164,8 @@ const wellFormed = (value: unknown): boolean => !/\\ud[89a-f]/i.test((JSON.strin
 
 /** The event in canonical form without occurred_at: two events under one id must have the same. */
 export function canonicalEvent(e: Event): string {
-  const order = (value: unknown): unknown => {
-    if (Array.isArray(value)) return value.map(order);
-    if (typeof value !== "object" || value === null) return value;
-    return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => [k, order(v)]));
-  };
+  const order = (value: unknown): unknown => Array.isArray(value) ? value.map(order) : typeof value !== "object" || value === null ? value
+    : Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([k, v]) => [k, order(v)]));
   const { event_id, event_type, aggregate_type, aggregate_id, recipientType, restaurant_id, user_id, not_before, payload, recipients, route } = e;
   return JSON.stringify(order({
     event_id, event_type, aggregate_type, restaurant_id, payload, route, not_before, aggregate_id: aggregate_id || undefined,
@@ -205,9 +227,7 @@ export function keyOf(subject: string, unique?: string): Key {
   if (unique) subject += "." + encodeToken(unique);
   const [first = "", ...rest] = subject.split(".");
   if (bytes(subject) > maxSubject || rest.length === 0 || [first, ...rest].includes("") || /[\s\u0000-\u0020\u007f*>]/.test(subject) ||
-    /-(done|later)$/.test(first)) {
-    refuse("subject", `must have two or more tokens without wildcards, spaces, or -done or -later behind the first, at most ${maxSubject} bytes`);
-  }
+    /-(done|later)$/.test(first)) refuse("subject", `must have two or more tokens without wildcards, spaces, or -done or -later behind the first, at most ${maxSubject} bytes`);
   const behind = rest.join(".");
   return { job: subject, later: `${first}-later.${behind}`, done: `${first}-done.${behind}`, any: `*.${behind}` };
 }
@@ -260,8 +280,7 @@ export function planJob(job: NewJob, stream: string, insert: string, replace = f
   });
   let to = key.job;
   if (due) {
-    headers["Nats-Schedule"] = "@at " + rfc3339(new Date(due));
-    headers["Nats-Schedule-Target"] = to;
+    Object.assign(headers, { "Nats-Schedule": "@at " + rfc3339(new Date(due)), "Nats-Schedule-Target": to });
     to = recorded ? key.later : `${key.later}.${encodeToken(id)}`; // one schedule each, or the next would replace this one
   }
   const p: Plan = { key, id, insert, to, headers, data, job, due, replace };
