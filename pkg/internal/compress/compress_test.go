@@ -95,35 +95,6 @@ func FuzzDecompress(f *testing.F) {
 	})
 }
 
-// The hot path: what compressing and opening allocate.
-func BenchmarkCompress(b *testing.B) {
-	c := New()
-	for _, size := range []struct {
-		name string
-		n    int
-	}{{"4kB", 4 << 10}, {"100kB", 100 << 10}} {
-		value := text(size.n)
-		data, _, err := c.Compress(value)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(size.name+"/compress", func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(size.n))
-			for b.Loop() {
-				_, _, _ = c.Compress(value) //nolint:errcheck // it worked before
-			}
-		})
-		b.Run(size.name+"/decompress", func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(size.n))
-			for b.Loop() {
-				_, _ = c.Decompress(data, size.n) //nolint:errcheck // it worked before
-			}
-		})
-	}
-}
-
 func TestSavesAnEighthOrNothing(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, 8000)

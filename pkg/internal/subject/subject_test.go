@@ -2,7 +2,6 @@ package subject_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -162,24 +161,5 @@ func TestTreeFindsWhatMatches(t *testing.T) {
 	}
 	if matched < 200 {
 		t.Errorf("seed %d: only %d subjects fell under a pattern", seed, matched)
-	}
-}
-
-// The handlers of a worker cost each job the same, however many there are.
-func BenchmarkTree(b *testing.B) {
-	for _, n := range []int{1, 1000} {
-		b.Run(fmt.Sprintf("%d patterns", n), func(b *testing.B) {
-			var tree subject.Tree[int]
-			for i := range n {
-				tree.Add(fmt.Sprintf("jobs.kind%d.>", i), i)
-			}
-			to := fmt.Sprintf("jobs.kind%d.one.two", n-1)
-			b.ReportAllocs()
-			for b.Loop() {
-				if at, ok := tree.Find(to); !ok || at != n-1 {
-					b.Fatal(at, ok)
-				}
-			}
-		})
 	}
 }

@@ -191,22 +191,3 @@ func FuzzWork(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkKey(b *testing.B) {
-	ring := make([][2]float64, 250)
-	for i := range ring {
-		sin, cos := math.Sincos(float64(i) / 40)
-		ring[i] = [2]float64{34.75 + cos/100, 32.05 + sin/100}
-	}
-	w := Work{Process: "buffer", Version: "1", Inputs: map[string]any{"distance": 100, "geometry": ring}}
-	text, err := w.canonical()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if _, err := w.Key(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -165,6 +165,18 @@ func (b *bundle) left(t testing.TB) uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
+// queued is the number of jobs in the stream, records left aside.
+func (b *bundle) queued(t testing.TB) int {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), stream)
+	check.OK(t, err)
+
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(pattern))
+	check.OK(t, err)
+	return len(info.State.Subjects)
+}
+
 // letters returns all dead letters.
 func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 	t.Helper()

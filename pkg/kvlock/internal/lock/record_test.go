@@ -38,33 +38,6 @@ func TestRecordAsStored(t *testing.T) {
 	}
 }
 
-func BenchmarkDecode(b *testing.B) {
-	for name, waiters := range map[string]int{"nobody waits": 0, "8 wait": 8} {
-		b.Run(name, func(b *testing.B) {
-			data, err := contended(waiters).encode("WtHXeWWtHXeWWtHXeWabcd")
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := decode(data, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkEncode(b *testing.B) {
-	r := contended(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.encode("WtHXeWWtHXeWWtHXeWabcd"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // No record of a lock causes a panic, and a record that can be read is written as it was read.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n" + `{"member":"m","since":1}` + "\nx 2 \"i\"\n"))

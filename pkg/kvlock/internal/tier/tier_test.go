@@ -323,24 +323,3 @@ func TestFrequencyOutlivesABurst(t *testing.T) {
 		t.Errorf("by frequency %d of 50 were kept, by age %d", kept[true], kept[false])
 	}
 }
-
-func BenchmarkGet(b *testing.B) {
-	for _, n := range []int{1, 1000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tr := tier.New[[4]string](tier.Config{MaxAge: time.Hour, MaxBytes: 1 << 30})
-			tr.Extend(time.Now().Add(time.Hour))
-			keys := manyKeys(n)
-			for _, key := range keys {
-				tr.Put(tier.Item[[4]string]{Key: key, TTL: time.Hour})
-			}
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for i := 0; pb.Next(); i++ {
-					if _, ok := tr.Get(keys[i%n]); !ok {
-						b.Error("missed")
-					}
-				}
-			})
-		})
-	}
-}

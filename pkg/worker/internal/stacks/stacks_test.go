@@ -80,13 +80,3 @@ func TestOfIsBounded(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkDo(b *testing.B) {
-	further := []string{"worker_pattern", "jobs.>"}
-
-	b.ReportAllocs()
-
-	for b.Loop() {
-		stacks.Do(b.Context(), stacks.New(), further, func(context.Context) {})
-	}
-}

@@ -184,35 +184,6 @@ func TestSearchesDoNotDisturbEachOther(t *testing.T) {
 	group.Wait()
 }
 
-func BenchmarkSearch(b *testing.B) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	venues := town(rng, 100_000)
-
-	c := stocked(b, venues)
-
-	places := make([]match.Place, 1000)
-	for i := range places {
-		places[i] = retold(rng, venues[rng.IntN(len(venues))].Place)
-	}
-
-	b.ReportAllocs()
-
-	i := 0
-	for b.Loop() {
-		check.OK(b, check.Err(c.Search(b.Context(), places[i%len(places)])))
-
-		i++
-	}
-}
-
-func BenchmarkBuild(b *testing.B) {
-	venues := town(rand.New(rand.NewPCG(7, 8)), 10_000)
-
-	for b.Loop() {
-		stocked(b, venues)
-	}
-}
-
 // TestEndlessFieldsCostNoMoreThanLongOnes searches with fields that nobody writes. It
 // would not end within the test's time if all pairs of words were looked at.
 func TestEndlessFieldsCostNoMoreThanLongOnes(t *testing.T) {

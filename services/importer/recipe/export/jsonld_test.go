@@ -269,10 +269,3 @@ func TestBiggestRecipe(t *testing.T) {
 	n = len(document)
 	check.That(t, err == nil && n >= 400_000 && n <= 4<<20, "%d bytes of JSON-LD, %v", n, err)
 }
-
-func BenchmarkBiggestRecipe(b *testing.B) {
-	r := biggest()
-	for b.Loop() {
-		export.Cooklang(r)
-	}
-}
