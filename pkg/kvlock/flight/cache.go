@@ -35,10 +35,6 @@ type CacheConfig[In any] struct {
 	// the result was computed for. Required for ByJob. Defaults to none.
 	JobID func(In) string
 
-	// Marshal encodes results, and Unmarshal decodes them. Default to json.Marshal and json.Unmarshal.
-	Marshal   func(any) ([]byte, error)
-	Unmarshal func([]byte, any) error
-
 	// Options are the options of each Do: Options.TTL is how long results of this process are kept. Job and Fingerprint
 	// stay empty. Default to the zero value.
 	Options DoOptions
@@ -53,19 +49,6 @@ type CacheConfig[In any] struct {
 	// Version distinguishes the results of different versions of the code. Raise it when the code makes other results
 	// of the same inputs, or encodes them otherwise. Defaults to none.
 	Version string
-}
-
-func (cfg CacheConfig[In]) withDefaults() CacheConfig[In] {
-	if cfg.Inputs == nil {
-		cfg.Inputs = func(in In) any { return in }
-	}
-	if cfg.Marshal == nil {
-		cfg.Marshal = json.Marshal
-	}
-	if cfg.Unmarshal == nil {
-		cfg.Unmarshal = json.Unmarshal
-	}
-	return cfg
 }
 
 func (cfg CacheConfig[In]) validate() error {
@@ -102,9 +85,11 @@ type Cache[In, Out any] struct {
 // NewCache makes a cache of the results of one CacheConfig.Process. It needs no closing; the Flight does. No round
 // trip.
 func NewCache[In, Out any](f *Flight, cfg CacheConfig[In]) (*Cache[In, Out], error) {
-	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
+	}
+	if cfg.Inputs == nil {
+		cfg.Inputs = func(in In) any { return in }
 	}
 	return &Cache[In, Out]{cfg: cfg, flight: f}, nil
 }
@@ -186,7 +171,7 @@ func (c *Cache[In, Out]) job(in In) string {
 }
 
 func (c *Cache[In, Out]) encode(key string, out Out) ([]byte, error) {
-	value, err := c.cfg.Marshal(out)
+	value, err := json.Marshal(out)
 	if err != nil {
 		return nil, fmt.Errorf("kvlock: encode the result of %q: %w", key, err)
 	}
@@ -195,7 +180,7 @@ func (c *Cache[In, Out]) encode(key string, out Out) ([]byte, error) {
 
 func (c *Cache[In, Out]) decode(key string, value []byte) (Out, error) {
 	var out, none Out
-	if err := c.cfg.Unmarshal(value, &out); err != nil {
+	if err := json.Unmarshal(value, &out); err != nil {
 		return none, fmt.Errorf("kvlock: decode the result of %q (is it of another Version?): %w", key, err)
 	}
 	return out, nil

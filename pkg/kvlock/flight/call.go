@@ -26,9 +26,6 @@ type call struct {
 	keep        bool          // guarded by Flight.mu: it runs on when its callers have gone
 	waits       map[*call]int // guarded by Flight.mu: for which others its function waits, each with how many calls
 	done        chan struct{}
-
-	busy   chan struct{} // closed when another process is waited for; nil if the caller that started it waits, too
-	holder *Slot         // the claim of that process, then
 }
 
 // The states of a computation.
@@ -71,16 +68,6 @@ func (c *call) rests() bool { return c.state.CompareAndSwap(running, resting) }
 func (c *call) stop(cause error) {
 	c.cancel(cause)
 	c.wake()
-}
-
-// leaveIt ends the call that started the computation with NoWait, now that the computation waits for another process.
-func (c *call) leaveIt(holder Slot) {
-	select {
-	case <-c.busy:
-	default:
-		c.holder = &holder
-		close(c.busy)
-	}
 }
 
 // callKey is the context key of the computations that a function runs in, innermost first.
@@ -170,9 +157,6 @@ func (f *Flight) join(ctx context.Context, t *task, begin func(context.Context) 
 		return c, true, nil
 	}
 	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, keep: opts.KeepRunning, done: make(chan struct{})}
-	if opts.NoWait {
-		c.busy = make(chan struct{})
-	}
 	outer.awaits(c, 1)
 	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
 	c.ctx, c.cancel = context.WithCancelCause(own)
@@ -192,8 +176,6 @@ func (f *Flight) join(ctx context.Context, t *task, begin func(context.Context) 
 func (f *Flight) refuses(c *call, within *nesting, opts *DoOptions) error {
 	circle := within.circle(c)
 	switch {
-	case opts.NoWait:
-		return taken(Slot{Key: c.key, State: Pending, Owner: f.store.Instance, Fingerprint: c.fingerprint}, opts.Fingerprint)
 	case circle != nil:
 		return fmt.Errorf("%w: %s", ErrRecursive, strings.Join(circle, ", which waits for "))
 	case c.fingerprint != opts.Fingerprint:

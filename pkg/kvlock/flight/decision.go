@@ -179,9 +179,6 @@ type wait struct {
 func (d *decision) tellWaiting(ctx context.Context) {
 	d.leave()
 	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
-	if n := nested(ctx); n != nil && n.call.busy != nil {
-		n.call.leaveIt(*d.slot)
-	}
 	d.flight.emit(ctx, d.slot.event(EventWaiting))
 }
 

@@ -125,10 +125,7 @@ func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err e
 func (f *Flight) obtain(ctx context.Context, t *task, r *Result) error {
 	r.Key = t.key
 	c, joined, err := f.join(ctx, t, func(ctx context.Context) *decision { return f.look(ctx, t) })
-	switch {
-	case t.opts.NoWait && errors.Is(err, ErrTaken):
-		return f.meanwhile(ctx, t, r, err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	defer f.leave(ctx, c)
@@ -138,16 +135,12 @@ func (f *Flight) obtain(ctx context.Context, t *task, r *Result) error {
 // outcome waits for the result of a computation that was started or joined.
 func (f *Flight) outcome(ctx context.Context, c *call, joined bool, r *Result) error {
 	start := time.Now()
-	busy := c.busy // nil, and so never, for a caller that waits
 	if joined {
-		busy = nil
 		f.tellJoined(ctx, c)
 	}
 	select {
 	case <-c.done:
 		return f.shared(ctx, c, joined, start, r)
-	case <-busy:
-		return f.heldBy(ctx, c)
 	case <-ctx.Done():
 		return f.gaveUp(ctx, c, start)
 	}
@@ -156,14 +149,6 @@ func (f *Flight) outcome(ctx context.Context, c *call, joined bool, r *Result) e
 //go:noinline // see obtain
 func (f *Flight) tellJoined(ctx context.Context, c *call) {
 	f.emit(ctx, Event{Kind: EventWaiting, Key: c.key, Owner: f.store.Instance})
-}
-
-// heldBy returns the error of a caller that does not wait for another process.
-//
-//go:noinline // see obtain
-func (f *Flight) heldBy(ctx context.Context, c *call) error {
-	f.emit(ctx, c.holder.event(EventHeld))
-	return &TakenError{Slot: *c.holder}
 }
 
 // shared returns the result of a computation to one of its callers.
@@ -188,23 +173,6 @@ func (f *Flight) gaveUp(ctx context.Context, c *call, start time.Time) error {
 	err := fmt.Errorf("kvlock: wait for %q: %w", c.key, context.Cause(ctx))
 	f.emit(ctx, Event{Kind: EventWaitTimeout, Key: c.key, Elapsed: time.Since(start), Err: err})
 	return err
-}
-
-// meanwhile is Do for a caller that does not wait for the computation that runs in this process.
-func (f *Flight) meanwhile(ctx context.Context, t *task, r *Result, busy error) error {
-	slot, err := f.Get(ctx, t.key)
-	if err == nil {
-		err = slot.mismatch(t.opts.Fingerprint)
-	}
-	if err != nil {
-		return err
-	}
-	if offered, ok, err := f.offer(ctx, &wait{}, slot, t); ok {
-		*r = offered
-		return err
-	}
-	f.emit(ctx, Event{Kind: EventHeld, Key: t.key, Owner: f.store.Instance})
-	return busy
 }
 
 func failureReason(err error) string {

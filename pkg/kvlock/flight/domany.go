@@ -134,9 +134,6 @@ func (b *batch) add(ctx context.Context, slot Slot, err error, opts DoOptions) {
 	b.open++
 	b.mu.Unlock()
 	m.call, m.joined, m.err = b.flight.join(ctx, t, func(context.Context) *decision { return d })
-	if opts.NoWait && errors.Is(m.err, ErrTaken) {
-		m.err = b.flight.meanwhile(ctx, t, &m.result, m.err)
-	}
 	if m.call == nil || m.joined {
 		b.settle(claimed{member: m})
 	}

@@ -219,10 +219,6 @@ type DoOptions struct {
 	// callers that wait already get it.
 	NegativeTTL time.Duration
 
-	// NoWait makes Do return a [TakenError] with the slot, instead of waiting, when another call computes the value, in
-	// this process or another, and there is no value meanwhile. Defaults to false.
-	NoWait bool
-
 	// Refresh has a value computed anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one
 	// caller of all processes starts the computation in the background. All callers, this one too, get the present
 	// value, as Cached. Each process draws at random when it tries, in the first half of the remaining time. Defaults

@@ -157,8 +157,8 @@ func Example_waitTimeout() {
 	}
 	fmt.Println(string(r.Value))
 
-	// A caller that does not wait gets the owner at once.
-	_, err = g.Do(ctx, "user-1", analyse, flight.DoOptions{NoWait: true})
+	// A caller that does not wait at all gets the owner at once.
+	_, err = g.Begin(ctx, "user-1", flight.BeginOptions{})
 	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
 		fmt.Println("in progress on", taken.Slot.Owner)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -140,31 +139,5 @@ func TestDoManyOfKeptValues(t *testing.T) {
 		a.want(t, []string{"a"}, []string{"c"})
 		results, err = f.DoMany(t.Context(), []string{"a", "c"}, nil, opts)
 		wantSummary(t, results, err, "cached a by second", "cached c by second")
-	})
-}
-
-// A caller that does not wait gets the cached values, and computes the keys that no process computes.
-func TestDoManyThatDoesNotWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-		begin(t, g, "theirs", flight.BeginOptions{})
-		complete(t, begin(t, g, "done", flight.BeginOptions{}), "done by g")
-		end := make(chan struct{})
-		var all sync.WaitGroup
-		all.Go(func() {
-			_, err := f.Do(t.Context(), "ours", func(context.Context) ([]byte, error) { <-end; return nil, nil }, flight.DoOptions{})
-			check.Is(t, err, nil)
-		})
-		pass(time.Second)
-		var a asked
-		results, err := f.DoMany(t.Context(), []string{"theirs", "ours", "done", "free"}, a.by("f"), flight.DoOptions{NoWait: true})
-		close(end)
-		all.Wait()
-		errs, _ := errors.AsType[flight.KeysError](err)
-		if len(errs) != 2 || !errors.Is(errs["theirs"], flight.ErrTaken) || !errors.Is(errs["ours"], flight.ErrTaken) ||
-			string(results[2].Value) != "done by g" || string(results[3].Value) != "free by f" {
-			t.Errorf("got %s", summary(results, err))
-		}
-		a.want(t, []string{"free"})
 	})
 }

@@ -149,48 +149,6 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A caller with NoWait gets the owner at once, in this or another process. A caller that waits does not get that error
-// in its place.
-func TestNoWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{}, p.Through())
-		var runs atomic.Int64
-		fn := numbered(&runs, 10*time.Second, nil)
-		var all sync.WaitGroup
-		all.Go(func() { wantDo(t, f, fn, flight.DoOptions{NoWait: true}, "1", flight.Computed) })
-		pass(time.Second)
-		for _, x := range []*flight.Flight{f, g} {
-			start := time.Now()
-			_, err := x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
-			var taken *flight.TakenError
-			check.That(t, errors.As(err, &taken) && taken.Slot.State == flight.Pending && taken.Slot.Owner == "f" && time.Since(start) <= 0,
-				"got %v after %s, want that it is taken by f", err, time.Since(start))
-			_, err = x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true, Fingerprint: "other"})
-			wantErr(t, err, kvlock.ErrMismatch)
-		}
-		p.Slow(100 * time.Millisecond) // the caller that starts the call in g does not wait, and others join it
-		all.Go(func() {
-			_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
-			wantErr(t, err, flight.ErrTaken)
-		})
-		pass(time.Millisecond)
-		all.Go(func() { wantDo(t, g, fn, flight.DoOptions{}, "1", flight.Coalesced) })
-		pass(time.Second)
-		p.Slow(0)
-		for range 10 {
-			all.Go(func() {
-				_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
-				wantErr(t, err, flight.ErrTaken)
-			})
-			all.Go(func() { wantDo(t, g, fn, flight.DoOptions{}, "1", flight.Coalesced) })
-		}
-		all.Wait()
-		wantDo(t, g, fn, flight.DoOptions{NoWait: true}, "1", flight.Cached)
-		check.Same(t, "runs.Load()", runs.Load(), 1)
-	})
-}
-
 // With FailOpen a caller gets its value whenever the server goes away: before it reads, while another process computes,
 // and between its own claim and the result.
 func TestFailOpen(t *testing.T) {
