@@ -52,6 +52,10 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 			ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
 			Stream: meta.Stream, Subject: msg.Subject,
 		},
+		route: w.routeOf(msg.Subject),
+	}
+	if d.route != nil && d.route.policy.Ordered {
+		d.turn = make(chan struct{}, 1)
 	}
 	back := w.deliveries.follow(d)
 	if back {
@@ -63,7 +67,7 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	d.created = w.classOf(meta.Consumer).created.Load()
 	switch w.deliveries.add(d, now) {
 	case fresh:
-		if d.route = w.routeOf(msg.Subject); d.route != nil && d.route.policy.Ordered {
+		if d.turn != nil {
 			w.order.add(d)
 		}
 		w.running.Add(1)

@@ -23,8 +23,9 @@ import (
 // Config configures a [Worker]. Stream and Consumer are required, every other field has a default.
 type Config struct {
 	// AckWait is how long the server waits for a heartbeat before it gives a job to another worker. The worker sends one for
-	// every running job each AckWait/3, so this is not a limit on how long a job may run: it is how soon the job of a killed
-	// worker runs again (between 2/3 and 1 AckWait after the kill). Defaults to 5 seconds, at least 100 ms, at most 24 hours.
+	// every running job each AckWait/3, for an ordered one each AckWait/6, so this is not a limit on how long a job may run: it is
+	// how soon the job of a killed worker runs again (between 2/3 and 1 AckWait after the kill). Defaults to 5 seconds, at least
+	// 100 ms, at most 24 hours.
 	AckWait time.Duration
 
 	// AutoCreate makes Run create or update the consumers, and create the bucket and the dead letter stream (named DEAD) when

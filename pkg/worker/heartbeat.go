@@ -18,8 +18,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
-// beatsPerAckWait leaves room for two heartbeats to be lost.
-const beatsPerAckWait = 3
+const (
+	// beatsPerAckWait leaves room for two heartbeats to be lost.
+	beatsPerAckWait = 3
+
+	// orderedBeats is how many heartbeats an ordered job gets for each of another. So its confirmations may take half of AckWait,
+	// where they could take a third.
+	orderedBeats = 2
+)
 
 // startBeats begins with heartbeats and their confirmations, until end.
 func (w *Worker) startBeats(ctx context.Context) (end func(), err error) {
@@ -44,7 +50,7 @@ func (w *Worker) startBeats(ctx context.Context) (end func(), err error) {
 // heartbeat sends the server a heartbeat for every running job. One goroutine and one ticker serve all jobs. It also finds
 // handlers that ignore the end of their context, and starts the search for cancelled jobs.
 func (w *Worker) heartbeat(ctx context.Context) {
-	ticker := time.NewTicker(w.cfg.AckWait / beatsPerAckWait)
+	ticker := time.NewTicker(w.cfg.AckWait / (beatsPerAckWait * orderedBeats))
 	defer ticker.Stop()
 	looks, looked := make(chan time.Time, 1), make(chan struct{})
 	go func() {
@@ -56,13 +62,17 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		}
 	}()
 	defer func() { close(looks); <-looked }()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
+			all := n%orderedBeats == 0
 			w.interruptDoubted(now)
-			w.beat(now)
+			w.beat(now, all)
+			if !all {
+				continue
+			}
 			w.reportStuck(now)
 			select {
 			case looks <- now:
@@ -233,14 +243,21 @@ func apart(from, to time.Time) time.Duration {
 
 // beats are the heartbeats that the worker sends.
 type beats struct {
-	connects uint64 // of the connection, when the latest was sent
-	inbox    string // of the confirmations, with its last dot
-	number   uint64 // of the latest
-	sent     time.Time
+	inbox  string // of the confirmations, with its last dot
+	latest [beatsPerAckWait * orderedBeats]sentBeat
+	number uint64 // of the latest
 }
 
-// beat sends a heartbeat for each delivery, and for one of each consumer another behind them that the consumer's leader confirms.
-func (w *Worker) beat(now time.Time) {
+type sentBeat struct {
+	all      bool // also for jobs that are not ordered
+	at       time.Time
+	connects uint64 // of the connection
+	number   uint64
+}
+
+// beat sends a heartbeat for each delivery, or each ordered one, and for one of each consumer another behind them that the consumer's
+// leader confirms.
+func (w *Worker) beat(now time.Time, all bool) {
 	if !w.nc.IsConnected() {
 		return // from the client's buffer they would arrive too late to be true
 	}
@@ -249,10 +266,10 @@ func (w *Worker) beat(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.beats.number++
-	w.beats.connects, w.beats.sent = w.nc.Stats().Reconnects, now
+	w.beats.latest[w.beats.number%uint64(len(w.beats.latest))] = sentBeat{all, now, w.nc.Stats().Reconnects, w.beats.number}
 	last := make(map[string]string)
 	for _, d := range t.bySeq {
-		if d.beating {
+		if d.beating && (all || d.turn != nil) {
 			_ = w.nc.Publish(d.reply, []byte(ackProgress)) //nolint:errcheck // the next one is near
 			last[d.info.Consumer] = d.reply
 		}
@@ -263,23 +280,26 @@ func (w *Worker) beat(now time.Time) {
 	}
 }
 
-// confirmed takes the confirmation of a heartbeat. One that comes after the next heartbeat says nothing, nor does one that went
-// over a new connection: those before it may have gone with the old one.
+// confirmed takes the confirmation of a heartbeat, which proves that the deliveries were this worker's when it was sent, however late it
+// comes: the server took it before the former one was two thirds of AckWait old. One that went over a new connection says nothing, since
+// those before it may have gone with the old one.
 func (w *Worker) confirmed(msg *nats.Msg) {
-	number, consumer, _ := strings.Cut(strings.TrimPrefix(msg.Subject, w.beats.inbox), ".")
+	text, consumer, _ := strings.Cut(strings.TrimPrefix(msg.Subject, w.beats.inbox), ".")
+	number, err := strconv.ParseUint(text, 10, 64)
 	t, now := &w.deliveries, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(msg.Header) > 0 || number != strconv.FormatUint(w.beats.number, 10) || w.nc.Stats().Reconnects != w.beats.connects {
+	beat := w.beats.latest[number%uint64(len(w.beats.latest))]
+	if len(msg.Header) > 0 || err != nil || number != beat.number || w.nc.Stats().Reconnects != beat.connects {
 		return
 	}
 	for _, d := range t.bySeq {
 		switch {
-		case d.info.Consumer != consumer || !d.beating || d.known.After(w.beats.sent):
+		case d.info.Consumer != consumer || !d.beating || d.known.After(beat.at) || !beat.all && d.turn == nil:
 		case apart(d.known, now) > w.doubtedAfter():
 			d.doubted = true
 		default:
-			d.known = w.beats.sent
+			d.known = beat.at
 		}
 	}
 }

@@ -111,7 +111,6 @@ func (o *order) add(d *delivery) {
 		k = &keyed{ended: time.Now()}
 		c.keys[d.info.Subject] = k
 	}
-	d.turn = make(chan struct{}, 1)
 	at, _ := slices.BinarySearchFunc(k.held, d.info.Sequence, func(d *delivery, sequence uint64) int {
 		return cmp.Compare(d.info.Sequence, sequence)
 	})

@@ -17,7 +17,7 @@ type line struct {
 // deliver has the consumer deliver a message for the n-th time, after missing other deliveries.
 func (l *line) deliver(sequence uint64, subject string, n int, missing uint64) *delivery {
 	l.count += missing + 1
-	d := &delivery{count: l.count, first: n, info: Info{Consumer: "c", Sequence: sequence, Subject: subject}}
+	d := &delivery{turn: make(chan struct{}, 1), count: l.count, first: n, info: Info{Consumer: "c", Sequence: sequence, Subject: subject}}
 	l.follow(d, false)
 	l.add(d)
 	return d
@@ -57,7 +57,7 @@ func TestChainEndsWhereADeliveryIsMissing(t *testing.T) {
 		"it came before":         func(l *line) *delivery { return l.deliver(12, "a", 2, 0) },
 		"the consumer has gone back": func(l *line) *delivery {
 			l.count++
-			d := &delivery{count: l.count, first: 1, info: Info{Consumer: "c", Sequence: 12, Subject: "a"}}
+			d := &delivery{turn: make(chan struct{}, 1), count: l.count, first: 1, info: Info{Consumer: "c", Sequence: 12, Subject: "a"}}
 			l.follow(d, true)
 			l.add(d)
 			return d

@@ -205,3 +205,41 @@ func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 		close(release)
 	})
 }
+
+// TestLineWithLateConfirmations has each heartbeat confirmed after the next two have been sent. No job of a line may be left to another
+// worker for that.
+func TestLineWithLateConfirmations(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		const jobs, ackWait = 5, 5 * time.Second
+		awaited := map[string]bool{}
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			switch {
+			case isHeartbeat(f) && f.Reply != "":
+				awaited[f.Reply] = true
+			case !f.FromClient && awaited[f.Subject]:
+				delete(awaited, f.Subject)
+				time.AfterFunc(2*ackWait/5, func() { _ = b.nc.Publish(f.Subject, nil) }) //nolint:errcheck // it is connected
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		cfg, done := b.settled(t, func(c *worker.Config) { c.AckWait = ackWait })
+		run(t, js, cfg, worker.Policy{Ordered: true}, func(ctx context.Context, _ *worker.Job[order]) error {
+			select {
+			case <-time.After(3 * ackWait):
+			case <-ctx.Done():
+			}
+			return context.Cause(ctx)
+		})
+		for range jobs {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		for range jobs {
+			s := <-done
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.Deliveries == 1, "%s, %v, in delivery %d", s.Outcome, s.Err, s.Deliveries)
+		}
+	})
+}
