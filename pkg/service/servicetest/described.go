@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"mime"
+	"mime/multipart"
 	"net/http"
 	"path"
 	"slices"
@@ -284,8 +285,7 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// taken checks a request that had a good answer. A CloudEvent in binary mode has a body of its own, and so has a form; of several lines
-// each has its answer.
+// taken checks a request that had a good answer. A CloudEvent in binary mode has a body of its own; of several lines each has its answer.
 func (tr transport) taken(r *http.Request, pattern string, operation node, sent []byte) {
 	for name := range r.URL.Query() {
 		if tr.parameters(pattern)["query "+name] == nil {
@@ -293,7 +293,7 @@ func (tr transport) taken(r *http.Request, pattern string, operation node, sent 
 		}
 	}
 	content := at(operation, "requestBody", "content")
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
 		kind = "application/json"
 		for only := range content {
@@ -304,6 +304,8 @@ func (tr transport) taken(r *http.Request, pattern string, operation node, sent 
 	}
 	if media := at(content, kind); content != nil && media == nil {
 		tr.t.Errorf("%s has taken a body of the type %q, which is not described", pattern, kind)
+	} else if kind == form {
+		tr.form(pattern, media, multipart.NewReader(bytes.NewReader(sent), params["boundary"]))
 	} else if media != nil && r.Header.Get("Ce-Id") == "" && strings.HasSuffix(kind, "json") && !strings.HasSuffix(kind, "ndjson") {
 		tr.check(pattern+" (request)", kind, sent, media)
 	}

@@ -81,7 +81,7 @@ func (d *Description) Examples(t *testing.T, client *http.Client, base string, f
 // examples returns a request for each example of a route: of its body, and of each parameter that is optional.
 func (d *Description) examples(pattern string) (all []Case) {
 	content := at(d.operations[pattern], "requestBody", "content")
-	for _, media := range slices.Backward(slices.Sorted(maps.Keys(content))) { // JSON goes before CloudEvents
+	for _, media := range slices.SortedFunc(maps.Keys(content), jsonFirst) {
 		examples := at(content, media, "examples")
 		if one := at(content, media)["example"]; one != nil {
 			examples = node{"one": node{"value": one}}
@@ -93,6 +93,9 @@ func (d *Description) examples(pattern string) (all []Case) {
 				body = string(data)
 			}
 			c.Body = body
+			if media == form {
+				c = formCase(object(example)["value"])
+			}
 			all = append(all, c)
 		}
 	}
@@ -117,6 +120,12 @@ func (d *Description) examples(pattern string) (all []Case) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// jsonFirst orders types of bodies: the first example is the one that cases and mistakes begin with.
+func jsonFirst(a, b string) int {
+	rank := map[string]int{"application/json": -1, form: 1}
+	return cmp.Or(cmp.Compare(rank[a], rank[b]), strings.Compare(a, b))
 }
 
 // mistakes returns requests of a route that should get the bad statuses that are described.
