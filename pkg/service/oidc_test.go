@@ -159,7 +159,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 		i := &issuer{address: "https://id.example.com", key: issuerKey()}
 		router := service.NewRouter(service.RouterConfig{Access: i.guard(t, i), Logger: slog.New(slog.DiscardHandler), Name: "shop"})
 		router.HandleStream("GET /events", access.Own(access.Read), func(w http.ResponseWriter, r *http.Request) error {
-			_, err := service.OpenStream(w, r)
+			_, err := service.OpenStream(w, r, service.Retry)
 			<-r.Context().Done()
 			return err
 		})

@@ -253,7 +253,7 @@ func TestStreamEndsWithTheServer(t *testing.T) {
 	s := open(t, service.RouterConfig{}, func(r *service.Router) {
 		r.Handle("GET /events", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 			asked <- service.LastEventID(r)
-			stream, err := service.OpenStream(w, r)
+			stream, err := service.OpenStream(w, r, service.Retry)
 			for n := 0; err == nil; n++ {
 				if _, err = service.Wait(r.Context(), time.Millisecond, func(ctx context.Context) (int, error) {
 					<-ctx.Done()

@@ -14,6 +14,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
+// Retry is how long clients wait before they come back to a stream that was cut off.
+const Retry = 2 * time.Second
+
 // streamTimeout bounds the write of one event to a client that does not read.
 const streamTimeout = 10 * time.Second
 
@@ -28,9 +31,9 @@ type Stream struct {
 	w       http.ResponseWriter
 }
 
-// OpenStream answers a request with an event stream. The handler writes nothing else to w. A write fails when the caller's key
-// or token is not in force any more.
-func OpenStream(w http.ResponseWriter, r *http.Request) (*Stream, error) {
+// OpenStream answers a request with an event stream. The handler writes nothing else to w. A client that is cut off comes back
+// after retry, which is [Retry] for most streams. A write fails when the caller's key or token is not in force any more.
+func OpenStream(w http.ResponseWriter, r *http.Request, retry time.Duration) (*Stream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
@@ -39,7 +42,7 @@ func OpenStream(w http.ResponseWriter, r *http.Request) (*Stream, error) {
 	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
 		return nil, fmt.Errorf("set deadline: %w", err)
 	}
-	if err := s.write("retry: 2000\n\n"); err != nil {
+	if err := s.write(fmt.Sprintf("retry: %d\n\n", retry.Milliseconds())); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -58,11 +61,6 @@ func (s *Stream) Event(id, kind string, body any) error {
 func (s *Stream) HTML(id, kind, html string) error {
 	html = strings.NewReplacer("\r", "", "\n", "\ndata: ").Replace(html)
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, html))
-}
-
-// Retry tells the client how long it waits before it comes back. Defaults to 2 seconds.
-func (s *Stream) Retry(after time.Duration) error {
-	return s.write(fmt.Sprintf("retry: %d\n\n", after.Milliseconds()))
 }
 
 // Heartbeat sends a comment, so that proxies keep an idle stream open.

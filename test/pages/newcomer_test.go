@@ -17,14 +17,14 @@ import (
 )
 
 // up builds the program, runs `expediter up`, and returns the address of its page.
-func up(t *testing.T) string {
+func up(t *testing.T) (string, *crash.Process) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "expediter")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/expediter").CombinedOutput()
 	check.Require(t, err == nil, "build: %v\n%s", err, out)
 	p := crash.Start(t, exec.Command(program, "up", "--console-port", "0", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
 		"--notifier-port", "0"))
-	return p.Await(`Open (http://\S+) to try it`)[1]
+	return p.Await(`Open (http://\S+) to try it`)[1], p
 }
 
 // pending reports whether a place of a page is.
@@ -33,7 +33,7 @@ const pending = `document.querySelector("#found .warn") !== null || document.que
 // A newcomer sees a recipe made, a notification arrive and links appear, with nothing but a keyboard.
 func TestNewcomerSeesItHappen(t *testing.T) {
 	b := browser.Start(t)
-	url := up(t)
+	url, running := up(t)
 	for _, view := range []browser.View{{Width: 360}, {Dark: true, Width: 1440}} {
 		b.Open(t, url, view).Looks(fmt.Sprintf("newcomer-%d-%t", view.Width, view.Dark))
 	}
@@ -48,6 +48,9 @@ func TestNewcomerSeesItHappen(t *testing.T) {
 	p.Looks("newcomer")
 	settle(p)
 	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS("#found"))), "https://wolt.com/")
+	t.Run("through disconnects", func(t *testing.T) {
+		survive(t, b, url, running.Await(`enrichers +(\S+)`)[1], running.Await(`NATS +(\S+)`)[1])
+	})
 }
 
 // settle waits until nothing is under way on a page.

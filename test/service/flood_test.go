@@ -69,7 +69,7 @@ func newFlooded(t *testing.T, limits service.LimitConfig) *flooded {
 		})
 		r.Handle("POST /v1/items", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error { return check.Err(service.Body(w, r, 1<<20)) })
 		r.HandleStream("GET /v1/events", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
-			_, err := service.OpenStream(w, r)
+			_, err := service.OpenStream(w, r, service.Retry)
 			if err == nil {
 				<-r.Context().Done()
 			}

@@ -121,7 +121,7 @@ func (c *Console) followTopic(r *request) error {
 	defer stop()
 	cookie, err := r.Cookie(cookieName)
 	signedIn := err == nil
-	s, err := service.OpenStream(r.w, r.Request)
+	s, err := service.OpenStream(r.w, r.Request, service.Retry)
 	if err != nil {
 		return nil // the browser has gone
 	}

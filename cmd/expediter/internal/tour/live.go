@@ -17,8 +17,9 @@ import (
 // over is the kind of the last event of a stream. A browser closes the stream then, and would open it for ever after its end.
 const over = "over"
 
-// retry is after how long a browser comes back: the services are on its machine.
-const retry = 500 * time.Millisecond
+// retry is after how long a browser comes back that was cut off: the services are on its machine. A browser that is cut off again
+// and again waits as often.
+const retry = 100 * time.Millisecond
 
 // maxLine bounds a line of an event stream.
 const maxLine = 1 << 20
@@ -88,10 +89,7 @@ func (t *tour) relay(w http.ResponseWriter, r *http.Request, at string, show fun
 		http.Error(w, "the service answers "+resp.Status, resp.StatusCode)
 		return nil
 	}
-	stream, err := service.OpenStream(w, r)
-	if err == nil {
-		err = stream.Retry(retry)
-	}
+	stream, err := service.OpenStream(w, r, retry)
 	if err == nil && resp.StatusCode == http.StatusNoContent {
 		err = stream.HTML(service.LastEventID(r), over, over)
 	}

@@ -86,7 +86,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	stream, err := service.OpenStream(w, r)
+	stream, err := service.OpenStream(w, r, service.Retry)
 	for err == nil {
 		var next event
 		next, err = wait(r.Context(), sub, a.Heartbeat)

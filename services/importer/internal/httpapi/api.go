@@ -199,7 +199,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	stream, err := service.OpenStream(w, r)
+	stream, err := service.OpenStream(w, r, service.Retry)
 	for err == nil && !sub.Over() {
 		var next update
 		next, err = service.Wait(r.Context(), a.Heartbeat, func(ctx context.Context) (u update, err error) {

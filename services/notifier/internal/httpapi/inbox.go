@@ -192,7 +192,7 @@ func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer feed.Close()
-	stream, err := service.OpenStream(w, r)
+	stream, err := service.OpenStream(w, r, service.Retry)
 	for err == nil {
 		var item inapp.Item
 		item, err = service.Wait(r.Context(), h.Heartbeat, feed.Next)
