@@ -35,8 +35,7 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 	keys := filepath.Join(dir, "keys.json")
 	secrets := map[string]string{}
 	for _, name := range []string{"ada", "bob"} {
-		secret, err := access.Add(keys, access.Key{Name: name, Scopes: access.Scopes()})
-		check.OK(t, err)
+		secret := check.Must(access.Add(keys, access.Key{Name: name, Scopes: access.Scopes()}))(t)
 		secrets[name] = secret
 	}
 	catalog, rules := filepath.Join(dir, "venues.json"), filepath.Join(dir, "rules.yaml")
@@ -112,8 +111,7 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 // keyed posts a body with a key, and returns the status and the answer.
 func keyed(t *testing.T, secret, url, body string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	return reply(r)
 }

@@ -118,15 +118,11 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 // told waits until each event is in the inbox of somebody.
 func told(t *testing.T, server string, events []string) {
 	t.Helper()
-	nc, err := nats.Connect(server)
-	check.OK(t, err)
+	nc := check.Must(nats.Connect(server))(t)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	check.OK(t, err)
-	kv, err := js.KeyValue(t.Context(), contracts.BucketInbox)
-	check.OK(t, err)
-	items, err := kv.WatchAll(t.Context())
-	check.OK(t, err)
+	js := check.Must(jetstream.New(nc))(t)
+	kv := check.Must(js.KeyValue(t.Context(), contracts.BucketInbox))(t)
+	items := check.Must(kv.WatchAll(t.Context()))(t)
 	defer items.Stop() //nolint:errcheck // the connection closes
 	missing := map[string]bool{}
 	for _, id := range events {

@@ -54,8 +54,7 @@ func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environme
 	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(contracts.AssetOptions{}), contracts.ApplyOptions{})))
 	t.Setenv("DATABASE_URL", database)
 	t.Setenv("NATS_URL", srv.URL())
-	conn, err := pgx.Connect(t.Context(), database)
-	check.OK(t, err)
+	conn := check.Must(pgx.Connect(t.Context(), database))(t)
 	defer conn.Close(t.Context())
 	change := func(sql string) { check.OK(t, check.Err(conn.Exec(t.Context(), sql))) }
 	cure := func(id string) {

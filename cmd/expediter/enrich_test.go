@@ -22,8 +22,7 @@ func statuses(t *testing.T, args ...string) map[string]int {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	check.Require(t, err == nil, "%q: %v: %s", args, err, &stderr)
-	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
-	check.OK(t, err)
+	rows := check.Must(csv.NewReader(bytes.NewReader(out)).ReadAll())(t)
 	counts := map[string]int{}
 	for _, row := range rows[1:] {
 		counts[row[2]]++
@@ -36,8 +35,7 @@ func statuses(t *testing.T, args ...string) map[string]int {
 func TestEnrichAsksARunningService(t *testing.T) {
 	t.Parallel()
 	places := filepath.Join(t.TempDir(), "places.json")
-	data, err := io.ReadAll(sample.Places())
-	check.OK(t, err)
+	data := check.Must(io.ReadAll(sample.Places()))(t)
 	check.OK(t, os.WriteFile(places, data, 0o600))
 	r := up(t)
 	service := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+`))[1]

@@ -67,8 +67,7 @@ func (p lockPlace) startAs(program string, args ...string) *locking {
 	l := &locking{t: p.T, cmd: exec.CommandContext(ctx, program, args...)}
 	l.cmd.Env, l.cmd.Stderr = append(os.Environ(), "NATS_URL="+p.srv.URL()), &l.stderr
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
-	stdout, err := l.cmd.StdoutPipe()
-	check.OK(p, err)
+	stdout := check.Must(l.cmd.StdoutPipe())(p)
 	l.stdout = bufio.NewReader(stdout)
 	check.OK(p, l.cmd.Start())
 	return l
@@ -138,8 +137,7 @@ func TestLockedCommandsRunOneAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	check.OK(t, err)
+	log := check.Must(os.ReadFile(filepath.Join(dir, "log")))(t)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	check.Same(t, "commands ran", len(lines), processes*each)
 	var last kvlock.Token
@@ -343,14 +341,12 @@ func TestCommandOnATerminal(t *testing.T) {
 func openTerminal(t *testing.T) (keyboard, terminal *os.File) {
 	t.Helper()
 	open := func(name string) *os.File {
-		file, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
-		check.OK(t, err)
+		file := check.Must(os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 		t.Cleanup(func() { file.Close() }) // perhaps again
 		return file
 	}
 	keyboard = open("/dev/ptmx")
 	check.OK(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	check.OK(t, err)
+	n := check.Must(unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN))(t)
 	return keyboard, open(fmt.Sprint("/dev/pts/", n))
 }

@@ -36,14 +36,12 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	arrived, err := js.OrderedConsumer(t.Context(), contracts.StreamEvents, jetstream.OrderedConsumerConfig{})
-	check.OK(t, err)
+	arrived := check.Must(js.OrderedConsumer(t.Context(), contracts.StreamEvents, jetstream.OrderedConsumerConfig{}))(t)
 	flags := []string{"--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0"}
 	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
 	check.That(t, err != nil && strings.Contains(string(status), "relay --migrate makes it"), "--status without a table says %s", status)
 	startRelay(t, append(flags, "--migrate")...).Interrupt()
-	conn, err := pgx.Connect(t.Context(), database)
-	check.OK(t, err)
+	conn := check.Must(pgx.Connect(t.Context(), database))(t)
 	defer conn.Close(t.Context())
 	insert := func(ids ...string) {
 		t.Helper()
@@ -62,8 +60,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	r := startRelay(t, flags...)
 	insert("e2")
 	for n := range 3 {
-		msg, err := arrived.Next(jetstream.FetchMaxWait(clientTimeout))
-		check.OK(t, err)
+		msg := check.Must(arrived.Next(jetstream.FetchMaxWait(clientTimeout)))(t)
 		if e, err := contracts.Decode[contracts.Event](msg.Data()); err != nil || e.EventID != fmt.Sprint("e", n) {
 			t.Errorf("event %d is %s, %v", n, msg.Data(), err)
 		}
@@ -82,8 +79,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	check.OK(t, err)
+	req := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()

@@ -89,8 +89,7 @@ func newCollector(t *testing.T) *collector {
 // exports starts those of a program. The function that it returns sends what is left.
 func (c *collector) exports(name string) (*export.Exports, func()) {
 	c.Helper()
-	x, err := export.Start(c.Context(), export.Config{Service: name})
-	check.OK(c, err)
+	x := check.Must(export.Start(c.Context(), export.Config{Service: name}))(c)
 	return x, sync.OnceFunc(func() { check.Is(c, x.Stop(c.Context()), nil) })
 }
 
@@ -200,8 +199,7 @@ func TestOneTraceFromARequestToItsPatch(t *testing.T) {
 // post is a mail server that accepts every mail and reports each.
 func post(t *testing.T) (address string, taken <-chan string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	mails, done := make(chan string, 10), make(chan struct{})
 	t.Cleanup(func() { listener.Close(); <-done })
 	go func() {
@@ -257,8 +255,7 @@ func TestOneTraceFromATransactionToAMail(t *testing.T) {
 		RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	}))
 	relay := startRelay(t, "--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0", "--migrate")
-	conn, err := pgx.Connect(t.Context(), database)
-	check.OK(t, err)
+	conn := check.Must(pgx.Connect(t.Context(), database))(t)
 	defer conn.Close(t.Context())
 	ctx, root := app.Tracers.Tracer("app").Start(t.Context(), "checkout")
 	headers := map[string]string{}
@@ -302,10 +299,8 @@ func mailing(t *testing.T, address string) (rules string, channels []notifier.Ch
 	} {
 		check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	set, err := template.Load(texts, template.Config{})
-	check.OK(t, err)
-	mails, err := email.New(email.Config{Address: address, From: "notify@example.com", Security: email.Plain, Templates: set})
-	check.OK(t, err)
+	set := check.Must(template.Load(texts, template.Config{}))(t)
+	mails := check.Must(email.New(email.Config{Address: address, From: "notify@example.com", Security: email.Plain, Templates: set}))(t)
 	t.Cleanup(mails.Close)
 	return rules, []notifier.Channel{{Channel: mails}}
 }

@@ -194,8 +194,7 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 // What keeps it from starting is told in the words of its flags, with what to do.
 func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
 	_, taken, err := net.SplitHostPort(listener.Addr().String())
 	check.OK(t, err)
@@ -232,8 +231,7 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 // emptyPath is a PATH with nothing but this program.
 func emptyPath(t *testing.T) string {
 	t.Helper()
-	program, err := exec.LookPath("expediter")
-	check.OK(t, err)
+	program := check.Must(exec.LookPath("expediter"))(t)
 	dir := t.TempDir()
 	check.OK(t, os.Symlink(program, filepath.Join(dir, "expediter")))
 	return dir

@@ -54,8 +54,7 @@ type far struct {
 
 func encoded(t *testing.T, key any) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	check.OK(t, err)
+	der := check.Must(x509.MarshalPKCS8PrivateKey(key))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
@@ -245,13 +244,10 @@ func TestWhatIsNotSent(t *testing.T) {
 // A provider token is used again for a while, and no longer.
 func TestProviderTokens(t *testing.T) {
 	t.Parallel()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check.OK(t, err)
+	key := check.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	a, now := &apns{key: key, keyID: "k", teamID: "t"}, time.Unix(1_700_000_000, 0)
 	at := func(d time.Duration) string {
-		token, err := a.bearer(now.Add(d))
-		check.OK(t, err)
-		return token
+		return check.Must(a.bearer(now.Add(d)))(t)
 	}
 	first := at(0)
 	check.That(t, at(44*time.Minute) == first && at(46*time.Minute) != first, "one token for 44 minutes, and another one after 46")
@@ -268,13 +264,11 @@ func TestConfigurationIsChecked(t *testing.T) {
 
 func call(t *testing.T, served *httptest.Server, route, body, token string) (status int, said string, header http.Header) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, served.URL+"/"+route, strings.NewReader(body))
-	check.OK(t, err)
+	request := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, served.URL+"/"+route, strings.NewReader(body)))(t)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := served.Client().Do(request)
 	check.OK(t, err)
 	defer response.Body.Close()
-	data, err := io.ReadAll(response.Body)
-	check.OK(t, err)
+	data := check.Must(io.ReadAll(response.Body))(t)
 	return response.StatusCode, strings.TrimSpace(string(data)), response.Header
 }

@@ -205,8 +205,7 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
 
 	for range 1100 {
-		silent, err := net.Dial("tcp", strings.TrimPrefix(srv.URL(), "nats://"))
-		check.OK(t, err)
+		silent := check.Must(net.Dial("tcp", strings.TrimPrefix(srv.URL(), "nats://")))(t)
 		t.Cleanup(func() { silent.Close() })
 	}
 

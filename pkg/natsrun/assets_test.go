@@ -74,8 +74,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			check.Failsf(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", MaxBytes: 1 << 20})),
 				"%s has room for more than its %d streams", account, len(names))
 
-			dead, err := js.Stream(t.Context(), "DEAD")
-			check.OK(t, err)
+			dead := check.Must(js.Stream(t.Context(), "DEAD"))(t)
 
 			larger := dead.CachedInfo().Config
 			larger.MaxBytes = 32 << 30
@@ -119,10 +118,7 @@ func accountOf(t *testing.T, nc *nats.Conn, account string) jetstream.JetStream 
 	if account != "OPERATOR" {
 		return natstest.InAccount(t, nc, account)
 	}
-
-	js, err := jetstream.New(nc)
-	check.OK(t, err)
-	return js
+	return check.Must(jetstream.New(nc))(t)
 }
 
 // createAssets makes the streams of every account, as the admin.
@@ -156,8 +152,7 @@ func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
 func TestASourceThatMayNotReadPublishes(t *testing.T) {
 	t.Parallel()
 
-	text, err := deploy.Text("accounts.conf")
-	check.OK(t, err)
+	text := check.Must(deploy.Text("accounts.conf"))(t)
 
 	read := regexp.MustCompile(`\{ account: NOTIFIER, subject: "\$JS\.API\.(INFO|STREAM\.INFO\.EVENTS|DIRECT\.GET\.EVENTS|STREAM\.MSG\.GET\.EVENTS)" \} \}`)
 	lines := slices.DeleteFunc(strings.SplitAfter(text, "\n"), read.MatchString)
@@ -199,8 +194,7 @@ func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 
 	path := filepath.Join(dir, "single.conf")
 
-	text, err := os.ReadFile(path)
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(path))(t)
 
 	opened := strings.Replace(string(text), "# include", "include", 1)
 	check.OK(t, os.WriteFile(path, []byte(opened), 0o600))

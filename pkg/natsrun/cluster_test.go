@@ -196,10 +196,7 @@ func settle(t testing.TB, c *natsrun.Cluster) {
 
 func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	t.Helper()
-
-	n, err := c.StreamLeader(t.Context(), "KV_b")
-	check.OK(t, err)
-	return n
+	return check.Must(c.StreamLeader(t.Context(), "KV_b"))(t)
 }
 
 // soon returns a context that ends a wait soon, for a condition that does not come.

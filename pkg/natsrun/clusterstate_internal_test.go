@@ -183,8 +183,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 	seen := make(map[int]bool)
 
 	for range 20 {
-		b, err := reservePorts(n)
-		check.OK(t, err)
+		b := check.Must(reservePorts(n))(t)
 
 		t.Cleanup(func() {
 			check.Is(t, b.close(), nil)
@@ -203,8 +202,7 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 func TestPortsAreGivenBack(t *testing.T) {
 	t.Parallel()
 
-	b, err := reservePorts(1)
-	check.OK(t, err)
+	b := check.Must(reservePorts(1))(t)
 
 	guard := b.guard.Addr().String()
 	check.Failsf(t, check.Err(listen(guard)), "%s can be had while its block is reserved", guard)
@@ -242,8 +240,7 @@ func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
 
 	removeAbandoned(parent)
 
-	entries, err := os.ReadDir(parent)
-	check.OK(t, err)
+	entries := check.Must(os.ReadDir(parent))(t)
 
 	var left []string
 	for _, e := range entries {

@@ -90,11 +90,9 @@ func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 func TestStopIsCompleteAndIdempotent(t *testing.T) {
 	t.Parallel()
 
-	srv, err := natsrun.Start(natsrun.Config{Memory: true})
-	check.OK(t, err)
+	srv := check.Must(natsrun.Start(natsrun.Config{Memory: true}))(t)
 
-	nc, err := srv.Connect()
-	check.OK(t, err)
+	nc := check.Must(srv.Connect())(t)
 
 	nc.Close()
 	srv.Stop()
@@ -140,15 +138,13 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	badConf := filepath.Join(t.TempDir(), "bad.conf")
 	check.OK(t, os.WriteFile(badConf, []byte("no_such_setting: 1\n"), 0o600))
 
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	busy := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = busy.Close() })
 
 	_, port, err := net.SplitHostPort(busy.Addr().String())
 	check.OK(t, err)
 
-	busyPort, err := strconv.Atoi(port)
-	check.OK(t, err)
+	busyPort := check.Must(strconv.Atoi(port))(t)
 
 	locked := t.TempDir()
 	natstest.Server(t, func(c *natsrun.Config) { c.Dir = locked })

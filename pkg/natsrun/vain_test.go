@@ -24,8 +24,7 @@ var crossing = regexp.MustCompile(`^\s*\{ (service|stream): .*\}(\s+#.*)?$`)
 func TestNoExportOrImportIsInVain(t *testing.T) {
 	t.Parallel()
 
-	text, err := deploy.Text("accounts.conf")
-	check.OK(t, err)
+	text := check.Must(deploy.Text("accounts.conf"))(t)
 
 	lines := strings.SplitAfter(text, "\n")
 
@@ -66,8 +65,7 @@ type vain struct {
 func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
 	t.Helper()
 
-	text, err := deploy.Text("single.conf")
-	check.OK(t, err)
+	text := check.Must(deploy.Text("single.conf"))(t)
 
 	for name, key := range v.users.Public {
 		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)

@@ -75,8 +75,7 @@ func config() Config {
 
 func begin(t *testing.T, nc *nats.Conn, cfg Config) *Enricher {
 	t.Helper()
-	e, err := Start(t.Context(), nc, cfg)
-	check.OK(t, err)
+	e := check.Must(Start(t.Context(), nc, cfg))(t)
 	t.Cleanup(func() {
 		check.Is(t, e.Stop(), nil)
 	})
@@ -89,8 +88,7 @@ func get(t *testing.T, url string) (int, string) {
 	resp, err := client.Get(url)
 	check.OK(t, err)
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	check.OK(t, err)
+	data := check.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(data)
 }
 
@@ -156,8 +154,7 @@ func TestDrift(t *testing.T) {
 	srv := natstest.Server(t)
 	nc, js := natstest.Connect(t, srv)
 	begin(t, nc, config())
-	stream, err := js.Stream(t.Context(), "KV_requests")
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), "KV_requests"))(t)
 	changed := stream.CachedInfo().Config
 	changed.MaxBytes = 12345678
 	check.OK(t, check.Err(js.UpdateStream(t.Context(), changed)))

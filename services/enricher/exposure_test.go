@@ -25,8 +25,7 @@ import (
 func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
-	nc, err := srv.Connect()
-	check.OK(t, err)
+	nc := check.Must(srv.Connect())(t)
 	t.Cleanup(nc.Close)
 	cfg := config()
 	cfg.Listen = ":0"
@@ -51,8 +50,7 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	check.That(t, status == http.StatusUnauthorized, "with an issuer: %d %s", status, text)
 	issuer, token := issuer(t)
 	cfg.OIDCIssuer, cfg.OIDCScopeClaim = issuer, "roles"
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody)
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody))(t)
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	check.OK(t, err)
@@ -140,8 +138,7 @@ func eventsLogged(t *testing.T, level string) string {
 	close(far.released)
 	ask("A", 30_000)
 	ask("A", 0) // a hit
-	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketEnrich)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
 	sealed := stream.CachedInfo().Config
 	sealed.Sealed = true
 	check.OK(t, check.Err(js.UpdateStream(t.Context(), sealed)))

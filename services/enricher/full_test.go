@@ -30,8 +30,7 @@ func TestAPlaceIsPendingWhileAStoreIsFull(t *testing.T) {
 			t.Parallel()
 			nc, js := natstest.Connect(t, natstest.Server(t))
 			e := begin(t, nc, config())
-			full, err := js.Stream(t.Context(), stream)
-			check.OK(t, err)
+			full := check.Must(js.Stream(t.Context(), stream))(t)
 			for _, room := range []bool{false, true} {
 				config := full.CachedInfo().Config
 				request := contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{restaurant("A")}, WaitMS: 30_000}
@@ -100,8 +99,7 @@ func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bu
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	exports, err := export.Start(t.Context(), export.Config{Registry: registry, Service: "enricher", Version: "1.2.3"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Registry: registry, Service: "enricher", Version: "1.2.3"}))(t)
 	cfg := config()
 	cfg.Exports = exports
 	nc, _ := natstest.Connect(t, natstest.Server(t))
@@ -137,8 +135,7 @@ func TestMetrics(t *testing.T) {
 // An enricher that was brought no exports has no page of metrics, and one that was serves it beside its own routes.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
-	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "enricher"}))(t)
 	for _, x := range []*export.Exports{nil, exports} {
 		cfg := config()
 		cfg.Exports, cfg.Hosts = x, []string{"any.test"}
@@ -160,8 +157,7 @@ func TestMetricsPage(t *testing.T) {
 // ask posts a request that has to be answered.
 func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/enrich", strings.NewReader(body))
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/enrich", strings.NewReader(body)))(t)
 	mutate(r)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	resp, err := client.Do(r)
@@ -182,8 +178,7 @@ func TestTraceReachesTheJob(t *testing.T) {
 	}))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "enricher"}))(t)
 	cfg := config()
 	cfg.Exports, cfg.Logger = exports, slog.New(slog.DiscardHandler)
 	nc, _ := natstest.Connect(t, natstest.Server(t))

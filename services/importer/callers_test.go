@@ -18,8 +18,7 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	authorization := map[string]string{}
 	for _, user := range []string{"ann", "bob"} {
-		secret, err := access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()})
-		check.OK(t, err)
+		secret := check.Must(access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()}))(t)
 		authorization[user] = "Bearer " + secret
 	}
 	v := newVideos(t)

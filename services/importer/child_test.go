@@ -161,8 +161,7 @@ func (c *run) judge(kills int) {
 // job is where a job stands.
 func (c *run) job(id string) (job Job, known bool) {
 	c.Helper()
-	bucket, err := c.js.KeyValue(c.Context(), contracts.BucketImportJobs)
-	check.OK(c, err)
+	bucket := check.Must(c.js.KeyValue(c.Context(), contracts.BucketImportJobs))(c)
 	entry, err := bucket.Get(c.Context(), id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return Job{}, false

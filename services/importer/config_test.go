@@ -54,8 +54,7 @@ func TestExtractorsAreToldApart(t *testing.T) {
 		{OrchestratorURL: "https://ai.test"},
 		{OrchestratorURL: "https://other.test"},
 	} {
-		made, err := cfg.extractor()
-		check.OK(t, err)
+		made := check.Must(cfg.extractor())(t)
 		is := made.Name + " " + made.Version
 		check.That(t, !seen[is], "%s is the version of two", is)
 		seen[is] = true

@@ -75,8 +75,7 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 	c := newRun(t, crash.Seed(t), false)
 	c.insert(8, sourcetest.Video{}) // of four videos, in jobs that the Recipe Service may fail
 	killer := contracts.ImportJob{JobID: "killer", OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: c.site.URL + "/killer"}
-	body, err := contracts.Encode(killer)
-	check.OK(t, err)
+	body := check.Must(contracts.Encode(killer))(t)
 	check.OK(t, check.Err(c.js.Publish(t.Context(), "jobs.import.normal.killer", body)))
 	for death := range 4 {
 		w := c.spawn(duty{Killer: killer.URL})
@@ -94,8 +93,7 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 		got, _ := c.job(job.JobID)
 		check.That(t, got.Code != contracts.CodeCrashed && got.Status.Final(), "%+v", got)
 	}
-	dead, err := c.js.Stream(t.Context(), contracts.StreamDead)
-	check.OK(t, err)
+	dead := check.Must(c.js.Stream(t.Context(), contracts.StreamDead))(t)
 	check.That(t, dead.CachedInfo().State.Msgs != 0, "there is no dead letter")
 }
 
@@ -198,8 +196,7 @@ func (c *run) insert(jobs int, how sourcetest.Video) {
 			JobID: id, OwnerID: fmt.Sprint("owner-", len(c.inserted)%3), SourceType: c.kind(c.videos - 1), URL: c.address(c.videos - 1),
 			RequestedAt: time.Now().UTC(),
 		}
-		body, err := contracts.Encode(job)
-		check.OK(c, err)
+		body := check.Must(contracts.Encode(job))(c)
 		for range 1 + c.random.IntN(2) {
 			check.OK(c, check.Err(c.js.Publish(c.Context(), "jobs.import.normal."+id, body)))
 		}
@@ -324,20 +321,16 @@ func (c *run) noteWasted() {
 // shared reports whether all jobs have the transcript of a video.
 func (c *run) shared(video int) bool {
 	c.Helper()
-	id, err := c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)})
-	check.OK(c, err)
-	key, err := contracts.ImportStepKey(id, "transcript-v1")
-	check.OK(c, err)
-	slot, err := c.flight.Get(c.Context(), key)
-	check.OK(c, err)
+	id := check.Must(c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)}))(c)
+	key := check.Must(contracts.ImportStepKey(id, "transcript-v1"))(c)
+	slot := check.Must(c.flight.Get(c.Context(), key))(c)
 	return slot.State == flight.Done
 }
 
 // queued is how many messages are in the queue.
 func (c *run) queued() uint64 {
 	c.Helper()
-	stream, err := c.js.Stream(c.Context(), contracts.StreamImportJobs)
-	check.OK(c, err)
+	stream := check.Must(c.js.Stream(c.Context(), contracts.StreamImportJobs))(c)
 	return stream.CachedInfo().State.Msgs
 }
 

@@ -39,8 +39,7 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	last := followed(t, i, "j1")
 	check.That(t, last.Code == contracts.CodeNetwork && last.Error == message && last.Retryable && last.Attempt == 1, "it ended as %+v", last)
 	_, js := natstest.Connect(t, srv)
-	dead, err := deadletter.Open(t.Context(), js, deadletter.Config{})
-	check.OK(t, err)
+	dead := check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
 	filter := deadletter.Filter{Kind: deadletter.KindLetter, Stream: contracts.StreamImportJobs, Subject: contracts.ImportJobsSubjects}
 	letters := func() (letters []deadletter.Entry) {
 		for entry, err := range dead.List(t.Context(), filter, deadletter.OldestFirst) {

@@ -19,10 +19,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 		t.Run(stream, func(t *testing.T) {
 			t.Parallel()
 			i, nc := start(t, natstest.Server(t))
-			js, err := jetstream.New(nc)
-			check.OK(t, err)
-			full, err := js.Stream(t.Context(), stream)
-			check.OK(t, err)
+			js := check.Must(jetstream.New(nc))(t)
+			full := check.Must(js.Stream(t.Context(), stream))(t)
 			body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
 			submit := func(bytes int64) (reply, string) {
 				config := full.CachedInfo().Config

@@ -85,8 +85,7 @@ func (h *hostile) ways() map[string]func(body string) string {
 			return fmt.Sprint(resp.StatusCode, " ", text)
 		},
 		"micro": func(body string) string {
-			reply, err := h.nc.Request("importer.v1.submit", []byte(body), time.Minute)
-			check.OK(h, err)
+			reply := check.Must(h.nc.Request("importer.v1.submit", []byte(body), time.Minute))(h)
 			return reply.Header.Get("Nats-Service-Error-Code") + " " + reply.Header.Get("Nats-Service-Error") + " " + string(reply.Data)
 		},
 		"stream": func(body string) string {
@@ -107,8 +106,7 @@ func request(id, kind, url string) string {
 
 func (h *hostile) letters() uint64 {
 	h.Helper()
-	dead, err := h.js.Stream(h.Context(), contracts.StreamDead)
-	check.OK(h, err)
+	dead := check.Must(h.js.Stream(h.Context(), contracts.StreamDead))(h)
 	return dead.CachedInfo().State.Msgs
 }
 
@@ -234,8 +232,7 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 			return err == nil && job.Code == contracts.CodePrivate
 		})
 	}
-	data, err := os.ReadFile(h.asked)
-	check.OK(t, err)
+	data := check.Must(os.ReadFile(h.asked))(t)
 	for call := range strings.SplitSeq(strings.TrimSpace(string(data)), "--ignore-config\n") {
 		check.That(t, call == "" || strings.HasSuffix(strings.TrimSpace(call), "\n--\nhttps://www.youtube.com/watch?v="+id),
 			"yt-dlp was called with\n%s", call)

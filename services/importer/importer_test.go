@@ -69,8 +69,7 @@ func newVideos(t *testing.T) *videos {
 
 func start(t *testing.T, srv *natsrun.Server, mutate ...func(*importer.Config)) (*importer.Importer, *nats.Conn) {
 	t.Helper()
-	nc, err := srv.Connect()
-	check.OK(t, err)
+	nc := check.Must(srv.Connect())(t)
 	t.Cleanup(nc.Close)
 	return startOver(t, nc, mutate...), nc
 }
@@ -95,8 +94,7 @@ func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *i
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	i, err := importer.Start(t.Context(), nc, cfg)
-	check.OK(t, err)
+	i := check.Must(importer.Start(t.Context(), nc, cfg))(t)
 	t.Cleanup(func() {
 		check.Is(t, i.Stop(), nil)
 		client.CloseIdleConnections()
@@ -122,16 +120,14 @@ type reply struct {
 // call makes a request and reads its answer.
 func call(t *testing.T, method, url, body string, header ...string) (reply, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	check.OK(t, err)
+	req := check.Must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	for n := 0; n+1 < len(header); n += 2 {
 		req.Header.Set(header[n], header[n+1])
 	}
 	resp, err := described(t).Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	check.OK(t, err)
+	data := check.Must(io.ReadAll(resp.Body))(t)
 	return reply{resp.StatusCode, resp.Header}, string(data)
 }
 
@@ -247,8 +243,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 func TestOperatorsAreAnswered(t *testing.T) {
 	t.Parallel()
 	site := newVideos(t)
-	exports, err := export.Start(t.Context(), export.Config{Service: "importer"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
 	t.Cleanup(func() {
 		check.Is(t, exports.Stop(context.WithoutCancel(t.Context())), nil)
 	})
@@ -306,8 +301,7 @@ func TestMicroService(t *testing.T) {
 	i, nc := startWatched(t, func(c *importer.Config) { c.Listen = "-" })
 	ask := func(subject, body string) (*nats.Msg, importer.Job) {
 		t.Helper()
-		reply, err := nc.RequestWithContext(t.Context(), subject, []byte(body))
-		check.OK(t, err)
+		reply := check.Must(nc.RequestWithContext(t.Context(), subject, []byte(body)))(t)
 		var job importer.Job
 		if reply.Header.Get("Nats-Service-Error-Code") == "" {
 			job = decode[importer.Job](t, string(reply.Data))

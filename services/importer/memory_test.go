@@ -253,8 +253,7 @@ func peak(t *testing.T, pid int) int64 {
 		t.Errorf("process %d has ended, perhaps for want of memory: %v", pid, err)
 		return 0
 	}
-	kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	check.OK(t, err)
+	kilobytes := check.Must(strconv.ParseInt(strings.Fields(rest)[0], 10, 64))(t)
 	return kilobytes << 10
 }
 
@@ -327,10 +326,8 @@ func await(t *testing.T, js jetstream.JetStream, process *crash.Process, ids map
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	kv, err := js.KeyValue(ctx, contracts.BucketImportJobs)
-	check.OK(t, err)
-	states, err := kv.WatchAll(ctx)
-	check.OK(t, err)
+	kv := check.Must(js.KeyValue(ctx, contracts.BucketImportJobs))(t)
+	states := check.Must(kv.WatchAll(ctx))(t)
 	defer states.Stop() //nolint:errcheck // the server ends with the test
 	for len(ids) > 0 {
 		select {

@@ -107,8 +107,7 @@ func handIn(t *testing.T, process *crash.Process, copies int) map[string]bool {
 // post hands in a form. The status is 0 when the connection ended before the form, because that was refused.
 func post(t *testing.T, address string, body io.Reader) (status int, answer []byte) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, io.MultiReader(body, strings.NewReader(end)))
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, address, io.MultiReader(body, strings.NewReader(end))))(t)
 	r.Header.Set("Content-Type", "multipart/form-data; boundary="+boundary)
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	if err != nil {

@@ -216,8 +216,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 			stall = videoID(n)
 		}
 	}
-	y, err := sourcetest.StartYouTube(t.TempDir(), videos)
-	check.OK(t, err)
+	y := check.Must(sourcetest.StartYouTube(t.TempDir(), videos))(t)
 	t.Cleanup(func() {
 		check.Is(t, y.Close(), nil)
 	})

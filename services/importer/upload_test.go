@@ -40,8 +40,7 @@ func form(t *testing.T, fields ...string) (body, contentType string) {
 		if isFile {
 			create = func(name string) (io.Writer, error) { return w.CreateFormFile("file", name) }
 		}
-		part, err := create(name)
-		check.OK(t, err)
+		part := check.Must(create(name))(t)
 		check.OK(t, check.Err(part.Write([]byte(fields[n+1]))))
 	}
 	check.OK(t, w.Close())
@@ -113,8 +112,7 @@ func TestAnEncodingIsNamed(t *testing.T) {
 func TestAFileIsKept(t *testing.T) {
 	t.Parallel()
 	i, _ := startWatched(t)
-	url, err := i.Keep(t.Context(), "-", []byte(captions))
-	check.OK(t, err)
+	url := check.Must(i.Keep(t.Context(), "-", []byte(captions)))(t)
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
 	check.OK(t, err)
 	last := followed(t, i, job.JobID)

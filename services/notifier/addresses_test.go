@@ -89,8 +89,7 @@ func TestSeveralAddresses(t *testing.T) {
 	}))
 	p.until("it waits", func() bool { return w.rowsOf("event=evt-003&channel=pigeon") == "pigeon/ deferred not_before" })
 	const key = "evt-003.pigeon.RESTAURANT_USER.u0"
-	split, err := p.book.Get(t.Context(), key)
-	check.OK(t, err)
+	split := check.Must(p.book.Get(t.Context(), key))(t)
 	split.State, split.Reason, split.Addresses = deliveries.Split, "", []string{"main", "tower"}
 	check.OK(t, p.book.Put(t.Context(), key, split))
 	check.Same(t, "rows", w.rowsOf("event=evt-003&channel=pigeon"), "pigeon/ split, pigeon/main pending, pigeon/tower pending")
@@ -137,8 +136,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 		check.Same(t, "status", status, http.StatusOK)
 		return s
 	}
-	plain, err := webhook.Secret(service, "CUSTOMER", "carla")
-	check.OK(t, err)
+	plain := check.Must(webhook.Secret(service, "CUSTOMER", "carla"))(t)
 	main, phone := secret("GET", "main", "secret"), secret("GET", "phone", "secret")
 	check.Same(t, "secret of main", main.Secret, plain)
 	check.That(t, phone.Secret != main.Secret && len(phone.Also) == 0, "%+v", phone)

@@ -48,16 +48,14 @@ func newWeb(t *testing.T, n *Notifier) *web {
 // call returns the status and the body of an answer.
 func (w *web) call(method, path, body string, header ...string) (int, string) {
 	w.Helper()
-	r, err := http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body))
-	check.OK(w, err)
+	r := check.Must(http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body)))(w)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, err := w.client.Do(r)
 	check.OK(w, err)
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	check.OK(w, err)
+	data := check.Must(io.ReadAll(resp.Body))(w)
 	return resp.StatusCode, string(data)
 }
 
@@ -87,8 +85,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	}
 	p.settled(6)
 	p.expanded(n, "evt-001")
-	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
-	check.OK(t, err)
+	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamEvents))(t)
 	check.OK(t, stream.Purge(t.Context()))
 	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 200 || !strings.Contains(body, `"duplicate":true`) {
 		t.Errorf("%d %s", status, body)
@@ -287,8 +284,7 @@ func TestOverNATS(t *testing.T) {
 
 func TestNotifierIsWatched(t *testing.T) {
 	t.Parallel()
-	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	p := newPlace(t, natstest.Server(t)).watched()
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Exports, c.Version = exports, "1.2.3" }))
 	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1))

@@ -101,8 +101,7 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 		<-called
 	}
 	p.expanded(n, "e")
-	done, err := n.Cancel(t.Context(), Cancellation{EventID: "e"})
-	check.OK(t, err)
+	done := check.Must(n.Cancel(t.Context(), Cancellation{EventID: "e"}))(t)
 	check.Equal(t, Cancelled{EventID: "e", State: plan.StateCancelled, Sending: 3, Sent: 3}, done)
 	close(recorded)
 	for key, d := range p.settled(6) {
@@ -118,8 +117,7 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 	first := p.start(&pigeon{})
 	check.OK(p, first.Stop())
 	records := recordtest.Client(p, p.js)
-	cancelled, err := cancel.Open(p.Context(), p.nc, records)
-	check.OK(p, err)
+	cancelled := check.Must(cancel.Open(p.Context(), p.nc, records))(p)
 	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
 	return planner, api.New(records, api.Config{
 		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records),
@@ -167,20 +165,16 @@ func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
 			if c.UserID != "" {
 				want.State = plan.StateUnpublished
 			}
-			done, err := n.Cancel(t.Context(), c)
-			check.OK(t, err)
+			done := check.Must(n.Cancel(t.Context(), c))(t)
 			check.Equal(t, want, done)
 		}
 	}
 	kept := func(ttl time.Duration, keys ...string) {
 		t.Helper()
-		stream, err := p.js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-		check.OK(t, err)
+		stream := check.Must(p.js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 		for _, key := range keys {
-			record, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
-			check.OK(t, err)
-			got, err := time.ParseDuration(record.Header.Get(jetstream.MsgTTLHeader))
-			check.OK(t, err)
+			record := check.Must(stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"."+key))(t)
+			got := check.Must(time.ParseDuration(record.Header.Get(jetstream.MsgTTLHeader)))(t)
 			check.Equal(t, ttl, got)
 		}
 	}
@@ -215,8 +209,7 @@ func TestCancellationsThatAreRefused(t *testing.T) {
 // cancellations are how many are kept.
 func (p *place) cancellations() int {
 	p.Helper()
-	stream, err := p.js.Stream(p.Context(), "KV_"+contracts.BucketDeliveries)
-	check.OK(p, err)
+	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketDeliveries))(p)
 	info, err := stream.Info(p.Context(), jetstream.WithSubjectFilter("$KV."+contracts.BucketDeliveries+"."+contracts.CancelledKeys))
 	check.OK(p, err)
 	return len(info.State.Subjects)

@@ -184,9 +184,7 @@ func utc(t *testing.T, text string) time.Time {
 	if len(text) < len(layout) {
 		layout = "01-02 15:04"
 	}
-	at, err := time.Parse("2006-"+layout, "2000-"+text)
-	check.OK(t, err)
-	return at
+	return check.Must(time.Parse("2006-"+layout, "2000-"+text))(t)
 }
 
 // check checks that this machine's zones know of the change.

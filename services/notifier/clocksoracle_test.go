@@ -22,8 +22,7 @@ type oracle struct {
 // watch looks at the clock of a zone.
 func watch(t *testing.T, zone string, begin time.Time, days int) *oracle {
 	t.Helper()
-	location, err := time.LoadLocation(zone)
-	check.OK(t, err)
+	location := check.Must(time.LoadLocation(zone))(t)
 	o := &oracle{begin: begin, first: map[time.Time]time.Time{}, last: map[time.Time]time.Time{}, jumped: map[time.Time]time.Time{}}
 	for i := range days * 24 * 60 {
 		now := begin.Add(time.Duration(i) * time.Minute)
@@ -115,7 +114,6 @@ const day = 24 * time.Hour
 // minuteOfDay reads a time of day.
 func minuteOfDay(t *testing.T, text string) time.Duration {
 	t.Helper()
-	clock, err := time.Parse("15:04", text)
-	check.OK(t, err)
+	clock := check.Must(time.Parse("15:04", text))(t)
 	return clock.Sub(clock.Truncate(day))
 }

@@ -276,8 +276,7 @@ func (v *clocked) pass() (notifiers int, lived time.Duration) {
 	for i := 0; i < len(v.todo); notifiers++ {
 		elapse(time.Until(v.todo[i].at.Add(-lead)))
 		born := time.Now()
-		n, err := Start(v.Context(), v.nc, v.cfg)
-		check.OK(v, err)
+		n := check.Must(Start(v.Context(), v.nc, v.cfg))(v)
 		v.cfg.CreateAssets = false // the first has made them
 		for last := v.todo[i].at; i < len(v.todo) && v.todo[i].at.Sub(last) <= together; i++ {
 			last = v.todo[i].at
@@ -376,8 +375,7 @@ func (t *tale) String() string {
 // inboxes checks that all is in the inboxes since it was published: they disturb nobody.
 func (v *clocked) inboxes(tales []*tale) {
 	v.Helper()
-	box, err := inapp.Open(v.Context(), v.js, recordtest.Client(v, v.js), inapp.Config{Keep: forever})
-	check.OK(v, err)
+	box := check.Must(inapp.Open(v.Context(), v.js, recordtest.Client(v, v.js), inapp.Config{Keep: forever}))(v)
 	for _, t := range tales {
 		item, err := box.Get(v.Context(), contracts.RecipientCustomer, t.user.id, t.id)
 		if err != nil {

@@ -70,8 +70,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 		"NOTIFIER_WEBHOOK_SECRETS": secret + "," + secret, "NOTIFIER_WEBPUSH_KEY": key, "NOTIFIER_WEBPUSH_SUBJECT": "mailto:n@example.com",
 	}, io.Discard, &cfg)
 	check.Require(t, err == nil && len(cfg.UserNetworks) == 2 && len(cfg.WebhookSecrets) == 2, "%+v %v", cfg.ChannelConfig, err)
-	texts, err := cfg.texts()
-	check.OK(t, err)
+	texts := check.Must(cfg.texts())(t)
 	channels, closers, err := cfg.open(tools{texts: texts})
 	names := make([]string, len(channels))
 	for i, c := range channels {

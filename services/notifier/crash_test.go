@@ -262,10 +262,8 @@ func (c *cell) again(events int) {
 
 func (c *cell) tell(e contracts.Event, id bool) {
 	c.Helper()
-	data, err := contracts.Encode(e)
-	check.OK(c, err)
-	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
-	check.OK(c, err)
+	data := check.Must(contracts.Encode(e))(c)
+	subject := check.Must(contracts.EventSubject(e.AggregateType, e.EventType))(c)
 	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
 		if id {

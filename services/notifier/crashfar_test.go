@@ -103,8 +103,7 @@ func newFar(t *testing.T, seed uint64) *far {
 	f.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	f.http.Start()
 	t.Cleanup(f.http.Close)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	f.mail = listener.Addr().String()
 	srv := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return &session{far: f, conn: c}, nil }))
 	srv.Domain, srv.EnableSMTPUTF8, srv.ErrorLog = "localhost", true, f.http.Config.ErrorLog

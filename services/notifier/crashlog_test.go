@@ -90,12 +90,10 @@ func traced(dir, name string) (worker.Hooks, error) {
 // traces are those of all processes so far, in the order of time. The last line of one that was killed may be torn.
 func (c *cell) traces() []trace {
 	c.Helper()
-	files, err := filepath.Glob(filepath.Join(c.duty.Traces, "*"))
-	check.OK(c, err)
+	files := check.Must(filepath.Glob(filepath.Join(c.duty.Traces, "*")))(c)
 	var all []trace
 	for _, name := range files {
-		file, err := os.Open(name)
-		check.OK(c, err)
+		file := check.Must(os.Open(name))(c)
 		for lines := bufio.NewScanner(file); lines.Scan(); {
 			var t trace
 			if json.Unmarshal(lines.Bytes(), &t) == nil {

@@ -194,8 +194,7 @@ func (c *cell) rowsOf(e contracts.Event) map[string]want {
 			for _, channel := range channels {
 				for _, address := range append(addresses(user, channel), "") {
 					n := contracts.Notification{Address: address, Channel: channel, EventID: e.EventID, RecipientType: kind, UserID: user}
-					key, err := n.Key()
-					check.OK(c, err)
+					key := check.Must(n.Key())(c)
 					rows[key] = want{n, e.EventType == "ALARM"}
 				}
 			}

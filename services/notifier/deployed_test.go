@@ -44,8 +44,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	nc, _ := natstest.Connect(t, srv, users.As("notifier"), may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	cfg := Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
 	ours(&cfg)
-	n, err := Start(t.Context(), nc, cfg)
-	check.OK(t, err)
+	n := check.Must(Start(t.Context(), nc, cfg))(t)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
 	counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a")
@@ -126,8 +125,7 @@ func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, c
 	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{})))
 	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{})))
-	own, err := jetstream.New(nc)
-	check.OK(t, err)
+	own := check.Must(jetstream.New(nc))(t)
 	operators := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), own, operators, contracts.ApplyOptions{})))
 	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}

@@ -35,11 +35,9 @@ func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
 	for _, part := range []string{"subject", "txt"} {
 		check.OK(t, os.WriteFile(filepath.Join(texts, "welcome", "default."+part), []byte("Hello {{.Payload.name}}"), 0o600))
 	}
-	hooks, err := webhook.New(webhook.Config{Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}})
-	check.OK(t, err)
+	hooks := check.Must(webhook.New(webhook.Config{Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}))(t)
 	t.Cleanup(hooks.Close)
-	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	t.Cleanup(func() { check.OK(t, exports.Stop(context.WithoutCancel(t.Context()))) })
 
 	p := newPlace(t, natstest.Server(t)).watched()

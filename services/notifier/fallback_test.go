@@ -162,8 +162,7 @@ func (p *place) fellOnce(letters string) {
 // spoil makes what the directory has of a user unreadable.
 func (p *place) spoil(r contracts.Recipient) {
 	p.Helper()
-	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
-	check.OK(p, err)
+	key := check.Must(contracts.DirectoryKey(r.RecipientType, r.UserID))(p)
 	kv, err := p.js.KeyValue(p.Context(), contracts.BucketDirectory)
 	if err == nil {
 		_, err = kv.PutString(p.Context(), key, "{")

@@ -20,8 +20,7 @@ import (
 // bound gives a stream another bound of bytes.
 func (p *place) bound(name string, bytes int64) {
 	p.Helper()
-	stream, err := p.js.Stream(p.Context(), name)
-	check.OK(p, err)
+	stream := check.Must(p.js.Stream(p.Context(), name))(p)
 	config := stream.CachedInfo().Config
 	config.MaxAge, config.MaxBytes = 0, bytes // by its age the server would remove all at once, under fake time
 	check.OK(p, check.Err(p.js.UpdateStream(p.Context(), config)))

@@ -93,8 +93,7 @@ func parts(t *testing.T, msg *mail.Message) map[string]string {
 			break
 		}
 		check.OK(t, err)
-		body, err := io.ReadAll(quotedprintable.NewReader(part))
-		check.OK(t, err)
+		body := check.Must(io.ReadAll(quotedprintable.NewReader(part)))(t)
 		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
 		check.OK(t, err)
 		found[kind] = string(body)

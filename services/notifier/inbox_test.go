@@ -114,8 +114,7 @@ func TestInboxIsLive(t *testing.T) {
 func (w *web) listen(path string) (next func() (id string, item inapp.Item), end func()) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, http.NoBody)
-	check.OK(w, err)
+	r := check.Must(http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, http.NoBody))(w)
 	resp, err := w.client.Do(r) //nolint:bodyclose // by end
 	check.OK(w, err)
 	lines := bufio.NewScanner(resp.Body)

@@ -20,9 +20,7 @@ import (
 
 func (p *place) inbox() *inapp.Inbox {
 	p.Helper()
-	box, err := inapp.Open(p.Context(), p.js, recordtest.Client(p, p.js), inapp.Config{Keep: forever})
-	check.OK(p, err)
-	return box
+	return check.Must(inapp.Open(p.Context(), p.js, recordtest.Client(p, p.js), inapp.Config{Keep: forever}))(p)
 }
 
 // Users who have read something in the inbox, or removed it there, are not notified of it on a channel that comes later; all others are, by
@@ -56,8 +54,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 			{id: "archives", at: 29 * time.Minute, do: mark(inapp.Archived), heard: []time.Duration{48 * time.Hour}},
 			{id: "reads-too-late", at: 31 * time.Minute, do: mark(inapp.Read), heard: []time.Duration{30 * time.Minute, 48 * time.Hour}},
 			{id: "removed", at: 10 * time.Minute, heard: []time.Duration{48 * time.Hour}, do: func(user string) {
-				kv, err := v.js.KeyValue(t.Context(), contracts.BucketInbox)
-				check.OK(t, err)
+				kv := check.Must(v.js.KeyValue(t.Context(), contracts.BucketInbox))(t)
 				check.OK(t, kv.Delete(t.Context(), "CUSTOMER."+user+"."+user))
 			}},
 			{id: "no-inbox", heard: []time.Duration{30 * time.Minute, 48 * time.Hour}, withoutThat: map[string][]string{"*": {"inapp"}}},

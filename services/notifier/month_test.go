@@ -53,8 +53,7 @@ var paged = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| ([0-9,]+) B \\| ([0-
 func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 	batch := 1200 * int(gap/day) / int(month/day) / perEvent
 	if text := os.Getenv("MONTH"); text != "" {
-		n, err := strconv.Atoi(text)
-		check.OK(t, err)
+		n := check.Must(strconv.Atoi(text))(t)
 		batch = n * int(gap/day) / int(month/day) / perEvent
 	}
 	bounds := map[string]int64{}
@@ -89,14 +88,11 @@ type share struct{ bytes, days int }
 
 func monthOnThePage(t *testing.T) map[string]share {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "operate.md")))(t)
 	lines := map[string]share{}
 	for _, line := range paged.FindAllStringSubmatch(string(text), -1) {
-		bytes, err := strconv.Atoi(strings.ReplaceAll(line[2], ",", ""))
-		check.OK(t, err)
-		days, err := strconv.Atoi(line[3])
-		check.OK(t, err)
+		bytes := check.Must(strconv.Atoi(strings.ReplaceAll(line[2], ",", "")))(t)
+		days := check.Must(strconv.Atoi(line[3]))(t)
 		lines[line[1]] = share{bytes, days}
 	}
 	check.Require(t, len(lines) == 4, "docs/operate.md has %d streams that a month fills, want 4", len(lines))
@@ -116,8 +112,7 @@ func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[
 		p := newPlace(t, srv, nats.PingInterval(forever))
 		p.tell(i, batch, rules)
 		for _, config := range contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}}) {
-			stream, err := p.js.Stream(t.Context(), config.Name)
-			check.OK(t, err)
+			stream := check.Must(p.js.Stream(t.Context(), config.Name))(t)
 			states[config.Name] = stream.CachedInfo().State
 			if config.MaxAge > 0 {
 				ages[config.Name], config.MaxAge = config.MaxAge, 0

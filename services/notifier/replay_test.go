@@ -62,8 +62,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 		check.Same(t, query, w.replay(query).Replayed, 1)
 	}
 	sent := func(event, state string) int {
-		page, err := n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: deliveries.State(state)})
-		check.OK(t, err)
+		page := check.Must(n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: deliveries.State(state)}))(t)
 		return len(page.Notifications)
 	}
 	p.until("two are sent", func() bool { return sent("evt-001", "sent") == 2 })
@@ -99,8 +98,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	p.settled(2)
 	const key = "evt-001.pigeon.RESTAURANT_USER.u0"
-	d, err := n.deliveries.Get(t.Context(), key)
-	check.OK(t, err)
+	d := check.Must(n.deliveries.Get(t.Context(), key))(t)
 	d.Replay()
 	check.OK(t, n.deliveries.Put(t.Context(), key, d))
 	mood.Store(channel.Kind(""))
@@ -129,8 +127,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 	for round, q := range []Query{{Limit: 2}, {Limit: 2, EventID: "evt-001"}} {
 		replayed := 0
 		for calls := 0; ; calls++ {
-			done, err := n.Replay(t.Context(), q)
-			check.OK(t, err)
+			done := check.Must(n.Replay(t.Context(), q))(t)
 			replayed += done.Replayed
 			p.until("they have failed again", func() bool {
 				again := 0

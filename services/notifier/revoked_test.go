@@ -57,8 +57,7 @@ func (f *follower) sees(want string) {
 func followEvents(t *testing.T, client *http.Client, base, secret string) *follower {
 	t.Helper()
 	f := &follower{T: t, events: make(chan string, 10)}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/users/ada/inbox/events", http.NoBody)
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/users/ada/inbox/events", http.NoBody))(t)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	resp, err := client.Do(r) //nolint:bodyclose // when the stream ends
 	check.Require(t, err == nil && resp.StatusCode == http.StatusOK, "%v %v", resp, err)
@@ -179,8 +178,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"webhook": srv.URL, "email": "ada@example.org"},
 	})
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
-	n, err := Start(t.Context(), nc, cfg)
-	check.OK(t, err)
+	n := check.Must(Start(t.Context(), nc, cfg))(t)
 	told := func(id string) { p.publish(event(id, "X", func(e *contracts.Event) { e.UserID = "ada" })) }
 	told("evt-001")
 	p.until("the address is removed", func() bool {
@@ -247,8 +245,7 @@ func TestAMailThatIsTriedAgainStaysTheSame(t *testing.T) {
 		}
 		return nil
 	}
-	texts, err := template.Load(writeTexts(t, "X", "A table", "{{.Payload}}", ""), template.Config{})
-	check.OK(t, err)
+	texts := check.Must(template.Load(writeTexts(t, "X", "A table", "{{.Payload}}", ""), template.Config{}))(t)
 	mails, err := email.New(email.Config{Address: far.mail, From: "notify@example.com", Security: email.Plain, Templates: texts})
 	check.OK(t, err)
 	t.Cleanup(mails.Close)
@@ -262,8 +259,7 @@ func TestAMailThatIsTriedAgainStaysTheSame(t *testing.T) {
 	check.Require(t, len(letters) == 2 && d.State == deliveries.Sent && len(d.Attempts) == 2, "%d letters, %+v", len(letters), d)
 	dates := [2]string{}
 	for i, letter := range letters {
-		msg, err := mail.ReadMessage(bytes.NewReader(letter))
-		check.OK(t, err)
+		msg := check.Must(mail.ReadMessage(bytes.NewReader(letter)))(t)
 		dates[i] = msg.Header.Get("Date") + msg.Header.Get("Message-Id")
 		if date, err := msg.Header.Date(); err != nil || !date.Equal(d.Attempts[0].At.Truncate(time.Second)) {
 			t.Errorf("attempt %d has the date %s, %v: want that of the first, %s", i+1, date, err, d.Attempts[0].At)

@@ -43,8 +43,7 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 		Rules:         filepath.Join(s.folder, "rules.yaml"),
 		ChannelConfig: ChannelConfig{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
 	}.withDefaults()
-	b, err := openRulesStore(cfg, []string{"inapp", "email", "pigeon"})
-	check.OK(t, err)
+	b := check.Must(openRulesStore(cfg, []string{"inapp", "email", "pigeon"}))(t)
 	s.rulesStore = b
 	return s
 }
@@ -156,8 +155,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
 	body := func() string {
-		text, err := s.texts.Render(channel.Message{Template: "other"}, "email", "")
-		check.OK(t, err)
+		text := check.Must(s.texts.Render(channel.Message{Template: "other"}, "email", ""))(t)
 		return text.Text
 	}
 	s.write("templates/nothing/default.sms.txt", "not for a mail")
@@ -237,8 +235,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
-	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "notifier"}))(t)
 	file := writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp, pigeon]}}}")
 	n := p.start(&pigeon{}, listening, func(c *Config) {
 		c.Exports, c.Rules, c.RulesEvery = exports, file, time.Hour

@@ -77,8 +77,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	n := p.start(&pigeon{})
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
-	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
-	check.OK(t, err)
+	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t)
 	if err := stream.Purge(t.Context()); err != nil { // as its age does
 		t.Fatal(err)
 	}
@@ -176,8 +175,7 @@ func TestARowThatIsThereIsNoError(t *testing.T) {
 		EventID: "evt-001", UserID: "u4", RecipientType: "RESTAURANT_USER", Channel: "pigeon", EventType: "RESERVATION_REQUESTED",
 		CreatedAt: time.Now(), Template: "there-already",
 	}
-	data, err := contracts.Encode(there)
-	check.OK(t, err)
+	data := check.Must(contracts.Encode(there))(t)
 	check.OK(t, check.Err(p.js.Publish(t.Context(), "notify.send.pigeon.RESTAURANT_USER.u4.evt-001", data)))
 	birds := &pigeon{}
 	n := p.start(birds)
@@ -227,8 +225,7 @@ func TestIntake(t *testing.T) {
 		ID: "42", Source: "/shop", Type: "FOR_ALL", Extensions: map[string]string{"recipienttype": "ADMIN", "userid": "root"},
 		Data: []byte(`{"anything":true}`),
 	}
-	msg, err := foreign.Msg("events.SHOP.sold")
-	check.OK(t, err)
+	msg := check.Must(foreign.Msg("events.SHOP.sold"))(t)
 	check.OK(t, check.Err(p.js.PublishMsg(t.Context(), msg)))
 	p.settled(2)
 	item, err := n.Inbox.Get(t.Context(), contracts.RecipientAdmin, "root", "/shop|42")

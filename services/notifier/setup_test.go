@@ -134,8 +134,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	n, err := Start(p.Context(), nc, cfg)
-	check.OK(p, err)
+	n := check.Must(Start(p.Context(), nc, cfg))(p)
 	p.Cleanup(func() {
 		check.Is(p, n.Stop(), nil)
 	})
@@ -145,8 +144,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 // directory puts recipients into the directory: the users of restaurant 5, and the others by themselves.
 func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
 	p.Helper()
-	d, err := recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js), nil)
-	check.OK(p, err)
+	d := check.Must(recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js), nil))(p)
 	for _, r := range users {
 		check.OK(p, d.Put(p.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
 	}
@@ -174,10 +172,8 @@ func event(id, kind string, mutate ...func(*contracts.Event)) contracts.Event {
 // publish publishes an event, without a message id: the stream's window is not what is tested.
 func (p *place) publish(e contracts.Event) {
 	p.Helper()
-	data, err := contracts.Encode(e)
-	check.OK(p, err)
-	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
-	check.OK(p, err)
+	data := check.Must(contracts.Encode(e))(p)
+	subject := check.Must(contracts.EventSubject(e.AggregateType, e.EventType))(p)
 	check.OK(p, check.Err(p.js.Publish(p.Context(), subject, data)))
 }
 
@@ -199,10 +195,8 @@ func (p *place) until(what string, met func() bool) {
 // rows are the subjects of all rows that there are, and how often each was stored.
 func (p *place) rows() map[string]uint64 {
 	p.Helper()
-	stream, err := p.js.Stream(p.Context(), contracts.StreamNotifications)
-	check.OK(p, err)
-	info, err := stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
-	check.OK(p, err)
+	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
+	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects)))(p)
 	return info.State.Subjects
 }
 
@@ -252,10 +246,8 @@ func (p *place) deliveries() map[string]*deliveries.Delivery {
 // letters returns the dead letters.
 func (p *place) letters() []contracts.DeadLetter {
 	p.Helper()
-	stream, err := p.js.Stream(p.Context(), contracts.StreamDead)
-	check.OK(p, err)
-	info, err := stream.Info(p.Context())
-	check.OK(p, err)
+	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamDead))(p)
+	info := check.Must(stream.Info(p.Context()))(p)
 	var letters []contracts.DeadLetter
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		msg, err := stream.GetMsg(p.Context(), sequence)

@@ -212,7 +212,6 @@ func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
 // failures is how often a row has failed.
 func (l *look) failures(key string) int {
 	l.Helper()
-	d, err := l.book.Get(l.Context(), key)
-	check.OK(l, err)
+	d := check.Must(l.book.Get(l.Context(), key))(l)
 	return d.Failures()
 }

@@ -44,8 +44,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	p := newPlace(t, srv)
 	_, js := natstest.Connect(t, srv)
 	for i := range audience {
-		key, err := contracts.DirectoryMemberKey("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i))
-		check.OK(t, err)
+		key := check.Must(contracts.DirectoryMemberKey("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i)))(t)
 		check.OK(t, check.Err(js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience))))
 	}
 	select {

@@ -48,8 +48,7 @@ func TestATestMessage(t *testing.T) {
 	check.OK(t, json.Unmarshal([]byte(body), &sent))
 	check.Require(t, status == http.StatusOK && sent.Problem == "" && strings.HasPrefix(sent.ID, "test_"), "%d %s", status, body)
 	m := <-box.mails
-	text, err := io.ReadAll(m.Body)
-	check.OK(t, err)
+	text := check.Must(io.ReadAll(m.Body))(t)
 	check.Same(t, "subject", m.Header.Get("Subject"), "[test] hello 5")
 	check.Same(t, "text", strings.TrimSpace(string(text)), "25/11/2026 23:05 ()")
 	check.Same(t, "link", m.Header.Get("List-Unsubscribe"), "")
@@ -147,8 +146,7 @@ func TestLargePayloads(t *testing.T) {
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	birds := &pigeon{}
 	w := newWeb(t, p.start(birds, listening))
-	publisher, err := contracts.NewPublisher(p.js, contracts.PublisherConfig{})
-	check.OK(t, err)
+	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
 	// Each way in returns what it says against an event, "" when it has taken it.
 	ways := map[string]func(e contracts.Event, body string) string{
 		"http": func(_ contracts.Event, body string) string {
@@ -159,8 +157,7 @@ func TestLargePayloads(t *testing.T) {
 			return http.StatusText(status) + answer
 		},
 		"micro": func(_ contracts.Event, body string) string {
-			answer, err := p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, []byte(body))
-			check.OK(t, err)
+			answer := check.Must(p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, []byte(body)))(t)
 			return answer.Header.Get("Nats-Service-Error-Code") + answer.Header.Get("Nats-Service-Error")
 		},
 		"publisher": func(e contracts.Event, _ string) string {
@@ -181,8 +178,7 @@ func TestLargePayloads(t *testing.T) {
 			if size == tooLarge {
 				e.EventID += "-too-large"
 			}
-			body, err := contracts.Encode(e)
-			check.OK(t, err)
+			body := check.Must(contracts.Encode(e))(t)
 			refused := tell(e, string(body))
 			direct := way == "http" || way == "micro"
 			if want := size == tooLarge && direct; (refused != "") != want || want && !strings.Contains(refused, "786432") {
@@ -211,8 +207,7 @@ func TestLargePayloads(t *testing.T) {
 	// More than a message can hold never leaves its sender.
 	huge := event("huge", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.Payload = text(contracts.MaxBody) })
 	check.Contains(t, check.Err(publisher.Publish(t.Context(), huge)), "1048576")
-	body, err := json.Marshal(huge)
-	check.OK(t, err)
+	body := check.Must(json.Marshal(huge))(t)
 	status, answer := w.call(http.MethodPost, "/v1/events", string(body))
 	check.That(t, status == http.StatusRequestEntityTooLarge, "%d %.300s", status, answer)
 	if _, err := p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, body); err != nats.ErrMaxPayload { //nolint:errorlint // as it is

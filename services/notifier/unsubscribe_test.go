@@ -44,8 +44,7 @@ func newLetterbox(t *testing.T) *letterbox {
 	box := &letterbox{mails: make(chan *mail.Message, 10)}
 	srv := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return mailSession{box: box}, nil }))
 	srv.Domain = "localhost"
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	box.address = listener.Addr().String()
 	done := make(chan struct{})
 	go func() {
@@ -112,16 +111,14 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	})
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
 	cfg.Listen, cfg.UnsubscribeListen = "127.0.0.1:0", "127.0.0.1:0"
-	n, err := Start(t.Context(), nc, cfg)
-	check.OK(t, err)
+	n := check.Must(Start(t.Context(), nc, cfg))(t)
 	t.Cleanup(func() {
 		check.Is(t, n.Stop(), nil)
 	})
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
 		m := <-box.mails
-		data, err := io.ReadAll(quotedprintable.NewReader(m.Body))
-		check.OK(t, err)
+		data := check.Must(io.ReadAll(quotedprintable.NewReader(m.Body)))(t)
 		return strings.Trim(m.Header.Get("List-Unsubscribe"), "<>"), string(data), m.Header
 	}
 	told("evt-001", "NEWS")

@@ -32,8 +32,7 @@ func (w *web) ask(requests ...asked) {
 	w.Helper()
 	etag := ""
 	for i, r := range requests {
-		request, err := http.NewRequestWithContext(w.Context(), r.method, w.base+r.path, strings.NewReader(r.body))
-		check.OK(w, err)
+		request := check.Must(http.NewRequestWithContext(w.Context(), r.method, w.base+r.path, strings.NewReader(r.body)))(w)
 		if r.ifMatch == "none" {
 			request.Header.Set("If-None-Match", "*")
 		} else if r.ifMatch != "" {
@@ -257,11 +256,9 @@ func TestImportAndExportOfUsers(t *testing.T) {
 	_, body = w.call("POST", "/v1/users", strings.Repeat(many, 200))
 	check.Same(t, "mistakes are named", strings.Count(body, `"path"`), 1000)
 	check.Same(t, "lines are invalid", strings.Count(body, `"status":"invalid"`), 200)
-	again, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users.import", []byte(strings.Split(lines, "\n")[3]))
-	check.OK(t, err)
+	again := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1.users.import", []byte(strings.Split(lines, "\n")[3])))(t)
 	check.Same(t, "again", string(again.Data), `{"line":1,"recipient_type":"CUSTOMER","user_id":"a","status":"unchanged"}`+"\n")
-	msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.users.list", []byte(`{}`))
-	check.OK(t, err)
+	msg := check.Must(p.nc.RequestWithContext(t.Context(), "notifier.v1.users.list", []byte(`{}`)))(t)
 	var page api.UserPage
 	check.OK(t, json.Unmarshal(msg.Data, &page))
 	slices.SortFunc(page.Users, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })

@@ -27,8 +27,7 @@ const jobs = contracts.StreamEnrichJobs
 // provider starts a far side of enrichers.
 func (s *site) provider() *wolttest.Server {
 	s.Helper()
-	far, err := wolttest.Start(wolttest.Config{})
-	check.OK(s, err)
+	far := check.Must(wolttest.Start(wolttest.Config{}))(s)
 	s.Cleanup(func() { check.Is(s, far.Close(), nil) })
 	return far
 }
@@ -53,8 +52,7 @@ func (s *site) places(n int) string {
 // edit changes the configuration of a stream.
 func (s *site) edit(js jetstream.JetStream, stream string, change func(*jetstream.StreamConfig)) jetstream.Stream {
 	s.Helper()
-	found, err := js.Stream(s.Context(), stream)
-	check.OK(s, err)
+	found := check.Must(js.Stream(s.Context(), stream))(s)
 	cfg := found.CachedInfo().Config
 	change(&cfg)
 	check.OK(s, check.Err(js.UpdateStream(s.Context(), cfg)))
@@ -94,8 +92,7 @@ func enricherFaults(s *site) {
 		s.expediter("jobs", "pause", "--server", srv.URL, "--stream", jobs, contracts.EnrichJobsSubjects)
 		ask(1)
 		queue = s.edit(js, jobs, func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "jobs.nobody") })
-		ack, err := js.Publish(s.Context(), "jobs.nobody", nil)
-		check.OK(s, err)
+		ack := check.Must(js.Publish(s.Context(), "jobs.nobody", nil))(s)
 		stranded = ack.Sequence
 		fill(contracts.BucketRequests, 11, 99_000)
 		fill(contracts.BucketRequests, 11, 9_900)
@@ -123,8 +120,7 @@ func (s *site) signalPostgres(signal syscall.Signal) {
 	s.Helper()
 	first, _, _ := strings.Cut(read(s.T, filepath.Join(outboxtest.Folder(), "postmaster.pid")), "\n")
 	send := func(number string, signal syscall.Signal) {
-		pid, err := strconv.Atoi(number)
-		check.OK(s, err)
+		pid := check.Must(strconv.Atoi(number))(s)
 		if err := syscall.Kill(pid, signal); err != nil {
 			s.Logf("process %d is gone: %v", pid, err)
 		}
@@ -148,14 +144,12 @@ func outboxFaults(s *site) {
 	s.watch(map[string][]*program{"relay": {relay}})
 
 	sql := func(statement string) {
-		conn, err := pgx.Connect(s.Context(), database)
-		check.OK(s, err)
+		conn := check.Must(pgx.Connect(s.Context(), database))(s)
 		defer conn.Close(s.Context())
 		check.OK(s, check.Err(conn.Exec(s.Context(), statement)))
 	}
 	insert := func(id string) {
-		conn, err := pgx.Connect(s.Context(), database)
-		check.OK(s, err)
+		conn := check.Must(pgx.Connect(s.Context(), database))(s)
 		defer conn.Close(s.Context())
 		check.OK(s, outbox.Insert(s.Context(), conn, outbox.Event{Event: contracts.Event{
 			EventID: id, EventType: "OUTAGE", AggregateType: "RESTAURANT", Payload: json.RawMessage(`{}`),

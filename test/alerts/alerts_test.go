@@ -27,8 +27,7 @@ var (
 // read returns the text of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	check.OK(t, err)
+	data := check.Must(os.ReadFile(path))(t)
 	return string(data)
 }
 
@@ -90,8 +89,7 @@ type dashboard struct {
 // Each query of a dashboard is one that Prometheus takes, of metrics that are documented. Each panel has a description and a unit.
 func TestDashboardsAsk(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob("../../deploy/grafana/*.json")
-	check.OK(t, err)
+	paths := check.Must(filepath.Glob("../../deploy/grafana/*.json"))(t)
 	check.Same(t, "dashboards", len(paths), 3)
 	recorded := "groups: [{name: dashboards, rules: [\n"
 	for _, path := range paths {

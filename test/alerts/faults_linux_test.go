@@ -90,8 +90,7 @@ func (s *site) expediter(args ...string) string {
 // post sends JSON to a service, and returns the status, 0 for none.
 func (s *site) post(url, body string) int {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+url, strings.NewReader(body))
-	check.OK(s, err)
+	r := check.Must(http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+url, strings.NewReader(body)))(s)
 	answer, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	if err != nil {
 		return 0
@@ -111,8 +110,7 @@ func (s *site) apply(nats string, more ...string) {
 func (s *site) watch(jobs map[string][]*program) {
 	s.Helper()
 	folder := s.TempDir()
-	rulesPath, err := filepath.Abs(rules)
-	check.OK(s, err)
+	rulesPath := check.Must(filepath.Abs(rules))(s)
 	config, _, _ := strings.Cut(read(s.T, "../../deploy/prometheus/prometheus.yaml"), "  - job_name:")
 	config = strings.Replace(config, "[rules.yaml]", "["+rulesPath+"]", 1)
 	all := 0
@@ -143,8 +141,7 @@ func (s *site) watch(jobs map[string][]*program) {
 // read decodes an answer of Prometheus.
 func (s *site) read(path string, into any) {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "http://"+s.prometheus+"/api/v1/"+path, http.NoBody)
-	check.OK(s, err)
+	r := check.Must(http.NewRequestWithContext(s.Context(), http.MethodGet, "http://"+s.prometheus+"/api/v1/"+path, http.NoBody))(s)
 	answer, err := (&http.Client{Timeout: crash.Patience}).Do(r)
 	check.OK(s, err)
 	defer answer.Body.Close()

@@ -45,23 +45,19 @@ func untar(t *testing.T, data []byte) (texts map[string]string, headers map[stri
 	texts, headers = map[string]string{}, map[string]*tar.Header{}
 	for r := tar.NewReader(bytes.NewReader(data)); ; {
 		header, err := r.Next()
-		if err == io.EOF { //nolint:errorlint // as documented
+		if err == io.EOF {
 			return texts, headers
 		}
 		check.OK(t, err)
-		text, err := io.ReadAll(r)
-		check.OK(t, err)
+		text := check.Must(io.ReadAll(r))(t)
 		texts[header.Name], headers[header.Name] = string(text), header
 	}
 }
 
 func gunzip(t *testing.T, data string) []byte {
 	t.Helper()
-	z, err := gzip.NewReader(strings.NewReader(data))
-	check.OK(t, err)
-	plain, err := io.ReadAll(z)
-	check.OK(t, err)
-	return plain
+	z := check.Must(gzip.NewReader(strings.NewReader(data)))(t)
+	return check.Must(io.ReadAll(z))(t)
 }
 
 // blob reads what a descriptor names.
@@ -76,8 +72,7 @@ func blob(t *testing.T, files map[string]string, d v1.Descriptor, into any) {
 func TestImageIsOfAllPlatformsAndOfAUserWithoutRights(t *testing.T) {
 	t.Parallel()
 	b, built := fake(t)
-	data, err := b.image(built)
-	check.OK(t, err)
+	data := check.Must(b.image(built))(t)
 	files, _ := untar(t, data)
 	var root, index v1.Index
 	check.OK(t, json.Unmarshal([]byte(files["index.json"]), &root))
@@ -117,8 +112,7 @@ func TestArchivesHoldTheProgramsAndTheLicence(t *testing.T) {
 	t.Parallel()
 	b, built := fake(t)
 	check.OK(t, b.archive("linux/amd64", built[:1]))
-	data, err := os.ReadFile(filepath.Join(b.dir, "expediter-v1.2.3-linux-amd64.tar.gz"))
-	check.OK(t, err)
+	data := check.Must(os.ReadFile(filepath.Join(b.dir, "expediter-v1.2.3-linux-amd64.tar.gz")))(t)
 	texts, headers := untar(t, gunzip(t, string(data)))
 	const folder = "expediter-v1.2.3-linux-amd64/"
 	check.Equal(t, "for amd64", texts[folder+"notifier"])
@@ -127,17 +121,13 @@ func TestArchivesHoldTheProgramsAndTheLicence(t *testing.T) {
 
 	built[0].os = "windows"
 	check.OK(t, b.archive("windows/amd64", built[:1]))
-	zipped, err := zip.OpenReader(filepath.Join(b.dir, "expediter-v1.2.3-windows-amd64.zip"))
-	check.OK(t, err)
+	zipped := check.Must(zip.OpenReader(filepath.Join(b.dir, "expediter-v1.2.3-windows-amd64.zip")))(t)
 	defer zipped.Close()
-	r, err := zipped.Open("expediter-v1.2.3-windows-amd64/notifier")
-	check.OK(t, err)
-	text, err := io.ReadAll(r)
-	check.OK(t, err)
+	r := check.Must(zipped.Open("expediter-v1.2.3-windows-amd64/notifier"))(t)
+	text := check.Must(io.ReadAll(r))(t)
 	check.Equal(t, "for amd64", string(text))
 
-	sums, err := b.sums()
-	check.OK(t, err)
+	sums := check.Must(b.sums())(t)
 	want := digest.FromBytes(data).Encoded() + "  expediter-v1.2.3-linux-amd64.tar.gz\n"
 	check.That(t, strings.HasPrefix(sums, want), "sums\n%s\nwant first %s", sums, want)
 }

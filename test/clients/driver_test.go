@@ -34,8 +34,7 @@ func startDriver(t *testing.T, command []string, server string) other {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(cmd.Environ(), "NATS_URL="+server)
-	process, err := child.Command(t.Output(), cmd)
-	check.OK(t, err)
+	process := check.Must(child.Command(t.Output(), cmd))(t)
 	t.Cleanup(func() { _ = process.Kill() })
 	return other{process}
 }

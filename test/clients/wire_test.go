@@ -56,8 +56,7 @@ type testCase struct {
 
 func cases(t *testing.T) []testCase {
 	t.Helper()
-	data, err := os.ReadFile("../../clients/wire/cases.json")
-	check.OK(t, err)
+	data := check.Must(os.ReadFile("../../clients/wire/cases.json"))(t)
 	var all []testCase
 	check.OK(t, json.Unmarshal(data, &all))
 	check.That(t, len(all) >= 60, "%d cases are too few to be all", len(all))
@@ -97,8 +96,7 @@ func run(t *testing.T, js jetstream.JetStream, d driver) {
 				if s.By == "go" || own.harness(s.Op) {
 					by = own
 				}
-				got, err := by.do(t.Context(), s.Op, replace(s.In, vars))
-				check.OK(t, err)
+				got := check.Must(by.do(t.Context(), s.Op, replace(s.In, vars)))(t)
 				var ok bool
 				switch {
 				case s.Fields != nil:

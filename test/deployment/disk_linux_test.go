@@ -91,8 +91,7 @@ func (s *site) fillDisks() {
 	if len(s.disks) < 3 {
 		return
 	}
-	pem, err := os.ReadFile(filepath.Join(s.dir, "ca.pem"))
-	check.OK(s, err)
+	pem := check.Must(os.ReadFile(filepath.Join(s.dir, "ca.pem")))(s)
 	authority := x509.NewCertPool()
 	authority.AppendCertsFromPEM(pem)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: authority}}

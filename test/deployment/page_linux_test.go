@@ -162,8 +162,7 @@ func change(t *testing.T, path string, texts []string) {
 // connect connects to the first server as the administrator.
 func (s *site) connect(more ...nats.Option) error {
 	s.Helper()
-	seed, err := nats.NkeyOptionFromSeed(filepath.Join(s.dir, "admin", "user.nk"))
-	check.OK(s, err)
+	seed := check.Must(nats.NkeyOptionFromSeed(filepath.Join(s.dir, "admin", "user.nk")))(s)
 	nc, err := nats.Connect("nats://"+s.network+".1:4222", append(more, seed, nats.RootCAs(filepath.Join(s.dir, "ca.pem")))...)
 	if err == nil {
 		nc.Close()
@@ -230,8 +229,7 @@ func (s *site) replaceKey(blocks [][]string) {
 // certificate. A key is replaced while the others go on.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(page)
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(page))(t)
 	s := newSite(t)
 	blocks := fence.FindAllStringSubmatch(string(text), -1)
 	last := len(blocks) - 1 // replaces a key

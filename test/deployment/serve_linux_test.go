@@ -24,12 +24,10 @@ func TestServeKillsAServerThatDoesNotAnswer(t *testing.T) {
 		check.OK(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/bash\n"+text+"\n"), 0o700))
 	}
 	check.OK(t, syscall.Mkfifo(filepath.Join(dir, "wait"), 0o600))
-	serve, err := filepath.Abs("../../deploy/nats/serve")
-	check.OK(t, err)
+	serve := check.Must(filepath.Abs("../../deploy/nats/serve"))(t)
 	cmd := exec.CommandContext(t.Context(), "bash", serve, "n1.conf")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-	out, err := cmd.StdoutPipe()
-	check.OK(t, err)
+	out := check.Must(cmd.StdoutPipe())(t)
 	check.OK(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	for range 2 {

@@ -23,8 +23,7 @@ var bounds = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9]+ [MG]iB) \\| ([^|
 // The table in docs/operate.md has every stream and bucket, as it is declared, and each has a bound.
 func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "operate.md")))(t)
 	listed := map[string][]string{}
 	for _, line := range bounds.FindAllStringSubmatch(string(text), -1) {
 		listed[line[1]] = line[2:]
@@ -60,8 +59,7 @@ var monthly = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9,]+) B \\| ([0-9]+
 // The table of a month in docs/operate.md is computed right from the bytes of a notification, and with the declared bounds and ages.
 func TestTheTableOfAMonthIsComputed(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "operate.md")))(t)
 	lines := monthly.FindAllStringSubmatch(string(text), -1)
 	check.Same(t, "lines", len(lines), 4)
 	declared := map[string]jetstream.StreamConfig{}
@@ -69,10 +67,8 @@ func TestTheTableOfAMonthIsComputed(t *testing.T) {
 		declared[c.Name] = c
 	}
 	for _, line := range lines {
-		bytes, err := strconv.ParseFloat(strings.ReplaceAll(line[2], ",", ""), 64)
-		check.OK(t, err)
-		days, err := strconv.ParseFloat(line[3], 64)
-		check.OK(t, err)
+		bytes := check.Must(strconv.ParseFloat(strings.ReplaceAll(line[2], ",", ""), 64))(t)
+		days := check.Must(strconv.ParseFloat(line[3], 64))(t)
 		c := declared[line[1]]
 		check.That(t, c.MaxAge <= 0 || c.MaxAge.Hours() == 24*days, "the age of %s is %s", c.Name, c.MaxAge)
 		all := bytes * 10_000_000 * days / 30

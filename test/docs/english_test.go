@@ -105,8 +105,7 @@ func TestBooleanFunctionsReportWhether(t *testing.T) {
 func parse(t *testing.T, path, text string) (*token.FileSet, *ast.File) {
 	t.Helper()
 	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution)
-	check.OK(t, err)
+	file := check.Must(parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution))(t)
 	return set, file
 }
 
@@ -124,8 +123,7 @@ func helpTexts(t *testing.T, file *ast.File) []string {
 		}
 		ast.Inspect(field.Value, func(n ast.Node) bool {
 			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-				text, err := strconv.Unquote(literal.Value)
-				check.OK(t, err)
+				text := check.Must(strconv.Unquote(literal.Value))(t)
 				texts = append(texts, text)
 			}
 			return true

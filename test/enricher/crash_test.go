@@ -128,12 +128,10 @@ func TestCrash(t *testing.T) {
 func results(ctx context.Context, t *testing.T, srv *natsrun.Server) map[string]string {
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
-	kv, err := js.KeyValue(ctx, contracts.BucketEnrich)
-	check.OK(t, err)
+	kv := check.Must(js.KeyValue(ctx, contracts.BucketEnrich))(t)
 	stored := map[string]string{}
 	for _, p := range places(nPlaces) {
-		key, err := contracts.EnrichSlotKey("wolt", p.PlaceID)
-		check.OK(t, err)
+		key := check.Must(contracts.EnrichSlotKey("wolt", p.PlaceID))(t)
 		entry, err := kv.Get(ctx, key)
 		check.Require(t, err == nil || errors.Is(err, jetstream.ErrKeyNotFound), "%v", err)
 		if err != nil {

@@ -33,13 +33,11 @@ type slowWolt struct {
 
 func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 	t.Helper()
-	behind, err := wolttest.Start(wolttest.Config{})
-	check.OK(t, err)
+	behind := check.Must(wolttest.Start(wolttest.Config{}))(t)
 	t.Cleanup(func() {
 		check.Is(t, behind.Close(), nil)
 	})
-	to, err := url.Parse(behind.URL())
-	check.OK(t, err)
+	to := check.Must(url.Parse(behind.URL()))(t)
 	proxy, w := httputil.NewSingleHostReverseProxy(to), &slowWolt{}
 	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the calls of a killed instance are cancelled
 	w.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -106,8 +104,7 @@ func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 	for i := range req.Results {
 		req.Results[i].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
 	}
-	body, err := json.Marshal(req)
-	check.OK(t, err)
+	body := check.Must(json.Marshal(req))(t)
 	httpClient, killed := newHTTP(t), make(chan struct{})
 	go func() {
 		defer close(killed)
@@ -115,8 +112,7 @@ func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 		started[1].Kill()
 	}()
 	for pending := true; pending; {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, urls[0]+"/v1/enrich", bytes.NewReader(body))
-		check.OK(t, err)
+		r := check.Must(http.NewRequestWithContext(ctx, http.MethodPost, urls[0]+"/v1/enrich", bytes.NewReader(body)))(t)
 		answer, err := httpClient.Do(r)
 		check.OK(t, err)
 		var resp contracts.EnrichResponse

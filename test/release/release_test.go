@@ -47,8 +47,7 @@ func repository(t *testing.T, version string) (*release, *strings.Builder) {
 	git(t, work, "config", "commit.gpgSign", "false")
 	git(t, work, "config", "tag.gpgSign", "false")
 	commit(t, work)
-	tool, err := modules.Output(t.Context(), filepath.Join("..", ".."), "tools/bin", "golang.org/x/exp/cmd/gorelease")
-	check.OK(t, err)
+	tool := check.Must(modules.Output(t.Context(), filepath.Join("..", ".."), "tools/bin", "golang.org/x/exp/cmd/gorelease"))(t)
 	out := &strings.Builder{}
 	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
 	return &release{now: now, say: &modules.Printer{W: out}, tool: strings.TrimSpace(tool), version: version, work: work}, out
@@ -63,9 +62,7 @@ func put(t *testing.T, work, name, text string) {
 
 func git(t *testing.T, work string, args ...string) string {
 	t.Helper()
-	out, err := modules.Output(t.Context(), work, "git", args...)
-	check.OK(t, err)
-	return out
+	return check.Must(modules.Output(t.Context(), work, "git", args...))(t)
 }
 
 func commit(t *testing.T, work string) {
@@ -115,8 +112,7 @@ func TestSumsAreThoseOfTheTags(t *testing.T) {
 		made(t, r, version)
 		fetched := fetch(t, r.work, version)
 		for _, name := range []string{"cmd/expediter/go.sum", "pkg/natsrun/go.sum", "pkg/test/go.sum"} {
-			text, err := os.ReadFile(filepath.Join(r.work, name))
-			check.OK(t, err)
+			text := check.Must(os.ReadFile(filepath.Join(r.work, name)))(t)
 			for line := range strings.Lines(string(text)) {
 				line = strings.TrimSpace(line)
 				check.That(t, fetched[line], "%s has %q: fetched was %v", name, line, fetched)

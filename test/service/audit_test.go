@@ -29,9 +29,7 @@ func direct(js jetstream.Publisher) jetstream.Publisher { return js }
 
 func listed(t *testing.T, js jetstream.JetStream, limit int) []audit.Record {
 	t.Helper()
-	records, err := audit.List(t.Context(), js, limit)
-	check.OK(t, err)
-	return records
+	return check.Must(audit.List(t.Context(), js, limit))(t)
 }
 
 func does(n int, err error) func(context.Context) (int, error) {

@@ -91,8 +91,7 @@ func (sh *store) fill(stream, subject string, percent uint64) {
 	sh.Helper()
 	const body = 1000
 	for {
-		s, err := sh.js.Stream(sh.Context(), stream)
-		check.OK(sh, err)
+		s := check.Must(sh.js.Stream(sh.Context(), stream))(sh)
 		if s.CachedInfo().State.Bytes*100 >= bound*percent {
 			break
 		}
@@ -165,8 +164,7 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 		sh.fill(jobs, "jobs.import.x", 95)
 		sh.ready("failed", jobs+" is 95 % full")
 		check.Is(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)), nil)
-		s, err := sh.js.Stream(sh.Context(), jobs)
-		check.OK(sh, err)
+		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
 		check.OK(sh, s.Purge(sh.Context()))
 		pass()
 		sh.ready("")
@@ -189,8 +187,7 @@ func TestAStreamThatDropsTheOldestIsOnlyMeasured(t *testing.T) {
 // What counts is the bound that the server has, of messages too.
 func TestTheServersBoundsCount(t *testing.T) {
 	inStore(t, func(sh *store) {
-		s, err := sh.js.Stream(sh.Context(), jobs)
-		check.OK(sh, err)
+		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgs = 10
 		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), cfg)))
@@ -206,8 +203,7 @@ func TestTheServersBoundsCount(t *testing.T) {
 // A stream that was deleted is named until it is there again.
 func TestAMissingStreamIsNamed(t *testing.T) {
 	inStore(t, func(sh *store) {
-		s, err := sh.js.Stream(sh.Context(), jobs)
-		check.OK(sh, err)
+		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)
 		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
 		pass()
 		sh.ready("failed", jobs+" is missing")

@@ -45,8 +45,7 @@ func shop(cfg service.BaseConfig, page string) service.Spec {
 func start(t *testing.T, spec service.Spec) *service.Service {
 	t.Helper()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
-	s, err := service.Start(t.Context(), nc, spec)
-	check.OK(t, err)
+	s := check.Must(service.Start(t.Context(), nc, spec))(t)
 	t.Cleanup(func() {
 		check.Is(t, s.Stop(), nil)
 	})
@@ -58,8 +57,7 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	a.issue(t, "shop")
-	exports, err := export.Start(t.Context(), export.Config{Service: "shop"})
-	check.OK(t, err)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
 	cfg := service.BaseConfig{Exports: exports, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("shop.pem"), TLSKey: a.file("shop.key")}
 	one := start(t, shop(cfg, ""))
 	cfg.AdminListen = "127.0.0.1:0"

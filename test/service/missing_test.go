@@ -49,8 +49,7 @@ func imports(cfg service.BaseConfig) service.Spec {
 // importing starts a service that works the stream of imports, and stops it with the test.
 func importing(t *testing.T, nc *nats.Conn, replicas int) *service.Service {
 	t.Helper()
-	s, err := service.Start(t.Context(), nc, imports(service.BaseConfig{Replicas: replicas}))
-	check.OK(t, err)
+	s := check.Must(service.Start(t.Context(), nc, imports(service.BaseConfig{Replicas: replicas})))(t)
 	t.Cleanup(func() {
 		check.Is(t, s.Stop(), nil)
 	})
@@ -112,8 +111,7 @@ func TestCreateAssetsKeepsAConsumer(t *testing.T) {
 	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})))
 	err := service.Run(t.Context(), imports(service.BaseConfig{CreateAssets: true, NATSConfig: service.NATSConfig{NATSURL: srv.URL()}}))
 	check.Contains(t, err, jobs+"/importer", "ack_wait is 7s, must be 5s", "apply the declared settings)")
-	c, err := js.Consumer(t.Context(), jobs, "importer")
-	check.OK(t, err)
+	c := check.Must(js.Consumer(t.Context(), jobs, "importer"))(t)
 	check.Equal(t, options.AckWait, c.CachedInfo().Config.AckWait)
 }
 
@@ -164,8 +162,7 @@ func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
 // A deleted bucket is named within 5 seconds, and one that is full for as long as it is.
 func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
 	inStore(t, func(sh *store) {
-		s, err := sh.js.Stream(sh.Context(), recipes)
-		check.OK(sh, err)
+		s := check.Must(sh.js.Stream(sh.Context(), recipes))(sh)
 		check.OK(sh, sh.js.DeleteStream(sh.Context(), recipes))
 		elapse(5 * time.Second)
 		sh.stored(recipes + " for ")
@@ -190,19 +187,16 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 		count := func(want uint64) {
 			sh.Helper()
 			for _, name := range []string{recipes, objects} {
-				s, err := sh.js.Stream(sh.Context(), name)
-				check.OK(sh, err)
+				s := check.Must(sh.js.Stream(sh.Context(), name))(sh)
 				check.Same(sh, name+" has messages", s.CachedInfo().State.Msgs, want)
 			}
 		}
 		count(1)
-		kv, err := sh.js.KeyValue(sh.Context(), contracts.BucketRecipes)
-		check.OK(sh, err)
+		kv := check.Must(sh.js.KeyValue(sh.Context(), contracts.BucketRecipes))(sh)
 		if keys, err := kv.Keys(sh.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
 			sh.Errorf("the bucket has %v, %v", keys, err)
 		}
-		files, err := sh.js.ObjectStore(sh.Context(), contracts.BucketImportSteps)
-		check.OK(sh, err)
+		files := check.Must(sh.js.ObjectStore(sh.Context(), contracts.BucketImportSteps))(sh)
 		if all, err := files.List(sh.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
 			sh.Errorf("the object store has %v, %v", all, err)
 		}

@@ -69,14 +69,11 @@ func (a *authority) issue(t *testing.T, subject string) {
 
 func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check.OK(t, err)
+	key := check.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	signer := a.key
 	signer = cmp.Or(signer, key)
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, signer)
-	check.OK(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	check.OK(t, err)
+	der := check.Must(x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, signer))(t)
+	private := check.Must(x509.MarshalPKCS8PrivateKey(key))(t)
 	a.write(t, name+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	a.write(t, name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 	return key
@@ -91,8 +88,7 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 
 func (a *authority) pool(t *testing.T) *x509.CertPool {
 	t.Helper()
-	data, err := os.ReadFile(a.file("ca.pem"))
-	check.OK(t, err)
+	data := check.Must(os.ReadFile(a.file("ca.pem")))(t)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(data)
 	return pool
@@ -216,15 +212,13 @@ func TestAnotherSeedIsForTheNextStart(t *testing.T) {
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
 	path := users.SeedFile(t, "enricher")
-	options, err := service.NATSConfig{NATSNkey: path}.Options()
-	check.OK(t, err)
+	options := check.Must(service.NATSConfig{NATSNkey: path}.Options())(t)
 	back := make(chan bool, 2)
 	nc, err := nats.Connect(srv.URL(), append(options, nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1),
 		nats.ReconnectHandler(func(*nats.Conn) { back <- true }), nats.ClosedHandler(func(*nats.Conn) { back <- false }))...)
 	check.OK(t, err)
 	defer nc.Close()
-	seed, err := os.ReadFile(users.SeedFile(t, "importer"))
-	check.OK(t, err)
+	seed := check.Must(os.ReadFile(users.SeedFile(t, "importer")))(t)
 	check.OK(t, os.WriteFile(path, seed, 0o600))
 	check.OK(t, srv.Restart(t.Context()))
 	if !<-back {

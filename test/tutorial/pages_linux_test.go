@@ -110,8 +110,7 @@ func TestBlocksOfPages(t *testing.T) {
 	check.Require(t, err == nil, "%v\n%s", err, out)
 	check.OK(t, os.WriteFile(filepath.Join(bin, "prelude"), []byte(prelude), 0o600))
 	used := map[string]bool{}
-	files, err := filepath.Glob(root + "/docs/*.md")
-	check.OK(t, err)
+	files := check.Must(filepath.Glob(root + "/docs/*.md"))(t)
 	for _, file := range append(files, root+"/README.md", root+"/CONTRIBUTING.md") {
 		name := strings.TrimPrefix(file, root+"/")
 		commands := commandsOf(t, name, used)
@@ -160,8 +159,7 @@ func (ty *typist) follow(command string) {
 // commandsOf returns the commands that a page has run here.
 func commandsOf(t *testing.T, page string, used map[string]bool) (here []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, page))
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(filepath.Join(root, page)))(t)
 	check.Same(t, "fences of "+page, 2*len(fenced.FindAllString(string(text), -1)), strings.Count("\n"+string(text), "\n```"))
 	for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
 		before, language, lines := block[1], block[2], block[3]
@@ -236,10 +234,8 @@ func split(t *testing.T, block string) (commands []string) {
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	from, err := filepath.Abs(root)
-	check.OK(t, err)
-	entries, err := os.ReadDir(from)
-	check.OK(t, err)
+	from := check.Must(filepath.Abs(root))(t)
+	entries := check.Must(os.ReadDir(from))(t)
 	for _, entry := range entries {
 		check.OK(t, os.Symlink(filepath.Join(from, entry.Name()), filepath.Join(dir, entry.Name())))
 	}

@@ -53,8 +53,7 @@ func TestTutorial(t *testing.T) {
 	if *environment == "" {
 		t.Skip("go run ./test/proxy runs it, with modules as a release would have them")
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "tutorial.md"))
-	check.OK(t, err)
+	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "tutorial.md")))(t)
 	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
 	ty := &typist{T: t, changed: make(chan struct{}, 1), dir: t.TempDir(), env: append(os.Environ(), strings.Split(*environment, "\n")...)}
 	ty.env = append(ty.env, "DATABASE_URL="+database)

@@ -215,8 +215,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	if !crash.Long() {
 		t.Skip("with -long: it builds two releases")
 	}
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	check.OK(t, err)
+	root := check.Must(filepath.Abs(filepath.Join("..", "..")))(t)
 	before, now := build(t, formerTree(t, root)), build(t, root)
 	s := newSite(t)
 	s.apply(before)

@@ -130,8 +130,7 @@ func TestApplyGrowsTheStreamsOfAnOlderDeployment(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	want := small(t, js)
 	const larger = 2 << 30
-	events, err := js.Stream(t.Context(), contracts.StreamEvents)
-	check.OK(t, err)
+	events := check.Must(js.Stream(t.Context(), contracts.StreamEvents))(t)
 	config := events.CachedInfo().Config
 	config.MaxBytes = larger
 	check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))

@@ -31,8 +31,7 @@ func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 // compare compares the streams on the server with their declarations.
 func compare(t *testing.T, js jetstream.StreamManager, want []jetstream.StreamConfig) []contracts.Difference {
 	t.Helper()
-	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{AllowShrink: true, DryRun: true})
-	check.OK(t, err)
+	changes := check.Must(contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{AllowShrink: true, DryRun: true}))(t)
 	var all []contracts.Difference
 	for _, change := range changes {
 		all = append(all, change.Differences...)
@@ -127,8 +126,7 @@ func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
 		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
 		check.Require(t, err == nil && changes[0].Action == action, "got %+v, %v, want %s", changes, err, action)
 	}
-	stream, err := js.Stream(t.Context(), want[0].Name)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), want[0].Name))(t)
 	metadata := stream.CachedInfo().Config.Metadata
 	check.That(t, metadata["owner"] == "ops" && metadata["team"] == "new" && metadata["_nats.level"] != "", "got %v", metadata)
 }
@@ -176,8 +174,7 @@ func TestApplyBearsALostAnswer(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	want := contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceImporter}})
-	changes, err := contracts.Apply(t.Context(), &unanswered{js, map[string]int{}}, want, contracts.ApplyOptions{})
-	check.OK(t, err)
+	changes := check.Must(contracts.Apply(t.Context(), &unanswered{js, map[string]int{}}, want, contracts.ApplyOptions{}))(t)
 	check.Same(t, "got[contracts.ActionCreate]", actions(changes)[contracts.ActionCreate], len(want))
 }
 
@@ -230,8 +227,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	var files []string
 	for _, folder := range []string{"streams", "buckets", "objects"} {
-		found, err := filepath.Glob(filepath.Join(root, "deploy", "nats", folder, "*.json"))
-		check.OK(t, err)
+		found := check.Must(filepath.Glob(filepath.Join(root, "deploy", "nats", folder, "*.json")))(t)
 		files = append(files, found...)
 	}
 	for _, file := range files {
@@ -252,15 +248,12 @@ const root = "../../.."
 // TestGeneratedFilesAreCurrent fails when a declaration and its files differ: run `go generate` in pkg/contracts.
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	t.Parallel()
-	files, err := render.Files(root)
-	check.OK(t, err)
+	files := check.Must(render.Files(root))(t)
 	var found []string
 	for _, folder := range render.Folders() {
-		names, err := filepath.Glob(filepath.Join(root, folder, "*"))
-		check.OK(t, err)
+		names := check.Must(filepath.Glob(filepath.Join(root, folder, "*")))(t)
 		for _, name := range names {
-			relative, err := filepath.Rel(root, name)
-			check.OK(t, err)
+			relative := check.Must(filepath.Rel(root, name))(t)
 			found = append(found, filepath.ToSlash(relative))
 		}
 	}

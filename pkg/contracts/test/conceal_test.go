@@ -18,8 +18,7 @@ func concealed(t *testing.T, subject, message string) (text string, hidden []str
 	var value any
 	check.OK(t, json.Unmarshal([]byte(message), &value))
 	value, hidden = contracts.Conceal(subject, value)
-	shown, err := json.Marshal(value)
-	check.OK(t, err)
+	shown := check.Must(json.Marshal(value))(t)
 	return string(shown), hidden
 }
 
@@ -73,12 +72,10 @@ func TestConcealSamples(t *testing.T) {
 	for kind, subject := range map[string]string{
 		"enrich-job": "jobs.enrich.x.y", "event": "events.x.y", "import-job": "jobs.import.x.y", "notification": "notify.send.a.b.c.d",
 	} {
-		files, err := filepath.Glob("../testdata/" + kind + "/v1/*.json")
-		check.OK(t, err)
+		files := check.Must(filepath.Glob("../testdata/" + kind + "/v1/*.json"))(t)
 		check.Require(t, len(files) > 0, "no samples of %s", kind)
 		for _, file := range files {
-			data, err := os.ReadFile(file)
-			check.OK(t, err)
+			data := check.Must(os.ReadFile(file))(t)
 			text, _ := concealed(t, subject, string(data))
 			var whole struct {
 				Owner string `json:"owner_id"`

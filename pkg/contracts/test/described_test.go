@@ -18,24 +18,18 @@ import (
 // 3.0 is 3.0.0 of https://github.com/asyncapi/spec-json-schemas, both under the Apache License 2.0.
 func standard(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	file, err := os.Open(filepath.Join("testdata", name+".json.gz"))
-	check.OK(t, err)
+	file := check.Must(os.Open(filepath.Join("testdata", name+".json.gz")))(t)
 	defer file.Close()
-	unpacked, err := gzip.NewReader(file)
-	check.OK(t, err)
-	document, err := jsonschema.UnmarshalJSON(unpacked)
-	check.OK(t, err)
+	unpacked := check.Must(gzip.NewReader(file))(t)
+	document := check.Must(jsonschema.UnmarshalJSON(unpacked))(t)
 	compiler := jsonschema.NewCompiler()
 	check.OK(t, compiler.AddResource("standard.json", document))
-	schema, err := compiler.Compile("standard.json")
-	check.OK(t, err)
-	return schema
+	return check.Must(compiler.Compile("standard.json"))(t)
 }
 
 func TestDescriptionsFollowTheirStandards(t *testing.T) {
 	t.Parallel()
-	files, err := render.Files(root)
-	check.OK(t, err)
+	files := check.Must(render.Files(root))(t)
 	found := 0
 	for file, name := range map[string]string{"asyncapi.json": "asyncapi-3.0", "openapi.json": "openapi-3.1"} {
 		schema := standard(t, name)
@@ -44,8 +38,7 @@ func TestDescriptionsFollowTheirStandards(t *testing.T) {
 				continue
 			}
 			found++
-			document, err := jsonschema.UnmarshalJSON(bytes.NewReader(content))
-			check.OK(t, err)
+			document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(content)))(t)
 			check.Is(t, schema.Validate(document), nil, path)
 		}
 	}

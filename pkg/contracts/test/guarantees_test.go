@@ -33,8 +33,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	check.Require(t, errors.As(err, &refused) && refused.ErrorCode == 10077, "got %v, want it refused by the stream", err)
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
 	check.OK(t, err)
-	msg, err := consumer.Next()
-	check.OK(t, err)
+	msg := check.Must(consumer.Next())(t)
 	check.Failsf(t, publish("claim-3"), "a second job was queued while the first was being worked")
 	check.OK(t, msg.DoubleAck(t.Context()))
 	check.Is(t, publish("claim-4"), nil)
@@ -43,8 +42,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 func TestARowIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
-	subject, err := contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001")
-	check.OK(t, err)
+	subject := check.Must(contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001"))(t)
 	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
 	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))), "stored twice")
 	check.Failsf(t, check.Err(js.Publish(t.Context(), subject, nil)), "stored twice by a publisher that expects nothing")
@@ -70,18 +68,14 @@ func TestADeadLetterIsStoredOnce(t *testing.T) {
 func TestAdvisoriesAreKept(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
-	subject, err := contracts.ImportJobSubject(contracts.PriorityNormal, "job1")
-	check.OK(t, err)
+	subject := check.Must(contracts.ImportJobSubject(contracts.PriorityNormal, "job1"))(t)
 	check.OK(t, check.Err(js.Publish(t.Context(), subject, []byte("{}"))))
-	dead, err := js.OrderedConsumer(t.Context(), contracts.StreamDead, jetstream.OrderedConsumerConfig{})
-	check.OK(t, err)
+	dead := check.Must(js.OrderedConsumer(t.Context(), contracts.StreamDead, jetstream.OrderedConsumerConfig{}))(t)
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
 	check.OK(t, err)
-	msg, err := consumer.Next()
-	check.OK(t, err)
+	msg := check.Must(consumer.Next())(t)
 	check.OK(t, msg.TermWithReason("cannot be read"))
-	advisory, err := dead.Next()
-	check.OK(t, err)
+	advisory := check.Must(dead.Next())(t)
 	if want := "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.IMPORT_JOBS."; !strings.HasPrefix(advisory.Subject(), want) {
 		t.Errorf("got %s", advisory.Subject())
 	}
@@ -90,14 +84,10 @@ func TestAdvisoriesAreKept(t *testing.T) {
 func TestChangesOfAKeyAreRepublished(t *testing.T) {
 	t.Parallel()
 	nc, js := applied(t)
-	key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, "מסעדה.1")
-	check.OK(t, err)
-	one, err := nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, key))
-	check.OK(t, err)
-	all, err := nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, ">"))
-	check.OK(t, err)
-	kv, err := js.KeyValue(t.Context(), contracts.BucketEnrich)
-	check.OK(t, err)
+	key := check.Must(contracts.EnrichSlotKey(contracts.ProviderWolt, "מסעדה.1"))(t)
+	one := check.Must(nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, key)))(t)
+	all := check.Must(nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, ">")))(t)
+	kv := check.Must(js.KeyValue(t.Context(), contracts.BucketEnrich))(t)
 	check.OK(t, check.Err(kv.Put(t.Context(), key, []byte("v"))))
 	for _, subscription := range []*nats.Subscription{one, all} {
 		msg, err := subscription.NextMsgWithContext(t.Context())
@@ -123,10 +113,8 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 		contracts.BucketRequests:    func() (string, error) { return contracts.RequestKey(id) },
 	}
 	for _, bucket := range slices.Sorted(maps.Keys(keys)) {
-		key, err := keys[bucket]()
-		check.OK(t, err)
-		kv, err := js.KeyValue(t.Context(), bucket)
-		check.OK(t, err)
+		key := check.Must(keys[bucket]())(t)
+		kv := check.Must(js.KeyValue(t.Context(), bucket))(t)
 		check.Is(t, check.Err(kv.Create(t.Context(), key, []byte("v"))), nil, bucket)
 		entry, err := kv.Get(t.Context(), key)
 		check.That(t, err == nil && string(entry.Value()) == "v", "%s: %v", bucket, err)
@@ -141,20 +129,15 @@ func TestACloudEventSurvivesTheServer(t *testing.T) {
 		ID: "evt-001", Source: "/reservations", Type: contracts.CloudEventDomain, Subject: "מסעדה \"50%\"\u2028",
 		Extensions: map[string]string{"tenant": "תל אביב"}, DataContentType: "application/json", Data: []byte(`{"a": 1}`),
 	}
-	subject, err := contracts.EventSubject("RESTAURANT", "RESERVATION_REQUESTED")
-	check.OK(t, err)
+	subject := check.Must(contracts.EventSubject("RESTAURANT", "RESERVATION_REQUESTED"))(t)
 	for _, duplicate := range []bool{false, true} {
-		msg, err := event.Msg(subject)
-		check.OK(t, err)
+		msg := check.Must(event.Msg(subject))(t)
 		ack, err := js.PublishMsg(t.Context(), msg)
 		check.Require(t, err == nil && ack.Duplicate == duplicate, "got %+v, %v, want duplicate %v", ack, err, duplicate)
 	}
-	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
-	check.OK(t, err)
-	msg, err := stream.GetLastMsgForSubject(t.Context(), subject)
-	check.OK(t, err)
-	got, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), contracts.StreamEvents))(t)
+	msg := check.Must(stream.GetLastMsgForSubject(t.Context(), subject))(t)
+	got := check.Must(contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data))(t)
 	check.Equal(t, event, got)
 }
 
@@ -182,8 +165,7 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 		"max_msgs_per_subject": "all but the newest 1 messages of each subject", "subjects": "",
 	}
 	for _, options := range []contracts.ApplyOptions{{}, {DryRun: true, AllowShrink: true}, {CreateOnly: true, AllowShrink: true}, {AllowShrink: true}} {
-		changes, err := contracts.Apply(t.Context(), js, []jetstream.StreamConfig{want}, options)
-		check.OK(t, err)
+		changes := check.Must(contracts.Apply(t.Context(), js, []jetstream.StreamConfig{want}, options))(t)
 		removes := options.AllowShrink && !options.CreateOnly
 		action := contracts.ActionKeep
 		if removes {
@@ -196,8 +178,7 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 			check.That(t, known && d.Shrinks && d.Fixed == removes && drops == "" == (d.Drops == "") && strings.HasSuffix(d.Drops, drops),
 				"%+v: got %+v, want it to drop %q", options, d, drops)
 		}
-		stream, err := js.Stream(t.Context(), want.Name)
-		check.OK(t, err)
+		stream := check.Must(js.Stream(t.Context(), want.Name))(t)
 		left := uint64(2)
 		if removes && !options.DryRun {
 			left = 1
@@ -214,8 +195,7 @@ func TestApplyKeepsReplicas(t *testing.T) {
 	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3, Services: []string{contracts.ServiceLock}}
 	replicas := func() int {
 		t.Helper()
-		stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketLocks)
-		check.OK(t, err)
+		stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketLocks))(t)
 		return stream.CachedInfo().Config.Replicas
 	}
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
@@ -263,8 +243,7 @@ func TestApplyConsumers(t *testing.T) {
 	kept := apply(contracts.ApplyOptions{CreateOnly: true}, contracts.ActionKeep, 1)
 	check.Same(t, "result", fmt.Sprint(kept[0].Differences), "[consumer EVENTS/notifier: max_deliver is 3, want -1 (left as it is)]")
 	apply(contracts.ApplyOptions{}, contracts.ActionUpdate, 1)
-	consumer, err := js.Consumer(t.Context(), contracts.StreamEvents, "notifier")
-	check.OK(t, err)
+	consumer := check.Must(js.Consumer(t.Context(), contracts.StreamEvents, "notifier"))(t)
 	got := consumer.CachedInfo().Config
 	check.That(t, got.AckWait == time.Minute && got.MaxDeliver == -1 && got.Metadata["owner"] == "ops", "got %+v", got)
 	options.AckWait = 10 * time.Second

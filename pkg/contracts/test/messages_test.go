@@ -37,8 +37,7 @@ type described struct {
 
 func descriptions(t *testing.T) (all []described) {
 	t.Helper()
-	files, err := render.Files(root)
-	check.OK(t, err)
+	files := check.Must(render.Files(root))(t)
 	for path, content := range files {
 		if strings.HasSuffix(path, "/asyncapi.json") {
 			var d described
@@ -180,8 +179,7 @@ func declarations(t *testing.T, folders ...string) map[string]string {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			check.OK(t, err)
+			file := check.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
 			ast.Inspect(file, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.FuncDecl:
@@ -191,8 +189,7 @@ func declarations(t *testing.T, folders ...string) map[string]string {
 				case *ast.ValueSpec:
 					for i, value := range n.Values {
 						if literal, ok := value.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-							text, err := strconv.Unquote(literal.Value)
-							check.OK(t, err)
+							text := check.Must(strconv.Unquote(literal.Value))(t)
 							all[path+" "+n.Names[i].Name] = text
 						}
 					}

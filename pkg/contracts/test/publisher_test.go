@@ -34,20 +34,16 @@ func reserved(id string, mutate ...func(*contracts.Event)) contracts.Event {
 
 func publisher(t *testing.T, js jetstream.JetStream, cfg contracts.PublisherConfig) *contracts.Publisher {
 	t.Helper()
-	p, err := contracts.NewPublisher(js, cfg)
-	check.OK(t, err)
-	return p
+	return check.Must(contracts.NewPublisher(js, cfg))(t)
 }
 
 // events are all that the stream has.
 func events(t *testing.T, js jetstream.JetStream) []*jetstream.RawStreamMsg {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), contracts.StreamEvents))(t)
 	var all []*jetstream.RawStreamMsg
 	for n := range stream.CachedInfo().State.LastSeq {
-		msg, err := stream.GetMsg(t.Context(), n+1)
-		check.OK(t, err)
+		msg := check.Must(stream.GetMsg(t.Context(), n+1))(t)
 		all = append(all, msg)
 	}
 	return all
@@ -151,8 +147,7 @@ func TestPublishWaitsForTheStream(t *testing.T) {
 	t.Parallel()
 	nc, js := natstest.Connect(t, natstest.Server(t))
 	tried := make(chan struct{}, 100)
-	sub, err := nc.Subscribe("events.>", func(*nats.Msg) { tried <- struct{}{} })
-	check.OK(t, err)
+	sub := check.Must(nc.Subscribe("events.>", func(*nats.Msg) { tried <- struct{}{} }))(t)
 	answers := make(chan error, 1)
 	go func() {
 		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))

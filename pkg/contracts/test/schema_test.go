@@ -45,16 +45,12 @@ func decode[T contracts.Message](data []byte) error {
 // compile returns the validator of a schema, as a user of the embedded files would make it.
 func compile(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	raw, err := contracts.Schema(name)
-	check.OK(t, err)
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	check.OK(t, err)
+	raw := check.Must(contracts.Schema(name))(t)
+	document := check.Must(jsonschema.UnmarshalJSON(bytes.NewReader(raw)))(t)
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
 	check.OK(t, compiler.AddResource(contracts.SchemaURI(name), document))
-	schema, err := compiler.Compile(contracts.SchemaURI(name))
-	check.OK(t, err)
-	return schema
+	return check.Must(compiler.Compile(contracts.SchemaURI(name)))(t)
 }
 
 func validate(t *testing.T, schema *jsonschema.Schema, body string) error {
@@ -100,8 +96,7 @@ func TestGoldenFilesMatchTheirSchemas(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join("..", "testdata", name, contracts.SchemaVersion, "*.json"))
 		check.That(t, err == nil && len(files) != 0, "%s: no golden files (%v)", name, err)
 		for _, file := range files {
-			golden, err := os.ReadFile(file)
-			check.OK(t, err)
+			golden := check.Must(os.ReadFile(file))(t)
 			check.Is(t, validate(t, schema, string(golden)), nil, file)
 		}
 	}
@@ -237,8 +232,7 @@ func TestSchemaAndDecodeRequireTheSame(t *testing.T) {
 		"result-patch":    {"migrated", "type requestId placeId patch"},
 	} {
 		schema := compile(t, name)
-		golden, err := os.ReadFile(filepath.Join("..", "testdata", name, "v1", required.golden+".json"))
-		check.OK(t, err)
+		golden := check.Must(os.ReadFile(filepath.Join("..", "testdata", name, "v1", required.golden+".json")))(t)
 		for member := range strings.FieldsSeq(required.members) {
 			body := strings.Replace(string(golden), `"`+member+`"`, `"other"`, 1)
 			check.Failsf(t, validate(t, schema, body), "%s: the schema accepts it without %s", name, member)
@@ -278,8 +272,7 @@ func TestStructuredModeAgreesWithTheSDK(t *testing.T) {
 			want.SetExtension("count", 5)
 			want.SetExtension("live", true)
 			check.OK(t, set(&want))
-			body, err := json.Marshal(want)
-			check.OK(t, err)
+			body := check.Must(json.Marshal(want))(t)
 			got, err := contracts.ParseCloudEvent("events.a.b", nats.Header{"Content-Type": {event.ApplicationCloudEventsJSON}}, body)
 			check.OK(t, err)
 			sameEvent(t, want, got)
@@ -296,10 +289,8 @@ func TestBinaryModeAgreesWithTheSDK(t *testing.T) {
 		DataContentType: "application/json", Time: time.Date(2026, 2, 3, 12, 0, 0, 1, time.UTC),
 		Extensions: map[string]string{"tenant": "t"}, Data: []byte(`{"a":1}`),
 	}
-	msg, err := written.Msg("events.a.b")
-	check.OK(t, err)
-	read, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	check.OK(t, err)
+	msg := check.Must(written.Msg("events.a.b"))(t)
+	read := check.Must(contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data))(t)
 	want := event.New(msg.Header["ce-specversion"][0])
 	want.SetID(msg.Header["ce-id"][0])
 	want.SetSource(msg.Header["ce-source"][0])
@@ -307,8 +298,7 @@ func TestBinaryModeAgreesWithTheSDK(t *testing.T) {
 	want.SetSubject(written.Subject)
 	want.SetDataSchema(msg.Header["ce-dataschema"][0])
 	want.SetExtension("tenant", msg.Header["ce-tenant"][0])
-	parsed, err := time.Parse(time.RFC3339Nano, msg.Header["ce-time"][0])
-	check.OK(t, err)
+	parsed := check.Must(time.Parse(time.RFC3339Nano, msg.Header["ce-time"][0]))(t)
 	want.SetTime(parsed)
 	check.OK(t, want.SetData(msg.Header["ce-datacontenttype"][0], msg.Data))
 	sameEvent(t, want, read)

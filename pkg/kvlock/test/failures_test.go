@@ -94,8 +94,7 @@ func TestIntegersAbove53Bits(t *testing.T) {
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
-		key, err := flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key()
-		check.OK(t, err)
+		key := check.Must(flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key())(t)
 		want := fmt.Sprint("result of ", n)
 		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
 		check.That(t, err == nil && string(r.Value) == want && r.Outcome == flight.Computed, "%d: got %q, %s, %v", n, r.Value, r.Outcome, err)

@@ -19,8 +19,7 @@ func token(revision uint64) kvlock.Token { return kvlock.Token{Epoch: 7, Revisio
 
 func guarded(t testing.TB, g *kvlock.Guard, key string) string {
 	t.Helper()
-	v, err := g.Get(t.Context(), key)
-	check.OK(t, err)
+	v := check.Must(g.Get(t.Context(), key))(t)
 	return fmt.Sprintf("%s by %s", v.Value, v.Token)
 }
 
@@ -71,15 +70,13 @@ func TestGuardArguments(t *testing.T) {
 func TestGuardOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	check.OK(t, err)
+	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
 	g := b.Guard(t, kvlock.GuardConfig{})
 	for name, value := range map[string]string{
 		"garbage": "garbage", "no-token": `{"v":1,"state":"fenced","claim":"c","owner":"o"}` + "\n",
 		"newer": `{"v":2}` + "\n", "slot": `{"v":1,"state":"done","claim":"c","owner":"o"}` + "\n",
 	} {
-		revision, err := kv.PutString(t.Context(), name, value)
-		check.OK(t, err)
+		revision := check.Must(kv.PutString(t.Context(), name, value))(t)
 		check.Failsf(t, g.Put(t.Context(), name, token(1), nil), "%s was replaced", name)
 		check.Failsf(t, check.Err(g.Get(t.Context(), name)), "%s was read", name)
 		check.Same(t, name, b.Present(t, name).Sequence, revision)

@@ -50,8 +50,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 		"try": func(t *testing.T, _ *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
 			hit()
-			lease, err := l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-			check.OK(t, err)
+			lease := check.Must(l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 			release(t, lease)
 		},
 		"renew": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
@@ -103,8 +102,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			t.Helper()
 			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			hit()
-			stolen, err := l.Steal(t.Context(), "l", kvlock.AcquireOptions{})
-			check.OK(t, err)
+			stolen := check.Must(l.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 			<-lease.Context().Done()
 			wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 			wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)

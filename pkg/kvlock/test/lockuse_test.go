@@ -24,8 +24,7 @@ func TestSteal(t *testing.T) {
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
 	first := acquire(t, one, "l")
 	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
-	stolen, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
-	check.OK(t, err)
+	stolen := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	testbed.Await(t, first.Context().Done(), "the end of the first lease")
 	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
 	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
@@ -40,8 +39,7 @@ func TestSteal(t *testing.T) {
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, again)
-	free, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
-	check.OK(t, err)
+	free := check.Must(two.Steal(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	release(t, free)
 }
 
@@ -66,8 +64,7 @@ func TestDoUnderLock(t *testing.T) {
 		err := l.Do(t.Context(), "l", func(context.Context, kvlock.Token) error { panic("oops") })
 		t.Errorf("returned %v after a panic", err)
 	}()
-	free, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-	check.OK(t, err)
+	free := check.Must(other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}))(t)
 	release(t, free)
 
 	// The function's context ends with the caller's, and with the lease.

@@ -129,8 +129,7 @@ func TestPermitsOfTheDeadAndTheClosed(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		first, second, third := semaphore(t, b, 1, p.Through()), semaphore(t, b, 1), semaphore(t, b, 1)
-		lost, err := first.Acquire(t.Context(), "k")
-		check.OK(t, err)
+		lost := check.Must(first.Acquire(t.Context(), "k"))(t)
 		p.Partition()
 		start := time.Now()
 		permit, err := second.Acquire(t.Context(), "k")

@@ -97,10 +97,8 @@ func TestCloseLeavesNoSubscription(t *testing.T) {
 	nc := b.JS.Conn()
 	before := nc.NumSubscriptions()
 	for range 3 {
-		l, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: bucket})
-		check.OK(t, err)
-		f, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket})
-		check.OK(t, err)
+		l := check.Must(kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: bucket}))(t)
+		f := check.Must(flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket}))(t)
 		release(t, acquire(t, l, "l"))
 		l.Close()
 		f.Close()

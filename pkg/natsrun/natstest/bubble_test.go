@@ -26,8 +26,7 @@ func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
 		_, js := natstest.Connect(t, srv)
 		ctx := t.Context()
 
-		kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour})
-		check.OK(t, err)
+		kv := check.Must(js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour}))(t)
 
 		check.OK(t, check.Err(kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl))))
 
@@ -49,11 +48,9 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 		_, js := natstest.Connect(t, srv, nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
 		ctx := t.Context()
 
-		stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-		check.OK(t, err)
+		stream := check.Must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
 
-		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: ackWait})
-		check.OK(t, err)
+		consumer := check.Must(stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: ackWait}))(t)
 
 		check.OK(t, check.Err(js.Publish(ctx, "s", []byte("job"))))
 
@@ -64,8 +61,7 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 
 		<-reconnected // what is asked before may be lost
 
-		msg, err := consumer.Next(jetstream.FetchMaxWait(2 * ackWait))
-		check.OK(t, err)
+		msg := check.Must(consumer.Next(jetstream.FetchMaxWait(2 * ackWait)))(t)
 
 		waited := time.Since(delivered)
 		check.That(t, waited >= ackWait && waited <= ackWait+time.Minute, "redelivered after %s, want %s: %v", waited, ackWait, msg)
@@ -78,8 +74,7 @@ func TestBubbleBeginsAtAMoment(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
 
-		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-		check.OK(t, err)
+		stream := check.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
 
 		created := stream.CachedInfo().Created
 		check.That(t, !created.Before(begin) && !created.After(begin.Add(time.Second)), "the stream was created at %s, want %s", created, begin)

@@ -78,8 +78,7 @@ var (
 func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 	t.Helper()
 
-	text, err := deploy.Text("accounts.conf")
-	check.OK(t, err)
+	text := check.Must(deploy.Text("accounts.conf"))(t)
 
 	_, text, found := strings.Cut(text, "nkey: $NATS_NKEY_"+strings.ToUpper(p.user)+", permissions: {")
 	if !found {
@@ -132,8 +131,7 @@ var imported = regexp.MustCompile(`\{ service: \{ account: \w+, subject: "([^"]+
 func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string) {
 	t.Helper()
 
-	text, err := deploy.Text("accounts.conf")
-	check.OK(t, err)
+	text := check.Must(deploy.Text("accounts.conf"))(t)
 
 	_, block, _ := strings.Cut(text, "\n  "+account+" {")
 	block, _, _ = strings.Cut(block, "\n  }")

@@ -122,8 +122,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
 			_, direct := natstest.Connect(t, srv)
 
-			stream, err := direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-			check.OK(t, err)
+			stream := check.Must(direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
 
 			wire := natstest.NewWire(t, srv, mishap)
 
@@ -177,8 +176,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 				check.Same(t, fmt.Sprintf("aimed at %d: answers", n), sum, want)
 			}
 
-			info, err := stream.Info(t.Context())
-			check.OK(t, err)
+			info := check.Must(stream.Info(t.Context()))(t)
 
 			stored := requests * (requests + 1)
 

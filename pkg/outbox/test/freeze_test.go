@@ -75,8 +75,7 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 func (p *place) forgets() {
 	p.Helper()
 	again := func() bool {
-		ack, err := p.js.Publish(p.Context(), "events.OTHER.X", []byte(`{"event_id":"probe"}`), jetstream.WithMsgID("probe"))
-		check.OK(p, err)
+		ack := check.Must(p.js.Publish(p.Context(), "events.OTHER.X", []byte(`{"event_id":"probe"}`), jetstream.WithMsgID("probe")))(p)
 		return !ack.Duplicate
 	}
 	again()
@@ -231,13 +230,11 @@ func TestADatabaseThatFallsSilentIsAskedOverOtherConnections(t *testing.T) {
 	silent := &mute{}
 	config := p.pool.Config()
 	config.ConnConfig.DialFunc = silent.dial
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	check.OK(t, err)
+	pool := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(pool.Close)
 	cfg := p.config()
 	cfg.Pool, cfg.Poll = pool, 50*time.Millisecond
-	r, err := outbox.New(probe.With(t.Context(), probe.Probe{AnswerTimeout: time.Second}), cfg)
-	check.OK(t, err)
+	r := check.Must(outbox.New(probe.With(t.Context(), probe.Probe{AnswerTimeout: time.Second}), cfg))(t)
 	run(t, r)
 	all := events("e", 4, 30)
 	for n := range 3 {

@@ -34,8 +34,7 @@ func traced(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *tracer) {
 	t.Helper()
 	config, record := pool.Config(), &tracer{}
 	config.ConnConfig.Tracer = record
-	other, err := pgxpool.NewWithConfig(t.Context(), config)
-	check.OK(t, err)
+	other := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(other.Close)
 	return other, record
 }

@@ -43,14 +43,12 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	other := event("taken", "5")
 	p.insert(event("good", "5"), other)
 	other.Payload = []byte(`{"guests":5}`)
-	publisher, err := contracts.NewPublisher(p.js, contracts.PublisherConfig{})
-	check.OK(t, err)
+	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
 	check.OK(t, check.Err(publisher.Publish(t.Context(), other.Event)))
 	r, _ := p.relay(nil)
 	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 1 && s.SetAside == 10 })
 	check.Equal(t, []string{"taken", "good"}, p.stored())
-	rows, err := p.pool.Query(t.Context(), "SELECT event_id, coalesce(reason, '') FROM event_outbox WHERE state = 'set_aside'")
-	check.OK(t, err)
+	rows := check.Must(p.pool.Query(t.Context(), "SELECT event_id, coalesce(reason, '') FROM event_outbox WHERE state = 'set_aside'"))(t)
 	var id, reason string
 	wants := map[string]string{
 		"large": "too many", "nearly": "maximum", "no type": "/event_type", "header": "line break", "server's": "Nats-",
@@ -132,8 +130,7 @@ func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
 	}
 	p.exec("UPDATE event_outbox SET lane = 7") // all in one lane
 	p.exec("UPDATE event_outbox SET retry_at = now() + interval '1 hour' WHERE event_id LIKE 'waits%'")
-	held, err := p.pool.Begin(t.Context())
-	check.OK(t, err)
+	held := check.Must(p.pool.Begin(t.Context()))(t)
 	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
 	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox_lane WHERE lane = 7 FOR UPDATE")))
 	pool, statements := traced(t, p.pool)
@@ -186,8 +183,7 @@ func TestMessagesThatTheStreamRemovedAreNotPublishedAgain(t *testing.T) {
 	r, stop := p.relay(nil)
 	await(t, "all are published", func() bool { return r.Stats().Published == 30 })
 	stop()
-	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
-	check.OK(t, err)
+	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamEvents))(t)
 	check.OK(t, stream.Purge(t.Context(), jetstream.WithPurgeKeep(10)))
 	r, _ = p.relay(func(c *outbox.Config) { c.SyncInterval = time.Second })
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 30 })
@@ -206,8 +202,7 @@ func TestMissingIsExact(t *testing.T) {
 	stop()
 	nc, js := natstest.Connect(t, p.srv)
 	reader := readback.Reader{JS: js, NC: nc, Stream: contracts.StreamEvents, Timeout: patience}
-	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
-	check.OK(t, err)
+	stream := check.Must(p.js.Stream(t.Context(), contracts.StreamEvents))(t)
 	deleted := []uint64{3, 300, 512, 699, 700} // 699 and 700 are the end of the stream, which keeps its last sequence
 	for _, seq := range deleted {
 		check.OK(t, stream.DeleteMsg(t.Context(), seq))
@@ -216,10 +211,8 @@ func TestMissingIsExact(t *testing.T) {
 		rows, err := p.pool.Query(t.Context(), `SELECT id, CASE stream_seq WHEN 513 THEN 'another' ELSE event_id END, lane, stream_seq
 			FROM event_outbox WHERE stream_seq % $1 = 0 OR stream_seq = 513`, step)
 		check.OK(t, err)
-		refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[readback.Ref])
-		check.OK(t, err)
-		lost, err := reader.Missing(t.Context(), refs)
-		check.OK(t, err)
+		refs := check.Must(pgx.CollectRows(rows, pgx.RowToStructByPos[readback.Ref]))(t)
+		lost := check.Must(reader.Missing(t.Context(), refs))(t)
 		got := make([]uint64, len(lost))
 		for i, one := range lost {
 			got[i] = one.Seq

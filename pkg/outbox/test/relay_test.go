@@ -34,8 +34,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	full.Recipients = []contracts.Recipient{{UserID: "u1", RecipientType: "CUSTOMER"}}
 	full.Headers = map[string]string{"traceparent": "00-1-2-03"}
 	p.insert(full)
-	tx, err := p.pool.Begin(t.Context())
-	check.OK(t, err)
+	tx := check.Must(p.pool.Begin(t.Context()))(t)
 	check.OK(t, outbox.Insert(t.Context(), tx, event("rolled-back", "5")))
 	check.OK(t, tx.Rollback(t.Context()))
 	p.exec(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, not_before, payload)
@@ -47,8 +46,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	for _, msg := range all {
 		switch msg.Subject() {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
-			got, err := contracts.Decode[contracts.Event](msg.Data())
-			check.OK(t, err)
+			got := check.Must(contracts.Decode[contracts.Event](msg.Data()))(t)
 			check.Equal(t, full.Event, got)
 			if msg.Headers().Get(nats.MsgIdHdr) != "evt-1" || msg.Headers().Get("traceparent") != "00-1-2-03" {
 				t.Errorf("headers are %v", msg.Headers())
@@ -98,8 +96,7 @@ func TestEventsOfAKeyComeInTheOrderOfTheirCommits(t *testing.T) {
 	}
 	group.Wait()
 	await(t, "all are published", func() bool { return one.Stats().Published+two.Stats().Published == writers*each })
-	rows, err := p.pool.Query(t.Context(), "SELECT key::text, event_id FROM committed ORDER BY key, n")
-	check.OK(t, err)
+	rows := check.Must(p.pool.Query(t.Context(), "SELECT key::text, event_id FROM committed ORDER BY key, n"))(t)
 	var want []outbox.Event
 	var key, id string
 	check.OK(t, check.Err(pgx.ForEachRow(rows, []any{&key, &id}, func() error {
@@ -118,8 +115,7 @@ func TestLateCommitIsNeitherSkippedNorOvertaken(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	r, _ := p.relay(nil)
-	late, err := p.pool.Begin(t.Context())
-	check.OK(t, err)
+	late := check.Must(p.pool.Begin(t.Context()))(t)
 	check.OK(t, outbox.Insert(t.Context(), late, event("late", "5")))
 	var id int64
 	check.OK(t, late.QueryRow(t.Context(), "SELECT id FROM event_outbox WHERE event_id = 'late'").Scan(&id))
@@ -153,9 +149,7 @@ func TestRowsAreFoundWithAndWithoutNotifications(t *testing.T) {
 	listening := func() []int32 {
 		rows, err := p.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = ANY($1)", last)
 		check.OK(t, err)
-		pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-		check.OK(t, err)
-		return pids
+		return check.Must(pgx.CollectRows(rows, pgx.RowTo[int32]))(t)
 	}
 	await(t, "it listens", func() bool { return len(listening()) == 1 })
 	for i := range 3 {
@@ -291,8 +285,7 @@ func TestMigrationStopsNoWriter(t *testing.T) {
 	p.exec("ALTER TABLE event_outbox DROP COLUMN not_before; COMMENT ON TABLE event_outbox IS 'expediter outbox 1'")
 	p.insert(event("former", "1"))
 	check.Is(t, check.Err(outbox.New(t.Context(), p.config())), outbox.ErrNoSchema)
-	tx, err := p.pool.Begin(t.Context())
-	check.OK(t, err)
+	tx := check.Must(p.pool.Begin(t.Context()))(t)
 	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it was committed, as a rule
 	check.OK(t, outbox.Insert(t.Context(), tx, event("long", "2")))
 	migrated := make(chan error, 1)

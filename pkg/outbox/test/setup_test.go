@@ -83,8 +83,7 @@ func (p *place) age() {
 func (p *place) lose(seq int64) {
 	p.Helper()
 	p.forgets()
-	stream, err := p.js.Stream(p.Context(), contracts.StreamEvents)
-	check.OK(p, err)
+	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamEvents))(p)
 	check.OK(p, stream.DeleteMsg(p.Context(), uint64(seq)))
 }
 
@@ -103,8 +102,7 @@ func (p *place) relay(change func(*outbox.Config)) (r *outbox.Relay, stop func()
 	if change != nil {
 		change(&cfg)
 	}
-	r, err := outbox.New(p.Context(), cfg)
-	check.OK(p, err)
+	r = check.Must(outbox.New(p.Context(), cfg))(p)
 	return r, run(p, r)
 }
 
@@ -348,8 +346,7 @@ func as(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
 	t.Helper()
 	config := pool.Config()
 	config.ConnConfig.RuntimeParams["role"] = role
-	other, err := pgxpool.NewWithConfig(t.Context(), config)
-	check.OK(t, err)
+	other := check.Must(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(other.Close)
 	return other
 }
@@ -375,8 +372,7 @@ func database(t testing.TB) *pgxpool.Pool {
 // emptyDatabase returns a new database.
 func emptyDatabase(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), outboxtest.Database(t, installed.Postgres.Find(t))+" pool_max_conns=8")
-	check.OK(t, err)
+	pool := check.Must(pgxpool.New(t.Context(), outboxtest.Database(t, installed.Postgres.Find(t))+" pool_max_conns=8"))(t)
 	t.Cleanup(pool.Close)
 	return pool
 }

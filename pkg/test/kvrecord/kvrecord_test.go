@@ -190,10 +190,8 @@ func TestADomainIsHonoured(t *testing.T) {
 			"%s was sent without the prefix", f.Subject)
 		return natstest.Relay
 	})
-	byDomain, err := jetstream.NewWithDomain(nc, "hub")
-	check.OK(t, err)
-	byPrefix, err := jetstream.NewWithAPIPrefix(nc, "$JS.hub.API")
-	check.OK(t, err)
+	byDomain := check.Must(jetstream.NewWithDomain(nc, "hub"))(t)
+	byPrefix := check.Must(jetstream.NewWithAPIPrefix(nc, "$JS.hub.API"))(t)
 	for name, js := range map[string]jetstream.JetStream{"domain": byDomain, "prefix": byPrefix} {
 		c := client(t, kvrecord.Config{JetStream: js})
 		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
@@ -315,8 +313,7 @@ func open(t testing.TB, srv *natsrun.Server, opts ...nats.Option) *kvrecord.Stre
 
 func client(t testing.TB, cfg kvrecord.Config) *kvrecord.Client {
 	t.Helper()
-	c, err := kvrecord.New(cfg)
-	check.OK(t, err)
+	c := check.Must(kvrecord.New(cfg))(t)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -332,9 +329,7 @@ func setup(t testing.TB, srv *natsrun.Server) (*kvrecord.Stream, jetstream.JetSt
 // put writes a record and fails the test when it cannot.
 func put(t testing.TB, s *kvrecord.Stream, data string, over kvrecord.Record) kvrecord.Record {
 	t.Helper()
-	r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte(data), Over: over})
-	check.OK(t, err)
-	return r
+	return check.Must(s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte(data), Over: over}))(t)
 }
 
 // isWrite reports whether a message writes a record.
@@ -355,8 +350,7 @@ func TestDeletedKeysOfABucket(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	_, js := natstest.Connect(t, srv)
-	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
-	check.OK(t, err)
+	kv := check.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"}))(t)
 	s := client(t, kvrecord.Config{JetStream: js}).Bucket("b")
 	remove := map[string]func(context.Context, string, ...jetstream.KVDeleteOpt) error{"deleted": kv.Delete, "purged": kv.Purge, "kept": nil}
 	for _, key := range slices.Collect(maps.Keys(remove)) {

@@ -62,8 +62,7 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 				}()
 				wait(150 * time.Millisecond)
 				for n := range c.others {
-					now, err := other.Latest(t.Context(), "r.a")
-					check.OK(t, err)
+					now := check.Must(other.Latest(t.Context(), "r.a"))(t)
 					put(t, other, fmt.Sprint("other ", n), now)
 				}
 				r := <-done
@@ -98,8 +97,7 @@ func TestPutOnceAsksOnce(t *testing.T) {
 			other, _ := setup(t, srv)
 			p := natstest.NewProxy(t, srv)
 			s := open(t, srv, p.Through())
-			first, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("first")})
-			check.OK(t, err)
+			first := check.Must(s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("first")}))(t)
 			var asked atomic.Int32
 			p.Hit(func(f natstest.Frame) bool {
 				if f.FromClient && f.Subject != "" {
@@ -132,8 +130,7 @@ func TestAnOlderAnswerIsNoConflict(t *testing.T) {
 			s := open(t, srv, p.Through())
 			over := put(t, s, "two", put(t, s, "one", kvrecord.Record{}))
 			synctest.Wait() // when the stream was made is known
-			info, err := js.Stream(t.Context(), records)
-			check.OK(t, err)
+			info := check.Must(js.Stream(t.Context(), records))(t)
 			asked := map[string]string{} // the method of a request by its reply
 			p.Hit(func(f natstest.Frame) bool {
 				for method := range answers {
@@ -215,8 +212,7 @@ func TestARecordThatIsGone(t *testing.T) {
 		"expired": func(*testing.T, jetstream.JetStream, *kvrecord.Stream, kvrecord.Record) { wait(5 * time.Second) },
 		"removed": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, r kvrecord.Record) {
 			t.Helper()
-			stream, err := js.Stream(t.Context(), records)
-			check.OK(t, err)
+			stream := check.Must(js.Stream(t.Context(), records))(t)
 			check.OK(t, stream.DeleteMsg(t.Context(), r.Revision))
 		},
 		"stream made anew": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, _ kvrecord.Record) {

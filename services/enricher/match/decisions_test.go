@@ -25,8 +25,7 @@ type golden struct {
 
 func goldens(t testing.TB) []golden {
 	t.Helper()
-	f, err := os.Open("testdata/decisions.jsonl")
-	check.OK(t, err)
+	f := check.Must(os.Open("testdata/decisions.jsonl"))(t)
 	defer f.Close()
 	var out []golden
 	for s := bufio.NewScanner(f); s.Scan(); {
@@ -54,8 +53,7 @@ type brand struct{ foreign, latin string }
 
 func brands(t *testing.T) []brand {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/brands.tsv")
-	check.OK(t, err)
+	raw := check.Must(os.ReadFile("testdata/brands.tsv"))(t)
 	var out []brand
 	for line := range strings.Lines(string(raw)) {
 		if foreign, latin, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
@@ -222,8 +220,7 @@ func TestEvidenceIsSmall(t *testing.T) {
 	t.Parallel()
 	for _, g := range goldens(t) {
 		e := match.Compare(g.A, g.B)
-		raw, err := json.Marshal(e)
-		check.OK(t, err)
+		raw := check.Must(json.Marshal(e))(t)
 		check.That(t, len(raw) <= 1500, "%s: %d bytes: %s", g.Why, len(raw), raw)
 		var back match.Evidence
 		check.OK(t, json.Unmarshal(raw, &back))

@@ -230,8 +230,7 @@ func TestSoundAlikes(t *testing.T) {
 
 func soundAlikes(t *testing.T, file string, least map[string]float64) {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/" + file)
-	check.OK(t, err)
+	raw := check.Must(os.ReadFile("testdata/" + file))(t)
 	var rows [][]string
 	var latins []*match.Prepared
 	for line := range strings.Lines(string(raw)) {

@@ -38,9 +38,7 @@ lost
 
 func sample(t testing.TB) Track {
 	t.Helper()
-	track, err := Parse(strings.NewReader(sampleVTT), Options{})
-	check.OK(t, err)
-	return track
+	return check.Must(Parse(strings.NewReader(sampleVTT), Options{}))(t)
 }
 
 func TestEncoders(t *testing.T) {
@@ -75,8 +73,7 @@ func TestEncoders(t *testing.T) {
 func TestTranscriptJSON(t *testing.T) {
 	t.Parallel()
 	want := Transcript{Language: "en", Timed: true, Truncated: true, Segments: []Segment{{time.Second, time.Millisecond, "a"}, {maxStamp, 0, "b"}}}
-	data, err := json.Marshal(want)
-	check.OK(t, err)
+	data := check.Must(json.Marshal(want))(t)
 	golden := `{"language":"en","timed":true,"truncated":true,"segments":[{"start":1,"dur":0.001,"text":"a"},{"start":9223372036.854,"dur":0,"text":"b"}]}`
 	check.That(t, string(data) == golden, "got %s, want %s", data, golden)
 	var got Transcript
@@ -89,8 +86,7 @@ func TestTranscriptJSON(t *testing.T) {
 
 func TestNothing(t *testing.T) {
 	t.Parallel()
-	track, err := Parse(strings.NewReader("WEBVTT"), Options{})
-	check.OK(t, err)
+	track := check.Must(Parse(strings.NewReader("WEBVTT"), Options{}))(t)
 	transcript := track.Transcript(TranscriptOptions{Sentences: true})
 	var text, segments, all bytes.Buffer
 	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
@@ -189,8 +185,7 @@ func TestPublicFiles(t *testing.T) {
 	folder := dataFolder(t, "webvtt")
 	var files []string
 	for _, pattern := range []string{"*/*.vtt", "*/*/*.vtt"} {
-		found, err := filepath.Glob(filepath.Join(folder, pattern))
-		check.OK(t, err)
+		found := check.Must(filepath.Glob(filepath.Join(folder, pattern)))(t)
 		files = append(files, found...)
 	}
 	compared := 0
@@ -227,8 +222,7 @@ func TestPublicFiles(t *testing.T) {
 
 func parseFile(t testing.TB, name string, opts Options) Track {
 	t.Helper()
-	file, err := os.Open(name)
-	check.OK(t, err)
+	file := check.Must(os.Open(name))(t)
 	defer file.Close()
 	track, err := Parse(file, opts)
 	check.Require(t, err == nil, "%s: %v", name, err)
@@ -246,8 +240,7 @@ func TestPublicFilesWithoutExpectations(t *testing.T) {
 		"file-layout/webvtt-with-bom": true, "file-layout/header-no-new-line": true, "cue-times/left-tab": true,
 		"cue-times/missing-spaces-between-separator": true, "cue-times/separator-tab": true,
 	} {
-		file, err := os.Open(filepath.Join(folder, name+".vtt"))
-		check.OK(t, err)
+		file := check.Must(os.Open(filepath.Join(folder, name+".vtt")))(t)
 		track, err := Parse(file, Options{})
 		file.Close()
 		_, isFormat := errors.AsType[*FormatError](err)
@@ -261,8 +254,7 @@ func TestPublicFilesWithoutExpectations(t *testing.T) {
 // the words of lines that have only one.
 func TestPublicRollingCaptions(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join(dataFolder(t, "captions"), "*.vtt"))
-	check.OK(t, err)
+	files := check.Must(filepath.Glob(filepath.Join(dataFolder(t, "captions"), "*.vtt")))(t)
 	stamped, naive, words := 0, 0, 0
 	for _, file := range files {
 		track := parseFile(t, file, Options{})

@@ -146,8 +146,7 @@ func TestLargeInputs(t *testing.T) {
 	} {
 		before := heap()
 		began := time.Now()
-		track, err := Parse(&endless{head: c.head, text: c.text, left: c.size}, Options{})
-		check.OK(t, err)
+		track := check.Must(Parse(&endless{head: c.head, text: c.text, left: c.size}, Options{}))(t)
 		held := heap() - before
 		t.Logf("%s: %v, %d cues, %d MB held, %v", c.name, time.Since(began), len(track.Cues), held>>20, track.Cuts)
 		check.That(t, track.Truncated == c.truncated && held <= 2*DefaultMaxTextBytes+DefaultMaxCues*200,
@@ -218,8 +217,7 @@ func TestWorkIsLinear(t *testing.T) {
 			input := "WEBVTT\n\n00:00.000 --> 00:01.000\n" + strings.Repeat(text, times)
 			opts := Options{MaxCueBytes: 1 << 30, MaxCues: 1 << 30, MaxTextBytes: 1 << 40}.withDefaults()
 			in := newLines(strings.NewReader(input), opts)
-			cues, err := open(in, &Summary{}, opts)
-			check.OK(t, err)
+			cues := check.Must(open(in, &Summary{}, opts))(t)
 			total := 0
 			check.OK(t, each(in, cues, opts, func(c Cue) error {
 				total += len(c.Text)

@@ -334,8 +334,7 @@ func FuzzTranscript(f *testing.F) {
 
 		var text, again bytes.Buffer
 		check.OK(t, transcript.WriteText(&text))
-		reread, err := Parse(bytes.NewReader(text.Bytes()), Options{Format: FormatText})
-		check.OK(t, err)
+		reread := check.Must(Parse(bytes.NewReader(text.Bytes()), Options{Format: FormatText}))(t)
 		check.That(t, len(transcript.Segments) == 0 || !transcript.Timed || reread.Timed == transcript.Timed,
 			"timed %t, read again %t", transcript.Timed, reread.Timed)
 		opts.Sentences = false

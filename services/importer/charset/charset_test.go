@@ -40,19 +40,15 @@ var samples = map[string]string{
 
 func encode(t *testing.T, name, text string) []byte {
 	t.Helper()
-	e, err := htmlindex.Get(name)
-	check.OK(t, err)
-	out, err := e.NewEncoder().Bytes([]byte(text))
-	check.OK(t, err)
-	return out
+	e := check.Must(htmlindex.Get(name))(t)
+	return check.Must(e.NewEncoder().Bytes([]byte(text)))(t)
 }
 
 func read(t *testing.T, data []byte, named, declared string) (string, charset.Encoding) {
 	t.Helper()
 	r, found, err := charset.NewReader(iotest.HalfReader(bytes.NewReader(data)), named, declared)
 	check.OK(t, err)
-	text, err := io.ReadAll(r)
-	check.OK(t, err)
+	text := check.Must(io.ReadAll(r))(t)
 	if decoded, same, err := charset.Decode(data, named, declared); err != nil || same != found || !bytes.Equal(decoded, text) {
 		t.Errorf("Decode gives %.40q as %+v, error %v: want %.40q as %+v", decoded, same, err, text, found)
 	}
@@ -83,8 +79,7 @@ func TestUnicode(t *testing.T) {
 		"utf-16le": unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), "utf-16be": unicode.UTF16(unicode.BigEndian, unicode.UseBOM),
 		"utf-32": utf32.UTF32(utf32.LittleEndian, utf32.UseBOM), "UTF-32": utf32.UTF32(utf32.BigEndian, utf32.UseBOM), "utf-8": unicode.UTF8BOM,
 	} {
-		data, err := e.NewEncoder().Bytes([]byte(text))
-		check.OK(t, err)
+		data := check.Must(e.NewEncoder().Bytes([]byte(text)))(t)
 		if got, found := read(t, data, "windows-1251", "koi8-r"); got != text || found != (charset.Encoding{Name: strings.ToLower(name)}) {
 			t.Errorf("%s: %q as %+v: want the byte order mark believed", name, got, found)
 		}

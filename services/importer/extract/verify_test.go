@@ -191,8 +191,7 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	r.Title = "<b>Pancakes</b> https://evil.example/?q=1"
 	r.Steps[1].Index = 9
 	r.Ingredients = append(r.Ingredients, recipe.Ingredient{Item: "unobtainium"})
-	got, err := extract.Checked(made{recipe: r}).Extract(t.Context(), input())
-	check.OK(t, err)
+	got := check.Must(extract.Checked(made{recipe: r}).Extract(t.Context(), input()))(t)
 	check.That(t, got.Title == "Pancakes" && got.Steps[1].Index == 2, "it was not cleaned: %+v", got)
 	check.Equal(t, []string{"item"}, got.Ingredients[4].Unverified)
 	if _, err := extract.Checked(made{}).Extract(t.Context(), input()); !errors.Is(err, contracts.ErrInvalid) {

@@ -132,8 +132,7 @@ func TestJSONHasTheNamesOfTheDocument(t *testing.T) {
 	t.Parallel()
 	r := valid()
 	r.Language, r.Warnings, r.Steps[0].End, r.Steps[0].Times, r.Steps[0].Temperatures = "", nil, nil, nil, nil
-	got, err := json.Marshal(r)
-	check.OK(t, err)
+	got := check.Must(json.Marshal(r))(t)
 	want := `{"title":"Perfect Chocolate Chip Cookies","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
 		`"steps":[{"index":1,"text":"Preheat oven","timestamp_sec":120}]}`
 	check.Equal(t, want, string(got))

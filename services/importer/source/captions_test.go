@@ -56,9 +56,7 @@ func sources(t *testing.T, config source.Config) *source.Sources {
 	if config.AllowNetworks == nil {
 		config.AllowNetworks = loopback
 	}
-	s, err := source.New(config)
-	check.OK(t, err)
-	return s
+	return check.Must(source.New(config))(t)
 }
 
 func wantError(t *testing.T, err error, code contracts.ImportCode, again bool, message string) *source.Error {
@@ -84,8 +82,7 @@ func TestCaptionFile(t *testing.T) {
 			t.Parallel()
 			s := sources(t, source.Config{})
 			request := source.Request{JobID: "job-1", URL: server.URL + path + "?utm_source=mail#top"}
-			id, err := s.Identify(t.Context(), request)
-			check.OK(t, err)
+			id := check.Must(s.Identify(t.Context(), request))(t)
 			var steps []string
 			m, err := s.Fetch(t.Context(), request, func(step string, share float64) {
 				steps = append(steps, fmt.Sprintf("%s %.1f", step, share))
@@ -106,12 +103,10 @@ func TestCaptionFile(t *testing.T) {
 func TestMaterialThroughJSON(t *testing.T) {
 	t.Parallel()
 	server := site(t, map[string]http.HandlerFunc{"/en.vtt": text("text/vtt", captionFile)})
-	m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/en.vtt"}, nil)
-	check.OK(t, err)
+	m := check.Must(sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/en.vtt"}, nil))(t)
 	m.Chapters = []source.Chapter{{Start: 90 * time.Second, Title: "Batter"}}
 	m.Duration, m.Image, m.ImageType = time.Minute, []byte{0xff, 0}, "image/jpeg"
-	data, err := json.Marshal(m)
-	check.OK(t, err)
+	data := check.Must(json.Marshal(m))(t)
 	var again source.Material
 	check.OK(t, json.Unmarshal(data, &again))
 	check.Equal(t, m, &again)

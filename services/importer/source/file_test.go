@@ -103,8 +103,7 @@ func TestLanguageOfAFile(t *testing.T) {
 	url := files.put("a.vtt", captionFile)
 	ids := map[string]string{}
 	for language, want := range map[string]string{"": "en", "de": "de", "PT-br": "pt-BR", "iw": "he"} {
-		m, err := s.Fetch(t.Context(), source.Request{Language: language, URL: url}, nil)
-		check.OK(t, err)
+		m := check.Must(s.Fetch(t.Context(), source.Request{Language: language, URL: url}, nil))(t)
 		check.That(t, m.Language == want && ids[m.ID] == "",
 			"%q: language %q, and the identity %s is that of %q", language, m.Language, m.ID, ids[m.ID])
 		ids[m.ID] = "language " + language

@@ -80,9 +80,7 @@ func TestIdentifyIsCanonical(t *testing.T) {
 	s := sources(t, source.Config{})
 	identify := func(kind, address string) string {
 		t.Helper()
-		id, err := s.Identify(t.Context(), source.Request{Type: kind, URL: address})
-		check.OK(t, err)
-		return id
+		return check.Must(s.Identify(t.Context(), source.Request{Type: kind, URL: address}))(t)
 	}
 	page := identify("", "https://example.com/cake?page=2")
 	for _, same := range []string{

@@ -27,9 +27,7 @@ func photo(t *testing.T) []byte {
 
 func photoAs(t *testing.T, ending string) []byte {
 	t.Helper()
-	data, err := os.ReadFile("testdata/recipe." + ending)
-	check.OK(t, err)
-	return data
+	return check.Must(os.ReadFile("testdata/recipe." + ending))(t)
 }
 
 // A photo is read, passed on, and good enough for the rules.
@@ -55,8 +53,7 @@ func TestPhotoIsRead(t *testing.T) {
 		if ending != "webp" && ending != "heic" {
 			ending = "png"
 		}
-		m, err := s.Fetch(t.Context(), request, nil)
-		check.OK(t, err)
+		m := check.Must(s.Fetch(t.Context(), request, nil))(t)
 		same := bytes.Equal(m.Image, photoAs(t, ending))
 		if ending == "heic" { // which models do not read
 			same, ending = bytes.HasPrefix(m.Image, []byte("\xff\xd8\xff")), "jpeg"

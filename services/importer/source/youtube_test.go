@@ -61,8 +61,7 @@ var (
 func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*source.Config)) (*sourcetest.YouTube, *source.Sources, string) {
 	t.Helper()
 	installed.YtDlp.Find(t)
-	y, err := sourcetest.StartYouTube(t.TempDir(), videos)
-	check.OK(t, err)
+	y := check.Must(sourcetest.StartYouTube(t.TempDir(), videos))(t)
 	t.Cleanup(func() {
 		check.Is(t, y.Close(), nil)
 	})
@@ -117,8 +116,7 @@ func TestYouTubeCaptions(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			m, err := s.Fetch(t.Context(), watch(test.id), nil)
-			check.OK(t, err)
+			m := check.Must(s.Fetch(t.Context(), watch(test.id), nil))(t)
 			var said strings.Builder
 			check.OK(t, m.Transcript.WriteText(&said))
 			check.That(t, m.Track == test.want && m.Language == test.want.Language && strings.Contains(said.String(), test.words),
@@ -138,8 +136,7 @@ func TestYouTubeInAWantedLanguage(t *testing.T) {
 	}}})
 	request := watch("wanted00000")
 	request.Language = "de-AT"
-	m, err := s.Fetch(t.Context(), request, nil)
-	check.OK(t, err)
+	m := check.Must(s.Fetch(t.Context(), request, nil))(t)
 	if m.Language != "de" || m.ID != "youtube:wanted00000:de-AT" || y.Fetches("wanted00000") != 1 {
 		t.Errorf("language %q, id %q, %d requests", m.Language, m.ID, y.Fetches("wanted00000"))
 	}
@@ -152,8 +149,7 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 		Title: "Lemon cake", Description: description, Tracks: []sourcetest.Track{{Language: "en", Body: english}},
 	}})
 	var steps []string
-	m, err := s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) })
-	check.OK(t, err)
+	m := check.Must(s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) }))(t)
 	want := []source.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
 	check.Equal(t, want, m.Chapters)
 	if strings.TrimSpace(m.Description) != strings.TrimSpace(description) || m.Duration != 5*time.Minute || !strings.Contains(m.Version, "yt-dlp/20") {

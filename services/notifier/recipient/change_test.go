@@ -49,8 +49,7 @@ func TestAddresses(t *testing.T) {
 	for range 2 {
 		check.OK(t, d.OptOut(ctx, "CUSTOMER", "ada", "news", "email"))
 	}
-	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
-	check.OK(t, err)
+	kv := check.Must(js.KeyValue(ctx, contracts.BucketDirectory))(t)
 	revision := uint64(0)
 	for key, want := range map[string]string{
 		"CUSTOMER.ada": stored,
@@ -58,8 +57,7 @@ func TestAddresses(t *testing.T) {
 			`"recipient_type":"CUSTOMER","user_id":"ada"}`,
 		"preferences.CUSTOMER.ada": `{"opt_out":{"news":["email"]},"recipient_type":"CUSTOMER","user_id":"ada"}`,
 	} {
-		entry, err := kv.Get(ctx, key)
-		check.OK(t, err)
+		entry := check.Must(kv.Get(ctx, key))(t)
 		check.Equal(t, want, string(entry.Value()))
 		revision = max(revision, entry.Revision())
 	}
@@ -83,8 +81,7 @@ func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest
 	t.Helper()
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
-	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil)
-	check.OK(t, err)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
 	return d, proxy
 }
 

@@ -30,8 +30,7 @@ func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.
 	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil)
-	check.OK(t, err)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
 	return d, js
 }
 
@@ -175,8 +174,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 	if users, err := ids(d.Resolve(t.Context(), q)); err != nil || len(users) != 0 {
 		t.Fatal(users, err)
 	}
-	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDirectory)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDirectory))(t)
 	check.Same(t, "consumers are left", stream.CachedInfo().State.Consumers, 0)
 }
 

@@ -15,9 +15,7 @@ import (
 
 func write(t *testing.T, d *recipient.Directory, part recipient.Part, e recipient.Edit) recipient.Document {
 	t.Helper()
-	doc, err := d.Write(t.Context(), "CUSTOMER", "ada", part, e)
-	check.OK(t, err)
-	return doc
+	return check.Must(d.Write(t.Context(), "CUSTOMER", "ada", part, e))(t)
 }
 
 // Of all edits of one revision exactly one is made, and of edits of any revision all.
@@ -26,8 +24,7 @@ func TestTwoWritersAtATime(t *testing.T) {
 	d, _ := open(t)
 	write(t, d, recipient.Profile, recipient.Edit{Body: json.RawMessage(`{}`)})
 	for _, part := range []recipient.Part{recipient.Profile, recipient.Addresses, recipient.Preferences} {
-		was, err := d.Read(t.Context(), "CUSTOMER", "ada", part)
-		check.OK(t, err)
+		was := check.Must(d.Read(t.Context(), "CUSTOMER", "ada", part))(t)
 		var wg sync.WaitGroup
 		var won atomic.Int32
 		for i := range 16 {
@@ -52,8 +49,7 @@ func TestTwoWritersAtATime(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		is, err := d.Read(t.Context(), "CUSTOMER", "ada", part)
-		check.OK(t, err)
+		is := check.Must(d.Read(t.Context(), "CUSTOMER", "ada", part))(t)
 		for i := range 16 {
 			if name := fmt.Sprintf("%d", 100+i); part == recipient.Profile {
 				check.Says(t, string(is.Body), `"n`+name+`":1`)
@@ -105,8 +101,7 @@ func TestPartsOfAnOldProfile(t *testing.T) {
 		recipient.Addresses:   `{"addresses":{"email":"a@example.com"},"recipient_type":"CUSTOMER","user_id":"ada"}`,
 		recipient.Preferences: `{"opt_out":{"news":["email"]},"recipient_type":"CUSTOMER","user_id":"ada"}`,
 	} {
-		doc, err := d.Read(t.Context(), "CUSTOMER", "ada", part)
-		check.OK(t, err)
+		doc := check.Must(d.Read(t.Context(), "CUSTOMER", "ada", part))(t)
 		check.Same(t, string(part), string(doc.Body), want)
 		check.That(t, doc.Revision != 0, "%s has no record", part)
 	}

@@ -29,9 +29,7 @@ func source(t *testing.T, answer http.HandlerFunc) *recipient.HTTP {
 	t.Cleanup(server.Close)
 	client := server.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	h, err := recipient.NewHTTP(recipient.HTTPConfig{URL: server.URL, Token: "secret", Client: client})
-	check.OK(t, err)
-	return h
+	return check.Must(recipient.NewHTTP(recipient.HTTPConfig{URL: server.URL, Token: "secret", Client: client}))(t)
 }
 
 var asked = recipient.Query{
@@ -159,15 +157,13 @@ func TestForget(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	d, js := open(t)
-	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
-	check.OK(t, err)
+	kv := check.Must(js.KeyValue(ctx, contracts.BucketDirectory))(t)
 	ada := contracts.Recipient{RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}}
 	check.OK(t, d.Put(ctx, ada))
 	check.OK(t, d.Put(ctx, contracts.Recipient{RecipientType: "CUSTOMER", UserID: "ada"}))
 	check.OK(t, d.Put(ctx, contracts.Recipient{RecipientType: "ADMIN", UserID: "root"}))
 	for _, want := range []bool{true, false} { // again, as after an interruption
-		known, err := d.Forget(ctx, "ADMIN", "ada")
-		check.OK(t, err)
+		known := check.Must(d.Forget(ctx, "ADMIN", "ada"))(t)
 		check.Equal(t, want, known)
 	}
 	isForgotten := func() {
@@ -175,16 +171,13 @@ func TestForget(t *testing.T) {
 		check.Is(t, getting(ctx, d, "ADMIN", "ada"), recipient.ErrForgotten)
 	}
 	isForgotten()
-	all, err := ids(d.Resolve(ctx, recipient.Query{Scope: rules.ScopeAll, Type: "ADMIN"}))
-	check.OK(t, err)
+	all := check.Must(ids(d.Resolve(ctx, recipient.Query{Scope: rules.ScopeAll, Type: "ADMIN"})))(t)
 	check.Equal(t, []string{"ADMIN/root"}, all)
 	for _, key := range []string{"ADMIN.ada", "addresses.ADMIN.ada", "preferences.ADMIN.ada"} {
 		check.Is(t, check.Err(kv.Get(ctx, key)), jetstream.ErrKeyNotFound)
 	}
-	stream, err := js.Stream(ctx, "KV_"+contracts.BucketDirectory)
-	check.OK(t, err)
-	mark, err := stream.GetLastMsgForSubject(ctx, "$KV.directory.ADMIN.ada")
-	check.OK(t, err)
+	stream := check.Must(js.Stream(ctx, "KV_"+contracts.BucketDirectory))(t)
+	mark := check.Must(stream.GetLastMsgForSubject(ctx, "$KV.directory.ADMIN.ada"))(t)
 	check.Equal(t, "", string(mark.Data))
 	check.Equal(t, "3456000s", mark.Header.Get(jetstream.MsgTTLHeader)) // 40 days
 
@@ -220,8 +213,7 @@ func TestForgetRemovesWhatComesBetween(t *testing.T) {
 		}
 		return natstest.Relay
 	})
-	known, err := d.Forget(ctx, "ADMIN", "root")
-	check.OK(t, err)
+	known := check.Must(d.Forget(ctx, "ADMIN", "root"))(t)
 	check.Equal(t, true, known)
 	proxy.Filter(nil)
 	check.Is(t, getting(ctx, other, "ADMIN", "root"), recipient.ErrForgotten)

@@ -99,8 +99,7 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			put(t, d, contracts.RecipientAdmin, "ada")
 			proxy := natstest.NewProxy(t, srv)
 			_, js := natstest.Connect(t, srv, proxy.Through())
-			through, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil)
-			check.OK(t, err)
+			through := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
 			proxy.Hit(func(f natstest.Frame) bool { return f.Subject == "$KV.directory.ADMIN.ada" }, fault, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -246,13 +245,11 @@ func TestAddressesAreExported(t *testing.T) {
 	check.OK(t, err)
 	other, _ := open(t)
 	for _, line := range lines {
-		entry, err := recipient.ParseEntry(line)
-		check.OK(t, err)
+		entry := check.Must(recipient.ParseEntry(line))(t)
 		check.OK(t, other.PutMany(t.Context(), []recipient.Entry{entry})[0].Err)
 	}
 	check.Equal(t, hooks(t, d), hooks(t, other))
-	doc, err := other.Read(t.Context(), "CUSTOMER", "ada", recipient.Profile)
-	check.OK(t, err)
+	doc := check.Must(other.Read(t.Context(), "CUSTOMER", "ada", recipient.Profile))(t)
 	check.Same(t, "profile", string(doc.Body), `{"locale":"fr","recipient_type":"CUSTOMER","user_id":"ada"}`)
 }
 

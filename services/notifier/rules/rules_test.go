@@ -40,8 +40,7 @@ events:
 
 func TestRules(t *testing.T) {
 	t.Parallel()
-	r, err := rules.Parse([]byte(good), channels)
-	check.OK(t, err)
+	r := check.Must(rules.Parse([]byte(good), channels))(t)
 	want := map[contracts.RecipientType]rules.Route{
 		contracts.RecipientRestaurantUser: {
 			Channels: []string{"inapp", "email"}, Category: "reservations", Template: "reservation.requested",
@@ -67,8 +66,7 @@ func TestJSONIsReadToo(t *testing.T) {
 func TestTheVersionIsTheText(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) string {
-		r, err := rules.Parse([]byte(text), channels)
-		check.OK(t, err)
+		r := check.Must(rules.Parse([]byte(text), channels))(t)
 		return r.Version()
 	}
 	first, again := parse(good), parse(good)

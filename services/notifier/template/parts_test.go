@@ -73,8 +73,7 @@ func TestOnlyWhatCouldBeALinkIsBroken(t *testing.T) {
 		"x。рф":                {"x。" + z + "рф", "x。 рф"},
 		"a\ufdd0.example":     {"a." + z + "example", "a. example"},
 	} {
-		payload, err := json.Marshal(map[string]string{"v": value})
-		check.OK(t, err)
+		payload := check.Must(json.Marshal(map[string]string{"v": value}))(t)
 		m := channel.Message{CreatedAt: time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC), Payload: payload, Template: "x"}
 		for on, want := range map[string]string{"email": want[0], "sms": want[1], "webpush": strings.ReplaceAll(value, "\ufdd0", "")} {
 			if want == "" {
@@ -146,11 +145,9 @@ func FuzzPush(f *testing.F) {
 	f.Add(`{"title":"t","data":{"a":["{{.Payload.v}}",1]},"url":"/{{.Payload.v}}"}`, `","url":"https://evil.example`)
 	f.Add("{\n", "")
 	const safe = `{"title":"{{.Payload.v}}","body":"b","url":"https://ours.example/{{.Payload.v}}","icon":"{{.Payload.v}}","data":{"v":"{{.Payload.v}}"}}`
-	set, err := template.Parse(files(map[string]string{"x/default.webpush.json": safe}), template.Config{})
-	check.OK(f, err)
+	set := check.Must(template.Parse(files(map[string]string{"x/default.webpush.json": safe}), template.Config{}))(f)
 	f.Fuzz(func(t *testing.T, file, value string) {
-		payload, err := json.Marshal(map[string]string{"v": value})
-		check.OK(t, err)
+		payload := check.Must(json.Marshal(map[string]string{"v": value}))(t)
 		m := channel.Message{Payload: payload, Template: "x"}
 		if own, err := template.Parse(files(map[string]string{"x/default.webpush.json": file}), template.Config{}); err == nil && len(file) < 200 {
 			_, _ = own.Render(m, "webpush", "") //nolint:errcheck // it must not panic
@@ -220,8 +217,7 @@ func TestSharedTexts(t *testing.T) {
 		"pigeon fr":       {Subject: "Ours: \"a.\u200bexample<", Text: "\"a.\u200bexample< u pigeon"},
 	} {
 		on, locale, _ := strings.Cut(on, " ")
-		payload, err := json.Marshal(map[string]string{"v": v})
-		check.OK(t, err)
+		payload := check.Must(json.Marshal(map[string]string{"v": v}))(t)
 		got, err := set.Render(channel.Message{Template: "x", Locale: locale, UserID: "u", Payload: payload}, on, "https://n.example")
 		if on == "pigeon" {
 			want.HTML = got.HTML
@@ -231,8 +227,7 @@ func TestSharedTexts(t *testing.T) {
 	}
 	check.Equal(t, []string{"x"}, set.Names())
 	for on, want := range map[string]template.Text{"sms": {Subject: "[test] he", Text: "[test] he"}, "webpush": {Subject: "[test] he", Text: "he"}} {
-		got, err := set.Render(channel.Message{Template: "x", Locale: "he", Test: true}, on, "")
-		check.OK(t, err)
+		got := check.Must(set.Render(channel.Message{Template: "x", Locale: "he", Test: true}, on, ""))(t)
 		check.Equal(t, want, got)
 	}
 }

@@ -32,9 +32,7 @@ func files(texts map[string]string) fstest.MapFS {
 
 func parse(t *testing.T, texts map[string]string) *template.Set {
 	t.Helper()
-	set, err := template.Parse(files(texts), template.Config{LinkHosts: []string{"Example.com"}})
-	check.OK(t, err)
-	return set
+	return check.Must(template.Parse(files(texts), template.Config{LinkHosts: []string{"Example.com"}}))(t)
 }
 
 // one renders one template, its subject, text and HTML being the same.
@@ -98,8 +96,7 @@ func TestPayloadsInjectNothing(t *testing.T) {
 		"https://evil.example/?a=1", "http://127.0.0.1/x", "HTTPS://EVIL.EXAMPLE", "www.evil.example", "evil.example", "a.b.c.d.example", "evil。example",
 		"eve@evil.example", "\u202egnp.exe.example", "ftp://x", "x.\u200bevil.example",
 	} {
-		payload, err := json.Marshal(map[string]string{"v": evil})
-		check.OK(t, err)
+		payload := check.Must(json.Marshal(map[string]string{"v": evil}))(t)
 		for _, text := range []string{
 			`{{.Payload.v}}`, `{{printf "%s" .Payload.v}}`, `{{with .Payload.v}}{{.}}{{end}}`, `{{range .Payload}}{{.}}{{end}}`,
 			`{{$x := .Payload.v}}{{$x}}`, `{{define "d"}}{{.}}{{end}}{{template "d" .Payload.v}}`, `{{if false}}{{else}}{{.Payload.v}}{{end}}`,

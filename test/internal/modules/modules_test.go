@@ -83,8 +83,7 @@ func TestPackagesAreThoseOfTheWorkspace(t *testing.T) {
 	t.Parallel()
 	work := repository(t)
 	tree, _ := scratch(t, work)
-	known, err := Packages(t.Context(), nil, tree.Root, "work")
-	check.OK(t, err)
+	known := check.Must(Packages(t.Context(), nil, tree.Root, "work"))(t)
 	for _, c := range []struct {
 		file   string
 		others int
@@ -94,8 +93,7 @@ func TestPackagesAreThoseOfTheWorkspace(t *testing.T) {
 		check.OK(t, tree.Stage(t.Context(), proxy))
 		var others []string
 		for _, m := range tree.Modules {
-			packages, err := Packages(t.Context(), proxy, filepath.Join(tree.Root, m.Dir), "./...")
-			check.OK(t, err)
+			packages := check.Must(Packages(t.Context(), proxy, filepath.Join(tree.Root, m.Dir), "./..."))(t)
 			others = append(others, slices.DeleteFunc(packages, func(p string) bool { return slices.Contains(known, p) })...)
 		}
 		check.Same(t, "packages that are others with "+c.file, len(others), c.others)
@@ -123,8 +121,7 @@ func TestSharedCacheHasAllButOurModules(t *testing.T) {
 
 func TestEachModuleIsAfterThoseThatItRequires(t *testing.T) {
 	t.Parallel()
-	tree, err := Load("../../..")
-	check.OK(t, err)
+	tree := check.Must(Load("../../.."))(t)
 	var before []string
 	for _, m := range tree.Modules {
 		for _, dir := range m.needs {
@@ -140,13 +137,11 @@ func TestEachModuleIsAfterThoseThatItRequires(t *testing.T) {
 // The folders of bench are those of a workspace of its own, which has to have all that they require of this repository.
 func TestEveryWorkspaceIsWhole(t *testing.T) {
 	t.Parallel()
-	tree, err := Load("../../..")
-	check.OK(t, err)
+	tree := check.Must(Load("../../.."))(t)
 	names := tree.Workspaces()
 	check.That(t, slices.Equal(names, []string{"go.work", "bench/go.work"}), "workspaces %q", names)
 	for _, name := range names {
-		text, err := read(filepath.Join(tree.Root, name))
-		check.OK(t, err)
+		text := check.Must(read(filepath.Join(tree.Root, name)))(t)
 		for _, m := range tree.Modules {
 			if name == "bench/go.work" && m.Dir != "bench" || !strings.Contains(text, "\t./"+m.Dir+"\n") && m.Dir != "bench" {
 				continue

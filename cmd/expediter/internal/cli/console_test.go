@@ -39,15 +39,13 @@ func TestConsoleTakesTokens(t *testing.T) {
 		writer.Close()
 	}()
 	line := make([]byte, 200)
-	n, err := reader.Read(line)
-	check.OK(t, err)
+	n := check.Must(reader.Read(line))(t)
 	go io.Copy(io.Discard, reader) //nolint:errcheck // what is logged
 	_, url, _ := strings.Cut(strings.TrimSpace(string(line[:n])), "Console: ")
 	for path, want := range map[string]int{"": ExitFailure, "livez": ExitOK, "readyz": ExitOK} { // a page needs a token
 		check.Same(t, "code of ready /"+path, Run(t.Context(), Config{Stderr: io.Discard}, []string{"ready", url + path}), want)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 	check.OK(t, err)
 	check.OK(t, answer.Body.Close())

@@ -208,14 +208,12 @@ func TestLinesOfTheConsoleAct(t *testing.T) {
 	d := l.work()
 	letters := func(want int) {
 		t.Helper()
-		dead, err := l.js.Stream(t.Context(), contracts.StreamDead)
-		check.OK(t, err)
+		dead := check.Must(l.js.Stream(t.Context(), contracts.StreamDead))(t)
 		check.Same(t, "letters", int(dead.CachedInfo().State.Msgs), want)
 	}
 	job := func(path string, want worker.State) {
 		t.Helper()
-		sequence, err := strconv.ParseUint(path[strings.LastIndexByte(path, '/')+1:], 10, 64)
-		check.OK(t, err)
+		sequence := check.Must(strconv.ParseUint(path[strings.LastIndexByte(path, '/')+1:], 10, 64))(t)
 		j, err := d.client.Job(t.Context(), worker.JobRef{Sequence: sequence})
 		check.That(t, err == nil && j.State == want, "%s is %v, want %s: %v", path, j.State, want, err)
 	}

@@ -66,8 +66,7 @@ func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, cust
 	) {
 		check.OK(t, check.Err(js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, i))))
 	}
-	inbox, err := js.KeyValue(t.Context(), contracts.BucketInbox)
-	check.OK(t, err)
+	inbox := check.Must(js.KeyValue(t.Context(), contracts.BucketInbox))(t)
 	check.OK(t, inbox.Delete(t.Context(), strings.TrimPrefix(customer[4], "$KV.inbox.")))
 	return js, slices.Delete(customer, 4, 5), admin
 }
@@ -90,13 +89,11 @@ func TestExportWritesWhatIsKeptOfAUser(t *testing.T) {
 	for kind, want := range map[string][]string{"CUSTOMER": customer, "ADMIN": admin, "": slices.Concat(customer, admin), "PARTNER": nil} {
 		check.Equal(t, slices.Sorted(slices.Values(want)), exported(t, srv, oddUser, kind))
 	}
-	records, err := audit.List(t.Context(), js, 10)
-	check.OK(t, err)
+	records := check.Must(audit.List(t.Context(), js, 10))(t)
 	text := fmt.Sprint(records)
 	check.That(t, len(records) == 4 && !strings.Contains(text, "carla") && strings.Contains(text, audit.User(oddUser)), "%v", text)
 	for name := range js.StreamNames(t.Context()).Name() {
-		stream, err := js.Stream(t.Context(), name)
-		check.OK(t, err)
+		stream := check.Must(js.Stream(t.Context(), name))(t)
 		check.That(t, stream.CachedInfo().State.Consumers <= 0, "a consumer of %s stays", name)
 	}
 	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
@@ -152,10 +149,8 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	check.That(t, strings.Count(out, "\n") == 1 && strings.Contains(out, "ADMIN"), "letters: %s", out)
 	stays := 0
 	for name := range js.StreamNames(t.Context()).Name() {
-		stream, err := js.Stream(t.Context(), name)
-		check.OK(t, err)
-		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-		check.OK(t, err)
+		stream := check.Must(js.Stream(t.Context(), name))(t)
+		info := check.Must(stream.Info(t.Context(), jetstream.WithSubjectFilter(">")))(t)
 		for subject := range info.State.Subjects {
 			if strings.Contains(subject, strings.TrimPrefix(customer[0], "$KV.directory.")) {
 				stays++
@@ -163,8 +158,7 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 		}
 	}
 	check.Equal(t, 1, stays) // the mark
-	records, err := audit.List(t.Context(), js, 100)
-	check.OK(t, err)
+	records := check.Must(audit.List(t.Context(), js, 100))(t)
 	outcomes := map[string]int{}
 	for _, r := range records {
 		if r.Action == "forget" {
@@ -200,8 +194,7 @@ var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 // restore, a backup of one account and its restore to several.
 func TestTheCommandsOfTheBackupPage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "backup.md"))
-	check.OK(t, err)
+	page := check.Must(os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "backup.md")))(t)
 	blocks := shellBlock.FindAllSubmatch(page, -1)
 	check.Require(t, len(blocks) == 4, "the page has %d blocks of commands, want a backup, a restore, and both again", len(blocks))
 	users := natstest.NewUsers(t)

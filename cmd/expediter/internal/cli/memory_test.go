@@ -81,12 +81,10 @@ func TestResumptionCutsOffAnUnfinishedLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	check.OK(t, os.WriteFile(path, []byte("{\"placeId\":\"p1\"}\n{\"placeId\":\"p"), 0o600))
-	r, err := openResumption(path)
-	check.OK(t, err)
+	r := check.Must(openResumption(path))(t)
 	check.OK(t, check.Err(r.file.WriteString("next\n")))
 	check.OK(t, r.file.Close())
-	got, err := os.ReadFile(path)
-	check.OK(t, err)
+	got := check.Must(os.ReadFile(path))(t)
 	check.That(t, string(got) == "{\"placeId\":\"p1\"}\nnext\n" && r.rows == 1, "%d rows, then %q", r.rows, got)
 }
 
@@ -114,8 +112,7 @@ func TestAnInterruptSaysHowFarItCame(t *testing.T) {
 	const rows = 2000
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	written := func() []string {
-		data, err := os.ReadFile(path)
-		check.OK(t, err)
+		data := check.Must(os.ReadFile(path))(t)
 		return strings.SplitAfter(strings.TrimSuffix(string(data), "\n"), "\n")
 	}
 	for _, after := range []int64{500, 700, 0} {

@@ -111,12 +111,10 @@ var invocation = regexp.MustCompile("(go run \\./cmd/expediter|\\./expediter|`ex
 // Every command and flag that a document shows exists.
 func TestCommandLinesOfDocuments(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("../../../../docs/*.md")
-	check.OK(t, err)
+	pages := check.Must(filepath.Glob("../../../../docs/*.md"))(t)
 	shown := 0
 	for _, page := range append(pages, "../../../../README.md", "../../../../deploy/nats/README.md", "../../../../bench/README.md") {
-		text, err := os.ReadFile(page)
-		check.OK(t, err)
+		text := check.Must(os.ReadFile(page))(t)
 		for _, found := range invocation.FindAllStringSubmatch(string(text), -1) {
 			shown++
 			line, _, _ := strings.Cut(found[2], " #")

@@ -102,8 +102,7 @@ func queueAgain(ctx context.Context, p *pipeline.Pipeline) error {
 // The demo is worth nothing if it cannot fail.
 func TestRunNamesWhatIsBroken(t *testing.T) {
 	t.Parallel()
-	s, err := sample.Load()
-	check.OK(t, err)
+	s := check.Must(sample.Load())(t)
 	n := len(s.Places)
 	for _, tc := range []struct {
 		name string

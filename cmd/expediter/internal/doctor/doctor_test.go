@@ -117,8 +117,7 @@ func issuer(address string) http.Handler {
 // greeter says a line to whom connects, and nothing when the line is empty.
 func greeter(t *testing.T, line string) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -140,16 +139,13 @@ func greeter(t *testing.T, line string) (address string) {
 // pair is a certificate of 127.0.0.1 that signs itself, and its key, as PEM.
 func pair(t *testing.T, until time.Time) (cert, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check.OK(t, err)
+	private := check.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		BasicConstraintsValid: true, IsCA: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		NotAfter: until, NotBefore: until.Add(-2 * 365 * 24 * time.Hour), SerialNumber: big.NewInt(1),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	check.OK(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	check.OK(t, err)
+	der := check.Must(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))(t)
+	secret := check.Must(x509.MarshalPKCS8PrivateKey(private))(t)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 

@@ -26,10 +26,8 @@ type guarded struct {
 func newGuarded(t *testing.T, without ...string) *guarded {
 	t.Helper()
 	g := &guarded{users: natstest.NewUsers(t), seeds: map[string]string{}}
-	text, err := deploy.Text("single.conf")
-	check.OK(t, err)
-	accounts, err := deploy.Text("accounts.conf")
-	check.OK(t, err)
+	text := check.Must(deploy.Text("single.conf"))(t)
+	accounts := check.Must(deploy.Text("accounts.conf"))(t)
 	for _, line := range without {
 		before := accounts
 		accounts = strings.Replace(accounts, line, "", 1)

@@ -37,8 +37,7 @@ func TestRunWaits(t *testing.T) {
 			}), nil
 		})
 		var out collector
-		summary, err := Run(t.Context(), e, places(3), &out, Config{Wait: true})
-		check.OK(t, err)
+		summary := check.Must(Run(t.Context(), e, places(3), &out, Config{Wait: true}))(t)
 		// A place with a reason has no answer to wait for; one that is answered is not asked about again.
 		want := [][]string{{"p0", "p1", "p2"}, {"p0", "p2"}, {"p2"}, {"p2"}}
 		check.Equal(t, want, asked)

@@ -125,8 +125,7 @@ func TestRunKeepsTheOrder(t *testing.T) {
 		})
 		var out collector
 		var progress collectorProgress
-		summary, err := Run(t.Context(), e, places(n), &out, Config{BatchSize: 7, Concurrency: 5, Progress: &progress})
-		check.OK(t, err)
+		summary := check.Must(Run(t.Context(), e, places(n), &out, Config{BatchSize: 7, Concurrency: 5, Progress: &progress}))(t)
 		want := make([]string, n)
 		for i := range want {
 			want[i] = fmt.Sprintf("p%d", i)
@@ -190,11 +189,9 @@ func TestRunRows(t *testing.T) {
 		return answer, nil
 	})
 	var out collector
-	summary, err := Run(t.Context(), e, places(4), &out, Config{Full: true})
-	check.OK(t, err)
+	summary := check.Must(Run(t.Context(), e, places(4), &out, Config{Full: true}))(t)
 	var text bytes.Buffer
-	w, err := output.New(&text, output.Options{Format: output.FormatJSONLines})
-	check.OK(t, err)
+	w := check.Must(output.New(&text, output.Options{Format: output.FormatJSONLines}))(t)
 	for _, row := range out.rows {
 		check.OK(t, w.Write(row))
 	}

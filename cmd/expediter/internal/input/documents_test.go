@@ -121,8 +121,7 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 		"request": {FormatJSON, endless(`{"results":[`, "]}", jsonRecord)},
 		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
 	} {
-		reader, err := NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in})
-		check.OK(t, err)
+		reader := check.Must(NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in}))(t)
 		var early, late runtime.MemStats
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			check.OK(t, err)
@@ -155,8 +154,7 @@ func TestReaderAnyChunks(t *testing.T) {
 		for i, chunks := range []func(io.Reader) io.Reader{
 			func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader,
 		} {
-			reader, err := NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))})
-			check.OK(t, err)
+			reader := check.Must(NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))}))(t)
 			var got strings.Builder
 			for place, err := range reader.Files(t.Context(), Stdin) {
 				fmt.Fprintln(&got, place.Position, string(place.Body), place.Offset, err)
@@ -179,8 +177,7 @@ func TestReaderPassesReadErrorsOn(t *testing.T) {
 		if format == FormatCSV {
 			in = io.MultiReader(strings.NewReader("id,name\n"), iotest.ErrReader(broken))
 		}
-		reader, err := NewReader(Config{Format: format, Stdin: in})
-		check.OK(t, err)
+		reader := check.Must(NewReader(Config{Format: format, Stdin: in}))(t)
 		var last error
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			last = err
@@ -217,8 +214,7 @@ func TestReaderPlacesAreKept(t *testing.T) {
 		FormatJSON:      "[{\"placeId\":\"p1\",\"name\":\"A\"},{\"placeId\":\"p2\",\"name\":\"B\"},{\"placeId\":\"p3\",\"name\":\"C\"}]",
 		FormatJSONLines: "{\"placeId\":\"p1\",\"name\":\"A\"}\n{\"placeId\":\"p2\",\"name\":\"B\"}\n{\"placeId\":\"p3\",\"name\":\"C\"}\n",
 	} {
-		reader, err := NewReader(Config{Format: format, Stdin: strings.NewReader(text)})
-		check.OK(t, err)
+		reader := check.Must(NewReader(Config{Format: format, Stdin: strings.NewReader(text)}))(t)
 		var got strings.Builder
 		var kept []Place
 		for place, err := range reader.Files(t.Context(), Stdin) {
@@ -270,8 +266,7 @@ func FuzzJSONLines(f *testing.F) {
 // its body is read again, and the report has to add up.
 func checkInvariants(t *testing.T, format Format, text string) {
 	t.Helper()
-	reader, err := NewReader(Config{Format: format, MaxIDs: 100, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)})
-	check.OK(t, err)
+	reader := check.Must(NewReader(Config{Format: format, MaxIDs: 100, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)}))(t)
 	places := 0
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {

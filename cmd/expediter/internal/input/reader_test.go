@@ -20,8 +20,7 @@ import (
 func read(t *testing.T, text string, cfg Config) (bodies []string, report Report, failure error) {
 	t.Helper()
 	cfg.Stdin = strings.NewReader(text)
-	reader, err := NewReader(cfg)
-	check.OK(t, err)
+	reader := check.Must(NewReader(cfg))(t)
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {
 			failure = err
@@ -269,8 +268,7 @@ func TestReaderFiles(t *testing.T) {
 		write("b.ndjson", "{\"placeId\":\"p3\",\"name\":\"C\"}\n{\"placeId\":\"p1\",\"name\":\"X\"}\n"),
 		write("c.json", "{\"placeId\":\"p4\",\"name\":\"D\"}"),
 	}
-	reader, err := NewReader(Config{})
-	check.OK(t, err)
+	reader := check.Must(NewReader(Config{}))(t)
 	var offset int64
 	var ids []string
 	for place, err := range reader.Files(t.Context(), paths...) {
@@ -287,8 +285,7 @@ func TestReaderFiles(t *testing.T) {
 
 func TestReaderFileMissing(t *testing.T) {
 	t.Parallel()
-	reader, err := NewReader(Config{})
-	check.OK(t, err)
+	reader := check.Must(NewReader(Config{}))(t)
 	for _, err := range reader.Files(t.Context(), filepath.Join(t.TempDir(), "none.csv")) {
 		check.Is(t, err, os.ErrNotExist)
 	}
@@ -309,8 +306,7 @@ func TestReaderStdinEndsWithContext(t *testing.T) {
 	defer close(silent.release)
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	reader, err := NewReader(Config{Stdin: silent})
-	check.OK(t, err)
+	reader := check.Must(NewReader(Config{Stdin: silent}))(t)
 	go func() {
 		<-silent.asked
 		cancel(cause)
@@ -322,8 +318,7 @@ func TestReaderStdinEndsWithContext(t *testing.T) {
 
 func TestReaderStops(t *testing.T) {
 	t.Parallel()
-	reader, err := NewReader(Config{Stdin: strings.NewReader("id,name\np1,A\np2,B\n")})
-	check.OK(t, err)
+	reader := check.Must(NewReader(Config{Stdin: strings.NewReader("id,name\np1,A\np2,B\n")}))(t)
 	for _, err := range reader.Files(t.Context(), Stdin) {
 		check.Is(t, err, nil)
 		break

@@ -28,8 +28,7 @@ var rows = []Row{
 func write(t *testing.T, opts Options, rows ...Row) string {
 	t.Helper()
 	var buf bytes.Buffer
-	w, err := New(&buf, opts)
-	check.OK(t, err)
+	w := check.Must(New(&buf, opts))(t)
 	for _, row := range rows {
 		check.OK(t, errors.Join(w.Write(row), w.Flush()))
 	}
@@ -67,8 +66,7 @@ func TestJSONLines(t *testing.T) {
 
 func TestCSV(t *testing.T) {
 	t.Parallel()
-	got, err := csv.NewReader(strings.NewReader(write(t, Options{Format: FormatCSV}, rows...))).ReadAll()
-	check.OK(t, err)
+	got := check.Must(csv.NewReader(strings.NewReader(write(t, Options{Format: FormatCSV}, rows...))).ReadAll())(t)
 	want := [][]string{
 		{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"},
 		{"p1", "סושי \"גל\", נמל", "FOUND", "https://wolt.com/en/isr/haifa/restaurant/a?b&c", "0.988", "v1", "Sushi Gal", ""},
@@ -112,8 +110,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
 	for _, format := range Formats() {
-		w, err := New(brokenWriter{full}, Options{Format: Format(format)})
-		check.OK(t, err)
+		w := check.Must(New(brokenWriter{full}, Options{Format: Format(format)}))(t)
 		check.Is(t, errors.Join(w.Write(rows[0]), w.Close()), full, format)
 		list := NewRows(brokenWriter{full}, Format(format))
 		list.Add("a", "a")
@@ -124,8 +121,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 
 func TestJSONNamesThePlaceItCannotWrite(t *testing.T) {
 	t.Parallel()
-	w, err := New(&bytes.Buffer{}, Options{Format: FormatJSON})
-	check.OK(t, err)
+	w := check.Must(New(&bytes.Buffer{}, Options{Format: FormatJSON}))(t)
 	check.Contains(t, w.Write(Row{PlaceID: "p9", Score: new(math.NaN())}), "p9")
 }
 

@@ -55,8 +55,7 @@ func (m *mirror) Search(_ context.Context, place match.Place) ([]provider.Venue,
 func begin(t *testing.T, cfg Config) *Pipeline {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	p, err := Start(t.Context(), cfg)
-	check.OK(t, err)
+	p := check.Must(Start(t.Context(), cfg))(t)
 	t.Cleanup(func() {
 		check.Is(t, p.Stop(), nil)
 	})
@@ -74,8 +73,7 @@ func request(names ...string) contracts.EnrichRequest {
 func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 	t.Parallel()
 	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}})
-	answer, err := Embedded{p}.Enrich(t.Context(), request("Alma", "Basel"))
-	check.OK(t, err)
+	answer := check.Must(Embedded{p}.Enrich(t.Context(), request("Alma", "Basel")))(t)
 	for i, name := range []string{"Alma", "Basel"} {
 		state, _ := answer.Response.Results[i].State(contracts.ProviderWolt)
 		check.Equal(t, contracts.FoundState("https://example.org/"+name), state)
@@ -100,8 +98,7 @@ func TestEnrichersShareResults(t *testing.T) {
 	p := begin(t, Config{Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, NATSPort: -1, Provider: m})
 	req := request("Alma")
 	for _, e := range p.Enrichers {
-		answer, err := Remote{URL: e.URL() + "/"}.Enrich(t.Context(), req)
-		check.OK(t, err)
+		answer := check.Must(Remote{URL: e.URL() + "/"}.Enrich(t.Context(), req))(t)
 		check.Same(t, e.URL(), answer.Response.Pending, 0)
 		req.WaitMS = 0 // the second one has to know
 	}
@@ -112,8 +109,7 @@ func TestDirKeepsResults(t *testing.T) {
 	t.Parallel()
 	m, dir := &mirror{}, t.TempDir()
 	for range 2 {
-		p, err := Start(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: m})
-		check.OK(t, err)
+		p := check.Must(Start(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: m}))(t)
 		answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
 		check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
 		check.OK(t, p.Stop())
@@ -149,16 +145,14 @@ func TestStartEndsWithItsContext(t *testing.T) {
 
 func TestNATSPort(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	port := listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // asked for TCP
 	check.OK(t, listener.Close())
 	p := begin(t, Config{NATSPort: port, Provider: &mirror{}})
 	if want := "nats://127.0.0.1:" + strconv.Itoa(port); p.NATSURL() != want {
 		t.Fatalf("NATSURL is %q, want %q", p.NATSURL(), want)
 	}
-	nc, err := nats.Connect(p.NATSURL())
-	check.OK(t, err)
+	nc := check.Must(nats.Connect(p.NATSURL()))(t)
 	nc.Close()
 }
 
@@ -167,8 +161,7 @@ func TestLogOfConnections(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	p := Pipeline{logger: slog.New(slog.NewTextHandler(&log, nil)), server: natstest.Server(t)}
-	nc, err := p.Connect()
-	check.OK(t, err)
+	nc := check.Must(p.Connect())(t)
 	nc.Close()
 	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
 	want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`
@@ -180,13 +173,10 @@ func TestResultTTL(t *testing.T) {
 	t.Parallel()
 	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}, ResultTTL: time.Minute})
 	check.OK(t, check.Err((Embedded{p}).Enrich(t.Context(), request("Alma"))))
-	js, err := jetstream.New(p.Conns[0])
-	check.OK(t, err)
+	js := check.Must(jetstream.New(p.Conns[0]))(t)
 	for _, bucket := range []string{contracts.BucketEnrich, contracts.BucketRequests} {
-		stream, err := js.Stream(t.Context(), "KV_"+bucket)
-		check.OK(t, err)
-		msg, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
-		check.OK(t, err)
+		stream := check.Must(js.Stream(t.Context(), "KV_"+bucket))(t)
+		msg := check.Must(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
 		ttl, err := parseTTL(msg.Header.Get("Nats-TTL"))
 		if err != nil || ttl <= 0 || ttl > 66*time.Second {
 			t.Errorf("bucket %s keeps its last key for %q, %v", bucket, msg.Header.Get("Nats-TTL"), err)
@@ -216,13 +206,10 @@ func TestCluster(t *testing.T) {
 	}
 	answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
 	check.That(t, err == nil && answer.Response.Pending == 0, "%v, %+v", err, answer.Response)
-	nc, err := p.Connect()
-	check.OK(t, err)
+	nc := check.Must(p.Connect())(t)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	check.OK(t, err)
-	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketEnrich)
-	check.OK(t, err)
+	js := check.Must(jetstream.New(nc))(t)
+	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
 	check.Same(t, "replicas", stream.CachedInfo().Config.Replicas, 3)
 }
 
@@ -276,8 +263,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.ConfigFile = config })
 	var all []*export.Exports
 	base := func(name string) service.BaseConfig {
-		exports, err := export.Start(t.Context(), export.Config{Service: name})
-		check.OK(t, err)
+		exports := check.Must(export.Start(t.Context(), export.Config{Service: name}))(t)
 		t.Cleanup(func() { check.Is(t, exports.Stop(context.Background()), nil) }) //nolint:usetesting // that of the test is over
 		exports.Meters = primed{exports.Meters}
 		all = append(all, exports)
@@ -290,8 +276,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	})
 	check.OK(t, err)
 	t.Cleanup(func() { check.Is(t, e.Stop(), nil) })
-	i, err := importer.Start(t.Context(), nc, importer.Config{BaseConfig: base("importer")})
-	check.OK(t, err)
+	i := check.Must(importer.Start(t.Context(), nc, importer.Config{BaseConfig: base("importer")}))(t)
 	t.Cleanup(func() { check.Is(t, i.Stop(), nil) })
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	check.OK(t, os.WriteFile(rules, []byte(strings.ReplaceAll(string(sample.Rules()), "[inapp]", "[inapp, pigeon]")), 0o600))
@@ -309,8 +294,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		check.OK(t, check.Err(e.Enrich(t.Context(), request("Alma"))))
 	}
 	check.OK(t, check.Err(nc.Request("enricher.v1.get", []byte(`{}`), time.Minute)))
-	conn, err := net.Dial("tcp", strings.TrimPrefix(e.URL(), "http://"))
-	check.OK(t, err)
+	conn := check.Must(net.Dial("tcp", strings.TrimPrefix(e.URL(), "http://")))(t)
 	check.OK(t, check.Err(conn.Write([]byte("GET /v1/none HTTP/1.0\r\n\r\n"))))
 	check.OK(t, check.Err(io.ReadAll(conn)))
 	check.OK(t, conn.Close())
@@ -338,10 +322,8 @@ func page(t *testing.T, metrics http.Handler) string {
 // await waits until a row was sent in vain: its endpoint has a record.
 func await(t *testing.T, js jetstream.JetStream, bucket string) {
 	t.Helper()
-	kv, err := js.KeyValue(t.Context(), bucket)
-	check.OK(t, err)
-	w, err := kv.Watch(t.Context(), "/endpoint.>")
-	check.OK(t, err)
+	kv := check.Must(js.KeyValue(t.Context(), bucket))(t)
+	w := check.Must(kv.Watch(t.Context(), "/endpoint.>"))(t)
 	defer w.Stop() //nolint:errcheck // the connection ends
 	for entry := range w.Updates() {
 		if entry != nil {

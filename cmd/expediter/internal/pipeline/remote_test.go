@@ -100,8 +100,7 @@ func TestRemoteSendsTheRequest(t *testing.T) {
 	}))
 	defer server.Close()
 	const body = `{"requestId":"r1","results":[{"placeId":"p1","name":"Alma","stars":5.0}],"waitMs":700}`
-	req, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-	check.OK(t, err)
+	req := check.Must(contracts.Decode[contracts.EnrichRequest]([]byte(body)))(t)
 	answer, err := Remote{Client: server.Client(), URL: server.URL + "/"}.Enrich(t.Context(), req)
 	check.That(t, err == nil && answer.Response.RequestID == "r1" && answer.Response.Pending == 1 && answer.Details == nil,
 		"%+v, %v", answer, err)

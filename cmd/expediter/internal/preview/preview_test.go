@@ -32,10 +32,8 @@ func TestSegments(t *testing.T) {
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	const examples = "../../../../examples/"
-	set, err := texts.Load(examples+"templates", texts.Config{})
-	check.OK(t, err)
-	data, err := os.ReadFile(examples + "templates.json")
-	check.OK(t, err)
+	set := check.Must(texts.Load(examples+"templates", texts.Config{}))(t)
+	data := check.Must(os.ReadFile(examples + "templates.json"))(t)
 	cfg := Config{Templates: set}
 	check.OK(t, json.Unmarshal(data, &cfg.Data))
 	folder := t.TempDir()
@@ -43,8 +41,7 @@ func TestWrite(t *testing.T) {
 	check.OK(t, err)
 	check.Same(t, "failures", len(failed), 0)
 	read := func(path string) string {
-		data, err := os.ReadFile(path)
-		check.OK(t, err)
+		data := check.Must(os.ReadFile(path))(t)
 		return string(data)
 	}
 	check.Says(t, read(filepath.Join(folder, "RESERVATION_REQUESTED", "he.email.html")), "\ufeff<!doctype", `dir="rtl"`, "ל־4 סועדים", "1,250.50", "www.\u200bevil.\u200bexample")

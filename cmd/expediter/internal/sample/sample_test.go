@@ -24,9 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func load(t *testing.T) Sample {
 	t.Helper()
-	s, err := Load()
-	check.OK(t, err)
-	return s
+	return check.Must(Load())(t)
 }
 
 // venue is a venue as the file has it.
@@ -178,8 +176,7 @@ func TestTelephonesAreFictional(t *testing.T) {
 func TestPlacesAreReadable(t *testing.T) {
 	t.Parallel()
 	s := load(t)
-	reader, err := input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()})
-	check.OK(t, err)
+	reader := check.Must(input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()}))(t)
 	var i int
 	for place, err := range reader.Files(t.Context(), input.Stdin) {
 		check.OK(t, err)
@@ -252,15 +249,13 @@ var unsure = map[string]string{
 func TestMatcherAgreesWithTruth(t *testing.T) {
 	t.Parallel()
 	s := load(t)
-	venues, err := catalog.Read(Catalog(), catalog.Config{})
-	check.OK(t, err)
+	venues := check.Must(catalog.Read(Catalog(), catalog.Config{}))(t)
 	for _, p := range s.Places {
 		query := match.Place{Address: p.Address, City: p.CityText, Name: p.Name, Phone: p.Phone}
 		if p.Location != nil {
 			query.Location = &match.Point{Lat: p.Location.Lat, Lng: p.Location.Lng}
 		}
-		candidates, err := venues.Search(t.Context(), query)
-		check.OK(t, err)
+		candidates := check.Must(venues.Search(t.Context(), query))(t)
 		decision := match.Best(query, provider.Places(candidates))
 		got := Truth{Outcome: contracts.Outcome(decision.Outcome)}
 		best := "nothing"

@@ -34,8 +34,7 @@ func TestColor(t *testing.T) {
 
 func TestNewOnWhatIsNoTerminal(t *testing.T) {
 	t.Parallel()
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	check.OK(t, err)
+	file := check.Must(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	t.Cleanup(func() {
 		check.Is(t, file.Close(), nil)
 	})

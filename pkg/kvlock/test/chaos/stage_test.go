@@ -65,9 +65,7 @@ func connect(t *testing.T, servers string) jetstream.JetStream {
 	nc, err := nats.Connect(servers, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.IgnoreDiscoveredServers())
 	check.OK(t, err)
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	check.OK(t, err)
-	return js
+	return check.Must(jetstream.New(nc))(t)
 }
 
 // launch starts a worker, again if it was killed.

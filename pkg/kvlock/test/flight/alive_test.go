@@ -217,8 +217,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 		check.Require(t, errors.As(err, &taken) && taken.Slot.State == flight.Pending, "got %v while its holder is there", err)
 		die()
 		start := time.Now()
-		c, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
-		check.OK(t, err)
+		c := check.Must(g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true}))(t)
 		took := time.Since(start)
 		check.That(t, took <= 50*time.Millisecond, "resumed after %s", took)
 		complete(t, c, "v")
@@ -262,8 +261,7 @@ func TestManyThatWaitForEachOther(t *testing.T) {
 		const n = 24
 		watcher, _ := connect(t, b.Srv)
 		var probes atomic.Int64
-		sub, err := watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) })
-		check.OK(t, err)
+		sub := check.Must(watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) }))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		var flights []*flight.Flight

@@ -50,9 +50,7 @@ func cacheOn(t *testing.T, f *flight.Flight, cfg flight.CacheConfig[job]) *fligh
 	if cfg.JobID == nil {
 		cfg.JobID = jobID
 	}
-	c, err := flight.NewCache[job, area](f, cfg)
-	check.OK(t, err)
-	return c
+	return check.Must(flight.NewCache[job, area](f, cfg))(t)
 }
 
 // Which calls are the same is a matter of scope. The result says for which job it was made.
@@ -164,8 +162,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 func TestCacheResultsAreNotShared(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	c, err := flight.NewCache[string, map[string]int](b.Flight(t, flight.Config{}), flight.CacheConfig[string]{Process: "p"})
-	check.OK(t, err)
+	c := check.Must(flight.NewCache[string, map[string]int](b.Flight(t, flight.Config{}), flight.CacheConfig[string]{Process: "p"}))(t)
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
@@ -184,8 +181,7 @@ func TestCacheOfAnotherForm(t *testing.T) {
 	f := b.Flight(t, flight.Config{})
 	c := cacheOn(t, f, flight.CacheConfig[job]{})
 	bad := job{Shape: "lake"}
-	key, err := c.Key(bad)
-	check.OK(t, err)
+	key := check.Must(c.Key(bad))(t)
 	complete(t, begin(t, f, key, flight.BeginOptions{Job: "old"}), `{"size":"large"}`)
 	out, r, err := c.Do(t.Context(), bad, nil)
 	_, ok := errors.AsType[*json.UnmarshalTypeError](err)

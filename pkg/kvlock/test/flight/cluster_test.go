@@ -244,8 +244,7 @@ func TestWaitersSurviveTheLeader(t *testing.T) {
 			}
 		})
 	}
-	leader, err := cluster.StreamLeader(ctx, "KV_"+bucket)
-	check.OK(t, err)
+	leader := check.Must(cluster.StreamLeader(ctx, "KV_"+bucket))(t)
 	check.OK(t, leader.Kill())
 	complete(t, c, "v")
 	all.Wait()

@@ -49,9 +49,7 @@ func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
 
 func (c three) leader(t *testing.T, stream string) *natsrun.Node {
 	t.Helper()
-	n, err := c.cluster.StreamLeader(within(t), stream)
-	check.OK(t, err)
-	return n
+	return check.Must(c.cluster.StreamLeader(within(t), stream))(t)
 }
 
 // back starts a server again that was killed, and waits until it has what the others have.

@@ -117,8 +117,7 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 	if s, err := f.Wait(within(t), "k"); err != nil || s.State != flight.Absent || s.Reason != "" {
 		t.Errorf("got %+v, %v; want absent", s, err)
 	}
-	w, err := f.Watch("k")
-	check.OK(t, err)
+	w := check.Must(f.Watch("k"))(t)
 	defer w.Close()
 	if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
 		t.Errorf("got %+v, %v; want absent", s, err)

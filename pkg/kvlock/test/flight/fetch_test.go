@@ -27,8 +27,7 @@ func testFetching(t *testing.T, b *bed) {
 	large, small := begin(t, other, "large", flight.BeginOptions{}), begin(t, other, "small", flight.BeginOptions{})
 	var watchers []*flight.Watcher
 	for _, key := range []string{"large", "small"} {
-		w, err := f.Watch(key)
-		check.OK(t, err)
+		w := check.Must(f.Watch(key))(t)
 		t.Cleanup(w.Close)
 		if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
 			t.Fatalf("got %+v, %v", s, err)

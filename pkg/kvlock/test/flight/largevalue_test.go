@@ -33,16 +33,13 @@ func (b *bed) withLargeValueBucket(t testing.TB) *bed {
 
 func (b *bed) largeValueStream(t testing.TB) jetstream.Stream {
 	t.Helper()
-	s, err := b.JS.Stream(t.Context(), "OBJ_"+attic)
-	check.OK(t, err)
-	return s
+	return check.Must(b.JS.Stream(t.Context(), "OBJ_"+attic))(t)
 }
 
 // largeValueMessages counts the messages in the Object Store.
 func (b *bed) largeValueMessages(t testing.TB) uint64 {
 	t.Helper()
-	info, err := b.largeValueStream(t).Info(t.Context())
-	check.OK(t, err)
+	info := check.Must(b.largeValueStream(t).Info(t.Context()))(t)
 	return info.State.Msgs
 }
 
@@ -126,13 +123,11 @@ func TestClientReadsTheObject(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
 	f := b.Flight(t, largeValues)
-	store, err := b.JS.ObjectStore(t.Context(), attic)
-	check.OK(t, err)
+	store := check.Must(b.JS.ObjectStore(t.Context(), attic))(t)
 	for key, value := range map[string][]byte{"noise": noise(2<<20 + 5), "text": document(20 << 20)} {
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), value)
 		name, _ := b.object(t, key)["name"].(string)
-		object, err := store.Get(t.Context(), name)
-		check.OK(t, err)
+		object := check.Must(store.Get(t.Context(), name))(t)
 		got, err := io.ReadAll(object)
 		if err != nil {
 			t.Fatal(err) // the digest is compared, too
@@ -238,8 +233,7 @@ func TestReferenceIsChecked(t *testing.T) {
 		wantSlot(t, f, key, flight.Absent, "")
 	}
 	completeBytes(t, begin(t, b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1}), "real", flight.BeginOptions{}), noise(10))
-	object, err := json.Marshal(b.object(t, "real"))
-	check.OK(t, err)
+	object := check.Must(json.Marshal(b.object(t, "real")))(t)
 	for size, want := range map[int]flight.State{9: flight.Absent, 10: flight.Done, 11: flight.Absent} {
 		key := fmt.Sprintf("real%d", size)
 		b.put(t, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)

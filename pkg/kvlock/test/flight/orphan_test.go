@@ -156,8 +156,7 @@ func TestZombieWithAnObject(t *testing.T) {
 		_, err := zombie.Complete(t.Context(), noise(2<<20), 0) // is cut off until its claim is over
 		wantErr(t, err, kvlock.ErrLost)
 		pass(3 * time.Second)
-		c, err := g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{})
-		check.OK(t, err)
+		c := check.Must(g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{}))(t)
 		completeBytes(t, c, theirs)
 		p.Filter(nil)
 		_, err = zombie.Complete(t.Context(), noise(2<<20), 0)

@@ -22,9 +22,7 @@ import (
 
 func purge(t testing.TB, f *flight.Flight, prefix string) int {
 	t.Helper()
-	n, err := f.Purge(t.Context(), prefix)
-	check.OK(t, err)
-	return n
+	return check.Must(f.Purge(t.Context(), prefix))(t)
 }
 
 func TestPurge(t *testing.T) {

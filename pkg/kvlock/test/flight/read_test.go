@@ -176,8 +176,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		value := append([]byte(key), large...)
 		check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0)))
 	}
-	slots, err := f.GetMany(t.Context(), keys)
-	check.OK(t, err)
+	slots := check.Must(f.GetMany(t.Context(), keys))(t)
 	for i, s := range slots {
 		check.That(t, s.State == flight.Done && bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) && len(s.Value) == len(large)+2,
 			"%s is %s with %d bytes", s.Key, s.State, len(s.Value))
@@ -192,8 +191,7 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	log := &logged{}
 	f := b.Flight(t, flight.Config{Logger: log.Logger()})
 	ctx := t.Context()
-	kv, err := b.JS.KeyValue(ctx, bucket)
-	check.OK(t, err)
+	kv := check.Must(b.JS.KeyValue(ctx, bucket))(t)
 	for _, key := range []string{"read", "claimed", "invalidated"} {
 		check.OK(t, check.Err(kv.Put(ctx, key, []byte("{not ours"))))
 	}
@@ -218,8 +216,7 @@ func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	ctx := t.Context()
-	kv, err := b.JS.KeyValue(ctx, bucket)
-	check.OK(t, err)
+	kv := check.Must(b.JS.KeyValue(ctx, bucket))(t)
 	const newer = `{"v":2,"state":{"of":"the art"}}` + "\nvalue"
 	check.OK(t, check.Err(kv.Put(ctx, "k", []byte(newer))))
 	for name, do := range map[string]func() error{
@@ -240,8 +237,7 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
-	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	check.OK(t, err)
+	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
 	for name, remove := range map[string]func(key string) error{
 		"deleted": func(key string) error { return kv.Delete(t.Context(), key) },
 		"purged": func(key string) error {

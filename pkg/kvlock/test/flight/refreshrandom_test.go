@@ -35,8 +35,7 @@ func TestManyKeysAreComputedAnew(t *testing.T) {
 		want := func(outcome flight.Outcome, values string, took time.Duration, opts flight.DoOptions) {
 			t.Helper()
 			start := time.Now()
-			results, err := f.DoMany(t.Context(), keys, fn, opts)
-			check.OK(t, err)
+			results := check.Must(f.DoMany(t.Context(), keys, fn, opts))(t)
 			got := ""
 			for _, r := range results {
 				got += string(r.Value)

@@ -176,16 +176,14 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 // put stores a record that only a test would write.
 func (b *bed) put(t testing.TB, key, meta string, data []byte) {
 	t.Helper()
-	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	check.OK(t, err)
+	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
 	record := `{"v":1,"state":"done","claim":"c","owner":"o",` + meta + "}\n"
 	check.OK(t, check.Err(kv.Put(t.Context(), key, append([]byte(record), data...))))
 }
 
 func zstdOf(t testing.TB, value []byte) []byte {
 	t.Helper()
-	w, err := zstd.NewWriter(nil)
-	check.OK(t, err)
+	w := check.Must(zstd.NewWriter(nil))(t)
 	defer w.Close()
 	return w.EncodeAll(value, nil)
 }

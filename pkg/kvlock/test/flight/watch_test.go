@@ -25,14 +25,11 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	b := setup(t)
 	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
-	w, err := f.Watch("done", "new", "done")
-	check.OK(t, err)
+	w := check.Must(f.Watch("done", "new", "done"))(t)
 	defer w.Close()
 	next := func() flight.Slot {
 		t.Helper()
-		s, err := w.Next(within(t))
-		check.OK(t, err)
-		return s
+		return check.Must(w.Next(within(t)))(t)
 	}
 	first := map[string]flight.State{}
 	for range 2 {
@@ -58,8 +55,7 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 func TestSlowWatcherGetsTheLatest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})
-		w, err := f.Watch("k")
-		check.OK(t, err)
+		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		c := begin(t, f, "k", flight.BeginOptions{})
 		for range 1000 {
@@ -183,8 +179,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
 		c := begin(t, g, "k", flight.BeginOptions{})
-		w, err := f.Watch("k")
-		check.OK(t, err)
+		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
 			t.Fatal(s, err)
@@ -244,8 +239,7 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 			check.That(t, err == nil && string(s.Value) == "v", "got %+v, %v", s, err)
 		})
 	}
-	w, err := f.Watch("other")
-	check.OK(t, err)
+	w := check.Must(f.Watch("other"))(t)
 	defer w.Close()
 	check.Same(t, "consumers(t, b)", consumers(t, b), 1)
 	pass(10 * time.Second)
@@ -319,7 +313,6 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 
 func consumers(t testing.TB, b *bed) int {
 	t.Helper()
-	stream, err := b.JS.Stream(t.Context(), "KV_"+bucket)
-	check.OK(t, err)
+	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
 	return stream.CachedInfo().State.Consumers
 }

@@ -133,8 +133,7 @@ func (b *Bed) Present(t testing.TB, key string) *jetstream.RawStreamMsg {
 // Last is what the bucket has of a key, without reading through a Flight; nil when it has nothing.
 func (b *Bed) Last(t testing.TB, key string) *jetstream.RawStreamMsg {
 	t.Helper()
-	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
-	check.OK(t, err)
+	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+Bucket))(t)
 	m, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+Bucket+"."+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
@@ -222,8 +221,7 @@ func (l *Logged) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, 
 // Writes is how many writes there were since the bucket was made.
 func (b *Bed) Writes(t testing.TB) uint64 {
 	t.Helper()
-	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
-	check.OK(t, err)
+	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+Bucket))(t)
 	info := stream.CachedInfo()
 	return info.State.LastSeq + 1 - max(1, info.Config.FirstSeq)
 }

@@ -98,9 +98,7 @@ func (w *Waiting) Got(t testing.TB) *kvlock.Lease {
 // Inspect reads a lock.
 func Inspect(t testing.TB, l *kvlock.Locker, name string) kvlock.Lock {
 	t.Helper()
-	lock, err := l.Inspect(t.Context(), name)
-	check.OK(t, err)
-	return lock
+	return check.Must(l.Inspect(t.Context(), name))(t)
 }
 
 // Places returns how many wait for a lock.

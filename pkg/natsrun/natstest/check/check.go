@@ -19,6 +19,17 @@ func OK(t testing.TB, err error) { //nolint:thelper // Helper costs more than mu
 	}
 }
 
+// Must returns the value of a call, in check.Must(call())(t), and ends the test when the call has an error.
+func Must[T any](value T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T { //nolint:thelper // as OK
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 // That fails the test, which goes on, unless ok. The message says what was got, and for which input.
 func That(t testing.TB, ok bool, format string, args ...any) { //nolint:goprintffuncname,thelper // read as sentences; as OK
 	if !ok {

@@ -44,6 +44,8 @@ func TestDifferencesAreReported(t *testing.T) {
 	}{
 		"OK of nil":        {func(t *failures) { check.OK(t, nil) }, nil},
 		"OK of an error":   {func(t *failures) { check.OK(t, io.EOF) }, []string{"fatal: EOF"}},
+		"Must":             {func(t *failures) { check.Same(t, "n", check.Must(1, nil)(t), 1) }, nil},
+		"Must of an error": {func(t *failures) { check.Must(1, io.EOF)(t) }, []string{"fatal: EOF"}},
 		"Is of the same":   {func(t *failures) { check.Is(t, wrapped, io.EOF); check.Is(t, nil, nil) }, nil},
 		"Is of another":    {func(t *failures) { check.Is(t, io.EOF, errors.ErrUnsupported) }, []string{"got error EOF, want unsupported operation"}},
 		"Is about a key":   {func(t *failures) { check.Is(t, io.EOF, nil, "key", 5) }, []string{"key 5\ngot error EOF, want <nil>"}},

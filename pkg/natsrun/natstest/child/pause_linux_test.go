@@ -131,8 +131,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 func stateOf(t *testing.T, pid string) string {
 	t.Helper()
 
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	check.OK(t, err)
+	stat := check.Must(os.ReadFile("/proc/" + pid + "/stat"))(t)
 
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return after[:1]

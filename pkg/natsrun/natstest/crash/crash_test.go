@@ -186,8 +186,7 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 				listen = filepath.Join(t.TempDir(), "socket")
 			}
 
-			l, err := net.Listen(network, listen)
-			check.OK(t, err)
+			l := check.Must(net.Listen(network, listen))(t)
 
 			var echo sync.WaitGroup
 
@@ -209,8 +208,7 @@ func TestNetworkCutsOneDirection(t *testing.T) {
 			})
 
 			n := crash.NewNetwork(t, scheme+l.Addr().String())
-			c, err := net.Dial(network, strings.TrimPrefix(n.URLs, scheme))
-			check.OK(t, err)
+			c := check.Must(net.Dial(network, strings.TrimPrefix(n.URLs, scheme)))(t)
 
 			defer c.Close()
 

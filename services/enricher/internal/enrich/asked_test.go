@@ -144,8 +144,7 @@ func TestSlotOfAnEarlierVersion(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"Café Alma Levana": true, "Burger Saloon": false} {
 		r := described(func(r *contracts.Restaurant) { r.Name = name })
-		all, err := targets(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"})
-		check.OK(t, err)
+		all := check.Must(targets(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"}))(t)
 		check.OK(t, all[0].learn(slot))
 		check.Same(t, name+" is settled", all[0].settled, want)
 	}
@@ -198,16 +197,13 @@ func callers(t *testing.T) [3]context.Context {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	var requests [2]*http.Request
 	for i := range requests {
-		secret, err := access.Add(path, access.Key{Name: fmt.Sprint("caller-", i), Scopes: []access.Scope{access.Publish}})
-		check.OK(t, err)
+		secret := check.Must(access.Add(path, access.Key{Name: fmt.Sprint("caller-", i), Scopes: []access.Scope{access.Publish}}))(t)
 		requests[i] = httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/enrich", http.NoBody)
 		requests[i].Header.Set("Authorization", "Bearer "+secret)
 	}
-	keys, err := access.Open("enricher", path, slog.New(slog.DiscardHandler))
-	check.OK(t, err)
+	keys := check.Must(access.Open("enricher", path, slog.New(slog.DiscardHandler)))(t)
 	admit := func(r *http.Request) context.Context {
-		admitted, err := access.NewGuard(keys, nil).Admit(r, access.Own(access.Publish))
-		check.OK(t, err)
+		admitted := check.Must(access.NewGuard(keys, nil).Admit(r, access.Own(access.Publish)))(t)
 		return admitted.Context()
 	}
 	return [3]context.Context{admit(requests[0]), admit(requests[1]), t.Context()}

@@ -89,8 +89,7 @@ func TestTTL(t *testing.T) {
 			i.ask(t, "req-1", []contracts.Restaurant{somewhere})
 			i.told(t, "req-1")
 			stop()
-			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-			check.OK(t, err)
+			slot := check.Must(i.flight.Get(t.Context(), "wolt.id-Pizza-House"))(t)
 			results, err := i.Results(t.Context(), "wolt", contracts.EnrichRequest{Results: []contracts.Restaurant{somewhere, place("unknown")}})
 			if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
 				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
@@ -122,9 +121,7 @@ func TestUnusableJobs(t *testing.T) {
 	alter := func(f func(*contracts.EnrichJob)) []byte {
 		job := good
 		f(&job)
-		data, err := json.Marshal(job)
-		check.OK(t, err)
-		return data
+		return check.Must(json.Marshal(job))(t)
 	}
 	for name, c := range map[string]struct {
 		body   []byte
@@ -167,8 +164,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
-	claim, err := i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{Fingerprint: "pizza house"})
-	check.OK(t, err)
+	claim := check.Must(i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{Fingerprint: "pizza house"}))(t)
 	i.Settled(settled)
 	i.background.Wait()
 	check.Is(t, claim.Renew(t.Context(), time.Minute), nil)
@@ -178,8 +174,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	i.background.Wait()
 	slot, err := i.flight.Get(t.Context(), pizzaKey)
 	check.That(t, err == nil && slot.State == flight.Pending, "after a retry the slot is %v, %v, want pending", slot.State, err)
-	writes, err := i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey)
-	check.OK(t, err)
+	writes := check.Must(i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey))(t)
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
 	i.background.Wait()

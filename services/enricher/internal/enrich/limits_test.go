@@ -72,8 +72,7 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		natstest.RunBubble(t, fmt.Sprintf("dies=%t", dies), func(t *testing.T, srv *natsrun.Server) {
 			const rate, burst = 2, 2
-			server, err := wolttest.Start(wolttest.Config{InMemory: true})
-			check.OK(t, err)
+			server := check.Must(wolttest.Start(wolttest.Config{InMemory: true}))(t)
 			t.Cleanup(func() {
 				check.Is(t, server.Close(), nil)
 			})

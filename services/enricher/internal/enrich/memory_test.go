@@ -53,8 +53,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 			}
 		}
 		check.Same(t, "reads of known places", count()-before, 0)
-		key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, places(1)[0].PlaceID)
-		check.OK(t, err)
+		key := check.Must(contracts.EnrichSlotKey(contracts.ProviderWolt, places(1)[0].PlaceID))(t)
 		check.OK(t, i.flight.Invalidate(t.Context(), key))
 		synctest.Wait() // the push is there
 		resp := other.ask(t, "req-3", places(10))

@@ -80,8 +80,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 		"later requests": func(t *testing.T, i *instance) contracts.ProviderState {
 			t.Helper()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			slot, err := i.flight.Get(t.Context(), pizzaKey)
-			check.OK(t, err)
+			slot := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
 			elapse(orphanAge - slot.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			i.background.Wait()
@@ -233,8 +232,7 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 		orphan(t, srv, p)
 		sent := jobMessages(t, srv)
 		i := newInstance(t, srv, p)
-		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		const listeners, away = 20, 30 * time.Second
 		done := make(chan error)

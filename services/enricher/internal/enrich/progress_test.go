@@ -134,8 +134,7 @@ func TestTargets(t *testing.T) {
 	req := contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{
 		{PlaceID: "a", Name: "A"}, {PlaceID: "b/..*>", Name: "B", CityText: "Akko"}, {PlaceID: "a", Name: " a"}, {PlaceID: "a", Name: "Another"},
 	}}
-	list, err := targets(req, "req-1", []string{"wolt", "yelp"})
-	check.OK(t, err)
+	list := check.Must(targets(req, "req-1", []string{"wolt", "yelp"}))(t)
 	type row struct {
 		Key, Name, City, Request string
 		Results                  []int

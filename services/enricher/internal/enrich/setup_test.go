@@ -150,8 +150,7 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, p provider.Provider, optio
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	s, err := New(t.Context(), js, cfg)
-	check.OK(t, err)
+	s := check.Must(New(t.Context(), js, cfg))(t)
 	t.Cleanup(s.Close)
 	return &instance{Service: s, js: js, log: log}
 }
@@ -188,9 +187,7 @@ func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, 
 		m(&req)
 	}
 	check.OK(t, req.Validate())
-	resp, err := i.Enrich(t.Context(), req)
-	check.OK(t, err)
-	return resp
+	return check.Must(i.Enrich(t.Context(), req))(t)
 }
 
 // told follows a request to its end, and returns what it was told last about each place of wolt.
@@ -282,8 +279,7 @@ func (i *instance) letters(t *testing.T) uint64 {
 
 func streamCount(t *testing.T, js jetstream.JetStream, name string) (ever, now uint64) {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), name)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), name))(t)
 	state := stream.CachedInfo().State
 	return state.LastSeq, state.Msgs
 }

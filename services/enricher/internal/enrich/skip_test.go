@@ -29,8 +29,7 @@ func wantEvent(t *testing.T, i *instance, event string, want map[string]string) 
 // updateStream changes a stream under a running service.
 func updateStream(t *testing.T, i *instance, name string, change func(*jetstream.StreamConfig)) {
 	t.Helper()
-	stream, err := i.js.Stream(t.Context(), name)
-	check.OK(t, err)
+	stream := check.Must(i.js.Stream(t.Context(), name))(t)
 	cfg := stream.CachedInfo().Config
 	change(&cfg)
 	check.OK(t, check.Err(i.js.UpdateStream(t.Context(), cfg)))
@@ -129,17 +128,13 @@ func TestBothFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstance(t, natstest.Server(t), &far{}, func(cfg *Config) { cfg.Deprecated = c.deprecated })
-			req, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-			check.OK(t, err)
-			resp, err := i.Enrich(t.Context(), req)
-			check.OK(t, err)
-			got, err := contracts.Encode(resp)
-			check.OK(t, err)
+			req := check.Must(contracts.Decode[contracts.EnrichRequest]([]byte(body)))(t)
+			resp := check.Must(i.Enrich(t.Context(), req))(t)
+			got := check.Must(contracts.Encode(resp))(t)
 			want := `{"requestId":"r","results":[` + c.want + `],"pending":1}`
 			check.That(t, equalJSON(t, want, string(got)), "got  %s\nwant %s", got, want)
 			check.That(t, strings.Contains(string(got), c.want), "the restaurant was not kept byte for byte:\n%s\nwant %s", got, c.want)
-			sub, err := i.Subscribe(t.Context(), "r", "")
-			check.OK(t, err)
+			sub := check.Must(i.Subscribe(t.Context(), "r", ""))(t)
 			defer sub.Close()
 			i.work(t)
 			for {

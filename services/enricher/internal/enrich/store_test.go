@@ -71,8 +71,7 @@ func TestRequestThatIsNotRecorded(t *testing.T) {
 func TestQueueUnavailable(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
-		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		began := time.Now()
 		resp := i.ask(t, "req-1", places(claimsAtOnce))
@@ -114,8 +113,7 @@ func TestFollowersQueueAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
 		i := newInstance(t, srv, p)
-		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		i.ask(t, "req-1", places(10))
 		told := make(chan map[string]contracts.ProviderState, 1)
@@ -179,8 +177,7 @@ func TestFollowersClaimAgain(t *testing.T) {
 func TestSlowQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
-		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
 		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		deaf, err := i.js.Conn().SubscribeSync(contracts.EnrichJobsSubjects) // takes jobs, acknowledges nothing
 		check.OK(t, err)
@@ -267,8 +264,7 @@ func put(t *testing.T, i *instance, value string) {
 func TestCorruptSlotWhileListening(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
-	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{})
-	check.OK(t, err)
+	claim := check.Must(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{}))(t)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	sub, err := i.Subscribe(t.Context(), "req-1", "")
 	check.OK(t, err)

@@ -52,9 +52,7 @@ func types(updates []Update) []string {
 
 func subscribe(t *testing.T, i *instance, id, last string) *Subscription {
 	t.Helper()
-	sub, err := i.Subscribe(t.Context(), id, last)
-	check.OK(t, err)
-	return sub
+	return check.Must(i.Subscribe(t.Context(), id, last))(t)
 }
 
 func wantTypes(t *testing.T, updates []Update, want ...string) {

@@ -26,8 +26,7 @@ func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wol
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	client, err := wolt.New(cfg)
-	check.OK(t, err)
+	client := check.Must(wolt.New(cfg))(t)
 	t.Cleanup(func() {
 		client.Close()
 		check.Is(t, server.Close(), nil)

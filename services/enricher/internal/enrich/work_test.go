@@ -24,15 +24,11 @@ const pizzaKey = "wolt.id-Pizza-House"
 // deadLetter returns the only dead letter.
 func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 	t.Helper()
-	stream, err := i.js.Stream(t.Context(), contracts.StreamDead)
-	check.OK(t, err)
+	stream := check.Must(i.js.Stream(t.Context(), contracts.StreamDead))(t)
 	n := stream.CachedInfo().State.Msgs
 	check.Require(t, n == 1, "%d dead letters, want one", n)
-	msg, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.FirstSeq)
-	check.OK(t, err)
-	letter, err := worker.ParseDeadLetter(msg.Data)
-	check.OK(t, err)
-	return letter
+	msg := check.Must(stream.GetMsg(t.Context(), stream.CachedInfo().State.FirstSeq))(t)
+	return check.Must(worker.ParseDeadLetter(msg.Data))(t)
 }
 
 func TestProviderFailsThenAnswers(t *testing.T) {
@@ -235,10 +231,8 @@ func TestRedelivery(t *testing.T) {
 		p := &far{search: held.search}
 		first, second := newInstance(t, srv, p), newInstance(t, srv, p)
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		stream, err := first.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		check.OK(t, err)
-		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
-		check.OK(t, err)
+		stream := check.Must(first.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
+		msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
 		var args contracts.EnrichJob
 		check.OK(t, decodeJob(msg.Header, msg.Data, &args))
 		job := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 1, EnqueuedAt: time.Now()}}
@@ -268,14 +262,11 @@ func TestDeadWorker(t *testing.T) {
 		p := &far{}
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		slot, err := i.flight.Get(t.Context(), pizzaKey)
-		check.OK(t, err)
+		slot := check.Must(i.flight.Get(t.Context(), pizzaKey))(t)
 		claims := i.log.events("wolt_lock_acquired")
 		check.Require(t, len(claims) == 1 && claims[0]["claim"] == slot.Claim, "claims %v, slot %+v", claims, slot)
-		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		check.OK(t, err)
-		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamEnrichJobs))(t)
+		msg := check.Must(stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey))(t)
 		var args contracts.EnrichJob
 		check.OK(t, json.Unmarshal(msg.Data, &args))
 		check.OK(t, check.Err(i.flight.Resume(t.Context(), pizzaKey, args.Claim, flight.ResumeOptions{TTL: i.cfg.LeaseTTL})))

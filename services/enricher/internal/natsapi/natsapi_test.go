@@ -48,8 +48,7 @@ func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (a
 
 func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	check.OK(t, err)
+	js := check.Must(jetstream.New(nc))(t)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	logger := slog.New(slog.DiscardHandler)
 	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}}
@@ -193,8 +192,7 @@ func TestStop(t *testing.T) {
 	srv := natstest.Server(t)
 	own, _ := natstest.Connect(t, srv)
 	api, nc := startOn(t, own, srv)
-	replies, err := nc.SubscribeSync("replies")
-	check.OK(t, err)
+	replies := check.Must(nc.SubscribeSync("replies"))(t)
 	for range 3 {
 		check.OK(t, nc.PublishRequest("enricher.v1.enrich", "replies", []byte(`{"waitMs":60000,"results":[{"placeId":"a","name":"A"}]}`)))
 	}

@@ -23,10 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // read loads a file that is expected to be good.
 func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
 	t.Helper()
-
-	c, err := catalog.Read(strings.NewReader(file), config)
-	check.OK(t, err)
-	return c
+	return check.Must(catalog.Read(strings.NewReader(file), config))(t)
 }
 
 // stocked loads a file of the venues.
@@ -46,18 +43,14 @@ func stocked(t testing.TB, venues []provider.Venue) *catalog.Catalog {
 
 		check.OK(t, rows.Encode(row))
 	}
-
-	c, err := catalog.Read(&file, catalog.Config{})
-	check.OK(t, err)
-	return c
+	return check.Must(catalog.Read(&file, catalog.Config{}))(t)
 }
 
 // find searches by name and wants one venue or more.
 func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue {
 	t.Helper()
 
-	venues, err := c.Search(t.Context(), place)
-	check.OK(t, err)
+	venues := check.Must(c.Search(t.Context(), place))(t)
 
 	check.Require(t, len(venues) != 0, "no candidates for %+v", place)
 	return venues

@@ -118,8 +118,7 @@ func TestBadDaysOfTheCitiesAreErrors(t *testing.T) {
 func TestUnreachableServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 
-	server, err := wolttest.Start(wolttest.Config{})
-	check.OK(t, err)
+	server := check.Must(wolttest.Start(wolttest.Config{}))(t)
 
 	client, err := wolt.New(wolt.Config{BaseURL: server.URL()}) // Its own transport, for once.
 	check.OK(t, err)

@@ -281,8 +281,7 @@ func TestLimitsLetEverySearchEndInTime(t *testing.T) {
 	for name, test := range tests {
 		test.config.BaseURL = "http://127.0.0.1"
 
-		client, err := wolt.New(test.config)
-		check.OK(t, err)
+		client := check.Must(wolt.New(test.config))(t)
 
 		check.Same(t, name, client.Limits(), test.want)
 	}

@@ -20,8 +20,7 @@ func TestSearchFindsVenuesWithTheirLinks(t *testing.T) {
 
 	server, client := setup(t)
 
-	got, err := client.Search(t.Context(), pizzaHouse)
-	check.OK(t, err)
+	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
 
 	want := []provider.Venue{
 		{
@@ -131,8 +130,7 @@ func TestSearchGathersTheNamesOfAVenueInAllLanguages(t *testing.T) {
 
 	_, client := setup(t, func(c *wolt.Config) { c.Confident = never })
 
-	got, err := client.Search(t.Context(), pizzaHouse)
-	check.OK(t, err)
+	got := check.Must(client.Search(t.Context(), pizzaHouse))(t)
 
 	check.Require(t, len(got) == 2, "%d venues, want each once", len(got))
 
@@ -216,8 +214,7 @@ func TestLinkUsesTheNearestCityOfTheVenuesCountry(t *testing.T) {
 		{ID: "d", Slug: "d", Name: "Kala D"},
 	}})
 
-	got, err := client.Search(t.Context(), match.Place{Name: "Kala A", Location: &match.Point{Lat: 59.7, Lng: 24.8}})
-	check.OK(t, err)
+	got := check.Must(client.Search(t.Context(), match.Place{Name: "Kala A", Location: &match.Point{Lat: 59.7, Lng: 24.8}}))(t)
 
 	want := map[string]string{
 		"a": "https://wolt.com/en/fin/helsinki/restaurant/a",    // its country, although Tallinn is nearer

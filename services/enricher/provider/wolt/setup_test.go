@@ -65,16 +65,14 @@ func bubble(t *testing.T, test func(t *testing.T, server *wolttest.Server, clien
 func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
 	t.Helper()
 
-	server, err := wolttest.Start(config)
-	check.OK(t, err)
+	server := check.Must(wolttest.Start(config))(t)
 
 	cfg := wolt.Config{BaseURL: server.URL(), Burst: 1000, Confident: exactName, Rate: 1e6, Transport: server.Transport()}
 	for _, m := range mutate {
 		m(&cfg)
 	}
 
-	client, err := wolt.New(cfg)
-	check.OK(t, err)
+	client := check.Must(wolt.New(cfg))(t)
 
 	t.Cleanup(func() {
 		client.Close()

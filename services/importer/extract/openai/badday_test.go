@@ -181,8 +181,7 @@ func TestSchemaIsThatOfTheRecipe(t *testing.T) {
 	if *update {
 		check.OK(t, os.WriteFile(file, got.Bytes(), 0o600))
 	}
-	want, err := os.ReadFile(file)
-	check.OK(t, err)
+	want := check.Must(os.ReadFile(file))(t)
 	check.Equal(t, string(want), got.String())
 	suitsStrictModes(t, want)
 }

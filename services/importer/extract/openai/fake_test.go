@@ -39,8 +39,7 @@ func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)
 	for _, m := range mutate {
 		m(&config)
 	}
-	e, err := openai.New(config)
-	check.OK(t, err)
+	e := check.Must(openai.New(config))(t)
 	t.Cleanup(e.Close)
 	return server, e
 }

@@ -20,8 +20,7 @@ const token = "s3cr3t-service-token"
 func setup(t *testing.T, answer http.HandlerFunc) (*remotetest.Server, *orchestrator.Extractor) {
 	t.Helper()
 	server := remotetest.Serve(t, answer)
-	e, err := orchestrator.New(orchestrator.Config{BaseURL: server.URL + "/", Token: token})
-	check.OK(t, err)
+	e := check.Must(orchestrator.New(orchestrator.Config{BaseURL: server.URL + "/", Token: token}))(t)
 	t.Cleanup(e.Close)
 	return server, e
 }

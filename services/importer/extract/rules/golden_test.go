@@ -39,8 +39,7 @@ type video struct {
 
 func sample(t testing.TB, name string) extract.Input {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name+".input.json"))
-	check.OK(t, err)
+	data := check.Must(os.ReadFile(filepath.Join("testdata", name+".input.json")))(t)
 	var v video
 	check.OK(t, json.Unmarshal(data, &v))
 	in := extract.Input{
@@ -64,16 +63,13 @@ func TestSamples(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".input.json")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := rules.New().Extract(t.Context(), sample(t, name))
-			check.OK(t, err)
-			got, err := json.MarshalIndent(r, "", " ")
-			check.OK(t, err)
+			r := check.Must(rules.New().Extract(t.Context(), sample(t, name)))(t)
+			got := check.Must(json.MarshalIndent(r, "", " "))(t)
 			golden := filepath.Join("testdata", name+".recipe.json")
 			if *update {
 				check.OK(t, os.WriteFile(golden, append(got, '\n'), 0o600))
 			}
-			want, err := os.ReadFile(golden)
-			check.OK(t, err)
+			want := check.Must(os.ReadFile(golden))(t)
 			check.Equal(t, strings.TrimSpace(string(want)), string(got))
 		})
 	}

@@ -42,8 +42,7 @@ func checkRecipe(t *testing.T, in extract.Input) {
 			t.Fatalf("%v is the start of no segment and no chapter", *s.Timestamp)
 		}
 	}
-	data, err := json.Marshal(r)
-	check.OK(t, err)
+	data := check.Must(json.Marshal(r))(t)
 	check.Require(t, len(data) <= 4<<20, "%d bytes", len(data))
 }
 
@@ -101,8 +100,7 @@ func TestALongSourceIsCut(t *testing.T) {
 	for i := range 60_000 {
 		in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(i) * time.Second, Dur: time.Second, Text: "Add salt."})
 	}
-	r, err := rules.New().Extract(t.Context(), in)
-	check.OK(t, err)
+	r := check.Must(rules.New().Extract(t.Context(), in))(t)
 	codes := map[string]bool{}
 	for _, w := range r.Warnings {
 		codes[w.Code] = true
@@ -135,8 +133,7 @@ func TestTheSameSourceGivesTheSameRecipe(t *testing.T) {
 	t.Parallel()
 	var last string
 	for range 5 {
-		r, err := rules.New().Extract(t.Context(), sample(t, "tomato-soup"))
-		check.OK(t, err)
+		r := check.Must(rules.New().Extract(t.Context(), sample(t, "tomato-soup")))(t)
 		if got := fmt.Sprintf("%+v", items(r)); last != "" && got != last {
 			t.Errorf("%s, then %s", last, got)
 		} else {
@@ -220,16 +217,14 @@ func TestOnlyCookingBecomesARecipe(t *testing.T) {
 // talks returns the texts of a file.
 func talks(t *testing.T, name string) []rulestest.Text {
 	t.Helper()
-	data, err := os.ReadFile("testdata/talks/" + name)
-	check.OK(t, err)
+	data := check.Must(os.ReadFile("testdata/talks/" + name))(t)
 	return rulestest.Read("", string(data))
 }
 
 // A cook is found in hours of talk, which alone becomes no recipe.
 func TestACookIsFoundInALongTalk(t *testing.T) {
 	t.Parallel()
-	chatter, err := os.ReadFile("testdata/talks/chatter.txt")
-	check.OK(t, err)
+	chatter := check.Must(os.ReadFile("testdata/talks/chatter.txt"))(t)
 	var talk []caption.Segment
 	for line := range strings.Lines(strings.Repeat(string(chatter), 20)) {
 		talk = append(talk, caption.Segment{Start: time.Duration(len(talk)) * 4 * time.Second, Dur: 4 * time.Second, Text: line})

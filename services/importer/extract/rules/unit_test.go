@@ -163,9 +163,7 @@ func spoken(t *testing.T, in extract.Input, sentences ...string) recipe.Recipe {
 	for i, text := range sentences {
 		in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(5*i) * time.Second, Dur: 5 * time.Second, Text: text})
 	}
-	r, err := New().Extract(t.Context(), in)
-	check.OK(t, err)
-	return r
+	return check.Must(New().Extract(t.Context(), in))(t)
 }
 
 func items(r recipe.Recipe) []string {

@@ -74,8 +74,7 @@ func observeAll(t *testing.T, texts []rulestest.Text) []observed {
 		r := &reader{stop: func() error { return nil }}
 		check.OK(t, r.prepare(texts[i].Input))
 		check.OK(t, r.readDescription())
-		d, err := r.document()
-		check.OK(t, err)
+		d := check.Must(r.document())(t)
 		traits, stems, err := d.Observe()
 		check.OK(t, err)
 		out[i] = observed{Text: texts[i], Sample: logistic.New(traits[:], texts[i].Cooking), stems: stems}
@@ -89,10 +88,8 @@ func speech(t *testing.T) []observed {
 	if *speechDir == "" {
 		t.Skip("-args -speech FOLDER names no transcripts")
 	}
-	data, err := os.ReadFile(filepath.Join(*speechDir, "cooking", "sentences-dev.csv"))
-	check.OK(t, err)
-	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
-	check.OK(t, err)
+	data := check.Must(os.ReadFile(filepath.Join(*speechDir, "cooking", "sentences-dev.csv")))(t)
+	rows := check.Must(csv.NewReader(bytes.NewReader(data)).ReadAll())(t)
 	column := func(name string) int { return slices.Index(rows[0], name) }
 	var texts []rulestest.Text
 	dishes, said := map[string]bool{}, ""
@@ -108,13 +105,10 @@ func speech(t *testing.T) []observed {
 		}
 		said = ""
 	}
-	names, err := filepath.Glob(filepath.Join(*speechDir, "captions", "*.vtt"))
-	check.OK(t, err)
+	names := check.Must(filepath.Glob(filepath.Join(*speechDir, "captions", "*.vtt")))(t)
 	for i := 0; i < len(names); i += 2 {
-		data, err := os.ReadFile(names[i])
-		check.OK(t, err)
-		track, err := caption.Parse(bytes.NewReader(data), caption.Options{})
-		check.OK(t, err)
+		data := check.Must(os.ReadFile(names[i]))(t)
+		track := check.Must(caption.Parse(bytes.NewReader(data), caption.Options{}))(t)
 		for _, s := range track.Transcript(caption.TranscriptOptions{}).Segments {
 			said += " " + s.Text
 		}
@@ -138,8 +132,7 @@ func pieces(said string, cooking bool) (out []rulestest.Text) {
 
 func file(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile("testdata/talks/" + name)
-	check.OK(t, err)
+	data := check.Must(os.ReadFile("testdata/talks/" + name))(t)
 	return string(data)
 }
 
@@ -218,10 +211,8 @@ func TestWeightsAreThoseOfTheTexts(t *testing.T) {
 		r := &reader{stop: func() error { return nil }}
 		check.OK(t, r.prepare(texts[i].Input))
 		check.OK(t, r.readDescription())
-		d, err := r.document()
-		check.OK(t, err)
-		got, err := d.Cooking(r.stop)
-		check.OK(t, err)
+		d := check.Must(r.document())(t)
+		got := check.Must(d.Cooking(r.stop))(t)
 		if want := m.cooking(&texts[i]); math.Abs(want-got) > 0.02 && len(texts[i].stems) < 120 {
 			t.Errorf("%s: cooking is %.3f likely by the texts, and %.3f by the weights in use", texts[i].Input.Title, want, got)
 		}
@@ -249,8 +240,7 @@ var cookingWeights = Traits{
 		fmt.Fprintf(&b, "%s: %.3f,\n", name, m.weights[j])
 	}
 	b.WriteString("}\n")
-	source, err := format.Source(b.Bytes())
-	check.OK(t, err)
+	source := check.Must(format.Source(b.Bytes()))(t)
 	check.OK(t, os.WriteFile("../internal/talk/cooking.go", source, 0o600))
 	b.Reset()
 	for i, stem := range slices.Sorted(maps.Keys(m.stems)) {

@@ -205,8 +205,7 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 func (i *instance) settledAfter(t *testing.T, limit time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; {
-		stream, err := i.js.Stream(t.Context(), contracts.StreamImportJobs)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), contracts.StreamImportJobs))(t)
 		if stream.CachedInfo().State.Msgs == 0 {
 			return
 		}

@@ -152,8 +152,7 @@ func TestIdempotencyKeyIsTheJob(t *testing.T) {
 // queued returns how many messages the stream of jobs holds.
 func (i *instance) queued(t *testing.T) uint64 {
 	t.Helper()
-	stream, err := i.js.Stream(t.Context(), contracts.StreamImportJobs)
-	check.OK(t, err)
+	stream := check.Must(i.js.Stream(t.Context(), contracts.StreamImportJobs))(t)
 	return stream.CachedInfo().State.Msgs
 }
 

@@ -87,12 +87,10 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	t.Helper()
 	i := newInstance(t, srv, func(_ *instance, c *Config) {
-		s, err := recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w})
-		check.OK(t, err)
+		s := check.Must(recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: w}))(t)
 		c.Store = s
 	})
-	model, err := openai.New(openai.Config{BaseURL: "https://model.test", Model: "cook-1", Transport: w})
-	check.OK(t, err)
+	model := check.Must(openai.New(openai.Config{BaseURL: "https://model.test", Model: "cook-1", Transport: w}))(t)
 	i.cfg.Extractor = Extractor{Extractor: model, Name: "openai", Version: "1"}
 	i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
 		if w.path == "source" && w.down.Load() {

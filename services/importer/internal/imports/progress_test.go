@@ -46,8 +46,7 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		i.submit(t, job("j", "v"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		sub, err := other.Subscribe(ctx, "j", 0)
-		check.OK(t, err)
+		sub := check.Must(other.Subscribe(ctx, "j", 0))(t)
 		defer sub.Close()
 		var shares []float64
 		changes := map[uint64]bool{}
@@ -134,8 +133,7 @@ func photos(i *instance, size int) (seen func() map[[32]byte]int, want [32]byte)
 
 func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 	t.Helper()
-	s, err := js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(js.Stream(t.Context(), stream))(t)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -172,8 +170,7 @@ func TestLargePhotosAreSharedAndGo(t *testing.T) {
 func TestLargePhotosWithoutRoomAreNotShared(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
-		stream, err := i.js.Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps))(t)
 		full := stream.CachedInfo().Config
 		full.MaxBytes = 1 << 20
 		check.OK(t, check.Err(i.js.UpdateStream(t.Context(), full)))

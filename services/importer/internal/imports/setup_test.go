@@ -276,9 +276,7 @@ func (i *instance) ready(t *testing.T, id string) kvstore.Stored {
 	t.Helper()
 	j := i.until(t, id)
 	check.Require(t, j.Status == contracts.ImportReady, "job %s: %+v", id, j)
-	stored, err := i.recipes.Get(t.Context(), j.RecipeID)
-	check.OK(t, err)
-	return stored
+	return check.Must(i.recipes.Get(t.Context(), j.RecipeID))(t)
 }
 
 // settled waits until the queue is empty, and returns the number of dead letters.
@@ -287,8 +285,7 @@ func (i *instance) settled(t *testing.T) (letters uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience())
 	defer cancel()
 	for {
-		stream, err := i.js.Stream(ctx, contracts.StreamImportJobs)
-		check.OK(t, err)
+		stream := check.Must(i.js.Stream(ctx, contracts.StreamImportJobs))(t)
 		if stream.CachedInfo().State.Msgs == 0 {
 			break
 		}
@@ -296,8 +293,7 @@ func (i *instance) settled(t *testing.T) (letters uint64) {
 			t.Fatalf("%d jobs are left", stream.CachedInfo().State.Msgs)
 		}
 	}
-	stream, err := i.js.Stream(ctx, contracts.StreamDead)
-	check.OK(t, err)
+	stream := check.Must(i.js.Stream(ctx, contracts.StreamDead))(t)
 	return stream.CachedInfo().State.Msgs
 }
 

@@ -101,8 +101,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 			rng: rand.New(rand.NewPCG(seed, 0)), recipes: map[string]string{}, status: map[string]contracts.ImportStatus{},
 		}
 		keep := func(_ *instance, c *Config) {
-			s, err := recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: service})
-			check.OK(t, err)
+			s := check.Must(recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: service}))(t)
 			c.Store = s
 		}
 		a, b := newInstance(t, srv, keep), newInstance(t, srv, keep)
@@ -118,8 +117,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 		failed := 0
 		for n := range jobs {
 			id := fmt.Sprintf("j%d", n)
-			j, err := a.Get(t.Context(), id)
-			check.OK(t, err)
+			j := check.Must(a.Get(t.Context(), id))(t)
 			switch {
 			case j.Status == contracts.ImportReady && j.RecipeID == service.recipes[id]:
 			case j.Status == contracts.ImportFailed && j.Code == contracts.CodeStoreFailed:

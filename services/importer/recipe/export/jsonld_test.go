@@ -27,8 +27,7 @@ func TestJSONLD(t *testing.T) {
 	for name, r := range samples() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := export.JSONLD(r)
-			check.OK(t, err)
+			got := check.Must(export.JSONLD(r))(t)
 			golden(t, name+".jsonld", got)
 			readAgain(t, r, got)
 		})
@@ -172,8 +171,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		r := tea()
 		r.Source.Ref, r.Steps[0].Timestamp = ref, new(12.5)
-		data, err := export.JSONLD(r)
-		check.OK(t, err)
+		data := check.Must(export.JSONLD(r))(t)
 		var got schemaOrg
 		check.OK(t, json.Unmarshal(data, &got))
 		check.Same(t, ref, cmp.Diff(want, got.Instructions[0].URL), "")
@@ -197,8 +195,7 @@ func FuzzJSONLD(f *testing.F) {
 			return
 		}
 		r.Steps[0].Timestamp = new(float64(int(at*1000)) / 1000)
-		got, err := export.JSONLD(r)
-		check.OK(t, err)
+		got := check.Must(export.JSONLD(r))(t)
 		readAgain(t, r, got)
 	})
 }
@@ -209,17 +206,14 @@ func TestPagesAreReadAgain(t *testing.T) {
 	want := cookies()
 	// The reader of pages writes numbers in its own way, joins lines, and takes a unit without an amount for a part of the name.
 	want.Description, want.Ingredients[0].Qty, want.Ingredients[2].Qty = "A classic recipe.", "2 1/2", "1"
-	document, err := export.JSONLD(want)
-	check.OK(t, err)
+	document := check.Must(export.JSONLD(want))(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write([]byte(`<!DOCTYPE html><title>x</title><script type="application/ld+json">` + string(document) + `</script>`))
 	}))
 	t.Cleanup(server.Close)
-	sources, err := source.New(source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	check.OK(t, err)
-	m, err := sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cookies"}, nil)
-	check.OK(t, err)
+	sources := check.Must(source.New(source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))(t)
+	m := check.Must(sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cookies"}, nil))(t)
 	check.Require(t, m.Recipe != nil, "no recipe was found in the page")
 	type part struct {
 		Title, Description, Servings string

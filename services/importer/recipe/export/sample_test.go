@@ -93,8 +93,7 @@ func golden(t *testing.T, name string, got []byte) {
 	if *update {
 		check.OK(t, os.WriteFile(file, got, 0o600))
 	}
-	want, err := os.ReadFile(file)
-	check.OK(t, err)
+	want := check.Must(os.ReadFile(file))(t)
 	check.Equal(t, string(want), string(got))
 }
 

@@ -24,9 +24,7 @@ func open(t *testing.T) *kvstore.Store {
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	s, err := kvstore.New(js, slog.New(slog.DiscardHandler))
-	check.OK(t, err)
-	return s
+	return check.Must(kvstore.New(js, slog.New(slog.DiscardHandler)))(t)
 }
 
 // Many lists at a time all succeed, and a record that cannot be read is left out of them, logged and counted.
@@ -36,8 +34,7 @@ func TestManyListsAndABadRecord(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	var log bytes.Buffer
-	s, err := kvstore.New(js, slog.New(slog.NewTextHandler(&log, nil)))
-	check.OK(t, err)
+	s := check.Must(kvstore.New(js, slog.New(slog.NewTextHandler(&log, nil))))(t)
 	for n := range recipes {
 		check.OK(t, check.Err(s.Create(t.Context(), draft(fmt.Sprint(n), "ada", "Soup", "leek"))))
 	}

@@ -55,8 +55,7 @@ func open(t *testing.T, answer http.HandlerFunc) (*recipeservice.Store, *far) {
 	t.Helper()
 	f := &far{answer: answer}
 	server := httptest.NewServer(f)
-	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute})
-	check.OK(t, err)
+	s := check.Must(recipeservice.New(recipeservice.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute}))(t)
 	t.Cleanup(func() {
 		s.Close()
 		server.Close()

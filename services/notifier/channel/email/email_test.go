@@ -33,14 +33,12 @@ func lines(raw []byte) string {
 // read reads a mail as a mail program does.
 func read(t *testing.T, raw []byte) (header mail.Header, parts map[string]string) {
 	t.Helper()
-	msg, err := mail.ReadMessage(bytes.NewReader(raw))
-	check.OK(t, err)
+	msg := check.Must(mail.ReadMessage(bytes.NewReader(raw)))(t)
 	kind, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
 	check.OK(t, err)
 	parts = map[string]string{}
 	if kind != "multipart/alternative" {
-		body, err := io.ReadAll(msg.Body)
-		check.OK(t, err)
+		body := check.Must(io.ReadAll(msg.Body))(t)
 		parts[kind] = string(body)
 		return msg.Header, parts
 	}
@@ -50,8 +48,7 @@ func read(t *testing.T, raw []byte) (header mail.Header, parts map[string]string
 			return msg.Header, parts
 		}
 		check.OK(t, err)
-		body, err := io.ReadAll(part)
-		check.OK(t, err)
+		body := check.Must(io.ReadAll(part))(t)
 		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
 		check.OK(t, err)
 		parts[kind] = string(body)
@@ -120,8 +117,7 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "{{.Payload.v}}", "{{.Payload.v}}") })
 	sent := 0
 	for _, evil := range []string{"x\r\nBcc: eve@evil.example", "x\nBcc: eve@evil.example\n\nbody", "x\rBcc: eve@evil.example", "x\r\n.\r\nMAIL FROM:<eve@evil.example>"} {
-		payload, err := json.Marshal(map[string]string{"v": evil})
-		check.OK(t, err)
+		payload := check.Must(json.Marshal(map[string]string{"v": evil}))(t)
 		check.OK(t, check.Err(e.Send(t.Context(), message(func(m *channel.Message) { m.Payload = payload }))))
 		sent++
 		for _, address := range []string{
@@ -175,8 +171,7 @@ func FuzzCompose(f *testing.F) {
 	f.Add(`"a\r\nBcc: b" <ada@example.org>`, "x\r\nBcc: eve@evil.example\r\n\r\n")
 	set, err := template.Parse(fstest.MapFS{"x/default.subject": {Data: []byte("{{.Payload.v}}")}, "x/default.txt": {Data: []byte("{{.Payload.v}}")}}, template.Config{})
 	check.OK(f, err)
-	e, err := New(Config{Address: "127.0.0.1:1", From: "notify@example.com", Templates: set})
-	check.OK(f, err)
+	e := check.Must(New(Config{Address: "127.0.0.1:1", From: "notify@example.com", Templates: set}))(f)
 	f.Fuzz(func(t *testing.T, address, text string) {
 		to, err := parseAddress(address)
 		payload, jsonErr := json.Marshal(map[string]string{"v": text})
@@ -188,8 +183,7 @@ func FuzzCompose(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		msg, err := e.compose(m, to, rendered, "")
-		check.OK(t, err)
+		msg := check.Must(e.compose(m, to, rendered, ""))(t)
 		var raw bytes.Buffer
 		check.OK(t, check.Err(msg.WriteTo(&raw)))
 		rcpts, err := msg.GetRecipients()

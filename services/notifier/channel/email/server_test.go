@@ -70,8 +70,7 @@ func newPost(t *testing.T, mutate ...func(*smtp.Server)) *post {
 	for _, m := range mutate {
 		m(srv)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check.OK(t, err)
+	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	p.address = listener.Addr().String()
 	done := make(chan struct{})
 	go func() {
@@ -174,8 +173,7 @@ func (p *post) client(mutate ...func(*Config)) *Email {
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	e, err := New(cfg)
-	check.OK(p, err)
+	e := check.Must(New(cfg))(p)
 	p.Cleanup(e.Close)
 	return e
 }

@@ -30,8 +30,7 @@ func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, je
 	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), cfg)
-	check.OK(t, err)
+	b := check.Must(inapp.Open(t.Context(), js, recordtest.Client(t, js), cfg))(t)
 	return b, js
 }
 
@@ -90,8 +89,7 @@ func TestAnItemIsWithheldOrThere(t *testing.T) {
 			})
 		}
 		all.Wait()
-		page, err := b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 100})
-		check.OK(t, err)
+		page := check.Must(b.Page(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: 100}))(t)
 		listed := slices.ContainsFunc(page.Items, func(i inapp.Item) bool { return i.EventID == event })
 		if came.Load()+kept.Load() != 4 || came.Load() > 0 && kept.Load() > 0 || listed != (came.Load() > 0) {
 			t.Errorf("%s: %d sent it, %d withheld it, listed: %t", event, came.Load(), kept.Load(), listed)
@@ -184,8 +182,7 @@ func TestAnUnreadableItem(t *testing.T) {
 	for _, event := range []string{"a", "b", "c"} {
 		send(t, b, message("ada", event, time.Now()))
 	}
-	key, err := contracts.InboxKey("CUSTOMER", "ada", "b")
-	check.OK(t, err)
+	key := check.Must(contracts.InboxKey("CUSTOMER", "ada", "b"))(t)
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.inbox."+key, []byte("{"))))
 	page, err := b.Page(t.Context(), "", "ada", inapp.ListOptions{})
 	check.That(t, err == nil && len(page.Items) == 2 && page.Counts.Unread == 2 && reported == "$KV.inbox."+key,
@@ -212,8 +209,7 @@ func TestManyReadersAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	stream, err := js.Stream(t.Context(), "KV_inbox")
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), "KV_inbox"))(t)
 	if n := stream.CachedInfo().State.Consumers; failed.Load() > 0 || n > 0 {
 		t.Errorf("%d of %d readings failed, %d consumers are left", failed.Load(), readers, n)
 	}
@@ -245,9 +241,7 @@ func quietly(t *testing.T, f *inapp.Feed, d time.Duration) {
 func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, p.Through(), nats.ReconnectWait(time.Second))
-	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{})
-	check.OK(t, err)
-	return b
+	return check.Must(inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{}))(t)
 }
 
 // A feed that was cut off delivers the changes of that time once when it is connected again, however often its reader stops
@@ -256,8 +250,7 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv, inapp.Config{})
 		p := natstest.NewProxy(t, srv)
-		f, err := through(t, p, srv).Follow(t.Context(), "CUSTOMER", "u", 0)
-		check.OK(t, err)
+		f := check.Must(through(t, p, srv).Follow(t.Context(), "CUSTOMER", "u", 0))(t)
 		defer f.Close()
 		send(t, b, message("u", "before", time.Now()))
 		told(t, f, "before")
@@ -284,8 +277,7 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 func TestFeedThatIsReadSlowlyMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv, inapp.Config{})
-		f, err := through(t, natstest.NewProxy(t, srv), srv).Follow(t.Context(), "CUSTOMER", "u", 0)
-		check.OK(t, err)
+		f := check.Must(through(t, natstest.NewProxy(t, srv), srv).Follow(t.Context(), "CUSTOMER", "u", 0))(t)
 		defer f.Close()
 		var want []string
 		for i := range 600 { // more than twice what it holds

@@ -15,8 +15,7 @@ import (
 // The vector that the libraries of Standard Webhooks are tested with.
 func TestSignIsThePublishedOne(t *testing.T) {
 	t.Parallel()
-	key, err := parseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	check.OK(t, err)
+	key := check.Must(parseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))(t)
 	got := sign([][]byte{key}, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 	check.That(t, got == want, "%s, want %s", got, want)
@@ -27,8 +26,7 @@ func TestSecretsAreOfOneUser(t *testing.T) {
 	seen := map[string]string{}
 	for _, service := range []string{secretOf(1), secretOf(2)} {
 		for _, user := range []string{"ada", "bob", ""} {
-			secret, err := Secret(service, "CUSTOMER", user)
-			check.OK(t, err)
+			secret := check.Must(Secret(service, "CUSTOMER", user))(t)
 			check.Is(t, check.Err(parseSecret(secret)), nil, secret)
 			other, twice := seen[secret]
 			check.That(t, !twice, "%s and %s have the same secret", other, user)
@@ -77,8 +75,7 @@ func TestSecretsAreOfOneAddress(t *testing.T) {
 		for _, id := range []string{"main", "phone", "work"} {
 			for _, generation := range []int64{0, 5} {
 				name := strings.Join([]string{user, id, string(rune('0' + generation))}, "|")
-				all, err := w.Secrets("CUSTOMER", user, id, contracts.Endpoint{Generation: generation})
-				check.OK(t, err)
+				all := check.Must(w.Secrets("CUSTOMER", user, id, contracts.Endpoint{Generation: generation}))(t)
 				other, twice := seen[all[0]]
 				check.That(t, !twice && len(all) == 1, "%q and %q have the secrets %q", other, name, all)
 				seen[all[0]] = name
@@ -99,13 +96,11 @@ func TestRotationIsChecked(t *testing.T) {
 	srv, calls := endpoint(t, nil)
 	w := newWebhook(t, srv, func(c *Config) { c.Secrets = []string{secretOf(2), secretOf(1)} })
 	before := contracts.Endpoint{Generation: 5}
-	old, err := w.Secrets("CUSTOMER", "ada", "phone", before)
-	check.OK(t, err)
+	old := check.Must(w.Secrets("CUSTOMER", "ada", "phone", before))(t)
 	for since, signs := range map[time.Duration]bool{time.Minute: true, Overlap - time.Minute: true, Overlap + time.Minute: false} {
 		m := message(srv.URL)
 		m.EndpointID, m.Endpoint = "phone", contracts.Endpoint{Generation: 6, Previous: 5, RotatedAt: time.Now().Add(-since)}
-		is, err := w.Secrets("CUSTOMER", "ada", "phone", m.Endpoint)
-		check.OK(t, err)
+		is := check.Must(w.Secrets("CUSTOMER", "ada", "phone", m.Endpoint))(t)
 		check.OK(t, check.Err(w.Send(t.Context(), m)))
 		got := <-calls
 		for secret, want := range map[string]bool{is[0]: true, is[1]: true, old[0]: signs, old[1]: signs} {

@@ -67,8 +67,7 @@ func newWebhook(t *testing.T, srv *httptest.Server, mutate ...func(*Config)) *We
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	w, err := New(cfg)
-	check.OK(t, err)
+	w := check.Must(New(cfg))(t)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -101,10 +100,8 @@ func TestUsersCanCheckIt(t *testing.T) {
 	check.That(t, got.header.Get("Webhook-Id") == m.ID && got.header.Get("Content-Type") == "application/json", "%v", got.header)
 	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
 		for _, service := range secrets {
-			secret, err := Secret(service, m.RecipientType, user)
-			check.OK(t, err)
-			checker, err := standardwebhooks.NewWebhook(secret)
-			check.OK(t, err)
+			secret := check.Must(Secret(service, m.RecipientType, user))(t)
+			checker := check.Must(standardwebhooks.NewWebhook(secret))(t)
 			check.Same(t, fmt.Sprintf("with a secret of %s", user), (checker.Verify(got.body, got.header) == nil), user == "ada")
 		}
 	}
@@ -122,8 +119,7 @@ func TestUsersMayHaveSecretsOfTheirOwn(t *testing.T) {
 	check.OK(t, check.Err(w.Send(t.Context(), message(`{"url":"`+srv.URL+`","secrets":["`+secretOf(7)+`","`+secretOf(8)+`"]}`))))
 	got := <-calls
 	for _, secret := range []string{secretOf(7), secretOf(8)} {
-		checker, err := standardwebhooks.NewWebhook(secret)
-		check.OK(t, err)
+		checker := check.Must(standardwebhooks.NewWebhook(secret))(t)
 		check.Is(t, checker.Verify(got.body, got.header), nil)
 	}
 }
@@ -282,8 +278,7 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add(`https://example.com/hook`)
 	f.Add(`{"url":"https://example.com","secrets":["` + secretOf(1) + `"]}`)
 	f.Add(`{"url":5}`)
-	w, err := New(Config{Secrets: []string{secretOf(1)}})
-	check.OK(f, err)
+	w := check.Must(New(Config{Secrets: []string{secretOf(1)}}))(f)
 	f.Fuzz(func(t *testing.T, address string) {
 		if _, keys, err := w.endpoint(message(address)); err == nil && (len(keys) == 0 || len(keys[0]) < minKey) {
 			t.Error("nothing signs it")

@@ -49,8 +49,7 @@ type call struct {
 // subscribe starts a push service with one browser.
 func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
 	t.Helper()
-	key, err := ecdh.P256().GenerateKey(rand.Reader)
-	check.OK(t, err)
+	key := check.Must(ecdh.P256().GenerateKey(rand.Reader))(t)
 	b := &browser{T: t, auth: []byte("0123456789abcdef"), calls: make(chan call, 10), key: key}
 	b.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -90,8 +89,7 @@ func (b *browser) client(mutate ...func(*Config)) *WebPush {
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	w, err := New(cfg)
-	check.OK(b, err)
+	w := check.Must(New(cfg))(b)
 	b.Cleanup(w.Close)
 	return w
 }
@@ -220,8 +218,7 @@ func TestPartsOfAPush(t *testing.T) {
 	t.Parallel()
 	b := subscribe(t, nil)
 	send := func(text, long string) error {
-		payload, err := json.Marshal(map[string]string{"text": text, "long": long})
-		check.OK(t, err)
+		payload := check.Must(json.Marshal(map[string]string{"text": text, "long": long}))(t)
 		return check.Err(b.client().Send(t.Context(), message(b.address(), func(m *channel.Message) { m.Payload, m.Template = payload, "y" })))
 	}
 	check.OK(t, send("b", `"}`))
@@ -272,24 +269,18 @@ func FuzzParseSubscription(f *testing.F) {
 
 func unb64(t *testing.T, text string) []byte {
 	t.Helper()
-	raw, err := b64.DecodeString(text)
-	check.OK(t, err)
-	return raw
+	return check.Must(b64.DecodeString(text))(t)
 }
 
 func private(t *testing.T, text string) *ecdh.PrivateKey {
 	t.Helper()
-	key, err := ecdh.P256().NewPrivateKey(unb64(t, text))
-	check.OK(t, err)
-	return key
+	return check.Must(ecdh.P256().NewPrivateKey(unb64(t, text)))(t)
 }
 
 // decrypt does what a browser does.
 func decrypt(t *testing.T, body []byte, browser *ecdh.PrivateKey, auth []byte) []byte {
 	t.Helper()
-	plain, err := (&webpushtest.Browser{Auth: auth, Key: browser}).Open(body)
-	check.OK(t, err)
-	return plain
+	return check.Must((&webpushtest.Browser{Auth: auth, Key: browser}).Open(body))(t)
 }
 
 // The example of RFC 8291, section 5 and appendix A: it holds for us, and for the browser that the other tests have.
@@ -311,8 +302,7 @@ func TestTheExampleOfTheRFC(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	t.Parallel()
-	browser, err := ecdh.P256().GenerateKey(rand.Reader)
-	check.OK(t, err)
+	browser := check.Must(ecdh.P256().GenerateKey(rand.Reader))(t)
 	auth := make([]byte, authSize)
 	s := subscription{auth: auth, browser: browser.PublicKey()}
 	for _, size := range []int{0, 1, MaxPlain} {

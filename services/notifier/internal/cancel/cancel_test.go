@@ -28,9 +28,7 @@ func prepare(t *testing.T, js jetstream.JetStream) {
 
 func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
 	t.Helper()
-	s, err := cancel.Open(t.Context(), js.Conn(), recordtest.Client(t, js))
-	check.OK(t, err)
-	return s
+	return check.Must(cancel.Open(t.Context(), js.Conn(), recordtest.Client(t, js)))(t)
 }
 
 func covers(t *testing.T, s *cancel.Set, event, user string, sure bool) bool {
@@ -71,8 +69,7 @@ func TestWhatIsCancelled(t *testing.T) {
 			{"one", "u", false},
 			{"all", "u", false},
 		} {
-			marked, err := s.For(t.Context(), "CUSTOMER", want.user)
-			check.OK(t, err)
+			marked := check.Must(s.For(t.Context(), "CUSTOMER", want.user))(t)
 			got := marked(cancel.MarkOf(want.event))
 			check.That(t, got == want.covered, "set %d: the mark of event %s to %s: cancelled is %t", n, want.event, want.user, got)
 			got = covers(t, s, want.event, want.user, true)
@@ -101,8 +98,7 @@ func TestACancellationIsHeardOf(t *testing.T) {
 			_, js := natstest.Connect(t, srv)
 			prepare(t, js)
 			if test.deaf {
-				stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-				check.OK(t, err)
+				stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 				config := stream.CachedInfo().Config
 				config.RePublish = nil
 				check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))

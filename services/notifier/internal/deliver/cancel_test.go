@@ -147,8 +147,7 @@ func (n *nest) replay() {
 // storeReplay stores the message that has the row sent again.
 func (n *nest) storeReplay(number int) {
 	n.Helper()
-	data, err := contracts.Encode(n.job(1).Args)
-	check.OK(n, err)
+	data := check.Must(contracts.Encode(n.job(1).Args))(n)
 	subject, err := (&contracts.Notification{Channel: "bird", RecipientType: "CUSTOMER", UserID: "u", EventID: "e"}).ReplaySubject(number)
 	check.OK(n, err)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))

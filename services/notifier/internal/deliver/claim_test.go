@@ -19,16 +19,14 @@ import (
 // box is an inbox, and into sends the row there.
 func (n *nest) box() (box *inapp.Inbox, into func(*deliver.Config)) {
 	n.Helper()
-	box, err := inapp.Open(n.Context(), n.js, recordtest.Client(n.T, n.js), inapp.Config{})
-	check.OK(n, err)
+	box = check.Must(inapp.Open(n.Context(), n.js, recordtest.Client(n.T, n.js), inapp.Config{}))(n)
 	return box, func(c *deliver.Config) { c.Channel, c.Withhold = box, box.Withhold }
 }
 
 // writes is how often something was written into a bucket.
 func (n *nest) writes(bucket string) int {
 	n.Helper()
-	stream, err := n.js.Stream(n.Context(), "KV_"+bucket)
-	check.OK(n, err)
+	stream := check.Must(n.js.Stream(n.Context(), "KV_"+bucket))(n)
 	info := stream.CachedInfo()
 	return int(info.State.LastSeq + 1 - info.Config.FirstSeq)
 }

@@ -37,10 +37,8 @@ func (n *nest) storeEvent(event string, mutate ...func(*contracts.Notification))
 	for _, m := range mutate {
 		m(&row)
 	}
-	data, err := contracts.Encode(row)
-	check.OK(n, err)
-	subject, err := contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID)
-	check.OK(n, err)
+	data := check.Must(contracts.Encode(row))(n)
+	subject := check.Must(contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID))(n)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }
 
@@ -194,10 +192,8 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		n.work(s)
 		n.storeEvent("e1", hourly)
 		elapse(time.Minute)
-		subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z")
-		check.OK(n, err)
-		row, err := n.rows.Get(n.Context(), subject)
-		check.OK(n, err)
+		subject := check.Must(contracts.NotifySendSubject("bird", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z"))(n)
+		row := check.Must(n.rows.Get(n.Context(), subject))(n)
 		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
 		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
@@ -267,8 +263,7 @@ func (n *nest) audit(b *bird, want []string) {
 			n.Errorf("%s is %+v, %v", event, d, err)
 			continue
 		}
-		key, err := contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u")
-		check.OK(n, err)
+		key := check.Must(contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u"))(n)
 		if !slices.Equal(in[event], []string{deliver.MessageID(key)}) {
 			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliver.MessageID(key), d.Digest)
 		}

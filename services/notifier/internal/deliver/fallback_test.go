@@ -19,18 +19,15 @@ import (
 // followers are the rows that were stored for the next channel, however often.
 func (n *nest) followers() []contracts.Notification {
 	n.Helper()
-	stream, err := n.js.Stream(n.Context(), contracts.StreamNotifications)
-	check.OK(n, err)
-	info, err := stream.Info(n.Context())
-	check.OK(n, err)
+	stream := check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n)
+	info := check.Must(stream.Info(n.Context()))(n)
 	var found []contracts.Notification
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		msg, err := stream.GetMsg(n.Context(), sequence)
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Subject != "notify.send.fish.CUSTOMER.u.e" {
 			continue
 		}
-		row, err := contracts.Decode[contracts.Notification](msg.Data)
-		check.OK(n, err)
+		row := check.Must(contracts.Decode[contracts.Notification](msg.Data))(n)
 		found = append(found, row)
 	}
 	return found

@@ -64,10 +64,8 @@ func TestNothingIsSentToTheForgotten(t *testing.T) {
 			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}
 		})
 		elapse(time.Hour)
-		stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
-		check.OK(n, err)
-		consumer, err := n.js.Consumer(n.Context(), contracts.StreamNotifications, "bird")
-		check.OK(n, err)
+		stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
+		consumer := check.Must(n.js.Consumer(n.Context(), contracts.StreamNotifications, "bird"))(n)
 		info := consumer.CachedInfo()
 		if len(b.sent) > 0 || n.letters() > 0 || stream.CachedInfo().State.Msgs > 0 || info.NumAckPending > 0 || info.AckFloor.Stream != 1 {
 			n.Errorf("%d calls, %d letters, %d records, %+v", len(b.sent), n.letters(), stream.CachedInfo().State.Msgs, info)
@@ -79,8 +77,7 @@ func TestNothingIsSentToTheForgotten(t *testing.T) {
 func TestAFullLedgerLosesNothing(t *testing.T) {
 	inNest(t, func(n *nest) {
 		size := func(bytes int64) {
-			stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
-			check.OK(n, err)
+			stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
 			cfg := stream.CachedInfo().Config
 			cfg.MaxBytes = bytes
 			check.OK(n, check.Err(n.js.UpdateStream(n.Context(), cfg)))

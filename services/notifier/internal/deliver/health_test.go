@@ -96,15 +96,12 @@ func (n *nest) deliverTo(user, event string) {
 
 func (n *nest) row(user, event string) *deliveries.Delivery {
 	n.Helper()
-	d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER."+user)
-	check.OK(n, err)
-	return d
+	return check.Must(n.book.Get(n.Context(), event+".bird.CUSTOMER."+user))(n)
 }
 
 func (n *nest) lastSequence() uint64 {
 	n.Helper()
-	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
-	check.OK(n, err)
+	stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
 	return stream.CachedInfo().State.LastSeq
 }
 

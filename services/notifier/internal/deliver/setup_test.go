@@ -113,8 +113,7 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 	for _, m := range mutate {
 		m(&row)
 	}
-	data, err := contracts.Encode(row)
-	check.OK(n, err)
+	data := check.Must(contracts.Encode(row))(n)
 	check.OK(n, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", data)))
 }
 
@@ -127,9 +126,7 @@ func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.C
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	s, err := deliver.New(cfg)
-	check.OK(n, err)
-	return s
+	return check.Must(deliver.New(cfg))(n)
 }
 
 // work has a process send rows until stop, or the end of the test.
@@ -177,9 +174,7 @@ func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver
 // record is what the store of deliveries has of the row.
 func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
-	d, err := n.book.Get(n.Context(), rowKey)
-	check.OK(n, err)
-	return d
+	return check.Must(n.book.Get(n.Context(), rowKey))(n)
 }
 
 func (n *nest) want(state deliveries.State, reason string, outcomes ...string) {
@@ -209,10 +204,8 @@ func equal(a, b []string) bool {
 // letters is how many dead letters there are.
 func (n *nest) letters() uint64 {
 	n.Helper()
-	stream, err := n.js.Stream(n.Context(), contracts.StreamDead)
-	check.OK(n, err)
-	info, err := stream.Info(n.Context(), jetstream.WithSubjectFilter(contracts.DeadSubjects))
-	check.OK(n, err)
+	stream := check.Must(n.js.Stream(n.Context(), contracts.StreamDead))(n)
+	info := check.Must(stream.Info(n.Context(), jetstream.WithSubjectFilter(contracts.DeadSubjects)))(n)
 	var sum uint64
 	for _, count := range info.State.Subjects {
 		sum += count

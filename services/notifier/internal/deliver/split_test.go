@@ -86,9 +86,7 @@ func (n *nest) flights(b *bird, nests ...string) string {
 
 func (n *nest) ofNest(id string) *deliveries.Delivery {
 	n.Helper()
-	d, err := n.book.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u")
-	check.OK(n, err)
-	return d
+	return check.Must(n.book.Get(n.Context(), "e.bird./"+id+".CUSTOMER.u"))(n)
 }
 
 // firstRevision is that of the first record: a bucket begins with the time at which it was made.
@@ -97,8 +95,7 @@ var firstRevision = uint64(start.UnixMicro())
 // written is how often something was written about rows.
 func (n *nest) written() uint64 {
 	n.Helper()
-	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
-	check.OK(n, err)
+	stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
 	return stream.CachedInfo().State.LastSeq + 1 - firstRevision
 }
 

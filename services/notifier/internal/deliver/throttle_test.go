@@ -127,8 +127,7 @@ func TestAThrottleHoldsUnderChaos(t *testing.T) {
 // uncounted returns how many deliveries of the row used no attempt.
 func (n *nest) uncounted() int {
 	n.Helper()
-	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketJobs)
-	check.OK(n, err)
+	stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketJobs))(n)
 	msg, err := stream.GetLastMsgForSubject(n.Context(), "$KV.jobs.excused.NOTIFICATIONS.bird.1")
 	if err != nil {
 		return 0

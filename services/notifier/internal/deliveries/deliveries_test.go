@@ -24,17 +24,14 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
-	rows, err := js.Stream(t.Context(), contracts.StreamNotifications)
-	check.OK(t, err)
-	bucket, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-	check.OK(t, err)
+	rows := check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t)
+	bucket := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 	store := deliveries.New(recordtest.Client(t, js))
 	d := &deliveries.Delivery{}
 	for _, s := range []deliveries.State{deliveries.Sending, deliveries.Sent} {
 		d.State = s
 		check.OK(t, store.Put(t.Context(), "key", d))
-		stored, err := bucket.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+".key")
-		check.OK(t, err)
+		stored := check.Must(bucket.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+".key"))(t)
 		age := rows.CachedInfo().Config.MaxAge
 		ttl, err := time.ParseDuration(stored.Header.Get(jetstream.MsgTTLHeader))
 		check.That(t, err == nil && ttl > age && ttl <= 2*age, "%s: kept for %s, %v, when rows are kept for %s", s, ttl, err, age)

@@ -79,16 +79,14 @@ func (s *shelf) seal(process int, cancelled ...string) *digest.Digest {
 // record is the subject of the digest's record.
 func (s *shelf) record() string {
 	s.Helper()
-	key, err := contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user)
-	check.OK(s, err)
+	key := check.Must(contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user))(s)
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 
 // stored is what a stream has under a subject, nil when that is nothing.
 func (s *shelf) stored(name, subject string) []byte {
 	s.Helper()
-	stream, err := s.js.Stream(s.Context(), name)
-	check.OK(s, err)
+	stream := check.Must(s.js.Stream(s.Context(), name))(s)
 	msg, err := stream.GetLastMsgForSubject(s.Context(), subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
@@ -129,8 +127,7 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 	if !slices.Equal(ids(d), want) || d.Count() != len(want) {
 		t.Errorf("%d events: %v", d.Count(), ids(d))
 	}
-	stream, err := s.js.Stream(t.Context(), contracts.StreamNotifications)
-	check.OK(t, err)
+	stream := check.Must(s.js.Stream(t.Context(), contracts.StreamNotifications))(t)
 	if info, err := stream.Info(t.Context()); err != nil || info.State.LastSeq != 1 {
 		t.Errorf("%d rows were stored: %v", info.State.LastSeq, err)
 	}
@@ -148,8 +145,7 @@ func TestASealedDigestStaysAsItIs(t *testing.T) {
 	check.That(t, slices.Equal(ids(first), []string{"a", "b"}) && first.Count() == 2 && !first.Sealed.IsZero(), "%+v", first)
 	check.That(t, !s.join(1, about("late")) && s.join(1, about("a")), "it took an event after it was sealed, or forgot one")
 	again := s.seal(1, "a")
-	want, err := first.Payload()
-	check.OK(t, err)
+	want := check.Must(first.Payload())(t)
 	got, err := again.Payload()
 	check.That(t, err == nil && string(got) == string(want) && again.Sealed.Equal(first.Sealed), "%s, and then %s: %v", want, got, err)
 }
@@ -193,10 +189,8 @@ func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	foreign := about(s.into().EventID)
-	data, err := contracts.Encode(*foreign)
-	check.OK(t, err)
-	subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID)
-	check.OK(t, err)
+	data := check.Must(contracts.Encode(*foreign))(t)
+	subject := check.Must(contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID))(t)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), subject, data)))
 	joined, err := s.books[0].Join(t.Context(), s.into(), about("a"))
 	check.That(t, errors.Is(err, digest.ErrForeign) && !joined, "%t: %v", joined, err)
@@ -224,8 +218,7 @@ func TestADigestIsBounded(t *testing.T) {
 	// As if others had come: the record is full but for one.
 	d.Items = slices.Repeat(d.Items[:1], digest.MaxItems-1)
 	d.Members += strings.Repeat("AAAAAAAAAAAAAAAA", digest.MaxItems+digest.MaxMore-1-d.Count())
-	data, err := json.Marshal(d)
-	check.OK(t, err)
+	data := check.Must(json.Marshal(d))(t)
 	check.OK(t, check.Err(s.js.Publish(t.Context(), s.record(), data)))
 	check.That(t, s.join(0, largest(2, kept)) && !s.join(0, about("one too many")) && s.join(1, largest(2, kept)),
 		"a full digest took another event, or forgot one")

@@ -30,15 +30,12 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u/", i)})
 	}
 	check.OK(t, check.Err(b.plan(t.Context(), e, recipient.Carried(nil), 0)))
-	p, err := b.reader.Get(t.Context(), "e")
-	check.OK(t, err)
-	return p
+	return check.Must(b.reader.Get(t.Context(), "e"))(t)
 }
 
 func (b *bench) newExpander(t *testing.T) *fanout.Expander {
 	t.Helper()
-	e, err := fanout.New(b.nc, b.records, nil)
-	check.OK(t, err)
+	e := check.Must(fanout.New(b.nc, b.records, nil))(t)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -71,8 +68,7 @@ func TestARowSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	check.OK(t, check.Err(b.expander.Expand(t.Context(), b.planned(t, 1))))
-	msg, err := b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e")
-	check.OK(t, err)
+	msg := check.Must(b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e"))(t)
 	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
 	check.That(t, err == nil && event.Type == contracts.CloudEventNotificationRequested && event.ID == "e.email.CUSTOMER.=dS8w",
 		"%+v: %v", event, err)

@@ -26,8 +26,7 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	store, err := health.Open(t.Context(), recordtest.Client(t, js), health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)})
 	check.OK(t, err)
-	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-	check.OK(t, err)
+	stream := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries))(t)
 	failure := &channel.Error{Channel: "bird", Kind: channel.KindUnavailable}
 	var last uint64
 	for _, step := range []struct {
@@ -42,8 +41,7 @@ func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
 		store.Counts(func(_ string, state health.State, n int) { counts[state] = n })
 		n := len(counts)
 		check.That(t, n <= 1 && (step.state != health.Healthy) == (counts[step.state] == 1), "%s: the counts are %v", step.state, counts)
-		stored, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"./endpoint.bird.*")
-		check.OK(t, err)
+		stored := check.Must(stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"./endpoint.bird.*"))(t)
 		ttl, err := time.ParseDuration("0" + stored.Header.Get(jetstream.MsgTTLHeader))
 		check.That(t, err == nil && ttl > 0 == step.ends && stored.Sequence != last, "%s: kept for %s, %v", step.state, ttl, err)
 		last = stored.Sequence

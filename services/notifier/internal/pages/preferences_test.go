@@ -47,10 +47,8 @@ func newSite(t *testing.T, srv *natsrun.Server) *site {
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
-	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil)
-	check.OK(t, err)
-	r, err := rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"})
-	check.OK(t, err)
+	d := check.Must(recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js), nil))(t)
+	r := check.Must(rules.Parse([]byte(someRules), []string{"inapp", "email", "sms"}))(t)
 	l := links(t, newer)
 	return &site{T: t, directory: d, links: l, page: &pages.Preferences{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
 }
@@ -200,8 +198,7 @@ func TestAStaleForm(t *testing.T) {
 	stale(values)
 
 	values = s.form("ada")
-	other, err := rules.Parse([]byte(strings.Replace(someRules, "chat", "talk", 1)), []string{"inapp", "email", "sms"})
-	check.OK(t, err)
+	other := check.Must(rules.Parse([]byte(strings.Replace(someRules, "chat", "talk", 1)), []string{"inapp", "email", "sms"}))(t)
 	current := s.page.Rules
 	s.page.Rules = func() *rules.Rules { return other }
 	status, _, err := s.call(s.token("ada"), values)

@@ -27,9 +27,7 @@ var (
 
 func links(t *testing.T, secrets ...string) *pages.Links {
 	t.Helper()
-	l, err := pages.New("https://n.example/told/", secrets)
-	check.OK(t, err)
-	return l
+	return check.Must(pages.New("https://n.example/told/", secrets))(t)
 }
 
 var ada = pages.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}

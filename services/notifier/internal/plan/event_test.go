@@ -58,8 +58,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 				}
 				return natstest.Relay
 			})
-			committed, err := expander.Get(t.Context(), "e")
-			check.OK(t, err)
+			committed := check.Must(expander.Get(t.Context(), "e"))(t)
 			check.OK(t, expander.Expanded(t.Context(), committed))
 			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Rows != committed.Rows || e.Recipients != 2 {
 				t.Errorf("%+v: %v, want %s", e, err, test.want)
@@ -138,8 +137,7 @@ func TestWhichFieldsMakeAnotherEvent(t *testing.T) {
 		}
 	}
 	former := at(happened("former"), 1)
-	exact, err := former.ExactFingerprint()
-	check.OK(t, err)
+	exact := check.Must(former.ExactFingerprint())(t)
 	check.OK(t, check.Err(js.Publish(t.Context(), "$KV."+contracts.BucketDeliveries+".former", []byte(`{"fingerprint":"`+exact+`","state":"seen"}`))))
 	accepted(former)
 	if outcome, err := p.Plan(t.Context(), former); err != nil || outcome != plan.Planned {

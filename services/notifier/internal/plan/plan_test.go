@@ -97,8 +97,7 @@ func happened(id string) contracts.Event {
 // read returns the plan of an event and the users in it, in order.
 func read(t *testing.T, r *plan.Reader, id string) (*plan.Plan, []string) {
 	t.Helper()
-	p, err := r.Get(t.Context(), id)
-	check.OK(t, err)
+	p := check.Must(r.Get(t.Context(), id))(t)
 	var users []string
 	for entry, err := range r.Entries(t.Context(), p) {
 		check.OK(t, err)
@@ -315,8 +314,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	if outcome, err := p.Plan(t.Context(), e); err != nil || outcome != plan.Planned {
 		t.Fatal(outcome, err)
 	}
-	committed, err := read.Get(t.Context(), "later")
-	check.OK(t, err)
+	committed := check.Must(read.Get(t.Context(), "later"))(t)
 	for row, err := range read.Rows(t.Context(), committed) {
 		if err != nil || !row.NotBefore.Equal(e.NotBefore) {
 			t.Errorf("%+v: %v", row, err)

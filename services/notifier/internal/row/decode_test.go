@@ -17,8 +17,7 @@ import (
 // and whichever of them came before.
 func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 	t.Parallel()
-	header, err := Header(time.Unix(1, 0))
-	check.OK(t, err)
+	header := check.Must(Header(time.Unix(1, 0)))(t)
 	const rest = `,"recipient_type":"CUSTOMER","channel":"inapp","event_type":"X","created_at":"2025-01-01T00:00:00Z"`
 	rapid.Check(t, func(r *rapid.T) {
 		shape := rapid.SampledFrom([]string{
@@ -53,17 +52,14 @@ func TestRowsOfAPlanHaveOneFrame(t *testing.T) {
 		EventID: "e", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", CreatedAt: time.Unix(1, 0).UTC(),
 		Payload: json.RawMessage(`{"a":1}`),
 	}
-	header, err := Header(row.CreatedAt)
-	check.OK(t, err)
+	header := check.Must(Header(row.CreatedAt))(t)
 	for event := range maxFrames + 1 {
 		row.EventID = fmt.Sprint("e", event)
 		e = Encoder{}
 		for user := range 3 {
 			row.UserID = fmt.Sprint("u", user)
-			msg, err := e.Message(row, header)
-			check.OK(t, err)
-			got, err := d.Decode(msg.Header, msg.Data)
-			check.OK(t, err)
+			msg := check.Must(e.Message(row, header))(t)
+			got := check.Must(d.Decode(msg.Header, msg.Data))(t)
 			check.Equal(t, row, got)
 		}
 		check.Same(t, "frames", len(d.frames), event%maxFrames+1)

@@ -67,10 +67,8 @@ func TestNextIsWhatTheClockShows(t *testing.T) {
 	for zone, dates := range changes {
 		for _, date := range dates {
 			for range 3 {
-				middle, err := time.Parse(time.DateOnly, date)
-				check.OK(t, err)
-				begin, err := schedule.In(zone, middle.Add(-36*time.Hour))
-				check.OK(t, err)
+				middle := check.Must(time.Parse(time.DateOnly, date))(t)
+				begin := check.Must(schedule.In(zone, middle.Add(-36*time.Hour)))(t)
 				every := parts[random.IntN(len(parts))]
 				var clocks []time.Duration
 				for range 1 + random.IntN(3) {
@@ -152,10 +150,8 @@ func TestQuietUntil(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now, err := time.Parse(time.RFC3339, test.now)
-			check.OK(t, err)
-			got, err := schedule.QuietUntil(now, test.hours, test.zone)
-			check.OK(t, err)
+			now := check.Must(time.Parse(time.RFC3339, test.now))(t)
+			got := check.Must(schedule.QuietUntil(now, test.hours, test.zone))(t)
 			text := none
 			if !got.IsZero() {
 				text = got.UTC().Format(time.RFC3339)
@@ -169,14 +165,12 @@ func TestQuietUntil(t *testing.T) {
 func TestQuietIsOneStretch(t *testing.T) {
 	t.Parallel()
 	for _, begin := range []string{"2026-03-26T00:00:00Z", "2026-10-24T00:00:00Z"} {
-		now, err := time.Parse(time.RFC3339, begin)
-		check.OK(t, err)
+		now := check.Must(time.Parse(time.RFC3339, begin))(t)
 		for _, hours := range []contracts.QuietHours{{From: "22:00", To: "07:00"}, {From: "00:30", To: "01:30"}, {From: "01:30", To: "02:30"}} {
 			var promised time.Time
 			stretches := 0
 			for at := now; at.Before(now.Add(48 * time.Hour)); at = at.Add(time.Minute) {
-				until, err := schedule.QuietUntil(at, &hours, "Asia/Jerusalem")
-				check.OK(t, err)
+				until := check.Must(schedule.QuietUntil(at, &hours, "Asia/Jerusalem"))(t)
 				switch {
 				case promised.IsZero() && !until.IsZero():
 					stretches++

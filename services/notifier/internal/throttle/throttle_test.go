@@ -78,10 +78,8 @@ type turns struct {
 // kept is the record of the key, empty when there is none.
 func (g *gate) kept() (record turns) {
 	g.Helper()
-	key, err := contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID)
-	check.OK(g, err)
-	stream, err := g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries)
-	check.OK(g, err)
+	key := check.Must(contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID))(g)
+	stream := check.Must(g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries))(g)
 	msg, err := stream.GetLastMsgForSubject(g.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
 	if err != nil {
 		return record

@@ -277,8 +277,7 @@ type crossing struct{ verdict, a, b string }
 
 func crossings(t *testing.T) []crossing {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/scripts.tsv")
-	check.OK(t, err)
+	raw := check.Must(os.ReadFile("testdata/scripts.tsv"))(t)
 	var out []crossing
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Split(strings.TrimSpace(line), "\t"); len(f) == 3 && !strings.HasPrefix(line, "#") {

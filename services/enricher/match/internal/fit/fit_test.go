@@ -37,8 +37,7 @@ func pairsFile(t *testing.T) string {
 
 func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
 	t.Parallel()
-	pairs, err := readPairs(pairsFile(t))
-	check.OK(t, err)
+	pairs := check.Must(readPairs(pairsFile(t)))(t)
 	samples := prepare(pairs)
 	w := fit(samples, chosenScale)
 	check.Equal(t, w, fit(prepare(pairs), chosenScale))
@@ -134,8 +133,7 @@ func TestWriteReplacesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weights.go")
 	var printed bytes.Buffer
 	check.OK(t, errors.Join(run([]string{pairsFile(t)}, &printed), run([]string{"-write", path, pairsFile(t)}, io.Discard)))
-	written, err := os.ReadFile(path)
-	check.OK(t, err)
+	written := check.Must(os.ReadFile(path))(t)
 	check.Equal(t, printed.String(), string(written))
 	check.Failsf(t, run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard), "a folder was overwritten")
 }

@@ -34,9 +34,7 @@ func texts(sentences []talk.Sentence) []string {
 
 func observe(t *testing.T, sentences []talk.Sentence) []talk.Features {
 	t.Helper()
-	features, err := talk.Observe(sentences, func() error { return nil })
-	check.OK(t, err)
-	return features
+	return check.Must(talk.Observe(sentences, func() error { return nil }))(t)
 }
 
 func TestSentences(t *testing.T) {

@@ -43,11 +43,8 @@ func page(t *testing.T) *image.Gray {
 	t.Helper()
 	const size, left = 28, 100
 	face := func(data []byte, size float64) font.Face {
-		parsed, err := opentype.Parse(data)
-		check.OK(t, err)
-		made, err := opentype.NewFace(parsed, &opentype.FaceOptions{Size: size, DPI: 72})
-		check.OK(t, err)
-		return made
+		parsed := check.Must(opentype.Parse(data))(t)
+		return check.Must(opentype.NewFace(parsed, &opentype.FaceOptions{Size: size, DPI: 72}))(t)
 	}
 	out := image.NewGray(image.Rect(0, 0, 34*size, 2*size*(len(lines)+5)))
 	draw.Draw(out, out.Rect, image.NewUniform(color.Gray{Y: 240}), image.Point{}, draw.Src)
@@ -77,8 +74,7 @@ func shoot(t *testing.T, page *image.Gray, degrees, noise float64, orientation i
 
 func reader(t *testing.T) *Reader {
 	t.Helper()
-	folders, err := program.NewFolders(t.TempDir())
-	check.OK(t, err)
+	folders := check.Must(program.NewFolders(t.TempDir()))(t)
 	r, err := New(t.Context(), Config{
 		Folders: folders, Languages: "eng", Log: slog.New(slog.DiscardHandler), Path: installed.Tesseract.Find(t)[0], Timeout: time.Minute,
 	})
@@ -101,8 +97,7 @@ func TestPhotosAreReadHoweverTheyWereTaken(t *testing.T) {
 		shot := shoot(t, page(t), c.degrees, c.noise, c.orientation, random)
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			got, err := r.Read(t.Context(), "job", shot)
-			check.OK(t, err)
+			got := check.Must(r.Read(t.Context(), "job", shot))(t)
 			check.Same(t, fmt.Sprintf("seed %d, %+v: title", seed, c), Title(got), title)
 			var text, sure []string
 			for _, l := range got {
@@ -125,15 +120,13 @@ func TestNoiseIsSmoothed(t *testing.T) {
 	for _, deviation := range []float64{0, 10, 20, 40} {
 		p := page(t)
 		shot := shoot(t, p, 0, deviation, 1, rand.New(rand.NewPCG(1, 1)))
-		decoded, err := jpeg.Decode(bytes.NewReader(shot))
-		check.OK(t, err)
+		decoded := check.Must(jpeg.Decode(bytes.NewReader(shot)))(t)
 		grey := greyOf(decoded)
 		before := noise(grey) // JPEG has taken some of it
 		if before < deviation*0.3 || before > deviation*1.1 {
 			t.Errorf("noise of %v is taken for %v", deviation, before)
 		}
-		pgm, err := upright(shot)
-		check.OK(t, err)
+		pgm := check.Must(upright(shot))(t)
 		after := noise(&image.Gray{Pix: pgm[len(pgm)-len(p.Pix):], Stride: p.Stride, Rect: p.Rect})
 		if after > before/2 {
 			t.Errorf("noise of %v is still %v", before, after)
@@ -147,8 +140,7 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 	t.Parallel()
 	encoder := installed.HEIF.Find(t)[1]
 	r := reader(t)
-	c, err := NewConverter(r.config)
-	check.OK(t, err)
+	c := check.Must(NewConverter(r.config))(t)
 	dir := t.TempDir()
 	for _, orientation := range []int{3, 6} {
 		from, to := filepath.Join(dir, fmt.Sprint(orientation, ".jpg")), filepath.Join(dir, fmt.Sprint(orientation, ".heic"))
@@ -156,12 +148,9 @@ func TestPhotosOfTelephonesAreUpright(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), encoder, from, "-o", to).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
-		heic, err := os.ReadFile(to)
-		check.OK(t, err)
-		photo, err := c.JPEG(t.Context(), "job", heic)
-		check.OK(t, err)
-		got, err := r.Read(t.Context(), "job", photo)
-		check.OK(t, err)
+		heic := check.Must(os.ReadFile(to))(t)
+		photo := check.Must(c.JPEG(t.Context(), "job", heic))(t)
+		got := check.Must(r.Read(t.Context(), "job", photo))(t)
 		check.Same(t, fmt.Sprintf("orientation %d: title", orientation), Title(got), title)
 	}
 }

@@ -19,9 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func address(t testing.TB) *url.URL {
 	t.Helper()
-	u, err := url.Parse("https://example.com/cake")
-	check.OK(t, err)
-	return u
+	return check.Must(url.Parse("https://example.com/cake"))(t)
 }
 
 func parse(t testing.TB, body string) *Page {

@@ -37,10 +37,8 @@ func pids(t *testing.T, dir string, names ...string) []int {
 	t.Helper()
 	var out []int
 	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		check.OK(t, err)
-		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		check.OK(t, err)
+		data := check.Must(os.ReadFile(filepath.Join(dir, name)))(t)
+		pid := check.Must(strconv.Atoi(strings.TrimSpace(string(data))))(t)
 		out = append(out, pid)
 	}
 	return out
@@ -221,8 +219,7 @@ echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 	})
 	t.Parallel()
 	dir := t.TempDir()
-	parent, err := child.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$")
-	check.OK(t, err)
+	parent := check.Must(child.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$"))(t)
 	awaitFile(filepath.Join(dir, "pid"))
 	awaitFile(filepath.Join(dir, "child"))
 	check.OK(t, parent.Kill())
@@ -235,8 +232,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	check.OK(t, err)
+	entries := check.Must(os.ReadDir(dir))(t)
 	var out []string
 	for _, entry := range entries {
 		out = append(out, entry.Name())
@@ -248,14 +244,12 @@ func names(t *testing.T, dir string) []string {
 func TestFolderNames(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")
-	folders, err := NewFolders(root)
-	check.OK(t, err)
+	folders := check.Must(NewFolders(root))(t)
 	seen := map[string]bool{}
 	for _, id := range []string{
 		"", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000),
 	} {
-		folder, err := folders.New(id)
-		check.OK(t, err)
+		folder := check.Must(folders.New(id))(t)
 		info, err := os.Stat(folder.Path)
 		if err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(folder.Path) != root || seen[folder.Path] {
 			t.Errorf("id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.Path, info, err, root)
@@ -272,12 +266,9 @@ func TestFolderNames(t *testing.T) {
 func TestOldFoldersAreRemoved(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	folders, err := NewFolders(root)
-	check.OK(t, err)
-	inUse, err := folders.New("in use")
-	check.OK(t, err)
-	left, err := folders.New("left")
-	check.OK(t, err)
+	folders := check.Must(NewFolders(root))(t)
+	inUse := check.Must(folders.New("in use"))(t)
+	left := check.Must(folders.New("left"))(t)
 	check.OK(t, os.WriteFile(filepath.Join(left.Path, "sub.en.vtt"), []byte("WEBVTT"), 0o600))
 	left.held.Close() // as the kernel does when a process ends
 	check.OK(t, os.Mkdir(filepath.Join(root, "another's"), 0o700))

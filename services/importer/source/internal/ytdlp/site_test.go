@@ -26,8 +26,7 @@ import (
 func client(t *testing.T, change func(*Config)) *Client {
 	t.Helper()
 	installed.YtDlp.Find(t)
-	folders, err := program.NewFolders(t.TempDir())
-	check.OK(t, err)
+	folders := check.Must(program.NewFolders(t.TempDir()))(t)
 	config := Config{
 		Extractors: "generic,html5", Folders: folders, Log: slog.New(slog.DiscardHandler), MaxFile: 1 << 20, Path: "yt-dlp",
 		SocketTimeout: time.Hour, Timeout: time.Hour, VersionTimeout: time.Hour, // no outcome depends on how fast the machine is
@@ -35,9 +34,7 @@ func client(t *testing.T, change func(*Config)) *Client {
 	if change != nil {
 		change(&config)
 	}
-	c, err := New(t.Context(), config)
-	check.OK(t, err)
-	return c
+	return check.Must(New(t.Context(), config))(t)
 }
 
 func none(string, float64) {}
@@ -150,8 +147,7 @@ func TestVersionIsChecked(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			folders, err := program.NewFolders(t.TempDir())
-			check.OK(t, err)
+			folders := check.Must(program.NewFolders(t.TempDir()))(t)
 			path := t.TempDir() + "/yt-dlp"
 			check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 			config := Config{Path: path, Folders: folders, MaxFile: 1 << 20, VersionTimeout: 500 * time.Millisecond}
@@ -163,8 +159,7 @@ func TestVersionIsChecked(t *testing.T) {
 				"error %v: want %q", err, want)
 		})
 	}
-	folders, err := program.NewFolders(t.TempDir())
-	check.OK(t, err)
+	folders := check.Must(program.NewFolders(t.TempDir()))(t)
 	check.Contains(t, check.Err(New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders})), "install yt-dlp")
 }
 
@@ -176,8 +171,7 @@ func TestDecodeTakesWhatItCan(t *testing.T) {
 		{"start_time":1.5,"title":"Batter"},{"start_time":"x","title":"Bake"},{"start_time":3},4,null],
 		"subtitles":{"live_chat":[{"ext":"json"}],"en":[{"ext":"json3","url":"https://a/1"},{"ext":"vtt","url":"https://a/2"}],
 		"de":[{"ext":"vtt","url":"file:///etc/passwd"}],"fr":{},"--x":[{"ext":"vtt","url":"https://a/3"}]},"automatic_captions":[]}`
-	info, err := decode([]byte(data))
-	check.OK(t, err)
+	info := check.Must(decode([]byte(data)))(t)
 	check.That(t, info.ID == "dQw4w9WgXcQ" && info.Title == "" && info.Author() == "Cook" && info.Duration() == 0, "info %+v", info)
 	check.That(t, len(info.Chapters) == 2 && info.Chapters[0].At() == 1500*time.Millisecond && info.Chapters[1].At() == 0,
 		"chapters %+v: want those with a title", info.Chapters)
@@ -221,8 +215,7 @@ func TestChooseTrack(t *testing.T) {
 		{"iw", "en he", "", "he"},
 		{"", "en-nP7-2PuUl7o", "", "en-nP7-2PuUl7o"},
 	} {
-		language, err := json.Marshal(test.language)
-		check.OK(t, err)
+		language := check.Must(json.Marshal(test.language))(t)
 		info, err := decode([]byte(`{"language":` + string(language) + `,"subtitles":` + list(test.manual) + `,"automatic_captions":` + list(test.automatic) + `}`))
 		check.OK(t, err)
 		got := ""
@@ -242,8 +235,7 @@ func TestWantedLanguage(t *testing.T) {
 	const tracks = `{"language":"en","subtitles":{"en":[{"ext":"vtt","url":"https://x.example/en"}],"pt-BR":[{"ext":"vtt","url":"https://x.example/pt"}]},` +
 		`"automatic_captions":{"en":[{"ext":"vtt","url":"https://x.example/a"}],"de":[{"ext":"vtt","url":"https://x.example/b?tlang=de"}],` +
 		`"pt-orig":[{"ext":"vtt","url":"https://x.example/c"}],"fr":[{"ext":"vtt","url":"https://x.example/d"}]}}`
-	info, err := decode([]byte(tracks))
-	check.OK(t, err)
+	info := check.Must(decode([]byte(tracks)))(t)
 	for wanted, want := range map[string]string{"": "en", "en": "en", "en-GB": "en", "pt": "pt-BR", "pt-BR": "pt-BR", "fr": "fr", "de": "en", "he": "en"} {
 		track, ok := info.choose(wanted)
 		check.That(t, ok && track.Key == want && track.Automatic == (want == "fr"), "want %q: chose %+v", wanted, track)

@@ -47,8 +47,7 @@ func sentencesFile(t *testing.T) string {
 
 func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 	t.Parallel()
-	videos, err := readVideos(sentencesFile(t))
-	check.OK(t, err)
+	videos := check.Must(readVideos(sentencesFile(t)))(t)
 	if len(videos) != 6 || len(videos[0].sentences) != 10 {
 		t.Fatalf("%d videos, %d sentences", len(videos), len(videos[0].sentences))
 	}
