@@ -33,7 +33,6 @@ type enrichFlags struct {
 	output      string
 	providers   []string
 	resume      string
-	strict      bool
 	timeout     time.Duration
 	url         string
 	wait        bool
@@ -77,7 +76,6 @@ Records that cannot be used are listed at the end with file, line and field, and
 	flags.StringVarP(&f.output, "output", "o", "table", "form of the results: table, json, jsonl or csv")
 	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
 	flags.StringVar(&f.resume, "resume", "", "file to write the results to, after those that an earlier run wrote there (needs -o jsonl)")
-	flags.BoolVar(&f.strict, "strict", false, "stop at the first record that cannot be used")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
 	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
 	flags.BoolVar(&f.wait, "wait", false, "wait until no place is pending (default true without --url)")
@@ -127,7 +125,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 		return err
 	}
 	format, _ := input.ParseFormat(f.format) //nolint:errcheck // checked above
-	reader, err := input.NewReader(input.Config{City: f.city, Format: format, Stdin: g.config.Stdin, Strict: f.strict})
+	reader, err := input.NewReader(input.Config{City: f.city, Format: format, Stdin: g.config.Stdin})
 	if err != nil {
 		return err
 	}
@@ -167,9 +165,6 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 		err = fmt.Errorf("interrupted after %d rows", earlier.rows+summary.Rows())
 	}
 	err = errors.Join(err, out.Close()) // the rows written so far stay readable after an error
-	if f.strict {
-		return err // it names the record
-	}
 	return errors.Join(err, problems(stderr, reader.Report()))
 }
 

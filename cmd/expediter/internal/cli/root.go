@@ -204,9 +204,6 @@ func problems(w io.Writer, report input.Report) error {
 	if more := report.Bad - len(report.Problems); more > 0 {
 		fmt.Fprintf(w, "... and %d more\n", more) //nolint:errcheck // as above
 	}
-	if report.Duplicates > 0 {
-		fmt.Fprintf(w, "%d records repeat an earlier one and were asked about once\n", report.Duplicates) //nolint:errcheck // as above
-	}
 	if report.Bad == 0 {
 		return nil
 	}

@@ -11,14 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -105,7 +103,7 @@ func endless(head, tail string, record func(i int) string) io.Reader {
 	return pr
 }
 
-// The heap after the last of many records is not larger than after the first ones, ids aside, whose number is bounded.
+// The heap after the last of many records is not larger than after the first ones.
 func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks at the heap of the process
 	padding := strings.Repeat("p", 500)
 	csvRecord := func(i int) string { return fmt.Sprintf("id%d,Name,%s\n", i, padding) }
@@ -121,7 +119,7 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 		"request": {FormatJSON, endless(`{"results":[`, "]}", jsonRecord)},
 		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
 	} {
-		reader := check.Must(NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in}))(t)
+		reader := check.Must(NewReader(Config{Format: tc.format, Stdin: tc.in}))(t)
 		var early, late runtime.MemStats
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			check.OK(t, err)
@@ -186,26 +184,6 @@ func TestReaderPassesReadErrorsOn(t *testing.T) {
 	}
 }
 
-// Old ids are forgotten, the younger half is always known.
-func TestSeenGenerations(t *testing.T) {
-	t.Parallel()
-	s := newSeen(10)
-	place := func(i int) Place {
-		return Place{Position: Position{File: "f", Line: i}, Restaurant: contracts.Restaurant{PlaceID: strconv.Itoa(i)}}
-	}
-	for i := range 100 {
-		s.add(place(i))
-		for back := range min(i, 5) {
-			first, known, equal := s.add(place(i - back))
-			check.Require(t, known && equal && first.Line == i-back, "after %d: %d is not known (%v %v %v)", i, i-back, first, known, equal)
-		}
-		n := len(s.old) + len(s.young)
-		check.Require(t, n <= 10, "%d ids are remembered", n)
-	}
-	_, known, _ := s.add(place(0))
-	check.That(t, !known, "the first id is still known")
-}
-
 // A place stays as it is while later ones are read: the pipeline holds several at a time.
 func TestReaderPlacesAreKept(t *testing.T) {
 	t.Parallel()
@@ -266,7 +244,7 @@ func FuzzJSONLines(f *testing.F) {
 // its body is read again, and the report has to add up.
 func checkInvariants(t *testing.T, format Format, text string) {
 	t.Helper()
-	reader := check.Must(NewReader(Config{Format: format, MaxIDs: 100, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)}))(t)
+	reader := check.Must(NewReader(Config{Format: format, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)}))(t)
 	places := 0
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {
@@ -278,7 +256,7 @@ func checkInvariants(t *testing.T, format Format, text string) {
 		checkPlace(t, place)
 	}
 	report := reader.Report()
-	check.That(t, report.Places == places && report.Rows == report.Bad+report.Duplicates+report.Places && len(report.Problems) <= report.Bad,
+	check.That(t, report.Places == places && report.Rows == report.Bad+report.Places && len(report.Problems) <= report.Bad,
 		"%d places, report %+v", places, report)
 }
 

@@ -33,7 +33,6 @@ const Stdin = "-"
 type Reader struct {
 	config Config
 	report Report
-	seen   *seen
 }
 
 // Report counts the records of the files read so far.
@@ -41,16 +40,13 @@ type Report struct {
 	// Bad is how many records could not be used.
 	Bad int
 
-	// Duplicates is how many records repeated an earlier one word for word. They are not yielded again.
-	Duplicates int
-
 	// Places is how many places were yielded.
 	Places int
 
-	// Problems describes the first Config.MaxProblems bad records, in the order of the input.
+	// Problems describes the first 100 bad records, in the order of the input.
 	Problems []*RowError
 
-	// Rows is how many records were met: Bad + Duplicates + Places.
+	// Rows is how many records were met: Bad + Places.
 	Rows int
 }
 
@@ -60,7 +56,7 @@ func NewReader(cfg Config) (*Reader, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Reader{config: cfg, seen: newSeen(cfg.MaxIDs)}, nil
+	return &Reader{config: cfg}, nil
 }
 
 // Report returns the counts so far. Call it after the loop over Files has ended.
@@ -73,7 +69,7 @@ func (r *Reader) Report() Report { return r.report }
 // bad by themselves are left out and counted in the Report.
 func (r *Reader) Files(ctx context.Context, paths ...string) iter.Seq2[Place, error] {
 	return func(yield func(Place, error) bool) {
-		out := &sink{config: r.config, report: &r.report, seen: r.seen, yield: yield}
+		out := &sink{config: r.config, report: &r.report, yield: yield}
 		var base int64
 		for _, path := range paths {
 			size, err := r.file(ctx, path, base, out)
@@ -147,28 +143,16 @@ type Config struct {
 	// Format is the form of every file. Defaults to FormatAuto.
 	Format Format
 
-	// MaxIDs is how many of the last place ids are remembered to find duplicates; an id costs about 70 bytes. Defaults
-	// to 1,000,000.
-	MaxIDs int
-
-	// MaxProblems is how many problems a Report describes; the others are only counted. Defaults to 100.
-	MaxProblems int
-
 	// MaxRecordBytes is the size of the largest record, which bounds the memory that a broken file can take. Defaults
 	// to 256 KiB, a quarter of contracts.MaxBody.
 	MaxRecordBytes int
 
 	// Stdin is read for the path "-". Defaults to os.Stdin.
 	Stdin io.Reader
-
-	// Strict ends the reading at the first problem. Defaults to false: problems are counted and reading goes on.
-	Strict bool
 }
 
 func (c Config) withDefaults() Config {
 	c.Format = cmp.Or(c.Format, FormatAuto)
-	c.MaxIDs = cmp.Or(c.MaxIDs, 1_000_000)
-	c.MaxProblems = cmp.Or(c.MaxProblems, 100)
 	c.MaxRecordBytes = cmp.Or(c.MaxRecordBytes, contracts.MaxBody/4)
 	if c.Stdin == nil {
 		c.Stdin = os.Stdin
@@ -180,12 +164,6 @@ func (c Config) validate() error {
 	var errs []error
 	if _, err := ParseFormat(string(c.Format)); err != nil {
 		errs = append(errs, err)
-	}
-	if c.MaxIDs < 2 {
-		errs = append(errs, fmt.Errorf("input: MaxIDs is %d: want 2 or more", c.MaxIDs))
-	}
-	if c.MaxProblems < 0 {
-		errs = append(errs, fmt.Errorf("input: MaxProblems is %d: want 0 or more", c.MaxProblems))
 	}
 	if c.MaxRecordBytes < 64 {
 		errs = append(errs, fmt.Errorf("input: MaxRecordBytes is %d: want 64 or more", c.MaxRecordBytes))

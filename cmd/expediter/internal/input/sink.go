@@ -1,8 +1,6 @@
 package input
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +15,6 @@ var errStopped = errors.New("input: stopped by the caller")
 type sink struct {
 	config Config
 	report *Report
-	seen   *seen
 	yield  func(Place, error) bool
 }
 
@@ -42,15 +39,6 @@ func (s *sink) accept(rec record) error {
 	if problem != nil {
 		return s.reject(problem)
 	}
-	if first, known, equal := s.seen.add(place); known && equal {
-		s.report.Rows++
-		s.report.Duplicates++
-		return nil
-	} else if known {
-		return s.reject(&RowError{Position: place.Position, Fields: []FieldError{{
-			Field: fieldID, Problem: fmt.Sprintf("%s was given before at %s with other content", excerpt(quote(place.Restaurant.PlaceID)), first),
-		}}})
-	}
 	s.report.Rows++
 	s.report.Places++
 	if !s.yield(place, nil) {
@@ -59,61 +47,17 @@ func (s *sink) accept(rec record) error {
 	return nil
 }
 
-// reject counts a bad record. In strict mode it is the end.
+// maxProblems is how many problems a Report describes; the others are only counted.
+const maxProblems = 100
+
+// reject counts a bad record. It never ends the reading.
 func (s *sink) reject(problem *RowError) error {
 	s.report.Rows++
 	s.report.Bad++
-	if len(s.report.Problems) < s.config.MaxProblems {
+	if len(s.report.Problems) < maxProblems {
 		s.report.Problems = append(s.report.Problems, problem)
 	}
-	if s.config.Strict {
-		return problem
-	}
 	return nil
-}
-
-// seen remembers the last ids in two generations of equal size, so that its memory is bounded: when the younger one is
-// full it becomes the older one, and the older one is forgotten.
-type seen struct {
-	files      []string
-	most       int // per generation
-	old, young map[[16]byte]sighting
-}
-
-type sighting struct {
-	content uint64
-	file    int
-	line    int
-}
-
-func newSeen(most int) *seen {
-	return &seen{most: max(most/2, 1), young: make(map[[16]byte]sighting)}
-}
-
-// add remembers the place. When its id is known, it returns where it was first seen and whether the content is equal.
-func (s *seen) add(p Place) (first Position, known, equal bool) {
-	key := [16]byte(hash(p.Restaurant.PlaceID))
-	content := binary.BigEndian.Uint64(hash(string(p.Body)))
-	earlier, known := s.young[key]
-	if !known {
-		earlier, known = s.old[key]
-	}
-	if known {
-		return Position{File: s.files[earlier.file], Line: earlier.line}, true, earlier.content == content
-	}
-	if len(s.young) >= s.most {
-		s.old, s.young = s.young, make(map[[16]byte]sighting, s.most)
-	}
-	if len(s.files) == 0 || s.files[len(s.files)-1] != p.Position.File {
-		s.files = append(s.files, p.Position.File)
-	}
-	s.young[key] = sighting{content: content, file: len(s.files) - 1, line: p.Position.Line}
-	return Position{}, false, false
-}
-
-func hash(text string) []byte {
-	sum := sha256.Sum256([]byte(text))
-	return sum[:16]
 }
 
 var (

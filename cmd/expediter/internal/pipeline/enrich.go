@@ -28,6 +28,13 @@ func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enri
 	if err != nil {
 		return enrich.Answer{}, err
 	}
+	asked := make(map[string]contracts.Restaurant, len(req.Results))
+	for _, r := range req.Results {
+		if other, twice := asked[r.PlaceID]; twice && !other.Equal(r) {
+			delete(details, r.PlaceID) // it is of one of them
+		}
+		asked[r.PlaceID] = r
+	}
 	return enrich.Answer{Details: details, Response: resp}, nil
 }
 

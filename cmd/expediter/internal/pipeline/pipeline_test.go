@@ -80,6 +80,10 @@ func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 		detail := answer.Details["p-"+name]
 		check.That(t, !(detail.Score <= 0.5) && detail.Venue != nil && detail.Venue.ID == "v-"+name, "details of %s: %+v", name, detail)
 	}
+	twice := request("Alma", "Basel")
+	twice.Results[1].PlaceID = twice.Results[0].PlaceID
+	answer = check.Must(Embedded{p}.Enrich(t.Context(), twice))(t)
+	check.Same(t, "details of an id that is of two places", len(answer.Details), 0)
 	if p.NATSURL() != "" || p.Enrichers[0].URL() != "" {
 		t.Errorf("it listens at %q and %q though nobody asked for it", p.NATSURL(), p.Enrichers[0].URL())
 	}
