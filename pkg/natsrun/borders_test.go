@@ -68,7 +68,7 @@ func (s *site) publish() error {
 func (s *site) operates(nc *nats.Conn) error {
 	for _, subject := range []string{
 		"notifier.v1.cancel", "notifier.v1.endpoints.enable", "notifier.v1.endpoints.list", "notifier.v1.replay",
-		"worker.v1.info", "worker.v1.recent", "worker.v1.stacks",
+		"worker.v1.info", "worker.v1.recent", "worker.v1.stacks", "worker.v1.drain.x", "worker.v1.resume.x",
 	} {
 		if _, err := nc.Request(subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
 			return fmt.Errorf("request %s: %w, want no responders", subject, err)
@@ -91,7 +91,7 @@ func (s *site) watch() error {
 	errs := []error{answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
 		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay")}
 
-	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x"} {
+	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x", "worker.v1.drain.x", "worker.v1.resume.x"} {
 		errs = append(errs, many(nc, subject, "", len(declared)-1))
 	}
 

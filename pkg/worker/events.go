@@ -105,6 +105,9 @@ const (
 	// EventDeadFailed (error): a dead letter could not be published, or Policy.OnDeadLetter failed; the job stays. Field "error".
 	EventDeadFailed = "worker.dead_letter_failed"
 
+	// EventDrained (info): the worker was told to take no more jobs, or to take some again, see inspect.Drain. Field "drained".
+	EventDrained = "worker.drained"
+
 	// EventJobCancelled (info): a job that runs or waits here was cancelled by a client; its context ends. Without "attempt".
 	EventJobCancelled = "worker.job_cancelled"
 

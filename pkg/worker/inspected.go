@@ -51,20 +51,30 @@ func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
 	end = func() {
 		_ = service.Stop() //nolint:errcheck // the connection is closed then
 	}
+	drain := func(is bool) []byte {
+		if w.draining.Swap(is) != is {
+			w.log.InfoContext(ctx, EventDrained, "drained", is)
+		}
+		return w.describe(instance, started, ctx.Err() != nil)
+	}
 	for subject, answer := range map[string]func() []byte{
 		inspect.SubjectInfo:   func() []byte { return w.describe(instance, started, ctx.Err() != nil) },
 		inspect.SubjectRecent: func() []byte { return w.describeRecent(instance) },
 		inspect.SubjectStacks: func() []byte { return w.describeRunning(instance) },
+		inspect.SubjectDrain:  func() []byte { return drain(true) },
+		inspect.SubjectResume: func() []byte { return drain(false) },
 	} {
 		handler := micro.HandlerFunc(func(r micro.Request) {
 			_ = r.Respond(answer()) //nolint:errcheck // who asked gets none from a closed connection
 		})
 		name := subject[strings.LastIndexByte(subject, '.')+1:]
-		for name, subject := range map[string]string{name: subject, name + "-one": subject + "." + instance} {
-			if err := service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject)); err != nil {
-				end()
-				return nil, fmt.Errorf("worker: answer inspectors: %w", err)
-			}
+		err := service.AddEndpoint(name+"-one", handler, micro.WithEndpointSubject(subject+"."+instance))
+		if err == nil && subject != inspect.SubjectDrain && subject != inspect.SubjectResume {
+			err = service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject))
+		}
+		if err != nil {
+			end()
+			return nil, fmt.Errorf("worker: answer inspectors: %w", err)
 		}
 	}
 	return end, nil
@@ -81,6 +91,7 @@ func (w *Worker) describe(instance string, started time.Time, stopping bool) []b
 	info := inspect.Info{
 		ID: clip(w.cfg.ID, maxShort), Instance: instance, Version: clip(w.cfg.Version, maxShort), Stream: w.cfg.Stream, Consumer: w.cfg.Consumer,
 		Started: started.UTC(), Slots: w.cfg.Concurrency, Waiting: w.deliveries.waiting(), Attempts: w.recent.counted(), Stopping: stopping,
+		Drained: w.draining.Load(),
 	}
 	w.deliveries.each(func(d *delivery) {
 		if d.running {

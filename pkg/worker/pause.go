@@ -21,6 +21,7 @@ const (
 
 	// A job that is delivered although its handler is paused goes back for as long as the pause has lasted, within these bounds:
 	// so its cost grows with the logarithm of the pause, and after a short one it starts soon.
+	// One that is delivered to a drained worker goes back for the shortest time.
 	shortestPause = 5 * time.Second
 	longestPause  = 10 * time.Minute
 )
@@ -164,11 +165,8 @@ func (w *Worker) readPauses(ctx context.Context) error {
 
 // followPauses reads what is paused, and pulls from what is not any more. When it cannot be read, the worker goes on as before.
 func (w *Worker) followPauses(ctx context.Context) {
-	before := w.pauses.Load()
 	_ = w.readPauses(ctx) //nolint:errcheck // the next heartbeat is near
-	if before != nil && len(*before) > 0 {
-		w.puller.Wake()
-	}
+	w.puller.Wake()
 }
 
 // pausesNow returns the pauses in force.
@@ -183,6 +181,9 @@ func (w *Worker) pausesNow() []Pause {
 
 // checkPaused returns the error of a job that may not start now.
 func (w *Worker) checkPaused(d *delivery) error {
+	if w.draining.Load() {
+		return &pausedError{delay: shortestPause}
+	}
 	now := time.Now()
 	for _, p := range w.pausesNow() {
 		if !subject.Matches(p.Pattern, d.info.Subject) {
@@ -197,8 +198,11 @@ func (w *Worker) checkPaused(d *delivery) error {
 	return nil
 }
 
-// isPaused reports whether all handlers of a consumer are paused.
+// isPaused reports whether all handlers of a consumer are paused, or the worker is drained.
 func (w *Worker) isPaused(c *class) bool {
+	if w.draining.Load() {
+		return true
+	}
 	all := w.pausesNow()
 	patterns := make([]string, len(all))
 	for i, p := range all {

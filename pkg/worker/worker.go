@@ -54,6 +54,7 @@ type Worker struct {
 	contacting sync.WaitGroup
 	deliveries deliveries
 	down       atomic.Bool     // reported as not ready
+	draining   atomic.Bool     // told to take no more jobs, see inspect.Drain
 	final      atomic.Bool     // the reported reason is for an operator, see isFinal
 	drained    chan struct{}   // closed when no more messages come
 	idle       chan *delivery  // to goroutines that have ended their deliveries

@@ -119,7 +119,7 @@ func (s deployed) strand(account, stream string) {
 	}
 }
 
-// pause pauses handlers.
+// pause pauses handlers, and drains workers.
 func (s deployed) pause() {
 	s.Helper()
 	workers, err := inspect.Workers(s.Context(), s.Conn)
@@ -133,6 +133,9 @@ func (s deployed) pause() {
 		form := url.Values{"account": {account}, "stream": {w.Stream}, "pattern": {w.Handlers[0].Pattern}, "minutes": {"5"}}
 		s.Post("/workers/pause", form, http.StatusSeeOther)
 		s.Post("/workers/resume", form, http.StatusSeeOther)
+		for _, verb := range []string{"/drain", "/resume"} {
+			s.Post("/workers/"+w.Instance+verb, url.Values{}, http.StatusSeeOther)
+		}
 	}
 }
 

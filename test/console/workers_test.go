@@ -136,7 +136,46 @@ func TestAHandlerIsPausedAndResumed(t *testing.T) {
 		all[len(all)-1].Outcome == audit.Done && all[len(all)-2].Action == "resume", "%+v", all)
 }
 
+func TestAWorkerIsDrainedAndTakesJobsAgain(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	began := works(t, s, "vm-3", "v1")
+	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", []byte(`{"kind":"stuck"}`))))
+	check.Same(t, "the job that runs", <-began, "stuck")
+	path := workerPath(t, s)
+	values := form(t, told(t, s, path, "Drain</button>", "What runs now"), path+"/drain")
+	to, _ := s.Post(path+"/drain", values, http.StatusSeeOther, "Referer", s.URL+path)
+	page := s.Get(to, http.StatusOK)
+	check.Says(t, page, "vm-3 takes no more jobs and finishes those that run", "expediter jobs drain ", "draining, 1 of 100 slots run", "Take jobs again</button>")
+	check.Says(t, s.Get("/workers", http.StatusOK), "draining")
+	check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.b", []byte(`{"kind":"good"}`))))
+	check.Same(t, "jobs that have begun", len(began), 0)
+	to, _ = s.Post(path+"/resume", form(t, page, path+"/resume"), http.StatusSeeOther, "Referer", s.URL+path)
+	check.Says(t, s.Get(to, http.StatusOK), "vm-3 takes jobs again within seconds", " --resume", "ready, 1 of 100 slots run")
+	check.Same(t, "the job that runs", <-began, "good")
+	s.Post("/workers/none/drain", values, http.StatusNotFound)
+	all := records(t, s)
+	for i, action := range []string{"resume", "drain"} {
+		check.That(t, all[i].Action == action && strings.HasPrefix(all[i].Target, "worker vm-3 (") && all[i].Outcome == audit.Done, "%+v", all[i])
+	}
+}
+
+// A worker of a program that is older than the console has no answer to a drain.
+func TestAnOldWorkerIsNotDrained(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.OK(t, check.Err(s.JetStream.Conn().Subscribe(inspect.SubjectInfo, func(m *nats.Msg) {
+		_ = m.Respond([]byte(`{"instance":"one","id":"vm-3","ready":true,"stream":"IMPORT_JOBS"}`)) //nolint:errcheck // the page lacks it then
+	})))
+	told(t, s, "/workers", "vm-3")
+	_, page := s.Post("/workers/one/drain", url.Values{}, http.StatusConflict)
+	check.Says(t, page, "its program is older than this one")
+	check.Says(t, s.Get("/workers", http.StatusOK), "<td>ready</td>")
+	last := records(t, s)[0]
+	check.That(t, last.Action == "drain" && last.Outcome != audit.Done, "%+v", last)
+}
+
 func TestWorkersAreForOperators(t *testing.T) {
 	t.Parallel()
-	refused(t, "/workers/pause", "/workers/resume")
+	refused(t, "/workers/pause", "/workers/resume", "/workers/one/drain", "/workers/one/resume")
 }

@@ -111,4 +111,9 @@ func TestWorkersForEverybody(t *testing.T) {
 	p = b.Open(t, at, browser.View{Width: 1440})
 	click(p, `form[action="/workers/resume"] button`)
 	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS(".note"))), "goes on", "expediter jobs resume")
+	click(p, `form[action$="/drain"] button`)
+	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS(".note"))), "takes no more jobs", "expediter jobs drain")
+	looks(t, b, s, "worker-drained", at[len(s.URL):])
+	click(p, `form[action$="/resume"]:not([action="/workers/resume"]) button`)
+	check.Says(t, browser.Get(p, chromedp.Text(chromedp.CSS(".note"))), "takes jobs again", "--resume")
 }

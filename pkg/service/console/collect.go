@@ -72,6 +72,7 @@ type collector struct {
 
 	mu      sync.Mutex
 	at      time.Time
+	changes map[string]inspect.Info // by instance: of workers that were drained, or resumed, since the round began
 	servers []string
 	silent  []problem
 	store   map[string][2]uint64 // used and limit, by accounts
@@ -80,7 +81,9 @@ type collector struct {
 }
 
 func newCollector(c *Console) *collector {
-	return &collector{c: c, first: make(chan struct{}), store: map[string][2]uint64{}, streams: map[streamID]streamRow{}}
+	return &collector{
+		c: c, first: make(chan struct{}), changes: map[string]inspect.Info{}, store: map[string][2]uint64{}, streams: map[streamID]streamRow{},
+	}
 }
 
 // run collects every 2 seconds until ctx ends. For each account one request for its use and one for the names of its streams, for each
@@ -110,9 +113,29 @@ func (o *collector) latest() []inspect.Info {
 	return slices.Clone(o.workers)
 }
 
+// changed notes what a worker has answered, maybe since the present round has asked it.
+func (o *collector) changed(info inspect.Info) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changes[info.Instance] = info
+	o.workers = o.withChanges(slices.Clone(o.workers)) // pages have the former
+}
+
+func (o *collector) withChanges(workers []inspect.Info) []inspect.Info {
+	for i, w := range workers {
+		if info, ok := o.changes[w.Instance]; ok {
+			workers[i] = info
+		}
+	}
+	return workers
+}
+
 func (o *collector) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, collectTime)
 	defer cancel()
+	o.mu.Lock()
+	clear(o.changes)
+	o.mu.Unlock()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	rows, servers, store := map[streamID]streamRow{}, map[string]bool{}, map[string][2]uint64{}
@@ -153,7 +176,7 @@ func (o *collector) round(ctx context.Context) {
 	asking.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.servers, o.silent, o.store, o.workers = time.Now(), slices.Sorted(maps.Keys(servers)), silent, store, workers
+	o.at, o.servers, o.silent, o.store, o.workers = time.Now(), slices.Sorted(maps.Keys(servers)), silent, store, o.withChanges(workers)
 	if len(silent) == 0 || len(rows) > 0 {
 		o.streams = rows
 	}

@@ -15,6 +15,7 @@ func (c *Console) funcs() template.FuncMap {
 		"ago":    ago,
 		"at":     at,
 		"bytes":  size,
+		"drain":  drainLine,
 		"href":   c.href,
 		"jobs":   jobsLine,
 		"masked": redact.People,

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/subject"
@@ -31,6 +32,8 @@ func (c *Console) addWorkers() {
 	c.page("GET /workers/{instance}", c.showWorker)
 	c.action("POST /workers/pause", "pause", c.planPause)
 	c.action("POST /workers/resume", "resume", c.planResume)
+	c.action("POST /workers/{instance}/drain", "drain", c.planDrain(inspect.Drain, "takes no more jobs and finishes those that run"))
+	c.action("POST /workers/{instance}/resume", "resume", c.planDrain(inspect.Resume, "takes jobs again within seconds", "--resume"))
 }
 
 // workerRow is a worker on a page.
@@ -40,17 +43,6 @@ type workerRow struct {
 	Done, Others uint64 // attempts that have completed, and that have not
 	Link         string
 	Odd          bool // its version is not that of most workers of its stream
-}
-
-// State is how a worker is, in a word.
-func (w workerRow) State() string {
-	switch {
-	case w.Stopping:
-		return "draining"
-	case w.Ready:
-		return "ready"
-	}
-	return "not ready"
 }
 
 // allWorkers returns all workers: those that answered the collector of the overview, which asks every 2 seconds; when none did, or it does
@@ -166,18 +158,28 @@ type workerPage struct {
 	Problems []string
 }
 
+// worker returns the worker that a path names.
+func (c *Console) worker(r *request) (workerRow, error) {
+	rows, err := c.askWorkers(r.Context())
+	if err != nil {
+		return workerRow{}, err
+	}
+	for _, row := range rows {
+		if row.Instance == r.PathValue("instance") {
+			return row, nil
+		}
+	}
+	return workerRow{}, fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.",
+		r.PathValue("instance"))
+}
+
 // showWorker shows one worker. Three questions to it, of which that for stacks stops it for a moment, and two round trips.
 func (c *Console) showWorker(r *request) error {
-	rows, err := c.askWorkers(r.Context())
+	row, err := c.worker(r)
 	if err != nil {
 		return err
 	}
-	instance := r.PathValue("instance")
-	at := slices.IndexFunc(rows, func(w workerRow) bool { return w.Instance == instance })
-	if at < 0 {
-		return fail(http.StatusNotFound, "No worker %.100q answers. It has ended, or has no connection: look at the list of workers.", instance)
-	}
-	p := workerPage{workerRow: rows[at]}
+	p, instance := workerPage{workerRow: row}, row.Instance
 	ask := func(err error) {
 		if err != nil {
 			p.Problems = append(p.Problems, redact.Error(err).Error())
@@ -205,6 +207,40 @@ func (c *Console) showWorker(r *request) error {
 	}
 	r.Command = shellLine("expediter", "jobs", "workers", instance, "--recent")
 	return r.render("worker", "Worker "+p.ID, p)
+}
+
+// tell is inspect.Drain or inspect.Resume.
+type tell func(ctx context.Context, nc *nats.Conn, instance string) (inspect.Info, error)
+
+// planDrain has a worker take no more jobs, or take some again.
+func (c *Console) planDrain(do tell, effect string, flags ...string) func(*request) (deed, error) {
+	return func(r *request) (deed, error) {
+		row, err := c.worker(r)
+		return deed{
+			Do: func(ctx context.Context) (int, error) {
+				ctx, cancel := context.WithTimeout(ctx, askTime)
+				defer cancel()
+				info, err := do(ctx, c.cfg.Conn, row.Instance)
+				if errors.Is(err, inspect.ErrNoWorker) {
+					return 0, fail(http.StatusConflict, "The worker does not answer to that. It has ended, or its program is older than this one: "+
+						"pause its handlers, or end the program.")
+				}
+				if err == nil {
+					c.overview.changed(info)
+				}
+				return 1, err
+			},
+			Note: func(int) string {
+				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect, drainLine(row.Instance, flags...))
+			},
+			Target: row.Name(),
+		}, err
+	}
+}
+
+// drainLine is the command line that drains a worker.
+func drainLine(instance string, flags ...string) string {
+	return shellLine(append([]string{"expediter", "jobs", "drain", instance}, flags...)...)
 }
 
 // pauseForm reads the form of a pause.

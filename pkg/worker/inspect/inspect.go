@@ -1,18 +1,20 @@
-// Package inspect asks running workers what they do.
+// Package inspect asks running workers what they do, and has one of them take no more jobs.
 //
-// Each worker of package worker is an instance of a NATS micro service (ADR-32) and answers on six subjects, as long as its
+// Each worker of package worker is an instance of a NATS micro service (ADR-32) and answers on eight subjects, as long as its
 // connection lives, also when all of its handlers hang:
 //
 //	worker.v1.info    what it is: handlers, slots, attempts     [Info]
 //	worker.v1.recent  its last attempts, 200 at most            [Recent]
 //	worker.v1.stacks  what runs now, with stacks                [Stacks]
+//	worker.v1.drain   it takes no more jobs                     [Info]
+//	worker.v1.resume  it takes jobs again                       [Info]
 //
-// All workers of the account answer there, and one of them answers where its instance follows as one more token, as in
-// worker.v1.stacks.<instance>. Nothing is stored for that: a worker that has ended has no answer.
+// All workers of the account answer to the first three, and one of them answers where its instance follows as one more token, as in
+// worker.v1.stacks.<instance>, without which nothing is drained. Nothing is stored for that: a worker that has ended has no answer.
 //
 // An answer fits into a message, and leaves out the rest, which it counts. It has no payload and no header of a job. The texts of
 // errors are those of the handlers, without the passwords, queries and fragments of addresses. A user that may publish to
-// worker.v1.> may ask.
+// worker.v1.> may ask, and drain.
 package inspect
 
 import (
@@ -36,6 +38,10 @@ const (
 	SubjectInfo   = "worker.v1.info"
 	SubjectRecent = "worker.v1.recent"
 	SubjectStacks = "worker.v1.stacks"
+
+	// SubjectDrain and SubjectResume are those that one worker answers, behind which its instance follows.
+	SubjectDrain  = "worker.v1.drain"
+	SubjectResume = "worker.v1.resume"
 )
 
 // Info is what a worker says of itself.
@@ -63,6 +69,9 @@ type Info struct {
 	// Stopping reports whether it takes no more jobs, since it ends.
 	Stopping bool `json:"stopping"`
 
+	// Drained reports whether it takes no more jobs, since it was told so, see Drain.
+	Drained bool `json:"drained,omitempty"`
+
 	// Slots is how many handlers may run at once, Running how many run, and Waiting how many jobs wait in the worker for a limit
 	// or for those before them.
 	Slots   int `json:"slots"`
@@ -81,6 +90,24 @@ type Info struct {
 	// Handlers are its handlers, and HandlersOmitted how many more it has.
 	Handlers        []Handler `json:"handlers"`
 	HandlersOmitted int       `json:"handlers_omitted,omitempty"`
+}
+
+// Name tells the worker apart from all others, for people.
+func (i Info) Name() string { return fmt.Sprintf("worker %s (%s) of %s", i.ID, i.Instance, i.Stream) }
+
+// State is how the worker is, in a word or two: stopping, draining while jobs are left in it, drained, ready, or not ready.
+func (i Info) State() string {
+	switch {
+	case i.Stopping:
+		return "stopping"
+	case i.Drained && i.Running+i.Waiting > 0:
+		return "draining"
+	case i.Drained:
+		return "drained"
+	case i.Ready:
+		return "ready"
+	}
+	return "not ready"
 }
 
 // Handler is a handler of a worker.
@@ -204,6 +231,18 @@ func RecentOf(ctx context.Context, nc *nats.Conn, instance string) (Recent, erro
 // StacksOf asks an instance of Info for the attempts that it runs. One round trip. It stops the worker's process for a moment.
 func StacksOf(ctx context.Context, nc *nats.Conn, instance string) (Stacks, error) {
 	return ask[Stacks](ctx, nc, SubjectStacks, instance)
+}
+
+// Drain has an instance of Info take no more jobs until Resume, or its end, and returns how it is. It finishes those that run. Those that
+// wait in it, or that its last request still brings, go back, use no attempt, and come to another worker 5 seconds later. It stays ready.
+// One that is told so before it pulls takes none. A worker of a version without that does not answer. One round trip.
+func Drain(ctx context.Context, nc *nats.Conn, instance string) (Info, error) {
+	return ask[Info](ctx, nc, SubjectDrain, instance)
+}
+
+// Resume has an instance of Info take jobs again, within AckWait/3, and returns how it is. One round trip.
+func Resume(ctx context.Context, nc *nats.Conn, instance string) (Info, error) {
+	return ask[Info](ctx, nc, SubjectResume, instance)
 }
 
 func ask[T any](ctx context.Context, nc *nats.Conn, subject, instance string) (answer T, err error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // heartbeats is how long a worker takes to follow a pause, and its latest request to end.
@@ -234,4 +235,85 @@ func TestPausedWorkerIsReady(t *testing.T) {
 			check.That(t, info.Deliveries == 1, "delivery %d, want 1", info.Deliveries)
 		})
 	}
+}
+
+// TestDrainedWorker drains one of two workers, which has two consumers or one: it finishes what runs in it, and the other takes the rest.
+func TestDrainedWorker(t *testing.T) {
+	for name, priority := range map[string]worker.Priority{"shared": worker.PriorityNormal, "apart": worker.PriorityLow} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			makeAssets(t, b)
+			policy := func(pattern string) (p worker.Policy) {
+				if pattern == "jobs.a.>" {
+					p.Priority = priority
+				}
+				return p
+			}
+			first := two(t, b, b.config(t), policy)
+			one := inspected(t, b.nc)
+			got, err := inspect.Drain(t.Context(), b.nc, one.Instance)
+			check.OK(t, err)
+			check.That(t, got.Drained && got.Ready && got.Instance == one.Instance, "%+v", got)
+			for range 3 {
+				b.publish(t, "jobs.a.1", `{}`) // which its last request may still bring
+				b.publish(t, "jobs.b.1", `{}`)
+			}
+			pass(time.Minute)
+			check.Require(t, len(first) == 0 && b.left(t) == 6, "a drained worker started %d jobs, and %d are left", len(first), b.left(t))
+			second := two(t, b, b.config(t), policy)
+			for range 6 {
+				info := <-second
+				check.That(t, info.Attempt == 1 && info.Deliveries <= 2, "attempt %d, delivery %d; want 1, and 2 at most", info.Attempt, info.Deliveries)
+			}
+			check.Same(t, "jobs that the drained worker started", len(first), 0)
+			all, err := inspect.Workers(t.Context(), b.nc)
+			check.OK(t, err)
+			for _, info := range all { // the other one now
+				if info.Instance != one.Instance {
+					check.OK(t, check.Err(inspect.Drain(t.Context(), b.nc, info.Instance)))
+				}
+			}
+			pass(heartbeats)
+			got, err = inspect.Resume(t.Context(), b.nc, one.Instance)
+			check.That(t, err == nil && !got.Drained, "%+v, %v", got, err)
+			resumed := time.Now()
+			b.publish(t, "jobs.a.1", `{}`)
+			check.Same(t, "the job that started", (<-first).Subject, "jobs.a.1")
+			took := time.Since(resumed)
+			check.That(t, took <= 5*time.Second/3, "it took %s to resume, want a third of AckWait at most", took)
+			for _, bad := range []string{"none", "a.b", ""} {
+				check.Failsf(t, check.Err(inspect.Drain(t.Context(), b.nc, bad)), "%q was drained", bad)
+			}
+		})
+	}
+}
+
+// TestDrainedWorkerFinishesWhatRuns drains a worker in the midst of a job, while another waits in it for that one.
+func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		began, outcomes := make(chan struct{}, 9), make(chan worker.Outcome, 9)
+		run(t, b.js, b.config(t, func(c *worker.Config) {
+			c.Hooks.Settled = func(s worker.Settlement) { outcomes <- s.Outcome }
+		}), worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error {
+			began <- struct{}{}
+			pass(time.Minute)
+			return nil
+		})
+		for range 2 {
+			b.publish(t, "jobs.a", `{}`)
+		}
+		<-began
+		pass(heartbeats)
+		got, err := inspect.Drain(t.Context(), b.nc, inspected(t, b.nc).Instance)
+		check.That(t, err == nil && got.Running == 1, "%+v, %v", got, err)
+		check.Same(t, "the outcome of what ran", <-outcomes, worker.OutcomeCompleted)
+		check.Same(t, "the outcome of what waited", <-outcomes, worker.OutcomePaused)
+		pass(5 * time.Minute)
+		check.Same(t, "jobs that began", len(began), 0)
+		check.Same(t, "jobs left", b.left(t), 1)
+		check.OK(t, check.Err(inspect.Resume(t.Context(), b.nc, got.Instance)))
+		<-began
+		check.Same(t, "the outcome of the other", <-outcomes, worker.OutcomeCompleted)
+	})
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/service/console"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -139,7 +140,7 @@ func TestLinesOfTheConsole(t *testing.T) {
 			check.OK(t, cmd.ParseFlags(rest))
 			check.OK(t, cmd.ValidateArgs(cmd.Flags().Args()))
 			acts := slices.ContainsFunc(words, func(w string) bool {
-				return slices.Contains([]string{"--yes", "cancel", "pause", "replay", "resume", "retry"}, w)
+				return slices.Contains([]string{"--yes", "cancel", "drain", "pause", "replay", "resume", "retry"}, w)
 			})
 			if words[0] == "doctor" || words[0] == "import" || acts && !slices.Contains(words, "--dry-run") {
 				continue
@@ -245,6 +246,19 @@ func TestLinesOfTheConsoleAct(t *testing.T) {
 	l.run(d.worker, "jobs pause")
 	l.run(d.worker, "jobs resume")
 	pauses(0)
+
+	drained := func(want bool) {
+		t.Helper()
+		all, err := inspect.Workers(t.Context(), l.nc)
+		check.That(t, err == nil && len(all) == 1 && all[0].Drained == want, "drained: %+v, %v", all, err)
+	}
+	l.run(d.worker, "jobs drain")
+	drained(true)
+	for !strings.Contains(l.of(d.worker, "jobs drain")[0], "--resume") {
+		pause.For(t.Context(), 50*time.Millisecond) // the page follows within 2 seconds
+	}
+	l.run(d.worker, "jobs drain", "--resume")
+	drained(false)
 
 	l.run("/schedules", "jobs run", "it")
 	l.run("/schedules", "jobs unschedule", "it")

@@ -35,9 +35,9 @@ func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers",
-		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, and pauses handlers. JOB is
-the sequence of a job, the first column of the list, or its subject. A job is in one of these states:
+		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers, drain workers",
+		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, pauses handlers and drains workers.
+JOB is the sequence of a job, the first column of the list, or its subject. A job is in one of these states:
 
   queued     it waits for a worker
   delivered  a worker has it, for less than a third of AckWait, or lets it wait there
@@ -58,7 +58,7 @@ the sequence of a job, the first column of the list, or its subject. A job is in
 	f.registerAccount(flags)
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsCancel(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f), newJobsShow(f),
+	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f), newJobsShow(f),
 		newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
@@ -177,6 +178,24 @@ func (f *workersFlags) run(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	nc := js.Conn()
+	all, err := f.find(ctx, nc, name)
+	switch {
+	case err != nil:
+		return err
+	case name == "":
+		return f.list(all)
+	case f.recent:
+		recent, err := inspect.RecentOf(ctx, nc, all[0].Instance)
+		return errors.Join(err, f.showRecent(recent))
+	case f.stacks:
+		stacks, err := inspect.StacksOf(ctx, nc, all[0].Instance)
+		return errors.Join(err, f.showStacks(stacks))
+	}
+	return f.show(all[0])
+}
+
+// find returns the workers that answer, or the only one of a name.
+func (f *workersFlags) find(ctx context.Context, nc *nats.Conn, name string) ([]inspect.Info, error) {
 	all, err := inspect.Workers(ctx, nc)
 	if err != nil {
 		f.notef("%v\n", err) // the others are here
@@ -188,24 +207,63 @@ func (f *workersFlags) run(ctx context.Context, name string) error {
 		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.ID, b.ID), a.Started.Compare(b.Started))
 	})
 	switch {
-	case name == "":
-		return f.list(all)
+	case name == "" || len(all) == 1:
+		return all, nil
 	case len(all) == 0:
-		return fmt.Errorf("%w: no worker %q answers", ErrNotFound, name)
-	case len(all) > 1:
-		instances := make([]string, 0, len(all))
-		for _, w := range all {
-			instances = append(instances, w.Instance)
-		}
-		return usage(fmt.Errorf("%d workers are %q: name one by its instance, %s", len(all), name, strings.Join(instances, " or ")))
-	case f.recent:
-		recent, err := inspect.RecentOf(ctx, nc, all[0].Instance)
-		return errors.Join(err, f.showRecent(recent))
-	case f.stacks:
-		stacks, err := inspect.StacksOf(ctx, nc, all[0].Instance)
-		return errors.Join(err, f.showStacks(stacks))
+		return nil, fmt.Errorf("%w: no worker %q answers", ErrNotFound, name)
 	}
-	return f.show(all[0])
+	instances := make([]string, 0, len(all))
+	for _, w := range all {
+		instances = append(instances, w.Instance)
+	}
+	return nil, usage(fmt.Errorf("%d workers are %q: name one by its instance, %s", len(all), name, strings.Join(instances, " or ")))
+}
+
+func newJobsDrain(jobs *jobsFlags) *cobra.Command {
+	f, resume := &workersFlags{jobsFlags: jobs}, false
+	cmd := &cobra.Command{
+		Use:   "drain WORKER",
+		Short: "Have one worker take no more jobs",
+		Long: `Drain has WORKER, an id or an instance, take no more jobs until --resume, or its end. It finishes those that run. Those that wait
+in it go back, use no attempt, and come to another worker. Nothing is stored: a program that starts again is not drained.`,
+		Example: `  expediter jobs drain vm-3-812-4Kx0
+  expediter jobs drain vm-3-812-4Kx0 --resume`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.drain(cmd.Context(), args[0], resume) },
+	}
+	cmd.Flags().BoolVar(&resume, "resume", false, "have it take jobs again")
+	return cmd
+}
+
+func (f *workersFlags) drain(ctx context.Context, name string, resume bool) error {
+	js, stop, err := f.connect(ctx, "expediter jobs")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	all, err := f.find(ctx, js.Conn(), name)
+	if err != nil {
+		return err
+	}
+	w, action, do := all[0], "drain", inspect.Drain
+	if resume {
+		action, do = "resume", inspect.Resume
+	}
+	err = f.audited(ctx, js, action, w.Name(), func(ctx context.Context) (int, error) {
+		if w, err = do(ctx, js.Conn(), w.Instance); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
+	if errors.Is(err, inspect.ErrNoWorker) {
+		err = fmt.Errorf("%w: %w, or its version cannot be drained", ErrNotFound, err)
+	}
+	if err != nil {
+		return err
+	}
+	return f.say("%s is %s: %d run, and %d wait in it.\n", table.Printable(w.Name()), w.State(), w.Running, w.Waiting)
 }
 
 func (f *workersFlags) list(all []inspect.Info) error {
@@ -216,7 +274,7 @@ func (f *workersFlags) list(all []inspect.Info) error {
 	for _, w := range all {
 		done, others := attempts(w)
 		out.Add(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), strconv.Itoa(w.Waiting),
-			stateOf(w), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), stamp(w.Started), w.Instance)
+			w.State(), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), stamp(w.Started), w.Instance)
 	}
 	return out.Close()
 }
@@ -233,16 +291,6 @@ func attempts(w inspect.Info) (done, others uint64) {
 	return done, others
 }
 
-func stateOf(w inspect.Info) string {
-	switch {
-	case w.Stopping:
-		return "stopping"
-	case w.Ready:
-		return "ready"
-	}
-	return "not ready"
-}
-
 func (f *workersFlags) show(w inspect.Info) error {
 	if f.format != listFormats[0] {
 		return f.writeLine(w)
@@ -254,7 +302,7 @@ func (f *workersFlags) show(w inspect.Info) error {
 	line("version", w.Version)
 	line("stream", fmt.Sprintf("%s, consumer %s", w.Stream, w.Consumer))
 	line("started", stamp(w.Started))
-	line("state", stateOf(w))
+	line("state", w.State())
 	line("problem", w.Problem)
 	line("running", fmt.Sprintf("%d of %d, and %d wait", w.Running, w.Slots, w.Waiting))
 	line("paused", strings.Join(w.Paused, " "))
