@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -88,4 +93,108 @@ func get(t *testing.T, url string) string {
 		t.Fatalf("%s: %s, %v", url, resp.Status, err)
 	}
 	return string(body)
+}
+
+// examine runs `expediter doctor`, and returns the cures of what it finds.
+func examine(t *testing.T, args ...string) (cures map[string]string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "expediter", append([]string{"doctor", "--json"}, args...)...).Output()
+	exitCode(t, err)
+	var report struct {
+		Findings []struct {
+			ID   string `json:"id"`
+			Cure string `json:"cure"`
+		} `json:"findings"`
+	}
+	check.OK(t, json.Unmarshal(out, &report))
+	cures = map[string]string{}
+	for _, f := range report.Findings {
+		cures[f.ID] = f.Cure
+	}
+	return cures
+}
+
+// The services that run are healthy.
+func TestDoctorOfWhatIsUp(t *testing.T) {
+	t.Parallel()
+	r := up(t)
+	found := examine(t, "--server", r.find(t, `nats://[0-9.:]+`))
+	check.That(t, len(found) == 0, "of what is up it finds %v", found)
+	r.Interrupt()
+}
+
+// The outbox has a table, takes rows, and a relay publishes them.
+func TestDoctorOfAnOutbox(t *testing.T) { //nolint:paralleltest // the environment
+	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(contracts.AssetOptions{}), contracts.ApplyOptions{})))
+	t.Setenv("DATABASE_URL", database)
+	t.Setenv("NATS_URL", srv.URL())
+	conn := check.Must(pgx.Connect(t.Context(), database))(t)
+	defer conn.Close(t.Context())
+	change := func(sql string) { check.OK(t, check.Err(conn.Exec(t.Context(), sql))) }
+	cure := func(id string) {
+		t.Helper()
+		cures := examine(t)
+		check.Require(t, len(cures) == 1 && cures[id] != "", "it finds %v, want %s", cures, id)
+		line, _, _ := strings.Cut(cures[id], " #")
+		if _, err := exec.LookPath("psql"); err != nil && strings.Contains(line, "psql") {
+			line = "true"
+			change(outbox.Schema)
+		}
+		if strings.HasPrefix(line, "expediter relay") && !strings.Contains(line, "--") {
+			return // runs until it is interrupted
+		}
+		shell(t, line)
+		found := examine(t)
+		check.That(t, len(found) == 0, "after %s it finds %v", line, found)
+	}
+	cure("outbox.schema")
+	check.OK(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		return outbox.Insert(t.Context(), tx, outbox.Event{Event: contracts.Event{
+			EventID: "e", EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: "5", Payload: json.RawMessage(`{}`),
+		}})
+	}))
+	change("UPDATE event_outbox SET state = 'set_aside'")
+	cure("outbox.aside")
+	change("UPDATE event_outbox SET created_at = now() - interval '1 hour'")
+	cure("outbox.waits")
+}
+
+// statuses runs a command that writes CSV and counts its statuses.
+func statuses(t *testing.T, args ...string) map[string]int {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "expediter", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	check.Require(t, err == nil, "%q: %v: %s", args, err, &stderr)
+	rows := check.Must(csv.NewReader(bytes.NewReader(out)).ReadAll())(t)
+	counts := map[string]int{}
+	for _, row := range rows[1:] {
+		counts[row[2]]++
+	}
+	return counts
+}
+
+// The answers of a service that is up are those of an embedded pipeline. A service is not waited for unless that is
+// asked for.
+func TestEnrichAsksARunningService(t *testing.T) {
+	t.Parallel()
+	places := filepath.Join(t.TempDir(), "places.json")
+	data := check.Must(io.ReadAll(sample.Places()))(t)
+	check.OK(t, os.WriteFile(places, data, 0o600))
+	r := up(t)
+	service := strings.Fields(r.find(t, `enrichers  http://127\.0\.0\.1:\d+`))[1]
+	first := statuses(t, "enrich", "--url", service, "-o", "csv", places)
+	check.That(t, first["PENDING"] != 0, "the first answer waits for the provider: %v", first)
+	asked := statuses(t, "enrich", "--url", service, "--wait", "-o", "csv", places)
+	embedded := statuses(t, "enrich", "--catalog", "internal/sample/catalog.json", "-o", "csv", places)
+	for _, status := range []string{"FOUND", "NOT_FOUND", "PENDING"} { // ambiguous ones stay pending
+		check.Require(t, asked[status] == embedded[status] && asked["FOUND"] != 0 && asked["NOT_FOUND"] != 0,
+			"the service answers %v, an embedded pipeline %v", asked, embedded)
+	}
+	r.Interrupt()
 }

@@ -3,16 +3,21 @@ package importer_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
-	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -78,5 +83,55 @@ func eventually(t *testing.T, what string, done func() bool) {
 		case <-giveUp.C:
 			t.Fatalf("waited in vain: %s", what)
 		}
+	}
+}
+
+// A file that a full store refuses is answered by a problem of its own, and is taken when there is room.
+func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []string{"KV_" + contracts.BucketImportJobs, "KV_" + contracts.BucketImportSteps, contracts.StreamImportJobs} {
+		t.Run(stream, func(t *testing.T) {
+			t.Parallel()
+			i, nc := start(t, natstest.Server(t))
+			js := check.Must(jetstream.New(nc))(t)
+			full := check.Must(js.Stream(t.Context(), stream))(t)
+			body, contentType := form(t, "owner_id", "ada", "@fluffy-pancakes.en.vtt", captions)
+			submit := func(bytes int64) (reply, string) {
+				config := full.CachedInfo().Config
+				config.MaxBytes = bytes
+				check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
+				return call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
+			}
+			answer, text := submit(1)
+			if answer.StatusCode != http.StatusInsufficientStorage || decode[struct{ Code string }](t, text).Code != "STORE_FULL" ||
+				answer.Header.Get("Retry-After") == "" {
+				t.Errorf("%d %s", answer.StatusCode, text)
+			}
+			answer, text = submit(1 << 26)
+			check.Require(t, answer.StatusCode/100 == 2, "again: %d %s", answer.StatusCode, text)
+			check.Same(t, "it ended as", followed(t, i, decode[importer.Job](t, text).JobID).Status, contracts.ImportReady)
+		})
+	}
+}
+
+// A field of a page that a recipe may lack, and that cannot be read, costs the recipe nothing else, and a warning names it. What a
+// recipe does not have is not missed.
+func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t))
+	for field, named := range map[string]string{
+		`"inLanguage":"English"`: `"English"`, `"recipeYield":{"@type":"QuantitativeValue","unitText":"servings"}`: "recipeYield", `"cookTime":"a while"`: "cookTime", `"author":{"@type":"Person","jobTitle":"cook"}`: "author",
+		`"prepTime":"PT99999999H"`: "prepTime", `"image":{"@list":[[]]}`: "", `"nutrition":7`: "", `"recipeCategory":[[["x"]]]`: "",
+	} {
+		url, err := i.Keep(t.Context(), "soup.html", []byte(`<html lang=en><script type="application/ld+json">{"@type":"Recipe","name":"Soup",`+field+
+			`,"recipeIngredient":["2 onions","1 l water"],"recipeInstructions":["Cut the onions.","Boil them in the water."]}</script>`))
+		check.OK(t, err)
+		job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", SourceType: contracts.SourceWeb, URL: url}})
+		check.OK(t, err)
+		last := followed(t, i, job.JobID)
+		warned := slices.ContainsFunc(last.Warnings, func(w recipe.Warning) bool {
+			return w.Code == extract.WarnField && strings.Contains(w.Text, named)
+		})
+		check.That(t, last.Status == contracts.ImportReady && last.Title == "Soup" && warned == (named != ""), "%s ended as %+v", field, last)
 	}
 }

@@ -1,19 +1,29 @@
 package importer_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
-	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/internal/httpapi"
+	"github.com/expediter-io/expediter/services/importer/internal/natsapi"
+	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -117,4 +127,83 @@ func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan erro
 	case <-time.After(time.Minute):
 		t.Errorf("it may use %s", subject)
 	}
+}
+
+func TestEveryRouteIsDescribed(t *testing.T) {
+	t.Parallel()
+	d := servicetest.Described(t, httpapi.Docs)
+	d.Routes(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) },
+		"internal/httpapi", "../../pkg/service")
+	d.Types(t, map[string]any{
+		"Duration": recipe.Duration{}, "FieldError": contracts.FieldError{}, "Health": nil, "Ingredient": recipe.Ingredient{}, "Job": importer.Job{}, "JobRequest": nil,
+		"Problem": service.Problem{}, "Recipe": recipe.Recipe{}, "RecipeList": nil, "RecipeRequest": nil, "RecipeSummary": kvstore.Summary{}, "Source": recipe.Source{},
+		"Step": recipe.Step{}, "StoredRecipe": kvstore.Stored{}, "Submission": importer.Submission{}, "SubmissionForm": nil,
+		"Temperature": recipe.Temperature{}, "Times": recipe.Times{}, "Warning": recipe.Warning{},
+	})
+}
+
+// The job of the examples runs until it is cancelled, and has a recipe when it is tried again.
+func TestEveryExampleIsAnsweredAsDescribed(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Bool
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !asked.Swap(true) {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "text/vtt")
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(site.Close)
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "importer"}))(t)
+	d := servicetest.Described(t, httpapi.Docs)
+	i, nc := startWatched(t, func(c *importer.Config) { c.Exports = exports })
+	body := fmt.Sprintf(`{"job_id":"soup","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/soup.vtt")
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body)
+	check.Require(t, resp.StatusCode == http.StatusAccepted, "%d: %s", resp.StatusCode, text)
+	d.Examples(t, &http.Client{Transport: d.Transport(t, client.Transport)}, i.URL(),
+		[]string{"POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry"}, map[string]servicetest.Case{
+			"POST /v1/imports 200":              {Header: map[string]string{"Idempotency-Key": "soup-1"}},
+			"POST /v1/imports 409":              {Body: `{"job_id":"soup","owner_id":"ada","url":"https://example.org/other.vtt"}`},
+			"POST /v1/imports 422":              {Body: `{"owner_id":"ada","url":"https://example.org/soup","source_type":"scroll"}`},
+			"POST /v1/imports/{job}/cancel 409": {}, "POST /v1/imports/{job}/retry 409": {},
+		})
+	d.Requests(t, nc, natsapi.Endpoints(nil, nil), "submit", "cancel")
+}
+
+func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	authorization := map[string]string{}
+	for _, user := range []string{"ann", "bob"} {
+		secret := check.Must(access.Add(keys, access.Key{Name: user, User: user, Scopes: access.Scopes()}))(t)
+		authorization[user] = "Bearer " + secret
+	}
+	v := newVideos(t)
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Keys = keys })
+	submitted, text := call(t, http.MethodPost, i.URL()+"/v1/imports",
+		`{"job_id":"anns","owner_id":"ann","source_type":"captions","url":"`+v.URL+`/soup.vtt"}`, "Authorization", authorization["ann"])
+	check.Require(t, submitted.StatusCode == http.StatusAccepted, "ann's import: %d %s", submitted.StatusCode, text)
+	var job importer.Job
+	err := i.Follow(t.Context(), "anns", func(j importer.Job) error { job = j; return nil })
+	check.Require(t, err == nil && job.RecipeID != "", "ann's import ends as %+v, %v", job, err)
+	for request, want := range map[string]int{
+		"GET /v1/imports/anns": 200, "GET /v1/imports/anns/events": 200, "POST /v1/imports/anns/cancel": 409,
+		"POST /v1/imports/anns/retry": 409, "GET /v1/recipes/" + job.RecipeID: 200, "GET /v1/recipes?owner=ann": 200,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["ann"]); resp.StatusCode != want {
+			t.Errorf("%s of ann: %d %s", request, resp.StatusCode, text)
+		}
+		resp, text := call(t, method, i.URL()+path, "", "Authorization", authorization["bob"])
+		check.That(t, resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusForbidden,
+			"%s of bob: %d %s", request, resp.StatusCode, text)
+	}
+	file, kind := form(t, "owner_id", "ann", "@soup.vtt", "WEBVTT")
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", file, "Authorization", authorization["bob"], "Content-Type", kind)
+	check.Same(t, fmt.Sprintf("a file of bob for ann: %s", text), resp.StatusCode, http.StatusForbidden)
+	taken := `{"job_id":"anns","owner_id":"bob","source_type":"captions","url":"` + v.URL + `/soup.vtt"}`
+	resp, text = call(t, http.MethodPost, i.URL()+"/v1/imports", taken, "Authorization", authorization["bob"])
+	check.That(t, resp.StatusCode == http.StatusConflict && !strings.Contains(text, job.RecipeID),
+		"ann's id for an import of bob: %d %s", resp.StatusCode, text)
 }

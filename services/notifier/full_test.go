@@ -2,10 +2,20 @@ package notifier
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -105,4 +115,138 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 			})
 		})
 	}
+}
+
+const (
+	month = 30 * day
+
+	// inAMonth is how many notifications a month has, by which the sizes are declared: one user who is told on one channel each.
+	inAMonth = 10_000_000
+
+	// most is which part of its bound a stream may use then. The rest is headroom.
+	most = 0.67
+
+	// gap is the time between two batches of notifications, a divisor of the ages of all records, and batches is how many there
+	// are: the last one comes when the first has left everywhere.
+	gap, batches = 10 * day, 11
+
+	// perEvent is how many notifications an event becomes: two users, each in the inbox and on another channel.
+	perEvent = 4
+)
+
+// monthly is the payload of the events.
+const monthly = `{"reservation_id":"0b0e7a3c-7f0a-4c2e-9d8e-3b5f6a1d2c4e","date":"2026-12-24","time":"19:30","guests":4,` +
+	`"name":"Ada Lovelace","phone":"+49 30 901820","note":"A table by the window, please"}`
+
+// paged is a line of the table in docs/operate.md: stream, bytes of one notification, days.
+var paged = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| ([0-9,]+) B \\| ([0-9]+) days \\|")
+
+// As long as 10 million notifications come in each month, no stream becomes fuller than its declared size allows: by what one
+// notification takes of each, when the oldest leave as fast as new ones come. That is what the table in docs/operate.md says.
+//
+//	MONTH=100000 go -C services/notifier test . -run AMonthFits -v     with so many in a month instead of 1,200
+func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
+	batch := 1200 * int(gap/day) / int(month/day) / perEvent
+	if text := os.Getenv("MONTH"); text != "" {
+		n := check.Must(strconv.Atoi(text))(t)
+		batch = n * int(gap/day) / int(month/day) / perEvent
+	}
+	bounds := map[string]int64{}
+	for _, config := range contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}}) {
+		bounds[config.Name] = config.MaxBytes
+	}
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		srv.Stop() // the seconds of a server take time, so there is one for the days of the batches only
+		ages, states := months(t, batch)
+		for name, said := range monthOnThePage(t) {
+			used := float64(states[name].Bytes)
+			if age, ok := ages[name]; ok {
+				used *= float64(age) / float64(batches*gap)
+			}
+			inMonth := used / float64(batch*perEvent) * float64(gap) / float64(month) // of each of a month, at any time
+			each := inMonth * float64(month) / float64(time.Duration(said.days)*day)
+			full := inMonth * inAMonth / float64(bounds[name])
+			t.Logf("%s: %d messages, %.0f bytes of each notification for %d days, %.1f GiB in all, %.0f %% of its bound",
+				name, states[name].Msgs, each, said.days, inMonth*inAMonth/(1<<30), 100*full)
+			if full > most {
+				t.Errorf("a month fills %s to %.0f %%, at most %.0f %%: raise its size in pkg/contracts", name, 100*full, 100*most)
+			}
+			if each > 1.02*float64(said.bytes) || each < 0.98*float64(said.bytes) {
+				t.Errorf("a notification takes %.0f bytes of %s for %d days, docs/operate.md says %d", each, name, said.days, said.bytes)
+			}
+		}
+	})
+}
+
+// share is what a notification takes of a stream.
+type share struct{ bytes, days int }
+
+func monthOnThePage(t *testing.T) map[string]share {
+	t.Helper()
+	text := check.Must(os.ReadFile(filepath.Join("..", "..", "docs", "operate.md")))(t)
+	lines := map[string]share{}
+	for _, line := range paged.FindAllStringSubmatch(string(text), -1) {
+		bytes := check.Must(strconv.Atoi(strings.ReplaceAll(line[2], ",", "")))(t)
+		days := check.Must(strconv.Atoi(line[3]))(t)
+		lines[line[1]] = share{bytes, days}
+	}
+	check.Require(t, len(lines) == 4, "docs/operate.md has %d streams that a month fills, want 4", len(lines))
+	return lines
+}
+
+// months has a batch of events told every ten days until no bucket grows any more, and returns the states of all streams at the
+// end. The streams with an age keep everything, and their ages are returned: the server would go by the real year.
+func months(t *testing.T, batch int) (ages map[string]time.Duration, states map[string]jetstream.StreamState) {
+	t.Helper()
+	ages, states = map[string]time.Duration{}, map[string]jetstream.StreamState{}
+	dir, rules := t.TempDir(), writeRules(t, testRules)
+	elapse(123456789) // so that times are as long as they are in life
+	for i := range batches {
+		born := time.Now()
+		srv := natstest.Server(t, func(c *natsrun.Config) { c.Dir = dir })
+		p := newPlace(t, srv, nats.PingInterval(forever))
+		p.tell(i, batch, rules)
+		for _, config := range contracts.Assets(contracts.AssetOptions{Services: []string{contracts.ServiceNotifier}}) {
+			stream := check.Must(p.js.Stream(t.Context(), config.Name))(t)
+			states[config.Name] = stream.CachedInfo().State
+			if config.MaxAge > 0 {
+				ages[config.Name], config.MaxAge = config.MaxAge, 0
+				check.OK(t, check.Err(p.js.UpdateStream(t.Context(), config)))
+			}
+		}
+		p.nc.Close()
+		srv.Stop()
+		elapse(time.Until(born.Add(gap + time.Minute)))
+	}
+	return ages, states
+}
+
+// tell has a notifier tell a batch of events.
+func (p *place) tell(number, batch int, rules string) {
+	p.Helper()
+	n, err := Start(p.Context(), p.nc, Config{
+		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler)},
+		Channels:   []Channel{{Channel: &pigeon{}}}, Rules: rules, RulesEvery: forever,
+	})
+	check.OK(p, err)
+	born := time.Now()
+	for i := range batch {
+		e := event(fmt.Sprintf("%08x-7f0a-4c2e-9d8e-%012x", number, i), "RESERVATION_REQUESTED", func(e *contracts.Event) {
+			e.OccurredAt, e.Payload, e.RecipientType = born, json.RawMessage(monthly), contracts.RecipientRestaurantUser
+			for user := range perEvent / 2 {
+				e.Recipients = append(e.Recipients, contracts.Recipient{
+					RecipientType: e.RecipientType, UserID: fmt.Sprintf("%08x-61d4-4e0b-8f5e-%012x", user, i),
+				})
+			}
+		})
+		check.OK(p, check.Err(n.Publish(p.Context(), e)))
+	}
+	for told := int64(0); told < int64(batch*perEvent); elapse(time.Second) {
+		states := n.Stats().States
+		if told = states["delivered"] + states["sent"]; time.Since(born) > day {
+			p.Fatalf("%d of %d are told in a day", told, batch*perEvent)
+		}
+	}
+	check.Is(p, n.Stop(), nil)
+	elapse(2 * time.Minute) // until the records by which it is ready are gone
 }

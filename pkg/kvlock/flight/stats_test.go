@@ -1,12 +1,17 @@
 package flight
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -71,6 +76,182 @@ func TestConfigReportsEverythingAtOnce(t *testing.T) {
 	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
 		if err := (Config{Bucket: bucket}).withDefaults().validate(); err == nil {
 			t.Errorf("bucket %q was taken", bucket)
+		}
+	}
+}
+
+// A watcher returns the latest slot of each key once, in the order in which the keys first changed.
+func TestWatcherCoalesces(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a", "b"}, nil)
+	slot := func(key string, revision uint64, state State) *Slot {
+		return &Slot{Key: key, Revision: revision, State: state}
+	}
+	w.deliver(slot("a", 1, Pending), true)
+	w.deliver(slot("b", 2, Pending), true)
+	w.deliver(slot("a", 3, Done), false)
+	w.deliver(slot("a", 1, Pending), true) // late
+	for _, want := range []*Slot{slot("a", 3, Done), slot("b", 2, Pending)} {
+		got, ok := takenBy(w)
+		if !ok || got.Key != want.Key || got.Revision != want.Revision {
+			t.Errorf("got %+v, %v; want %+v", got, ok, want)
+		}
+	}
+	if got, ok := takenBy(w); ok {
+		t.Errorf("got %+v after all was told", got)
+	}
+}
+
+func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a"}, nil)
+	w.deliver(&Slot{Key: "a", Revision: 1, State: Done}, false)
+	if got, ok := takenBy(w); ok {
+		t.Errorf("was told %+v, which others knew before it came", got)
+	}
+	w.deliver(&Slot{Key: "a", Revision: 2, State: Pending}, true)
+	w.deliver(&Slot{Key: "a", Revision: 3, State: Done}, false)
+	if got, ok := takenBy(w); !ok || got.Revision != 3 {
+		t.Errorf("got %+v, %v; want revision 3", got, ok)
+	}
+}
+
+func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a"}, nil)
+	w.deliver(&Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	if got, ok := takenBy(w); !ok || !got.past {
+		t.Errorf("got %+v, %v; want a failure that is past", got, ok)
+	}
+	w.deliver(&Slot{Key: "a"}, false)
+	if got, ok := takenBy(w); ok {
+		t.Errorf("was told %+v", got)
+	}
+	w.deliver(&Slot{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
+	w.deliver(&Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
+	if got, ok := takenBy(w); !ok || got.past || got.Revision != 6 {
+		t.Errorf("got %+v, %v; want the failure of the claim that was watched", got, ok)
+	}
+}
+
+// What wakes a computation while it looks makes it look again.
+func TestWakeWhileRunning(t *testing.T) {
+	t.Parallel()
+	c := &call{}
+	c.state.Store(running)
+	c.wake()
+	if c.rests() {
+		t.Error("it rests, and does not know what woke it")
+	}
+	c.state.Store(running)
+	if !c.rests() {
+		t.Error("it does not rest though nothing woke it")
+	}
+}
+
+func takenBy(w *Watcher) (slot Slot, ok bool) {
+	news := w.take()
+	if news == nil {
+		return Slot{}, false
+	}
+	return *news, true
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Without an observer events cost nothing. It is not parallel: what others allocate would count.
+func TestNoObserverCostsNothing(t *testing.T) {
+	f := &Flight{store: &kv.Store{Instance: "i"}}
+	claim := &Claim{flight: f, id: "c", key: "k", taken: time.Now()}
+	slot := Slot{Key: "k", State: Failed, Claim: "c", Owner: "o", Reason: "r"}
+	err := &FailedError{Key: "k"}
+	n := testing.AllocsPerRun(1000, func() {
+		ctx := t.Context()
+		f.emit(ctx, Event{Kind: EventReturned, Key: "k", Claim: "c", Owner: "o", Outcome: Cached, Elapsed: 1, Err: err})
+		f.emit(ctx, slot.event(EventWaiting))
+		claim.tell(ctx, EventAcquired, err)
+		claim.tellReleased(ctx, slot)
+	})
+	if n != 0 {
+		t.Errorf("%.1f allocations", n)
+	}
+}
+
+// Callers that want a value at the same time open it once; a large one is not kept after the last caller.
+func TestContentIsOpenedOnce(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{keptOpen, keptOpen + 1} {
+		f := &Flight{codec: compress.New()}
+		data, _, err := f.codec.Compress(make([]byte, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := packed{Codec: compress.Zstd, Size: n}.content(data)
+		const users = 50
+		c.turn <- struct{}{}
+		var all sync.WaitGroup
+		values := make([][]byte, users)
+		for i := range users {
+			c.enter() // so that none of them is the last before all came
+			all.Go(func() {
+				defer c.leave()
+				values[i], _, _ = c.open(context.WithoutCancel(t.Context()), f, "k") //nolint:errcheck // compared below
+			})
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := c.open(ended, f, "k"); !errors.Is(err, context.Canceled) {
+			t.Errorf("who gave up got %v", err)
+		}
+		<-c.turn
+		all.Wait()
+		for i := range values {
+			if len(values[i]) != n || &values[i][0] != &values[0][0] {
+				t.Fatalf("caller %d has a value of its own, of %d bytes", i, len(values[i]))
+			}
+		}
+		if kept := c.value != nil; kept != (n <= keptOpen) || c.users != 0 {
+			t.Errorf("%d bytes: kept is %v, with %d users", n, kept, c.users)
+		}
+	}
+}
+
+// Each caller that finds a value broken gets an error; only the first reports it.
+func TestBrokenContentIsToldOnce(t *testing.T) {
+	t.Parallel()
+	f := &Flight{codec: compress.New()}
+	c := packed{Codec: compress.Zstd, Size: 7}.content([]byte("no frame"))
+	for i := range 3 {
+		if value, first, err := c.open(t.Context(), f, "k"); !errors.Is(err, errBroken) || first != (i == 0) || value != nil {
+			t.Errorf("call %d: got %q, %v, %v", i, value, first, err)
+		}
+	}
+}
+
+// What becomes part of a subject is one token, and what is believed of sizes has a bound.
+func TestReferenceOfAnObject(t *testing.T) {
+	t.Parallel()
+	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}
+	if err := good.check(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"", "c", "c-1", "c-1-", "-1-n", "c--n", "c-1-n-m", "c.d-1-n", "c-*-n", "c-1->", "c-1-n.d", "c-1-n d", "c-1-\n"} {
+		bad := good
+		bad.Name = name
+		if bad.check() == nil {
+			t.Errorf("name %q is taken", name)
+		}
+	}
+	for _, bad := range []object{
+		{Bucket: "", Name: good.Name, Size: 1},
+		{Bucket: "a.b", Name: good.Name, Size: 1},
+		{Bucket: ">", Name: good.Name, Size: 1},
+		{Bucket: "attic", Name: good.Name},
+		{Bucket: "attic", Name: good.Name, Size: -1},
+		{Bucket: "attic", Name: good.Name, Size: maxValue + 1},
+	} {
+		if bad.check() == nil {
+			t.Errorf("%+v is taken", bad)
 		}
 	}
 }

@@ -2,10 +2,19 @@ package kvlock_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -129,4 +138,123 @@ func TestRecordIsGone(t *testing.T) {
 		check.Failsf(t, lease.Context().Err(), "two hold the lock")
 		release(t, next)
 	})
+}
+
+// holder is a process that holds a lock. It prints "holds", and after the end of its lease how that ended and the answers
+// to its write and its release.
+var holder = testbed.Role("holder", hold)
+
+func hold(ctx context.Context, js jetstream.JetStream, c testbed.Client) error {
+	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: c.TTL})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
+		return err
+	}
+	<-lease.Context().Done()
+	cause := context.Cause(lease.Context())
+	put := g.Put(ctx, "value", lease.Token(), []byte("zombie's"))
+	err = lease.Release(ctx)
+	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, fenced: %v, released lost: %v\n",
+		errors.Is(cause, kvlock.ErrLost), errors.Is(put, kvlock.ErrFenced), errors.Is(err, kvlock.ErrLost))
+	return err
+}
+
+func TestLockHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	l := b.Locker(t, kvlock.LockerConfig{})
+	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+	h.Kill()
+	release(t, w.Got(t))
+}
+
+// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, what it writes
+// under its token is refused, and it does not release the lock of another holder.
+func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	l, g := b.Locker(t, kvlock.LockerConfig{}), b.Guard(t, kvlock.GuardConfig{})
+	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+	h.Pause()
+	lease := w.Got(t)
+	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
+	h.Continue()
+	check.Same(t, "the holder printed", h.Line(), "ended lost: true, fenced: true, released lost: true")
+	check.That(t, lease.Context().Err() == nil, "lost: %v", context.Cause(lease.Context()))
+	v, err := g.Get(t.Context(), "value")
+	check.That(t, err == nil && string(v.Value) == "ours", "got %q, %v", v.Value, err)
+	release(t, lease)
+}
+
+// Ten thousand wait for one lock in one process, and others for a lock each: with one subscription, and little memory
+// for each. All are served.
+func TestTenThousandWaitForALock(t *testing.T) {
+	for _, names := range []int{1, 2000} {
+		t.Run(fmt.Sprint(names), func(t *testing.T) {
+			waiters := 10_000
+			if names > 1 {
+				waiters = names
+			}
+			b := setup(t)
+			holder := b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Minute})
+			p := natstest.NewProxy(t, b.Srv)
+			l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 3 * time.Minute}, p.Through())
+			leases := make([]*kvlock.Lease, names)
+			for i := range leases {
+				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
+			}
+			inspect(t, l, "l0") // what was subscribed to before has passed the proxy then
+			subscriptions := p.Subscriptions()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			before := testbed.Heap()
+			var all sync.WaitGroup
+			var served atomic.Int64
+			for i := range waiters {
+				all.Go(func() {
+					lease, err := l.Acquire(ctx, fmt.Sprint("l", i%names), kvlock.AcquireOptions{})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					served.Add(1)
+					check.Is(t, lease.Release(ctx), nil)
+				})
+			}
+			for i := range names {
+				for places(inspect(t, l, fmt.Sprint("l", i))) != waiters/names {
+					check.Require(t, ctx.Err() == nil, "not all wait")
+					runtime.Gosched()
+				}
+			}
+			if used := testbed.Heap() - before; used > 60<<20 {
+				t.Errorf("%d MB for the waiters", used>>20)
+			} else {
+				t.Logf("%d MB for the waiters", used>>20)
+			}
+			n := p.Subscriptions() - subscriptions
+			check.That(t, n <= 1, "%d subscriptions for the waiters", n)
+			for _, lease := range leases {
+				release(t, lease)
+			}
+			all.Wait()
+			check.Same(t, "served.Load()", served.Load(), int64(waiters))
+		})
+	}
 }

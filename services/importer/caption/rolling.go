@@ -1,8 +1,11 @@
 package caption
 
 import (
+	"iter"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -152,4 +155,177 @@ func join(rows []row) string {
 		texts[i] = r.text
 	}
 	return strings.Join(texts, " ")
+}
+
+// Plain returns the text of the cue as it is read out: one line without markup, with character references replaced, and
+// with single spaces where there was space, a line break or a control character.
+func (c Cue) Plain() string {
+	switch c.Format {
+	case FormatWebVTT:
+		return squeeze(textOf(c.Text))
+	case FormatSRT:
+		return squeeze(unescape(untagged(c.Text)))
+	case FormatAuto, FormatText:
+	}
+	return squeeze(c.Text)
+}
+
+// textOf returns the text of a WebVTT cue without its markup.
+func textOf(text string) string {
+	if strings.IndexByte(text, '<') < 0 {
+		return unescape(text)
+	}
+	var b strings.Builder
+	for said := range pieces(text) {
+		b.WriteString(said)
+	}
+	return b.String()
+}
+
+// pieces takes the text of a WebVTT cue apart (section 6.4 of the rules, the "cue text tokenizer"): text, with character
+// references replaced, and the tag after it. A tag goes from "<" to the next ">" whatever is between, or to the end.
+func pieces(text string) iter.Seq2[string, string] {
+	return func(yield func(said, tag string) bool) {
+		for rest := text; rest != ""; {
+			said, after, _ := strings.Cut(rest, "<")
+			var tag string
+			if tag, rest, _ = strings.Cut(after, ">"); !yield(unescape(said), tag) {
+				return
+			}
+		}
+	}
+}
+
+// isStamp reports whether a tag is a timestamp: what follows is said from then on.
+func isStamp(tag string) bool {
+	s := scanner{text: []byte(tag)}
+	_, ok := s.stamp()
+	return ok && s.pos == len(tag)
+}
+
+// untagged removes what players take for markup in SRT: the tags of HTML that they know and the overrides of SubStation
+// Alpha in braces. Anything else that stands in angle brackets is text.
+func untagged(text string) string {
+	if !strings.ContainsAny(text, "<{") {
+		return text
+	}
+	var b strings.Builder
+	for {
+		i := strings.IndexAny(text, "<{")
+		if i < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		b.WriteString(text[:i])
+		text = text[i:]
+		size := srtTag(text)
+		if size == 0 {
+			b.WriteByte(text[0])
+			size = 1
+		}
+		text = text[size:]
+	}
+}
+
+// maxSRTTag is longer than any tag in use. It keeps a text full of brackets from being searched over and over.
+const maxSRTTag = 256
+
+// srtTag returns the length of the tag at the start of text, 0 when there is none.
+func srtTag(text string) int {
+	window := text[:min(len(text), maxSRTTag)]
+	if text[0] == '{' {
+		if end := strings.IndexByte(window, '}'); strings.HasPrefix(window, `{\`) && end > 0 {
+			return end + 1
+		}
+		return 0
+	}
+	end := strings.IndexByte(window, '>')
+	if end < 0 {
+		return 0
+	}
+	name := strings.TrimPrefix(window[1:end], "/")
+	if i := strings.IndexAny(name, " \t\n"); i >= 0 {
+		name = name[:i]
+	}
+	switch strings.ToLower(strings.TrimSuffix(name, "/")) {
+	case "b", "br", "font", "i", "s", "span", "strike", "u":
+		return end + 1
+	}
+	return 0
+}
+
+// squeeze returns text with every run of space and control characters made one space, and none at the ends.
+func squeeze(text string) string {
+	if squeezed(text) {
+		return text
+	}
+	return strings.Join(strings.FieldsFunc(text, isGap), " ")
+}
+
+// squeezed reports whether squeeze has nothing to do, which is the rule.
+func squeezed(text string) bool {
+	gap := true
+	for _, r := range text {
+		if r == ' ' && !gap {
+			gap = true
+			continue
+		}
+		if isGap(r) {
+			return false
+		}
+		gap = false
+	}
+	return !gap || text == ""
+}
+
+func isGap(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+
+const (
+	// maxNoteBytes and maxNoteWords are the longest note of a sound. What is longer in brackets is content.
+	maxNoteBytes = 80
+	maxNoteWords = 5
+)
+
+// withoutSounds removes notes of sounds such as "[Music]" or "[upbeat music playing]", and notes of music. A note is short and
+// has no digit, so that [add 2 cups of flour] stays. The text has single spaces, and so has what is returned.
+func withoutSounds(text string) string {
+	if !strings.ContainsAny(text, "]♩♪♫♬") {
+		return text
+	}
+	kept := make([]byte, 0, len(text))
+	var open []int // where the brackets that are not closed are in kept
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		from, drop := len(kept), false
+		switch r {
+		case '♩', '♪', '♫', '♬':
+			drop = true
+		case '[':
+			open = append(open, len(kept))
+		case ']':
+			if len(open) > 0 {
+				from = open[len(open)-1]
+				open = open[:len(open)-1]
+				drop = isNote(kept[from+1:])
+			}
+		}
+		if drop {
+			kept = kept[:from]
+		} else {
+			kept = append(kept, text[i:i+size]...)
+		}
+		i += size
+		if drop && (len(kept) == 0 || kept[len(kept)-1] == ' ') && i < len(text) && text[i] == ' ' {
+			i++
+		}
+	}
+	return strings.TrimSpace(string(kept))
+}
+
+func isNote(content []byte) bool {
+	if len(content) > maxNoteBytes {
+		return false
+	}
+	words := strings.Fields(string(content))
+	return len(words) <= maxNoteWords && !strings.ContainsFunc(string(content), unicode.IsDigit)
 }

@@ -131,3 +131,132 @@ func TestRoundTripsOfAnObject(t *testing.T) {
 			"asked %v", asked)
 	})
 }
+
+// A value that is computed anew, or cannot be, is there meanwhile, however it is stored; and it goes in the end.
+func TestStaleValueHoweverItIsStored(t *testing.T) {
+	for name, value := range map[string][]byte{
+		"raw": noise(1 << 10), "compressed": document(100 << 10), "object": noise(2 << 20), "compressed object": document(30 << 20),
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			b.withLargeValueBucket(t)
+			log := &logged{}
+			cfg := flight.Config{LargeValueBucket: attic, Logger: log.Logger()}
+			f, g := b.Flight(t, cfg), b.Flight(t, cfg)
+			opts := flight.DoOptions{ClaimTTL: 10 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
+			do := func(f *flight.Flight, want flight.Outcome, fn func(context.Context) ([]byte, error)) {
+				t.Helper()
+				r, err := f.Do(t.Context(), "k", fn, opts)
+				check.That(t, err == nil && r.Outcome == want && bytes.Equal(r.Value, value),
+					"got %s with %d bytes, %v; want %s with %d", r.Outcome, len(r.Value), err, want, len(value))
+			}
+			do(f, flight.Computed, func(context.Context) ([]byte, error) { return value, nil })
+			size := len(b.Present(t, "k").Data)
+			pass(70 * time.Second)
+			failed := make(chan struct{})
+			do(f, flight.Stale, func(context.Context) ([]byte, error) { close(failed); return nil, errors.New("oven is cold") })
+			<-failed
+			pass(time.Minute)
+			started, end := make(chan struct{}), make(chan struct{})
+			do(f, flight.Stale, func(context.Context) ([]byte, error) { close(started); <-end; return value, nil })
+			<-started
+			for range 10 { // renewals carry it
+				never := func(context.Context) ([]byte, error) { t.Error("ran twice"); return nil, nil }
+				do(g, flight.Stale, never)
+				n := len(b.Present(t, "k").Data)
+				check.That(t, n <= size+500, "carried in %d bytes, stored in %d", n, size)
+				pass(10 * time.Second)
+			}
+			close(end)
+			pass(time.Second)
+			do(g, flight.Cached, nil)
+			pass(15 * time.Minute)
+			wantSlot(t, g, "k", flight.Absent, "")
+			n := b.largeValueMessages(t)
+			check.That(t, n == 0 && log.Count("corrupt") == 0, "%d messages are left; %s", n, log.String())
+		})
+	}
+}
+
+// A claim whose earlier value cannot be had is none the worse for it.
+func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withLargeValueBucket(t)
+		f, g := b.Flight(t, largeValues), b.Flight(t, flight.Config{})
+		value := noise(2 << 20)
+		opts := flight.DoOptions{Stale: 10 * time.Minute, TTL: time.Minute}
+		fn := func(context.Context) ([]byte, error) { return value, nil }
+		check.OK(t, check.Err(f.Do(t.Context(), "k", fn, opts)))
+		pass(70 * time.Second)
+		started, end := make(chan struct{}), make(chan struct{})
+		if r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { close(started); <-end; return value, nil }, opts); err != nil {
+			t.Fatal(r.Outcome, err)
+		}
+		<-started
+		check.OK(t, b.largeValueStream(t).Purge(t.Context()))
+		wantSlot(t, g, "k", flight.Pending, "")
+		wantSlot(t, g, "k", flight.Pending, "")
+		close(end)
+		s, err := g.Wait(t.Context(), "k")
+		check.That(t, err == nil && bytes.Equal(s.Value, value), "got %s with %d bytes, %v", s.State, len(s.Value), err)
+	})
+}
+
+// While the newer value is uploaded the claim is renewed for its own TTL, not for that of the value which it carries.
+func TestUploadOverAStaleValue(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withLargeValueBucket(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
+		value := noise(2 << 20)
+		opts := flight.DoOptions{ClaimTTL: 3 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
+		do := func() {
+			t.Helper()
+			if r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, opts); err != nil {
+				t.Fatal(r.Outcome, err)
+			}
+		}
+		do()
+		pass(70 * time.Second)
+		start := time.Now()
+		p.Filter(losing(func(m natstest.Frame) bool {
+			return m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 15*time.Second
+		}))
+		do()
+		pass(10 * time.Second)
+		meta, _ := b.stored(t, "k")
+		kept, _ := meta["kept"].(map[string]any)
+		check.That(t, meta["state"] == "pending" && kept["holds"] == 3.0, "got %v", meta)
+		pass(20 * time.Second)
+		s := get(t, f, "k")
+		check.That(t, s.State == flight.Done && s.Age() <= time.Minute, "%s of %s", s.State, s.Age())
+	})
+}
+
+// What Do does with values and answers that are kept, DoMany does for each key.
+func TestDoManyOfKeptValues(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		opts := flight.DoOptions{TTL: 10 * time.Second, Stale: time.Hour, NegativeTTL: time.Minute}
+		nothing := func(_ context.Context, missing []string) (map[string][]byte, error) {
+			return valuesBy("first", missing), flight.KeysError{"b": flight.ErrNotFound}
+		}
+		for range 2 { // b is known to be nothing, the second time
+			results, err := f.DoMany(t.Context(), []string{"a", "b"}, nothing, opts)
+			errs, _ := errors.AsType[flight.KeysError](err)
+			if len(errs) != 1 || !errors.Is(errs["b"], flight.ErrNotFound) || string(results[0].Value) != "a by first" {
+				t.Errorf("got %s", summary(results, err))
+			}
+			nothing = nil
+		}
+
+		pass(20 * time.Second) // a is stale
+		var a asked
+		results, err := f.DoMany(t.Context(), []string{"a", "c"}, a.by("second"), opts)
+		wantSummary(t, results, err, "stale a by first", "computed c by second")
+		pass(time.Second)
+		a.sort()
+		a.want(t, []string{"a"}, []string{"c"})
+		results, err = f.DoMany(t.Context(), []string{"a", "c"}, nil, opts)
+		wantSummary(t, results, err, "cached a by second", "cached c by second")
+	})
+}

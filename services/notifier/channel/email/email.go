@@ -3,14 +3,18 @@ package email
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
-	"net/mail"
+	netmail "net/mail"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/wneessen/go-mail"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
@@ -72,7 +76,7 @@ type Config struct {
 // Email is the channel. It may be used by many at once.
 type Email struct {
 	cfg  Config
-	from *mail.Address
+	from *netmail.Address
 	host string
 	pool pool
 }
@@ -94,7 +98,7 @@ func New(cfg Config) (*Email, error) {
 	if number, numberErr := strconv.Atoi(port); err != nil || host == "" || numberErr != nil || number < 1 || number > 65535 {
 		bad("Address is %q: want host:port", cfg.Address)
 	}
-	from, err := mail.ParseAddress(cfg.From)
+	from, err := netmail.ParseAddress(cfg.From)
 	if err != nil {
 		bad(`From is %q: want "Name <name@example.com>"`, cfg.From)
 	}
@@ -183,13 +187,41 @@ func (e *Email) fail(kind channel.Kind, status int, detail string, cause error) 
 const maxAddress = 512
 
 // parseAddress reads the address of a user. Its errors do not repeat it.
-func parseAddress(text string) (*mail.Address, error) {
+func parseAddress(text string) (*netmail.Address, error) {
 	if len(text) > maxAddress || strings.ContainsAny(text, "\r\n\x00") {
 		return nil, errors.New("the address is too long, or has a line break")
 	}
-	to, err := mail.ParseAddress(text)
+	to, err := netmail.ParseAddress(text)
 	if err != nil {
 		return nil, errors.New("the address is none of RFC 5322")
 	}
 	return to, nil
+}
+
+// compose makes the mail: the same in every try.
+func (e *Email) compose(m channel.Message, to *netmail.Address, text template.Text, unsubscribe string) (*mail.Msg, error) {
+	msg := mail.NewMsg(mail.WithNoDefaultUserAgent())
+	msg.FromMailAddress(e.from)
+	msg.AddToMailAddress(to)
+	msg.SetMessageIDWithValue(m.ID + "@" + e.from.Address[strings.LastIndexByte(e.from.Address, '@')+1:])
+	msg.SetBoundary(boundary(text))
+	msg.SetDateWithValue(m.FirstAttempt) // filters distrust a mail that is older than its way explains
+	msg.Subject(text.Subject)
+	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: nobody's out-of-office answers it
+	if unsubscribe != "" {
+		if err := msg.SetListUnsubscribeOneClick(unsubscribe); err != nil {
+			return nil, fmt.Errorf("the address to unsubscribe at: %w", err)
+		}
+	}
+	msg.SetBodyString(mail.TypeTextPlain, text.Text)
+	if text.HTML != "" {
+		msg.AddAlternativeString(mail.TypeTextHTML, text.HTML)
+	}
+	return msg, nil
+}
+
+// boundary separates the parts: the same in every try, and nothing that a part can hold, being made of both.
+func boundary(text template.Text) string {
+	sum := sha256.Sum256([]byte(text.Text + "\x00" + text.HTML))
+	return "part_" + hex.EncodeToString(sum[:16])
 }
