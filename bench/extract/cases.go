@@ -274,7 +274,7 @@ func loadTalks(paths []string) ([]rulestest.Text, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read the captions of %s: %w", name, err)
 			}
-			in := extract.Input{Title: filepath.Base(name), Segments: track.Transcript(caption.TranscriptOptions{}).Segments}
+			in := extract.Input{Title: filepath.Base(name), Segments: track.Transcript().Segments}
 			out = append(out, rulestest.Text{Source: filepath.Base(path), Input: in})
 		}
 	}

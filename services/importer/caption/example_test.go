@@ -32,7 +32,7 @@ func Example() {
 		return
 	}
 	fmt.Println(track.Format, track.Language, len(track.Cues), track.Truncated)
-	if err := track.Transcript(caption.TranscriptOptions{}).WriteText(os.Stdout); err != nil {
+	if err := track.Transcript().WriteText(os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -47,7 +47,7 @@ func ExampleTranscript_WriteSegments() {
 		fmt.Println(err)
 		return
 	}
-	if err := track.Transcript(caption.TranscriptOptions{}).WriteSegments(os.Stdout); err != nil {
+	if err := track.Transcript().WriteSegments(os.Stdout); err != nil {
 		fmt.Println(err)
 	}
 	// Output:

@@ -66,7 +66,7 @@ func TestEachLimitIsToldOf(t *testing.T) {
 		}
 		diff := cmp.Diff(c.want, cuesOf(track))
 		check.That(t, diff == "" && cut == c.cutCues, "%s: %d cues are cut, want %d (-want +got):\n%s", c.name, cut, c.cutCues, diff)
-		if diff := cmp.Diff(c.cuts, track.Cuts); diff != "" || track.Truncated != (c.cuts != nil) || track.Transcript(TranscriptOptions{}).Truncated != track.Truncated {
+		if diff := cmp.Diff(c.cuts, track.Cuts); diff != "" || track.Truncated != (c.cuts != nil) || track.Transcript().Truncated != track.Truncated {
 			t.Errorf("%s: truncated %t (-want +got):\n%s", c.name, track.Truncated, diff)
 		}
 	}
@@ -173,7 +173,7 @@ func TestBigButWhole(t *testing.T) {
 	track, err := Parse(&endless{head: "WEBVTT\n\n", text: at01 + "\ntext\n\n", left: cues * len(at01+"\ntext\n\n")}, Options{})
 	check.That(t, err == nil && len(track.Cues) == cues && !track.Truncated,
 		"%d cues, want %d; cuts %v, error %v", len(track.Cues), cues, track.Cuts, err)
-	check.Same(t, "segments", len(track.Transcript(TranscriptOptions{}).Segments), cues)
+	check.Same(t, "segments", len(track.Transcript().Segments), cues)
 }
 
 // TestPieces reads the same text in pieces of every size around the buffer's.
@@ -260,10 +260,8 @@ func makeEverything(t testing.TB, input string, opts Options) {
 	for _, c := range track.Cues {
 		c.Plain()
 	}
-	for _, opts := range []TranscriptOptions{{}, {KeepRepeats: true, KeepSounds: true}, {Sentences: true}} {
-		transcript := track.Transcript(opts)
-		check.OK(t, errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)))
-	}
+	transcript := track.Transcript()
+	check.OK(t, errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)))
 }
 
 // TestRepair follows the UTF-8 decoder of the Encoding Standard: one U+FFFD for each part that could have begun a character.

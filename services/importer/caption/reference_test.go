@@ -312,7 +312,6 @@ func FuzzTranscript(f *testing.F) {
 	}
 	formats := []Format{FormatAuto, FormatText, FormatSRT, FormatWebVTT}
 	f.Fuzz(func(t *testing.T, input string, mode byte) {
-		opts := TranscriptOptions{KeepRepeats: mode&4 != 0, KeepSounds: mode&8 != 0, Sentences: mode&16 != 0}
 		track, err := Parse(strings.NewReader(input), Options{Format: formats[mode&3]})
 		if err != nil {
 			_, ok := errors.AsType[*FormatError](err)
@@ -328,7 +327,7 @@ func FuzzTranscript(f *testing.F) {
 			}
 		}
 		check.That(t, size <= 3*len(input), "%d bytes became %d", len(input), size)
-		transcript := track.Transcript(opts)
+		transcript := track.Transcript()
 		checkTranscript(t, transcript, size)
 		checkLimits(t, input, formats[mode&3])
 
@@ -337,8 +336,7 @@ func FuzzTranscript(f *testing.F) {
 		reread := check.Must(Parse(bytes.NewReader(text.Bytes()), Options{Format: FormatText}))(t)
 		check.That(t, len(transcript.Segments) == 0 || !transcript.Timed || reread.Timed == transcript.Timed,
 			"timed %t, read again %t", transcript.Timed, reread.Timed)
-		opts.Sentences = false
-		check.OK(t, reread.Transcript(opts).WriteText(&again))
+		check.OK(t, reread.Transcript().WriteText(&again))
 		check.Equal(t, text.String(), again.String())
 	})
 }

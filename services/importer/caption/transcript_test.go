@@ -31,12 +31,12 @@ func clock(millis int) string {
 }
 
 // linesOf returns a transcript as lines "start+dur text", the times in milliseconds.
-func linesOf(t testing.TB, input string, opts TranscriptOptions) []string {
+func linesOf(t testing.TB, input string) []string {
 	t.Helper()
 	track, err := Parse(strings.NewReader(input), Options{})
 	check.Require(t, err == nil, "%q: %v", input, err)
 	var got []string
-	for _, s := range track.Transcript(opts).Segments {
+	for _, s := range track.Transcript().Segments {
 		got = append(got, fmt.Sprintf("%d+%d %s", s.Start.Milliseconds(), s.Dur.Milliseconds(), s.Text))
 	}
 	return got
@@ -136,7 +136,7 @@ func TestRollingCaptions(t *testing.T) {
 			[]string{"0+2000 a b", "2000+2000 c", "4000+2000 d"},
 		},
 	} {
-		diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{}))
+		diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...)))
 		check.That(t, diff == "", "%s (-want +got):\n%s", c.name, diff)
 	}
 }
@@ -158,23 +158,15 @@ func TestOtherCaptionsStay(t *testing.T) {
 			check.OK(t, check.Err(fmt.Sscanf(c, "%d %d", &start, &end)))
 			want = append(want, fmt.Sprintf("%d+%d %s", start, end-start, strings.ReplaceAll(strings.SplitN(c, " ", 3)[2], "\n", " ")))
 		}
-		diff := cmp.Diff(want, linesOf(t, vtt(cues...), TranscriptOptions{}))
+		diff := cmp.Diff(want, linesOf(t, vtt(cues...)))
 		check.That(t, diff == "", "%s (-want +got):\n%s", name, diff)
 	}
-}
-
-func TestRollingCaptionsAsTheyAre(t *testing.T) {
-	t.Parallel()
-	input := vtt("0 1990 a", "1990 2000 a\n ", "2000 4000 a\nb")
-	want := []string{"0+1990 a", "1990+10 a", "2000+2000 a b"}
-	check.Equal(t, want, linesOf(t, input, TranscriptOptions{KeepRepeats: true}))
-	check.Equal(t, []string{"0+2000 a", "2000+2000 b"}, linesOf(t, input, TranscriptOptions{}))
 }
 
 func TestRollingSubRip(t *testing.T) {
 	t.Parallel()
 	input := "1\n00:00:00,000 --> 00:00:02,000\n<i>a b</i>\n\n2\n00:00:02,000 --> 00:00:04,000\na b\nc &amp; d\n\n3\n00:00:04,000 --> 00:00:06,000\nc & d\ne\n"
-	check.Equal(t, []string{"0+2000 a b", "2000+2000 c & d", "4000+2000 e"}, linesOf(t, input, TranscriptOptions{}))
+	check.Equal(t, []string{"0+2000 a b", "2000+2000 c & d", "4000+2000 e"}, linesOf(t, input))
 }
 
 func TestSounds(t *testing.T) {
@@ -190,38 +182,14 @@ func TestSounds(t *testing.T) {
 		check.Same(t, "gives the second time", withoutSounds(want), want)
 	}
 	input := vtt("0 1000 [Music]", "1000 2000 hello", "2000 3000 [upbeat\nmusic]")
-	check.Equal(t, []string{"1000+1000 hello"}, linesOf(t, input, TranscriptOptions{}))
-	check.Equal(t, []string{"0+1000 [Music]", "1000+1000 hello", "2000+1000 [upbeat music]"}, linesOf(t, input, TranscriptOptions{KeepSounds: true}))
-}
-
-func TestSentences(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		cues []string
-		want []string
-	}{
-		{"a full stop ends", []string{"0 1000 take two", "1000 2000 eggs.", "2000 3000 Beat them"}, []string{"0+2000 take two eggs.", "2000+1000 Beat them"}},
-		{"other marks end", []string{"0 1000 what?", "1000 2000 yes!", "2000 3000 “well…”", "3000 4000 好。", "4000 5000 x"}, []string{"0+1000 what?", "1000+1000 yes!", "2000+1000 “well…”", "3000+1000 好。", "4000+1000 x"}},
-		{"a comma does not", []string{"0 1000 salt,", "1000 2000 pepper"}, []string{"0+2000 salt, pepper"}},
-		{"a pause ends", []string{"0 1000 a", "1900 2500 b", "3600 4000 c"}, []string{"0+2500 a b", "3600+400 c"}},
-		{"too long ends", []string{"0 8000 a", "8000 15000 b", "15000 20000 c"}, []string{"0+15000 a b", "15000+5000 c"}},
-		{"cues that overlap", []string{"0 5000 a", "1000 2000 b", "5500 6000 c"}, []string{"0+6000 a b c"}},
-		{"nothing", nil, nil},
-	} {
-		diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{Sentences: true}))
-		check.That(t, diff == "", "%s (-want +got):\n%s", c.name, diff)
-	}
-	long := strings.Repeat("word ", 150)
-	check.Same(t, "segments of text without times", len(linesOf(t, long+"\n"+long+"\n"+long, TranscriptOptions{Sentences: true})), 3)
-	check.Equal(t, []string{"0+0 take two eggs."}, linesOf(t, "take\ntwo eggs.", TranscriptOptions{Sentences: true}))
+	check.Equal(t, []string{"1000+1000 hello"}, linesOf(t, input))
 }
 
 func TestSegmentsAreOrdered(t *testing.T) {
 	t.Parallel()
 	input := vtt("5000 6000 c", "0 1000 a", "7000 6000 d", "0 500 b", "8000 9000  \n<b></b>")
 	want := []string{"0+1000 a", "0+500 b", "5000+1000 c", "7000+0 d"} // one that ends before it starts lasts no time
-	check.Equal(t, want, linesOf(t, input, TranscriptOptions{}))
+	check.Equal(t, want, linesOf(t, input))
 }
 
 func TestPlainHasNoControlCharacters(t *testing.T) {
@@ -238,5 +206,5 @@ func TestPlainHasNoControlCharacters(t *testing.T) {
 func TestTranscriptsHaveTimes(t *testing.T) {
 	t.Parallel()
 	want := []string{"0+1500 a", "1500+1750 b c", "3250+0 d"}
-	check.Equal(t, want, linesOf(t, "[0.00s] a\n[1.50s] b\nc\n[3.25s] d", TranscriptOptions{}))
+	check.Equal(t, want, linesOf(t, "[0.00s] a\n[1.50s] b\nc\n[3.25s] d"))
 }

@@ -121,7 +121,7 @@ func (s *Sources) parse(m *Material, r io.Reader, timed bool) error {
 	case err != nil:
 		return failed(contracts.CodeBadCaptions, err, "The captions cannot be read")
 	}
-	m.Transcript = track.Transcript(caption.TranscriptOptions{})
+	m.Transcript = track.Transcript()
 	if track.Skipped > 0 {
 		m.warnf(WarnCues, "%d captions were left out: their times cannot be read.", track.Skipped)
 	}

@@ -16,12 +16,9 @@ import (
 
 // captionsFlags are the flags of the captions command.
 type captionsFlags struct {
-	encoding    string
-	format      string
-	from        string
-	keepRepeats bool
-	keepSounds  bool
-	sentences   bool
+	encoding string
+	format   string
+	from     string
 }
 
 const encodingUsage = "encoding of the text, such as windows-1251 (default what it declares, or looks like)"
@@ -44,12 +41,13 @@ The formats are
 
 The format of the input is detected by its content, and its encoding where it is not UTF-8: a line on the standard error
 names a guess; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
-the rules of the W3C. The lines that automatic captions show again and again are written once.
+the rules of the W3C. The lines that automatic captions show again and again are written once,
+and notes such as [Music] are left out.
 
 A file that is cut by a limit is written up to the limit; a message says what is missing, and the exit code is 1. Cues
 whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
 		Example: `  expediter captions video.en.vtt
-  expediter captions --format segments --sentences - < video.srt`,
+  expediter captions --format segments - < video.srt`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
 	}
@@ -57,9 +55,6 @@ whose times cannot be read are left out, as the rules demand, and counted on the
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
 	flags.StringVar(&f.format, "format", "text", "form of the output: segments, text or json")
 	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
-	flags.BoolVar(&f.keepRepeats, "keep-repeats", false, "leave rolling captions as they are")
-	flags.BoolVar(&f.keepSounds, "keep-sounds", false, "leave notes such as [Music] in the text")
-	flags.BoolVar(&f.sentences, "sentences", false, "join segments into sentences as far as these can be recognised")
 	completeWith(cmd, "format", captionsFormats...)
 	completeWith(cmd, "from", caption.Formats()...)
 	return cmd
@@ -102,9 +97,7 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	transcript := track.Transcript(caption.TranscriptOptions{
-		KeepRepeats: f.keepRepeats, KeepSounds: f.keepSounds, Sentences: f.sentences,
-	})
+	transcript := track.Transcript()
 	switch stdout := g.config.stdout(); f.format {
 	case "segments":
 		err = transcript.WriteSegments(stdout)

@@ -109,7 +109,7 @@ func speech(t *testing.T) []observed {
 	for i := 0; i < len(names); i += 2 {
 		data := check.Must(os.ReadFile(names[i]))(t)
 		track := check.Must(caption.Parse(bytes.NewReader(data), caption.Options{}))(t)
-		for _, s := range track.Transcript(caption.TranscriptOptions{}).Segments {
+		for _, s := range track.Transcript().Segments {
 			said += " " + s.Text
 		}
 		texts = append(texts, pieces(said, false)...)
