@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -309,8 +310,10 @@ func (e *UntakenError) Error() string {
 // takers are the subjects that the consumers of a stream take.
 type takers struct {
 	filters []string
+	first   uint64 // no message before is to be delivered
 	from    time.Time
 	held    uint64 // messages that were delivered and are not acknowledged
+	last    uint64 // behind it none has delivered anything
 	pending uint64 // messages that are to be delivered
 	settled bool   // no consumer is so young that its worker may be making others
 	tree    subject.Tree[*taker]
@@ -352,7 +355,7 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 
 // listTakers lists the stream's consumers. It returns none beside an error.
 func (c *Client) listTakers(ctx context.Context) (*takers, error) {
-	found := &takers{from: time.Now(), settled: true}
+	found := &takers{first: math.MaxUint64, from: time.Now(), settled: true}
 	for listed, total := 0, 1; listed < total; {
 		var page struct {
 			Consumers []jetstream.ConsumerInfo `json:"consumers"`
@@ -366,6 +369,9 @@ func (c *Client) listTakers(ctx context.Context) (*takers, error) {
 			return &takers{from: found.from}, fmt.Errorf("worker: list consumers of stream %s: %w", c.cfg.Stream, err)
 		}
 		for _, one := range page.Consumers {
+			if found.last = max(found.last, one.Delivered.Stream); one.NumPending > 0 {
+				found.first = min(found.first, one.Delivered.Stream+1)
+			}
 			found.held += uint64(max(one.NumAckPending, 0))
 			found.pending += one.NumPending
 			found.settled = found.settled && one.TimeStamp.Sub(one.Created) > prepareTimeout

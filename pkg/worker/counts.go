@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -22,7 +24,8 @@ const (
 	pageDelayed = 64
 )
 
-// Counts is how many messages of which kind a stream has.
+// Counts is how many messages of which kind a stream has. The counts are of one moment for each consumer, and of moments that are close to
+// each other for all.
 type Counts struct {
 	// AsOf is when the server was asked, by its clock.
 	AsOf time.Time
@@ -43,20 +46,12 @@ type Counts struct {
 	Told             bool
 }
 
-// Counts counts the messages of the stream by what the server knows of them: it reads none. The counts are of one moment for each
-// consumer, and of moments that are close to each other for all. Two round trips for any number of jobs, and up to two more that
-// list the subjects of at most 10,000 messages.
-func (c *Client) Counts(ctx context.Context) (Counts, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
-	defer cancel()
-	l, err := c.openListing(ctx, false)
-	if err != nil {
-		return Counts{}, err
-	}
-	defer l.close()
+// told counts the messages of the stream by what the server knows of them: it reads none. Up to two round trips, that list the subjects of
+// at most 10,000 messages.
+func (l *listing) told(ctx context.Context) (Counts, error) {
 	n := l.counts()
 	for _, kind := range []key.Kind{key.Later, key.Done} {
-		names, told, err := l.names(ctx, n, kind)
+		names, told, err := l.names(ctx, kind)
 		if err != nil || !told {
 			return n, err
 		}
@@ -80,10 +75,13 @@ func (l *listing) counts() Counts {
 	return n
 }
 
-// names lists the subjects of a kind of message, with their counts. It does not when there may be too many.
-func (l *listing) names(ctx context.Context, n Counts, kind key.Kind) (names map[string]uint64, told bool, err error) {
+// names lists the subjects of a kind of message, with their counts, once. It does not when there may be too many.
+func (l *listing) names(ctx context.Context, kind key.Kind) (names map[string]uint64, told bool, err error) {
+	if names, told = l.known[kind]; told {
+		return names, true, nil
+	}
 	names = map[string]uint64{}
-	if n.Rest == 0 || n.Rest > maxTold {
+	if n := l.counts(); n.Rest == 0 || n.Rest > maxTold {
 		return names, n.Rest == 0, nil
 	}
 	for _, filter := range l.info.Config.Subjects {
@@ -100,7 +98,45 @@ func (l *listing) names(ctx context.Context, n Counts, kind key.Kind) (names map
 		}
 		maps.Copy(names, info.State.Subjects)
 	}
+	l.known[kind] = names
 	return names, true, nil
+}
+
+// aside reads the messages that a filter may select, when they are of one kind that no consumer takes, and few: those of the page, and
+// what is behind it. all reports whether it did.
+func (l *listing) aside(ctx context.Context, f JobFilter) (messages []jsapi.Message, all bool, err error) {
+	var kind key.Kind
+	for i, state := range f.States {
+		of := key.Job
+		switch state { //nolint:exhaustive // the others are of jobs
+		case StateScheduled:
+			of = key.Later
+		case StateCancelled, StateDead, StateDone:
+			of = key.Done
+		}
+		if i > 0 && of != kind {
+			return nil, false, nil
+		}
+		kind = of
+	}
+	if f.Dead || kind == key.Job || l.info.Config.Retention != jetstream.WorkQueuePolicy {
+		return nil, false, nil
+	}
+	names, told, err := l.names(ctx, kind)
+	if err != nil || !told || len(names) > f.Look {
+		return nil, false, err
+	}
+	for _, count := range names {
+		if count > 1 { // the last of a subject is not all
+			return nil, false, nil
+		}
+	}
+	if messages, err = l.get.Last(ctx, l.info.Config.Name, slices.Collect(maps.Keys(names))); err != nil {
+		return nil, false, fmt.Errorf("worker: read %d messages of stream %s: %w", len(names), l.info.Config.Name, err)
+	}
+	messages = slices.DeleteFunc(messages, func(m jsapi.Message) bool { return m.Sequence < f.From.Sequence })
+	slices.SortFunc(messages, func(a, b jsapi.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return messages, true, nil
 }
 
 // Delayed returns the delayed jobs of the stream, the first that is due first, without their payloads. It reads at most 2,000;
@@ -114,7 +150,7 @@ func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err e
 		return nil, false, err
 	}
 	defer l.close()
-	names, all, err := l.names(ctx, l.counts(), key.Later)
+	names, all, err := l.names(ctx, key.Later)
 	if err != nil {
 		return nil, false, err
 	}

@@ -6,14 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
@@ -39,6 +38,9 @@ type Cursor struct {
 
 // JobFilter selects jobs. Its fields are joined by "and"; the zero value selects all of the stream.
 type JobFilter struct {
+	// Count has the page count the messages of the stream, see JobPage.Counts. Defaults to false.
+	Count bool
+
 	// Dead lists the dead letters of the stream's jobs, in ClientConfig.DeadStream, instead of the stream. Defaults to false.
 	Dead bool
 
@@ -91,6 +93,11 @@ func (f JobFilter) mayWant(s State) bool {
 	return f.wants(s) || s == StateDelivered && (f.wants(StateRunning) || f.wants(StateRetrying))
 }
 
+// selects reports whether the filter leaves jobs out.
+func (f JobFilter) selects() bool {
+	return f.Dead || f.Key != "" || f.Subject != "" || len(f.States) > 0
+}
+
 // hasName reports whether the filter selects a job by its subject and key.
 func (f JobFilter) hasName(j StoredJob) bool {
 	last, _ := token.Encode(f.Key) //nolint:errcheck // it has been checked
@@ -101,6 +108,9 @@ func (f JobFilter) hasName(j StoredJob) bool {
 type JobPage struct {
 	// AsOf is when the server was asked, by its clock.
 	AsOf time.Time
+
+	// Counts counts the messages of the stream, if JobFilter.Count is set.
+	Counts Counts
 
 	// Jobs are in the order of the stream.
 	Jobs []StoredJob
@@ -142,9 +152,11 @@ type StoredJob struct {
 // Jobs returns a page of the jobs in the stream, the oldest first. Any replica may answer, so a job of the last moments may be
 // missing. Schedules that repeat are no jobs, see [Client.Schedules].
 //
-// The cost of a page does not grow with the stream: three round trips at most, that read 1,000 messages and 8 MiB at most.
-// A filter is not the server's, which would look through the whole stream for each page. So where little matches a page may have
-// few jobs, or none, and a Next. A filter with a Key and a Subject without wildcards names one job, as a NewJob does, which is looked up.
+// The cost of a page does not grow with the stream: it reads 1,000 messages at most, in parts of which each is as large as all before, so
+// that one that is soon full reads few. A filter is not the server's, which would look through the whole stream for each page. So where
+// little matches a page may have few jobs, or none, and a Next. But jobs of a work queue that workers were given are looked for only up to
+// the last of them, those that wait only behind it if consumers take all subjects, and delayed jobs or records that are no more than Look
+// are read alone. A filter with a Key and a Subject without wildcards names one job, as a NewJob does, which is looked up.
 //
 // A job's state is what the stream, its consumers and the workers' records say at the time of the call:
 //
@@ -175,21 +187,17 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 		return JobPage{}, ErrCursor
 	}
 	page := JobPage{AsOf: l.info.TimeStamp, Messages: l.info.State.Msgs}
+	if f.Count && !f.Dead {
+		if page.Counts, err = l.told(ctx); err != nil {
+			return page, err
+		}
+	}
 	if f.Key != "" && subject.CheckLiteral(f.Subject) == nil && !f.Dead {
 		err = l.only(ctx, f, &page)
 	} else {
 		err = l.fill(ctx, f, &page)
 	}
 	return page, err
-}
-
-// listing is what one call knows of a stream.
-type listing struct {
-	client *Client
-	dead   bool // it is that of the dead letters
-	get    *directget.Getter
-	info   jetstream.StreamInfo
-	takers *takers
 }
 
 // only fills a page with the job of a key.
@@ -205,16 +213,67 @@ func (l *listing) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	return err
 }
 
-// fill fills a page from the stream.
+// fill fills a page from the stream: from the messages that no consumer takes, or in parts that double what was read.
 func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
-	n := f.Limit
-	if f.Dead || f.Key != "" || f.Subject != "" || len(f.States) > 0 {
-		n = f.Look
-	}
-	messages, more, err := l.get.From(ctx, l.info.Config.Name, max(f.From.Sequence, l.info.State.FirstSeq, 1), n)
+	messages, all, err := l.aside(ctx, f)
 	if err != nil {
-		return fmt.Errorf("worker: read stream %s from %d: %w", l.info.Config.Name, f.From.Sequence, err)
+		return err
 	}
+	if all {
+		page.Looked = len(messages)
+		return l.fillFrom(ctx, f, messages, page)
+	}
+	first, last := l.span(f)
+	if !f.selects() {
+		f.Look = f.Limit
+	}
+	next := max(f.From.Sequence, first)
+	for page.Looked < f.Look && next <= last && page.Next.Sequence == 0 {
+		n := min(max(page.Looked, f.Limit), f.Look-page.Looked, int(min(last-next, maxPage))+1)
+		messages, more, err := l.get.From(ctx, l.info.Config.Name, next, n)
+		if err != nil {
+			return fmt.Errorf("worker: read stream %s from %d: %w", l.info.Config.Name, next, err)
+		}
+		for len(messages) > 0 && messages[len(messages)-1].Sequence > last {
+			messages, more = messages[:len(messages)-1], false
+		}
+		page.Looked += len(messages)
+		if err := l.fillFrom(ctx, f, messages, page); err != nil || !more || len(messages) == 0 {
+			return err
+		}
+		next = messages[len(messages)-1].Sequence + 1
+		if len(page.Jobs) == f.Limit || len(messages) < n { // they are large
+			break
+		}
+	}
+	if page.Next.Sequence == 0 && next <= last {
+		page.Next = Cursor{Created: l.info.Created, Sequence: next}
+	}
+	return nil
+}
+
+// span returns the first and the last message that may be a job that a filter selects.
+func (l *listing) span(f JobFilter) (first, last uint64) {
+	first, last = max(l.info.State.FirstSeq, 1), math.MaxUint64
+	if f.Dead || len(f.States) == 0 {
+		return first, last
+	}
+	if !slices.ContainsFunc(f.States, func(s State) bool { return s != StateDelivered && s != StateRunning && s != StateRetrying }) {
+		return first, l.takers.last
+	}
+	untaken := func(filter string) bool {
+		covers := func(taken string) bool { return subject.Covers(taken, filter) }
+		return key.KindOf(filter) == key.Job && !slices.ContainsFunc(l.takers.filters, covers)
+	}
+	jobs := l.info.Config.Subjects
+	if slices.Equal(f.States, []State{StateQueued}) && len(jobs) > 0 && !slices.ContainsFunc(jobs, untaken) {
+		first = max(first, l.takers.first)
+	}
+	return first, last
+}
+
+// fillFrom adds the jobs that a filter selects among messages to a page.
+func (l *listing) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Message, page *JobPage) error {
 	var found []StoredJob
 	for _, m := range messages {
 		if j, ok := l.read(m); ok && f.hasName(j) && f.mayWant(j.State) {
@@ -222,13 +281,10 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 		}
 	}
 	if f.wants(StateDelivered) && f.wants(StateRunning) && f.wants(StateRetrying) {
-		found = found[:min(len(found), f.Limit+1)] // whatever was recorded of them
+		found = found[:min(len(found), f.Limit-len(page.Jobs)+1)] // whatever was recorded of them
 	}
 	if err := l.complete(ctx, found); err != nil {
 		return err
-	}
-	if page.Looked = len(messages); more && len(messages) > 0 {
-		page.Next = Cursor{Created: l.info.Created, Sequence: messages[len(messages)-1].Sequence + 1}
 	}
 	for _, j := range found {
 		if !f.wants(j.State) {
@@ -241,126 +297,4 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 		page.Jobs = append(page.Jobs, j)
 	}
 	return nil
-}
-
-// openListing looks at a stream and its consumers. Two round trips.
-func (c *Client) openListing(ctx context.Context, dead bool) (*listing, error) {
-	l := &listing{client: c, dead: dead, takers: &takers{}}
-	stream := c.cfg.Stream
-	if dead {
-		stream = c.cfg.DeadStream
-	}
-	err := c.api.Ask(ctx, "STREAM.INFO."+stream, nil, &l.info)
-	switch {
-	case jsapi.IsNoStream(err):
-		return nil, &MissingError{Asset: "stream " + stream, Cause: err}
-	case err != nil:
-		return nil, fmt.Errorf("worker: look up stream %s: %w", stream, err)
-	case !l.info.Config.AllowDirect:
-		return nil, &DriftError{Asset: "stream " + stream, Differences: []string{"allow_direct is false, must be true to list its jobs"}}
-	}
-	if !dead {
-		if l.takers, err = c.listTakers(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if l.get, err = directget.New(c.nc, c.api.Prefix); err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
-	}
-	return l, nil
-}
-
-func (l *listing) close() { _ = l.get.Close() } //nolint:errcheck // the connection is closed then
-
-// read returns the job of a message, and whether it is one. What workers recorded of it is still missing.
-func (l *listing) read(m jsapi.Message) (j StoredJob, ok bool) {
-	if l.dead {
-		return l.readLetter(m)
-	}
-	j = StoredJob{Header: ownHeaders(m.Header), Payload: m.Data, Status: Status{
-		ID: jobID(m.Header, l.client.cfg.Stream, m.Sequence), Sequence: m.Sequence, Since: m.Time, State: StateQueued, Subject: m.Subject,
-	}}
-	switch key.KindOf(m.Subject) {
-	case key.Later:
-		at, once := strings.CutPrefix(m.Header.Get(headerSchedule), "@at ")
-		j.State, j.Subject = StateScheduled, m.Header.Get(headerScheduleTarget)
-		j.Due, _ = time.Parse(time.RFC3339, at) //nolint:errcheck // zero then
-		ok = once
-	case key.Done:
-		j.State, j.Subject = State(cmp.Or(m.Header.Get(HeaderState), string(StateDone))), key.JobOf(m.Subject)
-		if j.Payload = nil; len(m.Data) > 0 {
-			j.Result = m.Data
-		}
-		ok = j.State != StateRunning && j.State != StateFree // a mark of a job that is there as well; nothing
-	case key.Job:
-		ok = true
-	}
-	taker, _ := l.takers.tree.Find(j.Subject)
-	if taker == nil {
-		return j, ok
-	}
-	j.Consumer = taker.name
-	switch {
-	case j.State != StateQueued || m.Sequence > taker.delivered:
-	case l.info.Config.Retention == jetstream.LimitsPolicy && m.Sequence <= taker.floor:
-		j.State = StateDone
-	default:
-		j.State = StateDelivered
-	}
-	return j, ok
-}
-
-// readLetter returns the job of a dead letter.
-func (l *listing) readLetter(m jsapi.Message) (StoredJob, bool) {
-	to, ours := strings.CutPrefix(m.Subject, l.client.cfg.DeadSubject+"."+l.client.cfg.Stream+".")
-	letter, err := ParseDeadLetter(m.Data)
-	if !ours || err != nil || strings.HasPrefix(to, "$") {
-		return StoredJob{}, false // another stream's, an advisory, or a part or record of a letter
-	}
-	return StoredJob{
-		Consumer: letter.Consumer, Header: letter.Header, Letter: &letter, Payload: letter.Payload,
-		Status: Status{ID: letter.ID, Sequence: m.Sequence, Since: m.Time, State: StateDead, Subject: to},
-	}, true
-}
-
-// complete adds what workers recorded of delivered jobs. One round trip for each 512.
-func (l *listing) complete(ctx context.Context, jobs []StoredJob) error {
-	var subjects []string
-	at := make(map[string]*StoredJob)
-	for i := range jobs {
-		if j := &jobs[i]; j.State == StateDelivered {
-			to := ProgressSubject(l.client.cfg.Bucket, l.client.cfg.Stream, j.Sequence)
-			subjects, at[to] = append(subjects, to), j
-		}
-	}
-	if len(subjects) == 0 {
-		return nil
-	}
-	bucket := "KV_" + l.client.cfg.Bucket
-	records, err := l.get.Last(ctx, bucket, subjects)
-	if err != nil {
-		return fmt.Errorf("worker: read what workers recorded in %s: %w", bucket, err)
-	}
-	for _, m := range records {
-		var p Progress
-		j := at[m.Subject]
-		if j == nil || json.Unmarshal(m.Data, &p) != nil || p.ID != j.ID { // of a stream that was made again
-			continue
-		}
-		j.Progress, j.State = &p, StateRetrying
-		if p.State == StateRunning {
-			j.State = StateRunning
-		}
-	}
-	return nil
-}
-
-// ownHeaders returns the headers of a message without those that the server adds to its answer.
-func ownHeaders(header nats.Header) nats.Header {
-	for _, name := range []string{
-		"Nats-Last-Sequence", "Nats-Num-Pending", "Nats-Sequence", "Nats-Stream", "Nats-Subject", "Nats-Time-Stamp", "Nats-UpTo-Sequence",
-	} {
-		delete(header, name)
-	}
-	return header
 }

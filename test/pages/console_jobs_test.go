@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -180,6 +181,32 @@ func TestJobsAreCancelledAndRun(t *testing.T) {
 	for _, form := range []url.Values{{}, {"job": {"x"}}, {"job": make([]string, 1001)}} {
 		s.Post("/jobs/WORK/cancel", form, 400)
 	}
+}
+
+// An action on all that match is for as many as the page has counted, part by part.
+func TestAllThatMatchAreCounted(t *testing.T) {
+	b := browser.Start(t)
+	s := startJobs(t)
+	const many = 650
+	for range many {
+		check.OK(t, check.Err(s.Insert(t.Context(), worker.NewJob{Subject: "tasks.many"})))
+	}
+	first := s.Get("/jobs/WORK/all?subject=tasks.many", 200)
+	p := b.Open(t, s.URL+"/jobs/WORK/all?subject=tasks.many", browser.View{Width: 360})
+	until(p, `document.getElementById("all").textContent.includes("650 jobs can be cancelled")`)
+	p.Looks("jobs-all-counted")
+
+	part := regexp.MustCompile(`name="until" value="(\d+)">\s+.*Type (\d+) to do it`).FindStringSubmatch(first)
+	check.Require(t, part != nil && strings.Contains(first, "Look further"), "a part of the jobs: %s", first)
+	n, err := strconv.Atoi(part[2])
+	check.OK(t, err)
+	form := url.Values{"subject": {"tasks.many"}, "typed": part[2:]}
+	_, refused := s.Post("/jobs/WORK/cancel", form, 409)
+	check.Says(t, refused, "650 jobs match now")
+	form.Set("until", part[1])
+	s.Post("/jobs/WORK/cancel", form, 303)
+	s.Post("/jobs/WORK/cancel", url.Values{"subject": {"tasks.many"}, "typed": {strconv.Itoa(many - n)}}, 303)
+	check.Same(t, "record", s.last(), fmt.Sprintf("anyone cancel %d jobs of WORK that match a filter %d done", many-n, many-n))
 }
 
 func TestSchedulesAreRunAndRemoved(t *testing.T) {

@@ -42,11 +42,11 @@ func (c *cutter) Write(text []byte) (int, error) {
 		c.news++
 	}
 	if c.news < 2 || c.left.Load() <= 0 {
-		return c.ResponseWriter.Write(text) //nolint:wrapcheck // it is the writer
+		return c.ResponseWriter.Write(text)
 	}
-	at := c.random(uint64(c.left.Add(-1))).IntN(len(text))   //nolint:gosec // a number of a stream
-	_, _ = c.ResponseWriter.Write(text[:at])                 //nolint:errcheck // it ends in any case
-	_ = http.NewResponseController(c.ResponseWriter).Flush() //nolint:errcheck // as above
+	at := c.random(uint64(c.left.Add(-1))).IntN(len(text))
+	_, _ = c.ResponseWriter.Write(text[:at])
+	_ = http.NewResponseController(c.ResponseWriter).Flush()
 	panic(http.ErrAbortHandler)
 }
 
@@ -91,6 +91,7 @@ const (
 
 // survive checks that each patch comes to the page of newcomers through disconnects, and none comes twice.
 func survive(t *testing.T, b *browser.Browser, page, enricher, server string) {
+	t.Helper()
 	const tabs, disconnects = 6, 100
 	random := crash.Random(t)
 	_, js := natstest.ConnectURL(t, server)

@@ -18,7 +18,7 @@ import (
 
 const (
 	jobsOfPage   = 50  // of the list
-	lookedOfPage = 400 // messages, for those that a filter selects: they cost the server 10 µs each
+	lookedOfPage = 200 // messages, for those that a filter selects: they cost the server 10 µs each
 )
 
 // jobTabs are the selections of jobs by their states, as the server counts them.
@@ -128,6 +128,13 @@ func (p *jobsQuery) filter() worker.JobFilter {
 
 // To is the address of the list with another state, from a cursor.
 func (p *jobsQuery) To(state string, from worker.Cursor) string {
+	if q := p.to(state, from); len(q) > 0 {
+		return p.Stream + "?" + q.Encode()
+	}
+	return p.Stream
+}
+
+func (p *jobsQuery) to(state string, from worker.Cursor) url.Values {
 	q := p.Query()
 	q.Set("state", state)
 	if from.Sequence > 0 {
@@ -138,10 +145,7 @@ func (p *jobsQuery) To(state string, from worker.Cursor) string {
 			q.Del(name)
 		}
 	}
-	if len(q) == 0 {
-		return p.Stream
-	}
-	return p.Stream + "?" + q.Encode()
+	return q
 }
 
 // Page is the address of the first page of the list with another state.
@@ -184,8 +188,7 @@ type jobsPage struct {
 	*jobsQuery
 	worker.JobPage
 
-	Counts worker.Counts
-	Tabs   []jobTab
+	Tabs []jobTab
 }
 
 // showJobs lists jobs. Its cost does not grow with the stream: two round trips for the counts, two more where messages that are no jobs
@@ -195,14 +198,11 @@ func (c *Console) showJobs(r *request) error {
 	if err != nil {
 		return err
 	}
-	n, err := q.client.Counts(r.Context())
-	if err != nil {
-		return sayJobs(err)
-	}
-	p := jobsPage{jobsQuery: q, Counts: n}
+	p := jobsPage{jobsQuery: q}
 	if p.JobPage, err = q.page(r.Context()); err != nil {
 		return sayJobs(err)
 	}
+	n := p.Counts
 	known := []string{number(n.Messages), number(n.Queued), number(n.Delivered), "", ""}
 	if n.Told {
 		known[3], known[4] = number(n.Scheduled), number(n.Ended)
@@ -227,10 +227,16 @@ func (p *jobsQuery) page(ctx context.Context) (page worker.JobPage, err error) {
 	f := p.filter()
 	if p.Tab == "later" && p.Subject == "" && p.Key == "" && f.From.Sequence == 0 {
 		jobs, all, err := p.client.Delayed(ctx)
-		if err != nil || all {
-			return worker.JobPage{Jobs: jobs[:min(len(jobs), jobsOfPage)], Looked: len(jobs), Messages: uint64(len(jobs))}, err
+		if err != nil {
+			return page, err
+		}
+		if all {
+			page, err = p.client.Jobs(ctx, worker.JobFilter{Count: true, Limit: 1})
+			page.Jobs, page.Looked, page.Messages, page.Next = jobs[:min(len(jobs), jobsOfPage)], len(jobs), uint64(len(jobs)), worker.Cursor{}
+			return page, err
 		}
 	}
+	f.Count = true
 	return p.client.Jobs(ctx, f)
 }
 

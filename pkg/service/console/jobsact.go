@@ -17,14 +17,15 @@ const (
 	jobsAtOnce = 1000   // jobs that one action is for
 )
 
-// selectionPage is what an action on all jobs that match would be for.
+// selectionPage is what an action on all jobs that match would be for, as far as the messages of the stream were looked at.
 type selectionPage struct {
 	*jobsQuery
 
 	Actions []selectionAction
 	Looked  int
-	More    bool // there are more messages than that
+	More    string // the address that goes on, "" when all that one action is for were looked at
 	Title   string
+	Until   uint64 // the message that was not looked at any more, 0 at the end
 }
 
 type selectionAction struct {
@@ -32,57 +33,76 @@ type selectionAction struct {
 	Past, Title, Verb, Words string
 }
 
-// collect reads the jobs that match: as many as one action is for, in a bounded number of messages.
-func (p *jobsQuery) collect(
-	ctx context.Context, is func(worker.StoredJob) bool,
-) (jobs []worker.StoredJob, looked int, more bool, err error) {
+// collect reads the jobs that match, up to a message: as many as one action is for, in a bounded number of messages.
+func (p *jobsQuery) collect(ctx context.Context, is func(worker.StoredJob) bool, until uint64) (jobs []worker.StoredJob, err error) {
 	f := p.filter()
-	f.From, f.Limit = worker.Cursor{}, jobsAtOnce
-	for {
+	f.From, f.Limit, f.Look = worker.Cursor{}, jobsAtOnce, jobsAtOnce
+	for looked := 0; looked < jobsLooked+jobsAtOnce; {
 		page, err := p.client.Jobs(ctx, f)
 		if err != nil {
-			return nil, looked, false, err
+			return nil, err
 		}
 		looked += page.Looked
 		for _, j := range page.Jobs {
+			if until != 0 && j.Sequence >= until || len(jobs) == jobsAtOnce {
+				return jobs, nil
+			}
 			if is(j) {
 				jobs = append(jobs, j)
 			}
 		}
-		f.From = page.Next
-		more = page.Next.Sequence > 0 || len(jobs) > jobsAtOnce
-		if !more || looked >= jobsLooked || len(jobs) >= jobsAtOnce {
-			return jobs[:min(len(jobs), jobsAtOnce)], looked, more, nil
+		if f.From = page.Next; f.From.Sequence == 0 || until != 0 && f.From.Sequence >= until {
+			break
 		}
 	}
+	return jobs, nil
 }
 
-// showSelection shows for how many jobs an action on all that match would be. Three round trips for each 1,000 messages.
+// showSelection shows for how many jobs an action on all that match would be. It looks at some messages, three round trips, and goes on
+// from there by itself: its address has what was counted before.
 func (c *Console) showSelection(r *request) error {
-	q, err := c.jobsQuery(r, r.URL.Query())
+	query := r.URL.Query()
+	q, err := c.jobsQuery(r, query)
 	if err != nil {
 		return err
 	}
-	p := selectionPage{jobsQuery: q}
+	p, most := selectionPage{jobsQuery: q}, 0
 	for _, tab := range jobTabs[1:] {
 		if tab.Key == q.Tab {
 			p.Title = tab.Title
 		}
 	}
-	jobs, looked, more, err := q.collect(r.Context(), func(worker.StoredJob) bool { return true })
+	before := func(name string) int {
+		n, _ := strconv.Atoi(query.Get(name)) //nolint:errcheck // 0 then
+		return min(max(n, 0), jobsLooked)
+	}
+	actions := []jobAction{cancelJob, runJob}
+	for _, a := range actions {
+		most = max(most, before(a.verb))
+	}
+	f := q.filter()
+	f.Limit, f.Look = max(jobsAtOnce-most, 1), lookedOfPage
+	page, err := q.client.Jobs(r.Context(), f)
 	if err != nil {
 		return sayJobs(err)
 	}
-	p.Looked, p.More = looked, more
-	for _, a := range []jobAction{cancelJob, runJob} {
-		can := selectionAction{Past: a.past, Title: a.title, Verb: a.verb}
-		for _, j := range jobs {
+	p.Looked, p.Until, most = before("looked")+page.Looked, page.Next.Sequence, 0
+	next := q.to(q.Tab, page.Next)
+	next.Set("looked", strconv.Itoa(p.Looked))
+	for _, a := range actions {
+		can := selectionAction{Count: before(a.verb), Past: a.past, Title: a.title, Verb: a.verb}
+		for _, j := range page.Jobs {
 			if a.is(j) {
 				can.Count++
 			}
 		}
+		most = max(most, can.Count)
 		can.Words = fmt.Sprintf("%s can be %s.", counts(can.Count, "job"), a.past)
+		next.Set(a.verb, strconv.Itoa(can.Count))
 		p.Actions = append(p.Actions, can)
+	}
+	if p.Until != 0 && p.Looked < jobsLooked && most < jobsAtOnce {
+		p.More = c.href("/jobs", q.Stream, "all") + "?" + next.Encode()
 	}
 	r.Command = q.command("list", "--limit", strconv.Itoa(jobsAtOnce))
 	return r.render("jobsall", "All that match in "+q.Stream, p)
@@ -120,7 +140,8 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	var refs []worker.JobRef
 	target := ""
 	if r.PostForm.Has("typed") {
-		jobs, _, _, err := q.collect(r.Context(), a.is)
+		until, _ := strconv.ParseUint(r.PostForm.Get("until"), 10, 64) //nolint:errcheck // 0 then
+		jobs, err := q.collect(r.Context(), a.is, until)
 		if err != nil {
 			return deed{}, sayJobs(err)
 		}

@@ -168,6 +168,60 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 	}
 }
 
+// TestPagesReadLittle lists jobs by their states in a stream in which most are in another.
+func TestPagesReadLittle(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		outcomes, hook := settled(2)
+		cfg := b.config(t, hook)
+		cfg.Concurrency = 1
+		started := make(chan bool, 1)
+		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+			if job.Args.N == 1 {
+				return nil
+			}
+			started <- true
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		for _, name := range []string{"done.1", "done.2"} {
+			insert(t, c, unique(name, 1, time.Hour))
+			<-outcomes
+		}
+		held := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.held"})
+		<-started
+		for range 500 {
+			b.queue(t, "jobs.some", []byte(`{}`))
+		}
+		receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
+		insert(t, c, worker.NewJob{Delay: time.Hour, Subject: "jobs.later"})
+		first := held.Sequence + 1
+		for _, tt := range []struct {
+			states []worker.State
+			from   uint64
+			first  uint64 // of the jobs
+			jobs   int
+			looked int // at most
+		}{
+			{[]worker.State{worker.StateDone, worker.StateDead}, 0, 2, 2, 2},
+			{[]worker.State{worker.StateDone}, 3, 4, 1, 1},
+			{[]worker.State{worker.StateScheduled}, 0, first + 500, 1, 1},
+			{[]worker.State{worker.StateDelivered, worker.StateRunning, worker.StateRetrying}, 0, held.Sequence, 1, 3},
+			{[]worker.State{worker.StateQueued}, 0, first, 10, 10},
+			{[]worker.State{worker.StateQueued}, first + 20, first + 20, 10, 10},
+			{[]worker.State{worker.StateQueued, worker.StateRunning}, 0, first, 10, 20},
+		} {
+			page, err := c.Jobs(t.Context(), worker.JobFilter{From: worker.Cursor{Sequence: tt.from}, Limit: 10, States: tt.states})
+			check.OK(t, err)
+			check.Require(t, len(page.Jobs) == tt.jobs && page.Looked <= tt.looked, "%v: %d jobs in %d messages, want %d in %d",
+				tt.states, len(page.Jobs), page.Looked, tt.jobs, tt.looked)
+			check.Same(t, fmt.Sprintf("%v: first", tt.states), page.Jobs[0].Sequence, tt.first)
+			check.Same(t, fmt.Sprintf("%v: more", tt.states), page.Next.Sequence != 0, tt.jobs == 10)
+		}
+	})
+}
+
 func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := keyed(t, srv)
