@@ -9,12 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/semver"
@@ -210,30 +208,6 @@ func Packages(ctx context.Context, p *Proxy, dir, pattern string) ([]string, err
 func WorkTree(ctx context.Context) (string, error) {
 	out, err := Output(ctx, ".", "git", "rev-parse", "--show-toplevel")
 	return strings.TrimSuffix(out, "\n"), err
-}
-
-// Main is that of a program: it calls run with its arguments, and exits with 1 after an error. A signal ends the context.
-func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:revive // for main
-	}
-}
-
-// Printer writes what a program has to say, and keeps the first error.
-type Printer struct {
-	W   io.Writer
-	Err error
-}
-
-// Printf writes as fmt.Fprintf does.
-func (p *Printer) Printf(format string, args ...any) {
-	if _, err := fmt.Fprintf(p.W, format, args...); p.Err == nil {
-		p.Err = err
-	}
 }
 
 // Scratch copies the work tree that dir is in to a temporary folder, reads its modules, and makes a proxy for them that shares

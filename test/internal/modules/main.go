@@ -1,0 +1,34 @@
+package modules
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Main is that of a program: it calls run with its arguments, and exits with 1 after an error. A signal ends the context.
+func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:revive // for main
+	}
+}
+
+// Printer writes what a program has to say, and keeps the first error.
+type Printer struct {
+	W   io.Writer
+	Err error
+}
+
+// Printf writes as fmt.Fprintf does.
+func (p *Printer) Printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.W, format, args...); p.Err == nil {
+		p.Err = err
+	}
+}
