@@ -21,6 +21,7 @@ import (
 const (
 	stream    = "QUEUE"
 	kinds     = 10     // of jobs
+	own       = 100    // jobs of which one has a subject of its own
 	letters   = 1_811  // dead ones
 	operated  = 10_000 // jobs that are inserted and taken at each length
 	producers = 32
@@ -93,7 +94,14 @@ func (b *bench) close() {
 	}
 }
 
-func subject(i int) string { return fmt.Sprintf("queue.kind%d.%s", i%kinds, jobID(i)) }
+// subject is that of a job: of one in a hundred, its own, as of a job that is unique. The server looks through all subjects of a stream when
+// a consumer begins with the oldest message.
+func subject(i int) string {
+	if i%own == 0 {
+		return fmt.Sprintf("queue.kind%d.%s", i/own%kinds, jobID(i))
+	}
+	return fmt.Sprintf("queue.kind%d.any", i%kinds)
+}
 
 func jobID(i int) string { return fmt.Sprintf("job-%d", i) }
 

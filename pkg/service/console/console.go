@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
 //go:embed templates/*.html static
@@ -101,7 +102,8 @@ type Console struct {
 	nav      []link
 	overview *collector
 	notes    *store[string]
-	own      jetstream.JetStream // of Conn's account, which has the stream AUDIT
+	own      jetstream.JetStream          // of Conn's account, which has the stream AUDIT
+	letters  map[string]*deadletter.Index // by accounts
 	looks    chan struct{}
 	replays  *replays
 	routes   *http.ServeMux

@@ -33,6 +33,10 @@ const (
 
 // addDead adds the pages of dead letters.
 func (c *Console) addDead() {
+	c.letters = map[string]*deadletter.Index{}
+	for _, a := range c.cfg.Accounts {
+		c.letters[a.Name] = &deadletter.Index{}
+	}
 	c.replays = &replays{audit: c.cfg.Audit, cancels: map[string]context.CancelCauseFunc{}, tell: func() { c.hub.tell(topicReplays) }}
 	c.page("GET /dead", c.showDead)
 	c.page("GET /dead/rehearsal", c.showRehearsal)
@@ -228,7 +232,7 @@ func (c *Console) showDead(r *request) error {
 	if d.By != deadletter.BySignature {
 		by = []string{"--by", string(d.By)}
 	}
-	if p.Overview, err = c.survey(r.Context(), d.store, d.Filter, d.By, deadLooked); err != nil {
+	if p.Overview, err = c.survey(r.Context(), d, d.Filter, d.By, deadLooked); err != nil {
 		return err
 	}
 	for _, g := range p.Groups {
@@ -261,7 +265,7 @@ func (c *Console) showDead(r *request) error {
 
 // survey looks at letters, of a few requests at a time: each costs a second of a processor where there are many.
 func (c *Console) survey(
-	ctx context.Context, store *deadletter.Store, f deadletter.Filter, by deadletter.Grouping, newest uint64,
+	ctx context.Context, d deadQuery, f deadletter.Filter, by deadletter.Grouping, newest uint64,
 ) (deadletter.Overview, error) {
 	select {
 	case c.looks <- struct{}{}:
@@ -269,7 +273,11 @@ func (c *Console) survey(
 	case <-ctx.Done():
 		return deadletter.Overview{}, fmt.Errorf("wait for others who look at letters: %w", ctx.Err())
 	}
-	return store.Survey(ctx, f, deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts})
+	opts := deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts}
+	if newest == deadLooked {
+		opts.Index = c.letters[d.Account]
+	}
+	return d.store.Survey(ctx, f, opts)
 }
 
 func (c *Console) selection(account string, f deadletter.Filter, o deadletter.Overview) selection {
@@ -325,7 +333,7 @@ func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) err
 	if signature == "" { // then no more than their number is wanted
 		looked = rehearsed
 	}
-	o, err := c.survey(ctx, d.store, f, deadletter.BySignature, looked)
+	o, err := c.survey(ctx, d, f, deadletter.BySignature, looked)
 	if err != nil || signature == "" {
 		b.Left = c.selection(d.Account, f, o)
 		return err
@@ -351,7 +359,7 @@ func (c *Console) planReplay(r *request) (deed, error) {
 	if err != nil {
 		return deed{}, err
 	}
-	o, err := c.survey(r.Context(), d.store, d.frozen(), deadletter.BySignature, deadLooked)
+	o, err := c.survey(r.Context(), d, d.frozen(), deadletter.BySignature, deadLooked)
 	if err != nil {
 		return deed{}, err
 	}
@@ -377,7 +385,7 @@ func (c *Console) planDiscard(r *request) (deed, error) {
 	if err != nil {
 		return deed{}, err
 	}
-	o, err := c.survey(r.Context(), d.store, d.frozen(), deadletter.BySignature, 0)
+	o, err := c.survey(r.Context(), d, d.frozen(), deadletter.BySignature, 0)
 	if err != nil {
 		return deed{}, err
 	}

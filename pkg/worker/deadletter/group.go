@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
@@ -91,8 +88,8 @@ type Overview struct {
 	// Groups are the groups, the largest first.
 	Groups []Group
 
-	// Looked is how many messages were read, and Messages how many the stream has. When Partial is set, older ones that the
-	// filter may select were not read.
+	// Looked is how many messages were looked at, and Messages how many the stream has. When Partial is set, older ones that the
+	// filter may select were not.
 	Looked, Messages uint64
 
 	// Others is how many letters are in no group because there are more than 1,000 groups.
@@ -109,6 +106,9 @@ type Overview struct {
 type SurveyOptions struct {
 	// By says which letters are of one group. Defaults to BySignature.
 	By Grouping
+
+	// Index is what former surveys have read, and takes what this one reads. Defaults to none.
+	Index *Index
 
 	// Newest bounds how many messages of the stream are read: the newest ones. Defaults to all.
 	Newest uint64
@@ -146,34 +146,34 @@ func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overv
 	if err != nil {
 		return Overview{}, err
 	}
-	r := span{from: 1, since: f.Since, to: info.State.LastSeq}
-	if opts.Newest > 0 && info.State.Msgs > opts.Newest {
-		if r.from, err = s.newest(ctx, info.State, f.Since, opts.Newest); err != nil {
-			return Overview{}, err
-		}
-	}
-	o := Overview{From: f.Since, Messages: info.State.Msgs, Partial: r.from > 1, Until: cmp.Or(f.Until, info.TimeStamp)}
+	o := Overview{From: f.Since, Messages: info.State.Msgs, Until: cmp.Or(f.Until, info.TimeStamp)}
 	groups := make(map[groupKey]*Group)
-	source := s.scan(ctx, r)
-	if len(f.Sequences) > 0 {
-		source = s.named(ctx, f.Sequences, OldestFirst)
+	source, all, err := s.surveyed(ctx, f, opts, info)
+	if err != nil {
+		return Overview{}, err
 	}
-	for m, err := range source {
+	o.Partial = !all
+	for x, err := range source {
 		if err != nil {
 			return Overview{}, err
 		}
-		o.Looked++
-		o.From = cmp.Or(o.From, m.Time)
-		o.Partial = o.Partial && !m.Time.Before(f.Since)
-		if !f.Until.IsZero() && !m.Time.Before(f.Until) {
-			break
-		}
-		if s.isInternal(m.Subject) {
+		at := time.Unix(0, x.stored).UTC()
+		if o.Partial = o.Partial && !at.Before(f.Since); at.Before(f.Since) {
 			continue
 		}
-		e, err := s.glance(ctx, f, m)
-		if err != nil {
-			return Overview{}, err
+		o.Looked++
+		o.From = cmp.Or(o.From, at)
+		if !f.Until.IsZero() && !at.Before(f.Until) {
+			break
+		}
+		if x.internal {
+			continue
+		}
+		e := x.entry()
+		if !x.sure || e.Kind == KindStranded && f.Subject != "" {
+			if e, err = s.load(ctx, x.sequence); err != nil {
+				return Overview{}, err
+			}
 		}
 		if e != nil && f.selects(e) {
 			o.add(groups, e, f, opts)
@@ -236,42 +236,6 @@ func family(of string) string {
 		tokens[2] = ">"
 	}
 	return strings.Join(tokens, ".")
-}
-
-// newest returns a sequence from which on a stream has at most n messages, and not much less where there are more; 1 when it has at
-// most n since a time. The server counts for each question: one or two, unless messages were removed from the midst.
-func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since time.Time, n uint64) (uint64, error) {
-	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
-	if err != nil {
-		return 0, fmt.Errorf("deadletter: %w", err)
-	}
-	defer getter.Close() //nolint:errcheck // the connection is closed, then
-	low, high := state.FirstSeq, state.LastSeq
-	first := high - min(high, n) + 1
-	if !since.IsZero() {
-		first = 1
-	}
-	for from := first; low < high; from = low + (high-low)/2 {
-		page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
-		if err != nil {
-			return 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
-		}
-		left := uint64(0)
-		if len(page) > 0 {
-			left = page[0].Behind + 1
-		}
-		switch {
-		case from == 1 && left <= n:
-			return 1, nil
-		case left > n:
-			low = from + 1
-		case left >= n-n/10:
-			return from, nil
-		default:
-			high = from
-		}
-	}
-	return high, nil
 }
 
 // glance classifies a message by its headers, and reads the body only when they do not suffice. It returns nil when the

@@ -1,0 +1,186 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Index keeps of messages what a survey needs of them, so that the next one reads only those that came since: letters do not change. It
+// reads all anew when one was removed. The zero value is empty. It is safe for concurrent use, takes some 150 bytes for a letter, and is
+// for one stream and one SurveyOptions.Newest.
+type Index struct {
+	mu    sync.Mutex
+	made  time.Time // when the stream was created
+	next  uint64    // the first message that was not read
+	known []glimpse // at most Newest
+}
+
+// glimpse is what a survey needs of a message.
+type glimpse struct {
+	common   unique.Handle[groupKey] // with no subject
+	internal bool
+	sequence uint64
+	stored   int64 // when, in nanoseconds
+	subject  string
+	sure     bool // else its body is needed, too
+}
+
+func (s *Store) glimpseOf(m *jsapi.Message) glimpse {
+	g := glimpse{internal: s.isInternal(m.Subject), sequence: m.Sequence, stored: m.Time.UnixNano()}
+	if e, sure := s.classify(m); !g.internal {
+		l := &e.Letter
+		g.common = unique.Make(groupKey{kind: e.Kind, reason: l.Reason, signature: l.Signature, stream: l.Stream})
+		g.subject, g.sure = l.Subject, sure
+	}
+	return g
+}
+
+// entry returns what is known of the entry, which is what classify knows.
+func (g glimpse) entry() *Entry {
+	of := g.common.Value()
+	return &Entry{
+		Kind: of.kind, Letter: worker.DeadLetter{Reason: of.reason, Signature: of.signature, Stream: of.stream, Subject: g.subject},
+		Sequence: g.sequence, StoredAt: time.Unix(0, g.stored).UTC(),
+	}
+}
+
+// glimpses returns what the index has of the newest messages, as they are now: at most n, or all for 0. One round trip, one for what came
+// since, and when something was removed those of a reading of all.
+func (x *Index) glimpses(ctx context.Context, s *Store, info jetstream.StreamInfo, n uint64) ([]glimpse, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.known) > 0 && x.made.Equal(info.Created) {
+		whole, err := x.update(ctx, s, info.State.LastSeq, n)
+		if err != nil || whole {
+			return x.known, err
+		}
+	}
+	x.known, x.made, x.next = nil, info.Created, 1
+	if n > 0 && info.State.Msgs > n {
+		var err error
+		if x.next, err = s.newest(ctx, info.State, time.Time{}, n); err != nil {
+			return nil, err
+		}
+	}
+	return x.known, x.read(ctx, s, info.State.LastSeq)
+}
+
+// update reads what came since, and reports whether nothing was removed: then as many messages are left as are known.
+func (x *Index) update(ctx context.Context, s *Store, last, n uint64) (whole bool, err error) {
+	if err := x.read(ctx, s, last); err != nil {
+		return false, err
+	}
+	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+	if err != nil {
+		return false, fmt.Errorf("deadletter: %w", err)
+	}
+	defer getter.Close() //nolint:errcheck // the connection is closed, then
+	from := x.known[0].sequence
+	page, _, err := s.page(ctx, getter, span{from: from, to: from})
+	if err != nil {
+		return false, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+	}
+	whole = len(page) > 0 && page[0].Sequence == from && page[0].Behind+1 >= uint64(len(x.known))
+	if n > 0 && uint64(len(x.known)) > n {
+		x.known = x.known[uint64(len(x.known))-n:]
+	}
+	return whole, nil
+}
+
+func (x *Index) read(ctx context.Context, s *Store, last uint64) error {
+	if x.next > last {
+		return nil
+	}
+	for m, err := range s.scan(ctx, span{from: x.next, to: last}) {
+		if err != nil {
+			return err
+		}
+		x.known, x.next = append(x.known, s.glimpseOf(m)), m.Sequence+1
+	}
+	x.next = last + 1
+	return nil
+}
+
+// surveyed yields the messages that a survey looks at, and reports whether there are no older ones.
+func (s *Store) surveyed(
+	ctx context.Context, f Filter, opts SurveyOptions, info jetstream.StreamInfo,
+) (source iter.Seq2[glimpse, error], all bool, err error) {
+	if opts.Index != nil && len(f.Sequences) == 0 {
+		known, err := opts.Index.glimpses(ctx, s, info, opts.Newest)
+		all = len(known) == 0 || known[0].sequence <= info.State.FirstSeq
+		return func(yield func(glimpse, error) bool) {
+			for _, g := range known {
+				if !yield(g, nil) {
+					return
+				}
+			}
+		}, all, err
+	}
+	r := span{from: 1, since: f.Since, to: info.State.LastSeq}
+	if opts.Newest > 0 && info.State.Msgs > opts.Newest {
+		if r.from, err = s.newest(ctx, info.State, f.Since, opts.Newest); err != nil {
+			return nil, false, err
+		}
+	}
+	messages := s.scan(ctx, r)
+	if len(f.Sequences) > 0 {
+		messages = s.named(ctx, f.Sequences, OldestFirst)
+	}
+	return func(yield func(glimpse, error) bool) {
+		for m, err := range messages {
+			if err != nil {
+				yield(glimpse{}, err)
+				return
+			}
+			if !yield(s.glimpseOf(m), nil) {
+				return
+			}
+		}
+	}, r.from == 1, nil
+}
+
+// newest returns a sequence from which on a stream has at most n messages, and not much less where there are more; 1 when it has at
+// most n since a time. The server counts for each question: one or two, unless messages were removed from the midst.
+func (s *Store) newest(ctx context.Context, state jetstream.StreamState, since time.Time, n uint64) (uint64, error) {
+	getter, err := directget.New(s.js.Conn(), s.api.Prefix)
+	if err != nil {
+		return 0, fmt.Errorf("deadletter: %w", err)
+	}
+	defer getter.Close() //nolint:errcheck // the connection is closed, then
+	low, high := state.FirstSeq, state.LastSeq
+	first := high - min(high, n) + 1
+	if !since.IsZero() {
+		first = 1
+	}
+	for from := first; low < high; from = low + (high-low)/2 {
+		page, _, err := s.page(ctx, getter, span{from: from, since: since, to: from})
+		if err != nil {
+			return 0, fmt.Errorf("deadletter: count the messages of stream %s: %w", s.cfg.Stream, err)
+		}
+		left := uint64(0)
+		if len(page) > 0 {
+			left = page[0].Behind + 1
+		}
+		switch {
+		case from == 1 && left <= n:
+			return 1, nil
+		case left > n:
+			low = from + 1
+		case left >= n-n/10:
+			return from, nil
+		default:
+			high = from
+		}
+	}
+	return high, nil
+}
