@@ -307,7 +307,7 @@ func TestUpTellsPeople(t *testing.T) {
 		check.That(t, strings.Contains(out, "unread"), "%s is not told: %s", name, out)
 	}
 	check.Says(t, shell(t, "curl -s "+url+"/readyz"), "ok")
-	shell(t, strings.Replace(inbox, "expediter inbox", "expediter inbox archive --all", 1))
+	check.Says(t, shell(t, `curl -s -d '{"state":"archived"}' `+url+"/v1/users/carla/inbox"), `"unread":0`)
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 

@@ -47,7 +47,7 @@ func newEmission(f *emitFlags, paths []string) *emission {
 // draw begins a progress bar when the output has no line for each event.
 func (e *emission) draw() {
 	stderr := e.config.stderr()
-	if stderr.TTY && (e.quiet || !e.config.stdout().TTY) {
+	if stderr.TTY && !e.config.stdout().TTY {
 		e.bar = progress.NewSteps(progress.Config{Visible: true, Writer: stderr})
 	}
 }
@@ -74,9 +74,6 @@ func (e *emission) complain(err error) {
 	}
 }
 
-// complained counts the mistakes that were not reported one by one.
-func (e *emission) complained() { e.more(e.bad - maxShown) }
-
 func (e *emission) more(n int) {
 	if n > 0 {
 		e.notef("... and %d more\n", n)
@@ -85,9 +82,6 @@ func (e *emission) more(n int) {
 
 // validate reads the files that can be read twice, and reports every mistake in them.
 func (e *emission) validate(ctx context.Context) error {
-	if e.partial {
-		return nil
-	}
 	e.draw()
 	n, before := 0, int64(0)
 	for _, path := range e.paths {
@@ -108,7 +102,7 @@ func (e *emission) validate(ctx context.Context) error {
 		before += input.Size(path)
 	}
 	e.drawn()
-	e.complained()
+	e.more(e.bad - maxShown)
 	if e.bad > 0 {
 		return fmt.Errorf("%w: %d of %d; no event was published", errBadEvents, e.bad, n)
 	}
@@ -117,8 +111,7 @@ func (e *emission) validate(ctx context.Context) error {
 
 func share(done, all int64) float64 { return float64(done) / float64(max(all, 1)) }
 
-// messages yields the events of the files. It reports values that are no events, and without --partial ends at the
-// first.
+// messages yields the events of the files. It ends at the first value that is no event.
 func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error] {
 	return func(yield func(notify.Message, error) bool) {
 		before := int64(0)
@@ -129,9 +122,6 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 				case err != nil && ctx.Err() != nil:
 					yield(message, context.Cause(ctx))
 					return
-				case err != nil && e.partial:
-					e.complain(err)
-					continue
 				case err != nil:
 					yield(message, fmt.Errorf("%w: %w; the events before it are published, and none from there on", errBadEvents, err))
 					return
@@ -149,7 +139,6 @@ func (e *emission) send(ctx context.Context, target notify.Target) error {
 	e.draw()
 	err := notify.Send(ctx, target, e.messages(ctx), e.told)
 	e.drawn()
-	e.complained()
 	e.summary()
 	switch {
 	case ctx.Err() != nil:
@@ -185,9 +174,6 @@ func (e *emission) told(r notify.Result) error {
 		}
 	}
 	e.bar.Set(fmt.Sprintf("%d told", e.all()), share(r.Document.Offset, e.size))
-	if e.quiet && r.Outcome == notify.Accepted {
-		return nil
-	}
 	if e.json {
 		return e.writeLine(line)
 	}
@@ -205,7 +191,7 @@ func (e *emission) all() int {
 
 // summary counts the outcomes of the events, when there is more than one event.
 func (e *emission) summary() {
-	if n := e.all(); !e.json && (n != 1 || e.quiet) {
+	if n := e.all(); !e.json && n != 1 {
 		parts := make([]string, 0, len(e.counts))
 		for _, outcome := range []notify.Outcome{notify.Accepted, notify.Duplicate, notify.Ignored, notify.Mismatch} {
 			if of := e.counts[outcome]; of > 0 {
@@ -224,13 +210,12 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// refused is the error for events that were left out, or that another stands for.
+// refused is the error for events that another stands for.
 func (e *emission) refused() error {
-	errs := []error{refuse(e.partial && e.bad > 0, "%w: %d of %d, and left out", errBadEvents, e.bad, e.bad+e.all()+e.failed)}
 	if n := e.counts[notify.Mismatch]; n > 0 {
-		errs = append(errs, fmt.Errorf("%s %w", counted(n, "event"), errMismatch))
+		return fmt.Errorf("%s %w", counted(n, "event"), errMismatch)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // ended is the line of JSON about the rows.

@@ -46,13 +46,11 @@ var (
 type emitFlags struct {
 	natsFlags
 
-	json    bool
-	limit   time.Duration // --timeout
-	partial bool
-	quiet   bool
-	source  string
-	via     string
-	wait    bool
+	json   bool
+	limit  time.Duration // --timeout
+	source string
+	via    string
+	wait   bool
 }
 
 func newEmit(g *globals) *cobra.Command {
@@ -65,8 +63,8 @@ in the example, or a CloudEvent in structured mode. An event is published under 
 published again: after a partial failure, emit all files again.
 
 All files are checked first, and nothing is published when one event of one file is not valid. The standard input and pipes
-can be read once only: the events before the first one that is not valid are published. With --partial all valid events are
-published in both cases. Files may be of any size. Events of one aggregate are stored in the order of the file.
+can be read once only: the events before the first one that is not valid are published. Files
+may be of any size. Events of one aggregate are stored in the order of the file.
 
 The outcome of each event is written in the same order:
   accepted   it is new, and stored
@@ -82,7 +80,7 @@ Exit codes: 0 all events were published; 1 some are not valid, differ from those
 could not be planned; 4 some had not ended within --timeout; 5 the server or the notifier does not answer.`,
 		Example: `  echo '{"event_id":"e1","event_type":"OUTAGE","aggregate_type":"PLATFORM","payload":{"until":"18:00"}}' | expediter emit -
   expediter emit --wait reservations.ndjson
-  expediter emit --json --partial events.json | jq -r 'select(.outcome != "accepted").event_id'`,
+  expediter emit --json events.json | jq -r 'select(.outcome != "accepted").event_id'`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
 	}
@@ -90,8 +88,6 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 	f.registerServer(flags)
 	f.registerAccount(flags)
 	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
-	flags.BoolVar(&f.partial, "partial", false, "publish the valid events, although others are not valid")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write no line for events that were accepted")
 	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
 	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
 	flags.StringVar(&f.via, "via", viaStream, "where events are published: stream or notifier")

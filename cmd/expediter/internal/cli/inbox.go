@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
-// maxItems is how many items are listed, or marked, at most.
+// maxItems is how many items are listed at most.
 const maxItems = 1000
 
 var (
@@ -27,11 +27,10 @@ var (
 	}
 )
 
-// inboxFlags are the flags of all commands about inboxes.
+// inboxFlags are the flags of the inbox command.
 type inboxFlags struct {
 	natsFlags
 
-	all    bool
 	follow bool
 	json   bool
 	kind   string
@@ -48,32 +47,22 @@ func newInbox(g *globals) *cobra.Command {
 the bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
 
 With --follow it writes the items, the oldest first, and then each new or changed item, until it is interrupted.
-With --json it writes one line with the counts and the items, or with --follow one line for each item.
-
-Write "--" before a user id that is also a command of inbox: expediter inbox -- read.`,
+With --json it writes one line with the counts and the items, or with --follow one line for each item.`,
 		Example: `  expediter inbox ada
-  expediter inbox --state unread --follow ada
-  expediter inbox read ada evt-001
-  expediter inbox archive --all ada`,
+  expediter inbox --state unread --follow ada`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
 	}
-	shared := cmd.PersistentFlags()
-	f.register(shared)
-	f.registerAccount(shared)
-	shared.BoolVar(&f.json, "json", false, "write JSON")
-	shared.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags := cmd.Flags()
+	f.register(flags)
+	f.registerAccount(flags)
+	flags.BoolVar(&f.json, "json", false, "write JSON")
+	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags.BoolVar(&f.follow, "follow", false, "go on with new and changed items, until it is interrupted")
 	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
 	flags.StringSliceVar(&f.states, "state", inboxStates, "states of the items, with commas")
 	completeWith(cmd, "type", recipientKinds...)
 	completeWith(cmd, "state", inboxStates...)
-	cmd.AddCommand(
-		f.marking("archive", inapp.Archived, "Archive items of an inbox"),
-		f.marking("read", inapp.Read, "Mark items of an inbox as read"),
-		f.marking("unread", inapp.Unread, "Mark items of an inbox as unread"),
-	)
 	return cmd
 }
 
@@ -260,79 +249,4 @@ func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID strin
 
 func notEmpty(texts []string) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
-}
-
-// marking is a command that puts items into a state.
-func (f *inboxFlags) marking(name string, state inapp.State, short string) *cobra.Command {
-	long := short + `: those of the events that are named, or with --all everything that is unread. What is so already stays. An
-item that is not there is an error, and the others are marked nevertheless.`
-	if state == inapp.Unread {
-		long = short + ": those of the events that are named."
-	}
-	cmd := &cobra.Command{
-		Use:     name + " USER EVENT...",
-		Short:   short,
-		Long:    long,
-		Example: fmt.Sprintf("  expediter inbox %s ada evt-001 evt-002", name),
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.mark(cmd.Context(), args[0], args[1:], state)
-		},
-	}
-	if state != inapp.Unread {
-		cmd.Flags().BoolVar(&f.all, "all", false, "everything that is unread")
-	}
-	return cmd
-}
-
-func (f *inboxFlags) checkMark(userID string, events []string) error {
-	errs := []error{checkKind(f.kind), checkID("user", userID)}
-	for _, id := range events {
-		errs = append(errs, checkID("event", id))
-	}
-	switch {
-	case f.all && len(events) > 0:
-		errs = append(errs, errors.New("--all and events exclude each other"))
-	case !f.all && len(events) == 0:
-		errs = append(errs, errors.New("name the events, or say --all"))
-	case len(events) > maxItems:
-		errs = append(errs, fmt.Errorf("%d events: want at most %d", len(events), maxItems))
-	}
-	return usage(errs...)
-}
-
-func (f *inboxFlags) mark(ctx context.Context, userID string, events []string, state inapp.State) error {
-	if err := f.checkMark(userID, events); err != nil {
-		return err
-	}
-	inbox, stop, err := f.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	limit, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	kind := contracts.RecipientType(f.kind)
-	var missing []error
-	for _, id := range events {
-		if _, err := inbox.MarkAny(limit, kind, userID, id, state); errors.Is(err, inapp.ErrNotFound) {
-			missing = append(missing, fmt.Errorf("event %q is %w in the inbox of %q%s", id, ErrNotFound, userID, f.asKind()))
-		} else if err != nil {
-			return err
-		}
-	}
-	// The items of the user's other kinds, or all unread ones.
-	if _, err := inbox.MarkAll(limit, kind, userID, events, state); err != nil {
-		return err
-	}
-	counts, err := inbox.Counts(limit, kind, userID)
-	if err != nil {
-		return err
-	}
-	if f.json {
-		err = f.writeLine(map[string]inapp.Counts{"counts": counts})
-	} else {
-		f.notef("%d unread, %d read, %d archived.\n", counts.Unread, counts.Read, counts.Archived)
-	}
-	return errors.Join(append(missing, err)...)
 }
