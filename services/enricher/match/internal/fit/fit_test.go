@@ -39,8 +39,8 @@ func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
 	t.Parallel()
 	pairs := check.Must(readPairs(pairsFile(t)))(t)
 	samples := prepare(pairs)
-	w := fit(samples, chosenScale)
-	check.Equal(t, w, fit(prepare(pairs), chosenScale))
+	w := fit(samples)
+	check.Equal(t, w, fit(prepare(pairs)))
 	for j, p := range priors {
 		check.That(t, !(float64(p.sign)*w[j] < 0), "%s weighs %v", p.name, w[j])
 		if strings.HasPrefix(p.name, "geo.") && math.Abs(w[j]-p.mean) > 1e-9 {
@@ -72,7 +72,7 @@ func TestSignsHoldAgainstTheData(t *testing.T) {
 			sample{values: map[int]float64{base: 1, same: 1}, label: 0, weight: 1},
 			sample{values: map[int]float64{base: 1}, label: 1, weight: 1})
 	}
-	check.Same(t, "phone.same weighs", fit(samples, 10)[same], 0)
+	check.Same(t, "phone.same weighs", fit(samples)[same], 0)
 }
 
 func TestOutputIsSource(t *testing.T) {
@@ -117,15 +117,6 @@ func TestBadInput(t *testing.T) {
 		err := run(test.args, &bytes.Buffer{})
 		check.That(t, err != nil && strings.Contains(err.Error(), test.want), "%v: %v, want %q", test.args, err, test.want)
 	}
-}
-
-// TestCrossValidation checks that every strength of the priors is tried, and that pairs this easy are all decided.
-func TestCrossValidation(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	check.OK(t, run([]string{"-cv", pairsFile(t)}, &out))
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	check.That(t, len(lines) == 6 && strings.Contains(lines[3], "F1 all 1.0000"), "the cross-validation prints\n%s", out.String())
 }
 
 func TestWriteReplacesTheFile(t *testing.T) {

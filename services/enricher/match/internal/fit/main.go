@@ -4,8 +4,7 @@
 //
 // A pair is one JSON object a line, {"left":{"name","addr","city","phone"},"right":{...},"label":0 or 1}. The fit is a
 // logistic regression with a prior for every weight (priors.go), so a feature that the pairs say nothing about keeps the
-// weight that general knowledge gives it. It is deterministic. With -cv it prints a cross-validation instead, by which
-// the strength of the priors was chosen.
+// weight that general knowledge gives it. It is deterministic.
 package main
 
 import (
@@ -27,12 +26,10 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: fit [-cv] [-scale S] [-write FILE] PAIRS.jsonl")
+var errUsage = errors.New("usage: fit [-write FILE] PAIRS.jsonl")
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fit", flag.ContinueOnError)
-	cv := flags.Bool("cv", false, "print a cross-validation over prior strengths")
-	scale := flags.Float64("scale", chosenScale, "factor on the widths of the priors")
 	write := flags.String("write", "", "write the weights to this file instead of printing them")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
@@ -44,11 +41,7 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	samples := prepare(pairs)
-	if *cv {
-		return crossValidate(out, samples)
-	}
-	source, err := render(fit(samples, *scale))
+	source, err := render(fit(prepare(pairs)))
 	if err != nil {
 		return err
 	}
@@ -63,17 +56,11 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// chosenScale is the factor on the widths of the priors with the least log-loss in the cross-validation.
-const chosenScale = 1
-
-const (
-	sweeps = 60
-	folds  = 5
-)
+const sweeps = 60
 
 // fit returns the most probable weights, by Newton steps one weight at a time. Signs are kept by clamping, which is exact
 // for a convex loss.
-func fit(samples []sample, scale float64) []float64 {
+func fit(samples []sample) []float64 {
 	w := make([]float64, len(priors))
 	for j, p := range priors {
 		w[j] = p.mean
@@ -88,7 +75,7 @@ func fit(samples []sample, scale float64) []float64 {
 	}
 	for range sweeps {
 		for j, p := range priors {
-			variance := p.width * p.width * scale * scale
+			variance := p.width * p.width
 			gradient, curvature := (w[j]-p.mean)/variance, 1/variance
 			for _, i := range columns[j] {
 				s := &samples[i]
@@ -126,48 +113,6 @@ func logOdds(w []float64, s sample) float64 {
 }
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
-
-// crossValidate prints the loss and the F1 of held-out pairs for several strengths of the priors.
-func crossValidate(out io.Writer, samples []sample) error {
-	for _, scale := range []float64{0.05, 0.25, 0.5, 1, 2, 4} {
-		loss, weight := 0.0, 0.0
-		var hits, wrong, missed [3]int
-		for fold := range folds {
-			var train, test []sample
-			for _, s := range samples {
-				if s.group%folds == fold {
-					test = append(test, s)
-				} else {
-					train = append(train, s)
-				}
-			}
-			w := fit(train, scale)
-			for _, s := range test {
-				o := logOdds(w, s)
-				weight += s.weight
-				loss += s.weight * (math.Log1p(math.Exp(-math.Abs(o))) + max(0, o) - o*s.label)
-				if !s.plain {
-					continue
-				}
-				switch {
-				case o >= 0 && s.label == 1:
-					hits[s.fields]++
-				case o >= 0:
-					wrong[s.fields]++
-				case s.label == 1:
-					missed[s.fields]++
-				}
-			}
-		}
-		if _, err := fmt.Fprintf(out, "scale %-5g log-loss %.5f  F1 all %.4f, no phone %.4f, name and city %.4f\n",
-			scale, loss/weight, f1(hits[0], wrong[0], missed[0]), f1(hits[1], wrong[1], missed[1]), f1(hits[2], wrong[2], missed[2])); err != nil {
-			return fmt.Errorf("print: %w", err)
-		}
-	}
-	return nil
-}
-
-func f1(hits, wrong, missed int) float64 { return 2 * float64(hits) / float64(2*hits+wrong+missed) }
 
 // prior is what is believed of a weight before any pair is seen: its mean, how far it may stray, and its sign.
 type prior struct {

@@ -27,9 +27,7 @@ type sample struct {
 	values map[int]float64 // by index of priors
 	label  float64
 	weight float64
-	group  int  // samples of one group are never on both sides of a cross-validation
 	plain  bool // a labelled pair as given, or without its telephone, or with name and city only
-	fields int  // which mask made it
 }
 
 // masks are the fields that a sample keeps: weights have to hold when fields are missing.
@@ -70,10 +68,10 @@ func prepare(pairs []pair) []sample {
 		index[p.name] = i
 	}
 	var out []sample
-	for i, p := range pairs {
+	for _, p := range pairs {
 		for m := range masks {
 			s := observe(index, p.Left, p.Right, m)
-			s.label, s.group, s.weight, s.plain = float64(p.Label), i, 1/float64(len(masks)), m < 3
+			s.label, s.weight, s.plain = float64(p.Label), 1/float64(len(masks)), m < 3
 			out = append(out, s)
 		}
 	}
@@ -90,7 +88,7 @@ func strangers(index map[string]int, pairs []pair) []sample {
 			rights = append(rights, p.Right)
 		}
 	}
-	for i, p := range pairs {
+	for _, p := range pairs {
 		if p.Label == 0 {
 			continue
 		}
@@ -99,9 +97,7 @@ func strangers(index map[string]int, pairs []pair) []sample {
 				continue
 			}
 			for _, m := range []int{0, 1, 2} {
-				s := observe(index, p.Left, r, m)
-				s.group = i
-				out = append(out, s)
+				out = append(out, observe(index, p.Left, r, m))
 			}
 		}
 	}
@@ -113,7 +109,7 @@ func strangers(index map[string]int, pairs []pair) []sample {
 
 func observe(index map[string]int, left, right record, m int) sample {
 	e := match.Compare(place(left, m), place(right, m))
-	s := sample{values: map[int]float64{index[baseName]: 1}, fields: m}
+	s := sample{values: map[int]float64{index[baseName]: 1}}
 	for _, f := range e.Features {
 		s.values[index[f.Name]] = f.Value
 	}

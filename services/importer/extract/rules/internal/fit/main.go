@@ -4,8 +4,8 @@
 //
 // SENTENCES.csv has a row per sentence of a transcript, with the columns VideoUrl, Title, TimeStamp, Sentence and
 // IsUsefulSentence, 1 where people marked a step. The videos of every other dish, from the first on, are used; the others
-// are left for validation. The fit is a logistic regression with a prior of zero for every weight. It is deterministic. With
-// -cv it prints a cross-validation by dish instead, by which the strength of the prior and the threshold were chosen.
+// are left for validation. The fit is a logistic regression with a prior of zero for every weight. It is deterministic.
+// The threshold is the one that is best for dishes that a fit has not seen.
 package main
 
 import (
@@ -32,12 +32,10 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: fit [-cv] [-width W] [-write FILE] SENTENCES.csv")
+var errUsage = errors.New("usage: fit [-write FILE] SENTENCES.csv")
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fit", flag.ContinueOnError)
-	cv := flags.Bool("cv", false, "print a cross-validation over prior widths")
-	width := flags.Float64("width", chosenWidth, "how far a weight may stray from zero")
 	write := flags.String("write", "", "write the weights to this file instead of printing them")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
@@ -46,14 +44,11 @@ func run(args []string, out io.Writer) error {
 		return errUsage
 	}
 	videos, err := readVideos(flags.Arg(0))
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case *cv:
-		return crossValidate(out, videos)
 	}
-	base, fitted := logistic.Fit(samples(videos), *width, nil)
-	source, err := render(base, fitted, threshold(videos, *width))
+	base, fitted := logistic.Fit(samples(videos), width, nil)
+	source, err := render(base, fitted, threshold(videos))
 	switch {
 	case err != nil:
 		return err
@@ -68,8 +63,8 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// chosenWidth is the width of the prior with the best log-loss or F1 in the cross-validation.
-const chosenWidth = 0.5
+// width is that of the prior: how far a weight may stray from zero. A cross-validation by dish has chosen it.
+const width = 0.5
 
 const folds = 5
 
@@ -95,8 +90,7 @@ const thresholds = 12
 func level(i int) float64 { return 0.15 + 0.05*float64(i) }
 
 // heldOut scores every video by weights of the dishes in other folds.
-func heldOut(videos []video, width float64) (loss float64, tallies [thresholds]tally) {
-	n := 0
+func heldOut(videos []video) (tallies [thresholds]tally) {
 	for fold := range folds {
 		var train []video
 		for _, v := range videos {
@@ -111,15 +105,13 @@ func heldOut(videos []video, width float64) (loss float64, tallies [thresholds]t
 			}
 			for i := range v.features {
 				p := logistic.Sigmoid(logistic.Odds(base, weights, v.features[i][:]))
-				loss += logLoss(p, v.marked[i])
-				n++
 				for k := range tallies {
 					tallies[k].add(p >= level(k), v.marked[i])
 				}
 			}
 		}
 	}
-	return loss / float64(max(1, n)), tallies
+	return tallies
 }
 
 func (t *tally) add(found, marked bool) {
@@ -134,8 +126,8 @@ func (t *tally) add(found, marked bool) {
 }
 
 // threshold returns the level with the best F1 on held-out dishes.
-func threshold(videos []video, width float64) float64 {
-	_, tallies := heldOut(videos, width)
+func threshold(videos []video) float64 {
+	tallies := heldOut(videos)
 	best := 0
 	for k := range tallies {
 		if tallies[k].f1() > tallies[best].f1() {
@@ -143,27 +135,6 @@ func threshold(videos []video, width float64) float64 {
 		}
 	}
 	return level(best)
-}
-
-func crossValidate(out io.Writer, videos []video) error {
-	for _, width := range []float64{0.1, 0.2, 0.3, 0.5, 0.7, 1, 2} {
-		loss, tallies := heldOut(videos, width)
-		var scores strings.Builder
-		for k, t := range tallies {
-			fmt.Fprintf(&scores, " %.2f:%.3f", level(k), t.f1())
-		}
-		if _, err := fmt.Fprintf(out, "width %-4v log-loss %.4f  F1%s\n", width, loss, scores.String()); err != nil {
-			return fmt.Errorf("print: %w", err)
-		}
-	}
-	return nil
-}
-
-func logLoss(p float64, marked bool) float64 {
-	if !marked {
-		p = 1 - p
-	}
-	return -math.Log(max(p, 1e-9))
 }
 
 // head begins the generated file.
