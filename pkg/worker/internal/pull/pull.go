@@ -19,8 +19,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// silence is how long after its end a request may be unanswered.
-const silence = 2 * time.Second
+const (
+	// maxPatience bounds a request to a server that is slow, and with it the time that a stop takes.
+	maxPatience = 30 * time.Second
+
+	// silence is how long after its end a request may be unanswered.
+	silence = 2 * time.Second
+)
 
 // ErrSilent is the reason with which Lost is called when the server does not answer a request.
 var ErrSilent = errors.New("pull: no answer from the server")
@@ -120,7 +125,7 @@ func (p *Puller) look() {
 	}
 }
 
-// Run pulls until ctx ends, then waits for the end of the outstanding requests, a second unless the server is away, delivers their
+// Run pulls until ctx ends, then waits for the end of the outstanding requests, a second unless the server is away or slow, delivers their
 // messages and returns nil. It returns nats.ErrConnectionClosed when the connection was closed for good. After it has returned
 // nothing is delivered.
 func (p *Puller) Run(ctx context.Context) error {
@@ -266,6 +271,7 @@ func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
 
 	switch code := n.msg.Header.Get("Status"); code {
 	case "404", "408": // there is no message, or the request has expired
+		s.adapt()
 		p.noteAlive()
 		p.returned(s)
 	default:
@@ -344,11 +350,12 @@ func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
 			continue
 		}
 
-		if waits := p.Expires + silence - time.Since(s.sent); waits > 0 {
+		if waits := s.lasts + silence - time.Since(s.sent); waits > 0 {
 			next = min(next, waits)
 			continue
 		}
 
+		s.adapt()
 		p.seek(ctx, s, found, ErrSilent)
 	}
 	return nil

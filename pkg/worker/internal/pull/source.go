@@ -28,20 +28,22 @@ const (
 type source struct {
 	Source
 
-	alive atomic.Bool   // the server has answered since the latest request
-	left  atomic.Int64  // messages that the outstanding request may still bring
-	more  atomic.Bool   // the latest message said that others wait
-	wary  atomic.Bool   // Up waits for a sign of life
-	ended chan struct{} // the subscription has ended and its callback returned
+	alive    atomic.Bool   // the server has answered since the latest request
+	left     atomic.Int64  // messages that the outstanding request may still bring
+	more     atomic.Bool   // the latest message said that others wait
+	patience atomic.Int64  // for how long the next request lasts, 0 as long as the server is not slow
+	wary     atomic.Bool   // Up waits for a sign of life
+	ended    chan struct{} // the subscription has ended and its callback returned
 
-	asked   request   // the kind of the outstanding request
-	batch   int64     // of the outstanding request
-	charged int64     // of the batch, in finish
-	emptied time.Time // when the source was last known to be empty
-	finish  float64   // its virtual time, see share
-	granted int       // slots, while they are being given
-	inbox   string    // prefix of the reply subjects, with the last dot
-	lost    bool      // it could not be pulled from, and Lost has not returned
+	asked   request       // the kind of the outstanding request
+	batch   int64         // of the outstanding request
+	charged int64         // of the batch, in finish
+	emptied time.Time     // when the source was last known to be empty
+	finish  float64       // its virtual time, see share
+	granted int           // slots, while they are being given
+	lasts   time.Duration // the outstanding request
+	inbox   string        // prefix of the reply subjects, with the last dot
+	lost    bool          // it could not be pulled from, and Lost has not returned
 	sub     *nats.Subscription
 
 	mu     sync.Mutex // guards what follows; number and sent are written in Run, and so read there without
@@ -88,6 +90,7 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 		return
 	}
 
+	s.patience.Store(0)
 	s.more.Store(p.Deliver(msg, s.since()) > 0)
 
 	if s.left.Add(-1) <= 0 || s.wary.Load() {
@@ -136,7 +139,8 @@ func (p *Puller) send(s *source, kind request, n int) {
 	s.asked, s.batch, s.charged = kind, int64(n), 0
 	s.left.Store(s.batch)
 
-	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, p.Expires)
+	s.lasts = max(p.Expires, time.Duration(s.patience.Load()))
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, s.lasts)
 	if kind == taking {
 		body = fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, n)
 	}
@@ -151,6 +155,15 @@ func (p *Puller) send(s *source, kind request, n int) {
 	}
 
 	p.pulling = true
+}
+
+// adapt has the next request last longer, when the server was slow to end the latest and brought nothing. It looks for the oldest message
+// among all subjects of the stream, seconds where they are millions, and forgets what it found when the request has expired meanwhile.
+func (s *source) adapt() {
+	s.patience.Store(0)
+	if s.left.Load() == s.batch && time.Since(s.sent) > s.lasts+s.lasts/10 {
+		s.patience.Store(int64(min(2*s.lasts, maxPatience)))
+	}
 }
 
 // isOut reports whether the server may still answer a request.
