@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
@@ -50,6 +53,27 @@ func TestOverviewShowsAStoreThatFills(t *testing.T) {
 	logged(s, "IMPORT_JOBS: 8", " % full, and it refuses messages at 100 %", "runbooks.md#streamfilling")
 	check.Failsf(t, fill(64), "a stream takes more than it may")
 	logged(s, "IMPORT_JOBS: 9", " % full, and it refuses messages at 100 %")
+}
+
+// The store of a server fills, although no account and no stream has a bound that is near.
+func TestOverviewShowsAServerThatFills(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Users = users.Public
+		natsrun.ChangeOptions(c, func(o *server.Options) {
+			o.JetStreamMaxStore, o.SyncAlways, o.SyncInterval = 4<<20, false, 5*time.Second
+		})
+	})
+	_, admin := natstest.Connect(t, srv, users.As("admin"))
+	nc, js := natstest.Connect(t, srv, users.As("console"))
+	s := consoletest.Serve(t, srv, nc, js)
+	until(s, "Nothing is wrong", "server test 0 B of 4 MiB (0 %), sync every 5.0 s")
+	check.OK(t, check.Err(admin.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILL", MaxBytes: 4 << 20, Subjects: []string{"fill"}})))
+	for range 55 {
+		check.OK(t, check.Err(admin.Publish(t.Context(), "fill", bytes.Repeat([]byte("x"), 64<<10))))
+	}
+	logged(s, "storage of the server test 3.", " MiB of 4 MiB (8", "runbooks.md#storagefull")
 }
 
 // A server of three dies. The overview says which.

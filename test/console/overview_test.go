@@ -1,14 +1,17 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -66,6 +69,23 @@ func TestOverviewShowsFaults(t *testing.T) {
 	until(s, "IMPORT_JOBS: discard is")
 	check.OK(t, s.JetStream.DeleteStream(t.Context(), contracts.StreamImportJobs))
 	until(s, "IMPORT_JOBS: it is missing")
+}
+
+// Of jobs that are set aside those that are due later are counted, and the dead letters of the last hour are told apart by their streams.
+func TestOverviewCountsDelayedJobsAndDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), worker.StreamConfig("WORK", "tasks.>"))))
+	client, err := worker.NewClient(s.JetStream, worker.ClientConfig{Stream: "WORK"})
+	check.OK(t, err)
+	for n := range 3 {
+		check.OK(t, check.Err(client.Insert(t.Context(), worker.NewJob{Args: n, Delay: time.Hour, Subject: fmt.Sprint("tasks.", n)})))
+		s.PutLetters(consoletest.Letter(n))
+	}
+	s.PutLetters(consoletest.Letter(3, func(l *worker.DeadLetter) { l.Stream = "WORK" }))
+	until(s, `/dead?since=1h&amp;job-stream=IMPORT_JOBS">3</a>`, `/dead?since=1h&amp;job-stream=WORK">1</a>`)
+	until(s, `">WORK</a></th><td class="num">0</td><td class="num">0</td><td class="num">3</td>`) // when they are counted anew
+	check.Says(t, s.Get("/dead?since=1h&job-stream=WORK", http.StatusOK), "j3")
 }
 
 func TestAuditPage(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
@@ -44,6 +45,10 @@ type streamRow struct {
 
 	Jobs     bool // workers take jobs of it
 	Messages uint64
+	Dead     int // letters of the last hour, and Partial whether there may be more
+	Partial  bool
+	Later    uint64 // delayed jobs and schedules
+	Told     bool   // whether they could be told apart from the others that are set aside
 	Oldest   time.Duration
 	Part     float64 // of its bound that is used
 
@@ -51,8 +56,11 @@ type streamRow struct {
 	count    jobcount.Count
 	done     uint64
 	idle     int // rounds in which jobs waited, none ran, and no worker pulled
+	index    *deadletter.Index
+	letters  deadletter.Overview // of the last hour, by stream
 	last     uint64
 	problems []problem
+	rounds   int
 	started  time.Time // of the last part
 }
 
@@ -73,8 +81,8 @@ type collector struct {
 	mu      sync.Mutex
 	at      time.Time
 	changes map[string]inspect.Info // by instance: of workers that were drained, or resumed, since the round began
-	servers []string
 	silent  []problem
+	stores  []serverStore
 	store   map[string][2]uint64 // used and limit, by accounts
 	streams map[streamID]streamRow
 	workers []inspect.Info
@@ -87,7 +95,8 @@ func newCollector(c *Console) *collector {
 }
 
 // run collects every 2 seconds until ctx ends. For each account one request for its use and one for the names of its streams, for each
-// stream one, and for one with jobs up to two more: whatever the number of jobs.
+// stream one, and for one with jobs up to two more: whatever the number of jobs. Every 10 seconds it counts delayed jobs, and reads the
+// newest 1,000 dead letters of the last hour.
 func (o *collector) run(ctx context.Context) {
 	ticker := time.NewTicker(collectEvery)
 	defer ticker.Stop()
@@ -138,7 +147,7 @@ func (o *collector) round(ctx context.Context) {
 	o.mu.Unlock()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	rows, servers, store := map[streamID]streamRow{}, map[string]bool{}, map[string][2]uint64{}
+	rows, store := map[streamID]streamRow{}, map[string][2]uint64{}
 	var silent []problem
 	for _, a := range o.c.cfg.Accounts {
 		asking.Go(func() {
@@ -160,23 +169,23 @@ func (o *collector) round(ctx context.Context) {
 			mu.Unlock()
 			for _, name := range names {
 				asking.Go(func() {
-					row, nodes := o.ask(ctx, a, name)
+					row := o.ask(ctx, a, name)
 					mu.Lock()
 					defer mu.Unlock()
 					rows[streamID{a.Name, name}] = row
-					for _, node := range nodes {
-						servers[node] = true
-					}
 				})
 			}
 		})
 	}
+	var stores []serverStore
+	asking.Go(func() { stores = o.c.askServers(ctx) })
 	var workers []inspect.Info
 	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) //nolint:errcheck // no worker is no answer
 	asking.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.servers, o.silent, o.store, o.workers = time.Now(), slices.Sorted(maps.Keys(servers)), silent, store, o.withChanges(workers)
+	o.at, o.silent, o.store, o.workers = time.Now(), silent, store, o.withChanges(workers)
+	o.stores = stores
 	if len(silent) == 0 || len(rows) > 0 {
 		o.streams = rows
 	}
@@ -224,8 +233,8 @@ func hasJobs(name string) bool {
 	return !strings.HasPrefix(name, "KV_") && !strings.HasPrefix(name, "OBJ_") && name != contracts.StreamAudit && name != contracts.StreamDead
 }
 
-// ask asks for one stream, and says which nodes keep it.
-func (o *collector) ask(ctx context.Context, a Account, name string) (row streamRow, nodes []string) {
+// ask asks for one stream.
+func (o *collector) ask(ctx context.Context, a Account, name string) (row streamRow) {
 	o.mu.Lock()
 	row = o.streams[streamID{a.Name, name}]
 	o.mu.Unlock()
@@ -238,29 +247,24 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	stream, err := a.JetStream.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		row.addf("expediter apply", "serviceNotReady", "it is missing")
-		return row, nil
+		return row
 	}
 	if err != nil {
 		row.addf("expediter doctor", "ServerSilent", "its servers do not answer: %v", err)
-		return row, nil
+		return row
 	}
 	info := stream.CachedInfo()
-	if info.Cluster != nil {
-		if nodes = append(nodes, info.Cluster.Leader); info.Cluster.Leader == "" {
-			nodes = nil
-		}
-		for _, peer := range info.Cluster.Replicas {
-			nodes = append(nodes, peer.Name)
-		}
-	}
 	row.Messages = info.State.Msgs
 	if count != nil && count.Complete(ctx, client, info) {
 		row.count = *count
 		row.sum()
 	}
+	if row.rounds++; row.rounds%toldEvery == 1 {
+		row.tell(ctx, a, info)
+	}
 	row.flow(info)
 	row.judge(info)
-	return row, nodes
+	return row
 }
 
 // add notes a problem of the stream.

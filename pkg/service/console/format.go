@@ -15,7 +15,6 @@ func (c *Console) funcs() template.FuncMap {
 		"ago":    ago,
 		"at":     at,
 		"bytes":  size,
-		"drain":  drainLine,
 		"href":   c.href,
 		"jobs":   jobsLine,
 		"masked": redact.People,

@@ -2,22 +2,34 @@ package console
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+const (
+	toldEvery   = 5    // rounds: how often is counted what has to be read for it
+	newLetters  = 1000 // that are read of a stream of dead letters
+	serverStall = 250 * time.Millisecond
 )
 
 // overviewView is what the overview shows.
 type overviewView struct {
 	At       time.Time
-	Buckets  int
 	Problems []problem
-	Servers  string
+	Servers  []string
 	Store    []string
 	Streams  []streamRow // with jobs
 	Workers  []inspect.Info
@@ -39,16 +51,28 @@ func (c *Console) addOverview() {
 func (o *collector) view() overviewView {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := overviewView{At: o.at, Problems: slices.Clone(o.silent), Servers: strings.Join(o.servers, ", "), Workers: o.workers}
+	v := overviewView{At: o.at, Problems: slices.Clone(o.silent), Workers: o.workers}
+	for _, s := range o.stores {
+		sync := "always"
+		if cfg := s.Data.Config; !cfg.SyncAlways {
+			sync = "every " + span(cmp.Or(cfg.SyncInterval, 2*time.Minute)) // as a server takes none
+		}
+		v.Servers = append(v.Servers, v.fill("server "+s.Server.Name, s.Data.Storage, s.Data.Config.MaxStore)+", sync "+sync)
+	}
 	rows := slices.SortedFunc(maps.Values(o.streams), func(a, b streamRow) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
 	for _, row := range rows {
 		v.Problems = append(v.Problems, row.problems...)
 		if row.Jobs {
+			dead := o.streams[streamID{row.Account, contracts.StreamDead}].letters
+			for _, g := range dead.Groups {
+				if g.Stream == row.Name {
+					row.Dead += g.Count
+				}
+			}
+			row.Partial = dead.Partial
 			v.Streams = append(v.Streams, row)
-		} else {
-			v.Buckets++
 		}
 	}
 	for _, w := range o.workers {
@@ -66,15 +90,77 @@ func (o *collector) view() overviewView {
 		}
 	}
 	for _, account := range slices.Sorted(maps.Keys(o.store)) {
-		used, limit := o.store[account][0], o.store[account][1]
-		text := accountName(account) + " " + size(used)
-		if limit > 0 {
-			text += fmt.Sprintf(" of %s (%.0f %%)", size(limit), 100*float64(used)/float64(limit))
-			if float64(used) >= fullNoted*float64(limit) {
-				v.Problems = append(v.Problems, problem{Command: "expediter doctor", Runbook: "storagefull", Text: "storage of the " + text})
-			}
-		}
-		v.Store = append(v.Store, text)
+		v.Store = append(v.Store, v.fill(accountName(account), o.store[account][0], o.store[account][1]))
 	}
 	return v
+}
+
+// fill says how full a store is, and notes one that is nearly full.
+func (v *overviewView) fill(name string, used uint64, limit uint64) string {
+	text := name + " " + size(used)
+	if limit > 0 {
+		text += fmt.Sprintf(" of %s (%.0f %%)", size(limit), 100*float64(used)/float64(limit))
+		if float64(used) >= fullNoted*float64(limit) {
+			v.Problems = append(v.Problems, problem{Command: "expediter doctor", Runbook: "storagefull", Text: "storage of the " + text})
+		}
+	}
+	return text
+}
+
+// tell counts what costs some round trips more: delayed jobs, and the dead letters of the last hour.
+func (s *streamRow) tell(ctx context.Context, a Account, info *jetstream.StreamInfo) {
+	if s.Later, s.Told = 0, s.Aside == 0; !s.Told {
+		client, err := worker.NewClient(a.JetStream, worker.ClientConfig{Stream: s.Name})
+		if err == nil {
+			page, err := client.Jobs(ctx, worker.JobFilter{Count: true, Limit: 1, States: []worker.State{worker.StateScheduled}})
+			s.Later, s.Told = page.Counts.Scheduled, err == nil && page.Counts.Told
+		}
+	}
+	hourAgo := info.TimeStamp.Add(-time.Hour)
+	if s.letters = (deadletter.Overview{}); s.Name != contracts.StreamDead || info.State.Msgs == 0 || info.State.LastTime.Before(hourAgo) {
+		return
+	}
+	if s.index == nil {
+		s.index = &deadletter.Index{}
+	}
+	store, err := deadletter.Open(ctx, a.JetStream, deadletter.Config{})
+	if err == nil {
+		s.letters, _ = store.Survey(ctx, deadletter.Filter{Since: hourAgo}, //nolint:errcheck // the next round is near
+			deadletter.SurveyOptions{By: deadletter.ByStream, Index: s.index, Newest: newLetters})
+	}
+}
+
+// serverStore is what a server says of its store.
+type serverStore struct {
+	Data struct {
+		Config struct {
+			MaxStore     uint64        `json:"max_storage"`
+			SyncAlways   bool          `json:"sync_always"`
+			SyncInterval time.Duration `json:"sync_interval"`
+		}
+		Storage uint64
+	}
+	Server struct{ Name string }
+}
+
+// askServers asks all servers for their stores. None answers a user who may not ask.
+func (c *Console) askServers(ctx context.Context) (all []serverStore) {
+	inbox := c.cfg.Conn.NewInbox()
+	answers, err := c.cfg.Conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil
+	}
+	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
+	for err = c.cfg.Conn.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", inbox, nil); err == nil; {
+		var msg *nats.Msg
+		next, cancel := context.WithTimeout(ctx, serverStall)
+		msg, err = answers.NextMsgWithContext(next)
+		cancel()
+		var one serverStore
+		if err == nil && json.Unmarshal(msg.Data, &one) == nil {
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b serverStore) int { return cmp.Compare(a.Server.Name, b.Server.Name) })
+	return all
 }

@@ -218,8 +218,6 @@ func (c *Console) planDrain(do tell, effect string, flags ...string) func(*reque
 		row, err := c.worker(r)
 		return deed{
 			Do: func(ctx context.Context) (int, error) {
-				ctx, cancel := context.WithTimeout(ctx, askTime)
-				defer cancel()
 				info, err := do(ctx, c.cfg.Conn, row.Instance)
 				if errors.Is(err, inspect.ErrNoWorker) {
 					return 0, fail(http.StatusConflict, "The worker does not answer to that. It has ended, or its program is older than this one: "+
@@ -231,16 +229,11 @@ func (c *Console) planDrain(do tell, effect string, flags ...string) func(*reque
 				return 1, err
 			},
 			Note: func(int) string {
-				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect, drainLine(row.Instance, flags...))
+				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect, shellLine(append([]string{"expediter", "jobs", "drain", row.Instance}, flags...)...))
 			},
 			Target: row.Name(),
 		}, err
 	}
-}
-
-// drainLine is the command line that drains a worker.
-func drainLine(instance string, flags ...string) string {
-	return shellLine(append([]string{"expediter", "jobs", "drain", instance}, flags...)...)
 }
 
 // pauseForm reads the form of a pause.
