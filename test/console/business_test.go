@@ -45,8 +45,7 @@ func TestEventIsCancelled(t *testing.T) {
 	s.Post("/notifications/cancel", url.Values{}, http.StatusBadRequest, as("operator")...)
 	to, _ := s.Post("/notifications/cancel", form, http.StatusSeeOther, as("operator")...)
 	check.Says(t, s.Get(to, http.StatusOK, as("operator")...), "Cancelled: 3 suppressed", "cancelled; planned 3 rows")
-	records, err := audit.List(t.Context(), s.JetStream, 10)
-	check.OK(t, err)
+	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
 	check.That(t, len(records) == 1 && records[0].Actor == "nats/operator" && records[0].Source == "notifier" && records[0].Count == 3,
 		"the records are %+v", records)
 }
@@ -61,8 +60,7 @@ func TestImportWithItsEvidence(t *testing.T) {
 	check.Says(t, s.Get("/imports?id=job-2", http.StatusOK), "failed (")
 	check.Says(t, s.Get("/imports?id=none", http.StatusNotFound), "The importer says")
 	s.Post("/imports/cancel", url.Values{"id": {"job-1"}}, http.StatusConflict)
-	records, err := audit.List(t.Context(), s.JetStream, 10)
-	check.OK(t, err)
+	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
 	check.That(t, len(records) == 1 && records[0].Action == "import-cancel" && records[0].Outcome == audit.Failed && records[0].Target == "import job-1",
 		"the records are %+v", records)
 	readOnly := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })

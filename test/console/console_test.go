@@ -50,8 +50,7 @@ func TestPagesUnderAPrefix(t *testing.T) {
 func TestAnotherHostIsRefused(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/", http.NoBody)
-	check.OK(t, err)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/", http.NoBody))(t)
 	r.Host = "evil.example"
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 	check.OK(t, err)
@@ -81,8 +80,7 @@ func TestSignIn(t *testing.T) {
 	cookie, _, _ := strings.Cut(h.Get("Set-Cookie"), ";")
 	check.Says(t, s.Get("/", http.StatusOK, "Cookie", cookie), "viewer", "Sign out")
 
-	live, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/live?topic=tick", http.NoBody)
-	check.OK(t, err)
+	live := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/live?topic=tick", http.NoBody))(t)
 	live.Header.Set("Cookie", cookie)
 	stream, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(live)
 	check.OK(t, err)

@@ -72,9 +72,7 @@ func told(t *testing.T, s *consoletest.Site, path string, words ...string) strin
 // records are the latest records of the audit, the latest first.
 func records(t *testing.T, s *consoletest.Site) []audit.Record {
 	t.Helper()
-	all, err := audit.List(t.Context(), s.JetStream, 100)
-	check.OK(t, err)
-	return all
+	return check.Must(audit.List(t.Context(), s.JetStream, 100))(t)
 }
 
 func graveyard(s *consoletest.Site) {
@@ -235,8 +233,7 @@ func TestOneLetter(t *testing.T) {
 	graveyard(s)
 	lines := s.PutLetters(consoletest.Letter(7, func(l *worker.DeadLetter) { l.Payload = []byte("a\nb <c>") }))
 	binary := s.PutLetters(consoletest.Letter(8, func(l *worker.DeadLetter) { l.Payload = []byte{0, 1, 2, 255} }))
-	stream, err := s.JetStream.Stream(t.Context(), contracts.StreamImportJobs)
-	check.OK(t, err)
+	stream := check.Must(s.JetStream.Stream(t.Context(), contracts.StreamImportJobs))(t)
 	replay := func(seq uint64, payload, want string) {
 		t.Helper()
 		page := s.Get(fmt.Sprintf("/dead/letter?seq=%d", seq), http.StatusOK)
@@ -246,8 +243,7 @@ func TestOneLetter(t *testing.T) {
 		}
 		to, _ := s.Post("/dead/letter/replay", values, http.StatusSeeOther)
 		check.Says(t, s.Get(to, http.StatusOK), fmt.Sprintf("Letter %d was replayed", seq))
-		msg, err := stream.GetMsg(t.Context(), uint64(s.Messages(contracts.StreamImportJobs)))
-		check.OK(t, err)
+		msg := check.Must(stream.GetMsg(t.Context(), uint64(s.Messages(contracts.StreamImportJobs))))(t)
 		check.Same(t, "payload", string(msg.Data), want)
 	}
 	replay(1, "", `{"url":"https://svc:hunter2@host/p0"}`)

@@ -68,9 +68,7 @@ func startJobs(t *testing.T, mutate ...func(*console.Config)) *jobs {
 	}))
 	t.Cleanup(natstest.Background(t, w.Run))
 	insert := func(job worker.NewJob) worker.Receipt {
-		r, err := s.Insert(t.Context(), job)
-		check.OK(t, err)
-		return r
+		return check.Must(s.Insert(t.Context(), job))(t)
 	}
 	args := map[string]any{"url": "https://u:secret@a.example/x?token=secret", "owner_id": "u7", "name": "<b>soup</b>"}
 	s.done = insert(worker.NewJob{Args: args, ID: "the done", Subject: task, Unique: &worker.Unique{Key: "done", Keep: time.Hour}})
@@ -198,8 +196,7 @@ func TestAllThatMatchAreCounted(t *testing.T) {
 
 	part := regexp.MustCompile(`name="until" value="(\d+)">\s+.*Type (\d+) to do it`).FindStringSubmatch(first)
 	check.Require(t, part != nil && strings.Contains(first, "Look further"), "a part of the jobs: %s", first)
-	n, err := strconv.Atoi(part[2])
-	check.OK(t, err)
+	n := check.Must(strconv.Atoi(part[2]))(t)
 	form := url.Values{"subject": {"tasks.many"}, "typed": part[2:]}
 	_, refused := s.Post("/jobs/WORK/cancel", form, 409)
 	check.Says(t, refused, "650 jobs match now")
@@ -222,8 +219,7 @@ func TestSchedulesAreRunAndRemoved(t *testing.T) {
 	check.Says(t, body, "type tasks.report.sweep")
 	form.Set("typed", "tasks.report.sweep")
 	s.Post("/schedules/remove", form, 303)
-	all, err := s.Schedules(t.Context())
-	check.OK(t, err)
+	all := check.Must(s.Schedules(t.Context()))(t)
 	check.Same(t, "schedules left", len(all), 1)
 	_, body = s.Post("/schedules/run", form, 409)
 	check.Says(t, body, "Nothing was done")

@@ -29,8 +29,7 @@ const (
 func TestConsoleIsLive(t *testing.T) {
 	b := browser.Start(t)
 	s := consoletest.Start(t)
-	to, err := url.Parse(s.URL)
-	check.OK(t, err)
+	to := check.Must(url.Parse(s.URL))(t)
 	forward := httputil.NewSingleHostReverseProxy(to)
 	forward.FlushInterval = -1
 	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // those that are cut off

@@ -64,8 +64,7 @@ func (f *front) Search(ctx context.Context, place match.Place) ([]provider.Venue
 // to returns the way to a service, which cuts its streams. find is called when one begins, and after each event that it goes on after.
 func (f *front) to(t *testing.T, address string, find func()) http.Handler {
 	t.Helper()
-	target, err := url.Parse(address)
-	check.OK(t, err)
+	target := check.Must(url.Parse(address))(t)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.FlushInterval, proxy.ErrorLog = -1, slog.NewLogLogger(slog.DiscardHandler, 0)
 	proxy.ModifyResponse = func(answer *http.Response) error {
@@ -139,8 +138,7 @@ func startFront(t *testing.T, cutting bool) (*front, *notifier.Notifier) {
 	nc, js := natstest.Connect(t, natstest.Server(t))
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	base := service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
-	n, err := notifier.Start(t.Context(), nc, notifier.Config{BaseConfig: base, Rules: rules})
-	check.OK(t, err)
+	n := check.Must(notifier.Start(t.Context(), nc, notifier.Config{BaseConfig: base, Rules: rules}))(t)
 	e, err := enricher.Start(t.Context(), nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{f}})
 	check.OK(t, err)
 	enrich := f.to(t, e.URL(), func() { f.let <- struct{}{} })

@@ -82,8 +82,7 @@ func start(t *testing.T) *site {
 		OptOut: map[string][]string{"*": {"sms"}}, Mute: map[string]time.Time{"news": time.Now().Add(24 * time.Hour)},
 	}))
 	check.OK(t, n.Directory.OptIn(t.Context(), "CUSTOMER", "ada", "*", "sms"))
-	publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/test"})
-	check.OK(t, err)
+	publisher := check.Must(contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/test"}))(t)
 	check.OK(t, check.Err(publisher.Publish(t.Context(), contracts.Event{
 		EventID: "evt-1", EventType: "HELLO", AggregateType: "USER", UserID: "ada",
 	})))

@@ -53,8 +53,7 @@ func (c *cutter) Write(text []byte) (int, error) {
 // cut returns the URL of a page whose searches are followed through disconnects, until the test ends.
 func cut(t *testing.T, page string, left *atomic.Int64, random func(uint64) *rand.Rand) string {
 	t.Helper()
-	to, err := url.Parse(page)
-	check.OK(t, err)
+	to := check.Must(url.Parse(page))(t)
 	forward := httputil.NewSingleHostReverseProxy(to)
 	forward.FlushInterval = -1
 	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) {} // those that are cut off
@@ -95,8 +94,7 @@ func survive(t *testing.T, b *browser.Browser, page, enricher, server string) {
 	const tabs, disconnects = 6, 100
 	random := crash.Random(t)
 	_, js := natstest.ConnectURL(t, server)
-	slots, err := js.Stream(t.Context(), "KV_"+contracts.BucketEnrich)
-	check.OK(t, err)
+	slots := check.Must(js.Stream(t.Context(), "KV_"+contracts.BucketEnrich))(t)
 	var left atomic.Int64
 	left.Store(disconnects)
 	var pages []*browser.Page
@@ -139,10 +137,8 @@ func ask(t *testing.T, enricher, search string) (places map[string]string) {
 		req.Results = append(req.Results, contracts.Restaurant{Name: id, PlaceID: id})
 		places["place-"+audit.User(id)] = id
 	}
-	body, err := contracts.Encode(req)
-	check.OK(t, err)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, enricher+"/v1/enrich", bytes.NewReader(body))
-	check.OK(t, err)
+	body := check.Must(contracts.Encode(req))(t)
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, enricher+"/v1/enrich", bytes.NewReader(body)))(t)
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 	check.OK(t, err)
@@ -154,10 +150,8 @@ func ask(t *testing.T, enricher, search string) (places map[string]string) {
 // storedAt returns when the result of a place was stored.
 func storedAt(t *testing.T, slots jetstream.Stream, place string) time.Time {
 	t.Helper()
-	key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, place)
-	check.OK(t, err)
-	m, err := slots.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketEnrich+"."+key)
-	check.OK(t, err)
+	key := check.Must(contracts.EnrichSlotKey(contracts.ProviderWolt, place))(t)
+	m := check.Must(slots.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketEnrich+"."+key))(t)
 	return m.Time
 }
 

@@ -111,8 +111,7 @@ func (f *flooded) request(line string, more ...string) string {
 // read asks for something as the other caller, on a connection of its own.
 func (f *flooded) read(method, path string) string {
 	f.Helper()
-	r, err := http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody)
-	check.OK(f, err)
+	r := check.Must(http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody))(f)
 	r.Header.Set("Authorization", "Bearer "+f.other)
 	resp, err := f.client.Do(r)
 	if err != nil {
@@ -251,8 +250,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 	answers, bodies, counts := []*http.Response{}, []*io.PipeWriter{}, map[string]int{}
 	for range 20 {
 		body, write := io.Pipe()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/echo", body)
-		check.OK(t, err)
+		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/echo", body))(t)
 		resp, err := transport.RoundTrip(r)
 		check.OK(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
@@ -272,8 +270,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 		}
 		// The connection has requests left, and makes room for none of these.
 		for range 20 {
-			c, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "https://"))
-			check.OK(t, err)
+			c := check.Must(net.Dial("tcp", strings.TrimPrefix(s.URL(), "https://")))(t)
 			t.Cleanup(func() { c.Close() })
 		}
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}

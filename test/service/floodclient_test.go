@@ -91,8 +91,7 @@ func TestAnAnswerOverNATSThatTakesTooLongIsAnError(t *testing.T) {
 	defer func() {
 		check.Is(t, m.Stop(), nil)
 	}()
-	answer, err := nc.RequestWithContext(t.Context(), "shop.v1.sell", nil)
-	check.OK(t, err)
+	answer := check.Must(nc.RequestWithContext(t.Context(), "shop.v1.sell", nil))(t)
 	code := answer.Header.Get(micro.ErrorCodeHeader)
 	check.That(t, code == "503" && string(answer.Data) == `{"code":"STORE_UNAVAILABLE"}`, "%s %s", code, answer.Data)
 }

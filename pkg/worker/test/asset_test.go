@@ -26,8 +26,7 @@ import (
 func TestMadeDeadStreamTakesWhatTheDeployedOneTakes(t *testing.T) {
 	t.Parallel()
 
-	data, err := os.ReadFile("../../../deploy/nats/streams/DEAD.json")
-	check.OK(t, err)
+	data := check.Must(os.ReadFile("../../../deploy/nats/streams/DEAD.json"))(t)
 
 	var declared struct {
 		Subjects []string `json:"subjects"`
@@ -55,8 +54,7 @@ func assertDead(t *testing.T, b *bundle, subject string, want []string) {
 
 	check.OK(t, r.wait())
 
-	s, err := b.js.Stream(t.Context(), strings.ToUpper(subject))
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), strings.ToUpper(subject)))(t)
 
 	have := slices.Clone(s.CachedInfo().Config.Subjects)
 	slices.Sort(have)

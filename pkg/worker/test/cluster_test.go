@@ -75,8 +75,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 			worked = receive(t, milestones, "jobs to be worked")
 		}
 
-		node, err := leader()
-		check.OK(t, err)
+		node := check.Must(leader())(t)
 
 		check.OK(t, node.Kill())
 

@@ -47,15 +47,12 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		check.Same(t, "outcome", receive(t, settled, "a settlement").Outcome, worker.OutcomeDead)
 	}
 
-	graves, err := b.js.Stream(t.Context(), "GRAVES_OF")
-	check.OK(t, err)
+	graves := check.Must(b.js.Stream(t.Context(), "GRAVES_OF"))(t)
 
 	for i, payload := range [][]byte{[]byte("small"), large} {
-		msg, err := graves.GetLastMsgForSubject(t.Context(), fmt.Sprintf("graves.of.JOBS.jobs.a.%d", i))
-		check.OK(t, err)
+		msg := check.Must(graves.GetLastMsgForSubject(t.Context(), fmt.Sprintf("graves.of.JOBS.jobs.a.%d", i)))(t)
 
-		letter, err := worker.ParseDeadLetter(msg.Data)
-		check.OK(t, err)
+		letter := check.Must(worker.ParseDeadLetter(msg.Data))(t)
 
 		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
 		check.Equal(t, header, letter.Header)
@@ -88,8 +85,7 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		})
 		<-ready
 
-		dead, err := b.js.Stream(t.Context(), "DEAD")
-		check.OK(t, err)
+		dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
 		check.OK(t, b.js.DeleteStream(t.Context(), "DEAD"))
 
@@ -185,8 +181,7 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 		old := start(t, older)
 		<-ready
 
-		consumer, err := b.js.Consumer(t.Context(), stream, durable)
-		check.OK(t, err)
+		consumer := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
 
 		wider := consumer.CachedInfo().Config
 		wider.FilterSubjects = []string{pattern}

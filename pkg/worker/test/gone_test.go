@@ -69,8 +69,7 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				g := inFlight(t, srv)
 
-				old, err := g.js.Stream(t.Context(), stream)
-				check.OK(t, err)
+				old := check.Must(g.js.Stream(t.Context(), stream))(t)
 
 				check.OK(t, g.js.DeleteStream(t.Context(), stream))
 
@@ -109,11 +108,9 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		g := inFlight(t, srv)
 
-		old, err := g.js.Stream(t.Context(), stream)
-		check.OK(t, err)
+		old := check.Must(g.js.Stream(t.Context(), stream))(t)
 
-		consumer, err := g.js.Consumer(t.Context(), stream, durable)
-		check.OK(t, err)
+		consumer := check.Must(g.js.Consumer(t.Context(), stream, durable))(t)
 
 		check.OK(t, g.js.DeleteStream(t.Context(), stream))
 
@@ -127,8 +124,7 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 
 		g.publish(t, "jobs.2", `{"n":2}`)
 
-		held, err := consumer.Fetch(1)
-		check.OK(t, err)
+		held := check.Must(consumer.Fetch(1))(t)
 
 		msg := <-held.Messages()
 		check.Require(t, msg != nil, "the worker was quicker")
@@ -154,8 +150,7 @@ func TestPurgedStream(t *testing.T) {
 
 	g := inFlight(t, nil)
 
-	s, err := g.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(g.js.Stream(t.Context(), stream))(t)
 
 	check.OK(t, s.Purge(t.Context()))
 

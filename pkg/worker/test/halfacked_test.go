@@ -185,8 +185,7 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 func (b *bundle) remake(t *testing.T) jetstream.Msg {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 	consumer, err := s.Consumer(t.Context(), durable)
 	check.OK(t, err)
@@ -202,10 +201,7 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 	}
 
 	b.publish(t, "jobs.2", `{}`)
-
-	msg, err := consumer.Next()
-	check.OK(t, err)
-	return msg
+	return check.Must(consumer.Next())(t)
 }
 
 // TestCopyBehindTheConfirmationIsNotWorked brings a job to its worker once more when its

@@ -231,8 +231,7 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 
 		_, starts := throughProxy(t, b, worker.Policy{}, nil, func(c *worker.Config) { c.AutoCreate = false })
 
-		consumer, err := b.js.Consumer(t.Context(), stream, durable)
-		check.OK(t, err)
+		consumer := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
 
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 

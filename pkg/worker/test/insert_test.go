@@ -40,19 +40,13 @@ func client(t testing.TB, js jetstream.JetStream, mutate ...func(*worker.ClientC
 	for _, m := range mutate {
 		m(&cfg)
 	}
-
-	c, err := worker.NewClient(js, cfg)
-	check.OK(t, err)
-	return c
+	return check.Must(worker.NewClient(js, cfg))(t)
 }
 
 // insert inserts a job that must be accepted or refused without an error.
 func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	t.Helper()
-
-	r, err := c.Insert(t.Context(), job)
-	check.OK(t, err)
-	return r
+	return check.Must(c.Insert(t.Context(), job))(t)
 }
 
 // settled collects what becomes of jobs.

@@ -29,8 +29,7 @@ func hang(until <-chan struct{}) { <-until }
 func inspected(t *testing.T, nc *nats.Conn) inspect.Info {
 	t.Helper()
 
-	all, err := inspect.Workers(t.Context(), nc)
-	check.OK(t, err)
+	all := check.Must(inspect.Workers(t.Context(), nc))(t)
 
 	check.Require(t, len(all) == 1, "%d workers answer, want 1: %+v", len(all), all)
 	return all[0]
@@ -78,15 +77,13 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		}
 		check.Equal(t, want, got)
 
-		recent, err := inspect.RecentOf(t.Context(), nc, got.Instance)
-		check.OK(t, err)
+		recent := check.Must(inspect.RecentOf(t.Context(), nc, got.Instance))(t)
 		check.Equal(t, []inspect.Attempt{
 			{Job: "JOBS:2", Subject: "jobs.tea", Sequence: 2, Attempt: 1, Outcome: "dead", Error: "no salt"},
 			{Job: "JOBS:1", Subject: "jobs.soup", Sequence: 1, Attempt: 1, Outcome: "completed"},
 		}, recent.Attempts, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Started" }, cmp.Ignore()))
 
-		now, err := inspect.StacksOf(t.Context(), nc, got.Instance)
-		check.OK(t, err)
+		now := check.Must(inspect.StacksOf(t.Context(), nc, got.Instance))(t)
 		check.Same(t, "attempts run", len(now.Attempts), 2)
 
 		for _, a := range now.Attempts {
@@ -96,8 +93,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		}
 
 		ping := micro.Ping{}
-		msg, err := nc.RequestWithContext(t.Context(), "$SRV.PING.worker."+got.Instance, nil)
-		check.OK(t, err)
+		msg := check.Must(nc.RequestWithContext(t.Context(), "$SRV.PING.worker."+got.Instance, nil))(t)
 		check.OK(t, json.Unmarshal(msg.Data, &ping))
 		check.Same(t, "the micro service is of", ping.Metadata["id"], t.Name())
 		close(until)
@@ -116,14 +112,12 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 			<-ready
 		}
 
-		all, err := inspect.Workers(t.Context(), b.nc)
-		check.OK(t, err)
+		all := check.Must(inspect.Workers(t.Context(), b.nc))(t)
 
 		check.Require(t, len(all) == 2 && all[0].ID == all[1].ID && all[0].Instance != all[1].Instance, "%+v", all)
 
 		for _, w := range all {
-			recent, err := inspect.RecentOf(t.Context(), b.nc, w.Instance)
-			check.OK(t, err)
+			recent := check.Must(inspect.RecentOf(t.Context(), b.nc, w.Instance))(t)
 			check.Same(t, "the answer is of", recent.Instance, w.Instance)
 		}
 	})
@@ -235,8 +229,7 @@ func testBounds(t *testing.T, srv *natsrun.Server, handlers, limit int) {
 	defer cancel()
 
 	for subject, want := range map[string]string{inspect.SubjectInfo: "handlers", inspect.SubjectRecent: "attempts", inspect.SubjectStacks: "attempts"} {
-		answer, err := b.nc.RequestWithContext(ctx, subject, nil)
-		check.OK(t, err)
+		answer := check.Must(b.nc.RequestWithContext(ctx, subject, nil))(t)
 
 		var got map[string]any
 		check.OK(t, json.Unmarshal(answer.Data, &got))

@@ -20,8 +20,7 @@ import (
 func all(t testing.TB, c *worker.Client, f worker.JobFilter) (jobs []worker.StoredJob) {
 	t.Helper()
 	for {
-		page, err := c.Jobs(t.Context(), f)
-		check.OK(t, err)
+		page := check.Must(c.Jobs(t.Context(), f))(t)
 		if most := max(f.Limit, 100); len(page.Jobs) > most || page.Looked > 1000 {
 			t.Errorf("page of %d jobs, looked at %d; want at most %d, 1000", len(page.Jobs), page.Looked, most)
 		}
@@ -92,8 +91,7 @@ func TestJobsAreListedWithTheirStates(t *testing.T) {
 			if i > 0 && j.Sequence <= jobs[i-1].Sequence {
 				t.Errorf("job at %d behind the one at %d", j.Sequence, jobs[i-1].Sequence)
 			}
-			one, err := c.Job(t.Context(), worker.JobRef{ID: j.ID, Sequence: j.Sequence})
-			check.OK(t, err)
+			one := check.Must(c.Job(t.Context(), worker.JobRef{ID: j.ID, Sequence: j.Sequence}))(t)
 			check.Equal(t, j, one)
 			switch j.State { //nolint:exhaustive // the others have nothing more
 			case worker.StateRunning, worker.StateRetrying:

@@ -272,8 +272,7 @@ func TestServerKeepsAKeyTakenWhileItsJobCompletes(t *testing.T) {
 		stop := hammer(t, connect, keys)
 
 		for range n {
-			msg, err := consumer.Next()
-			check.OK(t, err)
+			msg := check.Must(consumer.Next())(t)
 
 			meta, err := msg.Metadata()
 			check.OK(t, err)

@@ -76,8 +76,7 @@ func benchLimits(b *testing.B, workers int, limits ...worker.Limit) {
 	receive(b, all, "all jobs")
 	b.StopTimer()
 
-	bucket, err := set.js.Stream(b.Context(), "KV_jobs")
-	check.OK(b, err)
+	bucket := check.Must(set.js.Stream(b.Context(), "KV_jobs"))(b)
 
 	n := float64(b.N)
 	b.ReportMetric(n/b.Elapsed().Seconds(), "jobs/s")

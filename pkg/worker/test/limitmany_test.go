@@ -153,8 +153,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 		check.That(t, s.Outcome == worker.OutcomeLimited && s.Err != nil && s.Delay > 0,
 			"%s after %s: %v; want limited, with an error", s.Outcome, s.Delay, s.Err)
 
-		bucket, err := b.js.Stream(t.Context(), "KV_jobs")
-		check.OK(t, err)
+		bucket := check.Must(b.js.Stream(t.Context(), "KV_jobs"))(t)
 
 		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
 

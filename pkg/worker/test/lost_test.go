@@ -224,8 +224,7 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 
 	receive(t, half, "half of the inserts")
 
-	leader, err := cluster.StreamLeader(t.Context(), stream)
-	check.OK(t, err)
+	leader := check.Must(cluster.StreamLeader(t.Context(), stream))(t)
 
 	check.OK(t, leader.Kill())
 

@@ -135,8 +135,7 @@ func TestOrderNeedsAWorkQueue(t *testing.T) {
 	srv := natstest.Server(t)
 	_, js := natstest.Connect(t, srv)
 	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})))
-	w, err := worker.New(js, (&bundle{js: js}).config(t))
-	check.OK(t, err)
+	w := check.Must(worker.New(js, (&bundle{js: js}).config(t)))(t)
 	check.OK(t, worker.Handle(w, pattern, worker.Policy{Ordered: true}, func(context.Context, *worker.Job[order]) error { return nil }))
 	check.Contains(t, w.Run(t.Context()), "retention must be workqueue")
 }
@@ -363,8 +362,7 @@ func TestOrderInAStreamThatIsMadeAnew(t *testing.T) {
 			b.publish(t, "jobs.a", n)
 			<-done
 		}
-		old, err := b.js.Stream(t.Context(), stream)
-		check.OK(t, err)
+		old := check.Must(b.js.Stream(t.Context(), stream))(t)
 		check.OK(t, b.js.DeleteStream(t.Context(), stream))
 		check.OK(t, check.Err(b.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 		b.publish(t, "jobs.b", `{"n":0}`)

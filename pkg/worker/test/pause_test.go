@@ -22,8 +22,7 @@ func two(t *testing.T, b *bundle, cfg worker.Config, of func(pattern string) wor
 	t.Helper()
 	started, ready := make(chan worker.Info, 100), make(chan bool, 10)
 	cfg.Hooks.Ready = func(is bool, _ error) { ready <- is }
-	w, err := worker.New(b.js, cfg)
-	check.OK(t, err)
+	w := check.Must(worker.New(b.js, cfg))(t)
 	for _, pattern := range []string{"jobs.a.>", "jobs.b.>"} {
 		check.OK(t, worker.Handle(w, pattern, of(pattern), func(_ context.Context, job *worker.Job[order]) error {
 			started <- job.Info
@@ -86,8 +85,7 @@ func TestPausedHandler(t *testing.T) {
 			check.That(t, err == nil && len(found) == 1 && found[0].By == "ada" && found[0].Pattern == pause.Pattern, "%+v, %v", found, err)
 			ended := time.Now()
 			if test.until == 0 {
-				was, err := c.Resume(t.Context(), "jobs.a.>")
-				check.OK(t, err)
+				was := check.Must(c.Resume(t.Context(), "jobs.a.>"))(t)
 				check.Same(t, "it was paused", was, true)
 			} else {
 				pass(time.Until(pause.Until) - time.Millisecond)
@@ -118,8 +116,7 @@ func makeAssets(t *testing.T, b *bundle) {
 	t.Helper()
 	cfg := b.config(t)
 	cfg.Consumer = "first"
-	w, err := worker.New(b.js, cfg)
-	check.OK(t, err)
+	w := check.Must(worker.New(b.js, cfg))(t)
 	check.OK(t, worker.Handle(w, "jobs.none", worker.Policy{}, complete))
 	r := start(t, w)
 	pass(heartbeats)
@@ -177,8 +174,7 @@ func TestPauseWhileTheServerIsAway(t *testing.T) {
 		pass(4 * time.Second)
 		clients.Heal()
 		check.OK(t, <-done)
-		all, err := client(t, b.js).Pauses(t.Context())
-		check.OK(t, err)
+		all := check.Must(client(t, b.js).Pauses(t.Context()))(t)
 		check.Same(t, "pauses", len(all), 1)
 		workers.Heal()
 		pass(time.Minute)
@@ -199,8 +195,7 @@ func TestPausesOfManyClients(t *testing.T) {
 			group.Go(func() { check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: fmt.Sprintf("jobs.%d", i)})) })
 		}
 		group.Wait()
-		all, err := c.Pauses(t.Context())
-		check.OK(t, err)
+		all := check.Must(c.Pauses(t.Context()))(t)
 		check.Same(t, "pauses", len(all), 10)
 		if was, err := c.Resume(t.Context(), "jobs.x"); was || err != nil {
 			t.Errorf("Resume of what is not paused: %t, %v", was, err)
@@ -251,8 +246,7 @@ func TestDrainedWorker(t *testing.T) {
 			}
 			first := two(t, b, b.config(t), policy)
 			one := inspected(t, b.nc)
-			got, err := inspect.Drain(t.Context(), b.nc, one.Instance)
-			check.OK(t, err)
+			got := check.Must(inspect.Drain(t.Context(), b.nc, one.Instance))(t)
 			check.That(t, got.Drained && got.Ready && got.Instance == one.Instance, "%+v", got)
 			for range 3 {
 				b.publish(t, "jobs.a.1", `{}`) // which its last request may still bring

@@ -28,10 +28,7 @@ func minutely() worker.Periodic {
 // schedule stores a schedule and reports whether that changed anything.
 func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
 	t.Helper()
-
-	changed, err := c.Schedule(t.Context(), p)
-	check.OK(t, err)
-	return changed
+	return check.Must(c.Schedule(t.Context(), p))(t)
 }
 
 // TestPeriodicJobRuns follows a schedule from its start to its end. Instances that start
@@ -299,9 +296,7 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 func TestNextRun(t *testing.T) {
 	t.Parallel()
 	at := func(text string) time.Time {
-		at, err := time.Parse(time.RFC3339Nano, text)
-		check.OK(t, err)
-		return at
+		return check.Must(time.Parse(time.RFC3339Nano, text))(t)
 	}
 	now := at("2026-07-01T08:30:00Z")
 	for want, s := range map[string]worker.Scheduled{

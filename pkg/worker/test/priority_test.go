@@ -26,8 +26,7 @@ var classNames = map[worker.Priority]string{
 func runClasses(t testing.TB, js jetstream.JetStream, cfg worker.Config, h func(ctx context.Context, class string, job *worker.Job[order]) error, classes ...worker.Priority) *running {
 	t.Helper()
 
-	w, err := worker.New(js, cfg)
-	check.OK(t, err)
+	w := check.Must(worker.New(js, cfg))(t)
 
 	for _, p := range classes {
 		name := classNames[p]

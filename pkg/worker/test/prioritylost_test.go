@@ -31,8 +31,7 @@ func TestConsumersOfPriorities(t *testing.T) {
 
 	check.OK(t, r.wait())
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 	var names []string
 	for name := range s.ConsumerNames(t.Context()).Name() {
@@ -74,8 +73,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 	settled := make(chan worker.Settlement, 10)
 	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 	with := func(priorities map[string]worker.Priority) *running {
-		w, err := worker.New(b.js, cfg)
-		check.OK(t, err)
+		w := check.Must(worker.New(b.js, cfg))(t)
 
 		for name, p := range priorities {
 			err := worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil })
@@ -141,8 +139,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 	err = worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
 	check.Contains(t, err, "publish the jobs of each priority under a subject of their own")
 
-	long, err := worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) }))
-	check.OK(t, err)
+	long := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) })))(t)
 
 	check.Contains(t, worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, none), "shorter Config.Consumer")
 }
@@ -189,8 +186,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		<-started
 		<-started
 
-		consumer, err := b.js.Consumer(t.Context(), stream, durable+"-low")
-		check.OK(t, err)
+		consumer := check.Must(b.js.Consumer(t.Context(), stream, durable+"-low"))(t)
 
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable+"-low"))
 
@@ -237,8 +233,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			t.Errorf("%s: %s, want the high job completed", s.Subject, s.Outcome)
 		}
 
-		other, err := b.js.Consumer(t.Context(), stream, durable+"-high")
-		check.OK(t, err)
+		other := check.Must(b.js.Consumer(t.Context(), stream, durable+"-high"))(t)
 
 		check.Same(t, "the high job was times delivered", other.CachedInfo().Delivered.Consumer, 1)
 
@@ -282,8 +277,7 @@ func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
 	wait(true)
 	work()
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 	check.OK(t, b.js.DeleteStream(t.Context(), stream))
 

@@ -50,8 +50,7 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 
 	b := setup(t, nil)
 
-	marks, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}})
-	check.OK(t, err)
+	marks := check.Must(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}}))(t)
 
 	ready := make(chan bool, 100)
 	jobs := make(chan struct{}, 100)
@@ -90,8 +89,7 @@ func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) b
 	t.Helper()
 
 	marks := make(chan struct{}, 100)
-	marking, err := marker.Consume(func(jetstream.Msg) { marks <- struct{}{} })
-	check.OK(t, err)
+	marking := check.Must(marker.Consume(func(jetstream.Msg) { marks <- struct{}{} }))(t)
 
 	receive(t, jobs, "the job")
 

@@ -161,8 +161,7 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 
 	check.OK(t, made.wait())
 
-	declared, err := b.js.Consumer(t.Context(), stream, durable)
-	check.OK(t, err)
+	declared := check.Must(b.js.Consumer(t.Context(), stream, durable))(t)
 
 	cfg := b.config(t, signal, func(c *worker.Config) { c.AutoCreate = false })
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {

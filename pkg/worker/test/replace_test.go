@@ -312,8 +312,7 @@ func TestMarkWithoutAJobHoldsNothing(t *testing.T) {
 		first := replace(t, c, 1, 0, 0)
 		<-started
 
-		s, err := b.js.Stream(t.Context(), stream)
-		check.OK(t, err)
+		s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 		check.OK(t, s.DeleteMsg(t.Context(), first.Sequence))
 

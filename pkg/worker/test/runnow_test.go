@@ -60,13 +60,10 @@ func TestRunScheduleInsertsOneRun(t *testing.T) {
 		b := keyed(t, srv)
 		c := client(t, b.js)
 		check.That(t, schedule(t, c, minutely()), "a new schedule changed nothing")
-		all, err := c.Schedules(t.Context())
-		check.OK(t, err)
+		all := check.Must(c.Schedules(t.Context()))(t)
 		for range 2 { // the second takes the place of the first, which waits
-			r, err := c.RunSchedule(t.Context(), all[0].Subject)
-			check.OK(t, err)
-			j, err := c.Job(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence})
-			check.OK(t, err)
+			r := check.Must(c.RunSchedule(t.Context(), all[0].Subject))(t)
+			j := check.Must(c.Job(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence}))(t)
 			check.That(t, j.State == worker.StateQueued && string(j.Payload) == `{"n":1}` && j.Subject == "jobs.mail.digest", "run %+v", j)
 		}
 		page, err := c.Jobs(t.Context(), worker.JobFilter{Count: true})
@@ -113,8 +110,7 @@ func TestCountsAndDelayedJobs(t *testing.T) {
 			insert(t, c, worker.NewJob{Args: order{N: 2}, Subject: "jobs.some"})
 		}
 		<-started
-		page, err := c.Jobs(t.Context(), worker.JobFilter{Count: true, States: []worker.State{worker.StateDone}})
-		check.OK(t, err)
+		page := check.Must(c.Jobs(t.Context(), worker.JobFilter{Count: true, States: []worker.State{worker.StateDone}}))(t)
 		check.Equal(t, worker.Counts{
 			AsOf: page.AsOf, Delivered: 1, Messages: later + 5, Queued: 2, Rest: later + 2, Ended: 1, Scheduled: later + 1, Told: true,
 		}, page.Counts)

@@ -191,11 +191,9 @@ func (l *ledger) check(t testing.TB) {
 func (b *bundle) journals(t testing.TB) int {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), "KV_jobs")
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), "KV_jobs"))(t)
 
-	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(stepKeys+">"))
-	check.OK(t, err)
+	info := check.Must(s.Info(t.Context(), jetstream.WithSubjectFilter(stepKeys+">")))(t)
 	return len(info.State.Subjects)
 }
 
@@ -246,8 +244,7 @@ func TestStepsGoIntoTheirBucket(t *testing.T) {
 	s := receive(t, settled, "the settlement")
 	check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 
-	stream, err := b.js.Stream(t.Context(), "KV_recipes")
-	check.OK(t, err)
+	stream := check.Must(b.js.Stream(t.Context(), "KV_recipes"))(t)
 
 	if stream.CachedInfo().State.Msgs != 1 || b.journals(t) != 0 {
 		t.Errorf("%d messages in the bucket of steps, %d in the other; want 1, 0", stream.CachedInfo().State.Msgs, b.journals(t))

@@ -241,8 +241,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 			})
 	}
 
-	publisher, err := jetstream.New(js.Conn(), jetstream.WithDefaultTimeout(time.Second))
-	check.OK(t, err)
+	publisher := check.Must(jetstream.New(js.Conn(), jetstream.WithDefaultTimeout(time.Second)))(t)
 
 	published := make(chan struct{})
 
@@ -259,8 +258,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 
 	receive(t, half, "the first jobs")
 
-	leader, err := cluster.StreamLeader(t.Context(), "KV_jobs")
-	check.OK(t, err)
+	leader := check.Must(cluster.StreamLeader(t.Context(), "KV_jobs"))(t)
 
 	check.Is(t, errors.Join(leader.Kill(), leader.Start(t.Context())), nil)
 

@@ -29,8 +29,7 @@ func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Messag
 
 	msg := uncounted.Message{Stream: stream, Consumer: durable, Sequence: 7, Stored: time.Unix(0, 1_700_000_000_000_000_001)}
 
-	records, err := kvrecord.New(kvrecord.Config{JetStream: b.js})
-	check.OK(t, err)
+	records := check.Must(kvrecord.New(kvrecord.Config{JetStream: b.js}))(t)
 
 	t.Cleanup(records.Close)
 	return uncounted.New(records.Bucket("jobs")), msg

@@ -92,8 +92,7 @@ func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
 			bare(t, b, test.mutate...)
 			insert(t, client(t, b.js), unrecorded("a"))
 
-			s, err := b.js.Stream(t.Context(), stream)
-			check.OK(t, err)
+			s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 			msg, err := s.GetMsg(t.Context(), 1)
 			if err != nil || fmt.Sprint(msg.Header) != fmt.Sprint(test.want) {
@@ -177,8 +176,7 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 
 	check.Same(t, "result", insert(t, c, unrecorded("a")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 	msg, err := s.GetMsg(t.Context(), 2)
 	if err != nil || msg.Header.Get(nats.MsgIdHdr) != "a" || s.CachedInfo().State.Msgs != 2 {

@@ -104,8 +104,7 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 		check.Require(t, life < 10*kills, "it does not come to its end")
 		p.Kill()
 	}
-	dead, err := js.Stream(t.Context(), contracts.StreamDead)
-	check.OK(t, err)
+	dead := check.Must(js.Stream(t.Context(), contracts.StreamDead))(t)
 	left := dead.CachedInfo().State.Msgs // the record of a letter that was removed right before the end of a console may stay
 	check.That(t, left <= uint64(kills), "%d messages are left in DEAD", left)
 	times := map[string]int{}
@@ -114,12 +113,10 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 	})
 	check.OK(t, err)
 	for pending := jobs.CachedInfo().NumPending; pending > 0; {
-		batch, err := jobs.Fetch(int(min(pending, 5000)), jetstream.FetchMaxWait(crash.Patience))
-		check.OK(t, err)
+		batch := check.Must(jobs.Fetch(int(min(pending, 5000)), jetstream.FetchMaxWait(crash.Patience)))(t)
 		for msg := range batch.Messages() {
 			times[msg.Headers().Get(worker.HeaderID)]++
-			meta, err := msg.Metadata()
-			check.OK(t, err)
+			meta := check.Must(msg.Metadata())(t)
 			pending = meta.NumPending
 		}
 		check.OK(t, batch.Error())

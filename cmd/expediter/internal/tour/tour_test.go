@@ -75,8 +75,7 @@ func post(t *testing.T, at string, form url.Values) (page, where string) {
 	resp, err := client.PostForm(at, form)
 	check.OK(t, err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	check.OK(t, err)
+	body := check.Must(io.ReadAll(resp.Body))(t)
 	return string(body), resp.Request.URL.RequestURI()
 }
 
@@ -85,8 +84,7 @@ func get(t *testing.T, at string) string {
 	resp, err := client.Get(at)
 	check.OK(t, err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	check.OK(t, err)
+	body := check.Must(io.ReadAll(resp.Body))(t)
 	return string(body)
 }
 
@@ -98,8 +96,7 @@ func read(t *testing.T, at, lastID string, last func(event) bool) (events []even
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
-	check.OK(t, err)
+	req := check.Must(http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody))(t)
 	req.Header.Set("Last-Event-ID", lastID)
 	resp, err := client.Do(req)
 	check.OK(t, err)
@@ -209,8 +206,7 @@ func TestPageRefuses(t *testing.T) {
 	check.Says(t, page, "must be 1 or more")
 	page, _ = post(t, site.URL+"/import", url.Values{"source": {" "}})
 	check.That(t, !strings.Contains(page, `role="alert"></p>`), "nothing is said of an empty source in\n%s", page)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+"/search", strings.NewReader("q=x"))
-	check.OK(t, err)
+	req := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL+"/search", strings.NewReader("q=x")))(t)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Sec-Fetch-Site", "cross-site")
 	resp, err := client.Do(req)

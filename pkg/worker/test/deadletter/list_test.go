@@ -119,8 +119,7 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 	b := setup(t, nil)
 	graveyard(t, b)
 
-	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
-	check.OK(t, err)
+	overview := check.Must(b.store.Groups(t.Context(), deadletter.Filter{}))(t)
 
 	want := []deadletter.Group{
 		{Count: 2, Example: 6, Kind: deadletter.KindUnreadable},
@@ -181,8 +180,7 @@ func TestListReadsAcrossGaps(t *testing.T) {
 		}
 	}
 
-	dead, err := b.js.Stream(t.Context(), "DEAD")
-	check.OK(t, err)
+	dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
 	for seq := uint64(1); seq <= 1500; seq++ {
 		if !slices.Contains(want, seq) {
@@ -237,8 +235,7 @@ func TestListLeavesNoConsumer(t *testing.T) {
 		}
 	}
 
-	dead, err := b.js.Stream(t.Context(), "DEAD")
-	check.OK(t, err)
+	dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
 	check.Same(t, "consumers are left", dead.CachedInfo().State.Consumers, 0)
 }

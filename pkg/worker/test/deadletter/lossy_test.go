@@ -148,14 +148,12 @@ func TestStrandedFindsWhatAConsumerHasPassed(t *testing.T) {
 
 	cfg := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "baker", FilterSubject: "jobs.a"}
 
-	consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", cfg)
-	check.OK(t, err)
+	consumer := check.Must(b.js.CreateConsumer(t.Context(), "JOBS", cfg))(t)
 
 	publish("jobs.b.1", "jobs.b.2", "jobs.b.1", "jobs.a", "jobs.a", "jobs.a")
 
 	for i := range 2 {
-		msg, err := consumer.Next()
-		check.OK(t, err)
+		msg := check.Must(consumer.Next())(t)
 
 		if i > 0 {
 			continue // it is worked
@@ -195,15 +193,12 @@ func TestJobThatIsDoneIsNoLetter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil, test.mutate)
-			arrived, err := b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{})
-			check.OK(t, err)
-			ack, err := b.js.Publish(t.Context(), "jobs.1", nil)
-			check.OK(t, err)
+			arrived := check.Must(b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{}))(t)
+			ack := check.Must(b.js.Publish(t.Context(), "jobs.1", nil))(t)
 			consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "cook"})
 			check.OK(t, err)
 			check.OK(t, check.Err(consumer.Next()))
-			jobs, err := b.js.Stream(t.Context(), "JOBS")
-			check.OK(t, err)
+			jobs := check.Must(b.js.Stream(t.Context(), "JOBS"))(t)
 			check.OK(t, jobs.DeleteMsg(t.Context(), ack.Sequence))
 			check.OK(t, check.Err(arrived.Next(jetstream.FetchMaxWait(time.Minute))))
 			entries := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)

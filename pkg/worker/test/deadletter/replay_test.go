@@ -268,8 +268,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	b.put(t, letter(2, func(l *worker.DeadLetter) { l.Stream, l.Subject = "NOWHERE", "nowhere.1" }))
 
 	state := func() [2]uint64 {
-		dead, err := b.js.Stream(t.Context(), "DEAD")
-		check.OK(t, err)
+		dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 		return [2]uint64{dead.CachedInfo().State.LastSeq, b.messages(t, "JOBS")}
 	}
 

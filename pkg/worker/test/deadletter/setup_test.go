@@ -57,10 +57,7 @@ func setup(t testing.TB, srv *natsrun.Server, mutate ...func(*jetstream.StreamCo
 
 func (b *bundle) open(t testing.TB, js jetstream.JetStream) *deadletter.Store {
 	t.Helper()
-
-	store, err := deadletter.Open(t.Context(), js, deadletter.Config{})
-	check.OK(t, err)
-	return store
+	return check.Must(deadletter.Open(t.Context(), js, deadletter.Config{}))(t)
 }
 
 func (b *bundle) stream(t testing.TB, cfg jetstream.StreamConfig) {
@@ -86,10 +83,7 @@ func letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
 // put stores a letter and returns its sequence.
 func (b *bundle) put(t testing.TB, l worker.DeadLetter) uint64 {
 	t.Helper()
-
-	seq, err := worker.PublishDeadLetter(t.Context(), b.js, "dead", l)
-	check.OK(t, err)
-	return seq
+	return check.Must(worker.PublishDeadLetter(t.Context(), b.js, "dead", l))(t)
 }
 
 // list returns what a filter selects.
@@ -114,8 +108,7 @@ func (b *bundle) replay(t testing.TB, f deadletter.Filter, opts deadletter.Repla
 
 	opts.Each = func(o deadletter.Outcome) { outcomes = append(outcomes, o) }
 
-	got, err := b.store.Replay(t.Context(), f, opts)
-	check.OK(t, err)
+	got := check.Must(b.store.Replay(t.Context(), f, opts))(t)
 
 	check.Require(t, got == want, "%+v, want %+v; outcomes: %v", got, want, outcomes)
 	return outcomes
@@ -125,8 +118,7 @@ func (b *bundle) replay(t testing.TB, f deadletter.Filter, opts deadletter.Repla
 func (b *bundle) messages(t testing.TB, stream string) uint64 {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -134,12 +126,8 @@ func (b *bundle) messages(t testing.TB, stream string) uint64 {
 func (b *bundle) job(t testing.TB, seq uint64) *jetstream.RawStreamMsg {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), "JOBS")
-	check.OK(t, err)
-
-	msg, err := s.GetMsg(t.Context(), seq)
-	check.OK(t, err)
-	return msg
+	s := check.Must(b.js.Stream(t.Context(), "JOBS"))(t)
+	return check.Must(s.GetMsg(t.Context(), seq))(t)
 }
 
 // work runs a worker until it has settled n jobs, and returns the jobs.

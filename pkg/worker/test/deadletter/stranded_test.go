@@ -63,8 +63,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		})
 		check.OK(t, err)
 
-		msg, err := consumer.Next()
-		check.OK(t, err)
+		msg := check.Must(consumer.Next())(t)
 
 		if terminate {
 			if err = msg.TermWithReason("no use"); err != nil {
@@ -73,8 +72,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		}
 
 		// The server notices while somebody pulls.
-		pulling, err := consumer.Messages()
-		check.OK(t, err)
+		pulling := check.Must(consumer.Messages())(t)
 
 		if _, err = arrived.Next(jetstream.FetchMaxWait(time.Minute)); err != nil {
 			t.Fatal(err)
@@ -299,8 +297,7 @@ func TestLetterWithoutItsPartsIsUnreadable(t *testing.T) {
 
 	seq := b.put(t, letter(1, func(l *worker.DeadLetter) { l.Payload = payload }))
 
-	dead, err := b.js.Stream(t.Context(), "DEAD")
-	check.OK(t, err)
+	dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
 	check.OK(t, dead.DeleteMsg(t.Context(), 1))
 

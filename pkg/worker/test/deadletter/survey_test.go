@@ -20,8 +20,7 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 	b.put(t, letter(8, func(l *worker.DeadLetter) { l.Subject = "jobs.import" }))
 	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4} {
 		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}} {
-			o, err := b.store.Survey(t.Context(), within, deadletter.SurveyOptions{By: by, Parts: 3})
-			check.OK(t, err)
+			o := check.Must(b.store.Survey(t.Context(), within, deadletter.SurveyOptions{By: by, Parts: 3}))(t)
 			total := 0
 			for _, g := range o.Groups {
 				got := len(b.list(t, g.Filter(within), deadletter.OldestFirst))
@@ -62,11 +61,9 @@ func TestSurveyWithIndex(t *testing.T) {
 				f.Since = letters[len(letters)/2].StoredAt
 			}
 			opts := deadletter.SurveyOptions{Newest: newest, Parts: 3}
-			want, err := b.store.Survey(t.Context(), f, opts)
-			check.OK(t, err)
+			want := check.Must(b.store.Survey(t.Context(), f, opts))(t)
 			opts.Index = x
-			got, err := b.store.Survey(t.Context(), f, opts)
-			check.OK(t, err)
+			got := check.Must(b.store.Survey(t.Context(), f, opts))(t)
 			if want.Looked != got.Looked { // either looks at nine in ten of the newest, at least
 				check.That(t, max(want.Looked, got.Looked)-min(want.Looked, got.Looked) <= newest/10, "looked at %d and %d", want.Looked, got.Looked)
 				continue
@@ -97,9 +94,7 @@ func TestSurveyIsBounded(t *testing.T) {
 	}
 	survey := func(since time.Time, newest uint64) deadletter.Overview {
 		t.Helper()
-		o, err := b.store.Survey(t.Context(), deadletter.Filter{Since: since}, deadletter.SurveyOptions{Newest: newest})
-		check.OK(t, err)
-		return o
+		return check.Must(b.store.Survey(t.Context(), deadletter.Filter{Since: since}, deadletter.SurveyOptions{Newest: newest}))(t)
 	}
 	for newest, want := range map[uint64]int{10: 10, 1: 1, 99: 99, 100: 100, 1000: 100, 0: 100} {
 		o := survey(time.Time{}, newest)

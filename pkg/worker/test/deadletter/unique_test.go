@@ -53,8 +53,7 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 		c.AllowMsgTTL, c.AllowRollup, c.Subjects = true, true, []string{"jobs.>", "jobs-done.>", "jobs-later.>"}
 	})
 
-	client, err := worker.NewClient(b.js, worker.ClientConfig{Stream: "JOBS"})
-	check.OK(t, err)
+	client := check.Must(worker.NewClient(b.js, worker.ClientConfig{Stream: "JOBS"}))(t)
 
 	insert := func() worker.Receipt {
 		r, err := client.Insert(t.Context(), worker.NewJob{Args: 1, Subject: "jobs.mail.u1", Unique: &worker.Unique{HoldDead: true, Keep: time.Hour}})

@@ -113,16 +113,13 @@ func (r *recorder) each(t *testing.T, subject string, take func(position int, m 
 	consumer, err := r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	check.OK(t, err)
 
-	info, err := consumer.Info(t.Context())
-	check.OK(t, err)
+	info := check.Must(consumer.Info(t.Context()))(t)
 
-	told, err := consumer.Messages()
-	check.OK(t, err)
+	told := check.Must(consumer.Messages())(t)
 	defer told.Stop()
 
 	for i := range info.NumPending {
-		msg, err := told.Next()
-		check.OK(t, err)
+		msg := check.Must(told.Next())(t)
 		take(int(i)+1, msg)
 	}
 }
@@ -153,8 +150,7 @@ func (r *recorder) count(t *testing.T, stream string) count {
 			c.runs++
 		}
 
-		n, err := strconv.Atoi(job)
-		check.OK(t, err)
+		n := check.Must(strconv.Atoi(job))(t)
 
 		former, next := strconv.Itoa(n-ordered), strconv.Itoa(n+ordered)
 		if what == "run" && n%2 == 0 && (seen["run"+next] || n >= ordered && !seen["effect"+former]) {

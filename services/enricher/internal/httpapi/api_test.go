@@ -49,8 +49,7 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	i := start(t, srv, options{})
-	many, err := contracts.Encode(contracts.EnrichRequest{Results: places(100)})
-	check.OK(t, err)
+	many := check.Must(contracts.Encode(contracts.EnrichRequest{Results: places(100)}))(t)
 	good := strings.TrimPrefix(strings.TrimSuffix(string(many), "]}"), `{"results":[`)
 	one := func(member string) string { return `{"results":[{"placeId":"a","name":"A",` + member + `}]}` }
 	for name, c := range map[string]struct {

@@ -84,8 +84,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	if o.Providers == nil {
 		o.Providers = []provider.Provider{far{}}
 	}
-	enricher, err := enrich.New(t.Context(), js, o.Config)
-	check.OK(t, err)
+	enricher := check.Must(enrich.New(t.Context(), js, o.Config))(t)
 	t.Cleanup(enricher.Close)
 	if o.works {
 		work(t, js, enricher)
@@ -135,28 +134,23 @@ func places(n int) []contracts.Restaurant {
 // ask makes a request for new places, which must be answered.
 func (i *instance) ask(t *testing.T, req contracts.EnrichRequest) contracts.EnrichResponse {
 	t.Helper()
-	body, err := contracts.Encode(req)
-	check.OK(t, err)
+	body := check.Must(contracts.Encode(req))(t)
 	status, _, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
 	check.Require(t, status == http.StatusOK, "%d: %s", status, data)
-	resp, err := contracts.Decode[contracts.EnrichResponse](data)
-	check.OK(t, err)
-	return resp
+	return check.Must(contracts.Decode[contracts.EnrichResponse](data))(t)
 }
 
 // do makes one call and reads the whole answer.
 func (i *instance) do(t *testing.T, method, path, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, i.URL+path, strings.NewReader(body))
-	check.OK(t, err)
+	req := check.Must(http.NewRequestWithContext(t.Context(), method, i.URL+path, strings.NewReader(body)))(t)
 	if header != nil {
 		req.Header = header
 	}
 	resp, err := i.Client().Do(req)
 	check.OK(t, err)
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	check.OK(t, err)
+	data := check.Must(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, resp.Header, data
 }
 

@@ -52,8 +52,7 @@ func open(t *testing.T, i *instance, last string) stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/requests/r/events", http.NoBody)
-	check.OK(t, err)
+	req := check.Must(http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/requests/r/events", http.NoBody))(t)
 	if last != "" {
 		req.Header.Set("Last-Event-ID", last)
 	}
@@ -88,8 +87,7 @@ func TestEventStream(t *testing.T) {
 	lines := bufio.NewReader(resp)
 	var raw strings.Builder
 	for !strings.Contains(raw.String(), ": heartbeat\n\n: heartbeat\n\n") {
-		line, err := lines.ReadString('\n')
-		check.OK(t, err)
+		line := check.Must(lines.ReadString('\n'))(t)
 		raw.WriteString(line)
 	}
 	check.That(t, strings.HasPrefix(raw.String(), "retry: 2000\n\nid: "), "the stream begins with %q", raw.String())
@@ -242,8 +240,7 @@ func TestSlowReader(t *testing.T) {
 		server.Close()
 		<-served
 	})
-	slow, err := listener.DialContext(t.Context(), "", "")
-	check.OK(t, err)
+	slow := check.Must(listener.DialContext(t.Context(), "", ""))(t)
 	defer slow.Close()
 	check.OK(t, check.Err(io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n")))
 	client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
