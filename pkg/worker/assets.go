@@ -44,6 +44,9 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	if w.ordered {
 		err = errors.Join(err, w.prepareOrder(ctx))
 	}
+	if w.cfg.Partitions > 1 {
+		err = errors.Join(err, w.readDivision(ctx))
+	}
 	return errors.Join(err, w.prepareDead(ctx))
 }
 
@@ -58,9 +61,9 @@ func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
 }
 
 func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) error {
-	asset := "consumer " + w.cfg.Stream + "/" + c.consumer
+	asset := "consumer " + c.stream + "/" + c.consumer
 	want := w.consumerConfig(c)
-	found, err := w.js.Consumer(ctx, w.cfg.Stream, c.consumer)
+	found, err := w.js.Consumer(ctx, c.stream, c.consumer)
 	switch {
 	case err == nil:
 		have := found.CachedInfo().Config
@@ -75,15 +78,18 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 		if !w.cfg.AutoCreate || w.cfg.KeepConsumers {
 			return w.driftError(asset, diff)
 		}
-		found, err = consumer.Change(ctx, w.js, w.cfg.Stream, have, consumer.Adapt(have, want))
+		found, err = consumer.Change(ctx, w.js, c.stream, have, consumer.Adapt(have, want))
+	case c.partition > 0 && c.created.Load() == 0 &&
+		(errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) && !w.cfg.AutoCreate):
+		return nil // Client.Grow is still to come
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return &MissingError{Asset: "stream " + w.cfg.Stream, Cause: err}
+		return &MissingError{Asset: "stream " + c.stream, Cause: err}
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return fmt.Errorf("worker: look up %s: %w", asset, err)
 	case !w.cfg.AutoCreate:
 		return &MissingError{Asset: asset, Cause: err, mends: true}
 	default:
-		found, err = w.js.CreateConsumer(ctx, w.cfg.Stream, want)
+		found, err = w.js.CreateConsumer(ctx, c.stream, want)
 	}
 	if err != nil {
 		return fmt.Errorf("worker: create or update %s: %w", asset, consumer.Taken(err, want.FilterSubjects))
@@ -167,6 +173,9 @@ var deadAdvisories = []string{"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>", "$
 // prepareDead makes sure that a stream takes the dead letters, whose absence would otherwise show only when the first job fails.
 func (w *Worker) prepareDead(ctx context.Context) error {
 	letters := w.cfg.DeadSubject + "." + w.cfg.Stream
+	if w.cfg.Partitions > 1 {
+		letters = w.cfg.DeadSubject + "." + PartitionStream(w.cfg.Stream, w.cfg.Partitions-1)
+	}
 	_, err := w.js.StreamNameBySubject(ctx, letters+".check")
 	switch {
 	case err == nil:
@@ -218,7 +227,7 @@ func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	if p.due.IsZero() && p.keep == 0 && !p.replace && !p.unrecorded {
 		return nil
 	}
-	if seen := c.stream.Load(); seen != nil && len(lacking(*seen, p)) == 0 {
+	if seen := c.stream.Load(); seen != nil && len(c.lacking(*seen, p)) == 0 {
 		return nil
 	}
 	// When the stream cannot be read, publishing reports what is wrong. An unrecorded job needs nothing of the
@@ -242,14 +251,14 @@ func (c *Client) checkStream(ctx context.Context, p *plan) error {
 	}
 	cfg := stream.CachedInfo().Config
 	c.stream.Store(&cfg)
-	if diff := lacking(cfg, p); len(diff) > 0 {
+	if diff := c.lacking(cfg, p); len(diff) > 0 {
 		return &DriftError{Asset: "stream " + c.cfg.Stream, Differences: diff}
 	}
 	return nil
 }
 
 // lacking names every setting of a stream that a job cannot do without.
-func lacking(cfg jetstream.StreamConfig, p *plan) []string {
+func (c *Client) lacking(cfg jetstream.StreamConfig, p *plan) []string {
 	var diff []string
 	need := func(ok bool, text string) {
 		if !ok {
@@ -257,8 +266,8 @@ func lacking(cfg jetstream.StreamConfig, p *plan) []string {
 		}
 	}
 	takes := func(to string) {
-		covered := slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subject.Matches(pattern, to) })
-		need(covered, fmt.Sprintf("subjects do not cover %q", to))
+		covered := slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subject.Matches(pattern, c.entry+to) })
+		need(covered, fmt.Sprintf("subjects do not cover %q", c.entry+to))
 	}
 	takes(p.key.Job())
 	later, recorded := !p.due.IsZero(), p.keep > 0 || p.replace

@@ -57,6 +57,8 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	if d.route != nil && d.route.policy.Ordered {
 		d.turn = make(chan struct{}, 1)
 	}
+	from := w.classOf(meta.Consumer)
+	d.created, d.partition = from.created.Load(), from.partition
 	back := w.deliveries.follow(d)
 	if back {
 		w.renewContact()
@@ -64,7 +66,6 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 	if w.ordered {
 		w.order.follow(d, back)
 	}
-	d.created = w.classOf(meta.Consumer).created.Load()
 	switch w.deliveries.add(d, now) {
 	case fresh:
 		if d.turn != nil {

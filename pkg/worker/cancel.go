@@ -45,7 +45,11 @@ func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status,
 	if err != nil {
 		return Status{}, fmt.Errorf("worker: cancel: %w", err)
 	}
-	return c.cancelKey(ctx, k, "")
+	at, err := c.at(ctx, k)
+	if err != nil {
+		return Status{}, err
+	}
+	return at.cancelKey(ctx, k, "")
 }
 
 // cancelKey cancels the job of a key, if it has the given ID or that is "".
@@ -103,7 +107,7 @@ func (c *Client) cancelJob(ctx context.Context, k key.Key, last jsapi.Message, s
 	if s.State == StateQueued {
 		sequence = strconv.FormatUint(last.Sequence, 10)
 	}
-	record := recordMsg(c.cfg.Stream, k, s.ID, sequence, StateCancelled, cancelKept)
+	record := recordMsg(c.entry, c.cfg.Stream, k, s.ID, sequence, StateCancelled, cancelKept)
 	setExpected(record.Header, k, last.Sequence)
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
@@ -137,6 +141,9 @@ var errFiring = errors.New("it becomes due at this moment: cancel it when it is 
 func (c *Client) CancelJob(ctx context.Context, ref JobRef) (StoredJob, error) {
 	j, err := c.Job(ctx, ref)
 	if err != nil {
+		return j, err
+	}
+	if c, err = c.of(ctx, j.Stream); err != nil {
 		return j, err
 	}
 	k, err := key.Of(j.Subject)
@@ -210,7 +217,7 @@ func (l *listing) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, 
 	}
 	k, named := keyOf(ref.Subject, &Unique{Key: ref.Key})
 	ok = (ref.ID == "" || ref.ID == was.ID) && (named != nil || k.Job() == was.Subject)
-	j.Status = Status{ID: was.ID, Sequence: ref.Sequence, Since: m.Time, State: StateCancelled, Subject: was.Subject}
+	j.Status = Status{ID: was.ID, Sequence: ref.Sequence, Since: m.Time, State: StateCancelled, Stream: c.cfg.Stream, Subject: was.Subject}
 	return j, ok, nil
 }
 

@@ -39,6 +39,10 @@ type ClientConfig struct {
 	// InFlight is how many jobs InsertMany sends before it waits for answers. Defaults to 256, at most 2048.
 	InFlight int
 
+	// Partitions is into how many streams the jobs are divided once [Client.Grow] has been called, which may be later: until then
+	// the client works with the one stream. The Config.Partitions of the workers is the same. At most 64. Defaults to 1.
+	Partitions int
+
 	// RequestTimeout is how long one request to the server may take before its outcome counts as unknown and is looked up.
 	// Defaults to 2 seconds.
 	RequestTimeout time.Duration
@@ -59,6 +63,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	c.DeadStream = cmp.Or(c.DeadStream, "DEAD")
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
 	c.InFlight = cmp.Or(c.InFlight, 256)
+	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
 	if c.Encode == nil {
@@ -73,6 +78,7 @@ func (c ClientConfig) validate() error {
 	if c.InFlight < 1 || c.InFlight > maxInFlight {
 		m.addf("ClientConfig.InFlight is %d: use 1 to %d", c.InFlight, maxInFlight)
 	}
+	m.partitions("ClientConfig.Partitions", c.Partitions)
 	m.positive("ClientConfig.RequestTimeout", c.RequestTimeout)
 	m.positive("ClientConfig.SettleTimeout", c.SettleTimeout)
 	m.name("ClientConfig.Bucket", c.Bucket)
@@ -84,12 +90,15 @@ func (c ClientConfig) validate() error {
 // Client inserts jobs into one stream, lists and cancels them, and pauses their handlers. It holds nothing that must
 // be closed, and is safe for concurrent use.
 type Client struct {
-	api    jsapi.Client
-	cfg    ClientConfig
-	js     jetstream.JetStream
-	nc     *nats.Conn
-	stream atomic.Pointer[jetstream.StreamConfig] // as last seen
-	takers atomic.Pointer[takers]                 // as last seen
+	api      jsapi.Client
+	cfg      ClientConfig
+	division atomic.Pointer[knownDivision]
+	entry    string // what the subjects of messages begin with, see entryOf
+	js       jetstream.JetStream
+	nc       *nats.Conn
+	parts    []*Client                              // of the partitions; nil with one
+	stream   atomic.Pointer[jetstream.StreamConfig] // as last seen
+	takers   atomic.Pointer[takers]                 // as last seen
 }
 
 // NewClient returns a client that publishes through js. It makes no request. Every invalid field of cfg is reported at once.
@@ -102,7 +111,13 @@ func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}, nil
+	c := &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}
+	for p := 0; p < cfg.Partitions && cfg.Partitions > 1; p++ {
+		part := &Client{api: c.api, cfg: cfg, entry: entryOf(cfg.Stream, p), js: js, nc: c.nc}
+		part.cfg.Stream = PartitionStream(cfg.Stream, p)
+		c.parts = append(c.parts, part)
+	}
+	return c, nil
 }
 
 func encodeJSON(args any) ([]byte, error) {
@@ -164,6 +179,13 @@ func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
 }
 
 func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
+	if c.parts != nil {
+		return c.insertPart(ctx, p)
+	}
+	return c.insertHere(ctx, p)
+}
+
+func (c *Client) insertHere(ctx context.Context, p *plan) (Receipt, error) {
 	if err := c.ensureStream(ctx, p); err != nil {
 		return Receipt{}, err
 	}
@@ -178,7 +200,7 @@ func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
 func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	ack, err := c.js.PublishMsg(ctx, p.message(c.stream.Load()))
+	ack, err := c.js.PublishMsg(ctx, c.message(p))
 	if err != nil {
 		return Receipt{}, err //nolint:wrapcheck // InsertError says what failed
 	}
@@ -235,6 +257,11 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 		p.supersede(Status{})
 		return Receipt{}, errBusy // or done and gone meanwhile
 	}
+	return c.resolve(ctx, p, msg)
+}
+
+// resolve is resolveConflict when the message has been read.
+func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Receipt, error) {
 	s, err := c.statusOf(ctx, p.key, msg)
 	if err != nil {
 		return Receipt{}, err
@@ -312,42 +339,4 @@ func (c *Client) remove(ctx context.Context, sequence uint64) error {
 		return fmt.Errorf("worker: delete message %d of %s: %w", sequence, c.cfg.Stream, err)
 	}
 	return nil
-}
-
-// InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
-// each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise
-// the error joins an [*InsertError] for each failed job, with its index, and the receipts of the others are valid. It is no
-// transaction.
-func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, error) {
-	plans, err := c.plans(jobs)
-	if err != nil {
-		return nil, err
-	}
-	for i, p := range plans {
-		if err := c.ensureStream(ctx, p); err != nil {
-			return nil, p.failed(i, err)
-		}
-	}
-	m := &insertion{client: c, errs: make([]error, len(plans)), plans: plans, receipts: make([]Receipt, len(plans))}
-	m.publish(ctx)
-	m.settle(ctx)
-	for i, err := range m.errs {
-		if err != nil {
-			m.errs[i] = plans[i].failed(i, err)
-		}
-	}
-	return m.receipts, errors.Join(m.errs...)
-}
-
-func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
-	var errs []error
-	plans := make([]*plan, len(jobs))
-	for i, job := range jobs {
-		p, err := c.plan(job)
-		if err != nil {
-			errs = append(errs, &InsertError{Cause: err, ID: job.ID, Index: i, Subject: job.Subject})
-		}
-		plans[i] = p
-	}
-	return plans, errors.Join(errs...)
 }

@@ -84,9 +84,16 @@ func (l *listing) names(ctx context.Context, kind key.Kind) (names map[string]ui
 	if n := l.counts(); n.Rest == 0 || n.Rest > maxTold {
 		return names, n.Rest == 0, nil
 	}
+	entry := ""
+	if transform := l.info.Config.SubjectTransform; transform != nil && Partitions(l.info.Config) > 1 {
+		entry = strings.TrimSuffix(transform.Source, ">")
+	}
 	for _, filter := range l.info.Config.Subjects {
+		filter = strings.TrimPrefix(filter, entry)
 		first, _, _ := strings.Cut(filter, ".")
 		switch {
+		case filter == barrierSubject:
+			continue
 		case strings.ContainsAny(first, "*>"): // it would be the subjects of all jobs
 			return names, false, nil
 		case key.KindOf(filter) != kind:
@@ -141,10 +148,21 @@ func (l *listing) aside(ctx context.Context, f JobFilter) (messages []jsapi.Mess
 
 // Delayed returns the delayed jobs of the stream, the first that is due first, without their payloads. It reads at most 2,000;
 // all reports whether those were all. In a stream with more than 10,000 messages that are no jobs for now it reads none: a
-// list of JobFilter.States goes on there. Three round trips, and one more for each 64 jobs. Any replica may answer.
+// list of JobFilter.States goes on there. Three round trips, and one more for each 64 jobs. Any replica may answer. Of a stream with
+// partitions all that is for each.
 func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
+	parts, err := c.known(ctx)
+	for all = true; err == nil && len(parts) > 0; parts = parts[1:] {
+		some, are, failed := parts[0].delayed(ctx)
+		jobs, all, err = append(jobs, some...), all && are, failed
+	}
+	slices.SortFunc(jobs, func(a, b StoredJob) int { return a.Due.Compare(b.Due) })
+	return jobs, all, err
+}
+
+func (c *Client) delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
 	l, err := c.openListing(ctx, false)
 	if err != nil {
 		return nil, false, err
@@ -173,6 +191,55 @@ func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err e
 			}
 		}
 	}
-	slices.SortFunc(jobs, func(a, b StoredJob) int { return a.Due.Compare(b.Due) })
 	return jobs, all, nil
+}
+
+// pages fills a page from one partition after the other.
+func (c *Client) pages(ctx context.Context, f JobFilter, parts []*Client) (JobPage, error) {
+	all, count := JobPage{Counts: Counts{Told: true}}, f.Count
+	f.Count = false
+	for p := f.From.Partition; p < len(parts); p++ {
+		page, err := parts[p].page(ctx, f)
+		if err != nil {
+			return all, err
+		}
+		all.AsOf, all.Jobs, all.Looked = page.AsOf, append(all.Jobs, page.Jobs...), all.Looked+page.Looked
+		if all.Next = page.Next; page.Next != (Cursor{}) {
+			all.Next.Partition = p
+			break
+		}
+		if f.Limit, f.From = f.Limit-len(page.Jobs), (Cursor{}); f.Limit == 0 && p+1 < len(parts) {
+			all.Next = Cursor{Partition: p + 1, Sequence: 1}
+			break
+		}
+	}
+	for _, part := range parts {
+		n, err := part.told(ctx, count)
+		if err != nil {
+			return all, err
+		}
+		all.Messages += n.Messages
+		all.Counts.add(n)
+	}
+	return all, nil
+}
+
+// told counts the messages of the client's own stream.
+func (c *Client) told(ctx context.Context, all bool) (Counts, error) {
+	l, err := c.openListing(ctx, false)
+	if err != nil {
+		return Counts{}, err
+	}
+	defer l.close()
+	if all {
+		return l.told(ctx)
+	}
+	return l.counts(), nil
+}
+
+// add adds the counts of another partition.
+func (n *Counts) add(other Counts) {
+	n.AsOf, n.Told = other.AsOf, n.Told && other.Told
+	n.Delivered, n.Messages, n.Queued = n.Delivered+other.Delivered, n.Messages+other.Messages, n.Queued+other.Queued
+	n.Rest, n.Ended, n.Scheduled = n.Rest+other.Rest, n.Ended+other.Ended, n.Scheduled+other.Scheduled
 }

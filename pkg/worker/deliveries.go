@@ -56,6 +56,7 @@ type delivery struct {
 	epoch     int       // of the consumer, at the latest arrival
 	known     time.Time // when the delivery was last known to be this worker's
 	latest    int       // delivery count of the latest arrival
+	partition int       // of its stream
 	orphan    bool      // its consumer is gone: an answer could settle another job
 	released  bool      // given back to the server, which may deliver it here again at once
 	reply     string    // where answers go: that of the latest arrival
@@ -84,7 +85,10 @@ func (d *delivery) answerTo() string {
 	return d.reply
 }
 
-// deliveries are those that a worker holds, by stream sequence.
+// place tells deliveries of all partitions apart: no stream comes to that many messages.
+func (d *delivery) place() uint64 { return uint64(d.partition)<<56 | d.info.Sequence } //nolint:gosec // at most MaxPartitions
+
+// deliveries are those that a worker holds, by their places.
 type deliveries struct {
 	mu     sync.Mutex
 	acked  ackedSet
@@ -140,8 +144,8 @@ const (
 func (t *deliveries) add(d *delivery, now time.Time) arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch old := t.bySeq[d.info.Sequence]; {
-	case old == nil && t.acked.has(d.info.Sequence, d.info.EnqueuedAt, now):
+	switch old := t.bySeq[d.place()]; {
+	case old == nil && t.acked.has(d.place(), d.info.EnqueuedAt, now):
 		return acked
 	case old == nil || old.released:
 	case !old.info.EnqueuedAt.Equal(d.info.EnqueuedAt):
@@ -157,7 +161,7 @@ func (t *deliveries) add(d *delivery, now time.Time) arrival {
 		}
 		return duplicate
 	}
-	t.bySeq[d.info.Sequence] = d
+	t.bySeq[d.place()] = d
 	return fresh
 }
 
@@ -263,11 +267,11 @@ func (t *deliveries) answerTo(d *delivery) string {
 func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.bySeq[d.info.Sequence] == d {
-		delete(t.bySeq, d.info.Sequence)
+	if t.bySeq[d.place()] == d {
+		delete(t.bySeq, d.place())
 	}
 	if d.acked && !d.orphan {
-		t.acked.add(d.info.Sequence, d.info.EnqueuedAt, now)
+		t.acked.add(d.place(), d.info.EnqueuedAt, now)
 	}
 	return d.abandoned
 }

@@ -104,12 +104,14 @@ func (w *Worker) register(err error, added *route) error {
 	if err := w.checkSameLimits(added); err != nil {
 		return err
 	}
-	c := w.classFor(added.policy.Priority)
-	if len(c.consumer) > maxName {
-		return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer", added.pattern, c.consumer)
+	for _, c := range w.classesFor(added.policy.Priority) {
+		if len(c.consumer) > maxName {
+			return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer",
+				added.pattern, c.consumer)
+		}
+		c.patterns = append(c.patterns, added.pattern)
 	}
-	c.patterns = append(c.patterns, added.pattern)
-	added.labels = []string{"worker_consumer", c.consumer, "worker_pattern", added.pattern}
+	added.labels = []string{"worker_consumer", ConsumerOf(w.cfg.Consumer, added.policy.Priority), "worker_pattern", added.pattern}
 	w.limited = w.limited || len(added.policy.Limits) > 0
 	w.ordered = w.ordered || added.policy.Ordered
 	w.routes = append(w.routes, added)
@@ -123,21 +125,30 @@ func (w *Worker) routeOf(to string) *route {
 	return r
 }
 
-// class holds the handlers of one priority, and the consumer that they share.
+// class holds the handlers of one priority, and the consumer that they share, of one partition.
 type class struct {
-	consumer string
-	created  atomic.Int64 // when the consumer was made, in Unix nanoseconds
-	patterns []string
-	priority Priority
+	consumer  string
+	created   atomic.Int64 // when the consumer was made, in Unix nanoseconds
+	entry     string       // of records, "" for the first partition
+	partition int
+	patterns  []string
+	priority  Priority
+	stream    string
 }
 
-// classFor returns the class of a priority, made when it is new. The highest come first.
-func (w *Worker) classFor(p Priority) *class {
+// classesFor returns the classes of a priority, made when it is new. The highest come first.
+func (w *Worker) classesFor(p Priority) []*class {
 	at, found := slices.BinarySearchFunc(w.classes, p, func(c *class, p Priority) int { return int(p - c.priority) })
-	if !found {
-		w.classes = slices.Insert(w.classes, at, &class{consumer: ConsumerOf(w.cfg.Consumer, p), priority: p})
+	for i := 0; !found && i < w.cfg.Partitions; i++ {
+		c := &class{
+			consumer: PartitionConsumer(ConsumerOf(w.cfg.Consumer, p), i), partition: i, priority: p, stream: PartitionStream(w.cfg.Stream, i),
+		}
+		if i > 0 {
+			c.entry = entryOf(w.cfg.Stream, i)
+		}
+		w.classes = slices.Insert(w.classes, at+i, c)
 	}
-	return w.classes[at]
+	return w.classes[at : at+w.cfg.Partitions]
 }
 
 // classOf returns the class of the consumer that delivered a job.
@@ -155,8 +166,8 @@ func (w *Worker) sources() []pull.Source {
 	all := make([]pull.Source, 0, len(w.classes))
 	for _, c := range w.classes {
 		all = append(all, pull.Source{
-			Paused:  func() bool { return w.isPaused(c) },
-			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
+			Paused:  func() bool { return c.created.Load() == 0 || w.isPaused(c) },
+			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + c.stream + "." + c.consumer, Weight: c.priority.weight(),
 		})
 	}
 	return all

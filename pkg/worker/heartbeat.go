@@ -58,6 +58,7 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		for now := range looks {
 			w.followPauses(ctx)
 			w.lookAtConsumers(ctx)
+			w.followDivision(ctx)
 			w.checkRunning(ctx, now)
 		}
 	}()
@@ -188,7 +189,7 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact
 func (w *Worker) consumerInfo(c *class) jetstream.Consumer {
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		once, cancel := context.WithTimeout(w.stopping, w.cfg.RequestTimeout)
-		consumer, err := w.js.Consumer(once, w.cfg.Stream, c.consumer)
+		consumer, err := w.js.Consumer(once, c.stream, c.consumer)
 		cancel()
 		if err == nil {
 			return consumer
@@ -314,7 +315,7 @@ func (w *Worker) lookAtConsumers(ctx context.Context) {
 			continue
 		}
 		once, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
-		found, err := w.js.Consumer(once, w.cfg.Stream, c.consumer)
+		found, err := w.js.Consumer(once, c.stream, c.consumer)
 		cancel()
 		if err == nil {
 			w.noteConsumer(c, found)

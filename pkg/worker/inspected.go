@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -138,21 +137,21 @@ func (w *Worker) describeRecent(instance string) []byte {
 
 // describeRunning returns the answer to a question for the attempts that run.
 func (w *Worker) describeRunning(instance string) []byte {
-	all, found := []inspect.Running{}, make(map[uint64]stacks.Label)
+	all, labels := []inspect.Running{}, []stacks.Label{}
 	w.deliveries.each(func(d *delivery) {
 		if !d.running {
 			return
 		}
-		found[d.info.Sequence] = d.label
+		labels = append(labels, d.label)
 		all = append(all, inspect.Running{
 			Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
-			Started: d.started.UTC(), Stuck: d.stuck,
+			Started: d.started.UTC(), Stuck: d.stuck, Stacks: string(d.label), // until these are known
 		})
 	})
 	slices.SortFunc(all, func(a, b inspect.Running) int { return a.Started.Compare(b.Started) })
-	dumps := stacks.Of(max(minStackText, min(maxStackText, maxAnswer/(1+len(all)))), slices.Collect(maps.Values(found))...)
+	dumps := stacks.Of(max(minStackText, min(maxStackText, maxAnswer/(1+len(all)))), labels...)
 	for i := range all {
-		all[i].Stacks = dumps[found[all[i].Sequence]]
+		all[i].Stacks = dumps[stacks.Label(all[i].Stacks)]
 	}
 	return w.fit(len(all), func(n int) any {
 		return inspect.Stacks{ID: clip(w.cfg.ID, maxShort), Instance: instance, Attempts: all[:n], Omitted: len(all) - n}

@@ -32,6 +32,9 @@ type Cursor struct {
 	// Created is when the stream was created, as it was when the cursor was returned. Zero is not checked.
 	Created time.Time
 
+	// Partition is that of the stream, see [Client.Grow].
+	Partition int
+
 	// Sequence is the first message to read.
 	Sequence uint64
 }
@@ -178,6 +181,18 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
+	parts, err := c.known(ctx)
+	switch {
+	case err != nil:
+		return JobPage{}, err
+	case len(parts) == 1, f.Dead:
+		return c.page(ctx, f)
+	}
+	return c.pages(ctx, f, parts)
+}
+
+// page returns a page of the client's own stream.
+func (c *Client) page(ctx context.Context, f JobFilter) (JobPage, error) {
 	l, err := c.openListing(ctx, f.Dead)
 	if err != nil {
 		return JobPage{}, err

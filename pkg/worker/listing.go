@@ -61,12 +61,13 @@ func (l *listing) read(m jsapi.Message) (j StoredJob, ok bool) {
 		return l.readLetter(m)
 	}
 	j = StoredJob{Header: ownHeaders(m.Header), Payload: m.Data, Status: Status{
-		ID: jobID(m.Header, l.client.cfg.Stream, m.Sequence), Sequence: m.Sequence, Since: m.Time, State: StateQueued, Subject: m.Subject,
+		ID: jobID(m.Header, l.client.cfg.Stream, m.Sequence), Sequence: m.Sequence, Since: m.Time, State: StateQueued,
+		Stream: l.client.cfg.Stream, Subject: m.Subject,
 	}}
 	switch key.KindOf(m.Subject) {
 	case key.Later:
 		at, once := strings.CutPrefix(m.Header.Get(headerSchedule), "@at ")
-		j.State, j.Subject = StateScheduled, m.Header.Get(headerScheduleTarget)
+		j.State, j.Subject = StateScheduled, l.client.targetOf(m.Header)
 		j.Due, _ = time.Parse(time.RFC3339, at) //nolint:errcheck // zero then
 		ok = once
 	case key.Done:
@@ -95,14 +96,14 @@ func (l *listing) read(m jsapi.Message) (j StoredJob, ok bool) {
 
 // readLetter returns the job of a dead letter.
 func (l *listing) readLetter(m jsapi.Message) (StoredJob, bool) {
-	to, ours := strings.CutPrefix(m.Subject, l.client.cfg.DeadSubject+"."+l.client.cfg.Stream+".")
+	stream, to, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.client.cfg.DeadSubject+"."), ".")
 	letter, err := ParseDeadLetter(m.Data)
-	if !ours || err != nil || strings.HasPrefix(to, "$") {
+	if !l.client.has(stream) || err != nil || strings.HasPrefix(to, "$") {
 		return StoredJob{}, false // another stream's, an advisory, or a part or record of a letter
 	}
 	return StoredJob{
 		Consumer: letter.Consumer, Header: letter.Header, Letter: &letter, Payload: letter.Payload,
-		Status: Status{ID: letter.ID, Sequence: m.Sequence, Since: m.Time, State: StateDead, Subject: to},
+		Status: Status{ID: letter.ID, Sequence: m.Sequence, Since: m.Time, State: StateDead, Stream: letter.Stream, Subject: to},
 	}, true
 }
 

@@ -250,12 +250,8 @@ func (w *Worker) awaitOrder(d *delivery) error {
 			return errDoubted
 		}
 		first, sure, from := w.order.look(d)
-		if first && sure {
-			w.order.isFirst(d)
-			return w.retake(s)
-		}
 		if first {
-			next, err := w.nextOf(d, from)
+			next, err := w.nextOf(d, sure, from)
 			if err != nil {
 				return err
 			}
@@ -304,9 +300,17 @@ func (w *Worker) retake(s *slot) error {
 	return nil
 }
 
-// nextOf returns the sequence of the first message of a job's subject, which is the job or one before it. One round trip, to the
-// stream's leader.
-func (w *Worker) nextOf(d *delivery, from uint64) (uint64, error) {
+// nextOf returns the sequence of the first message of a job's subject, which is the job or one before it, or 0 for one that is left in
+// another partition. One round trip, to the stream's leader, unless it is sure that none is before the job.
+func (w *Worker) nextOf(d *delivery, sure bool, from uint64) (uint64, error) {
+	if d.partition > 0 {
+		if left, err := w.isLeft(d); err != nil || left {
+			return 0, err
+		}
+	}
+	if sure {
+		return d.info.Sequence, nil
+	}
 	msg, found, err := w.api.Get(w.settling, d.info.Stream, jsapi.Query{NextBySubject: d.info.Subject, Sequence: from})
 	switch {
 	case err != nil:

@@ -127,6 +127,9 @@ func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progr
 	if err != nil {
 		return Progress{}, fmt.Errorf("worker: progress: %w", err)
 	}
+	if c, err = c.at(ctx, k); err != nil {
+		return Progress{}, err
+	}
 	job, found, err := c.last(ctx, k.Job())
 	switch {
 	case err != nil:
@@ -217,10 +220,14 @@ func (c *Client) Await(ctx context.Context, ref JobRef) (json.RawMessage, error)
 	if err != nil {
 		return nil, err
 	}
-	ref = JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject} // of this job, and not of the next one of its subject
+	ref = JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject} // of this job, and not of the next one of its subject
 	ended := make(chan struct{}, 1)
 	if k, err := keyOf(j.Subject, nil); err == nil {
-		sub, err := c.nc.Subscribe(k.Done(), func(*nats.Msg) {
+		done := k.Done()
+		if j.Stream != c.cfg.Stream {
+			done = j.Stream + "." + done
+		}
+		sub, err := c.nc.Subscribe(done, func(*nats.Msg) {
 			select {
 			case ended <- struct{}{}:
 			default:

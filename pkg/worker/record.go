@@ -185,7 +185,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 			return err
 		}
 		closed := errors.Is(err, nats.ErrConnectionClosed)
-		if !closed && !jsapi.IsUnknown(err) || w.hasNoStream(k, err) {
+		if !closed && !jsapi.IsUnknown(err) || w.hasNoStream(w.classOf(d.info.Consumer).entry+k.Done(), err) {
 			w.log.Error(EventRecordFailed, append(d.attrs(), "error", err)...)
 			return nil
 		}
@@ -199,7 +199,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 // key: a record is there already, or the job has been replaced or taken away, and its key may be another job's. An end is then
 // not recorded; a running mark is [errReplaced], or the error that the record there stands for.
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
-	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
+	msg := recordMsg(w.classOf(d.info.Consumer).entry, d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
 	setExpected(msg.Header, k, d.lastKnown())
 	if id := d.msg.Header.Get(HeaderInsert); id != "" {
 		msg.Header.Set(HeaderInsert, id)
@@ -239,9 +239,9 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	return errBusy
 }
 
-// recordMsg returns the message of a record.
-func recordMsg(stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
-	msg := nats.NewMsg(k.Done())
+// recordMsg returns the message of a record, for a stream that takes it under an entry.
+func recordMsg(entry, stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
+	msg := nats.NewMsg(entry + k.Done())
 	msg.Header.Set(HeaderID, id)
 	msg.Header.Set(HeaderSequence, sequence)
 	msg.Header.Set(HeaderState, string(state))
@@ -271,13 +271,13 @@ func (d *delivery) isUnseen(refused error, last jsapi.Message, found bool) bool 
 	return time.Since(d.missed) < catchUp
 }
 
-// hasNoStream reports whether no stream takes the records of a key.
-func (w *Worker) hasNoStream(k key.Key, err error) bool {
+// hasNoStream reports whether no stream takes a record.
+func (w *Worker) hasNoStream(record string, err error) bool {
 	if !errors.Is(err, nats.ErrNoResponders) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
 	defer cancel()
-	_, err = w.js.StreamNameBySubject(ctx, k.Done())
+	_, err = w.js.StreamNameBySubject(ctx, record)
 	return errors.Is(err, jetstream.ErrStreamNotFound)
 }

@@ -78,7 +78,10 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
-	if err = c.checkTaken(ctx, plan.key.Job()); err != nil {
+	if c, err = c.first(ctx); err == nil {
+		err = c.checkTaken(ctx, plan.key.Job())
+	}
+	if err != nil {
 		return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
 	}
 	for pause := firstPause; ; pause = min(2*pause, lastWait) {
@@ -128,21 +131,21 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 	if err != nil {
 		return false, err
 	}
-	if found && isSameSchedule(stored, p) {
+	msg := c.message(p)
+	if found && isSameSchedule(stored, msg) {
 		return false, nil
 	}
-	msg := p.message(nil)
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	_, err = c.js.PublishMsg(ctx, msg)
 	return err == nil, err //nolint:wrapcheck // the caller says of what
 }
 
 // isSameSchedule reports whether a stored schedule equals a planned one.
-func isSameSchedule(stored jsapi.Message, p *plan) bool {
+func isSameSchedule(stored jsapi.Message, planned *nats.Msg) bool {
 	have := maps.Clone(stored.Header)
 	have.Del(jetstream.ExpectedLastSubjSeqHeader)
 	have.Del(jetstream.MsgRollup) // the server's
-	return bytes.Equal(stored.Data, p.data) && maps.EqualFunc(have, p.header, slices.Equal)
+	return bytes.Equal(stored.Data, planned.Data) && maps.EqualFunc(have, planned.Header, slices.Equal)
 }
 
 // Unschedule ends a schedule. The jobs that it has inserted stay. A schedule that does not exist is no error. Two round trips.
@@ -150,6 +153,9 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 	k, err := periodicKey(subject, name)
 	if err != nil {
 		return fmt.Errorf("worker: unschedule %q on %q: %w", clip(name, 64), clip(subject, 256), err)
+	}
+	if c, err = c.first(ctx); err != nil {
+		return err
 	}
 	msg, found, err := c.last(ctx, k.Every())
 	if err != nil || !found {
@@ -208,6 +214,10 @@ func (s Scheduled) Next(after time.Time) (time.Time, error) {
 
 // Schedules returns the schedules of the stream, by subject. It costs a round trip and one more for each schedule.
 func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
+	c, err := c.first(ctx)
+	if err != nil {
+		return nil, err
+	}
 	stream, err := c.js.Stream(ctx, c.cfg.Stream)
 	if err != nil {
 		return nil, fmt.Errorf("worker: look up stream %s: %w", c.cfg.Stream, err)
@@ -223,15 +233,15 @@ func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
 			return nil, err
 		}
 		if found { // else ended meanwhile
-			all = append(all, scheduledOf(msg))
+			all = append(all, c.scheduledOf(msg))
 		}
 	}
 	return all, nil
 }
 
-func scheduledOf(msg jsapi.Message) Scheduled {
+func (c *Client) scheduledOf(msg jsapi.Message) Scheduled {
 	s := Scheduled{
-		Since: msg.Time, Subject: msg.Header.Get(headerScheduleTarget), TimeZone: msg.Header.Get(jetstream.ScheduleTimeZoneHeader),
+		Since: msg.Time, Subject: c.targetOf(msg.Header), TimeZone: msg.Header.Get(jetstream.ScheduleTimeZoneHeader),
 	}
 	spec := msg.Header.Get(headerSchedule)
 	if every, ok := strings.CutPrefix(spec, scheduleEvery); ok {
@@ -312,6 +322,9 @@ func (c *Client) RunNow(ctx context.Context, ref JobRef) (StoredJob, error) {
 	if err != nil || j.State != StateScheduled || time.Until(j.Due) < nearDue {
 		return j, err
 	}
+	if c, err = c.of(ctx, j.Stream); err != nil {
+		return j, err
+	}
 	if err = c.repeat(ctx, func(ctx context.Context) error { return c.fire(ctx, j) }); err != nil {
 		err = fmt.Errorf("worker: run job %s now: %w", ref, err)
 	}
@@ -324,33 +337,20 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	if err != nil || !found {
 		return err
 	}
-	msg := runOf(stored, c.cfg.Stream)
+	msg := c.runOf(stored)
 	msg.Header.Set(jetstream.SchedulerHeader, stored.Subject)
 	msg.Header.Set(jetstream.ScheduleNextHeader, "purge")
 	// Not that of the insert, which the server knows.
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("now-%d-%d", stored.Sequence, stored.Time.UnixNano()))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, stored.Subject)
-	if k, err := key.Of(msg.Subject); err == nil && k.Later() == stored.Subject {
+	if k, err := key.Of(j.Subject); err == nil && k.Later() == stored.Subject {
 		setExpected(msg.Header, k, stored.Sequence)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
 	_, err = c.js.PublishMsg(ctx, msg)
 	return err //nolint:wrapcheck // the caller says of what
-}
-
-// runOf is the job of a schedule, as the server would insert it.
-func runOf(schedule jsapi.Message, stream string) *nats.Msg {
-	msg := &nats.Msg{Subject: schedule.Header.Get(headerScheduleTarget), Header: maps.Clone(schedule.Header), Data: schedule.Data}
-	for _, name := range []string{
-		headerSchedule, headerScheduleTarget, jetstream.ExpectedLastSubjSeqHeader, jetstream.ExpectedLastSubjSeqSubjHeader,
-		jetstream.MsgRollup, jetstream.ScheduleRollupHeader, jetstream.ScheduleTimeZoneHeader,
-	} {
-		msg.Header.Del(name)
-	}
-	msg.Header.Set(jetstream.ExpectedStreamHeader, stream)
-	return msg
 }
 
 // RunSchedule inserts a run of a schedule now, beside those that are due. subject is that of the runs, as [Client.Schedules] returns
@@ -360,6 +360,9 @@ func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, erro
 	k, err := key.Of(subject)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("worker: run schedule %q now: %w", clip(subject, key.MaxSubject), err)
+	}
+	if c, err = c.first(ctx); err != nil {
+		return Receipt{}, err
 	}
 	stored, found, err := c.last(ctx, k.Every())
 	if err != nil {
@@ -372,7 +375,7 @@ func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, erro
 	err = c.repeat(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 		defer cancel()
-		msg := runOf(stored, c.cfg.Stream)
+		msg := c.runOf(stored)
 		msg.Header.Set(nats.MsgIdHdr, r.ID)
 		if stored.Header.Get(jetstream.ScheduleRollupHeader) != "" {
 			msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)

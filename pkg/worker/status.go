@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +66,9 @@ type Status struct {
 	// State is how far the job has come.
 	State State
 
+	// Stream is the stream of the message: of a stream that [Client.Grow] has divided, the partition.
+	Stream string
+
 	// Subject is the job's.
 	Subject string
 }
@@ -83,7 +87,11 @@ func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status
 	if err != nil {
 		return Status{}, fmt.Errorf("worker: inspect: %w", err)
 	}
-	return c.inspect(ctx, k)
+	at, err := c.at(ctx, k)
+	if err != nil {
+		return Status{}, err
+	}
+	return at.inspect(ctx, k)
 }
 
 func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
@@ -114,6 +122,9 @@ func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, e
 	if err != nil {
 		return Status{}, fmt.Errorf("worker: free: %w", err)
 	}
+	if c, err = c.at(ctx, k); err != nil {
+		return Status{}, err
+	}
 	freed := Status{State: StateFree, Subject: k.Job()}
 	for {
 		s, err := c.inspect(ctx, k)
@@ -136,7 +147,7 @@ func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, e
 func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (Status, error) {
 	s := Status{
 		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
-		State: StateQueued, Subject: k.Job(),
+		State: StateQueued, Stream: c.cfg.Stream, Subject: k.Job(),
 	}
 	switch key.KindOf(msg.Subject) {
 	case key.Later:
@@ -181,6 +192,9 @@ type JobRef struct {
 	// Sequence is that of a Receipt or StoredJob. Defaults to 0: the job that the subject has now, the latest if it has several.
 	Sequence uint64
 
+	// Stream is that of a StoredJob. A Sequence needs it where the stream has partitions and there is no Subject. Defaults to any.
+	Stream string
+
 	// Subject is the subject of the job. With a Sequence it finds the job also after it has ended, if something of that is kept, or
 	// has become due.
 	Subject string
@@ -206,6 +220,38 @@ func (r JobRef) String() string {
 func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
+	parts, err := c.candidates(ctx, ref)
+	if err != nil {
+		return StoredJob{}, err
+	}
+	for _, at := range parts {
+		var j StoredJob
+		if j, err = at.job(ctx, ref); !errors.Is(err, ErrNoJob) {
+			return j, err
+		}
+	}
+	return StoredJob{}, err
+}
+
+// candidates are where a job may be, the most likely first.
+func (c *Client) candidates(ctx context.Context, ref JobRef) ([]*Client, error) {
+	all, err := c.known(ctx)
+	if err != nil || len(all) == 1 {
+		return all, err
+	}
+	if at := slices.IndexFunc(all, func(p *Client) bool { return p.cfg.Stream == ref.Stream }); at >= 0 {
+		return all[at : at+1], nil
+	}
+	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	if err != nil {
+		return all, nil //nolint:nilerr // it is found by its sequence or not at all
+	}
+	at, err := c.at(ctx, k)
+	return []*Client{at, all[0]}, err // it may have ended there before the stream was divided
+}
+
+// job looks for a job in the client's own stream.
+func (c *Client) job(ctx context.Context, ref JobRef) (StoredJob, error) {
 	l, err := c.openListing(ctx, false)
 	if err != nil {
 		return StoredJob{}, err

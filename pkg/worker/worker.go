@@ -53,13 +53,14 @@ type Worker struct {
 	contact    contact.Contact
 	contacting sync.WaitGroup
 	deliveries deliveries
-	down       atomic.Bool     // reported as not ready
-	draining   atomic.Bool     // told to take no more jobs, see inspect.Drain
-	final      atomic.Bool     // the reported reason is for an operator, see isFinal
-	drained    chan struct{}   // closed when no more messages come
-	idle       chan *delivery  // to goroutines that have ended their deliveries
-	inbox      *inbox.Inbox    // of the answers to its requests
-	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
+	division   atomic.Pointer[division] // of the stream, as last read; nil for not yet
+	down       atomic.Bool              // reported as not ready
+	draining   atomic.Bool              // told to take no more jobs, see inspect.Drain
+	final      atomic.Bool              // the reported reason is for an operator, see isFinal
+	drained    chan struct{}            // closed when no more messages come
+	idle       chan *delivery           // to goroutines that have ended their deliveries
+	inbox      *inbox.Inbox             // of the answers to its requests
+	jobs       context.Context          //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	journals   *journal.Store
 	limits     *limit.Set   // nil without limits
 	losses     atomic.Int32 // since the last sign of life of the server

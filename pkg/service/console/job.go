@@ -84,7 +84,8 @@ func (c *Console) showJob(r *request) error {
 	if err != nil || sequence == 0 {
 		return fail(http.StatusNotFound, "%.30q is no job: want its number.", r.PathValue("sequence"))
 	}
-	j, err := q.client.Job(r.Context(), worker.JobRef{ID: r.URL.Query().Get("id"), Sequence: sequence, Subject: q.Subject})
+	ref := worker.JobRef{ID: r.URL.Query().Get("id"), Sequence: sequence, Stream: q.Partition, Subject: q.Subject}
+	j, err := q.client.Job(r.Context(), ref)
 	if err != nil {
 		return sayJobs(err)
 	}
@@ -129,7 +130,7 @@ func (p *jobPage) readSteps(ctx context.Context) error {
 		buckets = append(buckets, contracts.BucketImportSteps)
 	}
 	for _, bucket := range buckets {
-		found, err := step.List(ctx, p.js, bucket, p.Stream, p.Job)
+		found, err := step.List(ctx, p.js, bucket, p.Job.Stream, p.Job)
 		if err != nil {
 			return err
 		}

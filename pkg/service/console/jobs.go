@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,7 +59,7 @@ func (c *Console) jobStreams(ctx context.Context) (all []jobStream, err error) {
 		streams := a.JetStream.ListStreams(ctx)
 		for info := range streams.Info() {
 			bucket := strings.HasPrefix(info.Config.Name, "KV_") || strings.HasPrefix(info.Config.Name, "OBJ_")
-			if !bucket && (info.Config.Retention == jetstream.WorkQueuePolicy || info.Config.AllowMsgSchedules) {
+			if !bucket && !worker.IsPartition(info.Config) && (info.Config.Retention == jetstream.WorkQueuePolicy || info.Config.AllowMsgSchedules) {
 				all = append(all, jobStream{info, a.Name})
 			}
 		}
@@ -81,6 +80,7 @@ func (c *Console) showStreams(r *request) error {
 // jobsQuery selects jobs of a stream.
 type jobsQuery struct {
 	Account, Stream string
+	Partition       string // the stream that the address names: Stream, or a partition of it
 	Tab             string
 	Subject, Key    string
 	From            worker.Cursor
@@ -89,29 +89,29 @@ type jobsQuery struct {
 	js     jetstream.JetStream
 }
 
-// jobsQuery reads the filter of an address or a form. It makes no request.
+// jobsQuery reads the filter of an address or a form. One round trip.
 func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	a, err := c.account(r, q.Get("account"))
 	if err != nil {
 		return nil, err
 	}
 	p := &jobsQuery{
-		Account: a.Name, Stream: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
+		Account: a.Name, Partition: r.PathValue("stream"), Tab: q.Get("state"), Subject: q.Get("subject"), Key: q.Get("key"),
 		js: a.JetStream,
 	}
 	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.Key == p.Tab }) {
 		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.Tab)
 	}
 	if from := q.Get("from"); from != "" {
-		sequence, made, _ := strings.Cut(from, "-")
-		n, err := strconv.ParseUint(sequence, 10, 64)
-		at, atErr := strconv.ParseInt(made, 10, 64)
-		if err != nil || atErr != nil {
+		var made int64
+		if _, err := fmt.Sscanf(from+"-0", "%d-%d-%d", &p.From.Sequence, &made, &p.From.Partition); err != nil {
 			return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", from)
 		}
-		p.From = worker.Cursor{Created: time.Unix(0, at).UTC(), Sequence: n}
+		if made != 0 {
+			p.From.Created = time.Unix(0, made).UTC()
+		}
 	}
-	p.client, err = c.jobsClient(r, p.Account, p.Stream)
+	p.Stream, p.client, err = c.jobsClient(r, p.Account, p.Partition)
 	return p, err
 }
 
@@ -138,7 +138,11 @@ func (p *jobsQuery) to(state string, from worker.Cursor) url.Values {
 	q := p.Query()
 	q.Set("state", state)
 	if from.Sequence > 0 {
-		q.Set("from", fmt.Sprintf("%d-%d", from.Sequence, from.Created.UnixNano()))
+		made := int64(0)
+		if !from.Created.IsZero() {
+			made = from.Created.UnixNano()
+		}
+		q.Set("from", fmt.Sprintf("%d-%d-%d", from.Sequence, made, from.Partition))
 	}
 	for name := range q {
 		if q.Get(name) == "" {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type selectionPage struct {
 	Looked  int
 	More    string // the address that goes on, "" when all that one action is for were looked at
 	Title   string
-	Until   uint64 // the message that was not looked at any more, 0 at the end
+	Until   uint64 // the place of the message that was not looked at any more, 0 at the end
 }
 
 type selectionAction struct {
@@ -33,7 +34,18 @@ type selectionAction struct {
 	Past, Title, Verb, Words string
 }
 
-// collect reads the jobs that match, up to a message: as many as one action is for, in a bounded number of messages.
+// place orders messages of all partitions as lists have them.
+func place(partition int, sequence uint64) uint64 { return uint64(partition)<<56 | sequence } //nolint:gosec // at most 64
+
+func (p *jobsQuery) placeOf(j worker.StoredJob) uint64 {
+	partition := 0
+	if number, behind := strings.CutPrefix(j.Stream, p.Stream+"-"); behind {
+		partition, _ = strconv.Atoi(number) //nolint:errcheck // a number, see worker.PartitionStream
+	}
+	return place(partition, j.Sequence)
+}
+
+// collect reads the jobs that match, up to the place of a message: as many as one action is for, in a bounded number of messages.
 func (p *jobsQuery) collect(ctx context.Context, is func(worker.StoredJob) bool, until uint64) (jobs []worker.StoredJob, err error) {
 	f := p.filter()
 	f.From, f.Limit, f.Look = worker.Cursor{}, jobsAtOnce, jobsAtOnce
@@ -44,14 +56,14 @@ func (p *jobsQuery) collect(ctx context.Context, is func(worker.StoredJob) bool,
 		}
 		looked += page.Looked
 		for _, j := range page.Jobs {
-			if until != 0 && j.Sequence >= until || len(jobs) == jobsAtOnce {
+			if until != 0 && p.placeOf(j) >= until || len(jobs) == jobsAtOnce {
 				return jobs, nil
 			}
 			if is(j) {
 				jobs = append(jobs, j)
 			}
 		}
-		if f.From = page.Next; f.From.Sequence == 0 || until != 0 && f.From.Sequence >= until {
+		if f.From = page.Next; f.From.Sequence == 0 || until != 0 && place(f.From.Partition, f.From.Sequence) >= until {
 			break
 		}
 	}
@@ -86,7 +98,7 @@ func (c *Console) showSelection(r *request) error {
 	if err != nil {
 		return sayJobs(err)
 	}
-	p.Looked, p.Until, most = before("looked")+page.Looked, page.Next.Sequence, 0
+	p.Looked, p.Until, most = before("looked")+page.Looked, place(page.Next.Partition, page.Next.Sequence), 0
 	next := q.to(q.Tab, page.Next)
 	next.Set("looked", strconv.Itoa(p.Looked))
 	for _, a := range actions {
@@ -150,7 +162,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 				"You typed %.20q, and %s jobs match now. Nothing was done: look again, and type the number that is shown.", typed, number(len(jobs)))
 		}
 		for _, j := range jobs {
-			refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject})
+			refs = append(refs, worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject})
 		}
 		target = fmt.Sprintf("%d jobs of %s that match a filter", len(refs), q.Stream)
 	} else if refs, err = namedJobs(r.PostForm); err != nil {
@@ -158,7 +170,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	}
 	switch {
 	case len(refs) == 1:
-		target = fmt.Sprintf("job %s:%d", q.Stream, refs[0].Sequence)
+		target = fmt.Sprintf("job %s:%d", cmp.Or(refs[0].Stream, q.Stream), refs[0].Sequence)
 	case target == "": // a subject may hold what is of a user
 		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(refs), q.Stream, refs[0].Sequence, refs[len(refs)-1].Sequence)
 	}
@@ -197,12 +209,16 @@ func namedJobs(form url.Values) (refs []worker.JobRef, err error) {
 			counts(len(names), "job"), number(jobsAtOnce))
 	}
 	for _, name := range names {
-		sequence, id, _ := strings.Cut(name, " ")
+		place, id, _ := strings.Cut(name, " ")
+		stream, sequence, named := strings.Cut(place, ":")
+		if !named { // as in a stream that is not divided
+			stream, sequence = "", place
+		}
 		n, err := strconv.ParseUint(sequence, 10, 64)
 		if err != nil || n == 0 {
 			return nil, fail(http.StatusBadRequest, "%.30q is no job: want its number. Nothing was done.", name)
 		}
-		refs = append(refs, worker.JobRef{ID: id, Sequence: n})
+		refs = append(refs, worker.JobRef{ID: id, Sequence: n, Stream: stream})
 	}
 	return refs, nil
 }

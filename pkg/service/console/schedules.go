@@ -76,7 +76,7 @@ func (c *Console) showSchedules(r *request) error {
 		if !s.Config.AllowMsgSchedules {
 			continue
 		}
-		client, err := c.jobsClient(r, s.Account, s.Config.Name)
+		_, client, err := c.jobsClient(r, s.Account, s.Config.Name)
 		if err != nil {
 			return err
 		}
@@ -106,19 +106,20 @@ func (c *Console) showSchedules(r *request) error {
 	return r.render("schedules", "Schedules", p)
 }
 
-// jobsClient returns a client of a stream.
-func (c *Console) jobsClient(r *request, account, stream string) (*worker.Client, error) {
+// jobsClient returns a client of a stream, of which the given may be a partition. One round trip.
+func (c *Console) jobsClient(r *request, account, of string) (stream string, client *worker.Client, err error) {
 	a, err := c.account(r, account)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	client, err := worker.NewClient(a.JetStream, worker.ClientConfig{
-		Bucket: contracts.BucketJobs, DeadStream: contracts.StreamDead, Stream: stream,
+	stream, n := worker.PartitionsOf(r.Context(), a.JetStream, of)
+	client, err = worker.NewClient(a.JetStream, worker.ClientConfig{
+		Bucket: contracts.BucketJobs, DeadStream: contracts.StreamDead, Partitions: n, Stream: stream,
 	})
 	if err != nil {
-		return nil, fail(http.StatusBadRequest, "%.100q is no name of a stream.", stream)
+		return "", nil, fail(http.StatusBadRequest, "%.100q is no name of a stream.", of)
 	}
-	return client, nil
+	return stream, client, nil
 }
 
 // newDelayedRow counts delayed jobs by when they are due.
@@ -171,7 +172,7 @@ func (c *Console) askRuns(ctx context.Context, p *schedulesPage) {
 // planSchedule runs a schedule now, or ends it.
 func (c *Console) planSchedule(r *request, run bool) (deed, error) {
 	form := r.PostForm
-	client, err := c.jobsClient(r, form.Get("account"), form.Get("stream"))
+	_, client, err := c.jobsClient(r, form.Get("account"), form.Get("stream"))
 	if err != nil {
 		return deed{}, err
 	}

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,9 @@ const (
 	// stream when the replay began.
 	headerAfter = "Dead-Replay-After"
 
+	// headerInto is the header of a record that holds the stream that the job goes to, when that is another than it came from.
+	headerInto = "Dead-Replay-Into"
+
 	// margin is subtracted from a duplicate window, for the time between reading and publishing.
 	margin = 15 * time.Second
 
@@ -31,7 +35,9 @@ const (
 // ticket is the state of a letter's replay, as far as it is known.
 type ticket struct {
 	begunAt   time.Time
+	entry     string // what its subject begins with there
 	fresh     bool   // begun just now
+	into      string // the stream that the job goes to
 	published bool   // the job has been published
 	record    uint64 // sequence of the record, zero while there is none
 }
@@ -60,14 +66,18 @@ func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error)
 }
 
 func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
-	last, err := s.lastSequence(ctx, e.Letter.Stream)
+	into, err := s.home(ctx, e)
 	if err != nil {
 		return ticket{}, err
 	}
 
 	msg := nats.NewMsg(s.recordSubject(e))
 	msg.Header.Set(worker.HeaderReplayState, worker.ReplayBegun)
-	msg.Header.Set(headerAfter, strconv.FormatUint(last, 10))
+	msg.Header.Set(headerAfter, strconv.FormatUint(into.State.LastSeq, 10))
+
+	if into.Config.Name != e.Letter.Stream {
+		msg.Header.Set(headerInto, into.Config.Name)
+	}
 
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
@@ -76,7 +86,29 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	if err != nil {
 		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
 	}
-	return ticket{fresh: true, record: ack.Sequence}, nil
+	return ticket{entry: entryOf(into.Config), fresh: true, into: into.Config.Name, record: ack.Sequence}, nil
+}
+
+// home returns the stream of a job: the partition that its subject has now.
+func (s *Store) home(ctx context.Context, e *Entry) (jetstream.StreamInfo, error) {
+	info, err := s.info(ctx, e.Letter.Stream)
+	if err != nil {
+		return info, err
+	}
+
+	home := worker.HomeOf(info.Config, e.Letter.Subject)
+	if home == e.Letter.Stream {
+		return info, nil
+	}
+	return s.info(ctx, home)
+}
+
+// entryOf is what the subjects of messages begin with that come into a partition.
+func entryOf(cfg jetstream.StreamConfig) string {
+	if cfg.SubjectTransform == nil || worker.Partitions(cfg) == 1 {
+		return ""
+	}
+	return strings.TrimSuffix(cfg.SubjectTransform.Source, ">")
 }
 
 // look finds out whether an earlier replay of a letter published the job. It looks for the job in its stream, and then for
@@ -88,7 +120,7 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 		return t, err
 	}
 
-	found, sure, err := s.find(ctx, e, t.record, after)
+	found, sure, err := s.find(ctx, e, t, after)
 	if err != nil || found {
 		t.published = found
 		return t, err
@@ -104,7 +136,7 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 	}
 
 	// The program that works this job records nothing. The server still knows the message ID.
-	info, err := s.info(ctx, e.Letter.Stream)
+	info, err := s.info(ctx, t.into)
 	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
 		return t, err
 	}
@@ -121,18 +153,22 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 
 	t = ticket{begunAt: m.Time, published: m.Header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.Sequence}
 	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
-	return t, after, nil
+	t.into = cmp.Or(m.Header.Get(headerInto), e.Letter.Stream)
+
+	info, err := s.info(ctx, t.into)
+	t.entry = entryOf(info.Config)
+	return t, after, err
 }
 
 // find looks for the job of a replay in its stream. sure is false when it could not read all messages that may be the job.
-func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found, sure bool, err error) {
+func (s *Store) find(ctx context.Context, e *Entry, t ticket, after uint64) (found, sure bool, err error) {
 	for range maxWalk {
-		m, err := s.get(ctx, e.Letter.Stream, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
+		m, err := s.get(ctx, t.into, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
 		if m == nil || err != nil {
 			return false, err == nil, err
 		}
 
-		if m.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(record, 10) {
+		if m.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10) {
 			return true, true, nil
 		}
 
@@ -193,13 +229,13 @@ func (s *Store) sweep(ctx context.Context, subject string, dry bool) error {
 
 // claim returns the headers with which the server refuses the replay of a unique job whose key another job holds. For other
 // jobs it returns none.
-func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) {
+func (s *Store) claim(ctx context.Context, e *Entry, into string) (map[string]string, error) {
 	k, ok := keyOf(e)
 	if !ok {
 		return nil, nil //nolint:nilnil // ranging over no headers is fine
 	}
 
-	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: k.Any()})
+	holder, err := s.get(ctx, into, jsapi.Query{LastBySubject: k.Any()})
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +280,7 @@ func (s *Store) holderOf(ctx context.Context, e *Entry, t ticket) (uint64, error
 		place = k.Any()
 	}
 
-	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: place})
+	holder, err := s.get(ctx, t.into, jsapi.Query{LastBySubject: place})
 
 	switch {
 	case err != nil:

@@ -209,7 +209,8 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 		}
 	}
 
-	if _, err := s.info(ctx, e.Letter.Stream); err != nil {
+	into, err := s.home(ctx, e)
+	if err != nil {
 		return err
 	}
 
@@ -218,7 +219,7 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 		return err
 	}
 
-	_, err = s.claim(ctx, e)
+	_, err = s.claim(ctx, e, into.Config.Name)
 	return err
 }
 
@@ -226,7 +227,7 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte, resume bool) (uint64, error) {
 	l := &e.Letter
 
-	msg := nats.NewMsg(l.Subject)
+	msg := nats.NewMsg(t.entry + l.Subject)
 	msg.Data = payload
 
 	for name, values := range l.Header {
@@ -249,7 +250,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 		msg.Header.Set(worker.HeaderResume, l.Resume())
 	}
 
-	expect, err := s.claim(ctx, e)
+	expect, err := s.claim(ctx, e, t.into)
 	if err != nil {
 		return 0, err
 	}
@@ -263,7 +264,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 
 	// A process that continues an old replay looks for the job first, see look. So this must not be sent long after the
 	// record was written.
-	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(l.Stream))
+	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(t.into))
 
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):

@@ -31,7 +31,7 @@ type order struct {
 	N int `json:"n"`
 }
 
-func TestMain(m *testing.M) { crash.Main(m, 4, killed, stepping) }
+func TestMain(m *testing.M) { crash.Main(m, 4, growing, killed, stepping) }
 
 // bundle is what a test works with.
 type bundle struct {

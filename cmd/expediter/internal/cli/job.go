@@ -61,7 +61,7 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 	line("job", row.ID)
 	line("subject", row.Subject)
 	line("state", string(row.State))
-	line("stored", fmt.Sprintf("%s, sequence %d of %s", stamp(row.Since), row.Sequence, f.stream))
+	line("stored", fmt.Sprintf("%s, sequence %d of %s", stamp(row.Since), row.Sequence, row.Stream))
 	line("next", stampOf(row.Due))
 	line("consumer", cmp.Or(row.Consumer, "none: no worker takes it"))
 	if row.Attempt > 0 {
@@ -199,7 +199,7 @@ func (f *jobsFlags) cancel(ctx context.Context, client *worker.Client, name stri
 			job.Sequence, table.Printable(job.Subject), job.State)
 	}
 	// A subject may hold what is of a user.
-	err = f.audited(ctx, f.js, "cancel", fmt.Sprintf("job %s:%d", f.stream, job.Sequence), func(ctx context.Context) (int, error) {
+	err = f.audited(ctx, f.js, "cancel", fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
 		if job, err = client.CancelJob(ctx, refOf(job)); err != nil || isEnded(job) {
 			return 0, err
 		}
@@ -255,7 +255,7 @@ func (f *jobsFlags) run(ctx context.Context, client *worker.Client, name string,
 		return f.say("Would run job %d, %s, which is due %s. Nothing was changed: add --yes to do it.\n",
 			job.Sequence, table.Printable(job.Subject), stamp(job.Due))
 	}
-	err = f.audited(ctx, f.js, "run", fmt.Sprintf("job %s:%d", f.stream, job.Sequence), func(ctx context.Context) (int, error) {
+	err = f.audited(ctx, f.js, "run", fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
 		_, err := client.RunNow(ctx, refOf(job))
 		return 1, err
 	})

@@ -29,15 +29,18 @@ type jobsFlags struct {
 	js     jetstream.JetStream // once it is open
 	key    string
 	stream string
+
+	partitions int // 0 for as many as the stream has
 }
 
 func newJobs(g *globals) *cobra.Command {
 	f := &jobsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers, drain workers",
+		Short: "Look at jobs and their workers, cancel jobs or run them now, pause handlers, drain workers, divide streams",
 		Long: `Jobs shows the jobs of a stream and the workers that run them, cancels jobs or runs them now, pauses handlers and drains workers.
-JOB is the sequence of a job, the first column of the list, or its subject. A job is in one of these states:
+JOB is the sequence of a job, the first column of the list, or its subject; where the stream has partitions, the sequence in one of them
+is JOBS-1:88121. A job is in one of these states:
 
   queued     it waits for a worker
   delivered  a worker has it, for less than a third of AckWait, or lets it wait there
@@ -58,8 +61,8 @@ JOB is the sequence of a job, the first column of the list, or its subject. A jo
 	f.registerAccount(flags)
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
-	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f), newJobsShow(f),
-		newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
+	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsGrow(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
+		newJobsShow(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }
 
@@ -74,8 +77,11 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 	}
 	defer stop()
 	f.js = js
+	if f.partitions == 0 {
+		f.stream, f.partitions = worker.PartitionsOf(ctx, js, f.stream)
+	}
 	client, err := worker.NewClient(js, worker.ClientConfig{
-		Bucket: f.bucket, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
+		Bucket: f.bucket, Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
 	})
 	if err != nil {
 		return &UsageError{Err: err}
@@ -94,15 +100,19 @@ func (f *jobsFlags) keyFlag(cmd *cobra.Command) {
 
 // ref reads JOB.
 func (f *jobsFlags) ref(job string) worker.JobRef {
-	if sequence, err := strconv.ParseUint(job, 10, 64); err == nil {
-		return worker.JobRef{Key: f.key, Sequence: sequence}
+	stream, number, cut := strings.Cut(job, ":")
+	if !cut {
+		stream, number = f.stream, job
+	}
+	if sequence, err := strconv.ParseUint(number, 10, 64); err == nil {
+		return worker.JobRef{Key: f.key, Sequence: sequence, Stream: stream}
 	}
 	return worker.JobRef{Key: f.key, Subject: job}
 }
 
 // refOf names a job that was found, also when it has moved.
 func refOf(j worker.StoredJob) worker.JobRef {
-	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Subject: j.Subject}
+	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject}
 }
 
 // jobRow is a job in a list.
@@ -111,6 +121,7 @@ type jobRow struct {
 	State    worker.State `json:"state"`
 	Since    time.Time    `json:"since"`
 	Due      time.Time    `json:"due,omitzero"`
+	Stream   string       `json:"stream"`
 	Subject  string       `json:"subject"`
 	ID       string       `json:"id"`
 	Consumer string       `json:"consumer,omitempty"`
@@ -121,7 +132,7 @@ type jobRow struct {
 
 func newJobRow(j worker.StoredJob) jobRow {
 	row := jobRow{
-		Sequence: j.Sequence, State: j.State, Since: j.Since.UTC(), Subject: j.Subject, ID: j.ID, Consumer: j.Consumer,
+		Sequence: j.Sequence, State: j.State, Since: j.Since.UTC(), Stream: j.Stream, Subject: j.Subject, ID: j.ID, Consumer: j.Consumer,
 	}
 	if !j.Due.IsZero() {
 		row.Due = j.Due.UTC()
@@ -279,7 +290,7 @@ func (f *natsFlags) schedules(ctx context.Context, streams []string, format stri
 	if len(streams) == 0 {
 		all := js.ListStreams(ctx)
 		for info := range all.Info() {
-			if info.Config.AllowMsgSchedules {
+			if info.Config.AllowMsgSchedules && !worker.IsPartition(info.Config) {
 				streams = append(streams, info.Config.Name)
 			}
 		}
@@ -299,7 +310,8 @@ func (f *natsFlags) schedules(ctx context.Context, streams []string, format stri
 }
 
 func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *output.Rows) error {
-	client, err := worker.NewClient(js, worker.ClientConfig{RequestTimeout: f.timeout, Stream: stream})
+	stream, n := worker.PartitionsOf(ctx, js, stream)
+	client, err := worker.NewClient(js, worker.ClientConfig{Partitions: n, RequestTimeout: f.timeout, Stream: stream})
 	if err != nil {
 		return &UsageError{Err: err}
 	}

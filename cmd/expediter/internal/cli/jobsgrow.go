@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func newJobsGrow(f *jobsFlags) *cobra.Command {
+	partitions := 0
+	cmd := &cobra.Command{
+		Use:   "grow",
+		Short: "Divide a stream of jobs into partitions, while it is in use",
+		Long: `Grow divides the jobs of a stream over --partitions streams by their subjects, so that none of them, and no leader, has more than
+its share. It makes the streams and consumers that are missing. All workers and clients need the setting Partitions before; those
+that have it follow by themselves, and the stream refuses others. It waits until the first stream has only what belongs there.
+When it is interrupted, call it again. A stream that has been divided stays so.`,
+		Example: `  expediter jobs grow --stream JOBS --partitions 4`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if partitions < 2 || partitions > worker.MaxPartitions {
+				return usage(fmt.Errorf("--partitions %d: want 2 to %d", partitions, worker.MaxPartitions))
+			}
+			declared := contracts.Assets(contracts.AssetOptions{})
+			if slices.ContainsFunc(declared, func(cfg jetstream.StreamConfig) bool { return cfg.Name == f.stream }) {
+				return usage(fmt.Errorf("--stream %s: the services declare it, and have no setting for partitions", f.stream))
+			}
+			f.partitions = partitions
+			return f.use(cmd.Context(), func(client *worker.Client) error { return f.grow(cmd.Context(), client) })
+		},
+	}
+	cmd.Flags().IntVar(&partitions, "partitions", 0, "into how many streams, for good")
+	return cmd
+}
+
+func (f *jobsFlags) grow(ctx context.Context, client *worker.Client) error {
+	what := fmt.Sprintf("stream %s to %d partitions", f.stream, f.partitions)
+	err := f.audited(ctx, f.js, "grow", what, func(ctx context.Context) (int, error) {
+		if err := client.Grow(ctx, f.noteLeft); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
+	if drift := (&worker.DriftError{}); errors.As(err, &drift) {
+		return &UsageError{Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	return f.say("Divided %s into %d partitions.\n", f.stream, f.partitions)
+}
+
+// noteLeft says what a division waits for.
+func (f *jobsFlags) noteLeft(subject string, sequence uint64) {
+	f.notef("Divided already, but message %d, %s, is another partition's: waits until it has gone. It may be a job, a delayed one, or the "+
+		"record of one that is kept.\n", sequence, table.Printable(subject))
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestJumpIsThePublishedOne has values of another implementation, Guava's Hashing.consistentHash.
+func TestJumpIsThePublishedOne(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[uint64]int{10863919174838991: 6, 2016238256797177309: 3, 1673758223894951030: 5} {
+		if got := jump(key, 11); got != want {
+			t.Errorf("jump(%d, 11) is %d, want %d", key, got, want)
+		}
+	}
+}
+
+// TestPartitionsNeverMove has jobs that lie in streams: their keys are found where they are only as long as these values stay.
+func TestPartitionsNeverMove(t *testing.T) {
+	t.Parallel()
+	for subject, want := range map[string][3]int{
+		"jobs.mail": {1, 1, 5}, "jobs.mail.u17": {1, 2, 62}, "jobs.mail.u18": {1, 1, 32}, "jobs.report.2026-11": {0, 3, 21},
+		"jobs.=w6k": {0, 0, 59}, "jobs.a.b.c.d": {1, 1, 34}, "orders.7": {1, 3, 7},
+	} {
+		for i, n := range []int{2, 4, 64} {
+			if got := PartitionOf(subject, n); got != want[i] {
+				t.Errorf("PartitionOf(%q, %d) is %d, want %d", subject, n, got, want[i])
+			}
+		}
+	}
+	if PartitionOf("jobs.mail.u17", 64) != PartitionOf("tasks.mail.u17", 64) || PartitionOf("jobs.a", 1) != 0 {
+		t.Error("the first token counts, or a stream without partitions has a second one")
+	}
+}
+
+// TestPartitionsAreEven wants each partition of many keys within 5 % of its share.
+func TestPartitionsAreEven(t *testing.T) {
+	t.Parallel()
+	const keys, n = 100_000, 4
+	var counts [n]int
+	for i := range keys {
+		counts[PartitionOf(fmt.Sprintf("jobs.mail.user-%d", i), n)]++
+	}
+	for p, count := range counts {
+		if count < keys/n*95/100 || count > keys/n*105/100 {
+			t.Errorf("partition %d has %d of %d keys", p, count, keys)
+		}
+	}
+}

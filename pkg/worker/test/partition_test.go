@@ -1,0 +1,181 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// divided gives a test a stream that takes all kinds of jobs, and a client of it that is to have four partitions.
+func divided(t *testing.T, srv *natsrun.Server) (*bundle, *worker.Client) {
+	t.Helper()
+	b := keyed(t, srv)
+	c, err := worker.NewClient(b.js, worker.ClientConfig{AllowUntaken: true, Partitions: grown, Stream: stream})
+	check.OK(t, err)
+	return b, c
+}
+
+// TestEveryCallFindsItsPartition has unique, delayed and periodic jobs before and after a stream is divided.
+func TestEveryCallFindsItsPartition(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		ctx := t.Context()
+		one := func(key string, delay time.Duration) worker.NewJob {
+			return worker.NewJob{Args: order{N: 1}, Delay: delay, Subject: "jobs.mail", Unique: &worker.Unique{Key: key}}
+		}
+		const jobs = 24
+		grew, left := make(chan error, 1), make(chan string, jobs)
+		for i := range jobs { // half of them before
+			if i == jobs/2 {
+				go func() { grew <- c.Grow(ctx, func(subject string, _ uint64) { left <- subject }) }() // it waits for the first half
+				until(t, "the division", func() bool {
+					_, err := b.js.Stream(ctx, worker.PartitionStream(stream, grown-1))
+					return err == nil
+				})
+			}
+			insert(t, c, one(fmt.Sprint(i), time.Duration(i%2)*time.Hour))
+		}
+		for i := range jobs {
+			r := insert(t, c, one(fmt.Sprint(i), 0))
+			s, err := c.Inspect(ctx, "jobs.mail", fmt.Sprint(i))
+			check.That(t, r.Duplicate && err == nil && s.ID == r.ID, "the second insert of %d: %+v; inspected %+v, %v", i, r, s, err)
+			j, err := c.Job(ctx, worker.JobRef{ID: r.ID, Sequence: s.Sequence, Subject: r.Subject})
+			check.That(t, err == nil && j.ID == r.ID, "job %d: %+v, %v", i, j, err)
+		}
+		receipts, err := c.InsertMany(ctx, []worker.NewJob{one("3", 0), one("20", 0), one("new", 0)})
+		check.That(t, err == nil && receipts[0].Duplicate && receipts[1].Duplicate && !receipts[2].Duplicate, "%+v, %v", receipts, err)
+
+		seen := map[string]int{}
+		for f := (worker.JobFilter{Limit: 5}); ; {
+			page, err := c.Jobs(ctx, f)
+			check.OK(t, err)
+			for _, j := range page.Jobs {
+				seen[j.Stream]++
+			}
+			if f.From = page.Next; page.Next == (worker.Cursor{}) {
+				check.Same(t, "messages", page.Messages, jobs+1+1) // and the barrier
+				break
+			}
+		}
+		all := 0
+		for _, n := range seen {
+			all += n
+		}
+		check.That(t, all == jobs+1 && len(seen) == grown, "listed %v", seen)
+
+		for i := 1; i < jobs; i += 2 { // the delayed ones
+			s, err := c.Cancel(ctx, "jobs.mail", fmt.Sprint(i))
+			check.That(t, err == nil && s.State == worker.StateScheduled, "cancel %d: %+v, %v", i, s, err)
+		}
+		_, err = c.Schedule(ctx, worker.Periodic{Subject: "jobs.report", Name: "nightly", Every: time.Minute})
+		check.OK(t, err)
+		changed, err := c.Schedule(ctx, worker.Periodic{Subject: "jobs.report", Name: "nightly", Every: time.Minute})
+		schedules, failed := c.Schedules(ctx)
+		check.That(t, !changed && len(schedules) == 1 && schedules[0].Subject == "jobs.report.nightly", "%+v, %v, %v", schedules, err, failed)
+		check.OK(t, c.Unschedule(ctx, "jobs.report", "nightly"))
+
+		done := make(chan worker.Settlement, jobs)
+		r := run(t, b.js, b.config(t, func(cfg *worker.Config) {
+			cfg.Partitions, cfg.Concurrency = grown, 2
+			cfg.Hooks.Settled = func(s worker.Settlement) { done <- s }
+		}), worker.Policy{}, complete)
+		streams := map[string]int{}
+		for range jobs/2 + 1 {
+			streams[(<-done).Stream]++
+		}
+		check.That(t, len(streams) == grown, "worked %v", streams)
+		check.Is(t, r.wait(), nil)
+		check.Is(t, receive(t, grew, "the division"), nil)
+		check.That(t, strings.HasPrefix(<-left, "jobs"), "nothing was told to be left")
+	})
+}
+
+// TestReplacedAndDelayedJobsOfAPartition debounces a job until it runs, in a partition.
+func TestReplacedAndDelayedJobsOfAPartition(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		check.OK(t, c.Grow(t.Context(), nil))
+		for n := range 3 {
+			r, err := c.Replace(t.Context(), worker.NewJob{
+				Args: order{N: n}, Delay: 10 * time.Second, Subject: "jobs.mail", Unique: &worker.Unique{Key: "u17", Keep: time.Hour},
+			})
+			check.That(t, err == nil && r.Replaced == (n > 0), "%d: %+v, %v", n, r, err)
+		}
+		ran := make(chan *worker.Job[order], 3)
+		run(t, b.js, b.config(t, func(cfg *worker.Config) { cfg.Partitions = grown }), worker.Policy{},
+			func(_ context.Context, job *worker.Job[order]) error { ran <- job; return nil })
+		job := receive(t, ran, "the job")
+		check.That(t, job.Args.N == 2 && job.Stream == worker.PartitionStream(stream, worker.PartitionOf("jobs.mail.u17", grown)), "%+v", job)
+		_, err := c.Await(t.Context(), worker.JobRef{Subject: "jobs.mail", Key: "u17"})
+		check.OK(t, err)
+	})
+}
+
+// TestLettersComeBackToTheirPartition gives up jobs before and after a stream is divided.
+func TestLettersComeBackToTheirPartition(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		done := make(chan worker.Settlement, 10)
+		run(t, b.js, b.config(t, func(cfg *worker.Config) {
+			cfg.Partitions = grown
+			cfg.Hooks.Settled = func(s worker.Settlement) { done <- s }
+		}), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Header.Get(worker.HeaderReplay) == "" {
+				return worker.Cancel(errors.New("no"))
+			}
+			return nil
+		})
+		await := func(want worker.Outcome) (stream string) {
+			s := receive(t, done, "the job")
+			check.Same(t, "outcome", s.Outcome, want)
+			return s.Stream
+		}
+		insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail.u17"})
+		check.Same(t, "before", await(worker.OutcomeDead), stream)
+		check.OK(t, c.Grow(t.Context(), nil))
+		insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail.u18"})
+		await(worker.OutcomeDead)
+		page, err := c.Jobs(t.Context(), worker.JobFilter{Dead: true})
+		check.That(t, err == nil && len(page.Jobs) == 2, "%+v, %v", page.Jobs, err)
+		store, err := deadletter.Open(t.Context(), b.js, deadletter.Config{})
+		check.OK(t, err)
+		result, err := store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+		check.That(t, err == nil && result.Done == 2, "%+v, %v", result, err)
+		got := []string{await(worker.OutcomeCompleted), await(worker.OutcomeCompleted)}
+		slices.Sort(got)
+		check.Equal(t, []string{"JOBS-1", "JOBS-2"}, got)
+	})
+}
+
+// TestWrongPartitionsAreRefused wants a typed error wherever another number of partitions is set than the stream has.
+func TestWrongPartitionsAreRefused(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		check.OK(t, c.Grow(t.Context(), nil))
+		check.OK(t, c.Grow(t.Context(), nil)) // it has been
+		isDrift := func(what string, err error) {
+			_, drift := errors.AsType[*worker.DriftError](err)
+			check.That(t, drift, "%s: %v, want a DriftError", what, err)
+		}
+		for _, n := range []int{1, 2, 5} {
+			other, err := worker.NewClient(b.js, worker.ClientConfig{AllowUntaken: true, Partitions: n, Stream: stream})
+			check.OK(t, err)
+			_, err = other.Insert(t.Context(), worker.NewJob{Subject: "jobs.mail.u17"})
+			isDrift(fmt.Sprint("insert with ", n), err)
+		}
+		w, err := worker.New(b.js, b.config(t, func(cfg *worker.Config) { cfg.Partitions = 2 }))
+		check.OK(t, err)
+		check.OK(t, worker.Handle(w, pattern, worker.Policy{}, complete))
+		isDrift("work with 2", w.Run(t.Context()))
+	})
+}
