@@ -3,6 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -156,9 +162,8 @@ func TestConsoleTakesTokens(t *testing.T) {
 		check.Says(t, out.String(), want)
 	}
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	env := map[string]string{
-		"CONSOLE_OIDC_ISSUER": "http://127.0.0.1:1", "CONSOLE_OIDC_AUDIENCE": "expediter", "NATS_URL": srv.URL(), // which nobody answers at
-	}
+	id := newIssuer(t)
+	env := map[string]string{"CONSOLE_OIDC_ISSUER": id.URL, "CONSOLE_OIDC_AUDIENCE": "expediter", "NATS_URL": srv.URL()}
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan int)
@@ -179,6 +184,68 @@ func TestConsoleTakesTokens(t *testing.T) {
 	check.OK(t, err)
 	check.OK(t, answer.Body.Close())
 	check.Same(t, "status of a caller without a token", answer.StatusCode, http.StatusUnauthorized)
+	const viewer = "read all-users"
+	for token, want := range map[string]int{
+		id.token(t, "expediter", viewer, time.Hour): http.StatusSeeOther, id.token(t, "expediter", viewer, -time.Hour): http.StatusUnauthorized,
+		id.token(t, "shop", viewer, time.Hour): http.StatusUnauthorized, id.token(t, "expediter", "read", time.Hour): http.StatusForbidden,
+		newIssuer(t).token(t, "expediter", viewer, time.Hour): http.StatusUnauthorized, "": http.StatusUnauthorized,
+	} {
+		r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url+"sign-in", strings.NewReader("key="+token)))(t)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		status, cookies, _ := send(t, r)
+		check.Require(t, status == want, "a token is answered %d, want %d: %s", status, want, token)
+		if want != http.StatusSeeOther {
+			continue
+		}
+		r = check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody))(t)
+		r.AddCookie(cookies[0])
+		_, _, page := send(t, r)
+		check.Says(t, page, "Overview", "viewer", "ada", "Sign out")
+	}
 	cancel()
 	<-ended
+}
+
+func send(t *testing.T, r *http.Request) (status int, cookies []*http.Cookie, page string) {
+	t.Helper()
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+	check.OK(t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	check.OK(t, err)
+	return answer.StatusCode, answer.Cookies(), string(body)
+}
+
+// issuer signs tokens, and answers with its key.
+type issuer struct {
+	*httptest.Server
+
+	key *ecdsa.PrivateKey
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	i := &issuer{key: check.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)}
+	point := check.Must(i.key.PublicKey.Bytes())(t)
+	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		check.OK(t, check.Err(fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q,"keys":[{"kty":"EC","crv":"P-256","kid":"1","x":%q,"y":%q}]}`,
+			i.URL, i.URL+"/keys", base64.RawURLEncoding.EncodeToString(point[1:33]), base64.RawURLEncoding.EncodeToString(point[33:]))))
+	}))
+	t.Cleanup(i.Close)
+	return i
+}
+
+// token is one of Ada's.
+func (i *issuer) token(t *testing.T, audience, scope string, left time.Duration) string {
+	t.Helper()
+	encode := base64.RawURLEncoding.EncodeToString
+	claims := fmt.Appendf(nil, `{"iss":%q,"aud":%q,"sub":"ada","scope":%q,"exp":%d}`, i.URL, audience, scope, time.Now().Add(left).Unix())
+	text := encode([]byte(`{"alg":"ES256","kid":"1","typ":"JWT"}`)) + "." + encode(claims)
+	sum := sha256.Sum256([]byte(text))
+	a, b, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
+	check.OK(t, err)
+	signature := make([]byte, 64)
+	a.FillBytes(signature[:32])
+	b.FillBytes(signature[32:])
+	return text + "." + encode(signature)
 }
