@@ -259,7 +259,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 		row.count = *count
 		row.sum()
 	}
-	if row.rounds++; row.rounds%toldEvery == 1 {
+	if row.rounds = row.rounds%toldEvery + 1; row.rounds == 1 {
 		row.tell(ctx, a, info)
 	}
 	row.flow(info)

@@ -220,8 +220,7 @@ func (c *Console) planDrain(do tell, effect string, flags ...string) func(*reque
 			Do: func(ctx context.Context) (int, error) {
 				info, err := do(ctx, c.cfg.Conn, row.Instance)
 				if errors.Is(err, inspect.ErrNoWorker) {
-					return 0, fail(http.StatusConflict, "The worker does not answer to that. It has ended, or its program is older than this one: "+
-						"pause its handlers, or end the program.")
+					return 0, fail(http.StatusConflict, "It has ended, or its program is older than this one. Pause its handlers, or end it.")
 				}
 				if err == nil {
 					c.overview.changed(info)
@@ -229,7 +228,8 @@ func (c *Console) planDrain(do tell, effect string, flags ...string) func(*reque
 				return 1, err
 			},
 			Note: func(int) string {
-				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect, shellLine(append([]string{"expediter", "jobs", "drain", row.Instance}, flags...)...))
+				return fmt.Sprintf("%s %s. The same in a shell: %s", row.ID, effect,
+					shellLine(append([]string{"expediter", "jobs", "drain", row.Instance}, flags...)...))
 			},
 			Target: row.Name(),
 		}, err
