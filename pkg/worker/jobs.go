@@ -75,6 +75,9 @@ func (f JobFilter) validate() error {
 	if f.Look < 1 || f.Look > maxPage {
 		m.addf("JobFilter.Look is %d: use 1 to %d", f.Look, maxPage)
 	}
+	if p := f.From.Partition; p < 0 || p >= MaxPartitions {
+		m.addf("JobFilter.From.Partition is %d: use 0 to %d", p, MaxPartitions-1)
+	}
 	if f.Subject != "" {
 		if err := subject.CheckPattern(f.Subject); err != nil {
 			m.addf("JobFilter.Subject is %q: not a subject filter: %w", clip(f.Subject, key.MaxSubject), err)

@@ -155,10 +155,8 @@ func (o *collector) round(ctx context.Context) {
 			names, listErr := o.names(ctx, a)
 			mu.Lock()
 			if err = errors.Join(err, listErr); err != nil {
-				silent = append(silent, problem{
-					Text: fmt.Sprintf("%s: the servers do not answer: %v", accountName(a.Name), err), Command: "expediter doctor",
-					Runbook: "natsunreachable",
-				})
+				text := fmt.Sprintf("%s: the servers do not answer: %v", accountName(a.Name), err)
+				silent = append(silent, problem{Command: "expediter doctor", Runbook: "natsunreachable", Text: text})
 			} else {
 				limit := max(info.Limits.MaxStore, 0)
 				for _, tier := range info.Tiers {
@@ -184,8 +182,7 @@ func (o *collector) round(ctx context.Context) {
 	asking.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.silent, o.store, o.workers = time.Now(), silent, store, o.withChanges(workers)
-	o.stores = stores
+	o.at, o.silent, o.store, o.stores, o.workers = time.Now(), silent, store, stores, o.withChanges(workers)
 	if len(silent) == 0 || len(rows) > 0 {
 		o.streams = rows
 	}

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,14 +31,10 @@ func (c *Console) funcs() template.FuncMap {
 // number writes a whole number with separators of thousands.
 func number(n any) string {
 	digits := fmt.Sprint(n)
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return sign + digits
+	return digits
 }
 
 // size writes bytes in units that people read.
@@ -74,29 +71,28 @@ func span(d time.Duration) string {
 
 // stamp writes a time in UTC, as an element; "–" for none.
 func stamp(t time.Time) template.HTML {
-	if t.IsZero() {
-		return "–"
-	}
-	t = t.UTC()
 	layout := "2006-01-02 15:04:05"
 	if time.Since(t).Abs() < 12*time.Hour {
 		layout = "15:04:05"
 	}
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format(time.RFC3339) + `">` + //nolint:gosec // digits
-		t.Format(layout) + `</time>`)
+	return timed(t, t.UTC().Format(layout))
+}
+
+// timed writes words for a time, as an element.
+func timed(t time.Time, words string) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	at := t.UTC().Format(time.RFC3339)
+	return template.HTML(`<time datetime="` + at + `" title="` + at + `">` + words + `</time>`) //nolint:gosec // digits and units
 }
 
 // ago writes how long a time is over, or is still to come; "–" for none.
 func ago(t time.Time) template.HTML {
-	if t.IsZero() {
-		return "–"
-	}
-	words := span(time.Since(t)) + " ago"
 	if d := time.Until(t); d > 0 {
-		words = "in " + span(d)
+		return timed(t, "in "+span(d))
 	}
-	at := t.UTC().Format(time.RFC3339)
-	return template.HTML(`<time datetime="` + at + `" title="` + at + `">` + words + `</time>`) //nolint:gosec // digits and units
+	return timed(t, span(time.Since(t))+" ago")
 }
 
 // spark draws values as a line of blocks. A screen reader hears the last one and the highest.
@@ -105,17 +101,10 @@ func spark(values []float64) template.HTML {
 	if len(values) == 0 {
 		return ""
 	}
-	most := 0.0
-	for _, v := range values {
-		most = max(most, v)
-	}
+	most := max(slices.Max(values), 1e-9)
 	var line strings.Builder
 	for _, v := range values {
-		at := 0
-		if most > 0 {
-			at = min(int(v/most*7.999), 7)
-		}
-		line.WriteRune([]rune(blocks)[max(at, 0)])
+		line.WriteRune([]rune(blocks)[min(max(int(v/most*7.999), 0), 7)])
 	}
 	const form = `<span class="spark" role="img" aria-label="last %.4g, highest %.4g">%s</span>`
 	return template.HTML(fmt.Sprintf(form, values[len(values)-1], most, line.String())) //nolint:gosec // numbers and blocks

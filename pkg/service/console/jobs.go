@@ -103,12 +103,13 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.Tab)
 	}
 	if from := q.Get("from"); from != "" {
-		var made int64
-		if _, err := fmt.Sscanf(from+"-0", "%d-%d-%d", &p.From.Sequence, &made, &p.From.Partition); err != nil {
-			return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", from)
+		var made string
+		_, err := fmt.Sscanf(from, "%d-%d-%s", &p.From.Sequence, &p.From.Partition, &made)
+		if err == nil {
+			p.From.Created, err = time.Parse(time.RFC3339Nano, made)
 		}
-		if made != 0 {
-			p.From.Created = time.Unix(0, made).UTC()
+		if err != nil {
+			return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", from)
 		}
 	}
 	p.Stream, p.client, err = c.jobsClient(r, p.Account, p.Partition)
@@ -138,11 +139,7 @@ func (p *jobsQuery) to(state string, from worker.Cursor) url.Values {
 	q := p.Query()
 	q.Set("state", state)
 	if from.Sequence > 0 {
-		made := int64(0)
-		if !from.Created.IsZero() {
-			made = from.Created.UnixNano()
-		}
-		q.Set("from", fmt.Sprintf("%d-%d-%d", from.Sequence, made, from.Partition))
+		q.Set("from", fmt.Sprintf("%d-%d-%s", from.Sequence, from.Partition, from.Created.Format(time.RFC3339Nano)))
 	}
 	for name := range q {
 		if q.Get(name) == "" {
