@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,7 @@ const (
 	topicOverview = "overview"
 
 	collectEvery = 2 * time.Second
-	collectTime  = 4 * time.Second // for one round, so that a fault is shown within 5 seconds
+	collectTime  = 3 * time.Second // for one round, so that a fault is shown within 5 seconds
 	bucketTime   = 30 * time.Second
 	buckets      = 30 // of bucketTime, which are 15 minutes
 	fullNoted    = 0.80
@@ -55,6 +54,7 @@ type streamRow struct {
 	at       time.Time
 	count    jobcount.Count
 	done     uint64
+	gone     bool
 	idle     int // rounds in which jobs waited, none ran, and no worker pulled
 	index    *deadletter.Index
 	letters  deadletter.Overview // of the last hour, by stream
@@ -147,32 +147,33 @@ func (o *collector) round(ctx context.Context) {
 	o.mu.Unlock()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	rows, store := map[streamID]streamRow{}, map[string][2]uint64{}
-	var silent []problem
+	silent, store := []problem{}, map[string][2]uint64{}
 	for _, a := range o.c.cfg.Accounts {
+		ask := func(name string) { asking.Go(func() { o.take(o.ask(ctx, a, name)) }) }
+		known := o.known(a.Name) // the leader that lists them may have died
+		for name := range known {
+			ask(name)
+		}
 		asking.Go(func() {
 			info, err := a.JetStream.AccountInfo(ctx)
-			names, listErr := o.names(ctx, a)
+			lister := a.JetStream.StreamNames(ctx)
+			for name := range lister.Name() {
+				if !known[name] {
+					ask(name)
+				}
+			}
 			mu.Lock()
-			if err = errors.Join(err, listErr); err != nil {
+			defer mu.Unlock()
+			if err = errors.Join(err, lister.Err()); err != nil {
 				text := fmt.Sprintf("%s: the servers do not answer: %v", accountName(a.Name), err)
 				silent = append(silent, problem{Command: "expediter doctor", Runbook: "natsunreachable", Text: text})
-			} else {
-				limit := max(info.Limits.MaxStore, 0)
-				for _, tier := range info.Tiers {
-					limit += max(tier.Limits.MaxStore, 0)
-				}
-				store[a.Name] = [2]uint64{info.Store, uint64(limit)}
+				return
 			}
-			mu.Unlock()
-			for _, name := range names {
-				asking.Go(func() {
-					row := o.ask(ctx, a, name)
-					mu.Lock()
-					defer mu.Unlock()
-					rows[streamID{a.Name, name}] = row
-				})
+			limit := max(info.Limits.MaxStore, 0)
+			for _, tier := range info.Tiers {
+				limit += max(tier.Limits.MaxStore, 0)
 			}
+			store[a.Name] = [2]uint64{info.Store, uint64(limit)}
 		})
 	}
 	var stores []serverStore
@@ -183,29 +184,32 @@ func (o *collector) round(ctx context.Context) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at, o.silent, o.store, o.stores, o.workers = time.Now(), silent, store, stores, o.withChanges(workers)
-	if len(silent) == 0 || len(rows) > 0 {
-		o.streams = rows
+}
+
+// take has the overview show a row at once: the answer for another stream may be long in coming, as when its leader has died.
+func (o *collector) take(row streamRow) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	id := streamID{row.Account, row.Name}
+	if len(row.problems) != len(o.streams[id].problems) {
+		o.c.hub.tell(topicOverview)
+	}
+	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // what services need is missing until somebody has seen it
+		delete(o.streams, id)
 	}
 }
 
-// names returns the streams of an account: those that are there, and those that the services need when one of them is there.
-func (o *collector) names(ctx context.Context, a Account) ([]string, error) {
-	lister := a.JetStream.StreamNames(ctx)
+// known returns the streams of an account that the overview has.
+func (o *collector) known(account string) map[string]bool {
 	all := map[string]bool{}
-	for name := range lister.Name() {
-		all[name] = true
-	}
-	if err := lister.Err(); err != nil {
-		return nil, fmt.Errorf("list the streams: %w", err)
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id := range o.streams { // one that went away is missing until somebody has seen it
-		if id.account == a.Name && declared(id.name) != nil {
+	for id := range o.streams {
+		if id.account == account {
 			all[id.name] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(all)), nil
+	return all
 }
 
 // declared returns how a stream of the services is to be, nil for another one.
@@ -236,13 +240,13 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	row = o.streams[streamID{a.Name, name}]
 	o.mu.Unlock()
 	row.Account, row.Name, row.Jobs, row.problems = a.Name, name, hasJobs(name), nil
-	client := jsapi.New(a.JetStream, collectTime)
+	client := jsapi.New(a.JetStream, collectTime/3) // which leaves time for the stream when the leader that lists consumers has died
 	var count *jobcount.Count
 	if row.Jobs {
 		count = row.count.Ask(ctx, client, name)
 	}
 	stream, err := a.JetStream.Stream(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if row.gone = errors.Is(err, jetstream.ErrStreamNotFound); row.gone {
 		row.addf("expediter apply", "serviceNotReady", "it is missing")
 		return row
 	}
@@ -256,7 +260,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 		row.count = *count
 		row.sum()
 	}
-	if row.rounds = row.rounds%toldEvery + 1; row.rounds == 1 {
+	if row.rounds = row.rounds%toldEvery + 1; row.rounds == 1 && (count != nil || !row.Jobs) {
 		row.tell(ctx, a, info)
 	}
 	row.flow(info)
@@ -274,16 +278,15 @@ func (s *streamRow) addf(command, runbook, format string, args ...any) {
 // sum adds up the figures of all consumers.
 func (s *streamRow) sum() {
 	s.Waiting, s.Running, s.Aside, s.Stranded, s.Oldest = 0, 0, 0, 0, s.count.Age()
-	idle := false
+	idle := 0
 	for id, n := range s.count.Waiting {
 		s.Waiting += n
 		s.Running += uint64(max(s.count.Given[id], 0))
-		idle = idle || n > 0 && s.count.Given[id] == 0 && s.count.Idle[id]
+		if n > 0 && s.count.Given[id] == 0 && s.count.Idle[id] {
+			idle = s.idle + 1
+		}
 	}
-	s.idle++
-	if !idle {
-		s.idle = 0
-	}
+	s.idle = idle
 	switch s.count.AsideName {
 	case jobcount.Stranded:
 		s.Stranded = s.count.Left()

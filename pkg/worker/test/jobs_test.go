@@ -162,8 +162,14 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 	check.That(t, err == nil && page.Looked == 1 && page.Messages == n+1,
 		"looked at %d of %d, %v; want 1 of %d", page.Looked, page.Messages, err, n+1)
 	for _, f := range []worker.JobFilter{
-		{Limit: -1}, {Limit: 1001}, {Look: -1}, {Look: 1001}, {Subject: "jobs..x"}, {Key: strings.Repeat("x", 321)},
-		{From: worker.Cursor{Partition: -1}}, {From: worker.Cursor{Partition: worker.MaxPartitions}},
+		{Limit: -1},
+		{Limit: 1001},
+		{Look: -1},
+		{Look: 1001},
+		{Subject: "jobs..x"},
+		{Key: strings.Repeat("x", 321)},
+		{From: worker.Cursor{Partition: -1}},
+		{From: worker.Cursor{Partition: worker.MaxPartitions}},
 	} {
 		check.Failsf(t, check.Err(c.Jobs(t.Context(), f)), "filter %+v was accepted", f)
 	}
