@@ -205,6 +205,9 @@ func (d *demo) count(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("count: %w", err)
 	}
+	if err := ended(ctx, js, contracts.StreamEnrichJobs); err != nil {
+		return err
+	}
 	for name, count := range map[string]*int{contracts.StreamEnrichJobs: &r.Jobs, contracts.StreamDead: &r.DeadLetters} {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
@@ -215,6 +218,33 @@ func (d *demo) count(ctx context.Context) error {
 	r.DuplicateJobs = r.Jobs - r.Distinct
 	d.account()
 	return nil
+}
+
+// ended waits until no job of a stream waits or runs. The letter of one that was given up is stored by then: users have their answers
+// before.
+func ended(ctx context.Context, js jetstream.JetStream, name string) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return fmt.Errorf("look at the jobs: %w", err)
+	}
+	for {
+		left := 0
+		consumers := stream.ListConsumers(ctx)
+		for info := range consumers.Info() {
+			left += int(info.NumPending) + info.NumAckPending //nolint:gosec // a few dozen
+		}
+		if err := consumers.Err(); err != nil {
+			return fmt.Errorf("look at the jobs: %w", err)
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d jobs of %s have not ended: %w", left, name, context.Cause(ctx))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // account writes the counts.
