@@ -3,6 +3,7 @@ package console_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
@@ -18,19 +20,19 @@ import (
 // until reads the overview until it says all of the texts.
 func until(s *consoletest.Site, texts ...string) {
 	s.Helper()
-	var body string
-	for range 20 {
-		body = s.Get("/", http.StatusOK)
-		missing := false
-		for _, text := range texts {
-			missing = missing || !strings.Contains(body, text)
+	check.Says(s.T, shown(s, func(body string) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(body, text) })
+	}), texts...)
+}
+
+// shown reads the overview anew at each news, until it is as wanted or patience is over, and returns it.
+func shown(s *consoletest.Site, wanted func(body string) bool) (body string) {
+	s.Helper()
+	for end := time.Now().Add(crash.Patience); ; waitForNews(s) {
+		if body = s.Get("/", http.StatusOK); wanted(body) || time.Now().After(end) {
+			return body
 		}
-		if !missing {
-			return
-		}
-		waitForNews(s)
 	}
-	check.Says(s.T, body, texts...)
 }
 
 // waitForNews waits until an open page would be read anew.
@@ -53,6 +55,11 @@ func TestOverviewShowsFaults(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	until(s, "Nothing is wrong", `href="/jobs/ENRICH_JOBS"`)
+	check.OK(t, check.Err(s.JetStream.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHERS", Subjects: []string{"others"}})))
+	until(s, `href="/jobs/OTHERS"`)
+	check.OK(t, s.JetStream.DeleteStream(t.Context(), "OTHERS")) // no service needs it
+	body := shown(s, func(body string) bool { return !strings.Contains(body, "OTHERS") })
+	check.That(t, !strings.Contains(body, "OTHERS"), "a stream that went away is shown: %s", body)
 	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), s.JetStream, contracts.Consumers(contracts.AssetOptions{
 		Services: []string{contracts.ServiceImporter},
 	}), contracts.ApplyOptions{})))

@@ -143,7 +143,7 @@ type serverStore struct {
 	Server struct{ Name string }
 }
 
-// askServers asks all servers for their stores. None answers a user who may not ask.
+// askServers asks all servers for their stores. None answers a user that may not ask.
 func (c *Console) askServers(ctx context.Context) (all []serverStore) {
 	inbox := c.cfg.Conn.NewInbox()
 	answers, err := c.cfg.Conn.SubscribeSync(inbox)
