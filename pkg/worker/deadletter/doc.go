@@ -22,7 +22,7 @@
 //
 // The letter is removed only after the server has stored the job: a replay that is interrupted loses nothing.
 //
-// A replay that is interrupted after it has removed a letter may leave its record behind.
+// A replay that is interrupted after it has removed a letter may leave its record behind, of up to 16 letters.
 // The next Replay or Discard whose filter reaches it, by time, removes it.
 //
 // No letter is replayed twice. Before a replay publishes the job, it writes a record beside the letters, which only one of
@@ -72,7 +72,6 @@
 //	$JS.API.DIRECT.GET.<dead stream>           list
 //	$JS.API.CONSUMER.LIST.*                    Stranded
 //	$JS.API.STREAM.MSG.DELETE.*                replay, discard
-//	$JS.API.STREAM.PURGE.<dead stream>         replay
 //	<dead subject>.>, and the jobs' subjects   replay
 //
 // and to subscribe to an inbox.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -73,10 +74,10 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 
 	msg := nats.NewMsg(s.recordSubject(e))
 	msg.Header.Set(worker.HeaderReplayState, worker.ReplayBegun)
-	msg.Header.Set(headerAfter, strconv.FormatUint(into.State.LastSeq, 10))
+	msg.Header.Set(headerAfter, strconv.FormatUint(into.last, 10))
 
-	if into.Config.Name != e.Letter.Stream {
-		msg.Header.Set(headerInto, into.Config.Name)
+	if into.cfg.Name != e.Letter.Stream {
+		msg.Header.Set(headerInto, into.cfg.Name)
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
@@ -86,21 +87,81 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	if err != nil {
 		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
 	}
-	return ticket{entry: entryOf(into.Config), fresh: true, into: into.Config.Name, record: ack.Sequence}, nil
+	return ticket{entry: entryOf(into.cfg), fresh: true, into: into.cfg.Name, record: ack.Sequence}, nil
+}
+
+// place is what a replay needs to know of a stream that jobs go to.
+type place struct {
+	cfg  jetstream.StreamConfig
+	last uint64 // a sequence that it has reached
+}
+
+// places are the streams that were looked up within a second. The server lists all of a stream's state for each question.
+type places struct {
+	mu    sync.Mutex
+	begun time.Time
+	known map[string]place
+}
+
+// get returns a place that is known.
+func (p *places) get(stream string) (place, bool) {
+	const fresh = time.Second
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if time.Since(p.begun) > fresh {
+		p.begun, p.known = time.Now(), map[string]place{}
+	}
+	found, ok := p.known[stream]
+	return found, ok
+}
+
+func (p *places) put(stream string, found place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.known[stream] = found
+}
+
+// reach notes that a stream has stored a message. What is stored later comes behind it.
+func (p *places) reach(stream string, sequence uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if found, ok := p.known[stream]; ok {
+		found.last = max(found.last, sequence)
+		p.known[stream] = found
+	}
 }
 
 // home returns the stream of a job: the partition that its subject has now.
-func (s *Store) home(ctx context.Context, e *Entry) (jetstream.StreamInfo, error) {
-	info, err := s.info(ctx, e.Letter.Stream)
+func (s *Store) home(ctx context.Context, e *Entry) (place, error) {
+	found, err := s.lookUp(ctx, e.Letter.Stream)
 	if err != nil {
-		return info, err
+		return found, err
 	}
 
-	home := worker.HomeOf(info.Config, e.Letter.Subject)
+	home := worker.HomeOf(found.cfg, e.Letter.Subject)
 	if home == e.Letter.Stream {
-		return info, nil
+		return found, nil
 	}
-	return s.info(ctx, home)
+	return s.lookUp(ctx, home)
+}
+
+func (s *Store) lookUp(ctx context.Context, stream string) (place, error) {
+	if found, ok := s.places.get(stream); ok {
+		return found, nil
+	}
+
+	info, err := s.info(ctx, stream)
+	if err != nil {
+		return place{}, err
+	}
+
+	found := place{cfg: info.Config, last: info.State.LastSeq}
+	s.places.put(stream, found)
+	return found, nil
 }
 
 // entryOf is what the subjects of messages begin with that come into a partition.
@@ -155,8 +216,8 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
 	t.into = cmp.Or(m.Header.Get(headerInto), e.Letter.Stream)
 
-	info, err := s.info(ctx, t.into)
-	t.entry = entryOf(info.Config)
+	into, err := s.lookUp(ctx, t.into)
+	t.entry = entryOf(into.cfg)
 	return t, after, err
 }
 
@@ -196,14 +257,25 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 	if err := s.removeEntry(ctx, e); err != nil || t.record == 0 {
 		return err
 	}
-	return s.forget(ctx, s.recordSubject(e))
+	return s.forget(ctx, s.recordSubject(e), t.record)
 }
 
-// forget removes the record of a replay. It does so by subject and not by sequence, because the worker may have added its
-// note.
-func (s *Store) forget(ctx context.Context, subject string) error {
-	if err := s.api.Ask(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": subject}, nil); err != nil {
-		return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
+// forget removes the record of a replay, and the note that a worker may have added: it adds one only while the record is there. To purge
+// the subject would do both, but has the server write a whole block of the stream anew.
+func (s *Store) forget(ctx context.Context, subject string, record uint64) error {
+	const most = 3 // a record, a note, and the record of another replay that came too late
+
+	for range most {
+		if err := s.remove(ctx, s.cfg.Stream, record); err != nil {
+			return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
+		}
+
+		left, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: subject})
+		if left == nil || err != nil {
+			return err
+		}
+
+		record = left.Sequence
 	}
 	return nil
 }
@@ -211,12 +283,12 @@ func (s *Store) forget(ctx context.Context, subject string) error {
 // sweep removes the record of a replay that was interrupted between the removal of its
 // letter and its own, as by a lost answer, and that of a letter that was discarded. A record
 // is stored after its letter, so a leader that has something later than the letter, and not
-// the letter, has removed it. One round trip, and one more for the removal.
-func (s *Store) sweep(ctx context.Context, subject string, dry bool) error {
-	_, text, isRecord := strings.Cut(subject, "."+worker.TokenReplay+".")
+// the letter, has removed it. One round trip, and two more for the removal.
+func (s *Store) sweep(ctx context.Context, record *jsapi.Message) error {
+	_, text, isRecord := strings.Cut(record.Subject, "."+worker.TokenReplay+".")
 
 	letter, _ := strconv.ParseUint(text, 10, 64) //nolint:errcheck // 0 is no letter
-	if dry || !isRecord || letter == 0 {
+	if !isRecord || letter == 0 {
 		return nil
 	}
 
@@ -224,7 +296,7 @@ func (s *Store) sweep(ctx context.Context, subject string, dry bool) error {
 	if err != nil || next == nil || next.Sequence <= letter {
 		return err
 	}
-	return s.forget(ctx, subject)
+	return s.forget(ctx, record.Subject, record.Sequence)
 }
 
 // claim returns the headers with which the server refuses the replay of a unique job whose key another job holds. For other

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -30,8 +31,8 @@ type ReplayOptions struct {
 	Each func(Outcome)
 
 	// Edit returns the payload to publish instead of the letter's, or an error, such as
-	// [ErrSkip], for a letter that is to stay. It is called in a dry run as well. Defaults
-	// to the letter's payload.
+	// [ErrSkip], for a letter that is to stay. It is called for one letter at a time, not
+	// always in their order, in a dry run as well. Defaults to the letter's payload.
 	Edit func(letter worker.DeadLetter) (payload []byte, err error)
 
 	// Limit is how many letters are taken at most. Defaults to all.
@@ -104,14 +105,14 @@ func (r *Result) count(o Outcome) {
 }
 
 // Replay puts the jobs of the letters that the filter selects back into their streams, oldest first, and removes the
-// letters. A job that is given up again gets a new letter, which this call does not replay. The package comment has the
-// guarantees.
+// letters. It works on up to 16 letters at once, whose jobs have different subjects: jobs of one subject keep their order. A job that
+// is given up again gets a new letter, which this call does not replay. The package comment has the guarantees.
 //
 // A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when
 // the server cannot be reached, ctx has ended, or the filter or the options are invalid. The result counts the letters until
 // then, and another call continues there.
 //
-// Six round trips for each letter.
+// Six round trips for each letter, and two in a second to look up the stream of the jobs.
 func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Result, error) {
 	opts.Rate = cmp.Or(opts.Rate, 50)
 	if opts.Rate < 0 && opts.Rate != -1 {
@@ -122,19 +123,24 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 	if opts.Rate == -1 || opts.DryRun {
 		limiter.SetLimit(rate.Inf)
 	}
-	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
-		if err := limiter.Wait(ctx); err != nil {
-			return 0, fmt.Errorf("deadletter: %w", err)
+	if edit := opts.Edit; edit != nil {
+		var one sync.Mutex
+		opts.Edit = func(letter worker.DeadLetter) ([]byte, error) {
+			one.Lock()
+			defer one.Unlock()
+			return edit(letter)
 		}
-		return s.replay(ctx, e, opts)
-	})
+	}
+
+	do := func(ctx context.Context, e *Entry) (uint64, error) { return s.replay(ctx, e, opts) }
+	return s.each(ctx, f, pass{do: do, dry: opts.DryRun, limit: opts.Limit, limiter: limiter, report: opts.Each})
 }
 
 // Discard removes the letters that the filter selects, and with them their jobs for good. It also removes a message that is
 // stranded in a work queue; in any other stream the message stays for the other consumers. The errors are those of Replay.
 // Two round trips for each letter.
 func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
-	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
+	do := func(ctx context.Context, e *Entry) (uint64, error) {
 		if opts.DryRun {
 			return 0, nil
 		}
@@ -149,7 +155,9 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 			}
 		}
 		return 0, s.removeEntry(ctx, e)
-	})
+	}
+	unlimited := rate.NewLimiter(rate.Inf, 1)
+	return s.each(ctx, f, pass{do: do, dry: opts.DryRun, limit: opts.Limit, limiter: unlimited, report: opts.Each})
 }
 
 // replay publishes the job of one letter again and removes the letter. It returns where
@@ -219,7 +227,7 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 		return err
 	}
 
-	_, err = s.claim(ctx, e, into.Config.Name)
+	_, err = s.claim(ctx, e, into.cfg.Name)
 	return err
 }
 
@@ -275,6 +283,8 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}
+
+	s.places.reach(t.into, ack.Sequence)
 	return ack.Sequence, nil
 }
 

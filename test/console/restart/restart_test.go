@@ -105,8 +105,8 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 		p.Kill()
 	}
 	dead := check.Must(js.Stream(t.Context(), contracts.StreamDead))(t)
-	left := dead.CachedInfo().State.Msgs // the record of a letter that was removed right before the end of a console may stay
-	check.That(t, left <= uint64(kills), "%d messages are left in DEAD", left)
+	left := dead.CachedInfo().State.Msgs // the records of letters that were removed right before the end of a console may stay, of 16 at once
+	check.That(t, left <= uint64(16*kills), "%d messages are left in DEAD", left)
 	times := map[string]int{}
 	jobs, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour, MaxAckPending: -1,
@@ -125,7 +125,7 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 	for _, n := range times {
 		double += n - 1
 	}
-	t.Logf("%d jobs, %d lost, %d double", len(times), letters-len(times), double)
+	t.Logf("%d jobs, %d lost, %d double, %d records left", len(times), letters-len(times), double, left)
 	check.That(t, len(times) == letters && double == 0, "%d letters became %d jobs, %d of them double", letters, len(times), double)
 }
 

@@ -1,6 +1,7 @@
 package deadletter_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -132,12 +133,29 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptedReplayLeavesNothing interrupts a replay between its removals: the server carries
-// out the first, whose answer is lost, or does not get the second.
-func TestInterruptedReplayLeavesNothing(t *testing.T) {
-	const first, second = "STREAM.MSG.DELETE.DEAD", "STREAM.PURGE.DEAD"
+// TestInterruptedReplayFindsTheJobBehindOthers ends a replay after its second job, of the same subject as the first.
+func TestInterruptedReplayFindsTheJobBehindOthers(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		for i := range 2 {
+			b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Subject = "jobs.mail" }))
+		}
 
-	for _, removal := range []string{first, second} {
+		dying := &cut{JetStream: b.js, after: true, to: "jobs."}
+		dying.hits.Store(1)
+		_, err := b.open(t, dying).Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1})
+		check.Require(t, errors.Is(err, errCut), "%v, want the cut", err)
+
+		pass(48 * time.Hour)
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
+	})
+}
+
+// TestInterruptedReplayLeavesNothing interrupts a replay at its removals: the server carries out that of the letter, whose answer is
+// lost, or does not get that of the record.
+func TestInterruptedReplayLeavesNothing(t *testing.T) {
+	for _, removal := range []string{`{"no_erase":true,"seq":1}`, `{"no_erase":true,"seq":2}`} {
 		for _, next := range []string{"replayed", "discarded"} {
 			natstest.RunBubble(t, removal+", then "+next, func(t *testing.T, srv *natsrun.Server) {
 				b := setup(t, srv)
@@ -150,8 +168,8 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 				cut := false
 
 				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-					is := strings.HasSuffix(f.Subject, removal)
-					if cut = cut || is; cut && (!f.FromClient || is && removal == second) {
+					is := strings.HasSuffix(f.Subject, "STREAM.MSG.DELETE.DEAD") && bytes.Contains(f.Raw, []byte(removal))
+					if cut = cut || is; cut && (!f.FromClient || is && strings.HasSuffix(removal, "2}")) {
 						return natstest.Lose
 					}
 					return natstest.Relay
@@ -179,6 +197,72 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
 			})
 		}
+	}
+}
+
+// watched is a JetStream context that tells when a job is published, before its publisher has the answer.
+type watched struct {
+	jetstream.JetStream
+
+	published func(subject string)
+}
+
+func (w watched) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := w.JetStream.PublishMsg(ctx, msg, opts...)
+	if err == nil && strings.HasPrefix(msg.Subject, "jobs.") {
+		w.published(msg.Subject)
+	}
+	return ack, err
+}
+
+// TestWorkerThatIsFasterThanAReplay works a job before the replay removes its letter, so that the worker's note is stored.
+func TestWorkerThatIsFasterThanAReplay(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	b.put(t, letter(1))
+
+	fast := b.open(t, watched{JetStream: b.js, published: func(string) {
+		b.work(t, 1, nil)
+		check.Same(t, "messages in the dead letter stream: the letter, the record, the note", b.messages(t, "DEAD"), 3)
+	}})
+	result, err := fast.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	check.That(t, err == nil && result == (deadletter.Result{Done: 1}), "%+v, %v; want one letter", result, err)
+	check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+}
+
+// TestReplayIsOfSeveralAtOnce has each publication take a second. Letters of one key follow each other.
+func TestReplayIsOfSeveralAtOnce(t *testing.T) {
+	const n = 48
+
+	for name, test := range map[string]struct {
+		keys, limit int
+		want        time.Duration
+	}{
+		"16 keys":                {16, n, 3 * time.Second},
+		"one key":                {1, n, n * time.Second},
+		"16 keys, a limit of 20": {16, 20, 2 * time.Second},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			for i := range n {
+				b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Subject = fmt.Sprintf("jobs.mail.%d", i%test.keys) }))
+			}
+
+			begun, far := time.Now(), *b
+			far.store = b.open(t, watched{JetStream: b.js, published: func(string) { pass(time.Second) }})
+			want := test.limit
+			outcomes := far.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Limit: test.limit, Rate: -1}, deadletter.Result{Done: want})
+			check.Same(t, "time", time.Since(begun).Truncate(time.Second), test.want)
+
+			jobs := map[string]uint64{}
+			for i, o := range outcomes {
+				check.Same(t, "letter", o.Entry.Sequence, uint64(i+1))
+				check.That(t, o.Sequence > jobs[o.Entry.Letter.Subject], "letter %d became job %d, one before it %d", i+1, o.Sequence, jobs[o.Entry.Letter.Subject])
+				jobs[o.Entry.Letter.Subject] = o.Sequence
+			}
+			check.Same(t, "messages left", b.messages(t, "DEAD"), uint64(n-want))
+		})
 	}
 }
 

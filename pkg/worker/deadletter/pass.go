@@ -1,0 +1,181 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/time/rate"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+)
+
+// maxFlights bounds how many letters are worked on at once.
+const maxFlights = 16
+
+// pass goes through letters, several at a time. Outcomes are counted and reported in the order of the letters.
+type pass struct {
+	do      func(context.Context, *Entry) (uint64, error)
+	dry     bool // changes nothing
+	limit   int  // of letters, 0 for none
+	limiter *rate.Limiter
+	report  func(Outcome)
+
+	err     error // that ended it
+	flights []flight
+	result  Result
+}
+
+// flight is one letter that is worked on, or one record that is removed. Of one lane there is one at a time, and of an empty lane one
+// alone.
+type flight struct {
+	lane   string
+	landed chan landing
+}
+
+// landing is the end of a flight.
+type landing struct {
+	outcome *Outcome // nil when there was no letter
+	err     error    // that ends the pass
+}
+
+// each works on every letter that the filter selects, as the leader has it. It removes the records of replays that are no longer
+// needed, where it finds them beside the letters.
+func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
+	missing := make(map[uint64]bool, len(f.Sequences))
+	for _, seq := range f.Sequences {
+		missing[seq] = true
+	}
+
+	waiting, stop := context.WithCancel(ctx)
+	for m, err := range s.everything(ctx, f, OldestFirst) {
+		if err == nil {
+			delete(missing, m.Sequence)
+			err = s.take(ctx, waiting, f, &p, m)
+		}
+		if p.fail(err); p.err != nil || p.full() {
+			break
+		}
+	}
+	if p.err != nil {
+		stop()
+	}
+	p.land(0)
+	stop()
+
+	if p.err == nil && !p.full() {
+		for seq := range missing {
+			p.settle(Outcome{Entry: Entry{Sequence: seq}, Err: fmt.Errorf("%w: %d in stream %s", ErrNotFound, seq, s.cfg.Stream)})
+		}
+	}
+	return p.result, p.err
+}
+
+// take starts the flight of a message that is meant. The end of waiting ends its wait for its turn, and that of ctx all of it.
+func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.Message) error {
+	if s.isInternal(m.Subject) {
+		if p.await(m.Subject); p.err == nil && !p.dry {
+			p.start(m.Subject, func() (*Outcome, error) { return nil, s.sweep(ctx, m) })
+		}
+		return nil
+	}
+
+	if e, err := s.glance(ctx, f, m); err != nil || e == nil || !f.selects(e) {
+		return err
+	}
+
+	lane := s.laneOf(m.Subject)
+	if p.await(lane); p.err != nil {
+		return nil // it is known
+	}
+
+	turn := p.limiter.Reserve().Delay()
+	p.start(lane, func() (*Outcome, error) {
+		if !backoff.Sleep(waiting, turn) {
+			return nil, fmt.Errorf("deadletter: %w", waiting.Err())
+		}
+
+		e, err := s.load(ctx, m.Sequence)
+		if e == nil || err != nil {
+			return nil, err // another process may have removed it
+		}
+
+		o := &Outcome{Entry: *e}
+		if o.Sequence, o.Err = p.do(ctx, e); o.Err != nil && !o.Skipped() && isFatal(o.Err) {
+			return nil, fmt.Errorf("letter %d: %w", e.Sequence, o.Err)
+		}
+		return o, nil
+	})
+	return nil
+}
+
+// laneOf returns what the letters of one job's key have in common, empty for what is about a message that is not known yet. The first
+// token of a job's subject is not of its key, see package key.
+func (s *Store) laneOf(subject string) string {
+	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
+	stream, rest, _ := strings.Cut(rest, ".")
+	_, key, more := strings.Cut(rest, ".")
+
+	switch {
+	case !ok:
+		return ""
+	case !more:
+		return stream + "." + rest
+	}
+	return stream + ".*." + key
+}
+
+// await waits until a flight of a lane may start.
+func (p *pass) await(lane string) {
+	for p.err == nil && len(p.flights) > 0 && (len(p.flights) == maxFlights || lane == "" ||
+		slices.ContainsFunc(p.flights, func(f flight) bool { return f.lane == lane || f.lane == "" })) {
+		p.land(len(p.flights) - 1)
+	}
+}
+
+func (p *pass) start(lane string, fly func() (*Outcome, error)) {
+	landed := make(chan landing, 1)
+	p.flights = append(p.flights, flight{lane: lane, landed: landed})
+
+	go func() {
+		o, err := fly()
+		landed <- landing{outcome: o, err: err}
+	}()
+
+	if p.limit > 0 && p.settled()+len(p.flights) >= p.limit {
+		p.land(0)
+	}
+}
+
+// land waits for the ends of the flights that began first, until n are left.
+func (p *pass) land(n int) {
+	for len(p.flights) > n {
+		l := <-p.flights[0].landed
+		p.flights = slices.Delete(p.flights, 0, 1)
+
+		if p.fail(l.err); l.outcome != nil {
+			p.settle(*l.outcome)
+		}
+	}
+}
+
+// fail notes the first error.
+func (p *pass) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+func (p *pass) full() bool { return p.limit > 0 && p.settled() >= p.limit }
+
+func (p *pass) settle(o Outcome) {
+	p.result.count(o)
+
+	if p.report != nil {
+		p.report(o)
+	}
+}
+
+func (p *pass) settled() int { return p.result.Done + p.result.Failed + p.result.Skipped }
