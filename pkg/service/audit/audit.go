@@ -66,7 +66,8 @@ const (
 )
 
 // ErrUnavailable is returned for an action that was refused because its record could not be written. Nothing was done.
-var ErrUnavailable = errors.New("audit: the record cannot be written, so nothing was done; is there a stream AUDIT?")
+var ErrUnavailable = errors.New("audit: the record cannot be written, so nothing was done; " +
+	"is there a stream AUDIT? (expediter apply --services lock makes it)")
 
 // Outcome is how an action ended.
 type Outcome string
