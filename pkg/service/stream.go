@@ -79,6 +79,10 @@ func (s *Stream) write(text string) error {
 	if err := s.control.Flush(); err != nil {
 		return fmt.Errorf("flush: %w", err)
 	}
+	// HTTP/2 ends a stream whose deadline passes, also while nothing is written.
+	if err := s.control.SetWriteDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("clear deadline: %w", err)
+	}
 	return nil
 }
 
