@@ -70,16 +70,17 @@ func newSite(t *testing.T) *site {
 	// The ports are those of the page, so the network must be the site's own.
 	s.network = fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))
 	s.env = slices.DeleteFunc(os.Environ(), configured.MatchString)
-	var folders map[string]string // which are in the other home
-	out, err := exec.CommandContext(t.Context(), "go", "env", "-json", "GOCACHE", "GOENV", "GOMODCACHE", "GOPATH").Output()
+	var settings map[string]string // folders in the other home, and the flags that all was compiled with which is in the cache there
+	out, err := exec.CommandContext(t.Context(), "go", "env", "-json", "GOCACHE", "GOENV", "GOFLAGS", "GOMODCACHE", "GOPATH").Output()
 	if err == nil {
-		err = json.Unmarshal(out, &folders)
+		err = json.Unmarshal(out, &settings)
 	}
 	check.OK(t, err)
-	for name, path := range folders {
-		s.env = append(s.env, name+"="+path)
+	settings["GOFLAGS"] += " -ldflags=-s" // the linker takes half the time without symbols
+	for name, value := range settings {
+		s.env = append(s.env, name+"="+value)
 	}
-	s.env = append(s.env, "HOME="+home, "GOFLAGS=-ldflags=-s") // the linker takes half the time without symbols
+	s.env = append(s.env, "HOME="+home)
 	return s
 }
 

@@ -20,7 +20,7 @@ import (
 func up(t *testing.T) (string, *crash.Process) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "expediter")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../cmd/expediter").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", program, "../../cmd/expediter").CombinedOutput()
 	check.Require(t, err == nil, "build: %v\n%s", err, out)
 	p := crash.Start(t, exec.Command(program, "up", "--console-port", "0", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
 		"--notifier-port", "0"))
