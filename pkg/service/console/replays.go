@@ -121,14 +121,7 @@ func (rs *replays) run(ctx context.Context, p *replay, store *deadletter.Store) 
 	last := time.Time{}
 	each := func(o deadletter.Outcome) {
 		rs.mu.Lock()
-		switch {
-		case o.Err == nil:
-			p.Result.Done++
-		case o.Skipped():
-			p.Result.Skipped++
-		default:
-			p.Result.Failed++
-		}
+		p.Result.Add(o)
 		if o.Err != nil && len(p.Problems) < maxProblems {
 			p.Problems = append(p.Problems, fmt.Sprintf("letter %d: %v", o.Entry.Sequence, redact.Error(o.Err)))
 		}
@@ -139,12 +132,20 @@ func (rs *replays) run(ctx context.Context, p *replay, store *deadletter.Store) 
 		}
 	}
 	if p.Total == 0 { // there are more than a page looks at
-		o, err := store.Survey(ctx, p.Filter, deadletter.SurveyOptions{})
+		opts, q := deadletter.SurveyOptions{}, filterQuery(p.Filter)
+		q.Del("until") // which was a moment ago
+		if len(q) == 0 {
+			opts.Newest = 1 // the server knows how many there are
+		}
+		o, err := store.Survey(ctx, p.Filter, opts)
 		if err != nil {
 			return 0, err
 		}
 		rs.mu.Lock()
 		p.Total = o.Total
+		if len(q) == 0 {
+			p.Total = int(o.Messages) //nolint:gosec // few
+		}
 		rs.mu.Unlock()
 	}
 	var result deadletter.Result

@@ -132,7 +132,7 @@ func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 	return s.Survey(ctx, f, SurveyOptions{})
 }
 
-// Survey groups the letters that the filter selects. It reads the letters, 512 of them or 8 MB in one round trip, and returns 1,000
+// Survey groups the letters that the filter selects. It reads the letters, 4,096 of them or 8 MB in one round trip, and returns 1,000
 // groups at most. A filter on subjects costs a round trip for each stranded message.
 func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overview, error) {
 	opts.By = cmp.Or(opts.By, BySignature)

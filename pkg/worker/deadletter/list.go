@@ -49,7 +49,7 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 }
 
 // List yields the entries that the filter selects and that were stored before the call. It holds some messages at a time
-// (512 or 8 MB), however many there are. An error comes with an empty entry, and ends the list.
+// (4,096 or 8 MB), however many there are. An error comes with an empty entry, and ends the list.
 func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for e, err := range s.entries(ctx, f, order) {

@@ -2,10 +2,12 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
@@ -55,7 +57,8 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 			delete(missing, m.Sequence)
 			err = s.take(ctx, waiting, f, &p, m)
 		}
-		if p.fail(err); p.err != nil || p.full() {
+		p.fail(err)
+		if p.err != nil || p.full() {
 			break
 		}
 	}
@@ -76,7 +79,7 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 // take starts the flight of a message that is meant. The end of waiting ends its wait for its turn, and that of ctx all of it.
 func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.Message) error {
 	if s.isInternal(m.Subject) {
-		if p.await(m.Subject); p.err == nil && !p.dry {
+		if !p.dry && p.await(m.Subject) {
 			p.start(m.Subject, func() (*Outcome, error) { return nil, s.sweep(ctx, m) })
 		}
 		return nil
@@ -87,8 +90,8 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 	}
 
 	lane := s.laneOf(m.Subject)
-	if p.await(lane); p.err != nil {
-		return nil // it is known
+	if !p.await(lane) {
+		return nil
 	}
 
 	turn := p.limiter.Reserve().Delay()
@@ -96,19 +99,45 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 		if !backoff.Sleep(waiting, turn) {
 			return nil, fmt.Errorf("deadletter: %w", waiting.Err())
 		}
-
-		e, err := s.load(ctx, m.Sequence)
-		if e == nil || err != nil {
-			return nil, err // another process may have removed it
-		}
-
-		o := &Outcome{Entry: *e}
-		if o.Sequence, o.Err = p.do(ctx, e); o.Err != nil && !o.Skipped() && isFatal(o.Err) {
-			return nil, fmt.Errorf("letter %d: %w", e.Sequence, o.Err)
-		}
-		return o, nil
+		return s.work(ctx, p, m.Sequence)
 	})
 	return nil
+}
+
+// work does what a pass does with a letter, and once more while the server does not answer: as a later call would, it finds out how far it
+// came. It returns nil when there is no letter.
+func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, err error) {
+	for try := 1; ; try++ {
+		o, err = s.workOnce(ctx, p, letter, o)
+		if err == nil || try == tries || !isSilence(err) || !backoff.Pause(ctx, firstPause<<try) {
+			return o, err
+		}
+	}
+}
+
+// workOnce is given the outcome of the try before, nil for none.
+func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Outcome) (*Outcome, error) {
+	e, err := s.load(ctx, letter)
+
+	switch {
+	case err != nil:
+		return before, err
+	case e == nil && before != nil && !p.dry: // that try has removed it
+		return &Outcome{Entry: before.Entry}, s.forget(ctx, s.recordSubject(&before.Entry), 0)
+	case e == nil:
+		return nil, nil //nolint:nilnil // another process may have removed it
+	}
+
+	o := &Outcome{Entry: *e}
+	if o.Sequence, o.Err = p.do(ctx, e); o.Err != nil && !o.Skipped() && isFatal(o.Err) {
+		return o, fmt.Errorf("letter %d: %w", e.Sequence, o.Err)
+	}
+	return o, nil
+}
+
+// isSilence reports whether no server answered a request.
+func isSilence(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // laneOf returns what the letters of one job's key have in common, empty for what is about a message that is not known yet. The first
@@ -127,12 +156,13 @@ func (s *Store) laneOf(subject string) string {
 	return stream + ".*." + key
 }
 
-// await waits until a flight of a lane may start.
-func (p *pass) await(lane string) {
+// await waits until a flight of a lane may start, and reports whether one may: the pass has not failed.
+func (p *pass) await(lane string) bool {
 	for p.err == nil && len(p.flights) > 0 && (len(p.flights) == maxFlights || lane == "" ||
 		slices.ContainsFunc(p.flights, func(f flight) bool { return f.lane == lane || f.lane == "" })) {
 		p.land(len(p.flights) - 1)
 	}
+	return p.err == nil
 }
 
 func (p *pass) start(lane string, fly func() (*Outcome, error)) {
@@ -141,6 +171,9 @@ func (p *pass) start(lane string, fly func() (*Outcome, error)) {
 
 	go func() {
 		o, err := fly()
+		if err != nil {
+			o = nil
+		}
 		landed <- landing{outcome: o, err: err}
 	}()
 
@@ -155,7 +188,9 @@ func (p *pass) land(n int) {
 		l := <-p.flights[0].landed
 		p.flights = slices.Delete(p.flights, 0, 1)
 
-		if p.fail(l.err); l.outcome != nil {
+		p.fail(l.err)
+
+		if l.outcome != nil {
 			p.settle(*l.outcome)
 		}
 	}
@@ -171,7 +206,7 @@ func (p *pass) fail(err error) {
 func (p *pass) full() bool { return p.limit > 0 && p.settled() >= p.limit }
 
 func (p *pass) settle(o Outcome) {
-	p.result.count(o)
+	p.result.Add(o)
 
 	if p.report != nil {
 		p.report(o)

@@ -261,13 +261,15 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 }
 
 // forget removes the record of a replay, and the note that a worker may have added: it adds one only while the record is there. To purge
-// the subject would do both, but has the server write a whole block of the stream anew.
+// the subject would do both, but has the server write a whole block of the stream anew. A record of 0 is one that is not known.
 func (s *Store) forget(ctx context.Context, subject string, record uint64) error {
 	const most = 3 // a record, a note, and the record of another replay that came too late
 
 	for range most {
-		if err := s.remove(ctx, s.cfg.Stream, record); err != nil {
-			return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
+		if record > 0 {
+			if err := s.remove(ctx, s.cfg.Stream, record); err != nil {
+				return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
+			}
 		}
 
 		left, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: subject})

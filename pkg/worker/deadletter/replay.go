@@ -93,7 +93,8 @@ type Result struct {
 	Skipped int
 }
 
-func (r *Result) count(o Outcome) {
+// Add counts an outcome.
+func (r *Result) Add(o Outcome) {
 	switch {
 	case o.Err == nil:
 		r.Done++
@@ -109,8 +110,8 @@ func (r *Result) count(o Outcome) {
 // is given up again gets a new letter, which this call does not replay. The package comment has the guarantees.
 //
 // A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when
-// the server cannot be reached, ctx has ended, or the filter or the options are invalid. The result counts the letters until
-// then, and another call continues there.
+// the server has not answered about a letter five times, ctx has ended, or the filter or the options are invalid. The result
+// counts the letters until then, and another call continues there.
 //
 // Six round trips for each letter, and two in a second to look up the stream of the jobs.
 func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Result, error) {

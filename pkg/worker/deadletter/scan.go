@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// batch is how many messages one request brings at most.
-	batch = 512
+	// batch is how many messages one request brings at most. For each the server may go through all subjects
+	// of the stream.
+	batch = 4096
 
-	// tries is how often in a row a replica that lags behind is asked again without progress. firstPause is the wait before the
-	// second of these tries; it doubles for each further one.
+	// tries is how often in a row a replica that lags behind, or is slow, is asked again without progress. firstPause is the wait before
+	// the second of these tries; it doubles for each further one.
 	tries      = 5
 	firstPause = 100 * time.Millisecond
 )
@@ -30,7 +31,7 @@ type span struct {
 
 func (r span) batch() int { return int(min(r.to-r.from+1, batch)) }
 
-// scan reads messages of the dead letter stream, oldest first, holding one batch: at most 512 messages, and 8 MB. No consumer is made:
+// scan reads messages of the dead letter stream, oldest first, holding one batch: at most 4,096 messages, and 8 MB. No consumer is made:
 // a user that may make one has the server publish what is stored under any subject of the account. When the latest messages are
 // missing at the end, because they come from a replica that lags behind, scan asks the leader whether they were removed, with one more
 // round trip.
@@ -50,6 +51,9 @@ var (
 	// errBehind is returned when the replica that was read from lacks messages that the leader has.
 	errBehind = errors.New("a replica lags behind the leader")
 
+	// errSlow is returned when the server answers, but did not bring a page in time.
+	errSlow = errors.New("the server is busy")
+
 	// errEnough is returned when the reader wants no more.
 	errEnough = errors.New("enough")
 )
@@ -58,6 +62,10 @@ var (
 func (s *Store) read(ctx context.Context, getter *directget.Getter, r span, yield func(*jsapi.Message, error) bool) error {
 	for failures := 0; r.from <= r.to; {
 		page, more, err := s.page(ctx, getter, r)
+		if errors.Is(err, errSlow) && failures < tries {
+			failures++
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -93,6 +101,9 @@ func (s *Store) page(ctx context.Context, getter *directget.Getter, r span) (pag
 	}
 	if err != nil { // it is asked for again while nothing answers
 		_, gone := s.info(ctx, s.cfg.Stream)
+		if gone == nil && errors.Is(err, context.DeadlineExceeded) {
+			gone = errSlow
+		}
 		err = errors.Join(err, gone)
 	}
 	return page, more, err

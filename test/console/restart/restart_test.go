@@ -99,8 +99,8 @@ func TestReplaySurvivesTheConsole(t *testing.T) {
 			until = 1 + random.IntN(letters/4) // there is news each second
 		}
 		over, failed := s.follow(until) // of a server that is silent for too long, which is gone on with as well
-		done = life >= kills && !failed
-		t.Logf("console %d: %d letters in %s, failed %t, peak memory %s", life+1, over, time.Since(began), failed, peak(t, p.PID()))
+		done = life >= kills && failed == ""
+		t.Logf("console %d: %d letters in %s, peak memory %s. %s", life+1, over, time.Since(began), peak(t, p.PID()), failed)
 		check.Require(t, life < 10*kills, "it does not come to its end")
 		p.Kill()
 	}
@@ -185,11 +185,14 @@ func (s *site) begin(form url.Values) {
 	check.Require(s.T, answer.StatusCode == http.StatusSeeOther, "the replay is answered with %d", answer.StatusCode)
 }
 
-var progress = regexp.MustCompile(`([\d,]+) of [\d,]+ letters`)
+var (
+	failure  = regexp.MustCompile(`Failed</strong>[^<]*`)
+	progress = regexp.MustCompile(`([\d,]+) of [\d,]+ letters`)
+)
 
 // follow follows a replay as a page does, until it has ended or been at so many letters, and returns at how many, and
-// whether it failed.
-func (s *site) follow(until int) (over int, failed bool) {
+// why it failed.
+func (s *site) follow(until int) (over int, failed string) {
 	s.Helper()
 	stream, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, "/live?topic=replays", nil))
 	check.OK(s.T, err)
@@ -201,7 +204,7 @@ func (s *site) follow(until int) (over int, failed bool) {
 			check.OK(s.T, err)
 		}
 		if over >= until || !strings.Contains(page, "Stop</button>") {
-			return over, strings.Contains(page, "Failed")
+			return over, failure.FindString(page)
 		}
 		for more := true; more && lines.Scan(); { // to the next piece of news
 			more = !strings.HasPrefix(lines.Text(), "data:") && !strings.HasPrefix(lines.Text(), "event:")

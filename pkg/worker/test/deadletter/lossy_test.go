@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -125,6 +127,21 @@ func TestListWaitsForAReplicaThatLags(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestListWaitsForABusyServer: the answers to pages are late, those to other questions are not.
+func TestListWaitsForABusyServer(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		b.put(t, letter(1))
+		listed, p := b.through(t)
+		begun := time.Now()
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+			return f.FromClient && strings.Contains(f.Subject, "DIRECT.GET") && time.Since(begun) < 12*time.Second
+		}))
+		check.Equal(t, []uint64{1}, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
+		p.Filter(nil)
+	})
 }
 
 // TestStrandedFindsWhatAConsumerHasPassed gives a consumer a subject of which it has passed

@@ -175,7 +175,7 @@ type cut struct {
 	to    string       // prefix of the subject
 }
 
-var errCut = fmt.Errorf("cut: %w", context.DeadlineExceeded)
+var errCut = fmt.Errorf("cut: %w", context.Canceled) // which is not tried again
 
 func (c *cut) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	if !strings.HasPrefix(msg.Subject, c.to) || c.hits.Add(-1) >= 0 {

@@ -1,0 +1,185 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// TestInterruptedReplayPublishesOnce ends a replay between any two of its steps, at any
+// distance of time, and takes it up again.
+func TestInterruptedReplayPublishesOnce(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		to        string // publication at which it dies
+		after     bool   // the server gets that publication
+		worked    bool   // the job is worked before the replay is taken up
+		published bool   // the first attempt has published the job
+	}{
+		{"before the record", "dead.", false, false, false},
+		{"after the record", "dead.", true, false, false},
+		{"before the job", "jobs.", false, false, false},
+		{"after the job, which waits", "jobs.", true, false, true},
+		{"after the job, which has been worked", "jobs.", true, true, true},
+	} {
+		for _, later := range []time.Duration{0, 48 * time.Hour} {
+			natstest.RunBubble(t, fmt.Sprintf("%s, taken up after %s", c.name, later), func(t *testing.T, srv *natsrun.Server) {
+				b := setup(t, srv)
+				b.put(t, letter(1))
+				b.die(t, c.to, c.after)
+
+				ran := 0
+
+				if c.worked {
+					ran += len(b.work(t, 1, nil))
+
+					// The server forgets what is not stored.
+					check.OK(t, srv.Restart(t.Context()))
+
+					pass(time.Second)
+				}
+
+				waits := b.messages(t, "JOBS")
+				check.Require(t, (waits == 1) == (c.published && !c.worked), "%d jobs wait before the second attempt", waits)
+
+				pass(later)
+				b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+				check.Same(t, "times published", int(b.messages(t, "JOBS"))+ran, 1)
+
+				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+			})
+		}
+	}
+}
+
+// TestInterruptedReplayFindsTheJobBehindOthers ends a replay after its second job, of the same subject as the first.
+func TestInterruptedReplayFindsTheJobBehindOthers(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		for i := range 2 {
+			b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Subject = "jobs.mail" }))
+		}
+
+		dying := &cut{JetStream: b.js, after: true, to: "jobs."}
+		dying.hits.Store(1)
+		_, err := b.open(t, dying).Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1})
+		check.Require(t, errors.Is(err, errCut), "%v, want the cut", err)
+
+		pass(48 * time.Hour)
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
+	})
+}
+
+// TestInterruptedReplayLeavesNothing interrupts a replay at its removals: the server carries out that of the letter, whose answer is
+// lost, or does not get that of the record.
+func TestInterruptedReplayLeavesNothing(t *testing.T) {
+	for _, removal := range []string{`{"no_erase":true,"seq":1}`, `{"no_erase":true,"seq":2}`} {
+		for _, next := range []string{"replayed", "discarded"} {
+			natstest.RunBubble(t, removal+", then "+next, func(t *testing.T, srv *natsrun.Server) {
+				b := setup(t, srv)
+				b.put(t, letter(1))
+
+				proxy := natstest.NewProxy(t, srv)
+				_, js := natstest.Connect(t, srv, proxy.Through())
+				interrupted := b.open(t, js)
+
+				cut := false
+
+				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					is := strings.HasSuffix(f.Subject, "STREAM.MSG.DELETE.DEAD") && bytes.Contains(f.Raw, []byte(removal))
+					if cut = cut || is; cut && (!f.FromClient || is && strings.HasSuffix(removal, "2}")) {
+						return natstest.Lose
+					}
+					return natstest.Relay
+				})
+
+				if _, err := interrupted.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%v, want a time-out", err)
+				}
+
+				b.put(t, letter(2))
+
+				var (
+					result deadletter.Result
+					err    error
+				)
+
+				if next == "replayed" {
+					result, err = b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+				} else {
+					result, err = b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+				}
+
+				check.That(t, err == nil && result == (deadletter.Result{Done: 1}), "%+v, %v; want one letter", result, err)
+
+				check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+			})
+		}
+	}
+}
+
+// TestReplayOutlastsSilence loses all answers for six seconds, from one request of a replay on.
+func TestReplayOutlastsSilence(t *testing.T) {
+	for _, from := range []string{"dead.JOBS.$replay.1", "jobs.mail.1", `{"no_erase":true,"seq":1}`, `{"no_erase":true,"seq":2}`} {
+		natstest.RunBubble(t, from, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			b.put(t, letter(1))
+			far, proxy := b.through(t)
+
+			var silent time.Time
+
+			proxy.Filter(natstest.Losing(func(f natstest.Frame) bool {
+				if silent.IsZero() && f.FromClient && (f.Subject == from || bytes.HasSuffix(bytes.TrimSpace(f.Raw), []byte(from))) {
+					silent = time.Now()
+				}
+				return !silent.IsZero() && !f.FromClient && time.Since(silent) < 6*time.Second
+			}))
+
+			far.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+			proxy.Filter(nil)
+			check.That(t, !silent.IsZero(), "nothing was lost")
+			check.Same(t, "jobs", b.messages(t, "JOBS"), 1)
+			check.Same(t, "messages are left in the dead letter stream", b.messages(t, "DEAD"), 0)
+		})
+	}
+}
+
+// TestUnsettledReplayIsNamed is about jobs of programs that note nothing.
+func TestUnsettledReplayIsNamed(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		b.put(t, letter(1, func(l *worker.DeadLetter) { l.Worker = "" }))
+		b.die(t, "jobs.", false)
+		pass(time.Hour)
+
+		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
+		check.That(t, errors.Is(outcomes[0].Err, deadletter.ErrUnsettled) && b.messages(t, "JOBS") == 0, "%v, want ErrUnsettled", outcomes[0].Err)
+
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Again: true, DryRun: true}, deadletter.Result{Done: 1})
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Again: true}, deadletter.Result{Done: 1})
+
+		if b.messages(t, "JOBS") != 1 || b.messages(t, "DEAD") != 0 {
+			t.Errorf("%d jobs, %d letters; want 1, 0", b.messages(t, "JOBS"), b.messages(t, "DEAD"))
+		}
+
+		// Within the window the server itself knows whether it was published.
+		b.put(t, letter(2, func(l *worker.DeadLetter) { l.Worker = "" }))
+		b.die(t, "jobs.", true)
+		pass(time.Minute)
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
+	})
+}
