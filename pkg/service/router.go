@@ -1,12 +1,12 @@
 package service
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -340,11 +340,16 @@ func write(w http.ResponseWriter, status int, contentType string, body any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
+// maxPromised bounds the memory that a body gets before it has come, in bytes.
+const maxPromised = 64 << 10
+
 // Body reads the body of a request, of at most limit bytes. The error matches [ErrBody] or [ErrBodyTooLarge].
 func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var body bytes.Buffer
+	body.Grow(int(max(min(r.ContentLength, limit, maxPromised), 0)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
-		return body, nil
+		return body.Bytes(), nil
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, fmt.Errorf("%w of %d KiB", ErrBodyTooLarge, limit>>10)

@@ -66,7 +66,7 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
 	slots := make([]Slot, len(keys))
 	missing, at := keys, []int(nil)
 	if f.memory != nil {
-		missing = make([]string, 0, len(keys))
+		missing = nil
 		for i, key := range keys {
 			var ok bool
 			if slots[i], ok = f.memory.recall(key); !ok {

@@ -62,8 +62,8 @@ func (d *Decoder) Report(under, text string) {
 	d.Problems = append(d.Problems, Problem{Path: path + under, Text: text})
 }
 
-// member decodes the value of a member.
-func (d *Decoder) member(name string, raw []byte, dst reflect.Value) {
+// Member decodes the value of a member.
+func (d *Decoder) Member(name string, raw []byte, dst reflect.Value) {
 	d.path = append(d.path, segment{name: name, index: -1})
 	d.Value(raw, dst)
 	d.path = d.path[:len(d.path)-1]
@@ -112,11 +112,7 @@ func (d *Decoder) object(raw []byte, dst reflect.Value) {
 		return
 	}
 	var room [4]Member
-	d.Object(appendMembers(room[:0], raw), dst)
-}
-
-// Object decodes the members of an object into a struct.
-func (d *Decoder) Object(members []Member, dst reflect.Value) {
+	members := appendMembers(room[:0], raw)
 	for _, field := range fieldsOf(dst.Type()) {
 		value := find(members, field.name)
 		found := value != nil
@@ -130,7 +126,7 @@ func (d *Decoder) Object(members []Member, dst reflect.Value) {
 			d.Report("/"+field.name, "must not be null")
 		default:
 			d.max = field.max
-			d.member(field.name, value, dst.Field(field.index))
+			d.Member(field.name, value, dst.Field(field.index))
 		}
 	}
 }
@@ -152,7 +148,7 @@ func (d *Decoder) mapping(raw []byte, dst reflect.Value) {
 	result := reflect.MakeMap(dst.Type())
 	for _, member := range Members(raw) {
 		value, name := reflect.New(dst.Type().Elem()).Elem(), member.Name()
-		d.member(name, member.Value, value)
+		d.Member(name, member.Value, value)
 		result.SetMapIndex(reflect.ValueOf(name).Convert(dst.Type().Key()), value)
 	}
 	dst.Set(result)

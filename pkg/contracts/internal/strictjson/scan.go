@@ -44,7 +44,7 @@ func Text(value []byte, expected ...string) (string, bool) {
 	if len(value) == 0 || value[0] != '"' {
 		return "", false
 	}
-	if bytes.IndexByte(value, '\\') < 0 {
+	if IsPlain(value) {
 		for _, text := range expected {
 			if string(value[1:len(value)-1]) == text {
 				return text, true
@@ -59,12 +59,17 @@ func Text(value []byte, expected ...string) (string, bool) {
 	return text, true
 }
 
-// Is reports whether the member has a name. It copies none without escapes.
+// Is reports whether the member has a name. It copies none without escapes, each of which is longer than what it stands for.
 func (m Member) Is(name string) bool {
-	if bytes.IndexByte(m.RawName, '\\') < 0 {
-		return string(m.RawName[1:len(m.RawName)-1]) == name
+	if raw := m.RawName[1 : len(m.RawName)-1]; len(raw) <= len(name) {
+		return string(raw) == name && strings.IndexByte(name, '\\') < 0
 	}
-	return m.Name() == name
+	return !IsPlain(m.RawName) && m.Name() == name
+}
+
+// IsPlain reports whether a value is a string without escapes, whose text is between the quotes.
+func IsPlain(value []byte) bool {
+	return len(value) > 0 && value[0] == '"' && bytes.IndexByte(value, '\\') < 0
 }
 
 // Check returns the first problem that makes data unusable as one JSON document: bytes that are not UTF-8, a syntax
@@ -152,7 +157,12 @@ func appendMembers(members []Member, object []byte) []Member {
 
 // Elements splits an array that Check accepted. It returns nil for anything that is not an array.
 func Elements(array []byte) (elements [][]byte) {
-	split(array, '[', func(part []byte) { elements = append(elements, part) })
+	split(array, '[', func(part []byte) {
+		if elements == nil {
+			elements = make([][]byte, 0, min(16, 1+len(array)/16))
+		}
+		elements = append(elements, part)
+	})
 	return elements
 }
 
@@ -193,11 +203,7 @@ func end(data []byte, at int) int {
 	for depth := 0; ; at++ {
 		switch data[at] {
 		case '"':
-			for at++; data[at] != '"'; at++ {
-				if data[at] == '\\' {
-					at++
-				}
-			}
+			at = endText(data, at)
 		case '{', '[':
 			depth++
 		case '}', ']':
@@ -212,6 +218,20 @@ func end(data []byte, at int) int {
 		}
 		if depth == 0 {
 			return at + 1
+		}
+	}
+}
+
+// endText returns where the closing quote of a string is that begins at a place: the next one with an even number of backslashes before it.
+func endText(data []byte, at int) int {
+	for {
+		at += 1 + bytes.IndexByte(data[at+1:], '"')
+		escapes := 0
+		for data[at-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return at
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 func TestMembersKeepBytes(t *testing.T) {
 	t.Parallel()
-	object := []byte(" {\"a\" : [1, {\"b\":\"]}\"}] ,\n\"\\u0062\":-1.50e+3,\"c\":{ },\"d\":\"\\\"}\",\"e\":null\t}")
+	object := []byte(" {\"a\" : [1, {\"b\":\"]}\"}] ,\n\"\\u0062\":-1.50e+3,\"c\":{ },\"d\":\"\\\"}\\\\\",\"e\":null\t}")
 	if problem := strictjson.Check(object); problem != nil {
 		t.Fatal(problem)
 	}
@@ -26,7 +26,7 @@ func TestMembersKeepBytes(t *testing.T) {
 		got = append(got, member.Name()+" "+string(member.RawName)+" "+string(member.Value))
 	}
 	want := []string{
-		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}"`, `e "e" null`,
+		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}\\"`, `e "e" null`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
