@@ -69,6 +69,7 @@ func serve(ctx context.Context, t task) (err error) {
 	}
 	defer nc.Close()
 	options := assetOptions(t.Storage, t.Address)
+	service.CollectSeldom() // as the notifier's program does
 	cfg := notifier.Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: options.MaxBytes,

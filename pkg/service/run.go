@@ -112,7 +112,7 @@ type Service struct {
 
 // Main reads the configuration, and runs a service until the process is interrupted or terminated. The service stops and begins
 // again, in the same process, when a file changes that a variable with _FILE behind its name has named. Main logs the error of a
-// service that failed, and returns the exit code of the process.
+// service that failed, and returns the exit code of the process. Its garbage is collected as CollectSeldom says.
 //
 // With the arguments "ready" and a URL it asks whether the service at the URL is ready instead: the health check of a container that
 // has no other program.
@@ -123,6 +123,7 @@ func Main[C any](name string, fromEnvironment func() (C, error), run func(contex
 	if len(os.Args) == 3 && os.Args[1] == "ready" {
 		said, err = ": not ready", AskReady(ctx, os.Args[2])
 	} else {
+		CollectSeldom()
 		err = reloading(ctx, fromEnvironment, run)
 	}
 	stop()
