@@ -132,7 +132,12 @@ func (s *Stream) Key(key string) string {
 
 // bound limits an operation to the configured time, and ends it when the Client closes.
 func (s *Stream) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	return s.boundSince(ctx, time.Now())
+}
+
+// boundSince is bound for an operation that has begun.
+func (s *Stream) boundSince(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithDeadline(ctx, begun.Add(s.cfg.Timeout))
 	stop := context.AfterFunc(s.ended, cancel)
 	return ctx, func() { stop(); cancel() }
 }

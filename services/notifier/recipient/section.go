@@ -109,7 +109,10 @@ func (s section) read(f *file) (r contracts.Recipient, stated string, err error)
 			return r, "", permanent(fmt.Errorf("%s: %w", own.Subject, err))
 		}
 	}
-	said, stated := s.of(f.profile)
+	var said contracts.Recipient
+	if !f.absent {
+		said, stated = s.of(f.profile)
+	}
 	known := own.Header.Get(headerStated)
 	if stated == "" || stated == known {
 		return r, known, nil

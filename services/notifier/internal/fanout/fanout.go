@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -148,8 +147,8 @@ func (e *Expander) send(n contracts.Notification, encoder *row.Encoder, header n
 		return sent{}, err
 	}
 	s := sent{data: first.Data, header: first.Header, subject: first.Subject}
-	// The options write into the headers, and a second try has to have them as they are here.
-	msg := &nats.Msg{Subject: s.subject, Data: s.data, Header: maps.Clone(s.header)}
+	// The option writes into the headers what a second try, see settle, writes anew.
+	msg := &nats.Msg{Subject: s.subject, Data: s.data, Header: s.header}
 	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
