@@ -29,6 +29,9 @@ const (
 
 	// HeaderDeadSignature holds the letter's Signature.
 	HeaderDeadSignature = "Dead-Signature"
+
+	// HeaderDeadWorker holds the beginning of the letter's Worker. Letters of older versions have none.
+	HeaderDeadWorker = "Dead-Worker"
 )
 
 // Headers of a job that was replayed from the dead letters.
@@ -351,6 +354,7 @@ func (p letterStore) store(ctx context.Context, subject string, data []byte, id 
 	if subject == p.letter.Subject { // parts are nothing to list or group
 		msg.Header.Set(HeaderDeadReason, string(p.letter.Reason))
 		msg.Header.Set(HeaderDeadSignature, p.letter.Signature)
+		msg.Header.Set(HeaderDeadWorker, clip(p.letter.Worker, maxShort))
 	}
 	ack, err := p.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
 	if err != nil {

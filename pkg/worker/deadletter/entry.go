@@ -118,6 +118,14 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e.Kind = KindLetter
 	e.Letter = worker.DeadLetter{
 		Reason: worker.Reason(reason), Signature: m.Header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
+		Worker: m.Header.Get(worker.HeaderDeadWorker),
+	}
+	if e.Letter.Worker == "" { // of an older version
+		var body struct {
+			Worker string `json:"worker"`
+		}
+		_ = json.Unmarshal(m.Data, &body) //nolint:errcheck // what is no letter has no worker
+		e.Letter.Worker = body.Worker
 	}
 	return e, true
 }
@@ -160,6 +168,7 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 		e.Kind = KindLetter
 		if sure { // filters and groups go by the headers, so everything does
 			letter.Reason, letter.Signature, letter.Stream, letter.Subject = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Subject
+			letter.Worker = e.Letter.Worker
 		}
 
 		e.Letter = letter

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ const (
 
 	// ByStream groups the letters by the stream that held the jobs.
 	ByStream Grouping = "stream"
+
+	// ByWorker groups the letters of one stream by the worker that gave the jobs up. Stranded messages have none.
+	ByWorker Grouping = "worker"
 )
 
 // Group describes letters that have something in common.
@@ -65,6 +69,9 @@ type Group struct {
 
 	// Times counts the letters in each of SurveyOptions.Parts.
 	Times []int
+
+	// Worker is the worker that gave the jobs up, with ByWorker.
+	Worker string
 }
 
 // Filter returns the filter that selects the letters of the group among those that within selects.
@@ -74,6 +81,8 @@ func (g Group) Filter(within Filter) Filter {
 	case BySubject:
 		within.Subject = g.Subjects
 	case ByStream:
+	case ByWorker:
+		within.Worker = g.Worker
 	default:
 		within.Reason, within.Signature = g.Reason, g.Signature
 	}
@@ -125,6 +134,7 @@ type groupKey struct {
 	signature string
 	stream    string
 	subject   string
+	worker    string
 }
 
 // Groups groups the letters that the filter selects by the signature of their errors. It is a Survey of all.
@@ -136,8 +146,9 @@ func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 // groups at most. A filter on subjects costs a round trip for each stranded message.
 func (s *Store) Survey(ctx context.Context, f Filter, opts SurveyOptions) (Overview, error) {
 	opts.By = cmp.Or(opts.By, BySignature)
-	if !slices.Contains([]Grouping{BySignature, BySubject, ByStream}, opts.By) {
-		return Overview{}, fmt.Errorf("deadletter: SurveyOptions.By is %q: use %q, %q or %q", opts.By, BySignature, BySubject, ByStream)
+	if !slices.Contains([]Grouping{BySignature, BySubject, ByStream, ByWorker}, opts.By) {
+		return Overview{}, fmt.Errorf("deadletter: SurveyOptions.By is %q: use %q, %q, %q or %q", opts.By, BySignature, BySubject, ByStream,
+			ByWorker)
 	}
 	if err := f.Validate(); err != nil {
 		return Overview{}, err
@@ -200,6 +211,8 @@ func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts Surv
 		}
 		key.subject = subjects
 	case ByStream:
+	case ByWorker:
+		key.worker = l.Worker
 	default:
 		key.reason, key.signature = l.Reason, l.Signature
 	}
@@ -211,7 +224,7 @@ func (o *Overview) add(groups map[groupKey]*Group, e *Entry, f Filter, opts Surv
 	if g == nil {
 		g = &Group{
 			By: opts.By, FirstAt: e.StoredAt, Kind: key.kind, Reason: key.reason, Signature: key.signature, Stream: key.stream,
-			Subjects: subjects,
+			Subjects: subjects, Worker: key.worker,
 		}
 		if opts.Parts > 0 {
 			g.Times = make([]int, opts.Parts)
@@ -302,6 +315,26 @@ type Filter struct {
 
 	// Until selects the letters that the dead letter stream stored before this time. Defaults to all.
 	Until time.Time
+
+	// Worker selects the jobs that this worker gave up. Defaults to all.
+	Worker string
+}
+
+// ParseTime reads a time as people write it for [Filter]: as RFC 3339 has it, or how long before now, such as 2h or 7d.
+func ParseTime(now time.Time, text string) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	ago, err := time.ParseDuration(text)
+	if err != nil || ago < 0 {
+		return time.Time{}, fmt.Errorf("%.50q: want how long ago, such as 2h or 7d, or a time such as 2006-01-02T15:04:05Z", text)
+	}
+	return now.Add(-ago), nil
 }
 
 // Validate reports everything that is wrong with the filter at once.
@@ -337,5 +370,6 @@ func (f Filter) selects(e *Entry) bool {
 		(f.Since.IsZero() || !e.StoredAt.Before(f.Since)) &&
 		(f.Stream == "" || f.Stream == l.Stream) &&
 		(f.Subject == "" || l.Subject != "" && subject.Matches(f.Subject, l.Subject)) &&
-		(f.Until.IsZero() || e.StoredAt.Before(f.Until))
+		(f.Until.IsZero() || e.StoredAt.Before(f.Until)) &&
+		(f.Worker == "" || f.Worker == l.Worker)
 }

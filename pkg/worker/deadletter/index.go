@@ -27,7 +27,7 @@ type Index struct {
 
 // glimpse is what a survey needs of a message.
 type glimpse struct {
-	common   unique.Handle[groupKey] // with no subject
+	common   unique.Handle[groupKey] // with all but the subject
 	internal bool
 	sequence uint64
 	stored   int64 // when, in nanoseconds
@@ -39,7 +39,7 @@ func (s *Store) glimpseOf(m *jsapi.Message) glimpse {
 	g := glimpse{internal: s.isInternal(m.Subject), sequence: m.Sequence, stored: m.Time.UnixNano()}
 	if e, sure := s.classify(m); !g.internal {
 		l := &e.Letter
-		g.common = unique.Make(groupKey{kind: e.Kind, reason: l.Reason, signature: l.Signature, stream: l.Stream})
+		g.common = unique.Make(groupKey{kind: e.Kind, reason: l.Reason, signature: l.Signature, stream: l.Stream, worker: l.Worker})
 		g.subject, g.sure = l.Subject, sure
 	}
 	return g
@@ -49,7 +49,9 @@ func (s *Store) glimpseOf(m *jsapi.Message) glimpse {
 func (g glimpse) entry() *Entry {
 	of := g.common.Value()
 	return &Entry{
-		Kind: of.kind, Letter: worker.DeadLetter{Reason: of.reason, Signature: of.signature, Stream: of.stream, Subject: g.subject},
+		Kind: of.kind, Letter: worker.DeadLetter{
+			Reason: of.reason, Signature: of.signature, Stream: of.stream, Subject: g.subject, Worker: of.worker,
+		},
 		Sequence: g.sequence, StoredAt: time.Unix(0, g.stored).UTC(),
 	}
 }

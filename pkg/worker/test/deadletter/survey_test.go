@@ -1,10 +1,13 @@
 package deadletter_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
@@ -18,8 +21,14 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 	b := setup(t, nil)
 	graveyard(t, b)
 	b.put(t, letter(8, func(l *worker.DeadLetter) { l.Subject = "jobs.import" }))
-	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4} {
-		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}} {
+	b.put(t, letter(9, func(l *worker.DeadLetter) { l.Worker = "vm-3" }))
+	old := nats.NewMsg("dead.JOBS.jobs.mail.10") // of a version whose headers have no worker
+	old.Header = nats.Header{worker.HeaderDeadReason: {string(worker.ReasonExhausted)}, worker.HeaderDeadSignature: {"smtp: code #"}}
+	old.Data = check.Must(json.Marshal(letter(10, func(l *worker.DeadLetter) { l.Worker = "vm-3" })))(t)
+	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), old)))
+	check.Same(t, "letters of vm-3", len(b.list(t, deadletter.Filter{Worker: "vm-3"}, deadletter.OldestFirst)), 2)
+	for by, want := range map[deadletter.Grouping]int{deadletter.BySignature: 5, deadletter.BySubject: 5, deadletter.ByStream: 4, deadletter.ByWorker: 5} {
+		for _, within := range []deadletter.Filter{{}, {Subject: "jobs.mail.>"}, {Signature: "smtp: code #"}, {Stream: "JOBS"}, {Worker: "vm-3"}} {
 			o := check.Must(b.store.Survey(t.Context(), within, deadletter.SurveyOptions{By: by, Parts: 3}))(t)
 			total := 0
 			for _, g := range o.Groups {
@@ -32,7 +41,7 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 				total += got
 			}
 			check.That(t, total == o.Total && total == len(b.list(t, within, deadletter.OldestFirst)), "%s of %+v: %+v", by, within, o)
-			if within.Subject+within.Signature+within.Stream == "" {
+			if within.Subject+within.Signature+within.Stream+within.Worker == "" {
 				check.Same(t, "groups by "+string(by), len(o.Groups), want)
 			}
 		}
