@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -87,10 +88,12 @@ func isOfInspection(err error) bool {
 
 // describe returns the answer to a question for what the worker is.
 func (w *Worker) describe(instance string, started time.Time, stopping bool) []byte {
+	host, _ := os.Hostname() //nolint:errcheck // it has none then
 	info := inspect.Info{
 		ID: clip(w.cfg.ID, maxShort), Instance: instance, Version: clip(w.cfg.Version, maxShort), Stream: w.cfg.Stream, Consumer: w.cfg.Consumer,
-		Started: started.UTC(), Slots: w.cfg.Concurrency, Waiting: w.deliveries.waiting(), Attempts: w.recent.counted(), Stopping: stopping,
-		Drained: w.draining.Load(),
+		Host: clip(host, maxShort), PID: os.Getpid(), Started: started.UTC(), Slots: w.cfg.Concurrency,
+		Waiting: w.deliveries.waiting(), Attempts: w.recent.counted(), Stopping: stopping,
+		Drained: w.draining.Load(), Last: w.recent.sum(),
 	}
 	w.deliveries.each(func(d *delivery) {
 		if d.running {
@@ -113,6 +116,9 @@ func (w *Worker) describe(instance string, started time.Time, stopping bool) []b
 	}
 	return w.fit(len(w.routes), func(n int) any {
 		info.Handlers, info.HandlersOmitted = make([]inspect.Handler, 0, n), len(w.routes)-n
+		if n == 0 {
+			info.Last.Waits = nil
+		}
 		for _, r := range w.routes[:n] {
 			h := inspect.Handler{
 				Pattern: clip(r.pattern, maxShort), Consumer: ConsumerOf(w.cfg.Consumer, r.policy.Priority), MaxAttempts: r.policy.MaxAttempts,
@@ -190,6 +196,9 @@ func (r *recent) add(d *delivery, o outcome, err error, ended time.Time) {
 	if a.Started.IsZero() {
 		a.Started = ended
 	}
+	if d.info.Attempt == 1 && !d.started.IsZero() {
+		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1) // the clocks may differ
+	}
 	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
 	if err != nil {
 		a.Error = safeText(err)
@@ -215,6 +224,22 @@ func (r *recent) latest() []inspect.Attempt {
 	all := append(slices.Clone(r.ring[r.next:]), r.ring[:r.next]...)
 	slices.Reverse(all)
 	return all
+}
+
+// sum sums up the attempts.
+func (r *recent) sum() (last inspect.Last) {
+	all := r.latest()
+	ran := make([]time.Duration, 0, len(all))
+	for _, a := range all {
+		if ran = append(ran, a.Ran); a.Outcome == string(OutcomeCompleted) {
+			last.Completed++
+		}
+		if a.Waited > 0 {
+			last.Waits = append(last.Waits, a.Waited.Truncate(time.Millisecond))
+		}
+	}
+	last.Others, last.Ran95 = len(all)-last.Completed, inspect.P95(ran)
+	return last
 }
 
 // counted returns how many attempts ended with each outcome.

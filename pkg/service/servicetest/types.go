@@ -23,7 +23,8 @@ func (d *Description) Types(t *testing.T, types map[string]any) {
 	types = maps.Clone(types)
 	maps.Copy(types, map[string]any{
 		"AuditRecord": audit.Record{}, "Progress": worker.Progress{}, "Refusal": nil, "RefusedField": contracts.FieldError{},
-		"WorkerAttempt": inspect.Attempt{}, "WorkerHandler": inspect.Handler{}, "WorkerInfo": inspect.Info{}, "WorkerRecent": inspect.Recent{},
+		"WorkerAttempt": inspect.Attempt{}, "WorkerHandler": inspect.Handler{}, "WorkerInfo": inspect.Info{}, "WorkerLast": inspect.Last{},
+		"WorkerRecent":  inspect.Recent{},
 		"WorkerRunning": inspect.Running{}, "WorkerStacks": inspect.Stacks{},
 	})
 	schemas := maps.Clone(at(d.doc, "components", "schemas"))

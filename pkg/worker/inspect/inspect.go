@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,6 +60,10 @@ type Info struct {
 	Stream   string `json:"stream"`
 	Consumer string `json:"consumer"`
 
+	// Host and PID are the machine and the process in which it runs. A worker of an older version says neither.
+	Host string `json:"host,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+
 	// Started is when it began to run.
 	Started time.Time `json:"started"`
 
@@ -87,9 +92,43 @@ type Info struct {
 	// Attempts counts those that have ended since it started, by their outcome.
 	Attempts map[string]uint64 `json:"attempts"`
 
+	// Last sums up the attempts that it remembers, see Recent.
+	Last Last `json:"last,omitzero"`
+
 	// Handlers are its handlers, and HandlersOmitted how many more it has.
 	Handlers        []Handler `json:"handlers"`
 	HandlersOmitted int       `json:"handlers_omitted,omitempty"`
+}
+
+// Last sums up the last attempts of a worker, 200 at most.
+type Last struct {
+	// Completed is how many of them have completed, and Others how many have not.
+	Completed int `json:"completed"`
+	Others    int `json:"others"`
+
+	// Ran95 is the time that 95 % of them did not exceed.
+	Ran95 time.Duration `json:"ran95"`
+
+	// Waits are the times that Attempt.Waited has, in whole milliseconds.
+	Waits []time.Duration `json:"waits,omitempty"`
+}
+
+// Wait95 returns the time for which 95 % of the jobs waited at most that workers remember, see Last.Waits, and how many jobs those are.
+func Wait95(workers ...Info) (wait time.Duration, of int) {
+	var all []time.Duration
+	for _, w := range workers {
+		all = append(all, w.Last.Waits...)
+	}
+	return P95(all), len(all)
+}
+
+// P95 returns the smallest of some durations that 95 % of them do not exceed, 0 for none. It sorts them.
+func P95(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[(len(all)*95+99)/100-1]
 }
 
 // Name tells the worker apart from all others, for people.
@@ -150,6 +189,10 @@ type Attempt struct {
 	Started time.Time     `json:"started"`
 	Ran     time.Duration `json:"ran"`
 
+	// Waited is for how long the job was in its stream, by the server's clock, before its first attempt began, by the worker's. A delayed
+	// job is in its stream when it is due. 0 for a later attempt, or none, and 1 when the worker's clock is behind.
+	Waited time.Duration `json:"waited,omitempty"`
+
 	// Outcome is a worker.Outcome.
 	Outcome string `json:"outcome"`
 
@@ -193,34 +236,45 @@ const stall = 250 * time.Millisecond
 // Workers asks all workers of the account, and of the accounts from which it imports the subject. It waits for the first answer
 // until ctx ends, and 250 ms for each further one. Answers that cannot be read are in the error, beside the others.
 func Workers(ctx context.Context, nc *nats.Conn) (all []Info, err error) {
+	answers, err := Gather(ctx, nc, SubjectInfo, stall)
+	if len(answers) == 0 {
+		return nil, fmt.Errorf("%w: %w", ErrNoWorker, err)
+	}
+	var unread []error
+	for _, answer := range answers {
+		var info Info
+		if err := json.Unmarshal(answer, &info); err != nil {
+			unread = append(unread, fmt.Errorf("inspect: an answer: %w", err))
+		} else {
+			all = append(all, info)
+		}
+	}
+	return all, errors.Join(unread...)
+}
+
+// Gather asks those who answer to a subject, and returns what they say. It waits for the first answer until ctx ends, and for each
+// further one as long as stall. The error says why there is no further answer.
+func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Duration) (all [][]byte, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: subscribe: %w", err)
 	}
-	defer func() { err = errors.Join(err, answers.Unsubscribe()) }()
-	if err := nc.PublishRequest(SubjectInfo, inbox, nil); err != nil {
+	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
+	if err := nc.PublishRequest(subject, inbox, nil); err != nil {
 		return nil, fmt.Errorf("inspect: ask: %w", err)
 	}
 	msg, err := answers.NextMsgWithContext(ctx)
-	if err != nil || len(msg.Data) == 0 { // then the server says that nobody listens
-		return nil, fmt.Errorf("%w: %w", ErrNoWorker, errors.Join(err, ctx.Err()))
-	}
-	var unread []error
-	for {
-		var info Info
-		if err := json.Unmarshal(msg.Data, &info); err != nil {
-			unread = append(unread, fmt.Errorf("inspect: an answer: %w", err))
-		} else {
-			all = append(all, info)
-		}
+	for err == nil && len(msg.Data) > 0 {
+		all = append(all, msg.Data)
 		once, cancel := context.WithTimeout(ctx, stall)
 		msg, err = answers.NextMsgWithContext(once)
 		cancel()
-		if err != nil {
-			return all, errors.Join(unread...)
-		}
 	}
+	if err == nil { // the server says so
+		err = nats.ErrNoResponders
+	}
+	return all, fmt.Errorf("inspect: ask: %w", err)
 }
 
 // RecentOf asks an instance of Info for its last attempts. One round trip.

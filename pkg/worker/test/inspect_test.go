@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		got := inspected(t, nc)
 		want := inspect.Info{
 			ID: t.Name(), Instance: got.Instance, Version: "v1.2.3", Stream: stream, Consumer: durable, Started: got.Started, Ready: true,
+			Host: check.Must(os.Hostname())(t), PID: os.Getpid(), Last: inspect.Last{Completed: 1, Others: 1, Waits: make([]time.Duration, 2)},
 			Slots: 2, Running: 2, Stuck: 2, Paused: []string{pattern}, Attempts: map[string]uint64{"completed": 1, "dead": 1},
 			Handlers: []inspect.Handler{{Pattern: pattern, Consumer: durable, MaxAttempts: 1, Timeout: time.Minute}},
 		}
@@ -79,8 +81,8 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 
 		recent := check.Must(inspect.RecentOf(t.Context(), nc, got.Instance))(t)
 		check.Equal(t, []inspect.Attempt{
-			{Job: "JOBS:2", Subject: "jobs.tea", Sequence: 2, Attempt: 1, Outcome: "dead", Error: "no salt"},
-			{Job: "JOBS:1", Subject: "jobs.soup", Sequence: 1, Attempt: 1, Outcome: "completed"},
+			{Job: "JOBS:2", Subject: "jobs.tea", Sequence: 2, Attempt: 1, Waited: 1, Outcome: "dead", Error: "no salt"},
+			{Job: "JOBS:1", Subject: "jobs.soup", Sequence: 1, Attempt: 1, Waited: 1, Outcome: "completed"},
 		}, recent.Attempts, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Started" }, cmp.Ignore()))
 
 		now := check.Must(inspect.StacksOf(t.Context(), nc, got.Instance))(t)
@@ -97,6 +99,42 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		check.OK(t, json.Unmarshal(msg.Data, &ping))
 		check.Same(t, "the micro service is of", ping.Metadata["id"], t.Name())
 		close(until)
+	})
+}
+
+// The wait of a job is that for its first attempt. A worker says for how long 95 % of those that it remembers waited, and ran.
+func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		b.publish(t, "jobs.soup", `{"n":1}`)
+		pass(3 * time.Second)
+		b.publish(t, "jobs.tea", `{"n":2}`)
+		pass(2 * time.Second)
+		settled := make(chan worker.Settlement, 10)
+		run(t, b.js, b.config(t, func(c *worker.Config) {
+			c.Concurrency, c.Hooks.Settled = 2, func(s worker.Settlement) { settled <- s }
+		}), worker.Policy{Backoff: func(int) time.Duration { return time.Minute }}, func(_ context.Context, job *worker.Job[order]) error {
+			pass(time.Duration(job.Args.N) * time.Second)
+			if job.Args.N == 2 && job.Attempt == 1 {
+				return errors.New("no salt")
+			}
+			return nil
+		})
+		for range 3 {
+			<-settled
+		}
+		nc, _ := natstest.Connect(t, srv)
+		got := inspected(t, nc)
+		check.Equal(t, inspect.Last{Completed: 2, Others: 1, Ran95: 2 * time.Second, Waits: []time.Duration{2 * time.Second, 5 * time.Second}}, got.Last)
+		wait, of := inspect.Wait95(got, inspect.Info{}, inspect.Info{Last: inspect.Last{Waits: make([]time.Duration, 37)}}, got)
+		check.That(t, wait == 2*time.Second && of == 41, "waits of %d jobs: %s", of, wait)
+		for n, want := range map[int]int{0: 0, 1: 1, 20: 19, 21: 20, 100: 95, 200: 190} {
+			all := make([]time.Duration, n)
+			for i := range all {
+				all[i] = time.Duration(n - i)
+			}
+			check.Same(t, fmt.Sprint("p95 of 1 to ", n), int(inspect.P95(all)), want)
+		}
 	})
 }
 

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/redact"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 // varz has the settings and figures of a server that are checked.
@@ -107,9 +106,9 @@ type pong[T any] struct {
 
 // ping asks all servers for something.
 func ping[T any](ctx context.Context, e *examination, what string) (all []pong[T]) {
-	for _, msg := range e.gather(ctx, "$SYS.REQ.SERVER.PING."+what) {
+	for _, data := range e.gather(ctx, "$SYS.REQ.SERVER.PING."+what) {
 		var answer pong[T]
-		if json.Unmarshal(msg.Data, &answer) == nil && answer.Server.Name != "" {
+		if json.Unmarshal(data, &answer) == nil && answer.Server.Name != "" {
 			all = append(all, answer)
 		}
 	}
@@ -117,25 +116,11 @@ func ping[T any](ctx context.Context, e *examination, what string) (all []pong[T
 }
 
 // gather returns the answers to a question that several may answer.
-func (e *examination) gather(ctx context.Context, subject string) (all []*nats.Msg) {
-	inbox := e.nc.NewInbox()
-	answers, err := e.nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil
-	}
-	defer answers.Unsubscribe() //nolint:errcheck // the connection closes soon
-	if e.nc.PublishRequest(subject, inbox, nil) != nil {
-		return nil
-	}
-	for wait := once; ; wait = stall {
-		next, cancel := context.WithTimeout(ctx, wait)
-		msg, err := answers.NextMsgWithContext(next)
-		cancel()
-		if err != nil || len(msg.Data) == 0 {
-			return all
-		}
-		all = append(all, msg)
-	}
+func (e *examination) gather(ctx context.Context, subject string) [][]byte {
+	ctx, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	all, _ := inspect.Gather(ctx, e.nc, subject, stall) //nolint:errcheck // none is an answer, too
+	return all
 }
 
 // monitor asks one server over HTTP.
