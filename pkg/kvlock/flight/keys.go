@@ -182,9 +182,19 @@ type Survey struct {
 // and no values, by a consumer as List does: a million keys take 5 to 15 seconds, and at most 500 are in memory at a
 // time.
 func (f *Flight) Survey(ctx context.Context, prefix string) (Survey, error) {
-	var s Survey
+	return survey(f.store.Scan(ctx, prefix, true))
+}
+
+// SurveyDirect is [Flight.Survey] for a process that may not make a consumer. It needs the permissions to publish to
+// "$JS.API.STREAM.INFO.KV_<bucket>" and "$JS.API.DIRECT.GET.KV_<bucket>", and reads the values, too, 512 at a time. Where there are more
+// than 100,000 keys, one that is there may be missed when others are deleted meanwhile.
+func (f *Flight) SurveyDirect(ctx context.Context, prefix string) (Survey, error) {
+	return survey(f.store.List(ctx, prefix))
+}
+
+func survey(entries iter.Seq2[kv.Entry, error]) (s Survey, err error) {
 	now := time.Now()
-	for e, err := range f.store.Scan(ctx, prefix, true) {
+	for e, err := range entries {
 		if err != nil {
 			return Survey{}, err
 		}
@@ -200,7 +210,7 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 	switch parseState(state) {
 	case Done:
 		s.Done++
-		if s.Oldest.IsZero() { // they come in the order in which they were stored
+		if s.Oldest.IsZero() || e.Created.Before(s.Oldest) {
 			s.Oldest = e.Created
 		}
 	case Failed:
@@ -213,7 +223,8 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 		}
 		return
 	}
-	if n, err := strconv.ParseInt(e.Header.Get(kv.HeaderSize), 10, 64); err == nil {
+	s.Bytes += int64(len(e.Data))
+	if n, err := strconv.ParseInt(e.Header.Get(kv.HeaderSize), 10, 64); err == nil { // its headers were read alone
 		s.Bytes += n
 	}
 	ttl, err := time.ParseDuration(e.Header.Get(jetstream.MsgTTLHeader))
