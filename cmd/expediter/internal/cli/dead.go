@@ -81,6 +81,7 @@ type filterFlags struct {
 	since     string
 	subject   string
 	until     string
+	worker    string
 }
 
 func (f *filterFlags) register(cmd *cobra.Command) {
@@ -92,6 +93,7 @@ func (f *filterFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.since, "since", "", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z")
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
 	flags.StringVar(&f.until, "until", "", "given up before this time, as --since")
+	flags.StringVar(&f.worker, "worker", "", "worker that gave the jobs up")
 	completeWith(cmd, "kind", string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable))
 	completeWith(cmd, "reason", string(worker.ReasonExhausted), string(worker.ReasonCancelled), string(worker.ReasonUndecodable),
 		string(deadletter.ReasonMaxDeliveries), string(deadletter.ReasonTerminated))
@@ -107,7 +109,7 @@ func (f *filterFlags) check() error {
 func (f *filterFlags) filter(now time.Time, sequences []uint64) (deadletter.Filter, error) {
 	filter := deadletter.Filter{
 		Kind: deadletter.Kind(f.kind), Reason: worker.Reason(f.reason), Sequences: sequences, Signature: f.signature,
-		Stream: f.jobStream, Subject: f.subject,
+		Stream: f.jobStream, Subject: f.subject, Worker: f.worker,
 	}
 	var errs []error
 	for _, bound := range []struct {
@@ -117,7 +119,7 @@ func (f *filterFlags) filter(now time.Time, sequences []uint64) (deadletter.Filt
 		if bound.value == "" {
 			continue
 		}
-		at, err := parseTime(now, bound.value)
+		at, err := deadletter.ParseTime(now, bound.value)
 		errs = append(errs, refuse(err != nil, "--%s: %w", bound.flag, err))
 		*bound.at = at
 	}
@@ -127,23 +129,6 @@ func (f *filterFlags) filter(now time.Time, sequences []uint64) (deadletter.Filt
 
 // empty reports whether the flags select everything.
 func (f *filterFlags) empty() bool { return *f == filterFlags{} }
-
-// parseTime reads a moment, or how long ago it was.
-func parseTime(now time.Time, text string) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	ago, err := time.ParseDuration(text)
-	if err != nil || ago < 0 {
-		return time.Time{}, fmt.Errorf("%q: want how long ago, such as 2h or 7d, or a time such as 2006-01-02T15:04:05Z", text)
-	}
-	return now.Add(-ago), nil
-}
 
 // parseSequences reads the positions of letters.
 func parseSequences(args []string) ([]uint64, error) {
@@ -312,6 +297,7 @@ type groupRow struct {
 	JobStream string    `json:"jobStream,omitempty"`
 	Subjects  string    `json:"subjects,omitempty"`
 	Signature string    `json:"signature,omitempty"`
+	Worker    string    `json:"worker,omitempty"`
 	Example   uint64    `json:"example"`
 }
 
@@ -321,13 +307,13 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 		filter filterFlags
 		format string
 	)
-	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream)}
+	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream), string(deadletter.ByWorker)}
 	cmd := &cobra.Command{
 		Use:   "groups",
-		Short: "Count dead letters by the kind of their errors, or by their subjects or streams",
+		Short: "Count dead letters by the kind of their errors, or by their subjects, streams or workers",
 		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
-values, or those of a kind of subject, or of a stream. Other commands select a group by --signature, --reason and
---job-stream. Groups reads headers only, so it is quick with many and large letters, too.`,
+values, or those of a kind of subject, of a stream, or of a worker. Other commands select a group by --signature, --reason,
+--job-stream and --worker. Groups reads headers only, so it is quick with many and large letters, too.`,
 		Example: `  expediter dead groups
   expediter dead groups --since 7d -o json
   expediter dead groups --by subject`,
@@ -356,18 +342,22 @@ func (f *deadFlags) groups(ctx context.Context, flags filterFlags, by deadletter
 	if err != nil {
 		return err
 	}
+	name := "SIGNATURE"
+	if by == deadletter.ByWorker {
+		name = "WORKER"
+	}
 	out := output.NewRows(f.config.Stdout, output.Format(format),
 		table.Column{Name: "COUNT"}, table.Column{Name: "FIRST"}, table.Column{Name: "LAST"}, table.Column{Name: "REASON"},
 		table.Column{Name: "STREAM"}, table.Column{Name: "SUBJECTS", Width: cells}, table.Column{Name: "EXAMPLE"},
-		table.Column{Name: "SIGNATURE"},
+		table.Column{Name: name},
 	)
 	for _, g := range overview.Groups {
 		row := groupRow{
 			Count: g.Count, FirstAt: g.FirstAt.UTC(), LastAt: g.LastAt.UTC(), Kind: string(g.Kind), Reason: string(g.Reason), JobStream: g.Stream,
-			Subjects: g.Subjects, Signature: g.Signature, Example: g.Example,
+			Subjects: g.Subjects, Signature: g.Signature, Worker: g.Worker, Example: g.Example,
 		}
 		out.Add(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), cmp.Or(row.Reason, row.Kind), g.Stream, g.Subjects,
-			strconv.FormatUint(g.Example, 10), g.Signature)
+			strconv.FormatUint(g.Example, 10), cmp.Or(g.Signature, g.Worker))
 	}
 	if overview.Others > 0 {
 		f.notef("%d more letters are in smaller groups that are not shown.\n", overview.Others)

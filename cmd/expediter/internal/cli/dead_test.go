@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
 // deadLetters is `deadletters`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. The
@@ -99,11 +100,11 @@ func TestTimesOfFilters(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"2h": now.Add(-2 * time.Hour), "7d": now.AddDate(0, 0, -7), "0s": now, "2026-01-02T15:04:05Z": time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC),
 	} {
-		got, err := parseTime(now, text)
+		got, err := deadletter.ParseTime(now, text)
 		check.That(t, err == nil && got.Equal(want), "%q is %s, %v, want %s", text, got, err, want)
 	}
 	for _, text := range []string{"", "yesterday", "-1h", "-1d", "99999999d", "1.5d"} {
-		got, err := parseTime(now, text)
+		got, err := deadletter.ParseTime(now, text)
 		check.That(t, err != nil, "%q is %s, want an error", text, got)
 	}
 }

@@ -168,19 +168,31 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 	return f.say("%s  %s\n", stamp(time.Now()), table.Printable(line))
 }
 
-func newJobsCancel(f *jobsFlags) *cobra.Command {
-	var yes bool
+func newJobsCancel(jobs *jobsFlags) *cobra.Command {
+	f, yes := &jobsAllFlags{jobsFlags: jobs}, false
 	cmd := &cobra.Command{
-		Use:   "cancel JOB",
-		Short: "Cancel a job, unique or not",
+		Use:   "cancel [JOB]",
+		Short: "Cancel a job, unique or not, or all that match",
 		Long: `Cancel removes a job that waits, is delayed or runs. The context of its handler ends within a third of AckWait; one that has
-returned by then has done its work. A cancelled job is no dead letter. Without --yes it shows the job and changes nothing.`,
-		Example: `  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes`,
-		Args:    cobra.ExactArgs(1),
+returned by then has done its work. A cancelled job is no dead letter. Without --yes it shows the job and changes nothing.
+
+` + allHelp,
+		Example: `  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
+  expediter jobs cancel --stream IMPORT_JOBS --all --state queued --subject 'jobs.import.*.u7'
+  expediter jobs cancel --stream IMPORT_JOBS --all --state queued --subject 'jobs.import.*.u7' --count 31`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.use(cmd.Context(), func(client *worker.Client) error { return f.cancel(cmd.Context(), client, args[0], yes) })
+			if err := f.check(args); err != nil {
+				return err
+			}
+			return f.use(cmd.Context(), func(client *worker.Client) error {
+				if f.all {
+					return f.act(cmd.Context(), client, cancelMany)
+				}
+				return f.cancel(cmd.Context(), client, args[0], yes)
+			})
 		},
 	}
+	f.register(cmd)
 	f.keyFlag(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
@@ -219,25 +231,35 @@ func isEnded(j worker.StoredJob) bool {
 	return j.State == worker.StateDone || j.State == worker.StateDead || j.State == worker.StateCancelled
 }
 
-func newJobsRun(f *jobsFlags) *cobra.Command {
+func newJobsRun(jobs *jobsFlags) *cobra.Command {
+	f := &jobsAllFlags{jobsFlags: jobs}
 	var schedule, yes bool
 	cmd := &cobra.Command{
-		Use:   "run JOB",
-		Short: "Run a delayed job now, or a run of a schedule",
+		Use:   "run [JOB]",
+		Short: "Run a delayed job now, or all that match, or a run of a schedule",
 		Long: `Run makes a delayed job due at once. With --schedule JOB is the subject of a schedule, as expediter schedules lists it, and a
-further run of it is inserted. Without --yes it shows the job and changes nothing.`,
+further run of it is inserted. Without --yes it shows the job and changes nothing.
+
+` + allHelp,
 		Example: `  expediter jobs run --stream MAILS 88121 --yes
+  expediter jobs run --stream MAILS --all --subject 'jobs.mail.>' --count 31
   expediter jobs run --stream REPORTS jobs.report.digest --schedule --yes`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args); err != nil {
+				return err
+			}
 			return f.use(cmd.Context(), func(client *worker.Client) error {
-				if schedule {
+				switch {
+				case f.all:
+					return f.act(cmd.Context(), client, runMany)
+				case schedule:
 					return f.runSchedule(cmd.Context(), client, args[0], yes)
 				}
 				return f.run(cmd.Context(), client, args[0], yes)
 			})
 		},
 	}
+	f.register(cmd)
 	f.keyFlag(cmd)
 	cmd.Flags().BoolVar(&schedule, "schedule", false, "insert a run of a schedule")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")

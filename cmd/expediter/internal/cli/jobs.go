@@ -62,7 +62,7 @@ is JOBS-1:88121. A job is in one of these states:
 	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
 	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsGrow(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
-		newJobsShow(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
+		newJobsShow(f), newJobsStreams(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
 	return cmd
 }
 

@@ -143,7 +143,9 @@ func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers [WORKER]",
 		Short: "Show the workers that run, and what one of them does",
-		Long: `Workers asks all workers what they are, those of other accounts included, or those of --stream. With WORKER, an id or an instance,
+		Long: `Workers asks all workers what they are, those of other accounts included, or those of --stream. LAST has the last 200 attempts at
+most since a worker started: those that completed, and the others; P95 is the time that 95 % of them did not exceed, and WAIT P95 that for
+which 95 % of their jobs waited before the first one. With WORKER, an id or an instance,
 it shows the handlers of one, with --recent its last attempts (200 at most, since it started), with --stacks what runs at this moment,
 and where in the program. A worker answers also when all its handlers hang. One that has ended, or has no connection, does not.`,
 		Example: `  expediter jobs workers
@@ -270,11 +272,19 @@ func (f *workersFlags) list(all []inspect.Info) error {
 	out := output.NewRows(f.config.Stdout, output.Format(f.format),
 		table.Column{Name: "WORKER"}, table.Column{Name: "VERSION"}, table.Column{Name: "STREAM"},
 		table.Column{Name: "CONSUMER"}, table.Column{Name: "RUNNING"}, table.Column{Name: "WAITING"}, table.Column{Name: "STATE"},
-		table.Column{Name: "DONE"}, table.Column{Name: "OTHERS"}, table.Column{Name: "STARTED"}, table.Column{Name: "INSTANCE"})
+		table.Column{Name: "DONE"}, table.Column{Name: "OTHERS"}, table.Column{Name: "LAST"}, table.Column{Name: "P95"},
+		table.Column{Name: "WAIT P95"}, table.Column{Name: "STARTED"}, table.Column{Name: "INSTANCE"})
 	for _, w := range all {
 		done, others := attempts(w)
+		last, ran, waited := "", "", ""
+		if l := w.Last; l.Completed+l.Others > 0 {
+			last, ran = fmt.Sprintf("%d/%d", l.Completed, l.Others), l.Ran95.Round(time.Millisecond).String()
+		}
+		if wait, of := inspect.Wait95(w); of > 0 {
+			waited = wait.String()
+		}
 		out.Add(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), strconv.Itoa(w.Waiting),
-			w.State(), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), stamp(w.Started), w.Instance)
+			w.State(), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), last, ran, waited, stamp(w.Started), w.Instance)
 	}
 	return out.Close()
 }
@@ -301,6 +311,9 @@ func (f *workersFlags) show(w inspect.Info) error {
 	line("instance", w.Instance)
 	line("version", w.Version)
 	line("stream", fmt.Sprintf("%s, consumer %s", w.Stream, w.Consumer))
+	if w.Host != "" {
+		line("runs on", fmt.Sprintf("%s, process %d", w.Host, w.PID))
+	}
 	line("started", stamp(w.Started))
 	line("state", w.State())
 	line("problem", w.Problem)

@@ -98,8 +98,9 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newBench(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
 		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
-		newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
-		newReady(), newRecipes(g), newRelay(g), newRestore(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g), newUsers(g), newVersion())
+		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
+		newReady(), newRecipes(g), newRelay(g), newRestore(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g), newUsers(g),
+		newVersion())
 	complete(root)
 	return root
 }

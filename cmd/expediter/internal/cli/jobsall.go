@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// allHelp is what the help of jobs cancel and run says of --all.
+const allHelp = `With --all in the place of JOB it is for the jobs that --state, --subject and --key select: the first 1,000 among some
+10,000 messages. It says how many those are and changes nothing, until --count has that number, and it is still right.`
+
+// jobsAllFlags select jobs for an action.
+type jobsAllFlags struct {
+	*jobsFlags
+
+	all     bool
+	count   int
+	states  []string
+	subject string
+}
+
+// register adds the flags to a command, which then takes a JOB or --all.
+func (f *jobsAllFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.all, "all", false, "act on all jobs that the flags select")
+	flags.IntVar(&f.count, "count", 0, "how many jobs --all selects: do it")
+	flags.StringSliceVar(&f.states, "state", nil, "jobs in these states, with --all")
+	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>', with --all")
+	completeWith(cmd, "state", jobStates...)
+	cmd.Args = cobra.MaximumNArgs(1)
+}
+
+// check returns every mistake that can be seen before anything is opened.
+func (f *jobsAllFlags) check(args []string) error {
+	err := errors.Join(refuse(f.all == (len(args) == 1), "want a JOB, or --all"),
+		refuse(!f.all && (f.count != 0 || f.states != nil || f.subject != ""), "--count, --state and --subject go with --all"),
+		refuse(f.count < 0, "--count %d: want 1 or more", f.count))
+	for _, state := range f.states {
+		err = errors.Join(err, oneOf("--state", state, jobStates...))
+	}
+	return usage(err)
+}
+
+// manyJobs is what is done to many jobs.
+type manyJobs struct {
+	verb, name, past, lapsed string
+	can                      func(worker.StoredJob) bool
+	do                       func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
+}
+
+var (
+	cancelMany = manyJobs{
+		verb: "cancel", name: "cancelled", past: "Cancelled", lapsed: "had ended", do: (*worker.Client).CancelJob,
+		can: func(j worker.StoredJob) bool { return !isEnded(j) },
+	}
+	runMany = manyJobs{
+		verb: "run", name: "run now", past: "Queued", lapsed: "were not delayed any more", do: (*worker.Client).RunNow,
+		can: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled },
+	}
+)
+
+// act does something to the jobs that the flags select, if --count is their number.
+func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a manyJobs) error {
+	filter := worker.JobFilter{Key: f.key, Subject: f.subject}
+	for _, state := range f.states {
+		filter.States = append(filter.States, worker.State(state))
+	}
+	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.can, Filter: filter})
+	more := ""
+	if !all {
+		more = " There may be more behind them."
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(jobs) == 0:
+		return fmt.Errorf("%w: no job matches that could be %s.%s", ErrNotFound, a.name, more)
+	case f.count == 0:
+		return f.say("Would %s %s, from %d, %s, to %d, %s.%s Nothing was changed: add --count %d to do it.\n", a.verb, counted(len(jobs), "job"),
+			jobs[0].Sequence, table.Printable(jobs[0].Subject), jobs[len(jobs)-1].Sequence, table.Printable(jobs[len(jobs)-1].Subject), more,
+			len(jobs))
+	case f.count != len(jobs):
+		return fmt.Errorf("--count is %d, and %s can be %s now: nothing was changed", f.count, counted(len(jobs), "job"), a.name)
+	}
+	done, lapsed := 0, 0
+	target := fmt.Sprintf("%s of %s by a filter", counted(len(jobs), "job"), f.stream)
+	err = f.audited(ctx, f.js, a.verb, target, func(ctx context.Context) (int, error) {
+		for _, job := range jobs {
+			was, err := a.do(client, ctx, refOf(job))
+			switch {
+			case err == nil && a.can(was):
+				done++
+			case err == nil, errors.Is(err, worker.ErrNoJob):
+				lapsed++
+			default:
+				return done, fmt.Errorf("%s %d of %s, then it failed: %w", a.past, done, counted(len(jobs), "job"), err)
+			}
+		}
+		return done, nil
+	})
+	if err != nil {
+		return err
+	}
+	if lapsed > 0 {
+		more = fmt.Sprintf(" Of the others, %d %s.%s", lapsed, a.lapsed, more)
+	}
+	return f.say("%s %s.%s\n", a.past, counted(done, "job"), more)
+}
+
+func newJobsStreams(f *jobsFlags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "streams",
+		Short: "List the streams of jobs",
+		Long:  `Streams lists the work queues, and the streams that take delayed jobs.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format, listFormats...); err != nil {
+				return err
+			}
+			return f.listStreams(cmd.Context(), "expediter jobs", format, worker.HasJobs)
+		},
+	}
+	outputFlag(cmd, &format, listFormats...)
+	return cmd
+}
+
+// streamRow is a stream or a bucket in a list.
+type streamRow struct {
+	Name      string   `json:"name"`
+	Messages  uint64   `json:"messages"`
+	Bytes     uint64   `json:"bytes"`
+	Consumers int      `json:"consumers"`
+	Subjects  []string `json:"subjects"`
+}
+
+// listStreams lists the streams of an account that are wanted.
+func (f *natsFlags) listStreams(ctx context.Context, client, format string, want func(jetstream.StreamConfig) bool) error {
+	js, stop, err := f.connect(ctx, client)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var rows []streamRow
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		if s := info.State; want(info.Config) {
+			rows = append(rows, streamRow{info.Config.Name, s.Msgs, s.Bytes, s.Consumers, info.Config.Subjects})
+		}
+	}
+	if err := streams.Err(); err != nil {
+		return fmt.Errorf("list the streams: %w", err)
+	}
+	slices.SortFunc(rows, func(a, b streamRow) int { return strings.Compare(a.Name, b.Name) })
+	out := output.NewRows(f.config.Stdout, output.Format(format), table.Column{Name: "NAME"}, table.Column{Name: "MESSAGES"},
+		table.Column{Name: "BYTES"}, table.Column{Name: "CONSUMERS"}, table.Column{Name: "SUBJECTS", Width: cells})
+	for _, row := range rows {
+		out.Add(row, row.Name, strconv.FormatUint(row.Messages, 10), strconv.FormatUint(row.Bytes, 10), strconv.Itoa(row.Consumers),
+			strings.Join(row.Subjects, " "))
+	}
+	return out.Close()
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// mostLimits is how many keys of limits are listed.
+const mostLimits = 10_000
+
+func newLimits(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	var format string
+	cmd := &cobra.Command{
+		Use:   "limits [BUCKET]",
+		Short: "List who holds permits of limits, and who waits for some",
+		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
+locks, or in BUCKET. Only the hash of a key is stored. How many permits there may be, the programs know.`,
+		Example: `  expediter limits
+  expediter limits jobs -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, listFormats...); err != nil {
+				return err
+			}
+			return f.limits(cmd.Context(), args, format)
+		},
+	}
+	f.register(cmd.Flags())
+	f.registerAccount(cmd.Flags())
+	outputFlag(cmd, &format, listFormats...)
+	return cmd
+}
+
+// limitRow is a key of a limit in a list.
+type limitRow struct {
+	Limit  string         `json:"limit"`
+	Key    string         `json:"key"`
+	Held   map[string]int `json:"held"`
+	Queue  []string       `json:"queue,omitempty"`
+	Next   time.Time      `json:"next,omitzero"`
+	Bucket string         `json:"bucket"`
+}
+
+func (f *natsFlags) limits(ctx context.Context, buckets []string, format string) error {
+	js, stop, err := f.connect(ctx, "expediter limits")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	one := len(buckets) == 1
+	if !one {
+		buckets = []string{contracts.BucketJobs, contracts.BucketLocks}
+	}
+	out := output.NewRows(f.config.Stdout, output.Format(format),
+		table.Column{Name: "LIMIT"}, table.Column{Name: "KEY"}, table.Column{Name: "HELD"}, table.Column{Name: "IN LINE"},
+		table.Column{Name: "NEXT"}, table.Column{Name: "BUCKET"})
+	for _, bucket := range buckets {
+		all, total, err := kvlock.ListLimits(ctx, js, bucket, mostLimits)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound) && !one:
+			continue
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return fmt.Errorf("%w: bucket %s: %w", ErrNotFound, bucket, err)
+		case err != nil:
+			return err
+		}
+		for _, l := range all {
+			held := 0
+			for _, n := range l.Held {
+				held += n
+			}
+			out.Add(limitRow{l.Name, l.Key, l.Held, l.Queue, l.Next, bucket}, l.Name, fmt.Sprintf("%.12s", l.Key), strconv.Itoa(held),
+				strconv.Itoa(len(l.Queue)), stampOf(l.Next), bucket)
+		}
+		if total > len(all) {
+			f.notef("%d of %d keys of bucket %s are listed.\n", len(all), total, bucket)
+		}
+	}
+	return out.Close()
+}
+
+func newResults(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	var format string
+	cmd := &cobra.Command{
+		Use:   "results [BUCKET]",
+		Short: "List the buckets, or count the results of one by their states",
+		Long: `Results lists the buckets of an account. With BUCKET it counts what kvlock/flight has in one: results, computations that are
+pending, and failures that are kept for a while. That reads the headers of all of the bucket, by a consumer.`,
+		Example: `  expediter results
+  expediter results enrich --account ENRICHER`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, listFormats...); err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return f.listStreams(cmd.Context(), "expediter results", format, func(cfg jetstream.StreamConfig) bool {
+					return strings.HasPrefix(cfg.Name, "KV_")
+				})
+			}
+			return f.results(cmd.Context(), args[0], format)
+		},
+	}
+	f.register(cmd.Flags())
+	f.registerAccount(cmd.Flags())
+	outputFlag(cmd, &format, listFormats...)
+	return cmd
+}
+
+// results counts the results of a bucket.
+func (f *natsFlags) results(ctx context.Context, bucket, format string) error {
+	js, stop, err := f.connect(ctx, "expediter results")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	results, err := flight.New(ctx, js, flight.Config{Bucket: bucket, Logger: f.logger, OpTimeout: f.timeout})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("%w: bucket %s: %w", ErrNotFound, bucket, err)
+	}
+	if err != nil {
+		return err
+	}
+	defer results.Close()
+	s, err := results.Survey(ctx, "")
+	if err != nil {
+		return err
+	}
+	out := output.NewRows(f.config.Stdout, output.Format(format), table.Column{Name: "BUCKET"}, table.Column{Name: "DONE"},
+		table.Column{Name: "PENDING"}, table.Column{Name: "FAILED"}, table.Column{Name: "BYTES"}, table.Column{Name: "END IN A DAY"},
+		table.Column{Name: "OLDEST"})
+	row := struct {
+		Bucket   string    `json:"bucket"`
+		Done     int       `json:"done"`
+		Pending  int       `json:"pending"`
+		Failed   int       `json:"failed"`
+		Bytes    int64     `json:"bytes"`
+		Expiring int       `json:"expiring"`
+		Oldest   time.Time `json:"oldest,omitzero"`
+	}{bucket, s.Done, s.Pending, s.Failed, s.Bytes, s.Expiring, s.Oldest}
+	out.Add(row, bucket, strconv.Itoa(s.Done), strconv.Itoa(s.Pending), strconv.Itoa(s.Failed), strconv.FormatInt(s.Bytes, 10),
+		strconv.Itoa(s.Expiring), stampOf(s.Oldest))
+	return out.Close()
+}
