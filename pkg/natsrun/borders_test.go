@@ -89,7 +89,7 @@ func (s *site) audit() error {
 func (s *site) watch() error {
 	nc, _ := s.as("console")
 	errs := []error{answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
-		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay")}
+		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay", "$SYS.REQ.SERVER.PING.HEALTHZ", "$SYS.REQ.SERVER.PING.JSZ")}
 
 	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x", "worker.v1.drain.x", "worker.v1.resume.x"} {
 		errs = append(errs, many(nc, subject, "", len(declared)-1))
@@ -99,8 +99,8 @@ func (s *site) watch() error {
 		"": {
 			"$JS.API.DIRECT.GET.AUDIT", "$JS.API.DIRECT.GET.KV_locks", "$JS.API.STREAM.MSG.GET.KV_locks", "audit.console.y", "$KV.locks.y",
 		},
-		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
-		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "STREAM.MSG.GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},
+		"ENRICHER": {"GET.ENRICH_JOBS", "GET.KV_jobs", "DIRECT.GET.KV_enrich", "$KV.jobs.cancelled.y", "STREAM.MSG.DELETE.ENRICH_JOBS", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
+		"IMPORTER": {"GET.IMPORT_JOBS", "GET.KV_jobs", "$KV.jobs.cancelled.y", "GET.KV_import-steps", "STREAM.MSG.DELETE.IMPORT_JOBS", "jobs.import.y", "dead.IMPORT_JOBS.y"},
 		"NOTIFIER": {"STREAM.MSG.GET.EVENTS", "STREAM.MSG.GET.KV_jobs", "STREAM.MSG.GET.NOTIFICATIONS", "events.order.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
 		api := "$JS.API."
@@ -116,7 +116,7 @@ func (s *site) watch() error {
 			switch {
 			case strings.HasPrefix(what, "GET."):
 				errs = append(errs, reached(nc, api+"DIRECT."+what), reached(nc, api+"STREAM.MSG."+what))
-			case what == strings.ToUpper(what) && !strings.HasPrefix(what, "$JS") || account != "" && strings.HasPrefix(what, "$KV") || strings.HasPrefix(what, "STREAM"):
+			case what == strings.ToUpper(what) && !strings.HasPrefix(what, "$JS") || account != "" && strings.HasPrefix(what, "$KV") || strings.HasPrefix(what, "STREAM") || strings.HasPrefix(what, "DIRECT"):
 				errs = append(errs, reached(nc, api+what))
 			default:
 				errs = append(errs, reached(nc, what))

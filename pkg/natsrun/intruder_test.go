@@ -53,6 +53,7 @@ var intruders = []intruder{
 			{"$JS.ENRICHER.API.DIRECT.GET.ENRICH_JOBS", `{"multi_last":["jobs.enrich.attack"]}`},
 			{"$JS.ENRICHER.API.STREAM.MSG.GET.ENRICH_JOBS", `{"last_by_subj":"jobs.enrich.attack"}`},
 			{"$JS.ENRICHER.API.STREAM.LIST", ""},
+			{"$JS.ENRICHER.API.DIRECT.GET.KV_enrich", `{"next_by_subj":">"}`},
 			{"$JS.API.DIRECT.GET.AUDIT", `{"next_by_subj":">"}`},
 			{"audit.console.attack", "BODY"},
 			{"worker.v1.info", "BODY"},
@@ -220,8 +221,10 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 			if !slices.Contains(shown, stream) {
 				methods = append(methods, "DIRECT.GET."+stream, "DIRECT.GET."+stream+".x", "STREAM.MSG.GET."+stream, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
 			}
-			if stream == "KV_import-steps" {
-				methods = slices.DeleteFunc(methods, func(m string) bool { return m == "STREAM.MSG.GET."+stream })
+			for of, may := range map[string][]string{"KV_enrich": {"DIRECT.GET."}, "KV_import-steps": {"DIRECT.GET.", "STREAM.MSG.GET."}} {
+				methods = slices.DeleteFunc(methods, func(m string) bool {
+					return stream == of && slices.ContainsFunc(may, func(api string) bool { return m == api+stream })
+				})
 			}
 			if slices.Contains([]string{"AUDIT", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
 				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)

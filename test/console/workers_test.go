@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,10 +53,16 @@ func TestWorkersAreShown(t *testing.T) {
 	t.Parallel()
 	s := consoletest.Start(t)
 	check.Says(t, s.Get("/workers", http.StatusOK), "No worker answers")
-	works(t, s, "vm-3", "v1")
+	began := works(t, s, "vm-3", "v1")
+	for _, kind := range []string{"good", "good", "bad"} {
+		check.OK(t, check.Err(s.JetStream.Publish(t.Context(), "jobs.import.high.a", fmt.Appendf(nil, `{"kind":%q}`, kind))))
+		check.Same(t, "the job that runs", <-began, kind)
+	}
 	works(t, s, "vm-4", "v1")
 	works(t, s, "vm-5", "v0")
-	check.Says(t, told(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready"), "IMPORT_JOBS", "0 of ", "not as the others", "expediter jobs workers")
+	page := told(t, s, "/workers", "vm-3", "vm-4", "vm-5", "ready", ">2 / 1<")
+	check.Says(t, page, "IMPORT_JOBS", "! not as the others", "expediter jobs workers", fmt.Sprint(check.Must(os.Hostname())(t), " / ", os.Getpid()))
+	until(s, ` ms <small class="soft">of 3</small>`)
 }
 
 // Pages show the workers that answered the collector, and ask none themselves.

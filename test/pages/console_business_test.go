@@ -18,7 +18,7 @@ func TestBusinessForEverybody(t *testing.T) {
 	s.Business()
 	for name, path := range map[string]string{
 		"event": "/notifications?event=evt+1", "event-open": "/notifications?event=evt-2", "events": "/notifications",
-		"user": "/notifications?user=" + url.QueryEscape(consoletest.Hebrew), "import": "/imports?id=job-1", "import-failed": "/imports?id=job-2",
+		"user": "/notifications?user=" + url.QueryEscape(consoletest.Hebrew), "person": "/people/" + url.PathEscape(consoletest.Hebrew), "import": "/imports?id=job-1", "import-failed": "/imports?id=job-2",
 		"imports": "/imports", "place": "/places?id=" + url.QueryEscape(consoletest.PlaceID), "places": "/places",
 	} {
 		looks(t, b, s, name, path)

@@ -100,6 +100,7 @@ func TestWorkersForEverybody(t *testing.T) {
 		check.Same(t, "the job that runs", <-began, kind)
 	}
 	looks(t, b, s, "workers", "/workers")
+	looks(t, b, s, "overview-waited", "/")
 	p := b.Open(t, s.URL+"/workers", browser.View{Width: 1440})
 	click(p, `tbody a[href*="/workers/"]`)
 	at := browser.Get(p, chromedp.Location())

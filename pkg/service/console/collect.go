@@ -22,7 +22,7 @@ const (
 	topicOverview = "overview"
 
 	collectEvery = 2 * time.Second
-	collectTime  = 3 * time.Second // for one round, so that a fault is shown within 5 seconds
+	collectTime  = 2800 * time.Millisecond // for one round, so that a fault is shown within 5 seconds
 	bucketTime   = 30 * time.Second
 	buckets      = 30 // of bucketTime, which are 15 minutes
 	fullNoted    = 0.80
@@ -49,6 +49,7 @@ type streamRow struct {
 	Later    uint64 // delayed jobs and schedules
 	Told     bool   // whether they could be told apart from the others that are set aside
 	Oldest   time.Duration
+	Wait     wait95
 	Part     float64 // of its bound that is used
 
 	at       time.Time
@@ -62,6 +63,12 @@ type streamRow struct {
 	problems []problem
 	rounds   int
 	started  time.Time // of the last part
+}
+
+// wait95 is for how long 95 % of so many jobs waited at most, which the workers of a stream remember.
+type wait95 struct {
+	P95 time.Duration
+	Of  int
 }
 
 // problem is something that somebody has to look at.
@@ -81,10 +88,12 @@ type collector struct {
 	mu      sync.Mutex
 	at      time.Time
 	changes map[string]inspect.Info // by instance: of workers that were drained, or resumed, since the round began
+	health  []answer[health]
 	silent  []problem
-	stores  []serverStore
+	stores  []answer[storeOf]
 	store   map[string][2]uint64 // used and limit, by accounts
 	streams map[streamID]streamRow
+	waits   map[string]wait95 // by stream
 	workers []inspect.Info
 }
 
@@ -176,14 +185,25 @@ func (o *collector) round(ctx context.Context) {
 			store[a.Name] = [2]uint64{info.Store, uint64(limit)}
 		})
 	}
-	var stores []serverStore
-	asking.Go(func() { stores = o.c.askServers(ctx) })
+	var stores []answer[storeOf]
+	asking.Go(func() { stores = askServers[storeOf](ctx, o.c.cfg.Conn, "JSZ") })
+	var checks []answer[health]
+	asking.Go(func() { checks = askServers[health](ctx, o.c.cfg.Conn, "HEALTHZ") })
 	var workers []inspect.Info
 	asking.Go(func() { workers, _ = inspect.Workers(ctx, o.c.cfg.Conn) }) //nolint:errcheck // no worker is no answer
 	asking.Wait()
+	of, waits := map[string][]inspect.Info{}, map[string]wait95{}
+	for _, w := range workers {
+		of[w.Stream] = append(of[w.Stream], w)
+	}
+	for stream, workers := range of {
+		p95, n := inspect.Wait95(workers...)
+		waits[stream] = wait95{p95, n}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.silent, o.store, o.stores, o.workers = time.Now(), silent, store, stores, o.withChanges(workers)
+	o.at, o.health, o.silent, o.store, o.stores = time.Now(), checks, silent, store, stores
+	o.waits, o.workers = waits, o.withChanges(workers)
 }
 
 // take has the overview show a row at once: the answer for another stream may be long in coming, as when its leader has died.
@@ -318,10 +338,10 @@ var advisory = []string{"description", "max_bytes", "max_consumers", "metadata",
 // judge notes what is wrong with a stream.
 func (s *streamRow) judge(info *jetstream.StreamInfo) {
 	if s.Stranded > 0 {
-		s.addf("expediter dead stranded "+s.Name, "JobsStranded", "%s that no consumer will ever deliver", messages(s.Stranded))
+		s.addf("expediter dead stranded "+s.Name, "JobsStranded", "%s that no consumer will ever deliver", counted(s.Stranded, "message"))
 	}
 	if s.idle > 1 {
-		s.addf("expediter jobs workers --stream "+s.Name, "JobsNotWorked", "%s waiting, and no worker takes any", messages(s.Waiting))
+		s.addf("expediter jobs workers --stream "+s.Name, "JobsNotWorked", "%s waiting, and no worker takes any", counted(s.Waiting, "message"))
 	}
 	if bound := info.Config.MaxBytes; bound > 0 && info.Config.Discard == jetstream.DiscardNew {
 		if s.Part = float64(info.State.Bytes) / float64(bound); s.Part >= fullNoted {
@@ -345,11 +365,4 @@ func (s *streamRow) judge(info *jetstream.StreamInfo) {
 		}
 		s.addf("expediter apply --dry-run", "ServiceNotReady", "%s is %s, want %s", d.Field, d.Got, d.Want)
 	}
-}
-
-func messages(n uint64) string {
-	if n == 1 {
-		return "1 message"
-	}
-	return number(n) + " messages"
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -97,11 +96,11 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 		return d, err
 	}
 	d.Account, d.By, d.Raw = a.Name, deadletter.Grouping(q.Get("by")), url.Values{}
-	if d.By != deadletter.BySubject && d.By != deadletter.ByStream {
+	if d.Shared() == "" {
 		d.By = deadletter.BySignature
 	}
 	d.Filter, err = parseFilter(q, d.now)
-	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "since", "subject", "until"} {
+	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "since", "subject", "until", "worker"} {
 		if text := q.Get(name); text != "" {
 			d.Raw.Set(name, text)
 		}
@@ -141,6 +140,13 @@ type deadRow struct {
 	Times []float64
 }
 
+// Shared names what the letters of a group have in common.
+func (d deadQuery) Shared() string {
+	return map[deadletter.Grouping]string{
+		deadletter.BySignature: "Error", deadletter.BySubject: "Subjects", deadletter.ByStream: "Stream", deadletter.ByWorker: "Worker",
+	}[d.By]
+}
+
 // Name is what the letters of a group have in common.
 func (g deadRow) Name() string {
 	switch g.By {
@@ -148,6 +154,8 @@ func (g deadRow) Name() string {
 		return cmp.Or(g.Subjects, "no subject")
 	case deadletter.ByStream:
 		return cmp.Or(g.Stream, "no stream")
+	case deadletter.ByWorker:
+		return cmp.Or(g.Worker, "no worker")
 	default:
 		return cmp.Or(g.Signature, "no text")
 	}
@@ -174,12 +182,12 @@ func (p deadPage) Filtered() bool { return len(filterQuery(p.Filter)) > 0 }
 
 // Groupings are what letters can be grouped by.
 func (p deadPage) Groupings() []deadletter.Grouping {
-	return []deadletter.Grouping{deadletter.BySignature, deadletter.BySubject, deadletter.ByStream}
+	return []deadletter.Grouping{deadletter.BySignature, deadletter.BySubject, deadletter.ByStream, deadletter.ByWorker}
 }
 
 // Kept are the parts of the filter that have no field in its form.
 func (p deadPage) Kept() (all [][2]string) {
-	for _, name := range []string{"kind", "reason", "until"} {
+	for _, name := range []string{"kind", "reason", "until", "worker"} {
 		if text := p.Get(name); text != "" {
 			all = append(all, [2]string{name, text})
 		}
@@ -261,23 +269,6 @@ func (c *Console) showDead(r *request) error {
 	}
 	r.Command = deadCommand("groups", d.Account, d.Filter, by...)
 	return r.render("dead", "Dead letters", p)
-}
-
-// survey looks at letters, of a few requests at a time: each costs a second of a processor where there are many.
-func (c *Console) survey(
-	ctx context.Context, d deadQuery, f deadletter.Filter, by deadletter.Grouping, newest uint64,
-) (deadletter.Overview, error) {
-	select {
-	case c.looks <- struct{}{}:
-		defer func() { <-c.looks }()
-	case <-ctx.Done():
-		return deadletter.Overview{}, fmt.Errorf("wait for others who look at letters: %w", ctx.Err())
-	}
-	opts := deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts}
-	if newest == deadLooked {
-		opts.Index = c.letters[d.Account]
-	}
-	return d.store.Survey(ctx, f, opts)
 }
 
 func (c *Console) selection(account string, f deadletter.Filter, o deadletter.Overview) selection {

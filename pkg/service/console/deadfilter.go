@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -30,6 +29,7 @@ func filterQuery(f deadletter.Filter) url.Values {
 		{"subject", f.Subject},
 		{"since", timeText(f.Since)},
 		{"until", timeText(f.Until)},
+		{"worker", f.Worker},
 	} {
 		if of[1] != "" {
 			q.Set(of[0], of[1])
@@ -50,7 +50,7 @@ func timeText(t time.Time) string {
 func parseFilter(q url.Values, now time.Time) (deadletter.Filter, error) {
 	f := deadletter.Filter{
 		Kind: deadletter.Kind(q.Get("kind")), Reason: worker.Reason(q.Get("reason")), Signature: q.Get("signature"), Stream: q.Get("job-stream"),
-		Subject: q.Get("subject"),
+		Subject: q.Get("subject"), Worker: q.Get("worker"),
 	}
 	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		text := q.Get(name)
@@ -58,32 +58,14 @@ func parseFilter(q url.Values, now time.Time) (deadletter.Filter, error) {
 			continue
 		}
 		var err error
-		if *at, err = parseMoment(text, now); err != nil {
-			return f, fail(http.StatusBadRequest, "%s is %.50q: want how long ago, such as 2h or 7d, or a time such as 2006-01-02T15:04:05Z.",
-				name, text)
+		if *at, err = deadletter.ParseTime(now, text); err != nil {
+			return f, fail(http.StatusBadRequest, "%s is %v.", name, err)
 		}
 	}
 	if err := f.Validate(); err != nil {
 		return f, fail(http.StatusBadRequest, "These letters cannot be selected: %v.", err)
 	}
 	return f, nil
-}
-
-// parseMoment reads a moment, or how long ago it was.
-func parseMoment(text string, now time.Time) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	ago, err := time.ParseDuration(text)
-	if err != nil || ago < 0 {
-		return time.Time{}, fmt.Errorf("%q is no time", text)
-	}
-	return now.Add(-ago), nil
 }
 
 // parseTarget reads what auditTarget has written. Texts of which there is a fingerprint are fingerprints.
@@ -115,7 +97,7 @@ func deadCommand(verb, account string, f deadletter.Filter, more ...string) stri
 	args := []string{"expediter", "dead", verb}
 	q := filterQuery(f)
 	q.Set("account", account)
-	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "subject", "since", "until"} {
+	for _, name := range []string{"account", "job-stream", "kind", "reason", "signature", "subject", "worker", "since", "until"} {
 		if q.Get(name) != "" {
 			args = append(args, "--"+name, q.Get(name))
 		}

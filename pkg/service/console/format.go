@@ -13,18 +13,21 @@ import (
 // funcs are what templates have beside those of html/template.
 func (c *Console) funcs() template.FuncMap {
 	return template.FuncMap{
-		"ago":    ago,
-		"at":     at,
-		"bytes":  size,
-		"href":   c.href,
-		"jobs":   jobsLine,
-		"masked": redact.People,
-		"number": number,
-		"shell":  shellLine,
-		"spark":  spark,
-		"span":   span,
-		"stamp":  stamp,
-		"static": func(name string) string { return c.href("static", name) + "?v=" + c.static[name].sum },
+		"ago":      ago,
+		"at":       at,
+		"bytes":    size,
+		"counted":  counted,
+		"endTable": func() template.HTML { return "</tbody></table></div>" },
+		"href":     c.href,
+		"jobs":     jobsLine,
+		"masked":   redact.People,
+		"number":   number,
+		"shell":    shellLine,
+		"spark":    spark,
+		"span":     span,
+		"stamp":    stamp,
+		"table":    table,
+		"static":   func(name string) string { return c.href("static", name) + "?v=" + c.static[name].sum },
 	}
 }
 
@@ -35,6 +38,37 @@ func number(n any) string {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return digits
+}
+
+// counted writes how many there are of something.
+func counted(n any, what string) string {
+	if fmt.Sprint(n) != "1" {
+		what += "s"
+	}
+	return number(n) + " " + what
+}
+
+// table begins a table that scrolls: its columns are the texts, "#" begins that of figures, and behind "|" is what a column says beside.
+func table(label string, columns ...any) template.HTML {
+	var head strings.Builder
+	for _, column := range columns {
+		text, ok := column.(string)
+		if !ok {
+			continue // a column that this reader does not have
+		}
+		text, isFigure := strings.CutPrefix(text, "#")
+		text, title, _ := strings.Cut(template.HTMLEscapeString(text), "|")
+		head.WriteString(`<th scope="col"`)
+		if isFigure {
+			head.WriteString(` class="num"`)
+		}
+		if title != "" {
+			head.WriteString(` title="` + title + `"`)
+		}
+		head.WriteString(">" + text + "</th>")
+	}
+	const form = `<div class="scroll" tabindex="0" role="region" aria-label="%s"><table><thead><tr>%s</tr></thead><tbody>`
+	return template.HTML(fmt.Sprintf(form, template.HTMLEscapeString(label), &head)) //nolint:gosec // escaped
 }
 
 // size writes bytes in units that people read.

@@ -25,9 +25,8 @@ import (
 )
 
 const (
-	maxText    = 64 << 10 // bytes of a payload or a value that are shown
-	maxAsked   = 16       // workers that are asked for their last attempts
-	askingTime = 2 * time.Second
+	maxText  = 64 << 10 // bytes of a payload or a value that are shown
+	maxAsked = 16       // workers that are asked for their last attempts
 )
 
 // moment is a point of a job's timeline.
@@ -94,7 +93,7 @@ func (c *Console) showJob(r *request) error {
 		if err := p.readSteps(r.Context()); err != nil {
 			return err
 		}
-		c.askTries(r.Context(), p)
+		c.addTries(r.Context(), p)
 	}
 	p.times()
 	r.Command = q.command("show", strconv.FormatUint(j.Sequence, 10))
@@ -147,35 +146,45 @@ func (p *jobPage) readSteps(ctx context.Context) error {
 	return nil
 }
 
-// askTries asks the workers of the stream which attempts at the job they remember, and what limits its handler has.
-func (c *Console) askTries(ctx context.Context, p *jobPage) {
-	ctx, cancel := context.WithTimeout(ctx, askingTime)
+// askTries asks the workers of a stream, or of all for "", for the attempts that they remember. It says why some did not say.
+func (c *Console) askTries(ctx context.Context, stream string, each func(inspect.Info, inspect.Attempt)) (unasked string) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	all, err := c.allWorkers(ctx)
 	if errors.Is(err, inspect.ErrNoWorker) {
-		p.Unasked = "no worker answers"
+		unasked = "no worker answers"
 	} else if err != nil {
-		p.Unasked = redact.Text(err.Error())
+		unasked = redact.Text(err.Error())
 	}
-	all = slices.DeleteFunc(all, func(w inspect.Info) bool { return w.Stream != p.Stream })
+	all = slices.DeleteFunc(all, func(w inspect.Info) bool { return stream != "" && w.Stream != stream })
 	for _, w := range all[:min(len(all), maxAsked)] {
+		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
+		if err != nil {
+			unasked = redact.Text(err.Error())
+		}
+		for _, a := range recent.Attempts {
+			each(w, a)
+		}
+	}
+	return unasked
+}
+
+// addTries adds what the workers remember of the job, and the limits of its handler.
+func (c *Console) addTries(ctx context.Context, p *jobPage) {
+	all, _ := c.allWorkers(ctx) //nolint:errcheck // they are asked below
+	for _, w := range all {
 		for _, h := range w.Handlers {
-			if subject.Matches(h.Pattern, p.Job.Subject) {
+			if w.Stream == p.Stream && subject.Matches(h.Pattern, p.Job.Subject) {
 				p.Limits, p.MaxAttempts = h.Limits, h.MaxAttempts
 			}
 		}
-		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
-		if err != nil {
-			p.Unasked = redact.Text(err.Error())
-			continue
-		}
-		for _, a := range recent.Attempts {
-			if a.Sequence == p.first() && a.Job == p.Job.ID {
-				a.Error = redact.People(a.Error)
-				p.Tries = append(p.Tries, try{a, w.ID})
-			}
-		}
 	}
+	p.Unasked = c.askTries(ctx, p.Stream, func(w inspect.Info, a inspect.Attempt) {
+		if a.Sequence == p.first() && a.Job == p.Job.ID {
+			a.Error = redact.People(a.Error)
+			p.Tries = append(p.Tries, try{a, w.ID})
+		}
+	})
 	slices.SortFunc(p.Tries, func(a, b try) int { return a.Started.Compare(b.Started) })
 }
 

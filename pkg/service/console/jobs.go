@@ -46,34 +46,38 @@ func (c *Console) addJobs() {
 	c.action("POST /jobs/{stream}/run", "run", func(r *request) (deed, error) { return c.planJobs(r, runJob) })
 }
 
-// jobStream is a stream with jobs, or with schedules.
-type jobStream struct {
+// accountStream is a stream of an account.
+type accountStream struct {
 	*jetstream.StreamInfo
 
 	Account string
 }
 
-// jobStreams lists the work queues, and the streams that take delayed jobs. One round trip for each 256 streams of each account.
-func (c *Console) jobStreams(ctx context.Context) (all []jobStream, err error) {
+// Bucket is the name of the bucket that it is.
+func (s accountStream) Bucket() string { return strings.TrimPrefix(s.Config.Name, "KV_") }
+
+// streams lists those that are wanted. One round trip for each 256 streams of each account.
+func (c *Console) streams(ctx context.Context, want func(jetstream.StreamConfig) bool) (all []accountStream, err error) {
 	for _, a := range c.cfg.Accounts {
 		streams := a.JetStream.ListStreams(ctx)
 		for info := range streams.Info() {
-			bucket := strings.HasPrefix(info.Config.Name, "KV_") || strings.HasPrefix(info.Config.Name, "OBJ_")
-			if !bucket && !worker.IsPartition(info.Config) && (info.Config.Retention == jetstream.WorkQueuePolicy || info.Config.AllowMsgSchedules) {
-				all = append(all, jobStream{info, a.Name})
+			if want(info.Config) {
+				all = append(all, accountStream{info, a.Name})
 			}
 		}
-		err = errors.Join(err, streams.Err())
+		if err := streams.Err(); err != nil {
+			return nil, fmt.Errorf("console: list the streams: %w", err)
+		}
 	}
-	return all, err
+	return all, nil
 }
 
 func (c *Console) showStreams(r *request) error {
-	all, err := c.jobStreams(r.Context())
+	all, err := c.streams(r.Context(), worker.HasJobs)
 	if err != nil {
 		return err
 	}
-	r.Live = topicTick
+	r.Command, r.Live = "expediter jobs streams", topicTick
 	return r.render("jobstreams", "Jobs", all)
 }
 
@@ -83,7 +87,7 @@ type jobsQuery struct {
 	Partition       string // the stream that the address names: Stream, or a partition of it
 	Tab             string
 	Subject, Key    string
-	From            worker.Cursor
+	From, Until     worker.Cursor
 
 	client *worker.Client
 	js     jetstream.JetStream
@@ -102,14 +106,16 @@ func (c *Console) jobsQuery(r *request, q url.Values) (*jobsQuery, error) {
 	if !slices.ContainsFunc(jobTabs, func(t jobTab) bool { return t.Key == p.Tab }) {
 		return nil, fail(http.StatusBadRequest, "There is no state %.30q: use one of the tabs.", p.Tab)
 	}
-	if from := q.Get("from"); from != "" {
-		var made string
-		_, err := fmt.Sscanf(from, "%d-%d-%s", &p.From.Sequence, &p.From.Partition, &made)
-		if err == nil {
-			p.From.Created, err = time.Parse(time.RFC3339Nano, made)
-		}
-		if err != nil {
-			return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", from)
+	for name, at := range map[string]*worker.Cursor{"from": &p.From, "until": &p.Until} {
+		if text := q.Get(name); text != "" {
+			var made string
+			_, err := fmt.Sscanf(text, "%d-%d-%s", &at.Sequence, &at.Partition, &made)
+			if err == nil {
+				at.Created, err = time.Parse(time.RFC3339Nano, made)
+			}
+			if err != nil {
+				return nil, fail(http.StatusBadRequest, "%.50q is no place in the list: begin with its first page.", text)
+			}
 		}
 	}
 	p.Stream, p.client, err = c.jobsClient(r, p.Account, p.Partition)
@@ -138,9 +144,7 @@ func (p *jobsQuery) To(state string, from worker.Cursor) string {
 func (p *jobsQuery) to(state string, from worker.Cursor) url.Values {
 	q := p.Query()
 	q.Set("state", state)
-	if from.Sequence > 0 {
-		q.Set("from", fmt.Sprintf("%d-%d-%s", from.Sequence, from.Partition, from.Created.Format(time.RFC3339Nano)))
-	}
+	q.Set("from", place(from))
 	for name := range q {
 		if q.Get(name) == "" {
 			q.Del(name)
@@ -149,12 +153,20 @@ func (p *jobsQuery) to(state string, from worker.Cursor) url.Values {
 	return q
 }
 
+// place writes a place in the list, "" for its beginning or end.
+func place(at worker.Cursor) string {
+	if at.Sequence == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d-%s", at.Sequence, at.Partition, at.Created.Format(time.RFC3339Nano))
+}
+
 // Page is the address of the first page of the list with another state.
 func (p *jobsQuery) Page(state string) string { return p.To(state, worker.Cursor{}) }
 
 // Line is the command line that does something to one job.
 func (p *jobsQuery) Line(verb string, job any) string {
-	return p.command(verb, fmt.Sprint(job), "--yes")
+	return jobsLine(p.Account, p.Stream, verb, fmt.Sprint(job), "--yes")
 }
 
 // Query is the filter without a place in the list.
@@ -165,10 +177,16 @@ func (p *jobsQuery) Query() url.Values {
 // Filtered reports whether the list is not that of all jobs.
 func (p *jobsQuery) Filtered() bool { return p.Tab != "" || p.Subject != "" || p.Key != "" }
 
-// command is the command line of expediter jobs that does the same.
+// command is the command line of expediter jobs that does the same to what the filter selects.
 func (p *jobsQuery) command(verb string, more ...string) string {
-	for _, flag := range [][2]string{{"--subject", p.Subject}, {"--key", p.Key}} {
-		if flag[1] != "" && verb == "list" {
+	var states []string
+	for _, state := range p.filter().States {
+		if state != worker.StateDead { // which goes alone
+			states = append(states, string(state))
+		}
+	}
+	for _, flag := range [][2]string{{"--state", strings.Join(states, ",")}, {"--subject", p.Subject}, {"--key", p.Key}} {
+		if flag[1] != "" {
 			more = append(more, flag[0], flag[1])
 		}
 	}
@@ -212,14 +230,7 @@ func (c *Console) showJobs(r *request) error {
 		tab.Count = known[i]
 		p.Tabs = append(p.Tabs, tab)
 	}
-	var more []string
-	for _, state := range q.filter().States {
-		more = append(more, string(state))
-	}
-	if len(more) > 0 {
-		more = []string{"--state", strings.ReplaceAll(strings.Join(more, ","), ",dead", "")}
-	}
-	r.Command, r.Live = q.command("list", more...), topicTick
+	r.Command, r.Live = q.command("list"), topicTick
 	return r.render("jobs", "Jobs of "+q.Stream, p)
 }
 

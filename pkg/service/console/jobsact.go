@@ -26,48 +26,12 @@ type selectionPage struct {
 	Looked  int
 	More    string // the address that goes on, "" when all that one action is for were looked at
 	Title   string
-	Until   uint64 // the place of the message that was not looked at any more, 0 at the end
+	Next    string // the place of the message that was not looked at any more, "" at the end
 }
 
 type selectionAction struct {
-	Count                    int
-	Past, Title, Verb, Words string
-}
-
-// place orders messages of all partitions as lists have them.
-func place(partition int, sequence uint64) uint64 { return uint64(partition)<<56 | sequence } //nolint:gosec // at most 64
-
-func (p *jobsQuery) placeOf(j worker.StoredJob) uint64 {
-	partition := 0
-	if number, behind := strings.CutPrefix(j.Stream, p.Stream+"-"); behind {
-		partition, _ = strconv.Atoi(number) //nolint:errcheck // a number, see worker.PartitionStream
-	}
-	return place(partition, j.Sequence)
-}
-
-// collect reads the jobs that match, up to the place of a message: as many as one action is for, in a bounded number of messages.
-func (p *jobsQuery) collect(ctx context.Context, is func(worker.StoredJob) bool, until uint64) (jobs []worker.StoredJob, err error) {
-	f := p.filter()
-	f.From, f.Limit, f.Look = worker.Cursor{}, jobsAtOnce, jobsAtOnce
-	for looked := 0; looked < jobsLooked+jobsAtOnce; {
-		page, err := p.client.Jobs(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		looked += page.Looked
-		for _, j := range page.Jobs {
-			if until != 0 && p.placeOf(j) >= until || len(jobs) == jobsAtOnce {
-				return jobs, nil
-			}
-			if is(j) {
-				jobs = append(jobs, j)
-			}
-		}
-		if f.From = page.Next; f.From.Sequence == 0 || until != 0 && place(f.From.Partition, f.From.Sequence) >= until {
-			break
-		}
-	}
-	return jobs, nil
+	Count                          int
+	Line, Past, Title, Verb, Words string
 }
 
 // showSelection shows for how many jobs an action on all that match would be. It looks at some messages, three round trips, and goes on
@@ -98,7 +62,7 @@ func (c *Console) showSelection(r *request) error {
 	if err != nil {
 		return sayJobs(err)
 	}
-	p.Looked, p.Until, most = before("looked")+page.Looked, place(page.Next.Partition, page.Next.Sequence), 0
+	p.Looked, p.Next, most = before("looked")+page.Looked, place(page.Next), 0
 	next := q.to(q.Tab, page.Next)
 	next.Set("looked", strconv.Itoa(p.Looked))
 	for _, a := range actions {
@@ -109,11 +73,12 @@ func (c *Console) showSelection(r *request) error {
 			}
 		}
 		most = max(most, can.Count)
-		can.Words = fmt.Sprintf("%s can be %s.", counts(can.Count, "job"), a.past)
+		can.Line = q.command(a.verb, "--all", "--count", strconv.Itoa(can.Count))
+		can.Words = fmt.Sprintf("%s can be %s.", counted(can.Count, "job"), a.past)
 		next.Set(a.verb, strconv.Itoa(can.Count))
 		p.Actions = append(p.Actions, can)
 	}
-	if p.Until != 0 && p.Looked < jobsLooked && most < jobsAtOnce {
+	if p.Next != "" && p.Looked < jobsLooked && most < jobsAtOnce {
 		p.More = c.href("/jobs", q.Stream, "all") + "?" + next.Encode()
 	}
 	r.Command = q.command("list", "--limit", strconv.Itoa(jobsAtOnce))
@@ -152,8 +117,8 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	var refs []worker.JobRef
 	target := ""
 	if r.PostForm.Has("typed") {
-		until, _ := strconv.ParseUint(r.PostForm.Get("until"), 10, 64) //nolint:errcheck // 0 then
-		jobs, err := q.collect(r.Context(), a.is, until)
+		all := worker.Selection{Can: a.is, Filter: q.filter(), Look: jobsLooked + jobsAtOnce, Until: q.Until}
+		jobs, _, err := q.client.Select(r.Context(), all)
 		if err != nil {
 			return deed{}, sayJobs(err)
 		}
@@ -192,7 +157,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 			return n, nil
 		},
 		Note: func(n int) string {
-			note := fmt.Sprintf("%s %s.", a.done, counts(n, "job"))
+			note := fmt.Sprintf("%s %s.", a.done, counted(n, "job"))
 			if lapsed > 0 {
 				note += fmt.Sprintf(" Of the others, %s %s.", number(lapsed), a.lapsed)
 			}
@@ -206,7 +171,7 @@ func namedJobs(form url.Values) (refs []worker.JobRef, err error) {
 	names := form["job"]
 	if len(names) == 0 || len(names) > jobsAtOnce {
 		return nil, fail(http.StatusBadRequest, "%s are selected: select 1 to %s. Nothing was done.",
-			counts(len(names), "job"), number(jobsAtOnce))
+			counted(len(names), "job"), number(jobsAtOnce))
 	}
 	for _, name := range names {
 		place, id, _ := strings.Cut(name, " ")
@@ -221,12 +186,4 @@ func namedJobs(form url.Values) (refs []worker.JobRef, err error) {
 		refs = append(refs, worker.JobRef{ID: id, Sequence: n, Stream: stream})
 	}
 	return refs, nil
-}
-
-// counts writes how many there are of something.
-func counts(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return number(n) + " " + what
 }

@@ -14,10 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
@@ -25,9 +23,7 @@ const (
 	maxLocks    = 500     // of a page
 	maxLimits   = 500     // keys of limits of a page
 	maxSurveyed = 200_000 // messages of a bucket that are counted by their states
-
-	// locksPrefix begins the keys of limits that programs use without a worker.
-	locksPrefix = "_kv_limits."
+	maxRead     = 1 << 28 // bytes of them
 )
 
 func (c *Console) addKeys() {
@@ -45,22 +41,12 @@ type keysPage struct {
 	More    bool // there are more than are shown
 	Problem string
 
-	Buckets []bucketRow
+	Buckets []accountStream
 	Survey  *flight.Survey
 
 	Limits []limitRow
 	Total  int
 }
-
-// bucketRow is a bucket of a list.
-type bucketRow struct {
-	*jetstream.StreamInfo
-
-	Account string
-}
-
-// Name is that of the bucket.
-func (b bucketRow) Name() string { return strings.TrimPrefix(b.Config.Name, "KV_") }
 
 // keysAccount is account, but without a name it is that of the connection, which has the locks of operators, where it is shown.
 func (c *Console) keysAccount(r *request, q url.Values) (Account, error) {
@@ -172,16 +158,11 @@ func (c *Console) planSteal(r *request) (deed, error) {
 func (c *Console) showFlights(r *request) error {
 	q := r.URL.Query()
 	p := &keysPage{Account: q.Get("account"), Bucket: q.Get("bucket"), Prefix: q.Get("prefix")}
-	for _, a := range c.cfg.Accounts {
-		streams := a.JetStream.ListStreams(r.Context())
-		for info := range streams.Info() {
-			if strings.HasPrefix(info.Config.Name, "KV_") {
-				p.Buckets = append(p.Buckets, bucketRow{info, a.Name})
-			}
-		}
-		if err := streams.Err(); err != nil {
-			return fmt.Errorf("console: list the streams: %w", err)
-		}
+	r.Command = keysLine("results", p.Account, p.Bucket)
+	var err error
+	p.Buckets, err = c.streams(r.Context(), func(cfg jetstream.StreamConfig) bool { return strings.HasPrefix(cfg.Name, "KV_") })
+	if err != nil {
+		return err
 	}
 	if p.Bucket != "" {
 		if err := c.countResults(r, p); err != nil {
@@ -193,14 +174,13 @@ func (c *Console) showFlights(r *request) error {
 
 // countResults counts the results of a bucket by their states.
 func (c *Console) countResults(r *request, p *keysPage) error {
-	at := slices.IndexFunc(p.Buckets, func(b bucketRow) bool { return b.Name() == p.Bucket && b.Account == p.Account })
+	at := slices.IndexFunc(p.Buckets, func(b accountStream) bool { return b.Bucket() == p.Bucket && b.Account == p.Account })
 	if at < 0 {
 		return fail(http.StatusNotFound, "There is no bucket %.100q in this account.", p.Bucket)
 	}
-	if n := p.Buckets[at].State.Msgs; n > maxSurveyed {
-		return fail(http.StatusConflict,
-			"The bucket %s has %s keys. To count them by their states reads them all, which this page does up to %s.", p.Bucket, number(n),
-			number(maxSurveyed))
+	if state := p.Buckets[at].State; state.Msgs > maxSurveyed || state.Bytes > maxRead {
+		return fail(http.StatusConflict, "The bucket %s has %s keys and %s. To count them by their states reads them all, which this page does "+
+			"up to %s and %s. Use %s.", p.Bucket, number(state.Msgs), size(state.Bytes), number(maxSurveyed), size(maxRead), r.Command)
 	}
 	a, err := c.account(r, p.Account)
 	if err != nil {
@@ -211,10 +191,10 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 		return err
 	}
 	defer f.Close()
-	s, err := f.Survey(r.Context(), p.Prefix)
+	s, err := f.SurveyDirect(r.Context(), p.Prefix) // the NATS user console may make no consumer
 	if errors.Is(err, kvlock.ErrUnavailable) {
-		err = fail(http.StatusServiceUnavailable, "The bucket %s could not be read. To count its results takes a consumer, which the NATS user "+
-			"console may not make: admin may. %v.", p.Bucket, redact.Error(err))
+		err = fail(http.StatusServiceUnavailable, "The bucket %s could not be read. The NATS user console may read those of results alone. %v.",
+			p.Bucket, redact.Error(err))
 	}
 	p.Survey = &s
 	return err
@@ -222,7 +202,7 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 
 // limitRow is a key of a limit.
 type limitRow struct {
-	limit.State
+	kvlock.LimitState
 
 	Bucket string
 }
@@ -235,37 +215,39 @@ func (l limitRow) Count() (n int) {
 	return n
 }
 
-// showLimits lists what the limits of workers and of other programs hold: two or three round trips for each bucket.
+// showLimits lists what the limits of workers and of other programs hold: two to six round trips for each bucket.
 func (c *Console) showLimits(r *request) error {
 	a, err := c.keysAccount(r, r.URL.Query())
 	if err != nil {
 		return err
 	}
 	p := &keysPage{Account: a.Name, Bucket: r.URL.Query().Get("bucket")}
-	records, err := kvrecord.New(kvrecord.Config{JetStream: a.JetStream, Try: time.Second, Timeout: 2 * time.Second})
-	if err != nil {
-		return err
-	}
-	defer records.Close()
 	buckets := []string{contracts.BucketJobs, contracts.BucketLocks}
 	if p.Bucket != "" {
 		buckets = []string{p.Bucket}
 	}
 	for _, bucket := range buckets {
-		for _, prefix := range []string{limit.DefaultPrefix, locksPrefix} {
-			found, total, err := limit.Survey(r.Context(), records.Bucket(bucket), prefix, maxLimits)
-			if errors.Is(err, jetstream.ErrStreamNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			p.Total += total
-			for _, s := range found {
-				p.Limits = append(p.Limits, limitRow{s, bucket})
-			}
+		found, total, err := kvlock.ListLimits(r.Context(), a.JetStream, bucket, maxLimits)
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		p.Total += total
+		for _, s := range found {
+			p.Limits = append(p.Limits, limitRow{s, bucket})
 		}
 	}
-	r.Live = topicTick
+	r.Command, r.Live = keysLine("limits", p.Account, p.Bucket), topicTick
 	return r.render("keyslimits", "Limits", p)
+}
+
+// keysLine is a command line about an account, or one of its buckets.
+func keysLine(verb, account, bucket string) string {
+	args := []string{"expediter", verb}
+	if bucket != "" {
+		args = append(args, bucket)
+	}
+	if account != "" {
+		args = append(args, "--account", account)
+	}
+	return shellLine(args...)
 }

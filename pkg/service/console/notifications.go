@@ -153,9 +153,24 @@ type rowsPage struct {
 	Failed bool // a row could be sent again
 	Next   string
 	Open   bool // a row could be cancelled
+	Person bool // it tells what one user was sent
 	Rows   []notification
 	States []string
 	Words  string // of the event
+}
+
+// ByEvent puts rows together that are of the same event, the latest first.
+func (p rowsPage) ByEvent() (all [][]notification) {
+	at := map[string]int{}
+	rows := slices.SortedStableFunc(slices.Values(p.Rows), func(a, b notification) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	for _, n := range rows {
+		i, ok := at[n.EventID]
+		if !ok {
+			i, at[n.EventID], all = len(all), len(all), append(all, nil)
+		}
+		all[i] = append(all[i], n)
+	}
+	return all
 }
 
 // Asked reports whether anything is looked for.
@@ -207,20 +222,13 @@ func (e eventState) words(rows []notification, more bool) string {
 	return words
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return number(n) + " " + what + "s"
-}
-
 // addNotifications adds the screen of events, rows and attempts. A page costs two requests to the notifier.
 func (c *Console) addNotifications() {
-	c.page("GET /notifications", func(r *request) error {
+	show := func(r *request) error {
 		v := r.URL.Query()
-		p := rowsPage{rowQuery: rowQuery{
+		p := rowsPage{Person: r.PathValue("user") != "", rowQuery: rowQuery{
 			Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), Limit: pageRows, Reason: v.Get("reason"),
-			RecipientType: v.Get("type"), State: v.Get("state"), UserID: v.Get("user"),
+			RecipientType: v.Get("type"), State: v.Get("state"), UserID: cmp.Or(r.PathValue("user"), v.Get("user")),
 		}}
 		for _, s := range rowStates {
 			p.States = append(p.States, s.Name)
@@ -236,7 +244,7 @@ func (c *Console) addNotifications() {
 				return err
 			}
 		} else if p.UserID != "" {
-			title = "Notifications of " + p.UserID
+			title = "What " + p.UserID + " was sent"
 		}
 		var found struct {
 			Next          string         `json:"next"`
@@ -250,14 +258,16 @@ func (c *Console) addNotifications() {
 		p.Failed = slices.ContainsFunc(p.Rows, func(n notification) bool { return n.State == "failed" })
 		if found.Next != "" {
 			v.Set("cursor", found.Next)
-			p.Next = c.href("/notifications") + "?" + v.Encode()
+			p.Next = c.cfg.Prefix + r.URL.EscapedPath() + "?" + v.Encode()
 		}
 		if p.Words = summary(p.Rows); p.Event != nil {
 			p.Words = p.Event.words(p.Rows, found.Next != "" || p.Cursor != "")
 			p.Open = p.Open || p.Event.State == "seen" || found.Next != ""
 		}
 		return r.render("notifications", title, p)
-	})
+	}
+	c.page("GET /notifications", show)
+	c.page("GET /people/{user}", show)
 	c.action("POST /notifications/cancel", "cancel", func(r *request) (deed, error) {
 		return r.ofEvent("notifier.v1.cancel", map[string]string{}, func(done map[string]any) (int, string) {
 			return figure(done, "suppressed"), fmt.Sprintf("Cancelled: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent.",

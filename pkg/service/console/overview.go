@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,6 +60,11 @@ func (o *collector) view() overviewView {
 		}
 		v.Servers = append(v.Servers, v.fill("server "+s.Server.Name, s.Data.Storage, s.Data.Config.MaxStore)+", sync "+sync)
 	}
+	for _, s := range o.health {
+		if s.Data.Status != "ok" {
+			v.Problems = append(v.Problems, s.Data.problem(s.Server.Name))
+		}
+	}
 	rows := slices.SortedFunc(maps.Values(o.streams), func(a, b streamRow) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
@@ -71,7 +77,7 @@ func (o *collector) view() overviewView {
 					row.Dead += g.Count
 				}
 			}
-			row.Partial = dead.Partial
+			row.Partial, row.Wait = dead.Partial, o.waits[row.Name]
 			v.Streams = append(v.Streams, row)
 		}
 	}
@@ -130,37 +136,45 @@ func (s *streamRow) tell(ctx context.Context, a Account, info *jetstream.StreamI
 	}
 }
 
-// serverStore is what a server says of its store.
-type serverStore struct {
-	Data struct {
-		Config struct {
-			MaxStore     uint64        `json:"max_storage"`
-			SyncAlways   bool          `json:"sync_always"`
-			SyncInterval time.Duration `json:"sync_interval"`
-		}
-		Storage uint64
-	}
+// answer is what a server says.
+type answer[T any] struct {
+	Data   T
 	Server struct{ Name string }
 }
 
-// askServers asks all servers for their stores. None answers a user that may not ask.
-func (c *Console) askServers(ctx context.Context) (all []serverStore) {
-	inbox := c.cfg.Conn.NewInbox()
-	answers, err := c.cfg.Conn.SubscribeSync(inbox)
-	if err != nil {
-		return nil
+// storeOf is what a server says of its store.
+type storeOf struct {
+	Config struct {
+		MaxStore     uint64        `json:"max_storage"`
+		SyncAlways   bool          `json:"sync_always"`
+		SyncInterval time.Duration `json:"sync_interval"`
 	}
-	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
-	for err = c.cfg.Conn.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", inbox, nil); err == nil; {
-		var msg *nats.Msg
-		next, cancel := context.WithTimeout(ctx, serverStall)
-		msg, err = answers.NextMsgWithContext(next)
-		cancel()
-		var one serverStore
-		if err == nil && json.Unmarshal(msg.Data, &one) == nil { //nolint:musttag // the server's names, in capitals
+	Storage uint64
+}
+
+// health is the health check of a server.
+type health struct{ Error, Status string }
+
+// problem says that a server is not well: one whose disk was full takes no writes, whatever else it says.
+func (h health) problem(server string) problem {
+	runbook := "nodeaway"
+	if strings.Contains(h.Error, "write error") || strings.Contains(h.Error, "not enabled") {
+		runbook = "storetakesnowrites"
+	}
+	return problem{Command: "expediter doctor", Runbook: runbook, Text: fmt.Sprintf("server %s is %s: %s", server, h.Status, h.Error)}
+}
+
+// askServers asks all servers for something. None answers a user that may not ask.
+func askServers[T any](ctx context.Context, nc *nats.Conn, what string) (all []answer[T]) {
+	ctx, cancel := context.WithTimeout(ctx, collectTime/3)
+	defer cancel()
+	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+what, serverStall) //nolint:errcheck // then there are none
+	for _, data := range answers {
+		var one answer[T]
+		if json.Unmarshal(data, &one) == nil { //nolint:musttag // the server's names, in capitals
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b serverStore) int { return cmp.Compare(a.Server.Name, b.Server.Name) })
+	slices.SortFunc(all, func(a, b answer[T]) int { return cmp.Compare(a.Server.Name, b.Server.Name) })
 	return all
 }

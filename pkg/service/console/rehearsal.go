@@ -42,12 +42,11 @@ func (c *Console) showRehearsal(r *request) error {
 		return err
 	}
 	p := rehearsal{Reasons: map[string]int{}}
-	select {
-	case c.looks <- struct{}{}:
-		defer func() { <-c.looks }()
-	case <-r.Context().Done():
-		return fmt.Errorf("wait for others who look at letters: %w", r.Context().Err())
+	looked, err := c.look(r.Context())
+	if err != nil {
+		return err
 	}
+	defer looked()
 	ctx, cancel := context.WithTimeout(r.Context(), rehearsalTime)
 	defer cancel()
 	p.Result, err = d.store.Replay(ctx, d.frozen(), deadletter.ReplayOptions{
@@ -84,4 +83,30 @@ func reasonOf(err error) string {
 		return "whose place another job has"
 	}
 	return "that the server refuses"
+}
+
+// look waits for its turn to look at letters, of a few requests at a time: each costs a second of a processor where there are many.
+func (c *Console) look(ctx context.Context) (done func(), err error) {
+	select {
+	case c.looks <- struct{}{}:
+		return func() { <-c.looks }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for others who look at letters: %w", ctx.Err())
+	}
+}
+
+// survey looks at letters.
+func (c *Console) survey(
+	ctx context.Context, d deadQuery, f deadletter.Filter, by deadletter.Grouping, newest uint64,
+) (deadletter.Overview, error) {
+	looked, err := c.look(ctx)
+	if err != nil {
+		return deadletter.Overview{}, err
+	}
+	defer looked()
+	opts := deadletter.SurveyOptions{By: by, Newest: newest, Parts: deadParts}
+	if newest == deadLooked {
+		opts.Index = c.letters[d.Account]
+	}
+	return d.store.Survey(ctx, f, opts)
 }

@@ -80,25 +80,10 @@ type replays struct {
 func (rs *replays) start(ctx context.Context, p replay, store *deadletter.Store) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	p.Actor, p.Began, p.ID = access.From(ctx).Name, time.Now().UTC(), nuid.Next()
-	rs.mu.Lock()
-	switch {
-	case rs.closed:
-		rs.mu.Unlock()
+	if err := rs.enter(&p, cancel); err != nil {
 		cancel(nil)
-		return fail(http.StatusServiceUnavailable, "This console is ending. Nothing was done: try again in a moment.")
-	case len(rs.cancels) == maxReplays:
-		rs.mu.Unlock()
-		cancel(nil)
-		return fail(http.StatusConflict, "%d replays go on already, and no more may. Wait for one of them to end, or stop it.", maxReplays)
-	case slices.ContainsFunc(rs.all, func(other *replay) bool { return other.Ended.IsZero() && other.sameLetters(p) }):
-		rs.mu.Unlock()
-		cancel(nil)
-		return fail(http.StatusConflict, "A replay of these letters goes on already. See Replays.")
+		return err
 	}
-	rs.all = append(rs.all, &p)
-	rs.cancels[p.ID] = cancel
-	rs.running.Add(1)
-	rs.mu.Unlock()
 	begun := make(chan error, 1)
 	go func() {
 		defer rs.running.Done()
@@ -114,6 +99,23 @@ func (rs *replays) start(ctx context.Context, p replay, store *deadletter.Store)
 		}
 	}()
 	return <-begun
+}
+
+// enter adds a replay that is to go on, or says why it may not.
+func (rs *replays) enter(p *replay, cancel context.CancelCauseFunc) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	switch {
+	case rs.closed:
+		return fail(http.StatusServiceUnavailable, "This console is ending. Nothing was done: try again in a moment.")
+	case len(rs.cancels) == maxReplays:
+		return fail(http.StatusConflict, "%d replays go on already, and no more may. Wait for one of them to end, or stop it.", maxReplays)
+	case slices.ContainsFunc(rs.all, func(other *replay) bool { return other.Ended.IsZero() && other.sameLetters(*p) }):
+		return fail(http.StatusConflict, "A replay of these letters goes on already. See Replays.")
+	}
+	rs.all, rs.cancels[p.ID] = append(rs.all, p), cancel
+	rs.running.Add(1)
+	return nil
 }
 
 // run goes through the letters, and tells how far it is.

@@ -2,14 +2,12 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
@@ -41,7 +39,7 @@ func (s scheduleRow) Command(verb string) string {
 
 // delayedRow has the delayed jobs of a stream by the time that is left until they are due.
 type delayedRow struct {
-	jobStream
+	accountStream
 
 	All   bool
 	Most  int // of the counts
@@ -66,7 +64,7 @@ type schedulesPage struct {
 // showSchedules lists the schedules of all streams that can have some, and counts the delayed jobs of each: a round trip for each
 // schedule, some for each stream, and one for each worker, which is asked for its last runs.
 func (c *Console) showSchedules(r *request) error {
-	streams, err := c.jobStreams(r.Context())
+	streams, err := c.streams(r.Context(), worker.HasJobs)
 	if err != nil {
 		return err
 	}
@@ -100,7 +98,14 @@ func (c *Console) showSchedules(r *request) error {
 		}
 	}
 	if len(p.Schedules) > 0 {
-		c.askRuns(r.Context(), p)
+		p.Unasked = c.askTries(r.Context(), "", func(w inspect.Info, a inspect.Attempt) {
+			for i := range p.Schedules {
+				s := &p.Schedules[i]
+				if s.Stream == w.Stream && s.Subject == a.Subject && (s.Last == nil || a.Started.After(s.Last.Started)) {
+					s.Last = &try{a, w.ID}
+				}
+			}
+		})
 	}
 	r.Command = "expediter schedules"
 	return r.render("schedules", "Schedules", p)
@@ -123,8 +128,8 @@ func (c *Console) jobsClient(r *request, account, of string) (stream string, cli
 }
 
 // newDelayedRow counts delayed jobs by when they are due.
-func newDelayedRow(s jobStream, jobs []worker.StoredJob, whole bool, now time.Time) delayedRow {
-	row := delayedRow{jobStream: s, All: whole, Total: len(jobs), Parts: []delayedPart{
+func newDelayedRow(s accountStream, jobs []worker.StoredJob, whole bool, now time.Time) delayedRow {
+	row := delayedRow{accountStream: s, All: whole, Total: len(jobs), Parts: []delayedPart{
 		{Title: "in a minute", until: time.Minute},
 		{Title: "in 10 minutes", until: 10 * time.Minute},
 		{Title: "in an hour", until: time.Hour},
@@ -140,33 +145,6 @@ func newDelayedRow(s jobStream, jobs []worker.StoredJob, whole bool, now time.Ti
 		row.Most = max(row.Most, part.Count)
 	}
 	return row
-}
-
-// askRuns asks the workers for the last runs of schedules.
-func (c *Console) askRuns(ctx context.Context, p *schedulesPage) {
-	ctx, cancel := context.WithTimeout(ctx, askingTime)
-	defer cancel()
-	all, err := c.allWorkers(ctx)
-	if errors.Is(err, inspect.ErrNoWorker) {
-		p.Unasked = "no worker answers"
-	} else if err != nil {
-		p.Unasked = redact.Text(err.Error())
-	}
-	for _, w := range all[:min(len(all), maxAsked)] {
-		recent, err := inspect.RecentOf(ctx, c.cfg.Conn, w.Instance)
-		if err != nil {
-			p.Unasked = redact.Text(err.Error())
-			continue
-		}
-		for _, a := range recent.Attempts {
-			for i := range p.Schedules {
-				s := &p.Schedules[i]
-				if s.Stream == w.Stream && s.Subject == a.Subject && (s.Last == nil || a.Started.After(s.Last.Started)) {
-					s.Last = &try{a, w.ID}
-				}
-			}
-		}
-	}
 }
 
 // planSchedule runs a schedule now, or ends it.

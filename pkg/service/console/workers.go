@@ -40,9 +40,9 @@ func (c *Console) addWorkers() {
 type workerRow struct {
 	inspect.Info
 
-	Done, Others uint64 // attempts that have completed, and that have not
-	Link         string
-	Odd          bool // its version is not that of most workers of its stream
+	Link string
+	Odd  bool          // its version is not that of most workers of its stream
+	Wait time.Duration // see inspect.Wait95
 }
 
 // allWorkers returns all workers: those that answered the collector of the overview, which asks every 2 seconds; when none did, or it does
@@ -66,13 +66,7 @@ func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
 	rows := make([]workerRow, 0, len(infos))
 	for _, info := range infos {
 		row := workerRow{Info: info, Link: c.href("/workers", info.Instance)}
-		for outcome, n := range info.Attempts {
-			if outcome == string(worker.OutcomeCompleted) {
-				row.Done += n
-			} else {
-				row.Others += n
-			}
-		}
+		row.Wait, _ = inspect.Wait95(info)
 		if votes[info.Stream] == nil {
 			votes[info.Stream] = map[string]int{}
 		}
@@ -149,9 +143,7 @@ type workerPage struct {
 	workerRow
 
 	Account  string
-	Failed   int // of Recent
 	Paused   []paused
-	P95      time.Duration // of Recent
 	Recent   inspect.Recent
 	Running  inspect.Stacks
 	Strange  bool // its stream is of no account that is shown
@@ -195,16 +187,6 @@ func (c *Console) showWorker(r *request) error {
 		p.Strange, err = true, nil
 	}
 	ask(err)
-	ran := make([]time.Duration, 0, len(p.Recent.Attempts))
-	for _, a := range p.Recent.Attempts {
-		if ran = append(ran, a.Ran); a.Outcome != string(worker.OutcomeCompleted) {
-			p.Failed++
-		}
-	}
-	slices.Sort(ran)
-	if len(ran) > 0 {
-		p.P95 = ran[len(ran)*95/100]
-	}
 	r.Command = shellLine("expediter", "jobs", "workers", instance, "--recent")
 	return r.render("worker", "Worker "+p.ID, p)
 }

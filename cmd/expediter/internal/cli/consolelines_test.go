@@ -130,7 +130,8 @@ func TestLinesOfTheConsole(t *testing.T) {
 		"/", "/dead", "/dead?by=subject", "/dead?by=stream&since=1h", "/dead?signature=smtp%3A+code+%23", "/dead/letter?seq=1", "/dead/replays",
 		"/dead/rehearsal", "/jobs/WORK", "/jobs/WORK?state=later&subject=tasks.>", "/jobs/WORK/all?state=later", d.later[0], d.waiting, "/keys", "/schedules",
 		"/workers", d.worker, "/audit", "/doctor", "/notifications?event=it%27s+1", "/notifications?user=ada&state=failed", "/imports?id=it%27s+1",
-		"/places?id=it%27s+1",
+		"/places?id=it%27s+1", "/dead?by=worker", "/dead?worker=vm-3", "/jobs", "/keys/results", "/keys/results?bucket=enrich", "/keys/limits",
+		"/people/it%27s", "/jobs/WORK?state=given&subject=tasks.>&key=k",
 	} {
 		for _, line := range l.of(path) {
 			var out bytes.Buffer
@@ -140,7 +141,7 @@ func TestLinesOfTheConsole(t *testing.T) {
 			check.OK(t, cmd.ParseFlags(rest))
 			check.OK(t, cmd.ValidateArgs(cmd.Flags().Args()))
 			acts := slices.ContainsFunc(words, func(w string) bool {
-				return slices.Contains([]string{"--yes", "cancel", "drain", "pause", "replay", "resume", "retry"}, w)
+				return slices.Contains([]string{"--all", "--yes", "cancel", "drain", "pause", "replay", "resume", "retry"}, w)
 			})
 			if words[0] == "doctor" || words[0] == "import" || acts && !slices.Contains(words, "--dry-run") {
 				continue
@@ -179,7 +180,7 @@ func (l *lines) work() (d workData) {
 	}
 	for i, signature := range []string{"smtp: code #", "smtp: code #", "it's gone", "other", "other"} {
 		check.OK(l.T, check.Err(worker.PublishDeadLetter(l.Context(), l.js, "dead", worker.DeadLetter{
-			Attempts: 5, DeadAt: time.Now(), Error: signature, ID: fmt.Sprint("dead-", i), MaxAttempts: 5, Payload: []byte("{}"),
+			Attempts: 5, DeadAt: time.Now(), Error: signature, ID: fmt.Sprint("dead-", i), MaxAttempts: 5, Payload: []byte("{}"), Worker: "vm-3",
 			Reason: worker.ReasonExhausted, Sequence: uint64(i + 100), Signature: signature, Stream: "WORK", Subject: "tasks.wait",
 		})))
 	}
@@ -231,8 +232,17 @@ func TestLinesOfTheConsoleAct(t *testing.T) {
 	l.run(d.later[0], "jobs run")
 	l.run(d.waiting, "jobs cancel")
 	job(d.waiting, worker.StateCancelled)
+	l.run("/jobs/WORK/all?state=later&subject=tasks.>", "jobs run", "--all")
+	matching := func(want int) {
+		t.Helper()
+		page, err := d.client.Jobs(t.Context(), worker.JobFilter{Subject: "tasks.later", States: []worker.State{worker.StateQueued}})
+		check.That(t, err == nil && len(page.Jobs) == want, "queued: %+v, %v", page.Jobs, err)
+	}
+	matching(1)
+	l.run("/jobs/WORK/all?subject=tasks.later", "jobs cancel", "--all")
+	matching(0)
 	page, err := d.client.Jobs(t.Context(), worker.JobFilter{Count: true})
-	check.That(t, err == nil && page.Counts.Scheduled == 1+2, "one delayed job is left, and two schedules: %+v, %v", page.Counts, err)
+	check.That(t, err == nil && page.Counts.Scheduled == 2, "only the two schedules are left: %+v, %v", page.Counts, err)
 
 	pauses := func(want int) {
 		t.Helper()
