@@ -106,7 +106,7 @@ func (s *site) watch() error {
 		api := "$JS.API."
 		if account != "" {
 			api = "$JS." + account + ".API."
-			work = append(work, "CONSUMER.INFO.DEAD.X", "CONSUMER.LIST.DEAD", "GET.DEAD", "STREAM.MSG.DELETE.DEAD", "STREAM.PURGE.DEAD", "$KV.jobs.paused.y")
+			work = append(work, "CONSUMER.INFO.DEAD.X", "CONSUMER.LIST.DEAD", "GET.DEAD", "STREAM.MSG.DELETE.DEAD", "$KV.jobs.paused.y")
 		}
 		work = append(work, "INFO", "STREAM.NAMES", "STREAM.LIST")
 		for _, name := range declared[cmp.Or(account, "OPERATOR")] {

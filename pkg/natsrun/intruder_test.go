@@ -226,6 +226,9 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 					return stream == of && slices.ContainsFunc(may, func(api string) bool { return m == api+stream })
 				})
 			}
+			if stream == "DEAD" {
+				methods = append(methods, "STREAM.PURGE.DEAD")
+			}
 			if slices.Contains([]string{"AUDIT", "EVENTS", "KV_jobs", "KV_locks", "NOTIFICATIONS"}, stream) {
 				methods = append(methods, "STREAM.PURGE."+stream, "STREAM.MSG.DELETE."+stream)
 			}
