@@ -76,7 +76,7 @@ func TestOverviewShowsAServerThatFills(t *testing.T) {
 	logged(s, "storage of the server test 3.", " MiB of 4 MiB (8", "runbooks.md#storagefull")
 }
 
-// A server of three dies. The overview says which.
+// A server of three dies. The overview says which, and once.
 func TestOverviewShowsALostNode(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.Cluster(t, 3, natstest.Processes)
@@ -92,7 +92,7 @@ func TestOverviewShowsALostNode(t *testing.T) {
 		node = cluster.Nodes[1]
 	}
 	check.OK(t, node.Kill())
-	logged(s, "ENRICH_JOBS: node "+node.Name+" was silent for ", "runbooks.md#nodeaway")
+	logged(s, "node "+node.Name+" was silent for ", fmt.Sprintf(", with replicas of %d streams", len(assets)), "runbooks.md#nodeaway")
 	check.OK(t, node.Start(t.Context()))
 	until(s, "Nothing is wrong")
 }

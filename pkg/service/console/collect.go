@@ -53,6 +53,7 @@ type streamRow struct {
 	Part     float64 // of its bound that is used
 
 	at       time.Time
+	away     []string // nodes, and why
 	count    jobcount.Count
 	done     uint64
 	gone     bool
@@ -211,7 +212,7 @@ func (o *collector) take(row streamRow) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	id := streamID{row.Account, row.Name}
-	if len(row.problems) != len(o.streams[id].problems) {
+	if before := o.streams[id]; len(row.problems) != len(before.problems) || len(row.away) != len(before.away) {
 		o.c.hub.tell(topicOverview)
 	}
 	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // what services need is missing until somebody has seen it
@@ -259,7 +260,7 @@ func (o *collector) ask(ctx context.Context, a Account, name string) (row stream
 	o.mu.Lock()
 	row = o.streams[streamID{a.Name, name}]
 	o.mu.Unlock()
-	row.Account, row.Name, row.Jobs, row.problems = a.Name, name, hasJobs(name), nil
+	row.Account, row.Name, row.Jobs, row.away, row.problems = a.Name, name, hasJobs(name), nil, nil
 	client := jsapi.New(a.JetStream, collectTime/3) // which leaves time for the stream when the leader that lists consumers has died
 	var count *jobcount.Count
 	if row.Jobs {
@@ -348,9 +349,7 @@ func (s *streamRow) judge(info *jetstream.StreamInfo) {
 			s.addf("expediter doctor", "StreamFilling", "%.0f %% full, and it refuses messages at 100 %%", 100*s.Part)
 		}
 	}
-	for _, node := range jobcount.Without(info.Cluster, nodeSilent) {
-		s.addf("expediter doctor", "NodeAway", "node %s", node)
-	}
+	s.away = jobcount.Without(info.Cluster, nodeSilent)
 	want := declared(s.Name)
 	if want == nil {
 		return

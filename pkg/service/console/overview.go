@@ -68,6 +68,7 @@ func (o *collector) view() overviewView {
 	rows := slices.SortedFunc(maps.Values(o.streams), func(a, b streamRow) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
+	v.Problems = append(v.Problems, away(rows)...)
 	for _, row := range rows {
 		v.Problems = append(v.Problems, row.problems...)
 		if row.Jobs {
@@ -99,6 +100,25 @@ func (o *collector) view() overviewView {
 		v.Store = append(v.Store, v.fill(accountName(account), o.store[account][0], o.store[account][1]))
 	}
 	return v
+}
+
+// away notes each node that is away once, however many streams have a replica there.
+func away(rows []streamRow) (all []problem) {
+	streams, worst := map[string]uint64{}, map[string]string{}
+	for _, row := range rows {
+		for _, text := range row.away {
+			node, _, _ := strings.Cut(text, " ")
+			streams[node]++
+			worst[node] = max(worst[node], text) // it is behind in some, and silent in others
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(worst)) {
+		all = append(all, problem{
+			Command: "expediter doctor", Runbook: "nodeaway",
+			Text: fmt.Sprintf("node %s, with replicas of %s", worst[node], counted(streams[node], "stream")),
+		})
+	}
+	return all
 }
 
 // fill says how full a store is, and notes one that is nearly full.
