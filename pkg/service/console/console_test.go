@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,19 +42,35 @@ func TestFiguresForPeople(t *testing.T) {
 	}
 }
 
-// The oldest make room, and nothing stays for longer than its time.
+// The oldest make room, those of an owner that has a tenth of it only for its own, and nothing stays for longer than its time.
 func TestStoreIsBounded(t *testing.T) {
 	t.Parallel()
-	s := newStore[int](2, time.Hour)
-	first, second := s.add(1), s.add(2)
-	s.add(3)
-	if _, ok := s.get(first); ok {
-		t.Error("the first is still there")
+	s := newStore[int](20, time.Hour)
+	has := func(id string, want int) {
+		t.Helper()
+		if v, ok := s.get(id); ok != (want > 0) || v != want {
+			t.Errorf("got %d, %t, want %d", v, ok, want)
+		}
 	}
-	if v, ok := s.get(second); !ok || v != 2 {
-		t.Error("the second is gone")
+	first := s.add("viewer", 1)
+	for n := range 100 {
+		s.remove(s.add("flood", 1))
+		last := s.add("flood", n+1)
+		has(last, n+1)
 	}
-	if s = newStore[int](2, 0); s.add(1) != "" && len(s.values) != 1 {
+	has(first, 1)
+	if len(s.values) != 3 || len(s.order) != 3 {
+		t.Error(s.values, s.order)
+	}
+	for n := range 9 {
+		s.add(strconv.Itoa(n), 1)
+		s.add(strconv.Itoa(n), 1)
+	}
+	has(first, 0)
+	if len(s.values) != 20 {
+		t.Error(s.values)
+	}
+	if s = newStore[int](20, 0); s.add("viewer", 1) != "" && len(s.values) != 1 {
 		t.Error(s.values)
 	}
 }

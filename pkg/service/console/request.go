@@ -149,7 +149,7 @@ func (r *request) leave(d deed, count int) {
 		if strings.Contains(to, "?") {
 			separator = "&"
 		}
-		to += separator + "note=" + r.c.notes.add(d.Note(count))
+		to += separator + "note=" + r.c.notes.add(access.From(r.Context()).Name, d.Note(count))
 	}
 	http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,8 @@ const (
 	sessionTime = 12 * time.Hour
 )
 
-// store keeps values in memory for some time under ids that nobody guesses. The oldest make room.
+// store keeps values in memory for some time under ids that nobody guesses. The oldest make room. An owner has a tenth at
+// most, where its own oldest make room, so that nobody pushes out what others have.
 type store[T any] struct {
 	keep time.Duration
 	most int
@@ -29,6 +31,7 @@ type store[T any] struct {
 }
 
 type kept[T any] struct {
+	owner string
 	until time.Time
 	value T
 }
@@ -37,16 +40,30 @@ func newStore[T any](most int, keep time.Duration) *store[T] {
 	return &store[T]{keep: keep, most: most, values: map[string]kept[T]{}}
 }
 
-func (s *store[T]) add(value T) (id string) {
+func (s *store[T]) add(owner string, value T) (id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id = rand.Text()
-	s.values[id] = kept[T]{time.Now().Add(s.keep), value}
-	if s.order = append(s.order, id); len(s.order) > s.most {
-		delete(s.values, s.order[0])
-		s.order = append([]string(nil), s.order[1:]...)
+	own := func(id string) bool { return s.values[id].owner == owner }
+	count := 0
+	for _, k := range s.values {
+		if k.owner == owner {
+			count++
+		}
 	}
+	if count >= s.most/10 {
+		s.drop(s.order[slices.IndexFunc(s.order, own)])
+	}
+	if len(s.order) >= s.most {
+		s.drop(s.order[0])
+	}
+	id = rand.Text()
+	s.order, s.values[id] = append(s.order, id), kept[T]{owner, time.Now().Add(s.keep), value}
 	return id
+}
+
+func (s *store[T]) drop(id string) {
+	delete(s.values, id)
+	s.order = slices.DeleteFunc(s.order, func(other string) bool { return other == id })
 }
 
 func (s *store[T]) get(id string) (value T, ok bool) {
@@ -62,7 +79,7 @@ func (s *store[T]) get(id string) (value T, ok bool) {
 func (s *store[T]) remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.values, id) // its place in the order is used up with time
+	s.drop(id)
 }
 
 // signInView is what the form to sign in shows.
@@ -97,7 +114,7 @@ func (c *Console) openSession(r *request) error {
 	secret, to := strings.TrimSpace(r.PostFormValue("key")), c.local(r.PostFormValue("to"))
 	trial := r.Clone(r.Context())
 	trial.Header.Set("Authorization", "Bearer "+secret)
-	_, err := c.cfg.Access.Admit(trial, access.All(access.Read))
+	admitted, err := c.cfg.Access.Admit(trial, access.All(access.Read))
 	switch {
 	case errors.Is(err, access.ErrUnknown):
 		r.Status = http.StatusUnauthorized
@@ -105,7 +122,7 @@ func (c *Console) openSession(r *request) error {
 	case err != nil:
 		return err
 	}
-	r.setCookie(c.sessions.add(secret), int(sessionTime/time.Second))
+	r.setCookie(c.sessions.add(access.From(admitted.Context()).Name, secret), int(sessionTime/time.Second))
 	http.Redirect(r.w, r.Request, to, http.StatusSeeOther)
 	return nil
 }
