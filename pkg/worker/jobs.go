@@ -248,7 +248,7 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	next := max(f.From.Sequence, first)
 	for page.Looked < f.Look && next <= last && page.Next.Sequence == 0 {
 		n := min(max(page.Looked, f.Limit), f.Look-page.Looked, int(min(last-next, maxPage))+1)
-		messages, more, err := l.get.From(ctx, l.info.Config.Name, next, n)
+		messages, more, err := l.reader(next)(ctx, l.info.Config.Name, next, n)
 		if err != nil {
 			return fmt.Errorf("worker: read stream %s from %d: %w", l.info.Config.Name, next, err)
 		}
@@ -268,6 +268,16 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 		page.Next = Cursor{Created: l.info.Created, Sequence: next}
 	}
 	return nil
+}
+
+// reader returns the way to read from a sequence that costs the server less, see [directget.Getter.Singly].
+func (l *listing) reader(from uint64) func(context.Context, string, uint64, int) ([]jsapi.Message, bool, error) {
+	const many = 10_000
+
+	if s := l.info.State; s.NumDeleted > 0 && s.NumSubjects > many && from > s.FirstSeq {
+		return l.get.Singly
+	}
+	return l.get.From
 }
 
 // span returns the first and the last message that may be a job that a filter selects.

@@ -1,0 +1,87 @@
+package directget
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+)
+
+// burst is how many messages Singly asks for before it has an answer.
+const burst = 64
+
+// Singly is From with a request for each message. For one that asks for several, the server counts all messages behind them. Where some
+// were removed from the midst of a stream it goes through all subjects for that: a million take it 0.1 seconds. Singly takes a round trip
+// for each 64 messages. What is missing, or lies behind many that were removed, it reads as From does.
+func (g *Getter) Singly(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
+	inbox := g.nc.NewInbox() + "."
+	sub, err := g.nc.SubscribeSync(inbox + "*")
+	if err != nil {
+		return nil, false, fmt.Errorf("subscribe to replies: %w", err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
+
+	for next, size := from, 0; ; {
+		n, before := min(burst, limit+1-len(all)), len(all)
+		got, whole, end := g.burst(ctx, sub, inbox, stream, next, n)
+		for _, m := range got {
+			if m.Sequence >= next {
+				all, next = append(all, m), m.Sequence+1
+				size += len(m.Data)
+			}
+		}
+		switch {
+		case len(all) > limit, end, size >= pageBytes:
+			return all[:min(len(all), limit)], !end || len(all) > limit, nil
+		case !whole || len(all)-before < n/2:
+			rest, further, err := g.From(ctx, stream, next, limit+1-len(all))
+			all = append(all, rest...)
+			return all[:min(len(all), limit)], further || len(all) > limit, err
+		}
+	}
+}
+
+// burst asks for the messages at n sequences, or the next one behind each. It reports whether all answers are there, and whether the last
+// of them says that there is no further message.
+func (g *Getter) burst(
+	ctx context.Context, sub *nats.Subscription, inbox, stream string, from uint64, n int,
+) (got []jsapi.Message, whole, end bool) {
+	prefix := inbox + strconv.FormatUint(from, 10) + "-" // an answer to an earlier burst may be late
+	for i := range n {
+		body := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from+uint64(i))
+		if g.nc.PublishRequest(g.api.Prefix+"DIRECT.GET."+stream, prefix+strconv.Itoa(i), body) != nil {
+			return nil, false, false
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	answers, none := make([]*jsapi.Message, n), n // the first without a message
+	for range n {
+		reply, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			break
+		}
+		i, err := strconv.Atoi(strings.TrimPrefix(reply.Subject, prefix))
+		message, ok, failed := Answer(reply)
+		switch {
+		case err != nil || i >= n || failed != nil:
+		case ok:
+			answers[i] = &message
+		default:
+			none = min(none, i)
+		}
+	}
+	for i, m := range answers {
+		if m == nil {
+			end = i == none && !slices.ContainsFunc(answers[i:], func(m *jsapi.Message) bool { return m != nil }) // else that replica lags
+			return got, end, end
+		}
+		got = append(got, *m)
+	}
+	return got, true, false
+}
