@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,17 +164,25 @@ func TestBest(t *testing.T) {
 	}
 }
 
+// venuesOf are the second places of the pairs.
+func venuesOf(all []golden) []*match.Prepared {
+	venues := make([]*match.Prepared, len(all))
+	for i, g := range all {
+		venues[i] = match.Prepare(g.B)
+	}
+	return venues
+}
+
 // TestOrderOfCandidates checks that the answer does not depend on it.
 func TestOrderOfCandidates(t *testing.T) {
 	t.Parallel()
 	all := goldens(t)
-	var venues, backwards []match.Place
+	venues := venuesOf(all)
+	backwards := slices.Clone(venues)
+	slices.Reverse(backwards)
 	for _, g := range all {
-		venues = append(venues, g.B)
-		backwards = append([]match.Place{g.B}, backwards...)
-	}
-	for _, g := range all {
-		x, y := match.Best(g.A, venues), match.Best(g.A, backwards)
+		place := match.Prepare(g.A)
+		x, y := place.Best(venues), place.Best(backwards)
 		check.That(t, x.Outcome == y.Outcome && x.Score == y.Score && x.Margin == y.Margin,
 			"%q: %s %.3f %.3f forwards, %s %.3f %.3f backwards", g.A.Name, x.Outcome, x.Score, x.Margin, y.Outcome, y.Score, y.Margin)
 	}
@@ -183,10 +192,7 @@ func TestOrderOfCandidates(t *testing.T) {
 func TestAmongAll(t *testing.T) {
 	t.Parallel()
 	all := goldens(t)
-	venues := make([]*match.Prepared, len(all))
-	for i, g := range all {
-		venues[i] = match.Prepare(g.B)
-	}
+	venues := venuesOf(all)
 	right, asked := 0, 0
 	for i, g := range all {
 		if g.Want != match.Found {
