@@ -47,7 +47,7 @@ type point struct {
 	rig.Contestant
 
 	jobs int
-	path func(i int) string // of a page, when it is asked for once more
+	page named
 }
 
 // sizes are the lengths of the queue at which jobs are measured.
@@ -59,7 +59,7 @@ func (b *bench) field() (all []point) {
 		all = append(all, point{Contestant: about(fmt.Sprintf("%d queued", n)), jobs: n})
 	}
 	for _, p := range b.pages() {
-		all = append(all, point{Contestant: about(p.name), path: p.path})
+		all = append(all, point{Contestant: about(p.name), page: p})
 	}
 	return append(all, point{Contestant: about(fmt.Sprintf("%d browsers", b.browsers))})
 }
@@ -68,7 +68,7 @@ func measure(ctx context.Context, out io.Writer, o rig.Options, b *bench) (any, 
 	field := b.field()
 	var targets []rig.Target
 	for _, p := range field {
-		if p.path != nil {
+		if p.page.path != nil {
 			targets = append(targets, rig.Target{On: p.Name, Figure: "page_p99_ms", Kind: rig.AtMost, Goal: 100},
 				rig.Target{On: p.Name, Figure: "page_server_cpu_us", Kind: rig.AtMost, Goal: 5000})
 		}
@@ -97,7 +97,7 @@ func (b *bench) rows() []rig.Row[point] {
 		},
 		{
 			Name: "page", Title: fmt.Sprintf("Each page, %d times, while a worker holds %d of the jobs", probes, slots),
-			Once: true, Needs: func(p point) bool { return p.path != nil }, Run: row(b.page),
+			Once: true, Needs: func(p point) bool { return p.page.name != "" }, Run: row(b.page),
 			Columns: []rig.Column{
 				{Figure: "page_p50_ms", Title: "p50 ms", Format: "%.1f"},
 				{Figure: "page_p99_ms", Title: "p99 ms", Format: "%.1f"},
@@ -108,7 +108,7 @@ func (b *bench) rows() []rig.Row[point] {
 		},
 		{
 			Name: "follow", Title: "Browsers that follow these pages for a minute, and read them anew at each piece of news",
-			Once: true, Needs: func(p point) bool { return p.jobs == 0 && p.path == nil }, Run: row(b.follow),
+			Once: true, Needs: func(p point) bool { return p.jobs == 0 && p.page.name == "" }, Run: row(b.follow),
 			Columns: []rig.Column{
 				{Figure: "console_mb", Title: "console MB", Format: "%.0f"},
 				{Figure: "console_peak_mb", Title: "at most", Format: "%.0f"},
@@ -136,31 +136,47 @@ const (
 	following = time.Minute
 )
 
-// named is a page that is measured.
+// named is a page that is measured, or what nats.go alone costs the server: the floor of a page.
 type named struct {
 	name string
-	path func(i int) string
+	path func(i int) string                            // of a page, when it is asked for once more
+	raw  func(ctx context.Context, i int) (int, error) // reads, and returns how many bytes
+}
+
+// read reads a page, or what is raw, once more, and returns its size.
+func (n named) read(ctx context.Context, b *bench, i int) (int, error) {
+	if n.raw != nil {
+		return n.raw(ctx, i)
+	}
+	body, err := b.get(ctx, n.path(i), nil)
+	return len(body), err
 }
 
 // pages are all but those that ask other services, and the doctor's.
 func (b *bench) pages() []named {
-	fixed := func(path string) named { return named{path, func(int) string { return path }} }
+	vary := func(name string, path func(i int) string) named { return named{name: name, path: path} }
+	fixed := func(path string) named { return vary(path, func(int) string { return path }) }
 	jobs := "/jobs/" + stream
 	spread := func(i int) int { return b.taken + slots + 1 + i*(b.queued-b.taken-slots-1)/probes } // over the jobs that wait
 	return []named{
 		fixed("/"), fixed("/jobs"), fixed(jobs), fixed(jobs + "?state=waiting"), fixed(jobs + "?state=given"), fixed(jobs + "?state=later"),
 		fixed(jobs + "?state=ended"), fixed(jobs + "?subject=queue.kind7.>"), fixed(jobs + "?subject=other.>"), fixed(jobs + "?key=nobody"),
-		{jobs + "?subject=...&key=...", func(i int) string {
+		vary(jobs+"?subject=...&key=...", func(i int) string {
 			at := spread(i) / own * own
 			return fmt.Sprintf("%s?subject=queue.kind%d&key=%s", jobs, at/own%kinds, jobID(at))
-		}},
-		{jobs + "?from=...", func(i int) string { return fmt.Sprintf("%s?from=%d-%d", jobs, spread(i), b.created.UnixNano()) }},
-		{jobs + "/<waits>", func(i int) string { return fmt.Sprintf("%s/%d", jobs, spread(i)+1) }},
-		{jobs + "/<runs>", func(i int) string { return fmt.Sprintf("%s/%d", jobs, b.held[i%len(b.held)].Sequence) }},
+		}),
+		vary(jobs+"?from=...", func(i int) string {
+			return fmt.Sprintf("%s?from=%d-0-%s", jobs, spread(i), b.created.Format(time.RFC3339Nano))
+		}),
+		vary(jobs+"/<waits>", func(i int) string { return fmt.Sprintf("%s/%d", jobs, spread(i)+1) }),
+		vary(jobs+"/<runs>", func(i int) string { return fmt.Sprintf("%s/%d", jobs, b.held[i%len(b.held)].Sequence) }),
 		fixed(jobs + "/all?subject=queue.kind7.>"),
 		fixed("/dead"), fixed("/dead?job-stream=" + stream), fixed("/dead/replays"), fixed("/workers"),
-		{"/workers/<one>", func(int) string { return "/workers/" + b.instance }},
+		vary("/workers/<one>", func(int) string { return "/workers/" + b.instance }),
 		fixed("/keys"), fixed("/keys/results"), fixed("/keys/limits"), fixed("/schedules"), fixed("/audit"),
+		{name: "nats.go: one message", raw: func(ctx context.Context, i int) (int, error) { return b.raw(ctx, spread(i), 1, 0) }},
+		{name: "nats.go: 200 messages, one by one", raw: func(ctx context.Context, i int) (int, error) { return b.raw(ctx, spread(i), 200, 0) }},
+		{name: "nats.go: 200 messages, at once", raw: func(ctx context.Context, i int) (int, error) { return b.raw(ctx, spread(i), 1, 200) }},
 	}
 }
 
@@ -218,11 +234,11 @@ func (b *bench) page(ctx context.Context, who point) (rig.Figures, error) {
 	before, console := rig.WorkOf(b.on), b.console.ProcessorTime()
 	for i := range taken {
 		began := time.Now()
-		body, err := b.get(ctx, who.path(i), nil)
+		n, err := who.page.read(ctx, b, i)
 		if err != nil {
 			return nil, err
 		}
-		taken[i], size = time.Since(began), len(body)
+		taken[i], size = time.Since(began), n
 	}
 	f := rig.Figures{"page_kb": float64(size) / 1e3, "page_console_cpu_us": rig.In("us", b.console.ProcessorTime()-console) / probes}
 	f.Since("page", b.on, before, probes)
@@ -283,6 +299,9 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 	}
 	var live []string // the pages that follow
 	for _, p := range b.pages() {
+		if p.path == nil {
+			continue
+		}
 		body, err := b.get(ctx, p.path(1), nil)
 		if err != nil {
 			return nil, err

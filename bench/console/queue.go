@@ -232,3 +232,27 @@ func (b *bench) work(ctx context.Context, do func(context.Context) error, settle
 	}
 	return stop, nil
 }
+
+// raw reads messages from a sequence on by nats.go alone: with n requests, each for one message or for a batch.
+func (b *bench) raw(ctx context.Context, from, n, batch int) (size int, err error) {
+	inbox := b.nc.NewInbox()
+	sub, err := b.nc.SubscribeSync(inbox)
+	if err != nil {
+		return 0, fmt.Errorf("subscribe: %w", err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed, then
+	for i := range n {
+		question := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">","batch":%d}`, from+i, batch)
+		if err := b.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, question); err != nil {
+			return 0, fmt.Errorf("ask for messages: %w", err)
+		}
+	}
+	for range max(n, batch+1) { // behind a batch its end
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("read messages: %w", err)
+		}
+		size += m.Size()
+	}
+	return size, nil
+}
