@@ -260,14 +260,14 @@ func (c *Client) checkStream(ctx context.Context, p *plan) error {
 // lacking names every setting of a stream that a job cannot do without.
 func (c *Client) lacking(cfg jetstream.StreamConfig, p *plan) []string {
 	var diff []string
-	need := func(ok bool, text string) {
+	need := func(ok bool, format string, args ...any) {
 		if !ok {
-			diff = append(diff, text)
+			diff = append(diff, fmt.Sprintf(format, args...))
 		}
 	}
 	takes := func(to string) {
 		covered := slices.ContainsFunc(cfg.Subjects, func(pattern string) bool { return subject.Matches(pattern, c.entry+to) })
-		need(covered, fmt.Sprintf("subjects do not cover %q", c.entry+to))
+		need(covered, "subjects do not cover %q", c.entry+to)
 	}
 	takes(p.key.Job())
 	later, recorded := !p.due.IsZero(), p.keep > 0 || p.replace
