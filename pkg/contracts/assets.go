@@ -164,8 +164,8 @@ func Objects(options AssetOptions) []jetstream.StreamConfig {
 	return Assets(options)[len(streams(options))+len(buckets(options)):]
 }
 
-// RepublishSubject is the subject on which the server repeats every change of a key of a bucket. key may
-// be ">" for all of them.
+// RepublishSubject is the subject on which the server repeats every change of a key of a bucket, of BucketDeliveries those of
+// CancelledKeys only. key may be ">" for all of them.
 func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
@@ -255,13 +255,19 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 	}
 	list := make([]jetstream.StreamConfig, 0, len(declared))
 	for _, bucket := range declared {
-		list = append(list, kvlock.StreamConfig(kvlock.BucketConfig{
+		config := kvlock.StreamConfig(kvlock.BucketConfig{
 			Bucket:      bucket.name,
 			Description: bucket.description,
 			MaxBytes:    bucket.size,
 			Replicas:    options.Replicas,
 			Storage:     options.Storage,
-		}))
+		})
+		if bucket.name == BucketDeliveries { // nobody waits for the others, of which each row has one
+			config.RePublish = &jetstream.RePublish{
+				Source: "$KV." + BucketDeliveries + "." + CancelledKeys, Destination: RepublishSubject(BucketDeliveries, CancelledKeys),
+			}
+		}
+		list = append(list, config)
 	}
 	return options.wanted(list)
 }
