@@ -99,8 +99,8 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newBench(g), newCaptions(g), newConsole(g), newDead(g), newDemo(g),
 		newDoctor(g), newEmit(g), newEnrich(g), newExport(g), newForget(g), newImport(g), newInbox(g), newJobs(g), newKeys(g),
 		newLimits(g), newLock(g), newLocks(g), newMembers(g), newEndpoints(g), newNotifications(g), newNotify(g), newPlaces(g), newPrefs(g),
-		newReady(), newRecipes(g), newRelay(g), newRestore(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g), newUsers(g),
-		newVersion())
+		newReady(), newRecipes(g), newRelay(g), newRestore(g), newResults(g), newRules(g), newSchedules(g), newTemplates(g), newUp(g),
+		newUsers(g), newVersion())
 	complete(root)
 	return root
 }
