@@ -93,7 +93,7 @@ func (w *Worker) describe(instance string, started time.Time, stopping bool) []b
 		ID: clip(w.cfg.ID, maxShort), Instance: instance, Version: clip(w.cfg.Version, maxShort), Stream: w.cfg.Stream, Consumer: w.cfg.Consumer,
 		Host: clip(host, maxShort), PID: os.Getpid(), Started: started.UTC(), Slots: w.cfg.Concurrency,
 		Waiting: w.deliveries.waiting(), Attempts: w.recent.counted(), Stopping: stopping,
-		Drained: w.draining.Load(), Last: w.recent.sum(),
+		Drained: w.draining.Load(), Last: inspect.Sum(w.recent.latest()),
 	}
 	w.deliveries.each(func(d *delivery) {
 		if d.running {
@@ -224,22 +224,6 @@ func (r *recent) latest() []inspect.Attempt {
 	all := append(slices.Clone(r.ring[r.next:]), r.ring[:r.next]...)
 	slices.Reverse(all)
 	return all
-}
-
-// sum sums up the attempts.
-func (r *recent) sum() (last inspect.Last) {
-	all := r.latest()
-	ran := make([]time.Duration, 0, len(all))
-	for _, a := range all {
-		if ran = append(ran, a.Ran); a.Outcome == string(OutcomeCompleted) {
-			last.Completed++
-		}
-		if a.Waited > 0 {
-			last.Waits = append(last.Waits, a.Waited.Truncate(time.Millisecond))
-		}
-	}
-	last.Others, last.Ran95 = len(all)-last.Completed, inspect.P95(ran)
-	return last
 }
 
 // counted returns how many attempts ended with each outcome.

@@ -181,6 +181,8 @@ func (c *Console) showWorker(r *request) error {
 	defer cancel()
 	p.Recent, err = inspect.RecentOf(ctx, c.cfg.Conn, instance)
 	ask(err)
+	p.Last = inspect.Sum(p.Recent.Attempts) // those that the page has, which the collector may not have heard of
+	p.Wait, _ = inspect.Wait95(p.Info)
 	p.Running, err = inspect.StacksOf(ctx, c.cfg.Conn, instance)
 	ask(err)
 	if p.Account, p.Paused, err = c.pausesOf(r.Context(), p.Stream); errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -113,6 +113,21 @@ type Last struct {
 	Waits []time.Duration `json:"waits,omitempty"`
 }
 
+// Sum sums up attempts.
+func Sum(attempts []Attempt) (last Last) {
+	ran := make([]time.Duration, 0, len(attempts))
+	for _, a := range attempts {
+		if ran = append(ran, a.Ran); a.Outcome == "completed" { // as worker.OutcomeCompleted
+			last.Completed++
+		}
+		if a.Waited > 0 {
+			last.Waits = append(last.Waits, a.Waited.Truncate(time.Millisecond))
+		}
+	}
+	last.Others, last.Ran95 = len(attempts)-last.Completed, P95(ran)
+	return last
+}
+
 // Wait95 returns the time for which 95 % of the jobs waited at most that workers remember, see Last.Waits, and how many jobs those are.
 func Wait95(workers ...Info) (wait time.Duration, of int) {
 	var all []time.Duration
