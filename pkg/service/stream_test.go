@@ -21,15 +21,15 @@ import (
 func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	const beats = 20
-	idle := func(ctx context.Context, s *service.Stream) (err error) {
+	idle := func(ctx context.Context, s *service.Stream) error {
 		for range beats {
-			if _, err = service.Wait(ctx, 15*time.Second, func(ctx context.Context) (int, error) {
+			if _, err := service.Wait(ctx, 15*time.Second, func(ctx context.Context) (int, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			}); !errors.Is(err, service.ErrIdle) {
 				return err
 			}
-			if err = s.Heartbeat(); err != nil {
+			if err := s.Heartbeat(); err != nil {
 				return err
 			}
 		}
@@ -53,15 +53,16 @@ func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 				}
 			})
 			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
+				began, ended := time.Now(), make(chan struct{})
 				_, err := read(t, version, func(ctx context.Context, s *service.Stream) error {
+					defer close(ended)
 					err := flood(ctx, s)
 					if took := time.Since(began); err == nil || took != 10*time.Second {
 						t.Errorf("%v after %s", err, took)
 					}
 					return err
 				}, func(io.Reader) ([]byte, error) {
-					time.Sleep(time.Minute)
+					<-ended
 					return nil, nil
 				})
 				if err != nil {
