@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -19,7 +22,7 @@ func TestJobsOfManySubjectsAreListedAcrossGaps(t *testing.T) {
 
 	b := keyed(t, nil)
 	for i := range n {
-		check.OK(t, check.Err(b.js.PublishAsync(fmt.Sprintf("jobs.%d", i+1), nil)))
+		check.OK(t, check.Err(b.js.PublishAsync(fmt.Sprintf("jobs.%d", i+1), nil, jetstream.WithStallWait(time.Minute))))
 	}
 	<-b.js.PublishAsyncComplete()
 	jobs := check.Must(b.js.Stream(t.Context(), stream))(t)
