@@ -17,7 +17,8 @@ const burst = 64
 
 // Singly is From with a request for each message. For one that asks for several, the server counts all messages behind them. Where some
 // were removed from the midst of a stream it goes through all subjects for that: a million take it 0.1 seconds. Singly takes a round trip
-// for each 64 messages. What is missing, or lies behind many that were removed, it reads as From does.
+// for each 64 messages. Messages whose answers are missing, or
+// that lie behind many removed ones, are read as From reads them.
 func (g *Getter) Singly(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
 	inbox := g.nc.NewInbox() + "."
 	sub, err := g.nc.SubscribeSync(inbox + "*")

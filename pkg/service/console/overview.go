@@ -162,7 +162,7 @@ type answer[T any] struct {
 	Server struct{ Name string }
 }
 
-// storeOf is what a server says of its store.
+// storeOf is the part of a server's JSZ answer about its store.
 type storeOf struct {
 	Config struct {
 		MaxStore     uint64        `json:"max_storage"`
@@ -175,7 +175,7 @@ type storeOf struct {
 // health is the health check of a server.
 type health struct{ Error, Status string }
 
-// problem says that a server is not well: one whose disk was full takes no writes, whatever else it says.
+// problem returns the problem of a server that is not healthy. A server whose disk was full takes no writes until it is restarted.
 func (h health) problem(server string) problem {
 	runbook := "nodeaway"
 	if strings.Contains(h.Error, "write error") || strings.Contains(h.Error, "not enabled") {

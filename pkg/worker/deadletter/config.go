@@ -59,10 +59,10 @@ func (c Config) validate() error {
 // Store is a dead letter stream. It is safe for concurrent use and holds nothing that has
 // to be closed.
 type Store struct {
-	api    jsapi.Client
-	cfg    Config
-	js     jetstream.JetStream
-	places places
+	api     jsapi.Client
+	cfg     Config
+	js      jetstream.JetStream
+	targets targets
 }
 
 // Open returns the store of a dead letter stream, which has AllowDirect. The error wraps [ErrNoStream] when the stream does not

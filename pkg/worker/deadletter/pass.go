@@ -14,8 +14,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// maxFlights bounds how many letters are worked on at once.
-const maxFlights = 16
+// maxTasks bounds how many letters are worked on at once.
+const maxTasks = 16
 
 // pass goes through letters, several at a time. Outcomes are counted and reported in the order of the letters.
 type pass struct {
@@ -25,20 +25,20 @@ type pass struct {
 	limiter *rate.Limiter
 	report  func(Outcome)
 
-	err     error // that ended it
-	flights []flight
-	result  Result
+	err    error // that ended it
+	tasks  []task
+	result Result
 }
 
-// flight is one letter that is worked on, or one record that is removed. Of one lane there is one at a time, and of an empty lane one
+// task is one letter that is worked on, or one record that is removed. Of one line there is one at a time, and one without a line runs
 // alone.
-type flight struct {
-	lane   string
-	landed chan landing
+type task struct {
+	line  string
+	ended chan ending
 }
 
-// landing is the end of a flight.
-type landing struct {
+// ending is the end of a task.
+type ending struct {
 	outcome *Outcome // nil when there was no letter
 	err     error    // that ends the pass
 }
@@ -65,7 +65,7 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 	if p.err != nil {
 		stop()
 	}
-	p.land(0)
+	p.wait(0)
 	stop()
 
 	if p.err == nil && !p.full() {
@@ -76,7 +76,7 @@ func (s *Store) each(ctx context.Context, f Filter, p pass) (Result, error) {
 	return p.result, p.err
 }
 
-// take starts the flight of a message that is meant. The end of waiting ends its wait for its turn, and that of ctx all of it.
+// take starts the task of a message that is meant. The end of waiting ends its wait for its turn, and that of ctx all of it.
 func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.Message) error {
 	if s.isInternal(m.Subject) {
 		if !p.dry && p.await(m.Subject) {
@@ -89,13 +89,13 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 		return err
 	}
 
-	lane := s.laneOf(m.Subject)
-	if !p.await(lane) {
+	line := s.lineOf(m.Subject)
+	if !p.await(line) {
 		return nil
 	}
 
 	turn := p.limiter.Reserve().Delay()
-	p.start(lane, func() (*Outcome, error) {
+	p.start(line, func() (*Outcome, error) {
 		if !backoff.Sleep(waiting, turn) {
 			return nil, fmt.Errorf("deadletter: %w", waiting.Err())
 		}
@@ -140,9 +140,9 @@ func isSilence(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// laneOf returns what the letters of one job's key have in common, empty for what is about a message that is not known yet. The first
+// lineOf returns what the letters of one job's key have in common, empty for what is about a message that is not known yet. The first
 // token of a job's subject is not of its key, see package key.
-func (s *Store) laneOf(subject string) string {
+func (s *Store) lineOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
 	stream, rest, _ := strings.Cut(rest, ".")
 	_, key, more := strings.Cut(rest, ".")
@@ -156,37 +156,37 @@ func (s *Store) laneOf(subject string) string {
 	return stream + ".*." + key
 }
 
-// await waits until a flight of a lane may start, and reports whether one may: the pass has not failed.
-func (p *pass) await(lane string) bool {
-	for p.err == nil && len(p.flights) > 0 && (len(p.flights) == maxFlights || lane == "" ||
-		slices.ContainsFunc(p.flights, func(f flight) bool { return f.lane == lane || f.lane == "" })) {
-		p.land(len(p.flights) - 1)
+// await waits until a task of a line may start, and reports whether one may: the pass has not failed.
+func (p *pass) await(line string) bool {
+	for p.err == nil && len(p.tasks) > 0 && (len(p.tasks) == maxTasks || line == "" ||
+		slices.ContainsFunc(p.tasks, func(other task) bool { return other.line == line || other.line == "" })) {
+		p.wait(len(p.tasks) - 1)
 	}
 	return p.err == nil
 }
 
-func (p *pass) start(lane string, fly func() (*Outcome, error)) {
-	landed := make(chan landing, 1)
-	p.flights = append(p.flights, flight{lane: lane, landed: landed})
+func (p *pass) start(line string, work func() (*Outcome, error)) {
+	ended := make(chan ending, 1)
+	p.tasks = append(p.tasks, task{line: line, ended: ended})
 
 	go func() {
-		o, err := fly()
+		o, err := work()
 		if err != nil {
 			o = nil
 		}
-		landed <- landing{outcome: o, err: err}
+		ended <- ending{outcome: o, err: err}
 	}()
 
-	if p.limit > 0 && p.settled()+len(p.flights) >= p.limit {
-		p.land(0)
+	if p.limit > 0 && p.settled()+len(p.tasks) >= p.limit {
+		p.wait(0)
 	}
 }
 
-// land waits for the ends of the flights that began first, until n are left.
-func (p *pass) land(n int) {
-	for len(p.flights) > n {
-		l := <-p.flights[0].landed
-		p.flights = slices.Delete(p.flights, 0, 1)
+// wait waits for the ends of the tasks that began first, until n are left.
+func (p *pass) wait(n int) {
+	for len(p.tasks) > n {
+		l := <-p.tasks[0].ended
+		p.tasks = slices.Delete(p.tasks, 0, 1)
 
 		p.fail(l.err)
 

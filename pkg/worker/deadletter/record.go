@@ -90,53 +90,53 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	return ticket{entry: entryOf(into.cfg), fresh: true, into: into.cfg.Name, record: ack.Sequence}, nil
 }
 
-// place is what a replay needs to know of a stream that jobs go to.
-type place struct {
+// target is what a replay needs to know of a stream that jobs go to.
+type target struct {
 	cfg  jetstream.StreamConfig
 	last uint64 // a sequence that it has reached
 }
 
-// places are the streams that were looked up within a second. The server lists all of a stream's state for each question.
-type places struct {
+// targets are the streams that were looked up within a second. The server lists all of a stream's state for each question.
+type targets struct {
 	mu    sync.Mutex
 	begun time.Time
-	known map[string]place
+	known map[string]target
 }
 
-// get returns a place that is known.
-func (p *places) get(stream string) (place, bool) {
+// get returns a target that is known.
+func (t *targets) get(stream string) (target, bool) {
 	const fresh = time.Second
 
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	if time.Since(p.begun) > fresh {
-		p.begun, p.known = time.Now(), map[string]place{}
+	if time.Since(t.begun) > fresh {
+		t.begun, t.known = time.Now(), map[string]target{}
 	}
-	found, ok := p.known[stream]
+	found, ok := t.known[stream]
 	return found, ok
 }
 
-func (p *places) put(stream string, found place) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (t *targets) put(stream string, found target) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	p.known[stream] = found
+	t.known[stream] = found
 }
 
-// reach notes that a stream has stored a message. What is stored later comes behind it.
-func (p *places) reach(stream string, sequence uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// reach notes that a stream has stored a message. Later messages have greater sequences.
+func (t *targets) reach(stream string, sequence uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	if found, ok := p.known[stream]; ok {
+	if found, ok := t.known[stream]; ok {
 		found.last = max(found.last, sequence)
-		p.known[stream] = found
+		t.known[stream] = found
 	}
 }
 
 // home returns the stream of a job: the partition that its subject has now.
-func (s *Store) home(ctx context.Context, e *Entry) (place, error) {
+func (s *Store) home(ctx context.Context, e *Entry) (target, error) {
 	found, err := s.lookUp(ctx, e.Letter.Stream)
 	if err != nil {
 		return found, err
@@ -149,18 +149,18 @@ func (s *Store) home(ctx context.Context, e *Entry) (place, error) {
 	return s.lookUp(ctx, home)
 }
 
-func (s *Store) lookUp(ctx context.Context, stream string) (place, error) {
-	if found, ok := s.places.get(stream); ok {
+func (s *Store) lookUp(ctx context.Context, stream string) (target, error) {
+	if found, ok := s.targets.get(stream); ok {
 		return found, nil
 	}
 
 	info, err := s.info(ctx, stream)
 	if err != nil {
-		return place{}, err
+		return target{}, err
 	}
 
-	found := place{cfg: info.Config, last: info.State.LastSeq}
-	s.places.put(stream, found)
+	found := target{cfg: info.Config, last: info.State.LastSeq}
+	s.targets.put(stream, found)
 	return found, nil
 }
 

@@ -285,7 +285,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}
 
-	s.places.reach(t.into, ack.Sequence)
+	s.targets.reach(t.into, ack.Sequence)
 	return ack.Sequence, nil
 }
 

@@ -186,7 +186,7 @@ func (s *site) begin(form url.Values) {
 }
 
 var (
-	failure  = regexp.MustCompile(`Failed</strong>[^<]*`)
+	failure  = regexp.MustCompile(`Failed</strong>(?s:.{0,300})`)
 	progress = regexp.MustCompile(`([\d,]+) of [\d,]+ letters`)
 )
 

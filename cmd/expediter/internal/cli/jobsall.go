@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// allHelp is what the help of jobs cancel and run says of --all.
+// allHelp is the part about --all in the help of jobs cancel and run.
 const allHelp = `With --all in the place of JOB it is for the jobs that --state, --subject and --key select: the first 1,000 among some
 10,000 messages. It says how many those are and changes nothing, until --count has that number, and it is still right.`
 
