@@ -12,19 +12,16 @@ import (
 // TestOneMeaningEach checks that no word of a table stands in two of its lines: the later would win in silence.
 func TestOneMeaningEach(t *testing.T) {
 	t.Parallel()
-	for name, table := range map[string]string{
-		"stop words": stopWords, "venue words": venueWords, "food words": foodWords, "street types": streetTypes,
-		"directions": directions, "units": units, "crossings": crossings, "number marks": numberMarks, "buildings": buildings,
-	} {
-		lines := map[string]int{}
+	for name, table := range map[string]string{"names": namesText, "addresses": addressesText} {
+		lastOf := map[string]int{}
 		n := 0
-		for line := range strings.SplitSeq(table, "\n") {
+		for heading, words := range lines(table) {
 			n++
-			for w := range strings.FieldsSeq(line) {
-				k := key(w)
-				before, ok := lines[k]
-				check.That(t, !ok || before == n || shared[k], "%s: %q stands in lines %d and %d", name, w, before, n)
-				lines[k] = n
+			for _, w := range words {
+				k := heading + ": " + key(w)
+				before, ok := lastOf[k]
+				check.That(t, !ok || before == n || shared[key(w)], "%s: %q stands in the lines %d and %d", name, k, before, n)
+				lastOf[k] = n
 			}
 		}
 	}
