@@ -51,7 +51,7 @@ type mention struct {
 
 // modifiers may stand before a food and belong to its name; preparations are notes.
 var (
-	modifiers = wordSet(`
+	modifiers = words.Set(`
 fresh freshly dried dry extra virgin light dark heavy whole skim low fat free sodium unsalted salted sweet sour hot
 cold warm red white green yellow black brown purple golden large small medium big baby mini long short wild sea
 kosher plain all purpose self raising rising active instant raw frozen canned smoked roasted toasted italian
@@ -62,7 +62,7 @@ wheat almond coconut peanut sesame sunflower canola olive palm apple lemon lime 
 chili curry pasta pizza wine cider balsamic malt sherry barbecue bbq hoisin oyster worcestershire english sparkling
 mineral tap ice filtered unbleached powdered granulated caster confectioners icing evaporated condensed double
 single whipping clotted parmesan mozzarella cheddar feta swiss blue goats english bay curry kaffir star`)
-	preparations = wordSet(`
+	preparations = words.Set(`
 chopped diced minced sliced grated shredded peeled melted softened cubed halved quartered crushed beaten sifted
 julienned mashed pureed washed rinsed drained thinly finely roughly coarsely`)
 )
@@ -171,7 +171,7 @@ func (g *gatherer) amount(s *talk.Sentence, i int) int {
 }
 
 // passing may stand between an amount and its food.
-var passing = wordSet(`of some the your our my just more really nice good beautiful about this that regular`)
+var passing = words.Set(`of some the your our my just more really nice good beautiful about this that regular`)
 
 func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted bool) {
 	var item, note []string

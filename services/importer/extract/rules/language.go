@@ -15,13 +15,13 @@ import (
 
 // common are the words by which languages in Latin letters are told apart.
 var common = map[string]map[string]bool{
-	"en": wordSet("the and to of you it is in that this we 're 'm with for going"),
-	"de": wordSet("der die das und ist nicht ein eine wir ich mit dann auch noch den jetzt für auf"),
-	"es": wordSet("el la los las que de y un una vamos con para es muy por lo ahora se"),
-	"fr": wordSet("le la les des et est un une vous on va avec pour je du nous dans c'est"),
-	"it": wordSet("il lo gli che di e un una per con è sono del adesso della non poi"),
-	"pt": wordSet("o os um uma que de e vamos com para não é do da muito você agora"),
-	"nl": wordSet("de het een en is van wij dat niet met voor we dan nog op"),
+	"en": words.Set("the and to of you it is in that this we 're 'm with for going"),
+	"de": words.Set("der die das und ist nicht ein eine wir ich mit dann auch noch den jetzt für auf"),
+	"es": words.Set("el la los las que de y un una vamos con para es muy por lo ahora se"),
+	"fr": words.Set("le la les des et est un une vous on va avec pour je du nous dans c'est"),
+	"it": words.Set("il lo gli che di e un una per con è sono del adesso della non poi"),
+	"pt": words.Set("o os um uma que de e vamos com para não é do da muito você agora"),
+	"nl": words.Set("de het een en is van wij dat niet met voor we dan nog op"),
 }
 
 // scripts name the language that a script is most often used for in captions.
@@ -123,22 +123,14 @@ func isFoodWord(stems []string) bool {
 	return used > 0
 }
 
-func wordSet(list string) map[string]bool {
-	out := map[string]bool{}
-	for w := range strings.FieldsSeq(list) {
-		out[w] = true
-	}
-	return out
-}
-
 var (
 	// openers are dropped from the beginning of a step.
-	openers = wordSet(`
+	openers = words.Set(`
 so and ok okay alright right well now then but next um uh yeah yes guys folks everybody everyone just also hey hi
 hello basically actually again`)
 	// subjects and helpers stand before the verb of a plan: "i 'm going to".
-	subjects = wordSet(`i we you let they`)
-	helpers  = wordSet(`
+	subjects = words.Set(`i we you let they`)
+	helpers  = words.Set(`
 'm 're 's 'll 've am are will is have has going gonna to want wanna need just go ahead like also gotta got would
 can could should now then simply please start by be do must then i'd 'd`)
 )

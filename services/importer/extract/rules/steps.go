@@ -169,7 +169,7 @@ func (r *reader) chapter(i int) (start, end float64) {
 	return start, max(start, end)
 }
 
-var talkTitles = wordSet(`
+var talkTitles = words.Set(`
 intro introduction outro sponsor sponsors sponsored ad ads advert tasting taste subscribe thanks thank bloopers
 ending welcome hello goodbye bye review verdict merch history story einleitung intro begrüßung verkostung fazit
 introducción despedida prueba introduzione assaggio dégustation conclusion вступление дегустация פתיחה טעימה סיום`)

@@ -153,17 +153,9 @@ func (s *Source) first(ws []words.Word) []int {
 	return nil
 }
 
-func set(list string) map[string]bool {
-	out := map[string]bool{}
-	for w := range strings.FieldsSeq(list) {
-		out[w] = true
-	}
-	return out
-}
-
 var (
-	breaks = set("for with to or in at from about plus and")
-	states = set(`
+	breaks = words.Set("for with to or in at from about plus and")
+	states = words.Set(`
 chopped diced minced sliced grated shredded peeled crushed melted softened divided optional fresh dried ground
 cooked raw whole finely roughly thinly beaten sifted packed drained rinsed pieces chunks`)
 )

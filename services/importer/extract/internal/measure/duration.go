@@ -124,7 +124,7 @@ func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
 const untilWords = 8
 
 // stops end the sign after "until".
-var stops = set(`and then so but because cause about for while which or you'll when if now just okay ok add stir pour`)
+var stops = words.Set(`and then so but because cause about for while which or you'll when if now just okay ok add stir pour`)
 
 // ReadUntil reads "until golden brown", "till it gets soft": the words after "until".
 func ReadUntil(ws []words.Word, i int) (sign string, used int) {
@@ -151,7 +151,7 @@ func ReadUntil(ws []words.Word, i int) (sign string, used int) {
 }
 
 // signs are what food looks and feels like when it is done.
-var signs = set(`brown browned golden crisp crispy tender soft softened fragrant translucent thick thickened smooth fluffy bubbly
+var signs = words.Set(`brown browned golden crisp crispy tender soft softened fragrant translucent thick thickened smooth fluffy bubbly
 bubbling firm opaque melted creamy done hot warm pale light dry sticky glossy cooked evaporated`)
 
 func isSign(w string) bool { return signs[w] }

@@ -119,7 +119,7 @@ func endsLetter(text string) bool {
 }
 
 // unitsFirst are the units that stand before their numbers.
-var unitsFirst = set("大さじ 小さじ カップ")
+var unitsFirst = words.Set("大さじ 小さじ カップ")
 
 // numerals are the numbers in words that are read before a unit.
 var numerals = map[rune]float64{

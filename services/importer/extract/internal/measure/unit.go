@@ -73,16 +73,8 @@ func parseUnits(text string) map[string][]unitEntry {
 }
 
 // sizes are the words that may stand between a number and its unit.
-var sizes = set(`generous heaping heaped level scant good big small large healthy tiny nice rounded full whole packed medium
+var sizes = words.Set(`generous heaping heaped level scant good big small large healthy tiny nice rounded full whole packed medium
 hefty fat thick thin little teeny`)
-
-func set(list string) map[string]bool {
-	out := map[string]bool{}
-	for w := range strings.FieldsSeq(list) {
-		out[w] = true
-	}
-	return out
-}
 
 // ReadUnit reads a unit with the point of an abbreviation, and words of size before it.
 func ReadUnit(ws []words.Word, i int) (u Unit, used int) {

@@ -310,14 +310,14 @@ func (f *Features) grammar(s *Sentence, i int) {
 	}
 }
 
-var mays = wordSet("can could may might would")
+var mays = words.Set("can could may might would")
 
 var (
-	pronouns = wordSet("it them this these those everything that all 'em")
-	past     = wordSet("was were had did used")
+	pronouns = words.Set("it them this these those everything that all 'em")
+	past     = words.Set("was were had did used")
 )
 
-var isCopula = wordSet("is 's are 're was will 'll")
+var isCopula = words.Set("is 's are 're was will 'll")
 
 // core are the stems of the verbs that recipes are made of.
 var core = stemSet("add put pour mix stir combine chop cut slice dice place cook bake fry boil simmer blend whisk peel sprinkle")

@@ -152,7 +152,7 @@ func beginsAnew(ws []words.Word, i int, before string) bool {
 }
 
 // joins are the words after which a clause belongs to what was said before.
-var joins = wordSet("so and then that what which because if when as but while where until once how why or cause than")
+var joins = words.Set("so and then that what which because if when as but while where until once how why or cause than")
 
 // before returns the word before one, which may stand in the segment before.
 func (c *cutter) before(ws []words.Word, i int) string {
@@ -176,8 +176,8 @@ func isOrder(ws []words.Word, i int, before string) bool {
 }
 
 var (
-	objects  = wordSet("it them this these those the some a an your everything all my our in two three one")
-	subjects = wordSet("i you we they he she it this that who 've have has had 's is are was were not n't never 're 'm be been")
+	objects  = words.Set("it them this these those the some a an your everything all my our in two three one")
+	subjects = words.Set("i you we they he she it this that who 've have has had 's is are was were not n't never 're 'm be been")
 )
 
 func (c *cutter) add(s Segment, text string, count int) {
@@ -229,26 +229,18 @@ type Action struct {
 	Negated bool
 }
 
-func wordSet(list string) map[string]bool {
-	out := map[string]bool{}
-	for w := range strings.FieldsSeq(list) {
-		out[w] = true
-	}
-	return out
-}
-
 var (
 	// fillers may stand before the first word of a sentence that says something.
-	fillers = wordSet(`
+	fillers = words.Set(`
 so and ok okay alright now then next first just well also but right all um uh yeah finally again simply gently
 carefully quickly lightly slowly go ahead please basically actually really or once`)
 	// leads are the words after which a base form is an order or a plan.
-	leads = wordSet(`
+	leads = words.Set(`
 to and then just 'll will gonna let 's please you we i now also gently carefully quickly lightly finely roughly
 slowly can could should must simply next or first finally them it us always only go ahead gotta so ok okay lets do
 want wanna help`)
 	// nouns are the words after which a form is no verb.
-	nouns = wordSet(`
+	nouns = words.Set(`
 the a an my your our some more of this that these those his her their with for in no any little bit good nice fresh
 every each much many hot cold dry chopped diced sliced`)
 )

@@ -226,6 +226,15 @@ var (
 	}
 )
 
+// Set returns the words of a list with spaces between them.
+func Set(list string) map[string]bool {
+	out := map[string]bool{}
+	for w := range strings.FieldsSeq(list) {
+		out[w] = true
+	}
+	return out
+}
+
 // Cut returns at most so many bytes of a text, without half a character.
 func Cut(text string, most int) string {
 	if len(text) <= most {
