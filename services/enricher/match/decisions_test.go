@@ -52,16 +52,12 @@ func TestDecisions(t *testing.T) {
 
 type brand struct{ foreign, latin string }
 
-func brands(t *testing.T) []brand {
+func brands(t *testing.T) (all []brand) {
 	t.Helper()
-	raw := check.Must(os.ReadFile("testdata/brands.tsv"))(t)
-	var out []brand
-	for line := range strings.Lines(string(raw)) {
-		if foreign, latin, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
-			out = append(out, brand{foreign: foreign, latin: latin})
-		}
+	for _, row := range check.Rows(t, "testdata/brands.tsv") {
+		all = append(all, brand{foreign: row[0], latin: row[1]})
 	}
-	return out
+	return all
 }
 
 // TestHotelInTwoScripts puts every two brands into one hotel: all agrees but the names. None may be taken for another.

@@ -1,7 +1,6 @@
 package match_test
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -230,14 +229,10 @@ func TestSoundAlikes(t *testing.T) {
 
 func soundAlikes(t *testing.T, file string, least map[string]float64) {
 	t.Helper()
-	raw := check.Must(os.ReadFile("testdata/" + file))(t)
-	var rows [][]string
+	rows := check.Rows(t, "testdata/"+file)
 	var latins []*match.Prepared
-	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Split(strings.TrimSpace(line), "\t"); len(fields) == 3 {
-			rows = append(rows, fields)
-			latins = append(latins, match.Prepare(match.Place{Name: fields[2], Location: at(32, 34)}))
-		}
+	for _, row := range rows {
+		latins = append(latins, match.Prepare(match.Place{Name: row[2], Location: at(32, 34)}))
 	}
 	scripts := map[string]string{
 		"ar": "Arabic", "bg": "Cyrillic", "el": "Greek", "he": "Hebrew", "hy": "Armenian", "ka": "Georgian", "ru": "Cyrillic", "uk": "Cyrillic",

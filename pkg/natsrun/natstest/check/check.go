@@ -4,6 +4,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -118,3 +119,17 @@ func Says(t testing.TB, got string, texts ...string) {
 
 // Err returns the error of a call that has another result, for the other functions: check.OK(t, check.Err(f())).
 func Err[T any](_ T, err error) error { return err }
+
+// Rows returns the cells of a table in a file: a row to a line, with tabs between the cells. Empty lines, and those that begin with #, are
+// no rows.
+func Rows(t testing.TB, path string) (rows [][]string) {
+	t.Helper()
+	data := Must(os.ReadFile(path))(t) //nolint:gosec // the test names it
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if line != "" && !strings.HasPrefix(line, "#") {
+			rows = append(rows, strings.Split(line, "\t"))
+		}
+	}
+	Require(t, len(rows) > 0, "%s has no rows", path)
+	return rows
+}
