@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 const prepareTimeout = 5 * time.Second
@@ -174,7 +175,7 @@ var deadAdvisories = []string{"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>", "$
 func (w *Worker) prepareDead(ctx context.Context) error {
 	letters := w.cfg.DeadSubject + "." + w.cfg.Stream
 	if w.cfg.Partitions > 1 {
-		letters = w.cfg.DeadSubject + "." + PartitionStream(w.cfg.Stream, w.cfg.Partitions-1)
+		letters = w.cfg.DeadSubject + "." + partition.Name(w.cfg.Stream, w.cfg.Partitions-1)
 	}
 	_, err := w.js.StreamNameBySubject(ctx, letters+".check")
 	switch {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // ClientConfig configures a [Client]. Stream is required, every other field has a default.
@@ -113,8 +114,8 @@ func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}
 	for p := 0; p < cfg.Partitions && cfg.Partitions > 1; p++ {
-		part := &Client{api: c.api, cfg: cfg, entry: entryOf(cfg.Stream, p), js: js, nc: c.nc}
-		part.cfg.Stream = PartitionStream(cfg.Stream, p)
+		part := &Client{api: c.api, cfg: cfg, entry: partition.Entry(cfg.Stream, p), js: js, nc: c.nc}
+		part.cfg.Stream = partition.Name(cfg.Stream, p)
 		c.parts = append(c.parts, part)
 	}
 	return c, nil

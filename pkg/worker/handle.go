@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
 
@@ -124,10 +125,10 @@ func (w *Worker) classesFor(p Priority) []*class {
 	at, found := slices.BinarySearchFunc(w.classes, p, func(c *class, p Priority) int { return int(p - c.priority) })
 	for i := 0; !found && i < w.cfg.Partitions; i++ {
 		c := &class{
-			consumer: PartitionConsumer(ConsumerOf(w.cfg.Consumer, p), i), partition: i, priority: p, stream: PartitionStream(w.cfg.Stream, i),
+			consumer: partition.Name(ConsumerOf(w.cfg.Consumer, p), i), partition: i, priority: p, stream: partition.Name(w.cfg.Stream, i),
 		}
 		if i > 0 {
-			c.entry = entryOf(w.cfg.Stream, i)
+			c.entry = partition.Entry(w.cfg.Stream, i)
 		}
 		w.classes = slices.Insert(w.classes, at+i, c)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
@@ -75,7 +77,7 @@ type insertion struct {
 
 // place finds the partition of each job. One whose key may be held in another is inserted by itself.
 func (m *insertion) place(ctx context.Context) error {
-	d := division{Partitions: 1}
+	d := partition.Division{Partitions: 1}
 	if m.client.parts != nil {
 		var err error
 		if d, err = m.client.divided(ctx, againAfter); err != nil {
@@ -85,8 +87,8 @@ func (m *insertion) place(ctx context.Context) error {
 	for i, p := range m.plans {
 		m.at[i] = m.client
 		if d.Partitions > 1 {
-			n := PartitionOf(p.key.Job(), d.Partitions)
-			if m.at[i] = m.client.parts[n]; n != 0 && d.State == divisionOpen && (p.unique || p.unrecorded) {
+			n := partition.Of(p.key.Job(), d.Partitions)
+			if m.at[i] = m.client.parts[n]; n != 0 && d.State == partition.Open && (p.unique || p.unrecorded) {
 				m.at[i], m.errs[i] = nil, errBusy
 				continue
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // listing is what one call knows of a stream.
@@ -221,14 +222,14 @@ func (l *listing) names(ctx context.Context, kind key.Kind) (names map[string]ui
 		return names, n.Rest == 0, nil
 	}
 	entry := ""
-	if transform := l.info.Config.SubjectTransform; transform != nil && Partitions(l.info.Config) > 1 {
+	if transform := l.info.Config.SubjectTransform; transform != nil && partition.Count(l.info.Config) > 1 {
 		entry = strings.TrimSuffix(transform.Source, ">")
 	}
 	for _, filter := range l.info.Config.Subjects {
 		filter = strings.TrimPrefix(filter, entry)
 		first, _, _ := strings.Cut(filter, ".")
 		switch {
-		case filter == barrierSubject:
+		case filter == partition.Barrier:
 			continue
 		case strings.ContainsAny(first, "*>"): // it would be the subjects of all jobs
 			return names, false, nil

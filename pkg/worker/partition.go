@@ -2,13 +2,10 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,88 +16,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // MaxPartitions is the greatest Config.Partitions.
 const MaxPartitions = 64
-
-// PartitionOf returns the partition, from 0, of the jobs of a subject among n. It is that of the tokens behind the first, which are
-// the key of a unique job: the jump consistent hash (Lamping and Veach, 2014) of their 64-bit FNV-1a hash. It never changes.
-func PartitionOf(subject string, n int) int {
-	_, rest, _ := strings.Cut(subject, ".")
-	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(rest))
-	return jump(sum.Sum64(), n)
-}
-
-// jump is the jump consistent hash: from n to n+1 it moves one key in n+1, and none between the former n.
-func jump(hash uint64, n int) int {
-	at := 0
-	for next := 0; next < n; {
-		at = next
-		hash = hash*2862933555777941757 + 1
-		next = int(float64(at+1) * (float64(1<<31) / float64(hash>>33+1)))
-	}
-	return at
-}
-
-// PartitionStream returns the name of the stream of a partition: that of the first is the stream itself, "JOBS", of the next "JOBS-1".
-func PartitionStream(stream string, partition int) string {
-	if partition == 0 {
-		return stream
-	}
-	return stream + "-" + strconv.Itoa(partition)
-}
-
-// PartitionConsumer returns the name of the consumer of a partition, for one of the first.
-func PartitionConsumer(consumer string, partition int) string {
-	return PartitionStream(consumer, partition)
-}
-
-// entryOf is what subjects begin with under which messages come into a partition. The stream takes it off.
-func entryOf(stream string, partition int) string {
-	return stream + "-" + strconv.Itoa(partition) + "."
-}
-
-// barrierSubject is that of a message behind all that was stored before the stream was divided.
-const barrierSubject = "partitions-done.$barrier"
-
-// The states of a division.
-const (
-	divisionClosing = "closing" // the former subjects are refused, and nothing has come into another partition
-	divisionOpen    = "open"    // jobs of other partitions are left in the first
-	divisionSettled = "settled"
-)
-
-// division says into how many partitions a stream is divided. It lies in the metadata of the stream's configuration, so that the
-// subjects under which jobs come in change with it.
-type division struct {
-	Barrier    uint64 `json:"barrier,omitempty"` // sequence in the first partition: behind it comes no job of another
-	Partitions int    `json:"partitions"`
-	State      string `json:"state"`
-}
-
-const metaDivision = "expediter-partitions"
-
-// divisionOf reads the division of a stream, which has one partition without.
-func divisionOf(cfg jetstream.StreamConfig) (division, error) {
-	d := division{Partitions: 1, State: divisionSettled}
-	if text, divided := cfg.Metadata[metaDivision]; divided {
-		if err := json.Unmarshal([]byte(text), &d); err != nil {
-			return d, fmt.Errorf("worker: metadata %s of stream %s: %w", metaDivision, cfg.Name, err)
-		}
-	}
-	return d, nil
-}
-
-// Partitions returns into how many partitions the configuration of a stream divides its jobs: 1 unless [Client.Grow] has done so.
-func Partitions(cfg jetstream.StreamConfig) int {
-	d, err := divisionOf(cfg)
-	if err != nil {
-		return 1
-	}
-	return d.Partitions
-}
 
 // PartitionsOf returns the stream of which another is a partition, itself if it is none, and the number of its partitions. One round
 // trip. When the stream cannot be read it is taken for one that is not divided: the next request says why.
@@ -113,33 +33,26 @@ func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (f
 	if IsPartition(cfg) {
 		stream = stream[:strings.LastIndexByte(stream, '-')]
 	}
-	return stream, Partitions(cfg)
+	return stream, partition.Count(cfg)
 }
 
 // IsPartition reports whether the configuration of a stream is that of a partition of another.
-func IsPartition(cfg jetstream.StreamConfig) bool {
-	return Partitions(cfg) > 1 && cfg.SubjectTransform != nil && cfg.SubjectTransform.Source == cfg.Name+".>"
-}
+func IsPartition(cfg jetstream.StreamConfig) bool { return partition.Is(cfg) }
 
-// HomeOf returns the stream that has the jobs of a subject, for the stream that one was in, by its configuration: another than that
-// where the stream has been divided since.
-func HomeOf(cfg jetstream.StreamConfig, subject string) string {
-	d, err := divisionOf(cfg)
-	if err != nil || d.Partitions == 1 || cfg.SubjectTransform == nil || cfg.SubjectTransform.Source != entryOf(cfg.Name, 0)+">" {
-		return cfg.Name
-	}
-	return PartitionStream(cfg.Name, PartitionOf(subject, d.Partitions))
-}
+const (
+	// againAfter is how old what an insert knows of a division may be: one that has begun since refuses the job.
+	againAfter = 10 * time.Second
 
-// againAfter is how old what an insert knows of a division may be: one that has begun since refuses the job.
-const againAfter = 10 * time.Second
+	// closingFor is how long servers have to learn that a stream refuses its former subjects, before another takes its jobs.
+	closingFor = 2 * time.Second
+)
 
 // divided returns the division of the stream: as it is known when that is final, or was read less than maxAge ago. While a division
 // begins, which takes seconds, it waits.
-func (c *Client) divided(ctx context.Context, maxAge time.Duration) (division, error) {
+func (c *Client) divided(ctx context.Context, maxAge time.Duration) (partition.Division, error) {
 	known := c.division.Load()
-	if known != nil && (known.Partitions > 1 && known.State == divisionSettled || time.Since(known.read) < maxAge) {
-		return known.division, nil
+	if known != nil && (known.IsFinal() || time.Since(known.read) < maxAge) {
+		return known.Division, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
@@ -151,8 +64,8 @@ func (c *Client) divided(ctx context.Context, maxAge time.Duration) (division, e
 		case err != nil:
 		case d.Partitions != 1 && d.Partitions != len(c.parts):
 			return d, driftOfPartitions(c.cfg.Stream, d, "ClientConfig", len(c.parts))
-		case d.State != divisionClosing:
-			c.division.Store(&knownDivision{division: d, read: time.Now()})
+		case d.State != partition.Closing:
+			c.division.Store(&knownDivision{Division: d, read: time.Now()})
 			return d, nil
 		}
 		if !backoff.Sleep(ctx, takersAgain) {
@@ -164,27 +77,27 @@ func (c *Client) divided(ctx context.Context, maxAge time.Duration) (division, e
 	}
 }
 
-func driftOfPartitions(stream string, d division, config string, n int) error {
+func driftOfPartitions(stream string, d partition.Division, config string, n int) error {
 	return &DriftError{Asset: "stream " + stream, Differences: []string{
 		fmt.Sprintf("it has %d partitions, %s.Partitions is %d", d.Partitions, config, n),
 	}}
 }
 
 type knownDivision struct {
-	division
+	partition.Division
 
 	read time.Time
 }
 
-func readDivision(ctx context.Context, api jsapi.Client, stream string) (division, error) {
+func readDivision(ctx context.Context, api jsapi.Client, stream string) (partition.Division, error) {
 	var info jetstream.StreamInfo
 	switch err := api.Ask(ctx, "STREAM.INFO."+stream, nil, &info); {
 	case jsapi.IsNoStream(err):
-		return division{}, &MissingError{Asset: "stream " + stream, Cause: err}
+		return partition.Division{}, &MissingError{Asset: "stream " + stream, Cause: err}
 	case err != nil:
-		return division{}, fmt.Errorf("worker: look up stream %s: %w", stream, err)
+		return partition.Division{}, fmt.Errorf("worker: look up stream %s: %w", stream, err)
 	}
-	return divisionOf(info.Config)
+	return partition.Read(info.Config)
 }
 
 // at returns the client of the partition that has the job of a key, or would get it.
@@ -196,9 +109,9 @@ func (c *Client) at(ctx context.Context, k key.Key) (*Client, error) {
 	if err != nil || d.Partitions == 1 {
 		return c, err
 	}
-	p := PartitionOf(k.Job(), d.Partitions)
-	if p != 0 && d.State == divisionOpen {
-		if _, left, err := leftIn(ctx, c.nc, c.api, c.cfg.Stream, d.Barrier, k.Any()); err != nil || left {
+	p := partition.Of(k.Job(), d.Partitions)
+	if p != 0 && d.State == partition.Open {
+		if _, left, err := partition.Left(ctx, c.nc, c.api.Prefix, c.cfg.Stream, d.Barrier, k.Any()); err != nil || left {
 			return c.parts[0], err
 		}
 	}
@@ -214,8 +127,8 @@ func (c *Client) insertPart(ctx context.Context, p *plan) (Receipt, error) {
 		}
 		at := c
 		if d.Partitions > 1 {
-			n := PartitionOf(p.key.Job(), d.Partitions)
-			if at = c.parts[n]; n != 0 && d.State == divisionOpen && (p.unique || p.unrecorded) {
+			n := partition.Of(p.key.Job(), d.Partitions)
+			if at = c.parts[n]; n != 0 && d.State == partition.Open && (p.unique || p.unrecorded) {
 				if r, held, err := c.leftHolder(ctx, p, d); err != nil || held {
 					return r, err
 				}
@@ -225,7 +138,7 @@ func (c *Client) insertPart(ctx context.Context, p *plan) (Receipt, error) {
 		if d.Partitions > 1 || p.unknown || !isFinal(err) {
 			return r, err
 		}
-		if seen := c.stream.Load(); seen == nil || Partitions(*seen) == 1 {
+		if seen := c.stream.Load(); seen == nil || partition.Count(*seen) == 1 {
 			return r, err
 		}
 		c.division.Store(nil)
@@ -244,12 +157,12 @@ func (c *Client) insertAgain(ctx context.Context, at *Client, p *plan, err error
 }
 
 // leftHolder returns the receipt of a duplicate when a job in the first partition holds the key of one for another.
-func (c *Client) leftHolder(ctx context.Context, p *plan, d division) (r Receipt, held bool, err error) {
+func (c *Client) leftHolder(ctx context.Context, p *plan, d partition.Division) (r Receipt, held bool, err error) {
 	pattern := p.key.Any()
 	if p.unrecorded {
 		pattern = p.key.Job()
 	}
-	last, left, err := leftIn(ctx, c.nc, c.api, c.cfg.Stream, d.Barrier, pattern)
+	last, left, err := partition.Left(ctx, c.nc, c.api.Prefix, c.cfg.Stream, d.Barrier, pattern)
 	switch {
 	case err != nil || !left:
 		return r, false, err
@@ -262,38 +175,6 @@ func (c *Client) leftHolder(ctx context.Context, p *plan, d division) (r Receipt
 		return r, false, nil
 	}
 	return r, err == nil, err
-}
-
-// leftIn returns the last message of a pattern in a stream, as a replica has it that has all up to the barrier. Behind that comes
-// nothing new, so what is not there has gone for good. One round trip, as a rule.
-func leftIn(ctx context.Context, nc *nats.Conn, api jsapi.Client, stream string, barrier uint64, pattern string) (
-	last jsapi.Message, left bool, err error,
-) {
-	get, err := directget.New(nc, api.Prefix)
-	if err != nil {
-		return last, false, fmt.Errorf("worker: %w", err)
-	}
-	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
-	for {
-		all, err := get.Last(ctx, stream, []string{barrierSubject, pattern})
-		if err != nil {
-			return last, false, fmt.Errorf("worker: read what is left in stream %s: %w", stream, err)
-		}
-		behind := true
-		for _, m := range all {
-			if m.Subject == barrierSubject {
-				behind = m.Sequence < barrier
-			} else if m.Sequence > last.Sequence {
-				last, left = m, true
-			}
-		}
-		if !behind {
-			return last, left, nil
-		}
-		if last, left = (jsapi.Message{}), false; !backoff.Sleep(ctx, firstWait) {
-			return last, false, context.Cause(ctx)
-		}
-	}
 }
 
 // known returns the clients of the partitions that there are now.
@@ -333,10 +214,123 @@ func (c *Client) targetOf(header nats.Header) string {
 	return strings.TrimPrefix(header.Get(headerScheduleTarget), c.entry)
 }
 
+// Grow divides the stream into ClientConfig.Partitions, each a stream of its own with a leader and consumers of its own, while clients
+// insert and workers work. The jobs of one subject, and so of one key, are in one partition, see README.md. Streams and consumers
+// that are missing are made as copies of the first. Both clients and workers need the setting before; those that have it follow by
+// themselves, and clients without it are refused: the stream takes no job under its former subjects any more.
+//
+// Inserts wait for the two seconds in which the stream is closed. What lies in it stays there to its end. Until nothing of other
+// partitions is left, an insert of a unique job, and the start of an ordered one, costs a read there; then Grow returns. When it is
+// interrupted, the next call goes on, and one for a stream that has been divided does nothing. A stream is divided once. While it waits it
+// calls left, which may be nil, with the first message of another partition, once for each.
+//
+// Schedules that repeat stay in the first partition, with their runs. The ID of a job that is not unique is not known across the
+// division. A delayed job that was stored before comes due in the first partition, where an ordered handler may run it beside
+// another of its subject.
+func (c *Client) Grow(ctx context.Context, left func(subject string, sequence uint64)) error {
+	if c.parts == nil {
+		return errors.New("worker: grow: ClientConfig.Partitions is 1")
+	}
+	stream, err := c.js.Stream(ctx, c.cfg.Stream)
+	if err != nil {
+		return fmt.Errorf("worker: grow: look up stream %s: %w", c.cfg.Stream, err)
+	}
+	cfg := stream.CachedInfo().Config
+	d, err := partition.Read(cfg)
+	switch {
+	case err != nil:
+		return fmt.Errorf("worker: grow: %w", err)
+	case d.Partitions == 1 && (cfg.SubjectTransform != nil || cfg.Retention == jetstream.InterestPolicy):
+		return fmt.Errorf("worker: grow: stream %s has a subject transform, or retention interest: divide one without", c.cfg.Stream)
+	case d.Partitions != 1 && d.Partitions != len(c.parts):
+		return driftOfPartitions(c.cfg.Stream, d, "ClientConfig", len(c.parts))
+	case d.Partitions == 1:
+		d = partition.Division{Partitions: len(c.parts), State: partition.Closing}
+		err = c.repeat(ctx, func(ctx context.Context) error { return partition.Copy(ctx, c.js, cfg, len(c.parts)) })
+		if err == nil {
+			cfg = d.Config(cfg, 0)
+			err = c.setDivision(ctx, cfg, d)
+		}
+	}
+	if err == nil && d.State == partition.Closing {
+		err = c.open(ctx, cfg, &d)
+	}
+	if err == nil && d.State == partition.Open {
+		err = c.drain(ctx, cfg, d, left)
+	}
+	if err != nil {
+		return fmt.Errorf("worker: grow: %w", err)
+	}
+	return nil
+}
+
+// setDivision stores how far a division is.
+func (c *Client) setDivision(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division) error {
+	err := c.repeat(ctx, func(ctx context.Context) error {
+		once, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+		defer cancel()
+		_, err := c.js.UpdateStream(once, d.In(cfg))
+		return err //nolint:wrapcheck // see below
+	})
+	if err != nil {
+		return fmt.Errorf("update stream %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+// open lets jobs into the other partitions.
+func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partition.Division) error {
+	if !backoff.Sleep(ctx, closingFor) {
+		return context.Cause(ctx)
+	}
+	err := c.repeat(ctx, func(ctx context.Context) (err error) {
+		d.Barrier, err = partition.SetBarrier(ctx, c.js, c.api, cfg, nats.Header{HeaderState: {string(StateFree)}}) // it is nothing to list
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store the barrier in stream %s: %w", c.cfg.Stream, err)
+	}
+	d.State = partition.Open
+	return c.setDivision(ctx, cfg, *d)
+}
+
+// drain waits until nothing of another partition is left in the first.
+func (c *Client) drain(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division, left func(string, uint64)) error {
+	get, err := directget.New(c.nc, c.api.Prefix)
+	if err != nil {
+		return err //nolint:wrapcheck // it says of what
+	}
+	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
+	if err := d.Drain(ctx, get, c.cfg.Stream, c.parts[0].heldBy, left); err != nil {
+		return err
+	}
+	d.State = partition.Settled
+	return c.setDivision(ctx, cfg, d)
+}
+
+// heldBy returns the subject of the job whose key a message holds, "" for none: what repeats stays in the first partition.
+func (c *Client) heldBy(m jsapi.Message) string {
+	const repeats = "." + key.TokenEvery + "."
+	if strings.Contains(m.Subject, repeats) || strings.Contains(m.Header.Get(jetstream.SchedulerHeader), repeats) {
+		return ""
+	}
+	switch state := State(m.Header.Get(HeaderState)); key.KindOf(m.Subject) {
+	case key.Done:
+		if state == StateFree || state == StateCancelled {
+			return ""
+		}
+		return key.JobOf(m.Subject)
+	case key.Later:
+		return c.targetOf(m.Header)
+	case key.Job:
+	}
+	return m.Subject
+}
+
 // followDivision finds partitions that were made since the worker started, and learns how far a division is. It costs a round trip at
 // each heartbeat until that has settled, and one for each consumer that is missing.
 func (w *Worker) followDivision(ctx context.Context) {
-	if known := w.division.Load(); w.cfg.Partitions == 1 || known != nil && known.Partitions > 1 && known.State == divisionSettled {
+	if known := w.division.Load(); w.cfg.Partitions == 1 || known != nil && known.IsFinal() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
@@ -380,10 +374,10 @@ func (w *Worker) isLeft(d *delivery) (bool, error) {
 		}
 		known = w.division.Load()
 	}
-	if known.State == divisionSettled {
+	if known.State == partition.Settled {
 		return false, nil
 	}
-	_, left, err := leftIn(ctx, w.nc, w.api, w.cfg.Stream, known.Barrier, d.info.Subject)
+	_, left, err := partition.Left(ctx, w.nc, w.api.Prefix, w.cfg.Stream, known.Barrier, d.info.Subject)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errRecordUnknown, err)
 	}

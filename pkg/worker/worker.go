@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 	"github.com/expediter-io/expediter/pkg/worker/internal/semaphore"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
@@ -53,14 +54,14 @@ type Worker struct {
 	contact    contact.Contact
 	contacting sync.WaitGroup
 	deliveries deliveries
-	division   atomic.Pointer[division] // of the stream, as last read; nil for not yet
-	down       atomic.Bool              // reported as not ready
-	draining   atomic.Bool              // told to take no more jobs, see inspect.Drain
-	final      atomic.Bool              // the reported reason is for an operator, see isFinal
-	drained    chan struct{}            // closed when no more messages come
-	idle       chan *delivery           // to goroutines that have ended their deliveries
-	inbox      *inbox.Inbox             // of the answers to its requests
-	jobs       context.Context          //nolint:containedctx // parent of every handler's context; ends at the soft deadline
+	division   atomic.Pointer[partition.Division] // of the stream, as last read; nil for not yet
+	down       atomic.Bool                        // reported as not ready
+	draining   atomic.Bool                        // told to take no more jobs, see inspect.Drain
+	final      atomic.Bool                        // the reported reason is for an operator, see isFinal
+	drained    chan struct{}                      // closed when no more messages come
+	idle       chan *delivery                     // to goroutines that have ended their deliveries
+	inbox      *inbox.Inbox                       // of the answers to its requests
+	jobs       context.Context                    //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	journals   *journal.Store
 	limits     *limit.Set   // nil without limits
 	losses     atomic.Int32 // since the last sign of life of the server

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 const (
@@ -142,7 +143,7 @@ func (s *Store) home(ctx context.Context, e *Entry) (target, error) {
 		return found, err
 	}
 
-	home := worker.HomeOf(found.cfg, e.Letter.Subject)
+	home := partition.Home(found.cfg, e.Letter.Subject)
 	if home == e.Letter.Stream {
 		return found, nil
 	}
@@ -166,7 +167,7 @@ func (s *Store) lookUp(ctx context.Context, stream string) (target, error) {
 
 // entryOf is what the subjects of messages begin with that come into a partition.
 func entryOf(cfg jetstream.StreamConfig) string {
-	if cfg.SubjectTransform == nil || worker.Partitions(cfg) == 1 {
+	if cfg.SubjectTransform == nil || partition.Count(cfg) == 1 {
 		return ""
 	}
 	return strings.TrimSuffix(cfg.SubjectTransform.Source, ">")

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 const grown = 4 // partitions
@@ -155,7 +156,7 @@ func queued(t *testing.T, js jetstream.JetStream) (n uint64) {
 	t.Helper()
 	for p := range grown {
 		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
-			s, err := js.Stream(ctx, worker.PartitionStream(stream, p))
+			s, err := js.Stream(ctx, partition.Name(stream, p))
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // divided gives a test a stream that takes all kinds of jobs, and a client of it that is to have four partitions.
@@ -39,7 +40,7 @@ func TestEveryCallFindsItsPartition(t *testing.T) {
 			if i == jobs/2 {
 				go func() { grew <- c.Grow(ctx, func(subject string, _ uint64) { left <- subject }) }() // it waits for the first half
 				until(t, "the division", func() bool {
-					_, err := b.js.Stream(ctx, worker.PartitionStream(stream, grown-1))
+					_, err := b.js.Stream(ctx, partition.Name(stream, grown-1))
 					return err == nil
 				})
 			}
@@ -115,7 +116,7 @@ func TestReplacedAndDelayedJobsOfAPartition(t *testing.T) {
 		run(t, b.js, b.config(t, func(cfg *worker.Config) { cfg.Partitions = grown }), worker.Policy{},
 			func(_ context.Context, job *worker.Job[order]) error { ran <- job; return nil })
 		job := receive(t, ran, "the job")
-		check.That(t, job.Args.N == 2 && job.Stream == worker.PartitionStream(stream, worker.PartitionOf("jobs.mail.u17", grown)), "%+v", job)
+		check.That(t, job.Args.N == 2 && job.Stream == partition.Name(stream, partition.Of("jobs.mail.u17", grown)), "%+v", job)
 		_, err := c.Await(t.Context(), worker.JobRef{Subject: "jobs.mail", Key: "u17"})
 		check.OK(t, err)
 	})

@@ -79,15 +79,15 @@ func (k Key) Later() string { return k.first + suffixLater + "." + k.rest }
 // Done is the subject of the record.
 func (k Key) Done() string { return k.first + suffixDone + "." + k.rest }
 
-// every is the token of schedules that repeat. They lie outside of all keys: a schedule must not hold the key of its runs for
-// ever.
-const every = "$every"
+// TokenEvery is the second token of schedules that repeat. They lie outside of all keys: a schedule must not hold the key of its runs
+// for ever.
+const TokenEvery = "$every"
 
 // AnyEvery matches all schedules that repeat.
-const AnyEvery = "*." + every + ".>"
+const AnyEvery = "*." + TokenEvery + ".>"
 
 // Every is the subject of the schedule that inserts jobs of the key again and again.
-func (k Key) Every() string { return k.first + suffixLater + "." + every + "." + k.rest }
+func (k Key) Every() string { return k.first + suffixLater + "." + TokenEvery + "." + k.rest }
 
 // KindOf returns the kind of a message by its subject.
 func KindOf(to string) Kind {

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"fmt"
@@ -23,12 +23,12 @@ func TestPartitionsNeverMove(t *testing.T) {
 		"jobs.=w6k": {0, 0, 59}, "jobs.a.b.c.d": {1, 1, 34}, "orders.7": {1, 3, 7},
 	} {
 		for i, n := range []int{2, 4, 64} {
-			if got := PartitionOf(subject, n); got != want[i] {
-				t.Errorf("PartitionOf(%q, %d) is %d, want %d", subject, n, got, want[i])
+			if got := Of(subject, n); got != want[i] {
+				t.Errorf("Of(%q, %d) is %d, want %d", subject, n, got, want[i])
 			}
 		}
 	}
-	if PartitionOf("jobs.mail.u17", 64) != PartitionOf("tasks.mail.u17", 64) || PartitionOf("jobs.a", 1) != 0 {
+	if Of("jobs.mail.u17", 64) != Of("tasks.mail.u17", 64) || Of("jobs.a", 1) != 0 {
 		t.Error("the first token counts, or a stream without partitions has a second one")
 	}
 }
@@ -39,7 +39,7 @@ func TestPartitionsAreEven(t *testing.T) {
 	const keys, n = 100_000, 4
 	var counts [n]int
 	for i := range keys {
-		counts[PartitionOf(fmt.Sprintf("jobs.mail.user-%d", i), n)]++
+		counts[Of(fmt.Sprintf("jobs.mail.user-%d", i), n)]++
 	}
 	for p, count := range counts {
 		if count < keys/n*95/100 || count > keys/n*105/100 {

@@ -1,0 +1,116 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/consumer"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+)
+
+const (
+	drainAgain = time.Second // between two looks for what is left in the first partition
+	pageSize   = 1_000       // messages that a look reads at a time
+)
+
+// Copy makes the streams of the other partitions of a stream, and their consumers, as copies of the first, where they are missing.
+func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, n int) error {
+	var consumers []jetstream.ConsumerConfig
+	first, err := js.Stream(ctx, cfg.Name)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", cfg.Name, err)
+	}
+	list := first.ListConsumers(ctx)
+	for info := range list.Info() {
+		if info.Config.Durable != "" {
+			consumers = append(consumers, info.Config)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return fmt.Errorf("list consumers of stream %s: %w", cfg.Name, err)
+	}
+	for p := 1; p < n; p++ {
+		part := Division{Partitions: n, State: Settled}.Config(cfg, p)
+		if _, err := js.CreateStream(ctx, part); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return fmt.Errorf("create stream %s: %w", part.Name, err)
+		}
+		for _, one := range consumers {
+			one.Durable, one.Name = Name(one.Durable, p), ""
+			_, err := js.CreateConsumer(ctx, part.Name, one)
+			if err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
+				return fmt.Errorf("create consumer %s/%s: %w", part.Name, one.Durable, consumer.Taken(err, consumer.Filters(one)))
+			}
+		}
+	}
+	return nil
+}
+
+// SetBarrier stores a message, with headers, behind all that was stored under the former subjects, unless that has been done, and
+// returns its sequence. Its subject is one that only a leader takes that refuses those.
+func SetBarrier(
+	ctx context.Context, js jetstream.JetStream, api jsapi.Client, cfg jetstream.StreamConfig, header nats.Header,
+) (sequence uint64, err error) {
+	stored, found, err := api.Get(ctx, cfg.Name, jsapi.Query{LastBySubject: Barrier})
+	if err != nil || found {
+		return stored.Sequence, err
+	}
+	msg := &nats.Msg{Subject: Entry(cfg.Name, 0) + Barrier, Header: header}
+	if cfg.AllowMsgTTL {
+		msg.Header.Set(jetstream.MsgTTLHeader, "never")
+	}
+	ctx, cancel := context.WithTimeout(ctx, api.Within)
+	defer cancel()
+	ack, err := js.PublishMsg(ctx, msg, jetstream.WithExpectStream(cfg.Name))
+	if err != nil {
+		return 0, err //nolint:wrapcheck // the caller says of what
+	}
+	return ack.Sequence, nil
+}
+
+// Drain waits until nothing of another partition is left in the first, stream. A job that ends, or becomes due, leaves its next
+// message behind the former, so a look from the first message to the last misses none; a second one is for replicas that were behind.
+// jobOf returns the subject of the job whose key a message holds, and "" when it holds none. Drain calls left, which may be nil, with the
+// first message of another partition, once for each.
+func (d Division) Drain(
+	ctx context.Context, get *directget.Getter, stream string, jobOf func(jsapi.Message) string, left func(subject string, sequence uint64),
+) error {
+	const looks = 2
+	for clean, from, noted := 0, uint64(1), uint64(0); clean < looks; {
+		messages, more, err := get.From(ctx, stream, from, pageSize)
+		if err != nil {
+			return fmt.Errorf("read stream %s from %d: %w", stream, from, err)
+		}
+		found, seen := false, from > d.Barrier
+		for _, m := range messages {
+			from, seen = m.Sequence+1, seen || m.Sequence >= d.Barrier
+			to := jobOf(m)
+			if found = to != "" && Of(to, d.Partitions) != 0; found {
+				from = m.Sequence // all before it was the first partition's, or had ended
+				if left != nil && noted != from {
+					left(m.Subject, from)
+				}
+				noted = from
+				break
+			}
+		}
+		switch {
+		case found:
+			clean = 0
+		case more && len(messages) > 0:
+			continue
+		case seen:
+			clean, from = clean+1, 1
+		}
+		if !backoff.Sleep(ctx, drainAgain) {
+			return fmt.Errorf("jobs of other partitions are left in stream %s: %w", stream, context.Cause(ctx))
+		}
+	}
+	return nil
+}

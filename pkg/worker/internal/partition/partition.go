@@ -1,0 +1,175 @@
+// Package partition divides the jobs of a stream over several streams: which partition has a job, how the configurations of the
+// streams say so, and how a stream is divided while it is in use.
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+)
+
+// Of returns the partition, from 0, of the jobs of a subject among n: the jump consistent hash (Lamping and Veach, 2014) of the
+// 64-bit FNV-1a hash of the tokens behind the first. It never changes.
+func Of(subject string, n int) int {
+	_, rest, _ := strings.Cut(subject, ".")
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(rest))
+	return jump(sum.Sum64(), n)
+}
+
+// jump is the jump consistent hash: from n to n+1 it moves one key in n+1, and none between the former n.
+func jump(hash uint64, n int) int {
+	at := 0
+	for next := 0; next < n; {
+		at = next
+		hash = hash*2862933555777941757 + 1
+		next = int(float64(at+1) * (float64(1<<31) / float64(hash>>33+1)))
+	}
+	return at
+}
+
+// Name returns the name of the stream or consumer of a partition, for that of the first.
+func Name(first string, partition int) string {
+	if partition == 0 {
+		return first
+	}
+	return first + "-" + strconv.Itoa(partition)
+}
+
+// Entry is the beginning of the subjects under which messages come into a partition. The stream takes it off.
+func Entry(stream string, partition int) string {
+	return stream + "-" + strconv.Itoa(partition) + "."
+}
+
+// Barrier is the subject of a message behind all that was stored before the stream was divided.
+const Barrier = "partitions-done.$barrier"
+
+// The states of a division.
+const (
+	Closing = "closing" // the former subjects are refused, and nothing has come into another partition
+	Open    = "open"    // jobs of other partitions are left in the first
+	Settled = "settled"
+)
+
+// Division says into how many partitions a stream is divided. It lies in the metadata of the stream's configuration, so that the
+// subjects under which jobs come in change with it.
+type Division struct {
+	Barrier    uint64 `json:"barrier,omitempty"` // sequence in the first partition: behind it comes no job of another
+	Partitions int    `json:"partitions"`
+	State      string `json:"state"`
+}
+
+const metadata = "expediter-partitions"
+
+// Read reads the division of a stream, which has one partition without.
+func Read(cfg jetstream.StreamConfig) (Division, error) {
+	d := Division{Partitions: 1, State: Settled}
+	if text, divided := cfg.Metadata[metadata]; divided {
+		if err := json.Unmarshal([]byte(text), &d); err != nil {
+			return d, fmt.Errorf("metadata %s of stream %s: %w", metadata, cfg.Name, err)
+		}
+	}
+	return d, nil
+}
+
+// Count returns into how many partitions the configuration of a stream divides its jobs, 1 for a stream that is not divided.
+func Count(cfg jetstream.StreamConfig) int {
+	d, err := Read(cfg)
+	if err != nil {
+		return 1
+	}
+	return d.Partitions
+}
+
+// Is reports whether the configuration of a stream is that of a partition of another.
+func Is(cfg jetstream.StreamConfig) bool {
+	return Count(cfg) > 1 && cfg.SubjectTransform != nil && cfg.SubjectTransform.Source == cfg.Name+".>"
+}
+
+// Home returns the stream that has the jobs of a subject, for the stream that one was in, by its configuration: another than that
+// where the stream has been divided since.
+func Home(cfg jetstream.StreamConfig, subject string) string {
+	n := Count(cfg)
+	if n == 1 || cfg.SubjectTransform == nil || cfg.SubjectTransform.Source != Entry(cfg.Name, 0)+">" {
+		return cfg.Name
+	}
+	return Name(cfg.Name, Of(subject, n))
+}
+
+// IsFinal reports whether the stream is divided, and nothing of another partition is left in the first.
+func (d Division) IsFinal() bool { return d.Partitions > 1 && d.State == Settled }
+
+// In returns a configuration with the division.
+func (d Division) In(cfg jetstream.StreamConfig) jetstream.StreamConfig {
+	text, _ := json.Marshal(d) //nolint:errcheck,errchkjson // numbers and a word
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = make(map[string]string)
+	}
+	cfg.Metadata[metadata] = string(text)
+	return cfg
+}
+
+// Config returns the configuration of a partition of a stream that has none yet.
+func (d Division) Config(cfg jetstream.StreamConfig, partition int) jetstream.StreamConfig {
+	entry := Entry(cfg.Name, partition)
+	subjects := make([]string, 0, 2*len(cfg.Subjects)+1)
+	for _, s := range cfg.Subjects {
+		subjects = append(subjects, entry+s)
+		if first, _, _ := strings.Cut(s, "."); partition == 0 && key.KindOf(s) == key.Done && first != "*" {
+			subjects = append(subjects, s) // workers record ends as before
+		}
+	}
+	if partition == 0 {
+		subjects = append(subjects, entry+Barrier)
+	}
+	cfg.Name, cfg.Subjects = Name(cfg.Name, partition), subjects
+	cfg.SubjectTransform = &jetstream.SubjectTransformConfig{Source: entry + ">", Destination: ">"}
+	return d.In(cfg)
+}
+
+// Left returns the last message of a pattern in a stream, as a replica has it that has all up to the barrier. Behind that comes
+// nothing new, so what is not there has gone for good. One round trip, as a rule.
+func Left(ctx context.Context, nc *nats.Conn, prefix, stream string, barrier uint64, pattern string) (
+	last jsapi.Message, left bool, err error,
+) {
+	const wait = 50 * time.Millisecond
+	get, err := directget.New(nc, prefix)
+	if err != nil {
+		return last, false, err //nolint:wrapcheck // it says of what
+	}
+	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
+	for {
+		all, err := get.Last(ctx, stream, []string{Barrier, pattern})
+		if err != nil {
+			return last, false, fmt.Errorf("read what is left in stream %s: %w", stream, err)
+		}
+		behind := true
+		for _, m := range all {
+			if m.Subject == Barrier {
+				behind = m.Sequence < barrier
+			} else if m.Sequence > last.Sequence {
+				last, left = m, true
+			}
+		}
+		if !behind {
+			return last, left, nil
+		}
+		if last, left = (jsapi.Message{}), false; !backoff.Sleep(ctx, wait) {
+			return last, false, context.Cause(ctx)
+		}
+	}
+}
