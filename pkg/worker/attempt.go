@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
@@ -46,17 +47,14 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 		return 0
 	}
 	count := int(meta.NumDelivered) //nolint:gosec // small
-	d := &delivery{
-		beating: true, count: meta.Sequence.Consumer, known: known, latest: count, first: count, msg: msg, reply: msg.Reply,
-		info: Info{
-			Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
-			ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
-			Stream: meta.Stream, Subject: msg.Subject,
-		},
-		route: w.routeOf(msg.Subject),
-	}
-	if d.route != nil && d.route.policy.Ordered {
-		d.turn = make(chan struct{}, 1)
+	r := w.routeOf(msg.Subject)
+	d := newDelivery(r != nil && r.policy.Ordered)
+	d.beating, d.count, d.known, d.latest, d.first = true, meta.Sequence.Consumer, known, count, count
+	d.msg, d.reply, d.route = msg, msg.Reply, r
+	d.info = Info{
+		Consumer: meta.Consumer, Deliveries: count, EnqueuedAt: meta.Timestamp,
+		ID: jobID(msg.Header, meta.Stream, meta.Sequence.Stream), Sequence: meta.Sequence.Stream,
+		Stream: meta.Stream, Subject: msg.Subject,
 	}
 	from := w.classOf(meta.Consumer)
 	d.created, d.partition = from.created.Load(), from.partition
@@ -65,12 +63,14 @@ func (w *Worker) deliver(msg *nats.Msg, since time.Time) uint64 {
 		w.renewContact()
 	}
 	if w.ordered {
-		w.order.follow(d, back)
+		w.lines.Follow(order.Arrival{
+			Back: back, Consumer: meta.Consumer, Delivered: count, Delivery: d.count, Sequence: d.info.Sequence, Subject: msg.Subject,
+		}, d.line)
 	}
 	switch w.deliveries.add(d, now) {
 	case fresh:
-		if d.turn != nil {
-			w.order.add(d)
+		if d.line != nil {
+			w.lines.Add(d.line)
 		}
 		w.running.Add(1)
 		w.start(d)
@@ -111,7 +111,9 @@ func (w *Worker) next() *delivery {
 func (w *Worker) process(d *delivery) {
 	defer func() {
 		abandoned := w.deliveries.remove(d, time.Now())
-		w.order.end(d, d.acked)
+		if d.line != nil {
+			w.lines.End(d.line, d.acked)
+		}
 		w.puller.Freed()
 		if !abandoned {
 			w.running.Done()
@@ -170,7 +172,7 @@ func (w *Worker) attempt(d *delivery) error {
 	ctx, cancel := context.WithCancelCause(w.jobs)
 	defer cancel(nil)
 	w.deliveries.cancellable(d, cancel)
-	if d.turn != nil {
+	if d.line != nil {
 		if err := w.awaitOrder(d); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
@@ -23,10 +24,8 @@ const (
 // delivery is one message held by this worker, from its arrival to its settlement. The second group of fields may change
 // while the handler runs, and is guarded by deliveries.mu.
 type delivery struct {
-	back        time.Duration // of an ordered job that has to go back, guarded by order.mu
 	cancel      context.CancelCauseFunc
 	cancelled   bool      // seen at a heartbeat
-	chain       int       // number of the chain in which it came
 	created     int64     // when its consumer was made, as far as known, in Unix nanoseconds
 	deadline    time.Time // of the handler, zero for none
 	first       int       // delivery count on arrival
@@ -34,6 +33,7 @@ type delivery struct {
 	info        Info
 	journal     *journal.Journal        // of the job's steps; nil before the handler starts
 	label       stacks.Label            // of the handler's goroutines
+	line        *order.Job              // of an ordered job
 	lost        context.CancelCauseFunc // of an ordered job
 	missed      time.Time               // when the stream's leader first did not know the job
 	msg         *nats.Msg
@@ -42,10 +42,9 @@ type delivery struct {
 	route       *route // of its handler, nil for none
 	runningMark uint64 // sequence of the mark that the job runs, 0 for none
 	result      atomic.Pointer[[]byte]
-	shown       atomic.Bool   // recorded as running
-	started     time.Time     // of the handler
-	turn        chan struct{} // of an ordered job: it may be the first of its subject now
-	waited      bool          // for a limit, or for its turn
+	shown       atomic.Bool // recorded as running
+	started     time.Time   // of the handler
+	waited      bool        // for a limit, or for its turn
 
 	abandoned bool      // handed back while its handler still ran
 	acked     bool      // the server has confirmed its acknowledgement
@@ -62,6 +61,20 @@ type delivery struct {
 	reply     string    // where answers go: that of the latest arrival
 	running   bool      // the handler has started and not returned
 	stuck     bool      // reported as stuck
+}
+
+// newDelivery returns one with the place of an ordered job in its line, in one allocation.
+func newDelivery(isOrdered bool) *delivery {
+	if !isOrdered {
+		return new(delivery)
+	}
+	var both struct {
+		delivery
+
+		line order.Job
+	}
+	both.delivery.line = &both.line
+	return &both.delivery
 }
 
 // uncountedKey names the delivered message in the records of uncounted deliveries.
@@ -190,7 +203,7 @@ func (t *deliveries) cancellable(d *delivery, cancel context.CancelCauseFunc) {
 func (t *deliveries) losable(d *delivery, lost context.CancelCauseFunc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if d.turn != nil {
+	if d.line != nil {
 		d.lost = lost
 	}
 }

@@ -176,7 +176,7 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact
 		}
 		w.noteConsumer(c, consumer)
 		if w.ordered {
-			w.order.acknowledged(consumer.CachedInfo())
+			w.lines.Acknowledged(c.consumer, consumer.CachedInfo().AckFloor.Stream)
 		}
 		if i == 0 {
 			begin(consumer.CachedInfo().TimeStamp)
@@ -270,7 +270,7 @@ func (w *Worker) beat(now time.Time, all bool) {
 	w.beats.latest[w.beats.number%uint64(len(w.beats.latest))] = sentBeat{all, now, w.nc.Stats().Reconnects, w.beats.number}
 	last := make(map[string]string)
 	for _, d := range t.bySeq {
-		if d.beating && (all || d.turn != nil) {
+		if d.beating && (all || d.line != nil) {
 			_ = w.nc.Publish(d.reply, []byte(ackProgress)) //nolint:errcheck // the next one is near
 			last[d.info.Consumer] = d.reply
 		}
@@ -296,7 +296,7 @@ func (w *Worker) confirmed(msg *nats.Msg) {
 	}
 	for _, d := range t.bySeq {
 		switch {
-		case d.info.Consumer != consumer || !d.beating || d.known.After(beat.at) || !beat.all && d.turn == nil:
+		case d.info.Consumer != consumer || !d.beating || d.known.After(beat.at) || !beat.all && d.line == nil:
 		case apart(d.known, now) > w.doubtedAfter():
 			d.doubted = true
 		default:
@@ -320,7 +320,7 @@ func (w *Worker) lookAtConsumers(ctx context.Context) {
 		if err == nil {
 			w.noteConsumer(c, found)
 			if w.ordered {
-				w.order.acknowledged(found.CachedInfo())
+				w.lines.Acknowledged(c.consumer, found.CachedInfo().AckFloor.Stream)
 			}
 		}
 	}

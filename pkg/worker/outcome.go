@@ -227,7 +227,7 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 	if reply == "" {
 		return errOrphan
 	}
-	if d.turn == nil && !w.nc.IsConnected() {
+	if d.line == nil && !w.nc.IsConnected() {
 		// The client keeps it until it is connected again. That of an ordered job could arrive when another worker has the job.
 		_ = w.nc.Publish(reply, []byte(answer)) //nolint:errcheck // Request says why it cannot be sent
 	}

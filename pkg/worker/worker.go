@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 	"github.com/expediter-io/expediter/pkg/worker/internal/semaphore"
@@ -63,9 +64,9 @@ type Worker struct {
 	inbox      *inbox.Inbox                       // of the answers to its requests
 	jobs       context.Context                    //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	journals   *journal.Store
-	limits     *limit.Set   // nil without limits
-	losses     atomic.Int32 // since the last sign of life of the server
-	order      order
+	limits     *limit.Set // nil without limits
+	lines      order.Lines
+	losses     atomic.Int32            // since the last sign of life of the server
 	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
 	recent     recent
@@ -92,7 +93,7 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, js: js, nc: js.Conn(),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
-		deliveries: newDeliveries(), drained: make(chan struct{}), idle: make(chan *delivery), order: order{chains: make(map[string]*chain)},
+		deliveries: newDeliveries(), drained: make(chan struct{}), idle: make(chan *delivery),
 		slots: semaphore.New(cfg.Concurrency),
 	}, nil
 }
