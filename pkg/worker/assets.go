@@ -2,10 +2,8 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
@@ -220,6 +219,13 @@ func StreamConfig(name, jobs string) jetstream.StreamConfig {
 	}
 }
 
+// HasJobs reports whether a stream of a configuration may have jobs: it is a work queue, or takes delayed jobs, and is no bucket. A
+// partition is no stream of its own.
+func HasJobs(cfg jetstream.StreamConfig) bool {
+	bucket := strings.HasPrefix(cfg.Name, "KV_") || strings.HasPrefix(cfg.Name, "OBJ_")
+	return !bucket && !IsPartition(cfg) && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
+}
+
 // ensureStream makes sure, once, that the stream takes what a job needs beside itself, and that a consumer takes the job.
 func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	if err := c.checkTaken(ctx, p.key.Job()); err != nil {
@@ -317,25 +323,6 @@ func (e *UntakenError) Error() string {
 		"ClientConfig.AllowUntaken", e.Stream, e.Subject, strings.Join(e.Filters, ", "))
 }
 
-// takers are the subjects that the consumers of a stream take.
-type takers struct {
-	filters []string
-	first   uint64 // no message before is to be delivered
-	from    time.Time
-	held    uint64 // messages that were delivered and are not acknowledged
-	last    uint64 // behind it none has delivered anything
-	pending uint64 // messages that are to be delivered
-	settled bool   // no consumer is so young that its worker may be making others
-	tree    subject.Tree[*taker]
-}
-
-// taker is a consumer.
-type taker struct {
-	delivered uint64 // the last sequence of the stream that it has delivered
-	floor     uint64 // up to here everything of it is acknowledged
-	name      string
-}
-
 // checkTaken returns an [*UntakenError] when no consumer takes a subject. It costs nothing for subjects of a consumer that was seen
 // before, otherwise a round trip for each 256 consumers. When they cannot be listed, or there is none, nothing is known. A worker
 // makes its consumers one after the other: while the youngest is new, checkTaken waits for the next.
@@ -344,58 +331,20 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 		return nil
 	}
 	if seen := c.takers.Load(); seen != nil {
-		_, taken := seen.tree.Find(to)
-		if taken || len(seen.filters) == 0 && time.Since(seen.from) < takersKept {
+		if seen.Of(to) != nil || len(seen.Filters) == 0 && time.Since(seen.From) < takersKept {
 			return nil
 		}
 	}
 	for {
 		within, cancel := context.WithTimeout(ctx, takersWithin)
-		now, _ := c.listTakers(within) //nolint:errcheck // nothing is known then
+		now, _ := listing.ListTakers(within, c.api, c.cfg.Stream) //nolint:errcheck // nothing is known then
 		cancel()
 		c.takers.Store(now)
-		if _, taken := now.tree.Find(to); taken || len(now.filters) == 0 {
+		if now.Of(to) != nil || len(now.Filters) == 0 {
 			return nil
 		}
-		if now.settled || !backoff.Sleep(ctx, takersAgain) {
-			return &UntakenError{Filters: now.filters[:min(len(now.filters), maxFilters)], Stream: c.cfg.Stream, Subject: to}
+		if now.Settled || !backoff.Sleep(ctx, takersAgain) {
+			return &UntakenError{Filters: now.Filters[:min(len(now.Filters), maxFilters)], Stream: c.cfg.Stream, Subject: to}
 		}
 	}
-}
-
-// listTakers lists the stream's consumers. It returns none beside an error.
-func (c *Client) listTakers(ctx context.Context) (*takers, error) {
-	found := &takers{first: math.MaxUint64, from: time.Now(), settled: true}
-	for listed, total := 0, 1; listed < total; {
-		var page struct {
-			Consumers []jetstream.ConsumerInfo `json:"consumers"`
-			Total     int                      `json:"total"`
-		}
-		err := c.api.Ask(ctx, "CONSUMER.LIST."+c.cfg.Stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, listed)), &page)
-		if err == nil && len(page.Consumers) == 0 && page.Total > 0 {
-			err = fmt.Errorf("%d of %d answered", listed, page.Total)
-		}
-		if err != nil {
-			return &takers{from: found.from}, fmt.Errorf("worker: list consumers of stream %s: %w", c.cfg.Stream, err)
-		}
-		for _, one := range page.Consumers {
-			if found.last = max(found.last, one.Delivered.Stream); one.NumPending > 0 {
-				found.first = min(found.first, one.Delivered.Stream+1)
-			}
-			found.held += uint64(max(one.NumAckPending, 0))
-			found.pending += one.NumPending
-			found.settled = found.settled && one.TimeStamp.Sub(one.Created) > prepareTimeout
-			t := &taker{delivered: one.Delivered.Stream, floor: one.AckFloor.Stream, name: one.Name}
-			filters := consumer.Filters(one.Config)
-			if len(filters) == 0 {
-				filters = []string{">"}
-			}
-			for _, filter := range filters {
-				found.filters = append(found.filters, filter)
-				found.tree.Add(filter, t)
-			}
-		}
-		listed, total = listed+len(page.Consumers), page.Total
-	}
-	return found, nil
 }

@@ -202,7 +202,7 @@ func (c *Client) cancelOther(ctx context.Context, j StoredJob) error {
 }
 
 // byCancellation finds the record of a job that was cancelled.
-func (l *listing) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
+func (l *list) byCancellation(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
 	c := l.client
 	if ref.Sequence == 0 {
 		return j, false, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
@@ -99,7 +101,7 @@ type Client struct {
 	nc       *nats.Conn
 	parts    []*Client                              // of the partitions; nil with one
 	stream   atomic.Pointer[jetstream.StreamConfig] // as last seen
-	takers   atomic.Pointer[takers]                 // as last seen
+	takers   atomic.Pointer[listing.Takers]         // as last seen
 }
 
 // NewClient returns a client that publishes through js. It makes no request. Every invalid field of cfg is reported at once.
@@ -247,84 +249,6 @@ func isPassing(err error) bool {
 	return errors.Is(err, errBusy) || jsapi.IsRefused(err) || jsapi.IsUnknown(err) && !jsapi.IsFull(err)
 }
 
-// resolveConflict reads the message because of which the server refused a unique job. A refusal is no proof: after a change of
-// leaders the server may refuse a write that it has carried out.
-func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) {
-	msg, found, err := c.last(ctx, p.key.Any())
-	if err != nil {
-		return Receipt{}, err
-	}
-	if !found {
-		p.supersede(Status{})
-		return Receipt{}, errBusy // or done and gone meanwhile
-	}
-	return c.resolve(ctx, p, msg)
-}
-
-// resolve is resolveConflict when the message has been read.
-func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Receipt, error) {
-	s, err := c.statusOf(ctx, p.key, msg)
-	if err != nil {
-		return Receipt{}, err
-	}
-	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Subject: s.Subject}
-	if insertOf(msg.Header) == p.insertID {
-		r.Duplicate = false
-		return r, nil
-	}
-	if p.mayBeFiring(s) {
-		if !backoff.Sleep(ctx, firstWait) {
-			return Receipt{}, context.Cause(ctx)
-		}
-		return c.resolveConflict(ctx, p)
-	}
-	switch {
-	case p.canReplace(msg, s):
-		p.supersede(s)
-		return Receipt{}, errFreed
-	case s.State == StateCancelled: // perhaps by a call that did not come to its end
-		if err := c.removeJob(ctx, p.key, msg); err != nil {
-			return Receipt{}, err
-		}
-		p.supersede(s)
-		return Receipt{}, errFreed
-	case s.State == StateFree:
-		p.supersede(s)
-		return Receipt{}, errFreed
-	case s.State != StateDead || p.holdDead:
-		return r, nil
-	}
-	p.supersede(Status{})
-
-	// The record goes first. A crash after it leaves the key free, one between a new job and the removal of an old record would
-	// leave two.
-	if err := c.remove(ctx, s.Sequence); err != nil {
-		return Receipt{}, err
-	}
-	return Receipt{}, errFreed
-}
-
-// resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another
-// job, unless a publication of this one may have been stored. It does not read for a first publication that was refused,
-// which around a change of leader may have been stored all the same; see [Unique.Unrecorded].
-func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
-	r := Receipt{Duplicate: true, Subject: p.key.Job()}
-	if !p.unknown {
-		return r, nil
-	}
-	msg, found, err := c.last(ctx, p.key.Job())
-	switch {
-	case err != nil:
-		return Receipt{}, err
-	case !found:
-		return Receipt{}, errFreed
-	case msg.Header.Get(nats.MsgIdHdr) == p.insertID:
-		return Receipt{ID: p.id, Sequence: msg.Sequence, State: StateQueued, Subject: p.key.Job()}, nil
-	default:
-		return r, nil
-	}
-}
-
 // last reads the last message on a subject, which may have wildcards.
 func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool, error) {
 	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: subject})
@@ -340,4 +264,133 @@ func (c *Client) remove(ctx context.Context, sequence uint64) error {
 		return fmt.Errorf("worker: delete message %d of %s: %w", sequence, c.cfg.Stream, err)
 	}
 	return nil
+}
+
+// InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
+// each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise
+// the error joins an [*InsertError] for each failed job, with its index, and the receipts of the others are valid. It is no
+// transaction.
+func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, error) {
+	plans, err := c.plans(jobs)
+	if err != nil {
+		return nil, err
+	}
+	m := &insertion{
+		at: make([]*Client, len(plans)), client: c, errs: make([]error, len(plans)), plans: plans, receipts: make([]Receipt, len(plans)),
+	}
+	if err := m.place(ctx); err != nil {
+		return nil, err
+	}
+	m.publish(ctx)
+	m.settle(ctx)
+	for i, err := range m.errs {
+		if err != nil {
+			m.errs[i] = plans[i].failed(i, err)
+		}
+	}
+	return m.receipts, errors.Join(m.errs...)
+}
+
+func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
+	var errs []error
+	plans := make([]*plan, len(jobs))
+	for i, job := range jobs {
+		p, err := c.plan(job)
+		if err != nil {
+			errs = append(errs, &InsertError{Cause: err, ID: job.ID, Index: i, Subject: job.Subject})
+		}
+		plans[i] = p
+	}
+	return plans, errors.Join(errs...)
+}
+
+// insertion is the work of one InsertMany.
+type insertion struct {
+	at       []*Client // of the partition of each job; nil for one that is inserted by itself
+	client   *Client
+	errs     []error
+	plans    []*plan
+	receipts []Receipt
+}
+
+// place finds the partition of each job. One whose key may be held in another is inserted by itself.
+func (m *insertion) place(ctx context.Context) error {
+	d := partition.Division{Partitions: 1}
+	if m.client.parts != nil {
+		var err error
+		if d, err = m.client.divided(ctx, againAfter); err != nil {
+			return err
+		}
+	}
+	for i, p := range m.plans {
+		m.at[i] = m.client
+		if d.Partitions > 1 {
+			n := partition.Of(p.key.Job(), d.Partitions)
+			if m.at[i] = m.client.parts[n]; n != 0 && d.State == partition.Open && (p.unique || p.unrecorded) {
+				m.at[i], m.errs[i] = nil, errBusy
+				continue
+			}
+		}
+		if err := m.at[i].ensureStream(ctx, p); err != nil {
+			return p.failed(i, err)
+		}
+	}
+	return nil
+}
+
+// publish publishes every job once, at most InFlight ahead of the answers.
+func (m *insertion) publish(ctx context.Context) {
+	futures, next := make([]jetstream.PubAckFuture, len(m.plans)), 0 // next is to be answered
+	timer := time.NewTimer(m.client.cfg.RequestTimeout)
+	defer timer.Stop()
+	for i, p := range m.plans {
+		if i-next >= m.client.cfg.InFlight {
+			m.await(ctx, timer, next, futures[next])
+			next++
+		}
+		if m.at[i] == nil {
+			continue
+		}
+		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
+			continue
+		}
+		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(m.at[i].message(p))
+	}
+	for ; next < len(m.plans); next++ {
+		m.await(ctx, timer, next, futures[next])
+	}
+}
+
+// await waits for the answer to one job.
+func (m *insertion) await(ctx context.Context, timer *time.Timer, i int, future jetstream.PubAckFuture) {
+	if future == nil {
+		return
+	}
+	timer.Reset(m.client.cfg.RequestTimeout)
+	select {
+	case ack := <-future.Ok():
+		m.receipts[i] = m.plans[i].receipt(ack)
+	case m.errs[i] = <-future.Err():
+	case <-timer.C:
+		m.errs[i] = nats.ErrTimeout
+	case <-ctx.Done():
+		m.errs[i] = ctx.Err()
+	}
+}
+
+// settle finds out the outcomes of the jobs that were not confirmed, InFlight at a time.
+func (m *insertion) settle(ctx context.Context) {
+	var group sync.WaitGroup
+	free := make(chan struct{}, m.client.cfg.InFlight)
+	for i, err := range m.errs {
+		if err == nil {
+			continue
+		}
+		free <- struct{}{}
+		group.Go(func() {
+			m.receipts[i], m.errs[i] = m.client.insertAgain(ctx, m.at[i], m.plans[i], err)
+			<-free
+		})
+	}
+	group.Wait()
 }

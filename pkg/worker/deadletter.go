@@ -209,6 +209,19 @@ func ParseDeadLetter(data []byte) (DeadLetter, error) {
 	return letter, nil
 }
 
+// readLetter returns the job of a dead letter.
+func (l *list) readLetter(m jsapi.Message) (StoredJob, bool) {
+	stream, to, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.client.cfg.DeadSubject+"."), ".")
+	letter, err := ParseDeadLetter(m.Data)
+	if !l.client.has(stream) || err != nil || strings.HasPrefix(to, "$") {
+		return StoredJob{}, false // another stream's, an advisory, or a part or record of a letter
+	}
+	return StoredJob{
+		Consumer: letter.Consumer, Header: letter.Header, Letter: &letter, Payload: letter.Payload,
+		Status: Status{ID: letter.ID, Sequence: m.Sequence, Since: m.Time, State: StateDead, Stream: letter.Stream, Subject: to},
+	}, true
+}
+
 // encode returns the letter's JSON, packed when it is longer than limit (0 for none) and packing helps.
 func (l DeadLetter) encode(limit int) ([]byte, error) {
 	data, err := json.Marshal(l)

@@ -5,13 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
@@ -196,15 +197,15 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter) (JobPage, error) {
 
 // page returns a page of the client's own stream.
 func (c *Client) page(ctx context.Context, f JobFilter) (JobPage, error) {
-	l, err := c.openListing(ctx, f.Dead)
+	l, err := c.openList(ctx, f.Dead)
 	if err != nil {
 		return JobPage{}, err
 	}
 	defer l.close()
-	if !f.From.Created.IsZero() && !f.From.Created.Equal(l.info.Created) {
+	if !f.From.Created.IsZero() && !f.From.Created.Equal(l.Info.Created) {
 		return JobPage{}, ErrCursor
 	}
-	page := JobPage{AsOf: l.info.TimeStamp, Messages: l.info.State.Msgs}
+	page := JobPage{AsOf: l.Info.TimeStamp, Messages: l.Info.State.Msgs}
 	if f.Count && !f.Dead {
 		if page.Counts, err = l.told(ctx); err != nil {
 			return page, err
@@ -219,7 +220,7 @@ func (c *Client) page(ctx context.Context, f JobFilter) (JobPage, error) {
 }
 
 // only fills a page with the job of a key.
-func (l *listing) only(ctx context.Context, f JobFilter, page *JobPage) error {
+func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	j, err := l.client.Job(ctx, JobRef{Key: f.Key, Subject: f.Subject})
 	page.Looked = 1
 	switch {
@@ -232,14 +233,16 @@ func (l *listing) only(ctx context.Context, f JobFilter, page *JobPage) error {
 }
 
 // fill fills a page from the stream: from the messages that no consumer takes, or in parts that double what was read.
-func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
-	messages, all, err := l.aside(ctx, f)
-	if err != nil {
-		return err
-	}
-	if all {
-		page.Looked = len(messages)
-		return l.fillFrom(ctx, f, messages, page)
+func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
+	if kind := f.aside(); !f.Dead && kind != key.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
+		messages, all, err := l.Few(ctx, kind, f.From.Sequence, f.Look)
+		if err != nil {
+			return err
+		}
+		if all {
+			page.Looked = len(messages)
+			return l.fillFrom(ctx, f, messages, page)
+		}
 	}
 	first, last := l.span(f)
 	if !f.selects() {
@@ -248,9 +251,9 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	next := max(f.From.Sequence, first)
 	for page.Looked < f.Look && next <= last && page.Next.Sequence == 0 {
 		n := min(max(page.Looked, f.Limit), f.Look-page.Looked, int(min(last-next, maxPage))+1)
-		messages, more, err := l.reader(next)(ctx, l.info.Config.Name, next, n)
+		messages, more, err := l.Read(ctx, next, n)
 		if err != nil {
-			return fmt.Errorf("worker: read stream %s from %d: %w", l.info.Config.Name, next, err)
+			return err
 		}
 		for len(messages) > 0 && messages[len(messages)-1].Sequence > last {
 			messages, more = messages[:len(messages)-1], false
@@ -265,43 +268,45 @@ func (l *listing) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 		}
 	}
 	if page.Next.Sequence == 0 && next <= last {
-		page.Next = Cursor{Created: l.info.Created, Sequence: next}
+		page.Next = Cursor{Created: l.Info.Created, Sequence: next}
 	}
 	return nil
 }
 
-// reader returns the way to read from a sequence that costs the server less, see [directget.Getter.Singly].
-func (l *listing) reader(from uint64) func(context.Context, string, uint64, int) ([]jsapi.Message, bool, error) {
-	const many = 10_000
-
-	if s := l.info.State; s.NumDeleted > 0 && s.NumSubjects > many && from > s.FirstSeq {
-		return l.get.Singly
+// aside returns the kind of the messages that the filter may select when that is one that no consumer takes, and else key.Job.
+func (f JobFilter) aside() (kind key.Kind) {
+	for i, state := range f.States {
+		of := key.Job
+		switch state { //nolint:exhaustive // the others are of jobs
+		case StateScheduled:
+			of = key.Later
+		case StateCancelled, StateDead, StateDone:
+			of = key.Done
+		}
+		if i > 0 && of != kind {
+			return key.Job
+		}
+		kind = of
 	}
-	return l.get.From
+	return kind
 }
 
 // span returns the first and the last message that may be a job that a filter selects.
-func (l *listing) span(f JobFilter) (first, last uint64) {
-	first, last = max(l.info.State.FirstSeq, 1), math.MaxUint64
-	if f.Dead || len(f.States) == 0 {
-		return first, last
-	}
-	if !slices.ContainsFunc(f.States, func(s State) bool { return s != StateDelivered && s != StateRunning && s != StateRetrying }) {
-		return first, l.takers.last
-	}
-	untaken := func(filter string) bool {
-		covers := func(taken string) bool { return subject.Covers(taken, filter) }
-		return key.KindOf(filter) == key.Job && !slices.ContainsFunc(l.takers.filters, covers)
-	}
-	jobs := l.info.Config.Subjects
-	if slices.Equal(f.States, []State{StateQueued}) && len(jobs) > 0 && !slices.ContainsFunc(jobs, untaken) {
-		first = max(first, l.takers.first)
+func (l *list) span(f JobFilter) (first, last uint64) {
+	first, last = max(l.Info.State.FirstSeq, 1), math.MaxUint64
+	isTaken := func(s State) bool { return s == StateDelivered || s == StateRunning || s == StateRetrying }
+	switch {
+	case f.Dead || len(f.States) == 0:
+	case !slices.ContainsFunc(f.States, func(s State) bool { return !isTaken(s) }):
+		last = l.Takers.Last
+	case slices.Equal(f.States, []State{StateQueued}):
+		first = l.Waiting()
 	}
 	return first, last
 }
 
 // fillFrom adds the jobs that a filter selects among messages to a page.
-func (l *listing) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Message, page *JobPage) error {
+func (l *list) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Message, page *JobPage) error {
 	var found []StoredJob
 	for _, m := range messages {
 		if j, ok := l.read(m); ok && f.hasName(j) && f.mayWant(j.State) {
@@ -319,10 +324,71 @@ func (l *listing) fillFrom(ctx context.Context, f JobFilter, messages []jsapi.Me
 			continue
 		}
 		if len(page.Jobs) == f.Limit {
-			page.Next = Cursor{Created: l.info.Created, Sequence: j.Sequence}
+			page.Next = Cursor{Created: l.Info.Created, Sequence: j.Sequence}
 			break
 		}
 		page.Jobs = append(page.Jobs, j)
 	}
 	return nil
+}
+
+const (
+	selectedJobs   = 1000
+	selectedLooked = 10_000
+)
+
+// Selection says which jobs [Client.Select] returns.
+type Selection struct {
+	// Can reports whether a job is wanted that Filter selects. Defaults to all.
+	Can func(StoredJob) bool
+
+	// Filter selects jobs. Its Count, Limit and Look are of no account.
+	Filter JobFilter
+
+	// Look is how many messages are read at most, or up to 999 more. Defaults to 10,000.
+	Look int
+
+	// Most is how many jobs are returned at most. Defaults to 1,000.
+	Most int
+
+	// Until is the Next of a page: jobs from there on are left out. Defaults to none.
+	Until Cursor
+}
+
+// Select returns the jobs that a selection is of, in the order of [Client.Jobs], and reports whether these are all. Round trips: those
+// of Jobs for each 1,000 messages.
+func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all bool, err error) {
+	f := s.Filter
+	f.Count, f.Limit, f.Look = false, maxPage, maxPage
+	for looked := 0; looked < cmp.Or(s.Look, selectedLooked); {
+		page, err := c.Jobs(ctx, f)
+		if err != nil {
+			return nil, false, err
+		}
+		looked += page.Looked
+		for _, j := range page.Jobs {
+			switch {
+			case s.Until.Sequence != 0 && !c.isBefore(j, s.Until):
+				return jobs, false, nil
+			case s.Can != nil && !s.Can(j):
+				continue
+			case len(jobs) == cmp.Or(s.Most, selectedJobs):
+				return jobs, false, nil
+			}
+			jobs = append(jobs, j)
+		}
+		if f.From = page.Next; f.From.Sequence == 0 {
+			return jobs, true, nil
+		}
+	}
+	return jobs, false, nil
+}
+
+// isBefore reports whether a list has a job before a place.
+func (c *Client) isBefore(j StoredJob, at Cursor) bool {
+	partition := 0
+	if number, behind := strings.CutPrefix(j.Stream, c.cfg.Stream+"-"); behind {
+		partition, _ = strconv.Atoi(number) //nolint:errcheck // a number, see PartitionStream
+	}
+	return cmp.Or(cmp.Compare(partition, at.Partition), cmp.Compare(j.Sequence, at.Sequence)) < 0
 }

@@ -4,66 +4,54 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
+	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
-// listing is what one call knows of a stream.
-type listing struct {
+// list is a stream that is listed.
+type list struct {
+	*listing.Stream
+
 	client *Client
 	dead   bool // it is that of the dead letters
-	get    *directget.Getter
-	info   jetstream.StreamInfo
-	known  map[key.Kind]map[string]uint64 // subjects of messages that no consumer takes
-	takers *takers
 }
 
-// openListing looks at a stream and its consumers. Two round trips.
-func (c *Client) openListing(ctx context.Context, dead bool) (*listing, error) {
-	l := &listing{client: c, dead: dead, known: map[key.Kind]map[string]uint64{}, takers: &takers{}}
+// openList looks at a stream and its consumers. Two round trips.
+func (c *Client) openList(ctx context.Context, dead bool) (*list, error) {
 	stream := c.cfg.Stream
 	if dead {
 		stream = c.cfg.DeadStream
 	}
-	err := c.api.Ask(ctx, "STREAM.INFO."+stream, nil, &l.info)
+	opened, err := listing.Open(ctx, c.nc, c.api, stream, !dead)
 	switch {
 	case jsapi.IsNoStream(err):
 		return nil, &MissingError{Asset: "stream " + stream, Cause: err}
+	case errors.Is(err, listing.ErrNoDirect):
+		return nil, &DriftError{Asset: "stream " + stream, Differences: []string{err.Error()}}
 	case err != nil:
 		return nil, fmt.Errorf("worker: look up stream %s: %w", stream, err)
-	case !l.info.Config.AllowDirect:
-		return nil, &DriftError{Asset: "stream " + stream, Differences: []string{"allow_direct is false, must be true to list its jobs"}}
 	}
-	if !dead {
-		if l.takers, err = c.listTakers(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if l.get, err = directget.New(c.nc, c.api.Prefix); err != nil {
-		return nil, fmt.Errorf("worker: %w", err)
-	}
-	return l, nil
+	return &list{Stream: opened, client: c, dead: dead}, nil
 }
 
-func (l *listing) close() { _ = l.get.Close() } //nolint:errcheck // the connection is closed then
+func (l *list) close() { _ = l.Get.Close() } //nolint:errcheck // the connection is closed then
 
 // read returns the job of a message, and whether it is one. What workers recorded of it is still missing.
-func (l *listing) read(m jsapi.Message) (j StoredJob, ok bool) {
+func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
 		return l.readLetter(m)
 	}
-	j = StoredJob{Header: ownHeaders(m.Header), Payload: m.Data, Status: Status{
+	j = StoredJob{Header: listing.OwnHeaders(m.Header), Payload: m.Data, Status: Status{
 		ID: jobID(m.Header, l.client.cfg.Stream, m.Sequence), Sequence: m.Sequence, Since: m.Time, State: StateQueued,
 		Stream: l.client.cfg.Stream, Subject: m.Subject,
 	}}
@@ -82,14 +70,14 @@ func (l *listing) read(m jsapi.Message) (j StoredJob, ok bool) {
 	case key.Job:
 		ok = true
 	}
-	taker, _ := l.takers.tree.Find(j.Subject)
+	taker := l.Takers.Of(j.Subject)
 	if taker == nil {
 		return j, ok
 	}
-	j.Consumer = taker.name
+	j.Consumer = taker.Name
 	switch {
-	case j.State != StateQueued || m.Sequence > taker.delivered:
-	case l.info.Config.Retention == jetstream.LimitsPolicy && m.Sequence <= taker.floor:
+	case j.State != StateQueued || m.Sequence > taker.Delivered:
+	case l.Info.Config.Retention == jetstream.LimitsPolicy && m.Sequence <= taker.Floor:
 		j.State = StateDone
 	default:
 		j.State = StateDelivered
@@ -97,21 +85,8 @@ func (l *listing) read(m jsapi.Message) (j StoredJob, ok bool) {
 	return j, ok
 }
 
-// readLetter returns the job of a dead letter.
-func (l *listing) readLetter(m jsapi.Message) (StoredJob, bool) {
-	stream, to, _ := strings.Cut(strings.TrimPrefix(m.Subject, l.client.cfg.DeadSubject+"."), ".")
-	letter, err := ParseDeadLetter(m.Data)
-	if !l.client.has(stream) || err != nil || strings.HasPrefix(to, "$") {
-		return StoredJob{}, false // another stream's, an advisory, or a part or record of a letter
-	}
-	return StoredJob{
-		Consumer: letter.Consumer, Header: letter.Header, Letter: &letter, Payload: letter.Payload,
-		Status: Status{ID: letter.ID, Sequence: m.Sequence, Since: m.Time, State: StateDead, Stream: letter.Stream, Subject: to},
-	}, true
-}
-
 // complete adds what workers recorded of delivered jobs. One round trip for each 512.
-func (l *listing) complete(ctx context.Context, jobs []StoredJob) error {
+func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	var subjects []string
 	at := make(map[string]*StoredJob)
 	for i := range jobs {
@@ -124,7 +99,7 @@ func (l *listing) complete(ctx context.Context, jobs []StoredJob) error {
 		return nil
 	}
 	bucket := "KV_" + l.client.cfg.Bucket
-	records, err := l.get.Last(ctx, bucket, subjects)
+	records, err := l.Get.Last(ctx, bucket, subjects)
 	if err != nil {
 		return fmt.Errorf("worker: read what workers recorded in %s: %w", bucket, err)
 	}
@@ -142,20 +117,7 @@ func (l *listing) complete(ctx context.Context, jobs []StoredJob) error {
 	return nil
 }
 
-// ownHeaders returns the headers of a message without those that the server adds to its answer.
-func ownHeaders(header nats.Header) nats.Header {
-	for _, name := range []string{
-		"Nats-Last-Sequence", "Nats-Num-Pending", "Nats-Sequence", "Nats-Stream", "Nats-Subject", "Nats-Time-Stamp", "Nats-UpTo-Sequence",
-	} {
-		delete(header, name)
-	}
-	return header
-}
-
 const (
-	// maxTold is how many messages that are no jobs for now are told apart. To do so the server lists their subjects.
-	maxTold = 10_000
-
 	// maxDelayed is how many delayed jobs Client.Delayed reads, pageDelayed at a time, since a message can have a megabyte.
 	maxDelayed  = 2_000
 	pageDelayed = 64
@@ -185,10 +147,10 @@ type Counts struct {
 
 // told counts the messages of the stream by what the server knows of them: it reads none. Up to two round trips, that list the subjects of
 // at most 10,000 messages.
-func (l *listing) told(ctx context.Context) (Counts, error) {
+func (l *list) told(ctx context.Context) (Counts, error) {
 	n := l.counts()
 	for _, kind := range []key.Kind{key.Later, key.Done} {
-		names, told, err := l.names(ctx, kind)
+		names, told, err := l.Names(ctx, kind)
 		if err != nil || !told {
 			return n, err
 		}
@@ -204,83 +166,10 @@ func (l *listing) told(ctx context.Context) (Counts, error) {
 	return n, nil
 }
 
-func (l *listing) counts() Counts {
-	n := Counts{
-		AsOf: l.info.TimeStamp, Delivered: l.takers.held, Messages: l.info.State.Msgs, Queued: l.takers.pending,
+func (l *list) counts() Counts {
+	return Counts{
+		AsOf: l.Info.TimeStamp, Delivered: l.Takers.Held, Messages: l.Info.State.Msgs, Queued: l.Takers.Pending, Rest: l.Rest(),
 	}
-	n.Rest = n.Messages - min(n.Messages, n.Queued+n.Delivered)
-	return n
-}
-
-// names lists the subjects of a kind of message, with their counts, once. It does not when there may be too many.
-func (l *listing) names(ctx context.Context, kind key.Kind) (names map[string]uint64, told bool, err error) {
-	if names, told = l.known[kind]; told {
-		return names, true, nil
-	}
-	names = map[string]uint64{}
-	if n := l.counts(); n.Rest == 0 || n.Rest > maxTold {
-		return names, n.Rest == 0, nil
-	}
-	entry := ""
-	if transform := l.info.Config.SubjectTransform; transform != nil && partition.Count(l.info.Config) > 1 {
-		entry = strings.TrimSuffix(transform.Source, ">")
-	}
-	for _, filter := range l.info.Config.Subjects {
-		filter = strings.TrimPrefix(filter, entry)
-		first, _, _ := strings.Cut(filter, ".")
-		switch {
-		case filter == partition.Barrier:
-			continue
-		case strings.ContainsAny(first, "*>"): // it would be the subjects of all jobs
-			return names, false, nil
-		case key.KindOf(filter) != kind:
-			continue
-		}
-		var info jetstream.StreamInfo
-		if err := l.client.api.Ask(ctx, "STREAM.INFO."+l.info.Config.Name, map[string]string{"subjects_filter": filter}, &info); err != nil {
-			return nil, false, fmt.Errorf("worker: count %s of stream %s: %w", filter, l.info.Config.Name, err)
-		}
-		maps.Copy(names, info.State.Subjects)
-	}
-	l.known[kind] = names
-	return names, true, nil
-}
-
-// aside reads the messages that a filter may select, when they are of one kind that no consumer takes, and few: those of the page, and
-// what is behind it. all reports whether it did.
-func (l *listing) aside(ctx context.Context, f JobFilter) (messages []jsapi.Message, all bool, err error) {
-	var kind key.Kind
-	for i, state := range f.States {
-		of := key.Job
-		switch state { //nolint:exhaustive // the others are of jobs
-		case StateScheduled:
-			of = key.Later
-		case StateCancelled, StateDead, StateDone:
-			of = key.Done
-		}
-		if i > 0 && of != kind {
-			return nil, false, nil
-		}
-		kind = of
-	}
-	if f.Dead || kind == key.Job || l.info.Config.Retention != jetstream.WorkQueuePolicy {
-		return nil, false, nil
-	}
-	names, told, err := l.names(ctx, kind)
-	if err != nil || !told || len(names) > f.Look {
-		return nil, false, err
-	}
-	for _, count := range names {
-		if count > 1 { // the last of a subject is not all
-			return nil, false, nil
-		}
-	}
-	if messages, err = l.get.Last(ctx, l.info.Config.Name, slices.Collect(maps.Keys(names))); err != nil {
-		return nil, false, fmt.Errorf("worker: read %d messages of stream %s: %w", len(names), l.info.Config.Name, err)
-	}
-	messages = slices.DeleteFunc(messages, func(m jsapi.Message) bool { return m.Sequence < f.From.Sequence })
-	slices.SortFunc(messages, func(a, b jsapi.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	return messages, true, nil
 }
 
 // Delayed returns the delayed jobs of the stream, the first that is due first, without their payloads. It reads at most 2,000;
@@ -300,12 +189,12 @@ func (c *Client) Delayed(ctx context.Context) (jobs []StoredJob, all bool, err e
 }
 
 func (c *Client) delayed(ctx context.Context) (jobs []StoredJob, all bool, err error) {
-	l, err := c.openListing(ctx, false)
+	l, err := c.openList(ctx, false)
 	if err != nil {
 		return nil, false, err
 	}
 	defer l.close()
-	names, all, err := l.names(ctx, key.Later)
+	names, all, err := l.Names(ctx, key.Later)
 	if err != nil {
 		return nil, false, err
 	}
@@ -317,9 +206,9 @@ func (c *Client) delayed(ctx context.Context) (jobs []StoredJob, all bool, err e
 		subjects, all = subjects[:maxDelayed], false
 	}
 	for page := range slices.Chunk(subjects, pageDelayed) {
-		messages, err := l.get.Last(ctx, l.info.Config.Name, page)
+		messages, err := l.Get.Last(ctx, l.Info.Config.Name, page)
 		if err != nil {
-			return nil, false, fmt.Errorf("worker: read delayed jobs of stream %s: %w", l.info.Config.Name, err)
+			return nil, false, fmt.Errorf("worker: read delayed jobs of stream %s: %w", l.Info.Config.Name, err)
 		}
 		for _, m := range messages {
 			if j, ok := l.read(m); ok {
@@ -363,7 +252,7 @@ func (c *Client) pages(ctx context.Context, f JobFilter, parts []*Client) (JobPa
 
 // told counts the messages of the client's own stream.
 func (c *Client) told(ctx context.Context, all bool) (Counts, error) {
-	l, err := c.openListing(ctx, false)
+	l, err := c.openList(ctx, false)
 	if err != nil {
 		return Counts{}, err
 	}
@@ -379,4 +268,126 @@ func (n *Counts) add(other Counts) {
 	n.AsOf, n.Told = other.AsOf, n.Told && other.Told
 	n.Delivered, n.Messages, n.Queued = n.Delivered+other.Delivered, n.Messages+other.Messages, n.Queued+other.Queued
 	n.Rest, n.Ended, n.Scheduled = n.Rest+other.Rest, n.Ended+other.Ended, n.Scheduled+other.Scheduled
+}
+
+// ErrNoJob is returned when a job is not found: it has ended and nothing of its end is kept, or it never was.
+var ErrNoJob = errors.New("worker: no such job")
+
+// Job returns one job, from the stream, or from what is kept of its end: the record of a unique job for as long as Unique.Keep,
+// that of a cancelled one for a day, and the last dead letter of its subject. Its state is what [Client.Jobs] says. The error
+// wraps [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
+func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+	defer cancel()
+	parts, err := c.candidates(ctx, ref)
+	if err != nil {
+		return StoredJob{}, err
+	}
+	for _, at := range parts {
+		var j StoredJob
+		if j, err = at.job(ctx, ref); !errors.Is(err, ErrNoJob) {
+			return j, err
+		}
+	}
+	return StoredJob{}, err
+}
+
+// candidates are where a job may be, the most likely first.
+func (c *Client) candidates(ctx context.Context, ref JobRef) ([]*Client, error) {
+	all, err := c.known(ctx)
+	if err != nil || len(all) == 1 {
+		return all, err
+	}
+	if at := slices.IndexFunc(all, func(p *Client) bool { return p.cfg.Stream == ref.Stream }); at >= 0 {
+		return all[at : at+1], nil
+	}
+	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	if err != nil {
+		return all, nil //nolint:nilerr // it is found by its sequence or not at all
+	}
+	at, err := c.at(ctx, k)
+	return []*Client{at, all[0]}, err // it may have ended there before the stream was divided
+}
+
+// job looks for a job in the client's own stream.
+func (c *Client) job(ctx context.Context, ref JobRef) (StoredJob, error) {
+	l, err := c.openList(ctx, false)
+	if err != nil {
+		return StoredJob{}, err
+	}
+	defer l.close()
+	for _, look := range []func(context.Context, JobRef) (StoredJob, bool, error){l.bySequence, l.byCancellation, l.bySubject, l.byLetter} {
+		found, ok, err := look(ctx, ref)
+		if err != nil {
+			return StoredJob{}, fmt.Errorf("worker: job %s: %w", ref, err)
+		}
+		if ok {
+			all := []StoredJob{found}
+			err = l.complete(ctx, all)
+			return all[0], err
+		}
+	}
+	return StoredJob{}, fmt.Errorf("%w: %s", ErrNoJob, ref)
+}
+
+// bySequence finds a job where it lay.
+func (l *list) bySequence(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
+	if ref.Sequence == 0 {
+		return j, false, nil
+	}
+	m, found, err := l.client.api.Get(ctx, l.client.cfg.Stream, jsapi.Query{Sequence: ref.Sequence})
+	if err != nil || !found {
+		return j, false, err
+	}
+	j, ok = l.read(m)
+	return j, ok && (ref.ID == "" || j.ID == ref.ID), nil
+}
+
+// bySubject finds the job that a subject has, or the record of its end.
+func (l *list) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
+	if ref.Subject == "" {
+		return j, false, nil
+	}
+	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	if err != nil {
+		return j, false, err
+	}
+	m, found, err := l.client.last(ctx, k.Any())
+	if err == nil && found && State(m.Header.Get(HeaderState)) == StateRunning {
+		if m, found, err = l.client.last(ctx, k.Job()); err == nil && !found { // it has ended meanwhile
+			m, found, err = l.client.last(ctx, k.Any())
+		}
+	}
+	if err != nil || !found {
+		return j, false, err
+	}
+	j, ok = l.read(m)
+	switch {
+	case ref.ID != "":
+		ok = ok && ref.ID == j.ID
+	case ref.Sequence != 0:
+		ok = ok && m.Header.Get(HeaderSequence) == strconv.FormatUint(ref.Sequence, 10)
+	}
+	return j, ok, nil
+}
+
+// byLetter finds the last dead letter of a subject.
+func (l *list) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
+	if ref.Subject == "" {
+		return j, false, nil
+	}
+	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+	if err != nil {
+		return j, false, err
+	}
+	c := l.client
+	m, found, err := c.api.Get(ctx, c.cfg.DeadStream, jsapi.Query{LastBySubject: c.cfg.DeadSubject + "." + c.cfg.Stream + "." + k.Job()})
+	if jsapi.IsNoStream(err) {
+		err = nil
+	}
+	if err != nil || !found {
+		return j, false, err
+	}
+	j, ok = l.readLetter(m)
+	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.Letter.Sequence == ref.Sequence), nil
 }

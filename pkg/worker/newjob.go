@@ -329,3 +329,19 @@ func (c *Client) runOf(schedule jsapi.Message) *nats.Msg {
 	msg.Header.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
 	return msg
 }
+
+// message returns a message for one publication to the client's stream.
+func (c *Client) message(p *plan) *nats.Msg {
+	msg := p.message(c.stream.Load())
+	if c.entry == "" {
+		return msg
+	}
+	msg.Subject = c.entry + msg.Subject
+	if len(msg.Header[jetstream.ExpectedStreamHeader]) > 0 {
+		msg.Header.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
+	}
+	if target := msg.Header.Get(headerScheduleTarget); target != "" {
+		msg.Header.Set(headerScheduleTarget, c.entry+target)
+	}
+	return msg
+}

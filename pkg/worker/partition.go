@@ -298,7 +298,7 @@ func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partit
 func (c *Client) drain(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division, left func(string, uint64)) error {
 	get, err := directget.New(c.nc, c.api.Prefix)
 	if err != nil {
-		return err //nolint:wrapcheck // it says of what
+		return err
 	}
 	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
 	if err := d.Drain(ctx, get, c.cfg.Stream, c.parts[0].heldBy, left); err != nil {

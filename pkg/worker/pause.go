@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
 const (
@@ -63,10 +64,10 @@ func (c *Client) Pause(ctx context.Context, p Pause) error {
 	case p.isOver(p.Since):
 		return fmt.Errorf("worker: pause %q until %s: that has passed", p.Pattern, p.Until)
 	}
-	known, err := c.listTakers(ctx)
+	known, err := listing.ListTakers(ctx, c.api, c.cfg.Stream)
 	overlaps := func(filter string) bool { return subject.Overlap(filter, p.Pattern) }
-	if err == nil && len(known.filters) > 0 && !slices.ContainsFunc(known.filters, overlaps) {
-		return &UntakenError{Filters: known.filters[:min(len(known.filters), maxFilters)], Stream: c.cfg.Stream, Subject: p.Pattern}
+	if err == nil && len(known.Filters) > 0 && !slices.ContainsFunc(known.Filters, overlaps) {
+		return &UntakenError{Filters: known.Filters[:min(len(known.Filters), maxFilters)], Stream: c.cfg.Stream, Subject: p.Pattern}
 	}
 	_, err = c.changePauses(ctx, p.Pattern, &p)
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
@@ -280,4 +281,82 @@ func (w *Worker) hasNoStream(record string, err error) bool {
 	defer cancel()
 	_, err = w.js.StreamNameBySubject(ctx, record)
 	return errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
+// resolveConflict reads the message because of which the server refused a unique job. A refusal is no proof: after a change of
+// leaders the server may refuse a write that it has carried out.
+func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) {
+	msg, found, err := c.last(ctx, p.key.Any())
+	if err != nil {
+		return Receipt{}, err
+	}
+	if !found {
+		p.supersede(Status{})
+		return Receipt{}, errBusy // or done and gone meanwhile
+	}
+	return c.resolve(ctx, p, msg)
+}
+
+// resolve is resolveConflict when the message has been read.
+func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Receipt, error) {
+	s, err := c.statusOf(ctx, p.key, msg)
+	if err != nil {
+		return Receipt{}, err
+	}
+	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Subject: s.Subject}
+	if insertOf(msg.Header) == p.insertID {
+		r.Duplicate = false
+		return r, nil
+	}
+	if p.mayBeFiring(s) {
+		if !backoff.Sleep(ctx, firstWait) {
+			return Receipt{}, context.Cause(ctx)
+		}
+		return c.resolveConflict(ctx, p)
+	}
+	switch {
+	case p.canReplace(msg, s):
+		p.supersede(s)
+		return Receipt{}, errFreed
+	case s.State == StateCancelled: // perhaps by a call that did not come to its end
+		if err := c.removeJob(ctx, p.key, msg); err != nil {
+			return Receipt{}, err
+		}
+		p.supersede(s)
+		return Receipt{}, errFreed
+	case s.State == StateFree:
+		p.supersede(s)
+		return Receipt{}, errFreed
+	case s.State != StateDead || p.holdDead:
+		return r, nil
+	}
+	p.supersede(Status{})
+
+	// The record goes first. A crash after it leaves the key free, one between a new job and the removal of an old record would
+	// leave two.
+	if err := c.remove(ctx, s.Sequence); err != nil {
+		return Receipt{}, err
+	}
+	return Receipt{}, errFreed
+}
+
+// resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another
+// job, unless a publication of this one may have been stored. It does not read for a first publication that was refused,
+// which around a change of leader may have been stored all the same; see [Unique.Unrecorded].
+func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
+	r := Receipt{Duplicate: true, Subject: p.key.Job()}
+	if !p.unknown {
+		return r, nil
+	}
+	msg, found, err := c.last(ctx, p.key.Job())
+	switch {
+	case err != nil:
+		return Receipt{}, err
+	case !found:
+		return Receipt{}, errFreed
+	case msg.Header.Get(nats.MsgIdHdr) == p.insertID:
+		return Receipt{ID: p.id, Sequence: msg.Sequence, State: StateQueued, Subject: p.key.Job()}, nil
+	default:
+		return r, nil
+	}
 }

@@ -3,9 +3,9 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,9 +178,6 @@ func setExpected(header nats.Header, k key.Key, sequence uint64) {
 	header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, k.Any())
 }
 
-// ErrNoJob is returned when a job is not found: it has ended and nothing of its end is kept, or it never was.
-var ErrNoJob = errors.New("worker: no such job")
-
 // JobRef names a job.
 type JobRef struct {
 	// ID must be the job's. Defaults to any.
@@ -214,119 +211,170 @@ func (r JobRef) String() string {
 	return strings.Join(said, ", ")
 }
 
-// Job returns one job, from the stream, or from what is kept of its end: the record of a unique job for as long as Unique.Keep,
-// that of a cancelled one for a day, and the last dead letter of its subject. Its state is what [Client.Jobs] says. The error
-// wraps [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
-func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+const (
+	maxProgress  = 64 << 10 // bytes, encoded
+	progressKept = 24 * time.Hour
+)
+
+// ErrNoProgress is returned when the progress of a job is not known.
+var ErrNoProgress = errors.New("worker: no progress is known")
+
+// Progress is how far a job is. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and the
+// message on ProgressSubject each time it is written. Fields may be added.
+type Progress struct {
+	// At is when the worker wrote this, by its clock.
+	At time.Time `json:"at"`
+
+	// Attempt is the number of the attempt.
+	Attempt int `json:"attempt"`
+
+	// ID is the job's.
+	ID string `json:"id"`
+
+	// State is StateRunning, or StateQueued while the job waits for its next attempt.
+	State State `json:"state"`
+
+	// Subject is the job's.
+	Subject string `json:"subject"`
+
+	// Value is the value that the handler last passed to Job.Progress, null before the first.
+	Value json.RawMessage `json:"value"`
+
+	// Worker is the Config.ID of the worker.
+	Worker string `json:"worker"`
+}
+
+// ProgressSubject is where the progress of a job appears as it is written. To follow it, subscribe there with nats.go, or watch
+// the key in the bucket.
+func ProgressSubject(bucket, stream string, sequence uint64) string {
+	return "$KV." + bucket + ".progress." + stream + "." + strconv.FormatUint(sequence, 10)
+}
+
+// Progress records how far the job is: any value that JSON can hold, of at most 64 KiB. It replaces the former value and is kept
+// for a day. One confirmed write; a handler calls it as often as a user may want to look, not in every turn of a loop. A job
+// whose handler does not call it is recorded as running once it has run for AckWait/3. Outside a worker it does nothing.
+func (j *Job[T]) Progress(ctx context.Context, value any) error {
+	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	if !ok {
+		return nil
+	}
+	data, err := encodeBounded(value)
+	if err != nil {
+		return fmt.Errorf("worker: progress: %w", err)
+	}
+	return r.worker.writeProgress(ctx, r.delivery, StateRunning, data)
+}
+
+// reporter is the value of a handler's context by which Job.Progress finds the delivery of its job.
+type reporter struct {
+	delivery *delivery
+	worker   *Worker
+}
+
+type reporterKey struct{}
+
+func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, value json.RawMessage) error {
+	data, err := json.Marshal(Progress{
+		At: time.Now().UTC(), Attempt: d.info.Attempt, ID: d.info.ID, State: state, Subject: d.info.Subject,
+		Value: value, Worker: w.cfg.ID,
+	})
+	if err != nil {
+		return fmt.Errorf("worker: progress: %w", err)
+	}
+	msg := nats.NewMsg(w.api.Target(ProgressSubject(w.cfg.Bucket, d.info.Stream, d.info.Sequence)))
+	msg.Data = data
+	msg.Header.Set(jetstream.MsgTTLHeader, progressKept.String())
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
-	parts, err := c.candidates(ctx, ref)
-	if err != nil {
-		return StoredJob{}, err
+	if _, err := w.js.PublishMsg(ctx, msg); err != nil {
+		return fmt.Errorf("worker: progress: %w", err)
 	}
-	for _, at := range parts {
-		var j StoredJob
-		if j, err = at.job(ctx, ref); !errors.Is(err, ErrNoJob) {
-			return j, err
-		}
-	}
-	return StoredJob{}, err
+	d.shown.Store(true)
+	return nil
 }
 
-// candidates are where a job may be, the most likely first.
-func (c *Client) candidates(ctx context.Context, ref JobRef) ([]*Client, error) {
-	all, err := c.known(ctx)
-	if err != nil || len(all) == 1 {
-		return all, err
+// showRunning records that a job runs whose handler has recorded no progress. A worker that may not write that stops trying.
+func (w *Worker) showRunning(d *delivery) {
+	if !d.shown.Load() && !w.silent.Load() && !w.show(d, StateRunning) {
+		w.silent.Store(true)
 	}
-	if at := slices.IndexFunc(all, func(p *Client) bool { return p.cfg.Stream == ref.Stream }); at >= 0 {
-		return all[at : at+1], nil
-	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
-	if err != nil {
-		return all, nil //nolint:nilerr // it is found by its sequence or not at all
-	}
-	at, err := c.at(ctx, k)
-	return []*Client{at, all[0]}, err // it may have ended there before the stream was divided
 }
 
-// job looks for a job in the client's own stream.
-func (c *Client) job(ctx context.Context, ref JobRef) (StoredJob, error) {
-	l, err := c.openListing(ctx, false)
-	if err != nil {
-		return StoredJob{}, err
+// showWaiting records that a job that was shown as running does not run any more.
+func (w *Worker) showWaiting(d *delivery) {
+	if d.shown.Load() {
+		w.show(d, StateQueued)
 	}
-	defer l.close()
-	for _, look := range []func(context.Context, JobRef) (StoredJob, bool, error){l.bySequence, l.byCancellation, l.bySubject, l.byLetter} {
-		found, ok, err := look(ctx, ref)
-		if err != nil {
-			return StoredJob{}, fmt.Errorf("worker: job %s: %w", ref, err)
-		}
-		if ok {
-			all := []StoredJob{found}
-			err = l.complete(ctx, all)
-			return all[0], err
-		}
-	}
-	return StoredJob{}, fmt.Errorf("%w: %s", ErrNoJob, ref)
 }
 
-// bySequence finds a job where it lay.
-func (l *listing) bySequence(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
-	if ref.Sequence == 0 {
-		return j, false, nil
+// show reports whether the state was recorded.
+func (w *Worker) show(d *delivery, state State) bool {
+	err := w.writeProgress(w.settling, d, state, nil)
+	if err != nil {
+		w.log.Warn(EventProgressFailed, append(d.attrs(), "error", err)...)
 	}
-	m, found, err := l.client.api.Get(ctx, l.client.cfg.Stream, jsapi.Query{Sequence: ref.Sequence})
-	if err != nil || !found {
-		return j, false, err
-	}
-	j, ok = l.read(m)
-	return j, ok && (ref.ID == "" || j.ID == ref.ID), nil
+	return err == nil
 }
 
-// bySubject finds the job that a subject has, or the record of its end.
-func (l *listing) bySubject(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
-	if ref.Subject == "" {
-		return j, false, nil
-	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+// Progress returns how far the job of a key is, see Job.Progress. The error wraps [ErrNoProgress] when there is no job, or none
+// that has run for a while. Two round trips.
+func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progress, error) {
+	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
-		return j, false, err
+		return Progress{}, fmt.Errorf("worker: progress: %w", err)
 	}
-	m, found, err := l.client.last(ctx, k.Any())
-	if err == nil && found && State(m.Header.Get(HeaderState)) == StateRunning {
-		m, found, err = l.client.last(ctx, k.Job())
+	if c, err = c.at(ctx, k); err != nil {
+		return Progress{}, err
 	}
-	if err != nil || !found {
-		return j, false, err
-	}
-	j, ok = l.read(m)
+	job, found, err := c.last(ctx, k.Job())
 	switch {
-	case ref.ID != "":
-		ok = ok && ref.ID == j.ID
-	case ref.Sequence != 0:
-		ok = ok && m.Header.Get(HeaderSequence) == strconv.FormatUint(ref.Sequence, 10)
+	case err != nil:
+		return Progress{}, err
+	case !found:
+		return Progress{}, fmt.Errorf("%w: no job on %q", ErrNoProgress, k.Job())
 	}
-	return j, ok, nil
+	return c.progressOf(ctx, k, job)
 }
 
-// byLetter finds the last dead letter of a subject.
-func (l *listing) byLetter(ctx context.Context, ref JobRef) (j StoredJob, ok bool, err error) {
-	if ref.Subject == "" {
-		return j, false, nil
-	}
-	k, err := keyOf(ref.Subject, &Unique{Key: ref.Key})
+func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (Progress, error) {
+	subject := ProgressSubject(c.cfg.Bucket, c.cfg.Stream, job.Sequence)
+	msg, found, err := c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: subject})
 	if err != nil {
-		return j, false, err
+		return Progress{}, fmt.Errorf("worker: progress: %w", err)
 	}
-	c := l.client
-	m, found, err := c.api.Get(ctx, c.cfg.DeadStream, jsapi.Query{LastBySubject: c.cfg.DeadSubject + "." + c.cfg.Stream + "." + k.Job()})
-	if jsapi.IsNoStream(err) {
-		err = nil
+	var p Progress
+	if found {
+		err = json.Unmarshal(msg.Data, &p)
 	}
-	if err != nil || !found {
-		return j, false, err
+	switch {
+	case err != nil:
+		return Progress{}, fmt.Errorf("worker: progress of %q: %w", k.Job(), err)
+	case !found || p.ID != jobID(job.Header, c.cfg.Stream, job.Sequence): // or of a stream that was made again
+		return Progress{}, fmt.Errorf("%w: of %q", ErrNoProgress, k.Job())
 	}
-	j, ok = l.readLetter(m)
-	return j, ok && (ref.ID == "" || j.ID == ref.ID) && (ref.ID != "" || ref.Sequence == 0 || j.Letter.Sequence == ref.Sequence), nil
+	return p, nil
+}
+
+// SetResult sets the result of the job, StoredJob.Result: any value that JSON can hold, of at most 64 KiB. When this attempt completes the job, the
+// record of a unique one has it, for as long as Unique.Keep: in the same write. Of other jobs, and outside a worker, no result is
+// kept. A second call replaces the value of the first.
+func (j *Job[T]) SetResult(ctx context.Context, value any) error {
+	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	if !ok {
+		return nil
+	}
+	data, err := encodeBounded(value)
+	if err != nil {
+		return fmt.Errorf("worker: result: %w", err)
+	}
+	r.delivery.result.Store(&data)
+	return nil
+}
+
+// encodeBounded encodes what is stored beside a job.
+func encodeBounded(value any) (data []byte, err error) {
+	if data, err = json.Marshal(value); err == nil && len(data) > maxProgress {
+		err = fmt.Errorf("%d bytes: use at most %d", len(data), maxProgress)
+	}
+	return data, err
 }

@@ -117,8 +117,9 @@ func TestReplacedAndDelayedJobsOfAPartition(t *testing.T) {
 			func(_ context.Context, job *worker.Job[order]) error { ran <- job; return nil })
 		job := receive(t, ran, "the job")
 		check.That(t, job.Args.N == 2 && job.Stream == partition.Name(stream, partition.Of("jobs.mail.u17", grown)), "%+v", job)
-		_, err := c.Await(t.Context(), worker.JobRef{Subject: "jobs.mail", Key: "u17"})
-		check.OK(t, err)
+		pass(time.Second)
+		ended, err := c.Job(t.Context(), worker.JobRef{Subject: "jobs.mail", Key: "u17"})
+		check.That(t, err == nil && ended.State == worker.StateDone, "%s, %v", ended.State, err)
 	})
 }
 

@@ -149,7 +149,7 @@ func Left(ctx context.Context, nc *nats.Conn, prefix, stream string, barrier uin
 	const wait = 50 * time.Millisecond
 	get, err := directget.New(nc, prefix)
 	if err != nil {
-		return last, false, err //nolint:wrapcheck // it says of what
+		return last, false, err
 	}
 	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
 	for {

@@ -1,0 +1,146 @@
+// Package listing reads the messages of a stream of jobs, as few of them as a list needs. It knows the kinds of messages, and no jobs.
+package listing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
+)
+
+// maxTold is how many messages that no consumer takes are told apart. To do so the server lists their subjects.
+const maxTold = 10_000
+
+// ErrNoDirect is returned when a stream does not allow to read its messages from any replica.
+var ErrNoDirect = errors.New("allow_direct is false, must be true to list its jobs")
+
+// Stream is what one call knows of a stream.
+type Stream struct {
+	Get    *directget.Getter
+	Info   jetstream.StreamInfo
+	Takers *Takers // none of a stream that is opened without
+
+	api   jsapi.Client
+	known map[key.Kind]map[string]uint64 // subjects of messages that no consumer takes
+}
+
+// Open looks at a stream and, if taken is true, its consumers: one round trip for each. Get.Close ends it.
+func Open(ctx context.Context, nc *nats.Conn, api jsapi.Client, stream string, taken bool) (*Stream, error) {
+	s := &Stream{Takers: &Takers{}, api: api, known: map[key.Kind]map[string]uint64{}}
+	err := api.Ask(ctx, "STREAM.INFO."+stream, nil, &s.Info)
+	if err == nil && !s.Info.Config.AllowDirect {
+		err = ErrNoDirect
+	}
+	if err == nil && taken {
+		s.Takers, err = ListTakers(ctx, api, stream)
+	}
+	if err == nil {
+		s.Get, err = directget.New(nc, api.Prefix)
+	}
+	return s, err
+}
+
+// Rest is how many messages no consumer delivers, or has delivered and not seen acknowledged.
+func (s *Stream) Rest() uint64 {
+	return s.Info.State.Msgs - min(s.Info.State.Msgs, s.Takers.Pending+s.Takers.Held)
+}
+
+// Names lists the subjects of a kind of message, with their counts, once. It does not when there may be too many.
+func (s *Stream) Names(ctx context.Context, kind key.Kind) (names map[string]uint64, told bool, err error) {
+	if names, told = s.known[kind]; told {
+		return names, true, nil
+	}
+	names = map[string]uint64{}
+	if n := s.Rest(); n == 0 || n > maxTold {
+		return names, n == 0, nil
+	}
+	cfg, entry := s.Info.Config, ""
+	if cfg.SubjectTransform != nil && partition.Count(cfg) > 1 {
+		entry = strings.TrimSuffix(cfg.SubjectTransform.Source, ">")
+	}
+	for _, filter := range cfg.Subjects {
+		filter = strings.TrimPrefix(filter, entry)
+		first, _, _ := strings.Cut(filter, ".")
+		switch {
+		case filter == partition.Barrier:
+			continue
+		case strings.ContainsAny(first, "*>"): // it would be the subjects of all jobs
+			return names, false, nil
+		case key.KindOf(filter) != kind:
+			continue
+		}
+		var info jetstream.StreamInfo
+		if err := s.api.Ask(ctx, "STREAM.INFO."+cfg.Name, map[string]string{"subjects_filter": filter}, &info); err != nil {
+			return nil, false, fmt.Errorf("worker: count %s of stream %s: %w", filter, cfg.Name, err)
+		}
+		maps.Copy(names, info.State.Subjects)
+	}
+	s.known[kind] = names
+	return names, true, nil
+}
+
+// Few reads the messages of a kind that no consumer takes, from a sequence on, when they are known to be at most so many. all reports
+// whether it did.
+func (s *Stream) Few(ctx context.Context, kind key.Kind, from uint64, most int) (messages []jsapi.Message, all bool, err error) {
+	names, told, err := s.Names(ctx, kind)
+	if err != nil || !told || len(names) > most {
+		return nil, false, err
+	}
+	for _, count := range names {
+		if count > 1 { // the last of a subject is not all
+			return nil, false, nil
+		}
+	}
+	if messages, err = s.Get.Last(ctx, s.Info.Config.Name, slices.Collect(maps.Keys(names))); err != nil {
+		return nil, false, fmt.Errorf("worker: read %d messages of stream %s: %w", len(names), s.Info.Config.Name, err)
+	}
+	messages = slices.DeleteFunc(messages, func(m jsapi.Message) bool { return m.Sequence < from })
+	slices.SortFunc(messages, func(a, b jsapi.Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return messages, true, nil
+}
+
+// Waiting returns the first sequence that jobs may have that no consumer has delivered: behind some of them, if consumers take all
+// subjects of jobs.
+func (s *Stream) Waiting() uint64 {
+	untaken := func(filter string) bool { return key.KindOf(filter) == key.Job && !s.Takers.cover(filter) }
+	first := max(s.Info.State.FirstSeq, 1)
+	if jobs := s.Info.Config.Subjects; len(jobs) > 0 && !slices.ContainsFunc(jobs, untaken) {
+		first = max(first, s.Takers.First)
+	}
+	return first
+}
+
+// Read reads up to n messages from a sequence on, in the way that costs the server less, see [directget.Getter.Singly]. more reports
+// whether there are others behind them.
+func (s *Stream) Read(ctx context.Context, from uint64, n int) (messages []jsapi.Message, more bool, err error) {
+	const many = 10_000
+	read := s.Get.From
+	if state := s.Info.State; state.NumDeleted > 0 && state.NumSubjects > many && from > state.FirstSeq {
+		read = s.Get.Singly
+	}
+	if messages, more, err = read(ctx, s.Info.Config.Name, from, n); err != nil {
+		err = fmt.Errorf("worker: read stream %s from %d: %w", s.Info.Config.Name, from, err)
+	}
+	return messages, more, err
+}
+
+// OwnHeaders returns the headers of a message without those that the server adds to its answer.
+func OwnHeaders(header nats.Header) nats.Header {
+	for _, name := range []string{
+		"Nats-Last-Sequence", "Nats-Num-Pending", "Nats-Sequence", "Nats-Stream", "Nats-Subject", "Nats-Time-Stamp", "Nats-UpTo-Sequence",
+	} {
+		delete(header, name)
+	}
+	return header
+}

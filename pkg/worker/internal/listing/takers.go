@@ -1,0 +1,91 @@
+package listing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/consumer"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
+)
+
+// young is for how long after it made a consumer a worker may be making others.
+const young = 5 * time.Second
+
+// Takers are the consumers of a stream, and the subjects that they take.
+type Takers struct {
+	Filters []string
+	First   uint64 // no message before is to be delivered
+	From    time.Time
+	Held    uint64 // messages that were delivered and are not acknowledged
+	Last    uint64 // behind it none has delivered anything
+	Pending uint64 // messages that are to be delivered
+	Settled bool   // no consumer is so young that its worker may be making others
+
+	tree subject.Tree[*Taker]
+}
+
+// Taker is a consumer.
+type Taker struct {
+	Delivered uint64 // the last sequence of the stream that it has delivered
+	Floor     uint64 // up to here everything of it is acknowledged
+	Name      string
+}
+
+// Of returns the consumer that takes a subject, nil for none.
+func (t *Takers) Of(to string) *Taker {
+	taker, _ := t.tree.Find(to)
+	return taker
+}
+
+// cover reports whether all subjects of a filter are taken by one consumer.
+func (t *Takers) cover(filter string) bool {
+	return slices.ContainsFunc(t.Filters, func(taken string) bool { return subject.Covers(taken, filter) })
+}
+
+// ListTakers lists the consumers of a stream. It returns none beside an error. One round trip for each 256.
+func ListTakers(ctx context.Context, api jsapi.Client, stream string) (*Takers, error) {
+	found := &Takers{First: math.MaxUint64, From: time.Now(), Settled: true}
+	for listed, total := 0, 1; listed < total; {
+		var page struct {
+			Consumers []jetstream.ConsumerInfo `json:"consumers"`
+			Total     int                      `json:"total"`
+		}
+		err := api.Ask(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, listed)), &page)
+		if err == nil && len(page.Consumers) == 0 && page.Total > 0 {
+			err = fmt.Errorf("%d of %d answered", listed, page.Total)
+		}
+		if err != nil {
+			return &Takers{From: found.From}, fmt.Errorf("worker: list consumers of stream %s: %w", stream, err)
+		}
+		for _, one := range page.Consumers {
+			found.add(one)
+		}
+		listed, total = listed+len(page.Consumers), page.Total
+	}
+	return found, nil
+}
+
+func (t *Takers) add(one jetstream.ConsumerInfo) {
+	if t.Last = max(t.Last, one.Delivered.Stream); one.NumPending > 0 {
+		t.First = min(t.First, one.Delivered.Stream+1)
+	}
+	t.Held += uint64(max(one.NumAckPending, 0))
+	t.Pending += one.NumPending
+	t.Settled = t.Settled && one.TimeStamp.Sub(one.Created) > young
+	taker := &Taker{Delivered: one.Delivered.Stream, Floor: one.AckFloor.Stream, Name: one.Name}
+	filters := consumer.Filters(one.Config)
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
+	for _, filter := range filters {
+		t.Filters = append(t.Filters, filter)
+		t.tree.Add(filter, taker)
+	}
+}
