@@ -348,3 +348,47 @@ func (c *Client) checkTaken(ctx context.Context, to string) error {
 		}
 	}
 }
+
+// DriftError is returned when a consumer, bucket or stream on the server has settings with which the worker cannot work.
+type DriftError struct {
+	// Asset names it, such as "consumer JOBS/enricher".
+	Asset string
+
+	// Differences has one line per setting: what it is and what it must be.
+	Differences []string
+
+	mends bool // Config.AutoCreate does
+}
+
+// Error implements error.
+func (e *DriftError) Error() string {
+	return fmt.Sprintf("worker: %s is not set as needed: %s (apply the declared settings%s)",
+		e.Asset, strings.Join(e.Differences, "; "), orAutoCreate(e.mends))
+}
+
+// MissingError is returned when a consumer, bucket or stream that the worker needs does not exist on the server.
+type MissingError struct {
+	// Asset names it, such as "bucket jobs".
+	Asset string
+
+	// Cause is the server's answer.
+	Cause error
+
+	mends bool // Config.AutoCreate does
+}
+
+// Error implements error.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("worker: %s is missing: %v (create it%s)", e.Asset, e.Cause, orAutoCreate(e.mends))
+}
+
+// Unwrap returns the cause.
+func (e *MissingError) Unwrap() error { return e.Cause }
+
+// orAutoCreate is the advice to let a worker mend an asset, where it can.
+func orAutoCreate(mends bool) string {
+	if !mends {
+		return ""
+	}
+	return ", or set Config.AutoCreate"
+}

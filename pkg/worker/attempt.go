@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -29,6 +30,58 @@ var (
 	errNotStarted = errors.New("worker: stopped before the job started")
 	errUnhandled  = errors.New("worker: no handler for this subject")
 )
+
+// ErrGoexit is the error of an attempt whose handler called runtime.Goexit.
+var ErrGoexit = errors.New("worker: handler called runtime.Goexit")
+
+// DecodeError is returned when Policy.Decode refuses a payload. The message goes to the dead letters.
+type DecodeError struct {
+	// Cause is what Policy.Decode returned.
+	Cause error
+
+	// Subject is the subject of the message.
+	Subject string
+}
+
+// Error implements error.
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("worker: payload of %q cannot be decoded: %v", e.Subject, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *DecodeError) Unwrap() error { return e.Cause }
+
+// PanicError is the error of an attempt whose handler panicked.
+type PanicError struct {
+	// Stack is the stack of the panicking goroutine.
+	Stack []byte
+
+	// Value is what was passed to panic.
+	Value any
+}
+
+// Error implements error. The text has no stack: that is for logs and dead letters.
+func (e *PanicError) Error() string { return fmt.Sprintf("worker: handler panicked: %v", e.Value) }
+
+// Unwrap returns the panic's value when it is an error.
+func (e *PanicError) Unwrap() error {
+	err, ok := e.Value.(error)
+	if !ok {
+		return nil
+	}
+	return err
+}
+
+// TimeoutError is the cause with which a handler's context ends at Policy.Timeout.
+type TimeoutError struct {
+	// Timeout is the policy's.
+	Timeout time.Duration
+}
+
+// Error implements error.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("worker: handler ran longer than its timeout of %s", e.Timeout)
+}
 
 // freshFor is how old a message may be that counts as sent just now: for the rest of AckWait see doubtedAfter.
 func (w *Worker) freshFor() time.Duration { return min(time.Second, w.cfg.AckWait/5) }

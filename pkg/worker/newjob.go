@@ -345,3 +345,33 @@ func (c *Client) message(p *plan) *nats.Msg {
 	}
 	return msg
 }
+
+// InsertError is returned when a job could not be inserted.
+type InsertError struct {
+	// Cause is why.
+	Cause error
+
+	// ID is the job's.
+	ID string
+
+	// Index is the job's place in the slice that was passed to InsertMany.
+	Index int
+
+	// Subject is the job's.
+	Subject string
+
+	// Unknown reports whether the job may have been stored all the same.
+	Unknown bool
+}
+
+// Error implements error.
+func (e *InsertError) Error() string {
+	outcome := "not inserted"
+	if e.Unknown {
+		outcome = "perhaps inserted"
+	}
+	return fmt.Sprintf("worker: job %d (%q on %q) %s: %v", e.Index, clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *InsertError) Unwrap() error { return e.Cause }

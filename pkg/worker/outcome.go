@@ -318,3 +318,63 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 	}
 	w.cfg.Hooks.Settled(s)
 }
+
+// RetryError is what [Retry] returns.
+type RetryError struct {
+	// After is the wait before the next attempt, used as it is: no backoff, no jitter.
+	After time.Duration
+
+	// Cause is why, and may be nil.
+	Cause error
+}
+
+// Retry fails this attempt and asks for the next one after the given wait, instead of the policy's backoff. Use it when a
+// provider answered with the time of the next call. A negative wait counts as zero. After the last attempt the job goes to
+// the dead letters all the same.
+func Retry(after time.Duration, cause error) error {
+	return &RetryError{After: max(after, 0), Cause: cause}
+}
+
+// Error implements error.
+func (e *RetryError) Error() string {
+	return withCause(fmt.Sprintf("worker: retry after %s", e.After), e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *RetryError) Unwrap() error { return e.Cause }
+
+// SnoozeError is what [Snooze] returns.
+type SnoozeError struct {
+	// Delay is the wait before the job is delivered again.
+	Delay time.Duration
+}
+
+// Snooze puts the job off without using an attempt: the next delivery has the same Job.Attempt. It costs two round trips more
+// than [Retry]. A negative delay counts as zero. A job may be snoozed without limit.
+func Snooze(delay time.Duration) error { return &SnoozeError{Delay: max(delay, 0)} }
+
+// Error implements error.
+func (e *SnoozeError) Error() string { return fmt.Sprintf("worker: snooze for %s", e.Delay) }
+
+// CancelError is what [Cancel] returns.
+type CancelError struct {
+	// Cause is why, and may be nil.
+	Cause error
+}
+
+// Cancel gives the job up: it goes to the dead letters at once, even if it has attempts left. Use it for errors that no
+// retry can mend.
+func Cancel(cause error) error { return &CancelError{Cause: cause} }
+
+// Error implements error.
+func (e *CancelError) Error() string { return withCause("worker: cancelled", e.Cause) }
+
+// Unwrap returns the cause.
+func (e *CancelError) Unwrap() error { return e.Cause }
+
+func withCause(text string, cause error) string {
+	if cause == nil {
+		return text
+	}
+	return text + ": " + cause.Error()
+}

@@ -355,9 +355,9 @@ func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (
 	return p, nil
 }
 
-// SetResult sets the result of the job, StoredJob.Result: any value that JSON can hold, of at most 64 KiB. When this attempt completes the job, the
-// record of a unique one has it, for as long as Unique.Keep: in the same write. Of other jobs, and outside a worker, no result is
-// kept. A second call replaces the value of the first.
+// SetResult sets the result of the job, see StoredJob.Result: any value that JSON can hold, of at most 64 KiB. When this attempt
+// completes the job, the record of a unique one has it, for as long as Unique.Keep: in the same write. Of other jobs, and outside a
+// worker, no result is kept. A second call replaces the value of the first.
 func (j *Job[T]) SetResult(ctx context.Context, value any) error {
 	r, ok := ctx.Value(reporterKey{}).(*reporter)
 	if !ok {

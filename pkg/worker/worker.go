@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,34 @@ const (
 	firstWait = 50 * time.Millisecond
 	lastWait  = 2 * time.Second
 )
+
+var (
+	// ErrNoHandler is returned when Run is called before any Handle.
+	ErrNoHandler = errors.New("worker: no handler registered: call Handle before Run")
+
+	// ErrShutdown is the cause with which a handler's context ends when the worker stops.
+	ErrShutdown = errors.New("worker: shutting down")
+
+	// ErrStarted is returned when Run is called twice, or Handle after Run.
+	ErrStarted = errors.New("worker: already started")
+)
+
+// StuckError is returned by Run when handlers did not return before the hard deadline. Their jobs were handed back and may run
+// elsewhere while these still run here.
+type StuckError struct {
+	// Jobs are the jobs that were still running.
+	Jobs []Info
+}
+
+// Error implements error.
+func (e *StuckError) Error() string {
+	names := make([]string, 0, len(e.Jobs))
+	for _, job := range e.Jobs {
+		names = append(names, fmt.Sprintf("%s (%s)", job.ID, job.Subject))
+	}
+	return fmt.Sprintf("worker: %d handlers did not return before the hard deadline: %s",
+		len(e.Jobs), strings.Join(names, ", "))
+}
 
 // Worker works the jobs of one consumer, or of one consumer for each priority of its handlers. Make it with [New], register
 // handlers with [Handle], then call Run once.
