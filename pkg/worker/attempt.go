@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/redact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
@@ -50,6 +51,20 @@ func (e *DecodeError) Error() string {
 
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Cause }
+
+// maxShort and maxLong bound texts that inspectors are told, in bytes.
+const (
+	maxShort = 256
+	maxLong  = 512
+)
+
+// safeText returns the beginning of an error's text for those who may not see payloads and passwords.
+func safeText(err error) string {
+	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // its reason may quote the payload
+		return clip(fmt.Sprintf("worker: payload of %q cannot be decoded: see its dead letter", undecodable.Subject), maxLong)
+	}
+	return clip(redact.Error(err).Error(), maxLong)
+}
 
 // PanicError is the error of an attempt whose handler panicked.
 type PanicError struct {

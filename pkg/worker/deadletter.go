@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
@@ -76,7 +77,6 @@ const (
 	deadKept     = 30 * 24 * time.Hour
 	deadWindow   = 24 * time.Hour // of duplicates
 	maxErrorText = 4 << 10
-	maxStackText = 8 << 10
 
 	// encodingGzip marks a payload that is packed on the wire.
 	encodingGzip = "gzip"
@@ -289,7 +289,7 @@ func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
 		Version: clip(w.cfg.Version, maxShort), Worker: w.cfg.ID,
 	}
 	if fatal, ok := errors.AsType[*PanicError](cause); ok {
-		letter.Stack = clip(string(fatal.Stack), maxStackText)
+		letter.Stack = clip(string(fatal.Stack), answer.MaxStacks)
 	}
 	return letter
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
@@ -317,6 +318,39 @@ func (t *deliveries) each(visit func(*delivery)) {
 	for _, d := range t.bySeq {
 		visit(d)
 	}
+}
+
+// describe returns the attempts that run, each with the label of its goroutines for its stacks.
+func (t *deliveries) describe() []inspect.Running {
+	all := []inspect.Running{}
+	t.each(func(d *delivery) {
+		if d.running {
+			all = append(all, inspect.Running{
+				Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
+				Started: d.started.UTC(), Stuck: d.stuck, Stacks: string(d.label),
+			})
+		}
+	})
+	return all
+}
+
+// describeEnd returns how an attempt ended, for inspectors.
+func (d *delivery) describeEnd(o outcome, err error, ended time.Time) inspect.Attempt {
+	a := inspect.Attempt{
+		Job: clip(d.info.ID, maxShort), Subject: clip(d.info.Subject, maxShort), Sequence: d.info.Sequence, Attempt: d.info.Attempt,
+		Started: d.started, Outcome: string(o.kind),
+	}
+	if a.Started.IsZero() {
+		a.Started = ended
+	}
+	if d.info.Attempt == 1 && !d.started.IsZero() {
+		a.Waited = max(d.started.Sub(d.info.EnqueuedAt), 1) // the clocks may differ
+	}
+	a.Ran, a.Started = ended.Sub(a.Started), a.Started.UTC()
+	if err != nil {
+		a.Error = safeText(err)
+	}
+	return a
 }
 
 const (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
@@ -143,7 +144,7 @@ func dump(all []*delivery) map[stacks.Label]string {
 	for _, d := range all {
 		labels = append(labels, d.label)
 	}
-	return stacks.Of(maxStackText, labels...)
+	return stacks.Of(answer.MaxStacks, labels...)
 }
 
 // isFirst reports whether certainly no worker has had the message before.

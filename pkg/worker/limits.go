@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
 const (
@@ -212,6 +213,18 @@ func (w *Worker) checkSameLimits(added *route) error {
 		}
 	}
 	return nil
+}
+
+// describe returns what an inspector is told of a handler.
+func (r *route) describe(consumer string) inspect.Handler {
+	h := inspect.Handler{
+		Pattern: clip(r.pattern, maxShort), Consumer: ConsumerOf(consumer, r.policy.Priority), MaxAttempts: r.policy.MaxAttempts,
+		Ordered: r.policy.Ordered, Timeout: max(r.policy.Timeout, 0),
+	}
+	for _, l := range r.policy.Limits {
+		h.Limits = append(h.Limits, l.Name)
+	}
+	return h
 }
 
 // openLimits is called when Run begins.

@@ -308,7 +308,9 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 	case o.kind == OutcomeHandedBack:
 		w.log.Info(EventJobHandedBack, d.attrs()...)
 	}
-	w.recent.add(d, o, err, ended)
+	if !d.started.IsZero() || o.kind == OutcomeDead { // one that ended before its handler is none, unless its job was given up
+		w.recent.Add(d.describeEnd(o, err, ended))
+	}
 	if w.cfg.Hooks.Settled == nil {
 		return
 	}

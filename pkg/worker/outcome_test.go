@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 )
 
 func TestClassifyDecidesFromTheError(t *testing.T) {
@@ -94,4 +98,58 @@ func TestControlErrorsCarryTheirCause(t *testing.T) {
 			t.Errorf("%T: %q, want %q", err, err, want)
 		}
 	}
+}
+
+// ended is a delivery of an attempt that has begun.
+func ended(sequence uint64) *delivery {
+	return &delivery{started: time.Now(), info: Info{Attempt: 1, ID: fmt.Sprint(sequence), Sequence: sequence, Subject: "jobs.mail"}}
+}
+
+// A delivery that did not come to a handler is no attempt for inspectors, unless its job was given up.
+func TestDeliveriesWithoutAHandlerAreNoAttempts(t *testing.T) {
+	t.Parallel()
+	w := Worker{log: slog.New(slog.DiscardHandler)}
+	w.report(&delivery{}, outcome{kind: OutcomeLimited}, nil, time.Now())
+	w.report(&delivery{info: Info{Sequence: 7}}, outcome{kind: OutcomeDead}, errExhausted, time.Now())
+	if all := w.recent.Latest(); len(all) != 1 || all[0].Sequence != 7 || all[0].Outcome != "dead" || all[0].Ran != 0 || all[0].Error == "" {
+		t.Errorf("attempts %+v", all)
+	}
+}
+
+func TestSafeText(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"dial nats://host:4222: EOF": fmt.Errorf("dial nats://u:hunter2@host:4222: %w", io.EOF),
+		`worker: payload of "jobs.mail" cannot be decoded: see its dead letter`: &DecodeError{Cause: errors.New("hunter2"), Subject: "jobs.mail"},
+		strings.Repeat("x", maxLong): errors.New(strings.Repeat("x", 1000)),
+	} {
+		if got := safeText(err); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// An attempt that completes costs no memory once there are 200.
+func TestRecentAllocatesNothing(t *testing.T) {
+	var r answer.Recent
+	d, now := ended(1), time.Now()
+	add := func() { r.Add(d.describeEnd(outcome{kind: OutcomeCompleted}, nil, now)) }
+	const kept = 200
+	for range kept {
+		add()
+	}
+	if n := testing.AllocsPerRun(1000, add); n != 0 {
+		t.Errorf("%v allocations for an attempt", n)
+	}
+}
+
+func BenchmarkRecent(b *testing.B) {
+	var r answer.Recent
+	now := time.Now()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for d := ended(1); pb.Next(); {
+			r.Add(d.describeEnd(outcome{kind: OutcomeCompleted}, nil, now))
+		}
+	})
 }

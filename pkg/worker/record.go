@@ -360,3 +360,9 @@ func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 		return r, nil
 	}
 }
+
+// sleepUntil waits for wait, and reports whether that time passed before until and before the end of ctx.
+func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
+	left := time.Until(until)
+	return backoff.Sleep(ctx, min(wait, left)) && left > wait
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
 
@@ -28,6 +29,8 @@ const (
 	// One that is delivered to a drained worker goes back for the shortest time.
 	shortestPause = 5 * time.Second
 	longestPause  = 10 * time.Minute
+
+	maxPaused = 32 // pauses that an inspector is told
 )
 
 // Pause says that jobs do not start.
@@ -181,6 +184,30 @@ func (w *Worker) pausesNow() []Pause {
 	}
 	now := time.Now()
 	return slices.DeleteFunc(slices.Clone(*all), func(p Pause) bool { return p.isOver(now) })
+}
+
+// describe sets what an inspector is told of this moment.
+func (w *Worker) describe(info *inspect.Info) {
+	info.Waiting = w.deliveries.waiting()
+	w.deliveries.each(func(d *delivery) {
+		if d.running {
+			info.Running++
+			if d.stuck {
+				info.Stuck++
+			}
+		}
+	})
+	for i, p := range w.pausesNow() {
+		if i == maxPaused {
+			break
+		}
+		info.Paused = append(info.Paused, clip(p.Pattern, maxShort))
+	}
+	if trouble := w.trouble.Load(); trouble != nil {
+		info.Problem = *trouble
+	} else {
+		info.Ready = true
+	}
 }
 
 // checkPaused returns the error of a job that may not start now.

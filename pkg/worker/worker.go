@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/order"
@@ -98,7 +101,7 @@ type Worker struct {
 	losses     atomic.Int32            // since the last sign of life of the server
 	pauses     atomic.Pointer[[]Pause] // as last read
 	puller     *pull.Puller
-	recent     recent
+	recent     answer.Recent
 	running    sync.WaitGroup  // deliveries that are not abandoned
 	settling   context.Context //nolint:containedctx // ends when outcomes are no longer recorded
 	silent     atomic.Bool     // records no running jobs, since the server refuses that
@@ -222,6 +225,32 @@ func (w *Worker) open() (records *kvrecord.Client, err error) {
 	return records, nil
 }
 
+// answerInspectors answers to package inspect until end.
+func (w *Worker) answerInspectors(ctx context.Context) (end func(), err error) {
+	trouble := "it has not begun to pull"
+	w.trouble.Store(&trouble)
+	host, _ := os.Hostname() //nolint:errcheck // it has none then
+	info := inspect.Info{
+		ID: clip(w.cfg.ID, maxShort), Version: clip(w.cfg.Version, maxShort), Stream: w.cfg.Stream, Consumer: w.cfg.Consumer,
+		Host: clip(host, maxShort), PID: os.Getpid(), Slots: w.cfg.Concurrency, Handlers: make([]inspect.Handler, 0, len(w.routes)),
+	}
+	for _, r := range w.routes {
+		info.Handlers = append(info.Handlers, r.describe(w.cfg.Consumer))
+	}
+	return answer.Serve(answer.Config{
+		Conn: w.nc, Info: info, Recent: &w.recent, Running: w.deliveries.describe,
+		Drain: func(is bool) {
+			if w.draining.Swap(is) != is {
+				w.log.InfoContext(ctx, EventDrained, "drained", is)
+			}
+		},
+		Now: func(info *inspect.Info) {
+			info.Drained, info.Stopping = w.draining.Load(), ctx.Err() != nil
+			w.describe(info)
+		},
+	})
+}
+
 // stop ends the deliveries that are still here.
 func (w *Worker) stop(cancelJobs context.CancelCauseFunc, endSettle context.CancelFunc) error {
 	w.log.Info(EventStopping, "running", w.deliveries.size())
@@ -311,7 +340,7 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 // permitted unanswered, and reports the refusal apart from it.
 func (w *Worker) denial(err error) error {
 	last := w.nc.LastError()
-	if !errors.Is(last, nats.ErrPermissionViolation) || isOfInspection(last) ||
+	if !errors.Is(last, nats.ErrPermissionViolation) || answer.IsDenied(last) ||
 		!errors.Is(err, pull.ErrSilent) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
 		return err
 	}
@@ -361,10 +390,4 @@ func waitFor(done <-chan struct{}, longest time.Duration) bool {
 	case <-timer.C:
 		return false
 	}
-}
-
-// sleepUntil waits for wait, and reports whether that time passed before until and before the end of ctx.
-func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
-	left := time.Until(until)
-	return backoff.Sleep(ctx, min(wait, left)) && left > wait
 }

@@ -1,0 +1,48 @@
+package answer
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/worker/inspect"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The last attempts are kept, the latest first, and all are counted.
+func TestRecentKeepsTheLastAttempts(t *testing.T) {
+	t.Parallel()
+	var r Recent
+	const n = maxRecent + 50
+	for i := range uint64(n) {
+		r.Add(inspect.Attempt{Outcome: "completed", Sequence: i})
+	}
+	r.Add(inspect.Attempt{Outcome: "dead", Sequence: n})
+	all := r.Latest()
+	if len(all) != maxRecent {
+		t.Fatalf("%d attempts", len(all))
+	}
+	for i, a := range all {
+		if a.Sequence != uint64(n-i) {
+			t.Fatalf("place %d has the job %d, want %d", i, a.Sequence, n-i)
+		}
+	}
+	if got := r.counted(); len(got) != 2 || got["completed"] != n || got["dead"] != 1 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+// That a worker may not answer inspectors is no reason why its requests are not answered.
+func TestDenialOfInspectionIsToldApart(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`Permissions Violation for Subscription to "worker.v1.info"`: true, `Permissions Violation for Subscription to "$SRV.PING"`: true,
+		`Permissions Violation for Publish to "$JS.API.STREAM.NAMES"`: false,
+	} {
+		if got := IsDenied(errors.New(text)); got != want {
+			t.Errorf("%s: %t, want %t", text, got, want)
+		}
+	}
+}
