@@ -116,7 +116,7 @@ func (s *storm) tellAt(at time.Time, what string, number int) {
 	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{At: at, What: what, Worker: number}, false))
 }
 
-// strike chooses a fault, and waits until something was worked after it.
+// strike chooses a fault, and tells where it began and where it was over: jobs run meanwhile.
 func (s *storm) strike() {
 	s.t.Helper()
 	number := slices.Sorted(maps.Keys(s.at))[s.random.IntN(len(s.at))]
@@ -137,10 +137,12 @@ func (s *storm) strike() {
 	case 5:
 		s.tell("leader killed", 0)
 		check.OK(s.t, s.servers.Disturb(s.t.Context(), s.stream))
+		s.tell(over, 0)
 	case 6:
 		s.tell("stepped down", 0)
 		_, err := s.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+s.stream, nil, crash.Patience)
 		check.OK(s.t, err)
+		s.tell(over, 0)
 	case 7:
 		name := worker.ConsumerOf(consumer, []worker.Priority{worker.PriorityNormal, worker.PriorityHigh}[s.random.IntN(2)])
 		s.tell("consumer deleted", 0)
@@ -148,6 +150,7 @@ func (s *storm) strike() {
 		if !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			check.OK(s.t, err)
 		}
+		s.tell(over, 0)
 	}
 }
 
@@ -200,6 +203,9 @@ func (s *storm) drained() {
 		<-time.After(50 * time.Millisecond)
 	}
 }
+
+// over is told when a fault of the servers has been answered.
+const over = "over"
 
 // note is what the recorder is told.
 type note struct {

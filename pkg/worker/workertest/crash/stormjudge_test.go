@@ -35,25 +35,27 @@ func (s *storm) judge() {
 
 // verdict is what follows from the notes.
 type verdict struct {
-	deleted []int // where consumers were
 	excused map[string]int
+	faults  []outage // of leaders and consumers
 	jobs    map[string]*course
 	notes   []note
-	leaders []int // where leaders were killed, or stepped down
-	outages map[int][]outage
+	outages map[int][]outage // of workers
 	runs    int
 	wrong   []string
 }
 
-// course is what a job has seen, and where it began and ended.
+// course is what a job has seen, where it began and ended, and when it began.
 type course struct {
 	began, ended int
+	first        time.Time
 	ran          map[int]int // where each worker last did
 	seen         map[string]int
 }
 
-// outage is from where to where a worker was stopped, and when it was.
+// outage is what it was, from where to where a worker was stopped or a fault lasted, and when it was: a worker was stopped then, a fault
+// was over.
 type outage struct {
+	what     string
 	from, to int
 	at       time.Time
 }
@@ -76,9 +78,12 @@ func (v *verdict) take(at int, n note) {
 		last := &v.outages[n.Worker][len(v.outages[n.Worker])-1]
 		last.to, last.at = at, n.At
 	case "leader killed", "stepped down":
-		v.leaders = append(v.leaders, at)
+		v.faults = append(v.faults, outage{what: "the leader changed", from: at})
 	case "consumer deleted":
-		v.deleted = append(v.deleted, at)
+		v.faults = append(v.faults, outage{what: "its consumer was deleted", from: at})
+	case over:
+		last := &v.faults[len(v.faults)-1]
+		last.to, last.at = at, n.At
 	}
 	if n.Job == "" {
 		return
@@ -88,7 +93,7 @@ func (v *verdict) take(at int, n note) {
 	case "run":
 		v.runs++
 		if c.began == 0 {
-			c.began = at
+			c.began, c.first = at, n.At
 		}
 		if c.ended > 0 {
 			v.fault("started after its end", at, n, c.ended)
@@ -125,18 +130,17 @@ func (v *verdict) checkOrder(at int, n note) {
 }
 
 // fault records what should not have happened at a note, unless README.md names the cause: its attempt started before its worker
-// was stopped (which takes a moment, and lasts for more than an AckWait), since the given position, or the consumer or its leader was another since the job first ran.
+// was stopped (which takes a moment, and lasts for more than an AckWait), since the given position, or the consumer or its leader was
+// another since the job was delivered for the first time, which was a moment before it first ran.
 func (v *verdict) fault(what string, at int, n note, since int) {
-	began := v.of(n.Job).began
-	between := func(all []int) bool { return slices.ContainsFunc(all, func(p int) bool { return began < p && p < at }) }
-	switch {
-	case slices.ContainsFunc(v.outages[n.Worker], func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at.Add(ackWait/2)) }):
+	first := v.of(n.Job).first
+	within := func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at.Add(ackWait/2)) }
+	changed := func(o outage) bool { return o.to == 0 || first.Before(o.at.Add(ackWait/2)) }
+	if slices.ContainsFunc(v.outages[n.Worker], within) {
 		v.excused[what+": its worker was stopped within it"]++
-	case between(v.deleted):
-		v.excused[what+": its consumer was deleted"]++
-	case between(v.leaders):
-		v.excused[what+": the leader changed"]++
-	default:
+	} else if i := slices.IndexFunc(v.faults, changed); i >= 0 {
+		v.excused[what+": "+v.faults[i].what]++
+	} else {
 		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d; its notes, and those of faults:\n%s",
 			n.Job, what, n.Worker, n.Delivery, v.about(n.Job)))
 	}
