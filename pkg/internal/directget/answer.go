@@ -150,7 +150,7 @@ const (
 
 // All returns the data of the messages of subject in stream, in their order. size is the expected number of bytes:
 // fewer or more mean that the messages are not the expected ones. Any replica may answer, so the end may be missing.
-// One round trip for each 4 MB.
+// One round trip for each 4 MB, and one more where an answer ends early.
 func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	data := make([]byte, 0, size)
 	req := request{NextBy: subject, Batch: batchMessages, MaxBytes: batchBytes, Sequence: 1}
@@ -159,40 +159,62 @@ func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]b
 		if errors.Is(err, errGone) { // it has no messages
 			return data, nil
 		}
-		if err != nil {
+		if err != nil && (c == nil || len(c.messages) == 0) {
 			return nil, err
 		}
 		for _, m := range c.messages {
 			data = append(data, m.Data...)
 			req.Sequence = m.Sequence + 1
 		}
-		if !c.more || len(c.messages) == 0 || len(data) > size {
+		if err == nil && (!c.more || len(c.messages) == 0) || len(data) > size {
 			return data, nil
 		}
 	}
 }
 
-// AllLeader is All with answers of the stream's leader. It asks for each message, and again until ctx ends while no
+// AllLeader is All with answers of the stream's leader. It asks for each message, and again for as long as patience while no
 // server answers. A missing stream has no messages. One round trip for each message.
-func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
+func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int, patience time.Duration) ([]byte, error) {
 	data := make([]byte, 0, size)
 	query := jsapi.Query{NextBySubject: subject, Sequence: 1}
-	for wait := minWait; ; {
-		m, ok, err := g.api.Get(ctx, stream, query)
-		switch {
-		case err == nil && ok:
-			wait = minWait
-			data = append(data, m.Data...)
-			query.Sequence = m.Sequence + 1
-			if len(data) > size {
-				return data, nil
-			}
-		case err == nil, jsapi.IsNoStream(err):
-			return data, nil
-		case !isTransient(err) && !errors.Is(err, context.DeadlineExceeded) || !backoff.Pause(ctx, wait):
+	for {
+		m, ok, err := g.getPatiently(ctx, stream, query, patience)
+		if err != nil {
 			return nil, err
-		default:
-			wait = min(2*wait, maxWait)
+		}
+		if !ok {
+			return data, nil
+		}
+		data = append(data, m.Data...)
+		query.Sequence = m.Sequence + 1
+		if len(data) > size {
+			return data, nil
+		}
+	}
+}
+
+// getPatiently asks the leader for one message until there is an answer, and waits for each longer than for the one before. ok is false
+// where the message or its stream does not exist.
+func (g *Getter) getPatiently(
+	ctx context.Context, stream string, query jsapi.Query, patience time.Duration,
+) (message jsapi.Message, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	api := g.api
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		message, ok, err = api.Get(ctx, stream, query)
+		switch {
+		case err == nil:
+			return message, ok, nil
+		case jsapi.IsNoStream(err):
+			return message, false, nil
+		case errors.Is(err, context.DeadlineExceeded):
+			api.Within *= 2 // a message of an object may be under way for long
+		case !isTransient(err):
+			return message, false, err
+		}
+		if !backoff.Pause(ctx, wait) {
+			return message, false, err
 		}
 	}
 }

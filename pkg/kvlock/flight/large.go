@@ -196,9 +196,7 @@ func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error
 	if err == nil && o.matches(data) {
 		return data, nil
 	}
-	leader, stopAsking := f.store.Bound(ctx)
-	defer stopAsking()
-	data, err = f.store.AllLeader(leader, stream, o.chunks(), o.Size)
+	data, err = f.store.AllLeader(ctx, stream, o.chunks(), o.Size)
 	switch {
 	case err != nil:
 		return nil, f.store.Unavailable(ctx, "read the object of", []string{key}, err)

@@ -178,9 +178,9 @@ func (s *Store) All(ctx context.Context, stream, subject string, size int) ([]by
 	return s.get.All(ctx, stream, subject, size)
 }
 
-// AllLeader is All from the stream's leader, with a request for each message.
+// AllLeader is All from the stream's leader, with a request for each message, each for at most OpTimeout.
 func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
-	return s.get.AllLeader(ctx, stream, subject, size)
+	return s.get.AllLeader(ctx, stream, subject, size, s.OpTimeout)
 }
 
 // List yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers included, in

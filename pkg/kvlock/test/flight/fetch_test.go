@@ -2,6 +2,7 @@ package flight_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -84,6 +85,51 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 		})
 		readEveryWay(t, f, "k", value)
 		check.That(t, len(asked) != 0 && log.Count("corrupt") == 0, "asked %d times; %s", len(asked), log.String())
+	})
+}
+
+// An answer that ends in its midst, because the rest of it was lost, is gone on with behind it. The leader is not asked.
+func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withLargeValueBucket(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{}, p.Through())
+		value := noise(4 << 20)
+		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		asked, chunks := map[string]int{}, map[string]int{}
+		var first string
+		p.Filter(func(m natstest.Frame) natstest.Verdict {
+			if m.FromClient && strings.Contains(m.Subject, ".GET.OBJ_") {
+				asked[m.Subject]++
+				first = cmp.Or(first, m.Reply)
+			} else if chunks[m.Subject]++; m.Subject == first && chunks[first] > 3 {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		s := get(t, f, "k")
+		p.Filter(nil)
+		check.That(t, bytes.Equal(s.Value, value), "got %s with %d bytes", s.State, len(s.Value))
+		check.That(t, len(asked) == 1 && asked["$JS.API.DIRECT.GET.OBJ_"+attic] == 2, "asked %v", asked)
+	})
+}
+
+// A leader that is slow has OpTimeout for each message of an object, not for all of them.
+func TestLeaderOfTheObjectIsSlow(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withLargeValueBucket(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{}, p.Through())
+		value := noise(8 << 20)
+		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
+		p.Filter(losing(func(m natstest.Frame) bool { return m.FromClient && m.Subject == "$JS.API.DIRECT.GET.OBJ_"+attic }))
+		p.Slow(300 * time.Millisecond)
+		start := time.Now()
+		s := get(t, f, "k")
+		p.Slow(0)
+		check.That(t, bytes.Equal(s.Value, value), "got %s with %d bytes", s.State, len(s.Value))
+		took := time.Since(start)
+		check.That(t, took > 4*time.Second, "took %s: the leader was not asked for each message", took)
 	})
 }
 

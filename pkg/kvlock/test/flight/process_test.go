@@ -124,7 +124,7 @@ const goOn = "go.on"
 var caller = testbed.Role("caller", call)
 
 func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, Observe: func(_ context.Context, e flight.Event) {
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, OpTimeout: time.Minute, Observe: func(_ context.Context, e flight.Event) {
 		if e.Kind == flight.EventWaiting {
 			fmt.Fprintln(os.Stdout, "waits") //nolint:errcheck // the test waits for it
 		}
