@@ -30,7 +30,7 @@ const (
 	screenshots = "EXPEDITER_SCREENSHOTS"
 )
 
-// patience bounds what is done with one page.
+// patience bounds each thing that is done with a page.
 const patience = time.Minute
 
 // axe finds what keeps people from using a page: axe-core 4.14.1 as its authors have published it on npm, under the MPL 2.0.
@@ -81,8 +81,7 @@ type View struct {
 type Page struct {
 	*testing.T
 
-	ctx        context.Context //nolint:containedctx // is the page for as long as the patience lasts
-	page       context.Context //nolint:containedctx // is the page, to the library
+	ctx        context.Context //nolint:containedctx // is the page, to the library
 	mu         sync.Mutex
 	complaints []string
 	width      int64
@@ -91,14 +90,10 @@ type Page struct {
 // Open opens a page, until the end of the test.
 func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 	t.Helper()
-	page, cancel := chromedp.NewContext(b.ctx)
-	ctx, stop := context.WithTimeout(page, patience)
-	t.Cleanup(func() {
-		stop()
-		cancel()
-	})
-	p := &Page{T: t, ctx: ctx, page: page, width: v.Width}
-	check.OK(t, chromedp.Do(page)) // whose end is that of the page
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	t.Cleanup(cancel)
+	p := &Page{T: t, ctx: ctx, width: v.Width}
+	check.OK(t, chromedp.Do(ctx)) // whose end is that of the page
 	check.OK(t, chromedp.Listen(ctx, p.hear))
 	scheme := map[bool]string{false: "light", true: "dark"}[v.Dark]
 	p.Do(
@@ -138,7 +133,9 @@ func (p *Page) hear(event any) {
 // Do makes the browser do something with the page.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
-	p.need(chromedp.Do(p.ctx, actions...))
+	for _, action := range actions {
+		Get(p, action)
+	}
 }
 
 // need ends the test when the browser could not do something, with what the page shows then.
@@ -147,7 +144,7 @@ func (p *Page) need(err error) {
 	if err == nil {
 		return
 	}
-	ctx, stop := context.WithTimeout(p.page, 5*time.Second)
+	ctx, stop := context.WithTimeout(p.ctx, 5*time.Second)
 	defer stop()
 	shows, unseen := chromedp.Run(ctx, chromedp.Evaluate[string](`document.title + ": " + document.body.innerText.slice(0, 2000)`))
 	p.mu.Lock()
@@ -158,7 +155,9 @@ func (p *Page) need(err error) {
 // Get returns what an action on the page has found.
 func Get[T any](p *Page, action chromedp.Action[T]) T {
 	p.Helper()
-	found, err := chromedp.Run(p.ctx, action)
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	found, err := chromedp.Run(ctx, action)
 	p.need(err)
 	return found
 }
@@ -174,7 +173,9 @@ func (p *Page) Press(keys ...string) {
 // Submit presses a key that leads to another page, and waits for that.
 func (p *Page) Submit(key string) {
 	p.Helper()
-	_, err := chromedp.RunResponse(p.ctx, chromedp.KeyEvent(key))
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	_, err := chromedp.RunResponse(ctx, chromedp.KeyEvent(key))
 	p.need(err)
 }
 
