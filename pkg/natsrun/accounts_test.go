@@ -31,6 +31,7 @@ type site struct {
 	admin *nats.Conn
 	srv   *natsrun.Server
 	users *natstest.Users
+	wait  time.Duration // for an answer
 
 	acks []string // the subjects that would acknowledge what consumers wait for
 }
@@ -57,7 +58,7 @@ var samples = map[string][]string{
 func newSite(t *testing.T) *site {
 	t.Helper()
 
-	s := &site{T: t, users: natstest.NewUsers(t)}
+	s := &site{T: t, users: natstest.NewUsers(t), wait: long}
 	s.srv = natstest.Server(t, func(c *natsrun.Config) { c.Users = s.users.Public })
 	s.admin, _ = natstest.Connect(t, s.srv, s.users.As("admin"))
 
@@ -267,9 +268,10 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 		all = all[:10]
 	}
 
-	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t)}
+	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
 	check.OK(t, v.try(t, lines, (*site).fill))
 	check.OK(t, v.try(t, lines)) // so that what fails below does so without a line
+	v.wait = brief
 
 	for _, i := range all {
 		check.That(t, v.try(t, slices.Concat(lines[:i], lines[i+1:])) != nil,
@@ -281,6 +283,7 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 type vain struct {
 	dir   string
 	users *natstest.Users
+	wait  time.Duration
 }
 
 // try starts a server with the lines as its accounts, prepares it, and runs all flows.
@@ -302,7 +305,7 @@ func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
 	}
 	defer srv.Stop()
 
-	s := &site{T: t, srv: srv, users: v.users}
+	s := &site{T: t, srv: srv, users: v.users, wait: v.wait}
 	s.admin, _ = natstest.Connect(t, srv, v.users.As("admin"))
 
 	for _, p := range prepare {

@@ -157,8 +157,10 @@ func TestASourceThatMayNotReadPublishes(t *testing.T) {
 	read := regexp.MustCompile(`\{ account: NOTIFIER, subject: "\$JS\.API\.(INFO|STREAM\.INFO\.EVENTS|DIRECT\.GET\.EVENTS|STREAM\.MSG\.GET\.EVENTS)" \} \}`)
 	lines := slices.DeleteFunc(strings.SplitAfter(text, "\n"), read.MatchString)
 
-	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t)}
+	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
 	published := func(s *site) {
+		defer func() { s.wait = brief }()
+
 		createAssets(t, s.admin, 1)
 
 		_, js := s.as("publisher")

@@ -17,8 +17,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// brief bounds the wait for an answer that may be missing because its import is.
-const brief = 300 * time.Millisecond
+// Waits for an answer.
+const (
+	// brief is for one that may be missing because its import is.
+	brief = 300 * time.Millisecond
+
+	// long is for one that comes, also on a busy machine.
+	long = time.Minute
+)
 
 // flows are what users do beyond the border of their account.
 var flows = map[string]func(*site) error{
@@ -54,12 +60,12 @@ func (s *site) publish() error {
 		return fmt.Errorf("read an event: %w", err)
 	}
 
-	if _, err := nc.Request("$JS.API.STREAM.MSG.GET.EVENTS", []byte(`{"seq":1}`), brief); err != nil {
+	if _, err := nc.Request("$JS.API.STREAM.MSG.GET.EVENTS", []byte(`{"seq":1}`), s.wait); err != nil {
 		return fmt.Errorf("read an event at the leader: %w", err)
 	}
 	return errors.Join(
-		many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
-		answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.get", "notifier.v1.list", "notifier.v1.publish"),
+		s.many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
+		s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.get", "notifier.v1.list", "notifier.v1.publish"),
 		s.operates(nc),
 	)
 }
@@ -70,7 +76,7 @@ func (s *site) operates(nc *nats.Conn) error {
 		"notifier.v1.cancel", "notifier.v1.endpoints.enable", "notifier.v1.endpoints.list", "notifier.v1.replay",
 		"worker.v1.info", "worker.v1.recent", "worker.v1.stacks", "worker.v1.drain.x", "worker.v1.resume.x",
 	} {
-		if _, err := nc.Request(subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
+		if _, err := nc.Request(subject, nil, s.wait); !errors.Is(err, nats.ErrNoResponders) {
 			return fmt.Errorf("request %s: %w, want no responders", subject, err)
 		}
 	}
@@ -88,11 +94,11 @@ func (s *site) audit() error {
 // watch does what the pages for operators do.
 func (s *site) watch() error {
 	nc, _ := s.as("console")
-	errs := []error{answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
+	errs := []error{s.answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
 		"notifier.v1.cancel", "notifier.v1.get", "notifier.v1.list", "notifier.v1.replay", "$SYS.REQ.SERVER.PING.HEALTHZ", "$SYS.REQ.SERVER.PING.JSZ")}
 
 	for _, subject := range []string{"worker.v1.info", "worker.v1.recent.x", "worker.v1.stacks.x", "worker.v1.drain.x", "worker.v1.resume.x"} {
-		errs = append(errs, many(nc, subject, "", len(declared)-1))
+		errs = append(errs, s.many(nc, subject, "", len(declared)-1))
 	}
 
 	for account, work := range map[string][]string{
@@ -115,11 +121,11 @@ func (s *site) watch() error {
 		for _, what := range work {
 			switch {
 			case strings.HasPrefix(what, "GET."):
-				errs = append(errs, reached(nc, api+"DIRECT."+what), reached(nc, api+"STREAM.MSG."+what))
+				errs = append(errs, s.reached(nc, api+"DIRECT."+what), s.reached(nc, api+"STREAM.MSG."+what))
 			case what == strings.ToUpper(what) && !strings.HasPrefix(what, "$JS") || account != "" && strings.HasPrefix(what, "$KV") || strings.HasPrefix(what, "STREAM") || strings.HasPrefix(what, "DIRECT"):
-				errs = append(errs, reached(nc, api+what))
+				errs = append(errs, s.reached(nc, api+what))
 			default:
-				errs = append(errs, reached(nc, what))
+				errs = append(errs, s.reached(nc, what))
 			}
 		}
 	}
@@ -127,8 +133,8 @@ func (s *site) watch() error {
 }
 
 // reached returns an error unless a request reaches JetStream in the account to which it leads.
-func reached(nc *nats.Conn, subject string) error {
-	msg, err := nc.Request(subject, []byte(`{"filter":"none","seq":1000000}`), brief)
+func (s *site) reached(nc *nats.Conn, subject string) error {
+	msg, err := nc.Request(subject, []byte(`{"filter":"none","seq":1000000}`), s.wait)
 	if err == nil && strings.Contains(string(msg.Data), "not enabled for account") {
 		err = errors.New(string(msg.Data))
 	}
@@ -147,14 +153,14 @@ func (s *site) administer() error {
 		return err
 	}
 
-	errs := []error{answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"), s.useAccount(own, "KV_locks", "locks")}
+	errs := []error{s.answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"), s.useAccount(own, "KV_locks", "locks")}
 
 	for account, work := range map[string][]string{
 		"ENRICHER": {"KV_enrich", "enrich", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
 		"IMPORTER": {"KV_recipes", "recipes", "jobs.import.y", "dead.IMPORT_JOBS.y"},
 		"NOTIFIER": {"KV_inbox", "inbox", "events.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
-		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(brief))
+		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(s.wait))
 		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(nc, account, work[0]))
 
 		for _, subject := range work[2:] {
@@ -164,10 +170,10 @@ func (s *site) administer() error {
 			}
 		}
 	}
-	if _, err := changes.NextMsg(brief); err != nil {
+	if _, err := changes.NextMsg(s.wait); err != nil {
 		errs = append(errs, fmt.Errorf("follow an inbox: %w", err))
 	}
-	return errors.Join(append(errs, many(nc, "$SRV.PING", "", len(declared)-1), many(nc, "worker.v1.info", "", len(declared)-1))...)
+	return errors.Join(append(errs, s.many(nc, "$SRV.PING", "", len(declared)-1), s.many(nc, "worker.v1.info", "", len(declared)-1))...)
 }
 
 // useAccount uses a bucket, and the streams of its account.
@@ -199,7 +205,7 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 		return fmt.Errorf("list %s: %w", bucket, err)
 	}
 
-	batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(brief))
+	batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(s.wait))
 	if err != nil {
 		return fmt.Errorf("list %s: %w", bucket, err)
 	}
@@ -234,12 +240,12 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 	}()
 
 	// The window holds one part: the second comes when the first is acknowledged.
-	if _, err := nc.Request(own+"API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), brief); err != nil {
+	if _, err := nc.Request(own+"API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), s.wait); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", stream, err)
 	}
 
 	for n := 0; ; n++ {
-		part, err := chunks.NextMsg(10 * brief) // the server looks for subscriptions for two seconds
+		part, err := chunks.NextMsg(s.wait + 3*time.Second) // the server looks for subscriptions for two seconds
 		if err != nil {
 			return fmt.Errorf("part %d of %s: %w", n, stream, err)
 		}
@@ -272,7 +278,7 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 		s.must(err)
 	}()
 
-	answer, err := nc.Request(own+"API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), brief)
+	answer, err := nc.Request(own+"API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), s.wait)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -284,7 +290,7 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 		return err
 	}
 
-	if answer, err = chunks.NextMsg(brief); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
+	if answer, err = chunks.NextMsg(s.wait); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
 		return fmt.Errorf("end a restore on %q: %w: %v", subject, err, answer)
 	}
 	return nil
@@ -294,7 +300,7 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 func (s *site) monitor() error {
 	nc, _ := s.as("sys")
 
-	err := answered(nc, "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.PING.HEALTHZ",
+	err := s.answered(nc, "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.PING.HEALTHZ",
 		"$SYS.REQ.SERVER.PING.JSZ", "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.ACCOUNT.PING.STATZ")
 	if err != nil {
 		return err
@@ -302,7 +308,7 @@ func (s *site) monitor() error {
 
 	// Each account may see its own connections and counts without an import. Monitoring sees those of all.
 	for subject, other := range map[string]string{"$SYS.REQ.SERVER.PING.CONNZ": `"account":"NOTIFIER"`, "$SYS.REQ.ACCOUNT.PING.STATZ": `"NOTIFIER"`} {
-		msg, err := nc.Request(subject, []byte(`{"auth":true}`), brief)
+		msg, err := nc.Request(subject, []byte(`{"auth":true}`), s.wait)
 		if err != nil || !strings.Contains(string(msg.Data), other) {
 			return fmt.Errorf("%s is about one account only: %w\n%s", subject, err, msg.Data)
 		}
@@ -313,14 +319,14 @@ func (s *site) monitor() error {
 func (s *site) as(user string) (*nats.Conn, jetstream.JetStream) {
 	nc, _ := natstest.Connect(s.T, s.srv, s.users.As(user), quietly())
 
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(brief))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(s.wait))
 	s.must(err)
 	return nc, js
 }
 
-func answered(nc *nats.Conn, subjects ...string) error {
+func (s *site) answered(nc *nats.Conn, subjects ...string) error {
 	for _, subject := range subjects {
-		if _, err := nc.Request(subject, nil, brief); err != nil {
+		if _, err := nc.Request(subject, nil, s.wait); err != nil {
 			return fmt.Errorf("ask %s: %w", subject, err)
 		}
 	}
@@ -328,7 +334,7 @@ func answered(nc *nats.Conn, subjects ...string) error {
 }
 
 // many asks for several answers.
-func many(nc *nats.Conn, subject, body string, n int) error {
+func (s *site) many(nc *nats.Conn, subject, body string, n int) error {
 	inbox := nc.NewRespInbox()
 
 	sub, err := nc.SubscribeSync(inbox)
@@ -341,7 +347,7 @@ func many(nc *nats.Conn, subject, body string, n int) error {
 	}
 
 	for i := range n {
-		if _, err := sub.NextMsg(brief); err != nil {
+		if _, err := sub.NextMsg(s.wait); err != nil {
 			return fmt.Errorf("answer %d of %d of %s: %w", i+1, n, subject, err)
 		}
 	}

@@ -234,7 +234,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 			}
 
 			for _, method := range methods {
-				if msg, err := nc.Request(api+method, []byte("{}"), brief); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
+				if msg, err := nc.Request(api+method, []byte("{}"), s.wait); err == nil && !bytes.Contains(msg.Data, []byte("not enabled for account")) {
 					t.Errorf("%s answers: %s", api+method, msg.Data)
 				}
 			}
@@ -246,7 +246,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 		"$SRV.PING", "$SYS.REQ.SERVER.PING", "audit.cli.x", "audit.notifier.x",
 		"$JS.NOTIFIER.API.$KV.directory.x.x", "$JS.NOTIFIER.API.$KV.inbox.x", "$JS.ENRICHER.API.$KV.enrich.x", "$JS.ENRICHER.API.$KV.jobs.limits.x",
 	} {
-		if _, err := nc.Request(subject, nil, brief); !errors.Is(err, nats.ErrNoResponders) {
+		if _, err := nc.Request(subject, nil, s.wait); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("%s: %v, want no responders", subject, err)
 		}
 	}
