@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,6 +82,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	described.Messages(t, nc, false)
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Enabled, o.Deprecated = true, true
+	o.StoreTimeout = cmp.Or(o.StoreTimeout, patience)
 	if o.Providers == nil {
 		o.Providers = []provider.Provider{far{}}
 	}

@@ -51,7 +51,7 @@ func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*e
 	js := check.Must(jetstream.New(nc))(t)
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	logger := slog.New(slog.DiscardHandler)
-	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}}
+	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}, StoreTimeout: patience}
 	for _, m := range mutate {
 		m(&cfg)
 	}
