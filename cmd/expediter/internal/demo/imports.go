@@ -68,7 +68,7 @@ func (d *demo) importAll(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve the sample's videos: %w", err)
 	}
-	server := &http.Server{Handler: witness, ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: witness, ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	started := time.Now()
