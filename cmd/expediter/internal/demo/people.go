@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -130,10 +131,12 @@ type user struct {
 	answer  time.Duration // how long the answer took
 }
 
-// Bounds of how often a user asks again when the service could not serve it in time, as on an overloaded machine.
+// Bounds of how often a user asks again when the service could not serve it in time, as on an overloaded machine. All began at the same
+// moment: those that wait for a random time, up to twice as long each time, do not keep each other from being served.
 const (
-	maxAsks  = 30
-	askPause = time.Second
+	maxAsks      = 30
+	askPause     = time.Second
+	longestPause = 32 * time.Second
 )
 
 // errBusy means that the service did not answer in time, and that the same question may be asked again.
@@ -142,6 +145,7 @@ var errBusy = errors.New("the service is busy")
 // follow asks the question and listens until every place is known. It asks again where the service says that it was
 // busy: status 503, or an answer that was not recorded.
 func (u *user) follow(ctx context.Context) error {
+	longest := askPause
 	for range maxAsks {
 		err := u.ask(ctx)
 		if err == nil && u.pending > 0 {
@@ -150,9 +154,10 @@ func (u *user) follow(ctx context.Context) error {
 		if !errors.Is(err, errBusy) {
 			return err
 		}
-		if !pause.For(ctx, askPause) {
+		if !pause.For(ctx, rand.N(longest)) {
 			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
 		}
+		longest = min(2*longest, longestPause)
 	}
 	return fmt.Errorf("ask %s %d times: %w", u.url, maxAsks, errBusy)
 }
