@@ -217,7 +217,7 @@ func TestConnectionsKeepNobodyOut(t *testing.T) {
 	}
 
 	connect := func(user string) error {
-		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), quietly())
+		nc, err := nats.Connect(srv.URL(), users.As(user), nats.NoReconnect(), nats.Timeout(long), quietly())
 		if err == nil {
 			t.Cleanup(nc.Close)
 		}
