@@ -35,7 +35,14 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
 			l := newLook(t, srv)
 			wire := natstest.NewWire(t, srv, mishap)
-			start := func() { l.start(wire.Connect()...) }
+			start := func() {
+				nc, _ := natstest.Connect(t, srv, wire.Connect()...)
+				n := l.startOn(nc)
+				wire.Stops(func() {
+					nc.Close()
+					_ = n.Stop() //nolint:errcheck // one that is cut off complains
+				})
+			}
 			start()
 			longest, events := time.Duration(0), 0
 			for struck := true; struck; events++ {
@@ -78,6 +85,11 @@ events:
 func (l *look) start(options ...nats.Option) *Notifier {
 	l.Helper()
 	nc, _ := natstest.Connect(l.T, l.srv, options...)
+	return l.startOn(nc)
+}
+
+func (l *look) startOn(nc *nats.Conn) *Notifier {
+	l.Helper()
 	n, err := Start(l.Context(), nc, Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,

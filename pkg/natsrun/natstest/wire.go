@@ -57,7 +57,7 @@ func (m Mishap) String() string {
 // work is done all the same. In a Bubble that takes no time.
 //
 //	w := natstest.NewWire(t, srv, mishap)
-//	start := func() { work(w.Connect()) }
+//	start := func() { w.Stops(work(w.Connect())) }
 //	start()
 //	for n, struck := 1, true; struck; n++ {
 //		w.Aim(n)
@@ -74,6 +74,7 @@ type Wire struct {
 	left   int           // the number of messages until the mishap, 0 for none
 	proxy  *Proxy        // of the latest connection
 	reply  string        // of the request whose answer is lost
+	stops  []func()      // of the processes that have been started
 	struck chan struct{} // closed when it has happened
 	what   string        // the message that was hit
 }
@@ -99,8 +100,15 @@ func (w *Wire) Connect() []nats.Option {
 	return []nats.Option{proxy.Through(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 }
 
+// Stops says what stops the process that was started last. Aim does it once there is another: what has died takes no more time.
+func (w *Wire) Stops(process func()) { w.stops = append(w.stops, process) }
+
 // Aim makes the mishap hit the n-th message from now on.
 func (w *Wire) Aim(n int) {
+	for ; len(w.stops) > 1; w.stops = w.stops[1:] {
+		w.stops[0]()
+	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 

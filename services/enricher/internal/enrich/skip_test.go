@@ -260,7 +260,11 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 			start := func() {
 				i = newInstanceOn(t, srv, slow, wire.Connect())
 				i.cutOff = mishap.Dies
-				i.work(t)
+				stop, nc := i.work(t), i.js.Conn()
+				wire.Stops(func() {
+					nc.Close()
+					stop()
+				})
 			}
 			start()
 			var asking sync.WaitGroup

@@ -209,7 +209,11 @@ func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 			start := func() {
 				i := newInstanceOn(t, srv, wire.Connect())
 				i.cutOff = mishap.Dies
-				i.work(t)
+				stop, nc := i.work(t), i.js.Conn()
+				wire.Stops(func() {
+					nc.Close()
+					stop()
+				})
 			}
 			start()
 			longest, jobs := time.Duration(0), 0
