@@ -277,7 +277,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 func TestObjectAfterARestart(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
-	f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 20 * time.Second})
+	f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: time.Minute})
 	value := noise(5 << 20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
 	c := begin(t, f, "l", flight.BeginOptions{})
