@@ -154,7 +154,7 @@ func (u *user) follow(ctx context.Context) error {
 		if !errors.Is(err, errBusy) {
 			return err
 		}
-		if !pause.For(ctx, rand.N(longest)) {
+		if !pause.For(ctx, rand.N(longest)) { //nolint:gosec // no secret
 			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
 		}
 		longest = min(2*longest, longestPause)
