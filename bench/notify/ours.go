@@ -167,14 +167,14 @@ func (o *ours) settle(ctx context.Context) (time.Duration, error) {
 
 func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
-// count reads the rows, the ledger and the inbox.
+// count reads the rows, the inbox and the records of rows that did not come to it at once.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
 	rows := "notify.send." + inbox + ".>"
 	c.stored, c.double, err = messages(ctx, o.js, contracts.StreamNotifications, rows, o.first[contracts.StreamNotifications])
 	if err != nil {
 		return c, err
 	}
-	ended, again, err := o.ledger(ctx)
+	open, again, err := o.ledger(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -185,12 +185,12 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 		return c, err
 	}
 	c.double += twice
-	c.sent = min(ended, reached)
+	c.sent = reached - open
 	return c, nil
 }
 
-// ledger counts the rows whose record says that they were sent, and the attempts beyond the first.
-func (o *ours) ledger(ctx context.Context) (sent, again int, err error) {
+// ledger counts the rows whose record says that they were not sent, and the attempts beyond the first.
+func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
 	stream, err := o.js.Stream(ctx, "KV_"+contracts.BucketDeliveries)
 	if err != nil {
 		return 0, 0, fmt.Errorf("the ledger: %w", err)
@@ -214,8 +214,8 @@ func (o *ours) ledger(ctx context.Context) (sent, again int, err error) {
 			if err := json.Unmarshal(msg.Data(), &d); err != nil {
 				return 0, 0, fmt.Errorf("the ledger: %s: %w", msg.Subject(), err)
 			}
-			if d.State == "sent" || d.State == "delivered" {
-				sent++
+			if d.State != "sent" && d.State != "delivered" {
+				open++
 			}
 			again += max(0, len(d.Attempts)-1)
 			left--
@@ -224,7 +224,7 @@ func (o *ours) ledger(ctx context.Context) (sent, again int, err error) {
 			return 0, 0, fmt.Errorf("the ledger: %w", err)
 		}
 	}
-	return sent, again, nil
+	return open, again, nil
 }
 
 func (o *ours) close() {

@@ -34,7 +34,8 @@ type Config struct {
 	// DisableAfter is the time after which a webhook or Web Push subscription that only fails is disabled. Defaults to 5 days.
 	DisableAfter time.Duration `env:"NOTIFIER_DISABLE_AFTER"`
 
-	// InboxKeep is how long items stay in inboxes, in whole seconds. Defaults to 90 days.
+	// InboxKeep is how long items stay in inboxes, in whole seconds. Below 40 days each row of the inbox takes a write more. Defaults
+	// to 90 days.
 	InboxKeep time.Duration `env:"NOTIFIER_INBOX_KEEP"`
 
 	// MaxRecipients is how many recipients one event may have. Defaults to 1,000,000.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 
 // view is what the deliveries say, as far as it has been read.
 type view struct {
-	next  uint64
+	next  [2]uint64       // of the records, and of the items that stand for some
 	open  map[string]bool // rows that are there and go on
 	rows  map[string]*deliveries.Delivery
 	moved time.Time // when it was last found changed
@@ -38,19 +39,42 @@ func (c *cell) ask(question func(ctx context.Context) error) {
 func (c *cell) look() bool {
 	c.Helper()
 	if c.view.rows == nil {
-		c.view = view{next: 1, open: map[string]bool{}, rows: map[string]*deliveries.Delivery{}, moved: time.Now()}
+		c.view = view{next: [2]uint64{1, 1}, open: map[string]bool{}, rows: map[string]*deliveries.Delivery{}, moved: time.Now()}
 	}
+	c.read(&c.view.next[0], c.book.Scan)
+	c.read(&c.view.next[1], c.book.ScanItems)
+	items := slices.DeleteFunc(slices.Collect(maps.Keys(c.view.open)), func(key string) bool { return c.wants[key].Channel != inapp.Name })
+	c.ask(func(ctx context.Context) error { // an item may have come of which the record says nothing
+		known, err := c.book.GetMany(ctx, items)
+		for key, d := range known {
+			if d.State.Ended() {
+				c.view.rows[key], c.view.moved = d, time.Now()
+				delete(c.view.open, key)
+			}
+		}
+		return err
+	})
+	if time.Since(c.view.moved) > patience {
+		c.Fatalf("nothing has changed for %s: %d of %d rows are there, and %d are open\n%s",
+			patience, len(c.view.rows), len(c.wants), len(c.view.open), c.some(c.view.open))
+	}
+	return len(c.view.open) == 0 && len(c.view.rows) >= len(c.wants)
+}
+
+// read reads what was written from a position on.
+func (c *cell) read(from *uint64, scan func(context.Context, uint64, int) ([]deliveries.Entry, int, uint64, error)) {
+	c.Helper()
 	const some = 1000
 	for {
 		var entries []deliveries.Entry
 		var next uint64
 		c.ask(func(ctx context.Context) (err error) {
-			entries, _, next, err = c.book.Scan(ctx, c.view.next, some)
+			entries, _, next, err = scan(ctx, *from, some)
 			return err
 		})
 		for _, entry := range entries {
 			c.view.rows[entry.Key] = entry.Delivery
-			c.view.next = entry.Revision + 1
+			*from = entry.Revision + 1
 			c.view.moved = time.Now()
 			if stays := entry.State.Ended() || entry.State == deliveries.Deferred; stays {
 				delete(c.view.open, entry.Key)
@@ -59,15 +83,10 @@ func (c *cell) look() bool {
 			}
 		}
 		if next == 0 {
-			break
+			return
 		}
-		c.view.next = next
+		*from = next
 	}
-	if time.Since(c.view.moved) > patience {
-		c.Fatalf("nothing has changed for %s: %d of %d rows are there, and %d are open\n%s",
-			patience, len(c.view.rows), len(c.wants), len(c.view.open), c.some(c.view.open))
-	}
-	return len(c.view.open) == 0 && len(c.view.rows) >= len(c.wants)
 }
 
 // some tells what the crew said, the histories of the first rows that are not there, or are open, and what holds the rest.

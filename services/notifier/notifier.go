@@ -325,17 +325,17 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	if c.Endpoints {
 		known = n.health
 	}
-	var withhold func(context.Context, *contracts.Notification) (bool, error)
-	if c.Name() == inapp.Name {
-		withhold = n.Inbox.Withhold
-	}
-	return deliver.New(deliver.Config{
+	cfg := deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload,
 		Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
 		Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
-		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Withhold: withhold, Worker: host + "-" + strconv.Itoa(os.Getpid()),
-	})
+		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
+	}
+	if c.Name() == inapp.Name {
+		cfg.Claim, cfg.Withhold = n.Inbox.Claim, n.Inbox.Withhold
+	}
+	return deliver.New(cfg)
 }
 
 // read reports whether a user has read an event in the inbox, or removed it there. What is not in the inbox, because it has not been

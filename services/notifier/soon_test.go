@@ -1,6 +1,7 @@
 package notifier
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,9 +112,11 @@ func (l *look) open(id string) string {
 		return err.Error()
 	}
 	entries, _, _, err := l.book.Scan(ctx, 1, 1000)
-	if err != nil {
+	items, _, _, errItems := l.book.ScanItems(ctx, 1, 1000)
+	if err := cmp.Or(err, errItems); err != nil {
 		return err.Error()
 	}
+	entries = append(entries, items...)
 	entries = slices.DeleteFunc(entries, func(e deliveries.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
 	if e.State != plan.StateExpanded || len(entries) < e.Rows {
 		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Rows)

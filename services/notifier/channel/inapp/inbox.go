@@ -20,10 +20,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // Name is the channel's name.
-const Name = "inapp"
+const Name = deliveries.Inbox
 
 var (
 	// ErrNotFound is returned for an item that is not there, or not any more.
@@ -89,11 +90,21 @@ type Item struct {
 
 	// Revision grows with each change of any item.
 	Revision uint64 `json:"-"`
+
+	sent *deliveries.ItemAttempt // the attempt that has brought it, where no record of its row has that
+}
+
+// stored is an item as the bucket has it.
+type stored struct {
+	*Item
+
+	Sent *deliveries.ItemAttempt `json:"sent,omitempty"`
 }
 
 // Config says how an inbox is kept.
 type Config struct {
-	// Keep is how long items are kept, in whole seconds. Defaults to 90 days.
+	// Keep is how long items are kept, in whole seconds. Those that are kept for less than [deliveries.Keep] stand for no records of
+	// their rows, since a row that outlives its item would have another one. Defaults to 90 days.
 	Keep time.Duration
 
 	// Unreadable is called with each item that lists leave out because it cannot be read. Defaults to nothing.
@@ -127,30 +138,50 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 // Name implements [channel.Channel].
 func (*Inbox) Name() string { return Name }
 
-// Send implements [channel.Channel]. An item that is there already, whatever the user has done with it since, is
+// Send implements [channel.Channel]. An item that is there already, or was, whatever the user has done with it since, is
 // delivered; one that was withheld is [channel.KindCancelled]. One round trip.
 func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	_, err := b.send(ctx, m, nil)
+	return channel.Receipt{Delivered: err == nil, ID: m.ID}, err
+}
+
+// Claim is Send for a row, which has one item. kept reports that the item stands for the row's record, and has an attempt: this one, or
+// that of another worker that was faster, see [Config.Keep].
+func (b *Inbox) Claim(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error) {
+	var sent *deliveries.ItemAttempt
+	if b.cfg.Keep >= deliveries.Keep {
+		sent = deliveries.AttemptOf(a, m.CreatedAt)
+	}
+	kept, err = b.send(ctx, m, sent)
+	return channel.Receipt{Delivered: err == nil, ID: m.ID}, kept, err
+}
+
+func (b *Inbox) send(ctx context.Context, m channel.Message, sent *deliveries.ItemAttempt) (kept bool, err error) {
 	item := Item{
 		Category: m.Category, CreatedAt: m.CreatedAt.UTC(), EventID: m.EventID, EventType: m.EventType, ID: m.ID, Locale: m.Locale,
 		Payload: m.Payload, Priority: m.Priority, RecipientType: m.RecipientType, State: Unread, StateAt: m.CreatedAt.UTC(), Template: m.Template,
-		ExpiresAt: time.Now().UTC().Add(b.cfg.Keep),
+		ExpiresAt: time.Now().UTC().Add(b.cfg.Keep), sent: sent,
 	}
 	subject, err := b.subjectOf(m.RecipientType, m.UserID, m.EventID)
 	if err == nil {
 		err = b.put(ctx, &item, kvrecord.Record{Subject: subject})
 	}
-	conflict, taken := errors.AsType[*kvrecord.ConflictError](err)
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		there, came := deliveries.OfItem(conflict.Found)
+		if !came {
+			return false, &channel.Error{Channel: Name, Kind: channel.KindCancelled}
+		}
+		return len(there.Attempts) > 0, nil
+	}
 	switch {
-	case taken && len(conflict.Found.Data) == 0:
-		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindCancelled}
-	case err == nil, taken:
-		return channel.Receipt{Delivered: true, ID: m.ID}, nil
+	case err == nil:
+		return sent != nil, nil
 	case errors.Is(err, kvrecord.ErrTooLarge), errors.Is(err, errEncode), errors.Is(err, contracts.ErrTokenTooLong):
-		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
+		return false, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
 	case ctx.Err() != nil:
-		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindTimeout, Cause: err}
+		return false, &channel.Error{Channel: Name, Kind: channel.KindTimeout, Cause: err}
 	default:
-		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindUnavailable, Cause: err}
+		return false, &channel.Error{Channel: Name, Kind: channel.KindUnavailable, Cause: err}
 	}
 }
 
@@ -166,14 +197,15 @@ func (b *Inbox) Withhold(ctx context.Context, n *contracts.Notification) (there 
 	}
 	_, err = b.records.Put(ctx, kvrecord.Write{Subject: subject, Header: nats.Header{"KV-Operation": {"DEL"}}, TTL: withheld})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
-		return len(conflict.Found.Data) > 0, nil
+		_, there = deliveries.OfItem(conflict.Found)
+		return there, nil
 	}
 	return false, err
 }
 
 // put writes an item over the one that was read, to be removed when it expires: a write without that would make it stay.
 func (b *Inbox) put(ctx context.Context, item *Item, over kvrecord.Record) error {
-	data, err := json.Marshal(item)
+	data, err := json.Marshal(stored{item, item.sent})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errEncode, err)
 	}
@@ -210,9 +242,11 @@ func (b *Inbox) get(ctx context.Context, subject string) (item Item, found kvrec
 // decode reads an item. Its kind of recipient is that of its key.
 func decode(subject string, data []byte, revision uint64) (Item, error) {
 	item := Item{Revision: revision}
-	if err := json.Unmarshal(data, &item); err != nil {
+	from := stored{Item: &item}
+	if err := json.Unmarshal(data, &from); err != nil {
 		return item, fmt.Errorf("inapp: %s: %w", subject, err)
 	}
+	item.sent = from.Sent
 	kind, _, _ := strings.Cut(strings.TrimPrefix(subject, "$KV."+contracts.BucketInbox+"."), ".")
 	item.RecipientType = contracts.RecipientType(kind)
 	return item, nil

@@ -27,6 +27,9 @@ type position struct {
 	// an event with a plan is a revision alone. It is refused: it does not say which rows of the plan were read.
 	digest bool
 
+	// items is set where revision is that of an item of the inbox, behind the records.
+	items bool
+
 	end bool
 }
 
@@ -40,6 +43,8 @@ func (p position) String() string {
 		return ""
 	case p.digest:
 		return digestCursor + strconv.FormatUint(p.revision, 36)
+	case p.items:
+		return itemsCursor + strconv.FormatUint(p.revision, 36)
 	case p.revision > 0:
 		return strconv.FormatUint(p.revision, 36)
 	default:
@@ -47,8 +52,9 @@ func (p position) String() string {
 	}
 }
 
-// planCursor begins the cursor of a position in a plan, digestCursor that of a position in the digests behind it.
-const planCursor, digestCursor = "p-", "d-"
+// planCursor begins the cursor of a position in a plan, digestCursor that of a position in the digests behind it, and itemsCursor that of
+// a position in the items of the inbox.
+const planCursor, digestCursor, itemsCursor = "p-", "d-", "i-"
 
 // parse reads a cursor, "" for the beginning.
 func parse(text string) (p position, err error) {
@@ -63,6 +69,7 @@ func parse(text string) (p position, err error) {
 		err = errors.Join(err, failed)
 	} else {
 		text, p.digest = strings.CutPrefix(text, digestCursor)
+		text, p.items = strings.CutPrefix(text, itemsCursor)
 		p.revision, err = strconv.ParseUint(text, 36, 64)
 	}
 	if err != nil || p.part < 0 || p.index < 0 || p.revision == 0 && !strings.HasPrefix(text, planCursor) {

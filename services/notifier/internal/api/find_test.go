@@ -78,6 +78,7 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 	if subject, err := n.Subject(); !stored.missing {
 		p.put(subject, err, n)
 	}
+	digested := false
 	if recorded || p.random.IntN(4) > 0 {
 		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred, deliveries.Split}
 		d := deliveries.Delivery{UpdatedAt: time.Unix(1, 0)}
@@ -85,7 +86,10 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 			d.State = deliveries.Failed
 		} else if d.State == deliveries.Split {
 			d.Addresses = []string{"b", "main"}
+		} else if d.State == deliveries.Deferred && p.random.IntN(2) == 0 {
+			d.Digest = digestID // which may be about this row alone, and has its item then
 		}
+		digested = d.Digest != ""
 		stored.state = d.State
 		key, err := n.Key()
 		p.putKey(key, err, d)
@@ -94,7 +98,20 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 		}
 		n.Address = ""
 	}
+	if n.Channel == deliveries.Inbox && stored.Address == "" && stored.state != deliveries.Split && p.random.IntN(2) == 0 {
+		p.item(n, &deliveries.ItemAttempt{Worker: "w"})
+		if !digested {
+			stored.state = deliveries.Delivered
+		}
+	}
 	p.rows = append(p.rows, stored)
+}
+
+// item stores the item of a row. One without an attempt stands for no record.
+func (p *place) item(n contracts.Notification, sent *deliveries.ItemAttempt) {
+	p.Helper()
+	key, err := contracts.InboxKey(n.RecipientType, n.UserID, n.EventID)
+	p.put("$KV."+contracts.BucketInbox+"."+key, err, deliveries.Item{CreatedAt: n.CreatedAt, ID: "ntf_", Sent: sent})
 }
 
 // event stores the plan of an event, and some of its rows: it may be on its way, and falls back for some.
@@ -159,6 +176,7 @@ func (p *place) others() {
 	key, err := contracts.CancelledUserKey("e1", contracts.RecipientCustomer, "u/1")
 	p.putKey(key, err, map[string]any{})
 	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
+	p.item(contracts.Notification{RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: nextID}, nil) // of a digest
 	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})
 }
 
@@ -197,7 +215,7 @@ func (p *place) query() api.Query {
 		q.Address = []string{"b", "main"}[p.random.IntN(2)]
 	}
 	if some(3) {
-		q.State = []deliveries.State{deliveries.Failed, deliveries.Pending}[p.random.IntN(2)]
+		q.State = []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Pending}[p.random.IntN(3)]
 	}
 	return q
 }
@@ -313,7 +331,7 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	newPlace(t, js, 1)
 	d := openAPI(t, js)
 	// "1" and "zz" are revisions, which were cursors for events before their rows came in the order of the plan.
-	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "1", "zz"} {
+	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1", "d-", "d-0", "d-!", "i-", "i-0", "1", "zz"} {
 		check.Failsf(t, check.Err(d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor})), "%q is taken", cursor)
 	}
 }

@@ -221,7 +221,7 @@ func (q Query) begin() (position, error) {
 // page returns the rows that a query selects, by their records when it names neither event nor user, and says a state or a reason.
 func (a *API) page(ctx context.Context, q Query, from position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
-		return a.byState(ctx, q, from.revision, wanted)
+		return a.byState(ctx, q, from, wanted)
 	}
 	return a.byRow(ctx, q, from, wanted)
 }
@@ -335,28 +335,35 @@ func recorded(key string, d *deliveries.Delivery) Notification {
 	}
 }
 
-// byState looks through the records, from a revision on.
-func (a *API) byState(ctx context.Context, q Query, from uint64, wanted func(*deliveries.Delivery) bool) (Page, error) {
+// byState looks through the records, from a position on, and behind them through the items of the inbox that stand for records of their
+// own: those of rows that were delivered.
+func (a *API) byState(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
-	next := from
-	for looked, reads := 0, 0; reads == 0 || next > 0 && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		entries, read, after, err := a.cfg.Deliveries.Scan(ctx, next, toRead(q, reads, looked))
+	for looked, reads := 0, 0; reads == 0 || !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
+		scan, items := a.cfg.Deliveries.Scan, next.items
+		if items {
+			scan = a.cfg.Deliveries.ScanItems
+		}
+		entries, read, after, err := scan(ctx, next.revision, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
-		looked, next = looked+read, after
+		looked, next = looked+read, at(after)
+		if next.items = items; next.end && !items && q.State == deliveries.Delivered && q.Reason == "" {
+			next = position{items: true, revision: 1}
+		}
 		for _, e := range entries {
 			n := recorded(e.Key, e.Delivery)
 			if !q.matches(e.Key) || !wanted(e.Delivery) || !q.selects(n) {
 				continue
 			}
 			if len(page.Notifications) == q.Limit {
-				next = e.Revision
+				next = position{items: items, revision: e.Revision}
 				break
 			}
 			page.Notifications = append(page.Notifications, n)
 		}
 	}
-	page.Next = at(next).String()
+	page.Next = next.String()
 	return page, nil
 }

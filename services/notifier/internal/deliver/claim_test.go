@@ -2,15 +2,17 @@ package deliver_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
@@ -20,10 +22,14 @@ import (
 )
 
 // box is an inbox, and into sends the row there.
-func (n *nest) box() (box *inapp.Inbox, into func(*deliver.Config)) {
+func (n *nest) box(keep ...time.Duration) (box *inapp.Inbox, into func(*deliver.Config)) {
 	n.Helper()
-	box = check.Must(inapp.Open(n.Context(), n.js, recordtest.Client(n.T, n.js), inapp.Config{}))(n)
-	return box, func(c *deliver.Config) { c.Channel, c.Withhold = box, box.Withhold }
+	cfg := inapp.Config{}
+	if len(keep) > 0 {
+		cfg.Keep = keep[0]
+	}
+	box = check.Must(inapp.Open(n.Context(), n.js, recordtest.Client(n.T, n.js), cfg))(n)
+	return box, func(c *deliver.Config) { c.Channel, c.Claim, c.Withhold = box, box.Claim, box.Withhold }
 }
 
 // writes is how often something was written into a bucket.
@@ -34,46 +40,262 @@ func (n *nest) writes(bucket string) int {
 	return int(info.State.LastSeq + 1 - info.Config.FirstSeq)
 }
 
-// An item is its row's attempt: however many work the row, one after the other or all at once, there is one item, and one attempt that is
-// written down once.
-func TestAnItemIsTheAttempt(t *testing.T) {
-	for name, at := range map[string]int{"one": 1, "all at once": 8} {
-		runInNest(t, name, func(n *nest) {
-			_, into := n.box()
-			var all sync.WaitGroup
-			for i := range at {
-				s := n.sender(fmt.Sprint("worker-", i), &bird{}, profile{}, into)
-				all.Go(func() { check.OK(n, s.Work(n.Context(), n.job(i+1))) })
-			}
-			all.Wait()
-			n.want(deliveries.Delivered, "", "sent")
-			check.Same(n, "items", n.writes(contracts.BucketInbox), 1)
-			check.Same(n, "records", n.writes(contracts.BucketDeliveries), 1)
-		})
-	}
+// itemKey is the key of the row of an item, and itemJob that row as it is delivered for the n-th time.
+const itemKey = "e.inapp.CUSTOMER.u"
+
+func (n *nest) itemJob(delivered int, mutate ...func(*contracts.Notification)) *worker.Job[contracts.Notification] {
+	return n.job(delivered, append([]func(*contracts.Notification){func(row *contracts.Notification) { row.Channel = "inapp" }}, mutate...)...)
 }
 
-// The item of a worker that died before it wrote that down is what was sent, whatever is wanted by then.
+// wantItem wants the row of an item in a state, after attempts with outcomes, one item at most, and so many writes of records.
+func (n *nest) wantItem(records int, state deliveries.State, reason string, outcomes ...string) *deliveries.Delivery {
+	n.Helper()
+	d := check.Must(n.book.Get(n.Context(), itemKey))(n)
+	var got []string
+	for _, a := range d.Attempts {
+		got = append(got, a.Outcome)
+	}
+	if d.State != state || d.Reason != reason || !slices.Equal(got, outcomes) {
+		n.Errorf("the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
+	}
+	check.Same(n, "records", n.writes(contracts.BucketDeliveries), records)
+	return d
+}
+
+// An item is its row's attempt, and stands for the row's record: however many work the row, one after the other or all at once, there is
+// one item, one attempt, and no record but of a worker that came late. It says so after the user has marked it, too.
+func TestAnItemIsTheAttempt(t *testing.T) {
+	inNest(t, func(n *nest) {
+		box, into := n.box()
+		begun := time.Now()
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		elapse(time.Hour)
+		check.OK(n, check.Err(box.Mark(n.Context(), "CUSTOMER", "u", "e", inapp.Read)))
+		check.OK(n, n.sender("b", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(2)))
+		d := n.wantItem(0, deliveries.Delivered, "", "sent")
+		a := d.Attempts[0]
+		check.That(n, a.Worker == "a" && a.At.Equal(begun) && d.UpdatedAt.Equal(begun) && d.ProviderID == deliver.MessageID(itemKey), "%+v", d)
+		check.Same(n, "writes of the item", n.writes(contracts.BucketInbox), 2)
+	})
+	inNest(t, func(n *nest) {
+		_, into := n.box()
+		var all sync.WaitGroup
+		for i := range 8 {
+			s := n.sender(fmt.Sprint("worker-", i), &bird{}, profile{}, into)
+			all.Go(func() { check.OK(n, s.Work(n.Context(), n.itemJob(1+i/4))) })
+		}
+		all.Wait()
+		n.wantItem(min(1, n.writes(contracts.BucketDeliveries)), deliveries.Delivered, "", "sent")
+		check.Same(n, "items", n.writes(contracts.BucketInbox), 1)
+	})
+}
+
+// An inbox that keeps items for less than a row can be there has records of its rows: a row whose item is gone was delivered, and has no
+// other one.
+func TestItemsThatAreNotKept(t *testing.T) {
+	inNest(t, func(n *nest) {
+		_, into := n.box(deliveries.Keep - time.Second)
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		n.wantItem(1, deliveries.Delivered, "", "sent")
+	})
+	inNest(t, func(n *nest) {
+		_, into := n.box(time.Minute)
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		elapse(time.Hour)
+		check.OK(n, n.sender("b", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(2)))
+		n.wantItem(1, deliveries.Delivered, "", "sent")
+		check.Same(n, "items", n.writes(contracts.BucketInbox), 1)
+	})
+}
+
+// A row that follows another one has a record, by which it is found when its plan is gone. So has one whose item an earlier version has
+// stored, which has no attempt: until there is that record, the row is delivered all the same.
+func TestItemsThatStandForNoRecord(t *testing.T) {
+	inNest(t, func(n *nest) {
+		_, into := n.box()
+		follows := func(row *contracts.Notification) { row.FallbackOf = "bird" }
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1, follows)))
+		n.wantItem(1, deliveries.Delivered, "", "sent")
+	})
+	inNest(t, func(n *nest) {
+		box, into := n.box()
+		check.OK(n, check.Err(box.Send(n.Context(), channel.Message{EventID: "e", RecipientType: "CUSTOMER", UserID: "u"})))
+		n.wantItem(0, deliveries.Delivered, "")
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		n.wantItem(1, deliveries.Delivered, "", "sent")
+	})
+}
+
+// A row whose item was removed was delivered, and has no other one.
+func TestAnItemThatIsRemoved(t *testing.T) {
+	inNest(t, func(n *nest) {
+		box, into := n.box()
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		check.OK(n, check.Must(n.js.KeyValue(n.Context(), contracts.BucketInbox))(n).Delete(n.Context(), "CUSTOMER.u.e"))
+		row := n.itemJob(1).Args
+		there, err := box.Withhold(n.Context(), &row)
+		check.That(n, there && err == nil, "%v, %v", there, err)
+		check.OK(n, n.sender("b", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(2)))
+		n.wantItem(0, deliveries.Delivered, "")
+		check.OK(n, n.sender("b", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		n.wantItem(1, deliveries.Delivered, "", "sent")
+		check.Same(n, "writes of the item", n.writes(contracts.BucketInbox), 2)
+	})
+}
+
+// The item of a worker that died is what was sent, whatever is wanted by then, and whenever the next worker hears of it: before it begins,
+// or not before it ends the row. The next channel is not called then.
 func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 	var cancelled gone
 	cancelled.are("e")
 	for name, then := range map[string]struct {
 		wants  profile
 		mutate func(*deliver.Config)
+		fails  error
 	}{
-		"nothing new": {profile{}, func(*deliver.Config) {}},
-		"cancelled":   {profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }},
-		"opted out":   {profile{OptOut: map[string][]string{contracts.Anything: {contracts.Anything}}}, func(*deliver.Config) {}},
+		"nothing new": {profile{}, func(*deliver.Config) {}, nil},
+		"cancelled":   {profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }, nil},
+		"opted out":   {profile{OptOut: map[string][]string{contracts.Anything: {contracts.Anything}}}, func(*deliver.Config) {}, nil},
+		"unreadable":  {profile{}, func(*deliver.Config) {}, &recipient.Error{Permanent: true}},
 	} {
-		runInNest(t, name, func(n *nest) {
+		for _, late := range []bool{false, true} {
+			runInNest(t, fmt.Sprintf("%s, late %v", name, late), func(n *nest) {
+				_, into := n.box()
+				brings := n.sender("a", &bird{}, profile{}, into)
+				bring := func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) }
+				if !late {
+					bring()
+				}
+				between := &meanwhile{profile: then.wants, fails: then.fails}
+				if late {
+					between.do = bring
+				}
+				next := n.sender("b", &bird{}, profile{}, into, then.mutate, func(c *deliver.Config) {
+					c.Profiles = between
+					c.Cancelled = &during{c.Cancelled, between}
+				})
+				falls := func(row *contracts.Notification) { row.Fallback = []string{"bird"} }
+				check.OK(n, next.Work(n.Context(), n.itemJob(2, falls)))
+				n.wantItem(map[bool]int{true: 1}[late], deliveries.Delivered, "", "sent")
+				check.Same(n, "items", n.writes(contracts.BucketInbox), 1)
+				check.Same(n, "rows of the next channel", n.followed(), 0)
+			})
+		}
+	}
+}
+
+// followed is how many rows have been stored that follow another one.
+func (n *nest) followed() int {
+	n.Helper()
+	return int(check.Must(n.js.Stream(n.Context(), contracts.StreamNotifications))(n).CachedInfo().State.Msgs)
+}
+
+// meanwhile is a directory that does something once before it answers, and during are cancellations that do so.
+type meanwhile struct {
+	profile
+
+	do    func()
+	fails error
+}
+
+func (m *meanwhile) now() {
+	if do := m.do; do != nil {
+		m.do = nil
+		do()
+	}
+}
+
+func (m *meanwhile) Get(ctx context.Context, kind contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+	m.now()
+	if m.fails != nil {
+		return contracts.Recipient{}, false, m.fails
+	}
+	return m.profile.Get(ctx, kind, user)
+}
+
+type during struct {
+	deliver.Cancellations
+
+	*meanwhile
+}
+
+func (d *during) Covers(ctx context.Context, row *contracts.Notification, sure bool) (bool, error) {
+	if d.Cancellations == nil {
+		return false, nil
+	}
+	d.now()
+	return d.Cancellations.Covers(ctx, row, sure)
+}
+
+// What a record says of a row whose item has come all the same does not count: neither in answers nor for the worker that has the row
+// next, which writes that down, nor for one that gives it up.
+func TestARecordThatIsBehindItsItem(t *testing.T) {
+	for _, state := range []deliveries.State{deliveries.Pending, deliveries.Failed, deliveries.Sending} {
+		runInNest(t, string(state), func(n *nest) {
 			_, into := n.box()
-			n.dead(&bird{}, deliver.PointSent, into)
-			check.Same(n, "records", n.writes(contracts.BucketDeliveries), 0)
-			check.OK(n, n.sender("b", &bird{}, then.wants, into, then.mutate).Work(n.Context(), n.job(2)))
-			n.want(deliveries.Delivered, "", "sent")
-			check.Same(n, "items", n.writes(contracts.BucketInbox), 1)
+			failed := deliveries.Delivery{State: state, Reason: "timeout", Attempts: []deliveries.Attempt{{At: time.Now(), Outcome: "timeout", Detail: "x"}}}
+			check.OK(n, n.book.Put(n.Context(), itemKey, &failed))
+			check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+			n.wantItem(1, deliveries.Delivered, "", "timeout", "sent")
+			entries, _, _, err := n.book.Scan(n.Context(), 1, 10)
+			check.That(n, err == nil && len(entries) == 1 && entries[0].State == deliveries.Delivered, "%+v, %v", entries, err)
+			entries, _, _, err = n.book.ScanItems(n.Context(), 1, 10)
+			check.That(n, err == nil && len(entries) == 0, "%+v, %v", entries, err)
+			check.OK(n, n.sender("b", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(2)))
+			d := n.wantItem(2, deliveries.Delivered, "", "timeout", "sent")
+			check.That(n, !d.Behind(), "it is behind")
 		})
 	}
+}
+
+// A row that is dead-lettered is not given up, and not followed by the next channel, when its item has come: before its record is read, or
+// after that.
+func TestADeadLetterOfAnItem(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		runInNest(t, fmt.Sprint("late ", late), func(n *nest) {
+			_, into := n.box()
+			brings := n.sender("a", &bird{}, profile{}, into)
+			var once sync.Once
+			bring := func() { once.Do(func() { check.OK(n, brings.Work(n.Context(), n.itemJob(1))) }) }
+			if !late {
+				bring()
+			}
+			proxy := natstest.NewProxy(n.T, n.srv)
+			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+				if f.FromClient && strings.HasSuffix(f.Subject, ".STREAM.MSG.GET.KV_"+contracts.BucketInbox) {
+					bring()
+				}
+				return natstest.Relay
+			})
+			_, js := natstest.Connect(n.T, n.srv, proxy.Through())
+			s := n.sender("b", &bird{}, profile{}, into, func(c *deliver.Config) { c.Deliveries = deliveries.New(recordtest.Client(n, js)) })
+			row := n.itemJob(1, func(row *contracts.Notification) { row.Fallback = []string{"bird"} }).Args
+			data := check.Must(contracts.Encode(row))(n)
+			check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Subject: "notify.send.inapp.CUSTOMER.u.e", Payload: data}))
+			n.wantItem(map[bool]int{true: 1}[late], deliveries.Delivered, "", "sent")
+			check.Same(n, "rows of the next channel", n.followed(), 0)
+		})
+	}
+}
+
+// A row that has failed and is sent again has a record, with all attempts.
+func TestAnItemAfterAFailure(t *testing.T) {
+	inNest(t, func(n *nest) {
+		box, into := n.box()
+		fails := &channel.Error{Channel: "inapp", Kind: channel.KindUnavailable}
+		s := n.sender("a", &bird{}, profile{}, into, func(c *deliver.Config) {
+			c.Claim = func(ctx context.Context, m channel.Message, a deliveries.Attempt) (channel.Receipt, bool, error) {
+				if m.Attempt == 1 {
+					return channel.Receipt{}, false, fails
+				}
+				return box.Claim(ctx, m, a)
+			}
+		})
+		check.Failsf(n, s.Work(n.Context(), n.itemJob(1)), "it did not fail")
+		check.OK(n, s.Work(n.Context(), n.itemJob(2)))
+		n.wantItem(2, deliveries.Delivered, "", "unavailable", "sent")
+		check.Same(n, "items", n.writes(contracts.BucketInbox), 1)
+	})
 }
 
 // A row that is cancelled has no item, neither of a worker that has not heard of that, nor of one that was stopped before it sent.
@@ -82,19 +304,19 @@ func TestAnItemThatIsWithheld(t *testing.T) {
 		box, into := n.box()
 		var cancelled gone
 		cancelled.are("e")
-		check.OK(n, n.sender("a", &bird{}, profile{}, into, func(c *deliver.Config) { c.Cancelled = &cancelled }).Work(n.Context(), n.job(2)))
-		n.want(deliveries.Suppressed, deliveries.ReasonCancelled)
+		check.OK(n, n.sender("a", &bird{}, profile{}, into, func(c *deliver.Config) { c.Cancelled = &cancelled }).Work(n.Context(), n.itemJob(2)))
+		n.wantItem(1, deliveries.Suppressed, deliveries.ReasonCancelled)
 		_, err := box.Send(n.Context(), channel.Message{EventID: "e", RecipientType: "CUSTOMER", UserID: "u"})
 		check.Same(n, "kind", channel.Of("", err).Kind, channel.KindCancelled)
 	})
 	inNest(t, func(n *nest) {
 		box, into := n.box()
-		row := n.job(1).Args
+		row := n.itemJob(1).Args
 		if there, err := box.Withhold(n.Context(), &row); there || err != nil {
 			t.Fatalf("%v, %v", there, err)
 		}
-		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.job(1)))
-		n.want(deliveries.Suppressed, deliveries.ReasonCancelled, "cancelled")
+		check.OK(n, n.sender("a", &bird{}, profile{}, into).Work(n.Context(), n.itemJob(1)))
+		n.wantItem(1, deliveries.Suppressed, deliveries.ReasonCancelled, "cancelled")
 	})
 }
 
@@ -125,7 +347,7 @@ func TestALateCallOfAnItem(t *testing.T) {
 				return channel.Receipt{Delivered: true}, nil
 			}
 			_, into := n.box()
-			s := n.sender("a", b, profile{}, into, func(c *deliver.Config) { c.Channel = b })
+			s := n.sender("a", b, profile{}, into, func(c *deliver.Config) { c.Channel, c.Claim = b, nil })
 			_ = s.Work(n.Context(), n.job(1)) //nolint:errcheck // that of the channel, or none
 			var outcomes []string
 			d := n.record()
@@ -137,64 +359,6 @@ func TestALateCallOfAnItem(t *testing.T) {
 			}
 		})
 	}
-}
-
-// keeper is a directory of which addresses are dropped.
-type keeper struct {
-	profile
-
-	dropped []string
-	err     error
-}
-
-func (k *keeper) Drop(_ context.Context, kind contracts.RecipientType, userID, name, address string) (bool, error) {
-	k.dropped = append(k.dropped, string(kind)+" "+userID+" "+name+" "+address)
-	return true, k.err
-}
-
-// An address that asks never to be used again is dropped, and no other; the row has ended either way.
-func TestAddressesThatAreGoneAreDropped(t *testing.T) {
-	for kind, want := range map[channel.Kind]int{channel.KindGone: 1, channel.KindBounced: 0, channel.KindRejected: 0} {
-		inNest(t, func(n *nest) {
-			k := &keeper{profile: profile{Addresses: map[string]string{"bird": "nest 5", "fish": "pond"}}, err: errors.New("the store is away")}
-			n.store()
-			n.work(n.sender("a", &bird{fly: fails(kind)}, profile{}, func(c *deliver.Config) { c.Profiles = k }))
-			elapse(1e9)
-			if len(k.dropped) != want || want == 1 && k.dropped[0] != "CUSTOMER u bird nest 5" {
-				n.Errorf("%s: dropped %q", kind, k.dropped)
-			}
-			if kind == channel.KindGone {
-				n.want(deliveries.Bounced, "gone", "gone")
-			}
-		})
-	}
-}
-
-// erased is a directory from which everybody was erased.
-type erased struct{ profile }
-
-func (erased) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
-	return contracts.Recipient{}, false, fmt.Errorf("profile: %w", recipient.ErrForgotten)
-}
-
-// Nothing is sent to a user whose data was erased, however critical it is and whatever address the plan has, and no record
-// of the row comes to be.
-func TestNothingIsSentToTheForgotten(t *testing.T) {
-	inNest(t, func(n *nest) {
-		b := &bird{}
-		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Profiles = erased{} }))
-		n.store(func(r *contracts.Notification) {
-			r.Priority = contracts.UrgencyCritical
-			r.Recipient = &contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID, Addresses: map[string]string{"bird": "nest 7"}}
-		})
-		elapse(time.Hour)
-		stream := check.Must(n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries))(n)
-		consumer := check.Must(n.js.Consumer(n.Context(), contracts.StreamNotifications, "bird"))(n)
-		info := consumer.CachedInfo()
-		if len(b.sent) > 0 || n.letters() > 0 || stream.CachedInfo().State.Msgs > 0 || info.NumAckPending > 0 || info.AckFloor.Stream != 1 {
-			n.Errorf("%d calls, %d letters, %d records, %+v", len(b.sent), n.letters(), stream.CachedInfo().State.Msgs, info)
-		}
-	})
 }
 
 // A store that is full holds rows up, for however long, and costs them neither attempts nor their message.

@@ -74,6 +74,10 @@ type Config struct {
 	// Channel sends. Required.
 	Channel channel.Channel
 
+	// Claim sends the message of a row, as Channel does, where Withhold is set. kept reports that the message stands for the record of
+	// the row, and has an attempt. Defaults to Channel.
+	Claim func(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error)
+
 	// Digests keep what is delivered together. Required.
 	Digests *digest.Store
 
@@ -140,6 +144,12 @@ func DefaultRetries() []time.Duration {
 func (cfg Config) withDefaults() Config {
 	if cfg.Cancelled == nil {
 		cfg.Cancelled = nothing{}
+	}
+	if cfg.Claim == nil && cfg.Channel != nil {
+		cfg.Claim = func(ctx context.Context, m channel.Message, _ deliveries.Attempt) (receipt channel.Receipt, kept bool, err error) {
+			receipt, err = cfg.Channel.Send(ctx, m)
+			return receipt, false, err
+		}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Preferences == nil {

@@ -30,7 +30,7 @@ const (
 	PointSent     = "deliver.sent"     // the channel has answered
 	PointEnded    = "deliver.ended"    // a row that is followed by another has ended, and that one is not stored yet
 	PointFollowed = "deliver.followed" // the row of the next channel is stored
-	PointRecorded = "deliver.recorded" // so is what it answered
+	PointRecorded = "deliver.recorded" // so is what it answered, unless the message stands for that
 )
 
 // The points that a sender passes with a row that is for several addresses, and with the rows of these.
@@ -156,6 +156,12 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 
 // advance does with a row what its record says is next.
 func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
+	if d.Behind() {
+		if err := s.write(ctx, r, d); err != nil {
+			return err
+		}
+		s.report(ctx, r, d, nil)
+	}
 	if d.State.Ended() {
 		return s.follow(ctx, r, d, nil)
 	}
@@ -229,7 +235,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	call, measured := s.cfg.Telemetry.Call(call, r.Channel)
 	sent := s.message(r, d)
 	dialled := time.Now()
-	receipt, err := s.cfg.Channel.Send(call, sent)
+	receipt, kept, err := s.call(call, r, d, sent)
 	took := time.Since(dialled)
 	interrupted := context.Cause(ctx)
 	cancel()
@@ -248,7 +254,9 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	verdict := s.judge(r, d, receipt, failure)
 	ended := d.State.Ended()
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
-	err = s.settle(ctx, r, d)
+	if err = nil; !kept {
+		err = s.settle(ctx, r, d)
+	}
 	s.called(ctx, r, sent, took, failure)
 	if err != nil { // the next worker of the row will take this one for dead
 		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
@@ -262,6 +270,19 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	}
 	s.report(ctx, r, d, failure)
 	return s.follow(ctx, r, d, verdict)
+}
+
+// call calls the channel. kept reports that its message stands for the record of the row: one that has come late may have a record, and
+// one that follows another is found by it when its plan is gone.
+func (s *Sender) call(
+	ctx context.Context, r *row, d *deliveries.Delivery, m channel.Message,
+) (receipt channel.Receipt, kept bool, err error) {
+	if s.claims(r) {
+		receipt, kept, err = s.cfg.Claim(ctx, m, d.Attempts[len(d.Attempts)-1])
+		return receipt, kept && !r.late, err
+	}
+	receipt, err = s.cfg.Channel.Send(ctx, m)
+	return receipt, false, err
 }
 
 func (s *Sender) message(r *row, d *deliveries.Delivery) channel.Message {

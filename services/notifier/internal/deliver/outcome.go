@@ -135,6 +135,9 @@ func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state 
 	if err := s.withhold(ctx, r, d); err != nil {
 		return s.later(ctx, r, err)
 	}
+	if d.State == deliveries.Delivered {
+		verdict = nil
+	}
 	r.fallBack(d)
 	if err := s.write(ctx, r, d); err != nil {
 		return err
@@ -144,13 +147,19 @@ func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state 
 }
 
 // withhold keeps the message of a row from coming that is suppressed for a cancellation, or that an earlier worker may have sent before
-// it died. Where it has come, the row is delivered.
-func (s *Sender) withhold(ctx context.Context, r *row, d *deliveries.Delivery) error {
-	if !s.claims(r) || d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonCancelled && !r.late || d.Digest != "" {
+// it died. A row that is given up may be sent again on request, so it only looks. Where the message has come, the row is delivered.
+func (s *Sender) withhold(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
+	if !s.claims(r) || d.Digest != "" {
 		return nil
 	}
-	there, err := s.cfg.Withhold(ctx, &r.Notification)
-	if there {
+	came := false
+	switch {
+	case d.State == deliveries.Suppressed && (d.Reason == deliveries.ReasonCancelled || r.late):
+		came, err = s.cfg.Withhold(ctx, &r.Notification)
+	case d.State == deliveries.Failed && r.late:
+		came, err = s.cfg.Deliveries.Came(ctx, r.key)
+	}
+	if came {
 		d.State, d.Reason, d.ProviderID = deliveries.Delivered, "", MessageID(r.key)
 		d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Outcome: deliveries.OutcomeSent, Worker: s.cfg.Worker})
 	}
@@ -197,7 +206,7 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 	if !ok {
 		return nil
 	}
-	r := &row{key: key}
+	r := &row{key: key, late: true}
 	if err := s.decode(letter.Header, letter.Payload, &r.Notification); err != nil { // it has no next channel that is known
 		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
 	}
@@ -208,6 +217,9 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 	}
 	for err == nil && !d.State.Ended() {
 		d.State, d.Reason, d.Until = deliveries.Failed, deliveries.ReasonExhausted, time.Time{}
+		if err = s.withhold(ctx, r, d); err != nil {
+			break
+		}
 		r.fallBack(d)
 		err = s.cfg.Deliveries.Put(ctx, key, d)
 		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {

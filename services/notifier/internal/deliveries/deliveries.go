@@ -124,7 +124,8 @@ type Delivery struct {
 	// UpdatedAt is when this was written.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	over kvrecord.Record // as it was read or written, none for a row of which there is no record
+	behind bool            // the record that is there does not have the item that has come
+	over   kvrecord.Record // as it was read or written, none for a row of which there is no record
 }
 
 // Tries is how many attempts count: those since the last replay.
@@ -151,6 +152,9 @@ func (d *Delivery) Replay() {
 // Replaying reports whether the row is to be sent again on request, and no worker has begun to.
 func (d *Delivery) Replaying() bool { return d.State == Pending && d.Replays > 0 && d.Tries() == 0 }
 
+// Behind reports whether there is a record of the row, which does not say that its item has come.
+func (d *Delivery) Behind() bool { return d.behind }
+
 // Attempt is one try to send a row.
 type Attempt struct {
 	// At is when it began.
@@ -173,34 +177,49 @@ type Attempt struct {
 // unknown there is more to tell.
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
-// keep is for how long a record stays after its last change: longer than its row, which the stream of rows keeps for 30 days and
+// Keep is for how long a record stays after its last change: longer than its row, which the stream of rows keeps for 30 days and
 // which cannot be sent after that.
-const keep = 40 * 24 * time.Hour
+const Keep = 40 * 24 * time.Hour
 
 // Store keeps the records of deliveries. It may be used by many at once.
 type Store struct {
 	// Unreadable is called with each record in a list that cannot be read. It is set before the store is used. Defaults to nothing.
 	Unreadable func(ctx context.Context, r kvrecord.Record, err error)
 
-	records *kvrecord.Stream
+	items, records *kvrecord.Stream
 }
 
 // New returns the store. No round trip.
 func New(records *kvrecord.Client) *Store {
-	return &Store{Unreadable: func(context.Context, kvrecord.Record, error) {}, records: records.Bucket(contracts.BucketDeliveries)}
+	return &Store{
+		Unreadable: func(context.Context, kvrecord.Record, error) {},
+		items:      records.Bucket(contracts.BucketInbox), records: records.Bucket(contracts.BucketDeliveries),
+	}
 }
 
-// Get returns what is kept of a row: a pending one when that is nothing. One round trip.
+// Get returns what is kept of a row: a pending one when that is nothing. One round trip, two for a row of the inbox that no record says
+// to have ended.
 func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	found, err := s.records.Get(ctx, s.records.Key(key))
 	if err != nil {
 		return nil, fmt.Errorf("deliveries: %w", err)
 	}
-	return decode(found)
+	d, err := decode(found)
+	subject := s.itemOf(key)
+	if err != nil || subject == "" || d.settled() {
+		return d, err
+	}
+	if found, err = s.items.Get(ctx, subject); err != nil {
+		return nil, fmt.Errorf("deliveries: %w", err)
+	}
+	if item, came := OfItem(found); came {
+		d = d.delivered(item)
+	}
+	return d, nil
 }
 
 // GetMany returns what is kept of rows, by their keys. Rows of which nothing is kept are left out; one whose record cannot be read
-// is Unreadable. One round trip for each 512.
+// is Unreadable. One round trip for each 512, two where there are rows of the inbox that no record says to have ended.
 func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
 	subjects := make([]string, len(keys))
 	for i, key := range keys {
@@ -214,7 +233,7 @@ func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Deliver
 	for _, r := range found {
 		known[s.keyOf(r)] = s.listed(ctx, r)
 	}
-	return known, nil
+	return known, s.addItems(ctx, known, keys)
 }
 
 // listed reads one record of a list, which does not hide the others when it cannot be read.
@@ -240,18 +259,27 @@ type Entry struct {
 
 // Scan reads what is kept of rows, in the order in which it was written, from a revision on: limit records at most, and 8 MiB,
 // those of events and digests among them, which it leaves out. read is how many there were; next is the revision to go on
-// from, and 0 when there is no more. One round trip.
+// from, and 0 when there is no more. One round trip, two where there are rows of the inbox that have not ended. [Store.ScanItems] has
+// the rows without a record.
 func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
 	found, next, err := s.records.Scan(ctx, from, limit)
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
 	}
+	known, keys := map[string]*Delivery{}, []string(nil)
 	for _, r := range found {
 		key := s.keyOf(r)
 		if _, err := contracts.RowOfKey(key); len(r.Data) == 0 || err != nil {
 			continue
 		}
-		entries = append(entries, Entry{Delivery: s.listed(ctx, r), Key: key, Revision: r.Revision})
+		known[key], keys = s.listed(ctx, r), append(keys, key)
+		entries = append(entries, Entry{Key: key, Revision: r.Revision})
+	}
+	if err := s.addItems(ctx, known, keys); err != nil {
+		return nil, 0, 0, err
+	}
+	for i := range entries {
+		entries[i].Delivery = known[entries[i].Key]
 	}
 	return entries, len(found), next, nil
 }
@@ -279,7 +307,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	if err != nil {
 		return fmt.Errorf("deliveries: encode: %w", err)
 	}
-	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, Over: d.over, TTL: keep})
+	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, Over: d.over, TTL: Keep})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		there, err := decode(conflict.Found)
 		if err != nil {
@@ -290,7 +318,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	if err != nil {
 		return fmt.Errorf("deliveries: %w", err)
 	}
-	d.over = stored
+	d.over, d.behind = stored, false
 	return nil
 }
 

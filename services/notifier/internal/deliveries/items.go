@@ -1,0 +1,155 @@
+package deliveries
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+// Inbox is the name of the channel whose items stand for the records of their rows. No record is written of a row that is delivered
+// at its first try: the item has the attempt, and is there for longer than the row.
+const Inbox = "inapp"
+
+// Item is what an item of the inbox says of its row.
+type Item struct {
+	// CreatedAt is when the row was planned.
+	CreatedAt time.Time `json:"created_at"`
+
+	// ID is the message's.
+	ID string `json:"id"`
+
+	// Sent is the attempt that has brought the item, nil where a record of the row has it.
+	Sent *ItemAttempt `json:"sent,omitempty"`
+}
+
+// ItemAttempt is an attempt, as an item has it: in few bytes, because each item has one.
+type ItemAttempt struct {
+	// AfterMS is how long after the row was planned the attempt began, in milliseconds.
+	AfterMS int64 `json:"after_ms"`
+
+	// Worker is the worker that made the attempt.
+	Worker string `json:"by,omitempty"`
+}
+
+// AttemptOf returns an attempt as the item of a row has it that was planned at created.
+func AttemptOf(a Attempt, created time.Time) *ItemAttempt {
+	return &ItemAttempt{AfterMS: a.At.Sub(created).Milliseconds(), Worker: a.Worker}
+}
+
+// OfItem returns what the place of an item says of its row, and reports whether the item has come. One that was removed from the inbox
+// has come; one that was withheld has not. The delivery has no attempt when the item has none.
+func OfItem(found kvrecord.Record) (d *Delivery, came bool) {
+	d = &Delivery{State: Delivered, UpdatedAt: found.Stored}
+	if len(found.Data) == 0 {
+		return d, found.Revision > 0 && found.Header.Get(kvrecord.HeaderWriter) == ""
+	}
+	var item Item
+	if json.Unmarshal(found.Data, &item) == nil && item.Sent != nil {
+		d.UpdatedAt = item.CreatedAt.Add(time.Duration(item.Sent.AfterMS) * time.Millisecond)
+		d.Attempts = []Attempt{{At: d.UpdatedAt, Outcome: OutcomeSent, Worker: item.Sent.Worker}}
+	}
+	d.ProviderID = item.ID
+	return d, true
+}
+
+// itemOf returns the subject of the item of a row, by the row's key, "" for a row of another channel.
+func (s *Store) itemOf(key string) string {
+	tokens := strings.Split(key, ".")
+	if len(tokens) != 4 || tokens[1] != Inbox {
+		return ""
+	}
+	return s.items.Key(strings.Join([]string{tokens[2], tokens[3], tokens[0]}, "."))
+}
+
+// Came reports whether the item of a row of the inbox has come, by the row's key, as the leader has it. One round trip.
+func (s *Store) Came(ctx context.Context, key string) (bool, error) {
+	found, err := s.items.Latest(ctx, s.itemOf(key))
+	if err != nil {
+		return false, fmt.Errorf("deliveries: %w", err)
+	}
+	_, came := OfItem(found)
+	return came, nil
+}
+
+// settled reports whether what a record says of a row holds, whatever there is in the inbox. A row that was given up may have come
+// all the same. One that goes into a digest may have an item, because the digest is about nothing else.
+func (d *Delivery) settled() bool { return d.State.Ended() && d.State != Failed || d.Digest != "" }
+
+// addItems adds what the inbox says to what is kept of the rows of keys. One round trip for each 512 items that are asked for, none
+// without.
+func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys []string) error {
+	var subjects []string
+	of := map[string]string{}
+	for _, key := range keys {
+		if d := known[key]; d != nil && d.settled() {
+			continue
+		}
+		if subject := s.itemOf(key); subject != "" {
+			subjects, of[subject] = append(subjects, subject), key
+		}
+	}
+	if len(subjects) == 0 {
+		return nil
+	}
+	found, err := s.items.GetMany(ctx, subjects)
+	if err != nil {
+		return fmt.Errorf("deliveries: %w", err)
+	}
+	for _, r := range found {
+		if item, came := OfItem(r); came {
+			key := of[r.Subject]
+			known[key] = known[key].delivered(item)
+		}
+	}
+	return nil
+}
+
+// delivered returns what a record says of a row, nil for none, with the item that has come.
+func (d *Delivery) delivered(item *Delivery) *Delivery {
+	if d == nil {
+		return item
+	}
+	with := *d
+	with.State, with.Reason, with.Detail, with.Until, with.ProviderID = Delivered, "", "", time.Time{}, item.ProviderID
+	with.Attempts, with.behind = slices.Concat(d.Attempts, item.Attempts), d.over.Revision > 0
+	if item.UpdatedAt.After(d.UpdatedAt) {
+		with.UpdatedAt = item.UpdatedAt
+	}
+	return &with
+}
+
+// ScanItems is Scan for the rows of which no record is kept, because their items stand for them: in the order in which the items were
+// written, or marked since. Two round trips.
+func (s *Store) ScanItems(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
+	found, next, err := s.items.Scan(ctx, from, limit)
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
+	}
+	var subjects []string
+	for _, r := range found {
+		tokens := strings.Split(strings.TrimPrefix(r.Subject, s.items.Key("")), ".")
+		d, came := OfItem(r)
+		if !came || len(d.Attempts) == 0 || len(tokens) != 3 {
+			continue
+		}
+		key := strings.Join([]string{tokens[2], Inbox, tokens[0], tokens[1]}, ".")
+		entries, subjects = append(entries, Entry{Delivery: d, Key: key, Revision: r.Revision}), append(subjects, s.records.Key(key))
+	}
+	if len(subjects) == 0 {
+		return nil, len(found), next, nil
+	}
+	records, err := s.records.GetMany(ctx, subjects)
+	if err != nil {
+		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
+	}
+	kept := map[string]bool{}
+	for _, r := range records {
+		kept[s.keyOf(r)] = true
+	}
+	return slices.DeleteFunc(entries, func(e Entry) bool { return kept[e.Key] }), len(found), next, nil
+}
