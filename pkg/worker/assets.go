@@ -249,14 +249,10 @@ func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 func (c *Client) checkStream(ctx context.Context, p *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	stream, err := c.js.Stream(ctx, c.cfg.Stream)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return &MissingError{Asset: "stream " + c.cfg.Stream, Cause: err}
-	case err != nil:
-		return fmt.Errorf("worker: look up stream %s: %w", c.cfg.Stream, err)
+	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream)
+	if err != nil {
+		return err
 	}
-	cfg := stream.CachedInfo().Config
 	c.stream.Store(&cfg)
 	if diff := c.lacking(cfg, p); len(diff) > 0 {
 		return &DriftError{Asset: "stream " + c.cfg.Stream, Differences: diff}

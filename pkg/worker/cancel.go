@@ -68,12 +68,7 @@ func (c *Client) cancelKey(ctx context.Context, k key.Key, id string) (s Status,
 func (c *Client) repeat(ctx context.Context, try func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer stop()
-	for pause := firstPause; ; pause = min(2*pause, lastWait) {
-		err := try(ctx)
-		if err == nil || !isPassing(err) || !backoff.Sleep(ctx, pause) {
-			return err
-		}
-	}
+	return retry(ctx, firstPause, func(err error) bool { return isPassing(err) && !isFinal(err) }, func() error { return try(ctx) })
 }
 
 // cancel tries once, and returns errBusy when it has to look again.

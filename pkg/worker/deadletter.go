@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
@@ -269,15 +268,10 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 	if err := d.policy.onDeadLetter(ctx, letter); err != nil {
 		return err
 	}
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+	return retry(ctx, firstWait, isConnected, func() error {
 		_, err := publishLetter(ctx, w.js, w.cfg.DeadSubject, letter, w.cfg.RequestTimeout)
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, nats.ErrConnectionClosed) || !backoff.Sleep(ctx, wait) {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
@@ -175,10 +174,7 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact
 		if consumer == nil {
 			return
 		}
-		w.noteConsumer(c, consumer)
-		if w.ordered {
-			w.lines.Acknowledged(c.consumer, consumer.CachedInfo().AckFloor.Stream)
-		}
+		w.follow(c, consumer)
 		if i == 0 {
 			begin(consumer.CachedInfo().TimeStamp)
 		}
@@ -187,18 +183,27 @@ func (w *Worker) getContact(begin func(now time.Time), acks map[string][]contact
 }
 
 // consumerInfo asks the server about the consumer of a class until it answers. It returns nil when the worker stops first.
-func (w *Worker) consumerInfo(c *class) jetstream.Consumer {
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		once, cancel := context.WithTimeout(w.stopping, w.cfg.RequestTimeout)
-		consumer, err := w.js.Consumer(once, c.stream, c.consumer)
-		cancel()
-		if err == nil {
-			return consumer
-		}
-		if !backoff.Sleep(w.stopping, wait) {
-			return nil
-		}
+func (w *Worker) consumerInfo(c *class) (found jetstream.Consumer) {
+	_ = retry(w.stopping, firstWait, func(error) bool { return true }, func() (err error) { //nolint:errcheck // it is stopping
+		found, err = w.consumer(w.stopping, c)
+		return err
+	})
+	return found
+}
+
+// follow notes which consumer a class has, and up to where it has acknowledged everything.
+func (w *Worker) follow(c *class, found jetstream.Consumer) {
+	w.noteConsumer(c, found)
+	if w.ordered {
+		w.lines.Acknowledged(c.consumer, found.CachedInfo().AckFloor.Stream)
 	}
+}
+
+// consumer asks the server once about the consumer of a class.
+func (w *Worker) consumer(ctx context.Context, c *class) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	defer cancel()
+	return w.js.Consumer(ctx, c.stream, c.consumer) //nolint:wrapcheck // it is asked again
 }
 
 // repeatAcks repeats acknowledgements of a consumer, unless the consumer was made again since: then they could settle jobs
@@ -315,14 +320,8 @@ func (w *Worker) lookAtConsumers(ctx context.Context) {
 		if !held[c.consumer] {
 			continue
 		}
-		once, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
-		found, err := w.js.Consumer(once, c.stream, c.consumer)
-		cancel()
-		if err == nil {
-			w.noteConsumer(c, found)
-			if w.ordered {
-				w.lines.Acknowledged(c.consumer, found.CachedInfo().AckFloor.Stream)
-			}
+		if found, err := w.consumer(ctx, c); err == nil {
+			w.follow(c, found)
 		}
 	}
 }

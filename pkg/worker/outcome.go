@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/contact"
 )
@@ -241,17 +240,13 @@ func (w *Worker) answer(d *delivery, reply, answer string) error {
 func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
 	defer cancel()
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+	err := retry(ctx, firstWait, isConnected, func() error {
 		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
-		err := w.uncounted.Add(once, d.uncountedKey(), d.first+extra, n, delay)
-		stop()
-		if err == nil {
-			return
-		}
-		if errors.Is(err, nats.ErrConnectionClosed) || !backoff.Sleep(ctx, wait) {
-			w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
-			return
-		}
+		defer stop()
+		return w.uncounted.Add(once, d.uncountedKey(), d.first+extra, n, delay)
+	})
+	if err != nil {
+		w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
 	}
 }
 

@@ -231,11 +231,10 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 	if c.parts == nil {
 		return errors.New("worker: grow: ClientConfig.Partitions is 1")
 	}
-	stream, err := c.js.Stream(ctx, c.cfg.Stream)
+	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream)
 	if err != nil {
-		return fmt.Errorf("worker: grow: look up stream %s: %w", c.cfg.Stream, err)
+		return err
 	}
-	cfg := stream.CachedInfo().Config
 	d, err := partition.Read(cfg)
 	switch {
 	case err != nil:

@@ -361,6 +361,19 @@ func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	}
 }
 
+// retry calls try until it succeeds, fails with an error after which it must not be called again, or ctx ends. The waits double from first
+// to lastWait. It returns the last error.
+func retry(ctx context.Context, first time.Duration, again func(error) bool, try func() error) error {
+	for wait := first; ; wait = min(2*wait, lastWait) {
+		if err := try(); err == nil || !again(err) || !backoff.Sleep(ctx, wait) {
+			return err
+		}
+	}
+}
+
+// isConnected reports whether an error is another than that the connection was closed for good.
+func isConnected(err error) bool { return !errors.Is(err, nats.ErrConnectionClosed) }
+
 // sleepUntil waits for wait, and reports whether that time passed before until and before the end of ctx.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/robfig/cron/v3"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
@@ -84,21 +83,21 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 	if err != nil {
 		return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
 	}
-	for pause := firstPause; ; pause = min(2*pause, lastWait) {
-		changed, err = c.putPeriodic(ctx, plan)
-		if err == nil {
-			return changed, nil
-		}
-		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+	err = c.repeat(ctx, func(ctx context.Context) (err error) { // reading again shows the outcome of a write without an answer
+		if changed, err = c.putPeriodic(ctx, plan); errors.Is(err, jetstream.ErrNoStreamResponse) {
 			if lack := c.checkStream(ctx, plan); isFinal(lack) {
-				return false, lack
+				return lack
 			}
 		}
-		// Reading again shows the outcome of a write without an answer.
-		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
-			return false, fmt.Errorf("worker: schedule %q: %w", plan.to, explainRefusal(p, err))
-		}
+		return err
+	})
+	switch {
+	case isFinal(err):
+		return false, err
+	case err != nil:
+		return false, fmt.Errorf("worker: schedule %q: %w", plan.to, explainRefusal(p, err))
 	}
+	return changed, nil
 }
 
 // Error codes of the server.

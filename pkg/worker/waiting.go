@@ -363,15 +363,24 @@ func (w *Worker) mayBeOthers(d *delivery) bool {
 
 // prepareOrder makes sure that the stream is one in which the end of a job shows.
 func (w *Worker) prepareOrder(ctx context.Context) error {
-	asset := "stream " + w.cfg.Stream
-	stream, err := w.js.Stream(ctx, w.cfg.Stream)
+	cfg, err := streamConfig(ctx, w.js, w.cfg.Stream)
+	if err == nil && cfg.Retention != jetstream.WorkQueuePolicy {
+		err = &DriftError{
+			Asset:       "stream " + w.cfg.Stream,
+			Differences: []string{"retention must be workqueue for Policy.Ordered: there a job goes when it ends"},
+		}
+	}
+	return err
+}
+
+// streamConfig reads the configuration of a stream of jobs. One round trip.
+func streamConfig(ctx context.Context, js jetstream.JetStream, stream string) (cfg jetstream.StreamConfig, err error) {
+	found, err := js.Stream(ctx, stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return &MissingError{Asset: asset, Cause: err}
+		return cfg, &MissingError{Asset: "stream " + stream, Cause: err}
 	case err != nil:
-		return fmt.Errorf("worker: look up %s: %w", asset, err)
-	case stream.CachedInfo().Config.Retention != jetstream.WorkQueuePolicy:
-		return &DriftError{Asset: asset, Differences: []string{"retention must be workqueue for Policy.Ordered: there a job goes when it ends"}}
+		return cfg, fmt.Errorf("worker: look up stream %s: %w", stream, err)
 	}
-	return nil
+	return found.CachedInfo().Config, nil
 }
