@@ -33,11 +33,11 @@ func replace(t testing.TB, c *worker.Client, n int, delay, keep time.Duration) w
 func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 	for name, test := range map[string]struct{ first, second time.Duration }{
 		"queued by queued":       {},
-		"queued by scheduled":    {second: 10 * time.Minute},
-		"scheduled by queued":    {first: 10 * time.Minute},
-		"scheduled by later":     {first: 10 * time.Minute, second: 20 * time.Minute},
-		"scheduled by sooner":    {first: 20 * time.Minute, second: 10 * time.Minute},
-		"scheduled, firing":      {first: 200 * time.Millisecond, second: 10 * time.Minute},
+		"queued by scheduled":    {second: time.Minute},
+		"scheduled by queued":    {first: time.Minute},
+		"scheduled by later":     {first: time.Minute, second: 2 * time.Minute},
+		"scheduled by sooner":    {first: 2 * time.Minute, second: time.Minute},
+		"scheduled, firing":      {first: 200 * time.Millisecond, second: time.Minute},
 		"scheduled, firing, now": {first: 250 * time.Millisecond},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -67,7 +67,7 @@ func (b *bundle) runsSecond(t *testing.T) {
 		ran = append(ran, job.Args.N)
 		return nil
 	})
-	pass(30 * time.Minute)
+	pass(3 * time.Minute)
 	synctest.Wait()
 	if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
 		t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
@@ -75,7 +75,7 @@ func (b *bundle) runsSecond(t *testing.T) {
 }
 
 func TestRunningJobIsNotReplaced(t *testing.T) {
-	for name, keep := range map[string]time.Duration{"not kept": 0, "kept": time.Hour} {
+	for name, keep := range map[string]time.Duration{"not kept": 0, "kept": 10 * time.Minute} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
@@ -114,7 +114,7 @@ func TestRunningJobIsNotReplaced(t *testing.T) {
 				wake <- nil
 			}
 
-			pass(time.Hour)
+			pass(10 * time.Minute)
 
 			check.Same(t, "messages left", b.left(t), 0)
 		})
@@ -266,8 +266,8 @@ func TestReplacementsAndStartsExclude(t *testing.T) {
 }
 
 func TestReplaceWhoseMessagesAreLost(t *testing.T) {
-	for _, delay := range []time.Duration{0, time.Second, 10 * time.Minute} {
-		for _, first := range []time.Duration{0, 1500 * time.Millisecond, 20 * time.Minute} {
+	for _, delay := range []time.Duration{0, time.Second, time.Minute} {
+		for _, first := range []time.Duration{0, 1500 * time.Millisecond, 2 * time.Minute} {
 			for _, answer := range []bool{false, true} {
 				natstest.RunBubble(t, delay.String()+" over "+first.String(), func(t *testing.T, srv *natsrun.Server) {
 					b := keyed(t, srv)

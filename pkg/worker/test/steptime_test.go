@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
-// stepTTL is short: an hour of an idle worker is quick to pass, a week is not.
-const stepTTL = time.Hour
+// stepTTL is short: ten minutes of an idle worker are quick to pass, a week is not.
+const stepTTL = 10 * time.Minute
 
 // TestStepsAreKeptForTheirTTL puts a job off again and again, each time for a little less
 // than StepTTL, and once for longer.

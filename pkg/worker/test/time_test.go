@@ -162,7 +162,7 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 		done := make(chan int, 1)
 
 		run(t, b.js, cfg, worker.Policy{Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
-			pass(time.Hour)
+			pass(10 * time.Minute)
 
 			done <- job.Deliveries
 			return nil
