@@ -31,7 +31,7 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 			}, threeClasses...)
 			<-ready
 
-			for _, idle := range []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 10 * time.Minute} {
+			for _, idle := range []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, 2 * time.Minute} {
 				for _, class := range classNames {
 					pass(idle)
 

@@ -75,16 +75,16 @@ func TestRetryWaitsAsLongAsAsked(t *testing.T) {
 
 func TestSnoozeUsesNoAttempt(t *testing.T) {
 	policy := worker.Policy{Jitter: -1, MaxAttempts: 2}
-	runs, letters := script(t, policy, worker.Snooze(time.Hour), worker.Snooze(0), worker.Snooze(2*time.Hour),
+	runs, letters := script(t, policy, worker.Snooze(10*time.Minute), worker.Snooze(0), worker.Snooze(20*time.Minute),
 		io.EOF, worker.Snooze(time.Minute), io.EOF)
 
 	want := []seen{
 		{0, 1, 1},
-		{time.Hour, 1, 2},
-		{time.Hour, 1, 3},
-		{3 * time.Hour, 1, 4},
-		{3*time.Hour + time.Second, 2, 5},
-		{3*time.Hour + time.Second + time.Minute, 2, 6},
+		{10 * time.Minute, 1, 2},
+		{10 * time.Minute, 1, 3},
+		{30 * time.Minute, 1, 4},
+		{30*time.Minute + time.Second, 2, 5},
+		{30*time.Minute + time.Second + time.Minute, 2, 6},
 	}
 	check.Equal(t, want, runs)
 
