@@ -79,7 +79,7 @@ func TestTTL(t *testing.T) {
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			i := newInstance(t, srv, c.far, func(cfg *Config) {
-				if c.least > day { // a memory asks for changes every second
+				if c.least > time.Hour { // a memory asks for changes every second
 					cfg.MemoryBytes = -1
 				}
 			})

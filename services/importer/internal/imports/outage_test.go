@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
@@ -102,6 +103,9 @@ func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 	return i
 }
 
+// rarely makes heartbeats rare: those of a day of fake time take long.
+func rarely(c *worker.Config) { c.AckWait = time.Minute }
+
 // While a far side does not work, the jobs wait and show for what, use no attempts, and call it now and then, all together. When it
 // works again they end well. Time is fake.
 func TestAnOutageFailsNoJob(t *testing.T) {
@@ -111,7 +115,7 @@ func TestAnOutageFailsNoJob(t *testing.T) {
 			w := &world{outage: c}
 			w.down.Store(true)
 			i := w.instance(t, srv)
-			i.work(t)
+			i.work(t, rarely)
 			for n := range jobs {
 				i.submit(t, job(fmt.Sprintf("j%d", n), fmt.Sprintf("v%d", n)))
 			}
@@ -156,7 +160,7 @@ func TestPatienceEnds(t *testing.T) {
 			w := &world{outage: outages[name]}
 			w.down.Store(true)
 			i := w.instance(t, srv)
-			i.work(t)
+			i.work(t, rarely)
 			i.submit(t, job("j1", "v1"))
 			pauseFor(t.Context(), 23*time.Hour)
 			if j, err := i.Get(t.Context(), "j1"); err != nil || j.Status != contracts.ImportRunning {
