@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // ours is a notifier in a process of its own, and a connection that publishes events.
@@ -174,57 +175,68 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 	if err != nil {
 		return c, err
 	}
+	reached, twice := 0, 0
+	err = o.read(ctx, contracts.BucketInbox, string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
+		reached++
+		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // it was written over another
+			twice++
+		}
+		return nil
+	})
+	if err != nil {
+		return c, err
+	}
 	open, again, err := o.ledger(ctx)
-	if err != nil {
-		return c, err
-	}
-	c.double += again
-	name := "KV_" + contracts.BucketInbox
-	reached, twice, err := messages(ctx, o.js, name, "$KV."+contracts.BucketInbox+".>", o.first[name])
-	if err != nil {
-		return c, err
-	}
-	c.double += twice
+	c.double += twice + again
 	c.sent = reached - open
-	return c, nil
+	return c, err
 }
 
 // ledger counts the rows whose record says that they were not sent, and the attempts beyond the first.
 func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
-	stream, err := o.js.Stream(ctx, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return 0, 0, fmt.Errorf("the ledger: %w", err)
-	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"$KV." + contracts.BucketDeliveries + ".*." + inbox + ".>"},
+	err = o.read(ctx, contracts.BucketDeliveries, "*."+inbox+".>", func(msg jetstream.Msg) error {
+		var d struct {
+			Attempts []struct{} `json:"attempts"`
+			State    string     `json:"state"`
+		}
+		if err := json.Unmarshal(msg.Data(), &d); err != nil {
+			return fmt.Errorf("%s: %w", msg.Subject(), err)
+		}
+		if d.State != "sent" && d.State != "delivered" {
+			open++
+		}
+		again += max(0, len(d.Attempts)-1)
+		return nil
 	})
+	return open, again, err
+}
+
+// read calls each with all records of a bucket whose keys match a filter: those of probes, which are written over and over, do not.
+func (o *ours) read(ctx context.Context, bucket, filter string, each func(jetstream.Msg) error) error {
+	stream, err := o.js.Stream(ctx, "KV_"+bucket)
 	if err != nil {
-		return 0, 0, fmt.Errorf("the ledger: %w", err)
+		return fmt.Errorf("bucket %s: %w", bucket, err)
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"$KV." + bucket + "." + filter}})
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", bucket, err)
 	}
 	for left := consumer.CachedInfo().NumPending; left > 0; {
 		batch, err := consumer.Fetch(int(min(left, 1000))) //nolint:gosec // small
 		if err != nil {
-			return 0, 0, fmt.Errorf("the ledger: %w", err)
+			return fmt.Errorf("bucket %s: %w", bucket, err)
 		}
 		for msg := range batch.Messages() {
-			var d struct {
-				Attempts []struct{} `json:"attempts"`
-				State    string     `json:"state"`
+			if err := each(msg); err != nil {
+				return fmt.Errorf("bucket %s: %w", bucket, err)
 			}
-			if err := json.Unmarshal(msg.Data(), &d); err != nil {
-				return 0, 0, fmt.Errorf("the ledger: %s: %w", msg.Subject(), err)
-			}
-			if d.State != "sent" && d.State != "delivered" {
-				open++
-			}
-			again += max(0, len(d.Attempts)-1)
 			left--
 		}
 		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrNoResponders) { // of a consumer that is a moment old
-			return 0, 0, fmt.Errorf("the ledger: %w", err)
+			return fmt.Errorf("bucket %s: %w", bucket, err)
 		}
 	}
-	return open, again, nil
+	return nil
 }
 
 func (o *ours) close() {
