@@ -43,9 +43,7 @@ func assertDead(t *testing.T, b *bundle, subject string, want []string) {
 	t.Helper()
 
 	ready := make(chan bool, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.DeadSubject, c.Hooks.Ready = subject, func(is bool, _ error) { ready <- is }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.DeadSubject, c.Hooks.Ready = subject, func(is bool, _ error) { ready <- is } })
 	r := run(t, b.js, cfg, worker.Policy{}, complete)
 
 	for !receive(t, ready, "the worker to be ready") {
@@ -146,8 +144,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 		"added": {"jobs.a", "jobs.b"}, "wider": {"jobs.*"}, "instead": {"jobs.b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := setup(t, srv)
+			bubble(t, func(t *testing.T, b *bundle) {
 				worked := make(chan string, 10)
 
 				for range 2 {
@@ -207,16 +204,15 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 // TestOlderWorkerLeavesTheConsumerOfANewerOneAsItIs has two versions of a worker share a
 // consumer, which the newer one makes again for a pattern that the older one does not have.
 func TestOlderWorkerLeavesTheConsumerOfANewerOneAsItIs(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		older, newer := make(chan string, 10), make(chan string, 10)
 
 		handleAll(t, b, older, "jobs.a")
 		b.publish(t, "jobs.a", `{}`)
 		receive(t, older, "the older worker")
 
-		_, js := natstest.Connect(t, srv)
-		handleAll(t, &bundle{js: js, nc: b.nc, srv: srv}, newer, "jobs.a", "jobs.b")
+		_, js := natstest.Connect(t, b.srv)
+		handleAll(t, &bundle{js: js, nc: b.nc, srv: b.srv}, newer, "jobs.a", "jobs.b")
 		pass(time.Second) // in which the older one finds the consumer again
 
 		for n := range 5 {
@@ -265,8 +261,7 @@ func refuseUntaken(t *testing.T, srv *natsrun.Server) {
 
 // A job waits for the consumer of a worker that is making one after the other.
 func TestJobWaitsForWorkerThatStarts(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		take := func(name string) {
 			check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, jetstream.ConsumerConfig{
 				AckPolicy: jetstream.AckExplicitPolicy, Durable: name, FilterSubject: "jobs." + name + ".>",

@@ -121,11 +121,10 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 // TestCancelOfAKilledWorkersJob cancels a job whose worker is dead, so that nobody listens,
 // and a job whose cancelling process is killed half-way.
 func TestCancelOfAKilledWorkersJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		p := natstest.NewProxy(t, srv)
-		nc, js := natstest.Connect(t, srv, p.Through())
+		p := natstest.NewProxy(t, b.srv)
+		nc, js := natstest.Connect(t, b.srv, p.Through())
 		killed := dieAt(p, func(f natstest.Frame) bool { return f.FromClient && body(f) == "+WPI" })
 		first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
 			<-ctx.Done()
@@ -138,8 +137,8 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 
 		_ = first.wait() //nolint:errcheck // closed
 
-		dying := natstest.NewProxy(t, srv)
-		nc, js = natstest.Connect(t, srv, dying.Through())
+		dying := natstest.NewProxy(t, b.srv)
+		nc, js = natstest.Connect(t, b.srv, dying.Through())
 		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
 
 		check.Failsf(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
@@ -163,13 +162,12 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 }
 
 func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		insert(t, c, mail(worker.Unique{}))
 
-		dying := natstest.NewProxy(t, srv)
-		nc, js := natstest.Connect(t, srv, dying.Through(), nats.MaxReconnects(0))
+		dying := natstest.NewProxy(t, b.srv)
+		nc, js := natstest.Connect(t, b.srv, dying.Through(), nats.MaxReconnects(0))
 		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
 
 		check.Failsf(t, check.Err(client(t, js).Cancel(t.Context(), "jobs.mail", "u17")), "Cancel succeeded without its last request")
@@ -197,11 +195,10 @@ func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
 // TestCancelIsRefusedOnceTheJobHasGone looks at the condition of the note itself: nothing
 // can come between reading a key and writing about it otherwise.
 func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		r := insert(t, client(t, b.js), mail(worker.Unique{}))
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		want := fmt.Sprintf("Sequence: %d\r\n", r.Sequence)
 		notes := 0
 

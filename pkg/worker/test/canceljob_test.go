@@ -24,8 +24,7 @@ func cancelJob(t testing.TB, c *worker.Client, r worker.Receipt, want worker.Sta
 
 // TestJobWithoutAKeyIsCancelled cancels jobs that wait in each way that there is.
 func TestJobWithoutAKeyIsCancelled(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		outcomes, hook := settled(10)
 		w := run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
@@ -103,16 +102,15 @@ func TestCancelledJobLeavesTheLine(t *testing.T) {
 
 // TestCancelSurvivesLossAndOldRecords cancels a job half, repeats that, and gives a stream that is made anew the same job.
 func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		first := run(t, b.js, b.config(t), worker.Policy{}, complete) // makes the bucket
 		pass(2 * time.Second)
 		check.OK(t, first.wait())
 		job := worker.NewJob{ID: "same", Subject: "jobs.a"}
 		r := insert(t, c, job)
-		dying := natstest.NewProxy(t, srv)
-		nc, js := natstest.Connect(t, srv, dying.Through(), nats.MaxReconnects(0))
+		dying := natstest.NewProxy(t, b.srv)
+		nc, js := natstest.Connect(t, b.srv, dying.Through(), nats.MaxReconnects(0))
 		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
 		_, err := client(t, js).CancelJob(t.Context(), worker.JobRef{Sequence: r.Sequence})
 		check.That(t, err != nil, "CancelJob succeeded without its last request")
@@ -137,8 +135,7 @@ func TestCancelSurvivesLossAndOldRecords(t *testing.T) {
 }
 
 func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		r := insert(t, c, worker.NewJob{Delay: time.Minute, Subject: "jobs.a"})
 		pass(time.Minute - 200*time.Millisecond)
@@ -148,8 +145,7 @@ func TestDelayedJobIsNotCancelledWhileItBecomesDue(t *testing.T) {
 }
 
 func TestResultIsKeptWithTheJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			check.OK(t, job.SetResult(ctx, map[string]int{"attempt": job.Attempt}))

@@ -109,11 +109,7 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 	}
 
 	last := make(chan int, 10)
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		last <- job.Attempt
 		return nil
@@ -122,7 +118,7 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 	attempt := receive(t, last, "the job")
 	check.That(t, attempt > used, "attempt %d, want one after %d: a crash uses one", attempt, used)
 
-	if s := receive(t, settled, "its settlement"); s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
+	if s := receive(t, b.settled, "its settlement"); s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 {
 		t.Errorf("%s, %d left; want completed, 0", s.Outcome, b.left(t))
 	}
 }
@@ -145,11 +141,7 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 
 	b.publish(t, "jobs.healthy", `{"n":2}`)
 
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: attempts}, func(_ context.Context, job *worker.Job[order]) error {
 		check.That(t, job.Subject != "jobs.poison", "the poison was started once more")
 		return nil
@@ -157,7 +149,7 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 
 	got := make(map[string]worker.Outcome)
 	for range 2 {
-		s := receive(t, settled, "a settlement")
+		s := receive(t, b.settled, "a settlement")
 		got[s.Subject] = s.Outcome
 	}
 

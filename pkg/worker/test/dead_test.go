@@ -14,8 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -24,11 +22,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 2)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.DeadSubject, c.Version = "graves.of", "v1.2.3"
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.DeadSubject, c.Version = "graves.of", "v1.2.3" })
 
 	large := make([]byte, 900_000) // base64 would not fit into a message of 1 MB
 	_, _ = rand.Read(large[:500_000])
@@ -44,7 +38,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 
 	for range 2 {
-		check.Same(t, "outcome", receive(t, settled, "a settlement").Outcome, worker.OutcomeDead)
+		check.Same(t, "outcome", receive(t, b.settled, "a settlement").Outcome, worker.OutcomeDead)
 	}
 
 	graves := check.Must(b.js.Stream(t.Context(), "GRAVES_OF"))(t)
@@ -68,22 +62,14 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 
 // TestJobStaysWhileItsDeadLetterCannotBePublished takes the stream of dead letters away.
 func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		settled := make(chan worker.Settlement, 10)
-		ready := make(chan bool, 1)
-
+	bubble(t, func(t *testing.T, b *bundle) {
 		var runs atomic.Int32
 
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		})
-		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
 			runs.Add(1)
 			return io.EOF
 		})
-		<-ready
+		<-b.ready
 
 		dead := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
@@ -92,7 +78,7 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		for range 3 {
-			s := <-settled
+			s := <-b.settled
 			check.That(t, s.Outcome == worker.OutcomeUnknown, "%s, want unknown", s.Outcome)
 
 			check.Require(t, b.left(t) == 1, "the job is gone and has no letter")
@@ -102,7 +88,7 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 
 		made := time.Now()
 
-		for s := range settled {
+		for s := range b.settled {
 			if s.Outcome == worker.OutcomeDead {
 				break
 			}
@@ -120,10 +106,8 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 
-	w, err := worker.New(b.js, cfg)
+	w, err := worker.New(b.js, b.config(t))
 	check.OK(t, err)
 
 	err = worker.Handle(w, "jobs.number.*", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[int]) error { return io.EOF })
@@ -152,7 +136,7 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 
 	got := make(map[string]worker.Outcome)
 	for range 2 {
-		s := receive(t, settled, "a settlement")
+		s := receive(t, b.settled, "a settlement")
 		got[s.Subject] = s.Outcome
 	}
 
@@ -165,8 +149,7 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 // TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
 // has widened the consumer.
 func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		ready := make(chan bool, 1)
 		settled := make(chan worker.Settlement, 1)
 		older, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
@@ -210,19 +193,14 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 }
 
 func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const limit = 3
 
-		b := setup(t, srv)
 		b.publishN(t, 50)
 
 		var now, most atomic.Int32
 
-		settled := make(chan worker.Settlement, 50)
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Concurrency = limit
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = limit })
 		run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
@@ -239,7 +217,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 		})
 
 		for range 50 {
-			s := <-settled
+			s := <-b.settled
 			check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 		}
 
@@ -271,9 +249,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 		"undecodable": {nil, io.EOF, worker.ReasonUndecodable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := setup(t, srv)
-				settled := make(chan worker.Settlement, 10)
+			bubble(t, func(t *testing.T, b *bundle) {
 				asked, answer := make(chan worker.DeadLetter), make(chan error, 1)
 				attempts := 10 // it is tried to be read, or its handler runs, each time
 
@@ -281,9 +257,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 					attempts = 1
 				}
 
-				run(t, b.js, b.config(t, func(c *worker.Config) {
-					c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-				}), worker.Policy{
+				run(t, b.js, b.config(t), worker.Policy{
 					OnDeadLetter: func(ctx context.Context, letter worker.DeadLetter) error {
 						select {
 						case asked <- letter:
@@ -321,7 +295,7 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 						want = worker.OutcomeDead
 					}
 
-					s := receive(t, settled, "a settlement")
+					s := receive(t, b.settled, "a settlement")
 					check.That(t, s.Outcome == want, "call %d: %s, want %s", i+1, s.Outcome, want)
 				}
 

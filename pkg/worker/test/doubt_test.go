@@ -17,8 +17,8 @@ import (
 // isHeartbeat reports whether a message is a sign of life of a job.
 func isHeartbeat(f natstest.Frame) bool { return f.FromClient && string(f.Payload()) == "+WPI" }
 
-// settled returns a configuration that reports the settlements of a worker's attempts, and the channel of them.
-func (b *bundle) settled(t *testing.T, mutate ...func(*worker.Config)) (worker.Config, <-chan worker.Settlement) {
+// reporting returns a configuration that reports the settlements of a worker's attempts, and the channel of them.
+func (b *bundle) reporting(t *testing.T, mutate ...func(*worker.Config)) (worker.Config, <-chan worker.Settlement) {
 	t.Helper()
 	all := make(chan worker.Settlement, 100)
 	cfg := b.config(t, mutate...)
@@ -29,13 +29,12 @@ func (b *bundle) settled(t *testing.T, mutate ...func(*worker.Config)) (worker.C
 // TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart loses the heartbeats of a worker, for longer than AckWait, while a job
 // waits there for a limit. Another worker completes the job meanwhile.
 func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		begun, release := make(chan uint64, 10), make(chan struct{})
 		waiting := make(chan bool, 10)
-		cfg, here := b.settled(t, func(c *worker.Config) {
+		cfg, here := b.reporting(t, func(c *worker.Config) {
 			c.Concurrency, c.Hooks.Waiting = 2, func(_ worker.Info, waits bool) { waiting <- waits }
 		})
 		run(t, js, cfg, worker.Policy{Limits: []worker.Limit{{Name: "one", Concurrency: 1}}}, func(_ context.Context, job *worker.Job[order]) error {
@@ -51,7 +50,7 @@ func TestJobThatWaitedAndWasWorkedElsewhereDoesNotStart(t *testing.T) {
 		<-waiting
 		p.Filter(natstest.Losing(isHeartbeat))
 
-		cfg, elsewhere := b.settled(t)
+		cfg, elsewhere := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, func(context.Context, *worker.Job[order]) error { return nil })
 		<-elsewhere
 		<-elsewhere
@@ -79,7 +78,7 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 			p := natstest.NewProxy(t, srv)
 			_, js := natstest.Connect(t, srv, p.Through())
 			ackWait := func(c *worker.Config) { c.AckWait = tt.ackWait }
-			cfg, here := b.settled(t, ackWait)
+			cfg, here := b.reporting(t, ackWait)
 			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 				t.Error("the job started in the worker that got it late")
 				return nil
@@ -87,7 +86,7 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 			pass(2 * time.Second) // it is in contact
 			p.Slow(tt.late)
 			b.publish(t, "jobs.1", `{}`)
-			cfg, elsewhere := b.settled(t, ackWait)
+			cfg, elsewhere := b.reporting(t, ackWait)
 			run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 			if s := <-elsewhere; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 2 {
 				t.Errorf("the second worker: %s, %v, in delivery %d; want it completed in delivery 2", s.Outcome, s.Err, s.Deliveries)
@@ -102,12 +101,11 @@ func TestDeliveryThatCameLateDoesNotStart(t *testing.T) {
 
 // TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart leaves a worker without heartbeats and answers while it counts the attempts of a job.
 func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		ackWait := func(c *worker.Config) { c.AckWait, c.Concurrency, c.RequestTimeout = time.Second, 1, 2*time.Second }
-		cfg, here := b.settled(t, ackWait)
+		cfg, here := b.reporting(t, ackWait)
 		counts := make(chan struct{}, 100)
 		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			check.That(t, job.Deliveries <= 1, "the job started although another worker has ended it")
@@ -124,7 +122,7 @@ func TestJobThatIsWorkedElsewhereMeanwhileDoesNotStart(t *testing.T) {
 		s := <-here
 		check.That(t, s.Outcome == worker.OutcomeRetried, "the first attempt: %s, %v", s.Outcome, s.Err)
 		<-counts
-		cfg, elsewhere := b.settled(t, ackWait)
+		cfg, elsewhere := b.reporting(t, ackWait)
 		run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 		s = <-elsewhere
 		check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
@@ -154,12 +152,12 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 					return errors.Join(first, step.Do(ctx, job, "b", func(context.Context) error { ran <- "b"; return nil }))
 				}
 			}
-			cfg, here := b.settled(t)
+			cfg, here := b.reporting(t)
 			run(t, js, cfg, worker.Policy{}, work(true))
 			b.publish(t, "jobs.1", `{}`)
 			<-reached
 			p.Filter(natstest.Losing(lose))
-			cfg, elsewhere := b.settled(t)
+			cfg, elsewhere := b.reporting(t)
 			run(t, b.js, cfg, worker.Policy{MaxAttempts: 1000}, work(false))
 			s := <-elsewhere
 			check.That(t, s.Outcome == worker.OutcomeCompleted, "the second worker: %s, %v", s.Outcome, s.Err)
@@ -175,13 +173,12 @@ func TestRecordedStepsDoNotRunAgain(t *testing.T) {
 // TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew deletes the consumer while one of two workers runs a job. The other
 // makes it anew, gets the job as if for the first time, and no answer about the new consumer.
 func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
 		reached, release, ran := make(chan error, 10), make(chan struct{}), make(chan string, 10)
 		for range 2 {
-			cfg, _ := b.settled(t, func(c *worker.Config) { c.Concurrency = 1 })
-			_, js := natstest.Connect(t, srv, p.Through())
+			cfg, _ := b.reporting(t, func(c *worker.Config) { c.Concurrency = 1 })
+			_, js := natstest.Connect(t, b.srv, p.Through())
 			run(t, js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 				reached <- step.Do(ctx, job, "a", func(context.Context) error { ran <- "a"; return nil })
 				<-release
@@ -209,10 +206,9 @@ func TestRecordedStepDoesNotRunAgainAfterAConsumerWasMadeAnew(t *testing.T) {
 // TestLineWithLateConfirmations has each heartbeat confirmed after the next two have been sent. No job of a line may be left to another
 // worker for that.
 func TestLineWithLateConfirmations(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		const jobs, ackWait = 5, 5 * time.Second
 		awaited := map[string]bool{}
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -226,7 +222,7 @@ func TestLineWithLateConfirmations(t *testing.T) {
 			}
 			return natstest.Relay
 		})
-		cfg, done := b.settled(t, func(c *worker.Config) { c.AckWait = ackWait })
+		cfg, done := b.reporting(t, func(c *worker.Config) { c.AckWait = ackWait })
 		run(t, js, cfg, worker.Policy{Ordered: true}, func(ctx context.Context, _ *worker.Job[order]) error {
 			select {
 			case <-time.After(3 * ackWait):

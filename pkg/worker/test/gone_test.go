@@ -193,17 +193,12 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 
 // TestLostBucketCostsAttemptsAndNoJob deletes the bucket while jobs are snoozed.
 func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		ready := make(chan bool, 10)
+	bubble(t, func(t *testing.T, b *bundle) {
 		attempts := make(chan int, 10)
 
 		var log events
 
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Logger = log.logger()
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Logger = log.logger() })
 		run(t, b.js, cfg, worker.Policy{MaxAttempts: 3}, func(_ context.Context, job *worker.Job[order]) error {
 			attempts <- job.Attempt
 
@@ -212,7 +207,7 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 			}
 			return nil
 		})
-		<-ready
+		<-b.ready
 
 		check.OK(t, b.js.DeleteStream(t.Context(), "KV_jobs"))
 

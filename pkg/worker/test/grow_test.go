@@ -219,17 +219,13 @@ type fate struct {
 // judge compares what workers have told with what was inserted.
 func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 	t.Helper()
-	consumer, err := told.OrderedConsumer(t.Context(), "TOLD", jetstream.OrderedConsumerConfig{})
-	check.OK(t, err)
-	info, err := consumer.Info(t.Context())
-	check.OK(t, err)
-	all, err := consumer.Messages()
-	check.OK(t, err)
+	consumer := check.Must(told.OrderedConsumer(t.Context(), "TOLD", jetstream.OrderedConsumerConfig{}))(t)
+	info := check.Must(consumer.Info(t.Context()))(t)
+	all := check.Must(consumer.Messages())(t)
 	defer all.Stop()
 	fates, latest, history, streams := map[string]*fate{}, map[string]string{}, map[string]string{}, map[string]int{}
 	for range info.NumPending {
-		msg, err := all.Next()
-		check.OK(t, err)
+		msg := check.Must(all.Next())(t)
 		tokens := strings.SplitN(msg.Subject(), ".", 3)
 		what, job, place := tokens[1], tokens[2], string(msg.Data())
 		of := job[:strings.LastIndexByte(job, '.')]

@@ -144,10 +144,9 @@ func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
 // The sequences start over, and another worker holds the job that has the sequence of the one
 // that was acknowledged.
 func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		ready, settled := make(chan bool, 10), make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) {
 			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
@@ -207,10 +206,9 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 // TestCopyBehindTheConfirmationIsNotWorked brings a job to its worker once more when its
 // acknowledgement has been confirmed: it was on its way meanwhile.
 func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 
 		var (
 			mu       sync.Mutex
@@ -238,9 +236,7 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 			return nil
 		})
 
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			worked <- job.Subject
 			return nil

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -77,8 +76,7 @@ func within(t *testing.T, what string, took, least, most time.Duration) {
 
 // TestLostNakHoldsAJobForAckWait loses the answer that gives a job back, which is sent once.
 func TestLostNakHoldsAJobForAckWait(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		p, starts := throughProxy(t, b, worker.Policy{}, worker.Retry(time.Hour, io.EOF))
 		loseSent(p, 1, answers("-NAK"))
 		b.publish(t, "jobs.1", `{}`)
@@ -93,8 +91,7 @@ func TestLostNakHoldsAJobForAckWait(t *testing.T) {
 // TestLostUncountedDeliveryHoldsAJobForTwoAckWaits loses the records of uncounted deliveries,
 // so that the delivery uses an attempt.
 func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		p, starts := throughProxy(t, b, worker.Policy{}, worker.Snooze(time.Second))
 		loseSent(p, 1000, func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "$KV.jobs.excused.") })
 		b.publish(t, "jobs.1", `{}`)
@@ -107,8 +104,7 @@ func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
 // TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout loses acknowledgements until the
 // worker leaves the job to be delivered again.
 func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		settled := make(chan worker.Settlement, 10)
 		p, starts := throughProxy(t, b, worker.Policy{}, nil, func(c *worker.Config) {
 			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
@@ -135,8 +131,7 @@ func TestUnconfirmedAcknowledgementHoldsAJobForSettleTimeout(t *testing.T) {
 // TestUnreadableRecordPutsAJobOff loses the request for the record of a unique job that is
 // delivered again: whether it has ended is not known then.
 func TestUnreadableRecordPutsAJobOff(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		p, starts := throughProxy(t, b, worker.Policy{}, worker.Retry(time.Second, io.EOF))
 		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
 
@@ -154,8 +149,7 @@ func TestUnreadableRecordPutsAJobOff(t *testing.T) {
 // TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait cuts a worker off that has asked for jobs. The
 // server sends it one, and waits for AckWait.
 func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		p, starts := throughProxy(t, b, worker.Policy{}, nil)
 		pass(100 * time.Millisecond) // the request is at the server
 		p.Partition()
@@ -182,11 +176,10 @@ func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
 // tells that from a server that has nothing to say but the client's pings, every two minutes
 // by default, of which two may be unanswered.
 func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		lost := make(chan time.Time, 1)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through(), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost <- time.Now() }))
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through(), nats.DisconnectErrHandler(func(*nats.Conn, error) { lost <- time.Now() }))
 		starts, ready := make(chan time.Time, 1), make(chan bool, 100)
 		run(t, js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), worker.Policy{},
 			func(context.Context, *worker.Job[order]) error {
@@ -217,9 +210,7 @@ func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 // TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds deletes the consumer of a worker that
 // may not make it, for long enough that the worker asks as rarely as it ever does.
 func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-
+	bubble(t, func(t *testing.T, b *bundle) {
 		maker := run(t, b.js, b.config(t), worker.Policy{}, complete)
 		b.publish(t, "jobs.1", `{}`)
 
@@ -248,8 +239,7 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 // TestLostPushHoldsALimitedJobForTwoSeconds keeps from a worker what is written about the
 // permit that it waits for.
 func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		started, leave, waits := make(chan struct{}), make(chan struct{}), make(chan bool, 10)
 		one := func(c *worker.Config) { c.Concurrency = 1 } // so that the second job goes to the other worker
 		run(t, b.js, b.config(t, one), oneAtATime, func(context.Context, *worker.Job[order]) error {

@@ -11,26 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-// keyed gives a test a server with the job stream that the package recommends.
-func keyed(t testing.TB, srv *natsrun.Server) *bundle {
-	t.Helper()
-
-	if srv == nil {
-		srv = natstest.Server(t)
-	}
-
-	b := &bundle{srv: srv}
-	b.nc, b.js = natstest.Connect(t, srv)
-
-	check.OK(t, check.Err(b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern))))
-	return b
-}
 
 // client returns a client of the job stream.
 func client(t testing.TB, js jetstream.JetStream, mutate ...func(*worker.ClientConfig)) *worker.Client {

@@ -38,13 +38,10 @@ func inspected(t *testing.T, nc *nats.Conn) inspect.Info {
 
 // A worker whose handlers all hang says what they do, what has ended before, and what it is.
 func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		hanging, until := make(chan struct{}, 2), make(chan struct{})
-		settled := make(chan worker.Settlement, 10)
 		run(t, b.js, b.config(t, func(c *worker.Config) {
 			c.Concurrency, c.Version = 2, "v1.2.3"
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 		}), worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
 			switch {
 			case job.Args.N == 0:
@@ -57,9 +54,9 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 			return nil
 		})
 		b.publish(t, "jobs.soup", `{"n":0}`)
-		<-settled
+		<-b.settled
 		b.publish(t, "jobs.tea", `{"n":-1}`)
-		<-settled
+		<-b.settled
 
 		for range 2 {
 			b.publish(t, "jobs.rice", `{"n":1}`)
@@ -69,7 +66,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 		check.OK(t, client(t, b.js).Pause(t.Context(), worker.Pause{Pattern: pattern}))
 		pass(2 * time.Minute) // they ignore their contexts
 
-		nc, _ := natstest.Connect(t, srv)
+		nc, _ := natstest.Connect(t, b.srv)
 		got := inspected(t, nc)
 		want := inspect.Info{
 			ID: t.Name(), Instance: got.Instance, Version: "v1.2.3", Stream: stream, Consumer: durable, Started: got.Started, Ready: true,
@@ -104,8 +101,7 @@ func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 
 // The wait of a job is that for its first attempt. A worker says for how long 95 % of those that it remembers waited, and ran.
 func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		b.publish(t, "jobs.soup", `{"n":1}`)
 		pass(3 * time.Second)
 		b.publish(t, "jobs.tea", `{"n":2}`)
@@ -123,7 +119,7 @@ func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
 		for range 3 {
 			<-settled
 		}
-		nc, _ := natstest.Connect(t, srv)
+		nc, _ := natstest.Connect(t, b.srv)
 		got := inspected(t, nc)
 		check.Equal(t, inspect.Last{Completed: 2, Others: 1, Ran95: 2 * time.Second, Waits: []time.Duration{2 * time.Second, 5 * time.Second}}, got.Last)
 		wait, of := inspect.Wait95(got, inspect.Info{}, inspect.Info{Last: inspect.Last{Waits: make([]time.Duration, 37)}}, got)
@@ -140,14 +136,11 @@ func TestAWorkerSaysForHowLongJobsWaited(t *testing.T) {
 
 // Two workers with one id are two instances.
 func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		ready := make(chan bool, 10)
-
+	bubble(t, func(t *testing.T, b *bundle) {
 		for range 2 {
-			_, js := natstest.Connect(t, srv)
-			run(t, js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), worker.Policy{}, complete)
-			<-ready
+			_, js := natstest.Connect(t, b.srv)
+			run(t, js, b.config(t), worker.Policy{}, complete)
+			<-b.ready
 		}
 
 		all := check.Must(inspect.Workers(t.Context(), b.nc))(t)
@@ -163,13 +156,11 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 
 // A worker that lacks what it needs says so, and one that stops says that.
 func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		ready := make(chan bool, 10)
+	bubble(t, func(t *testing.T, b *bundle) {
 		running, leave := make(chan struct{}), make(chan struct{})
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
+		cfg := b.config(t)
 		maker := run(t, b.js, cfg, worker.Policy{}, complete)
-		<-ready
+		<-b.ready
 		check.OK(t, maker.wait())
 
 		cfg.AutoCreate = false
@@ -178,12 +169,12 @@ func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 			<-leave
 			return nil
 		})
-		<-ready
+		<-b.ready
 		b.publish(t, "jobs.1", `{}`)
 		<-running
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
-		check.Require(t, !<-ready, "ready without a consumer")
+		check.Require(t, !<-b.ready, "ready without a consumer")
 
 		got := inspected(t, b.nc)
 		check.That(t, !got.Ready && strings.Contains(got.Problem, "onsumer"), "%+v", got)
@@ -289,7 +280,9 @@ func TestInspectionNeedsPermission(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		ready := make(chan bool, 1)
-		r := run(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), worker.Policy{}, complete)
+		r := run(t, b.js, b.config(t, func(c *worker.Config) {
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+		}), worker.Policy{}, complete)
 		<-ready
 
 		instance := inspected(t, b.nc).Instance
@@ -313,7 +306,9 @@ func TestInspectionNeedsPermission(t *testing.T) {
 
 		// A worker that may not answer works.
 		done := make(chan struct{})
-		run(t, js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		run(t, js, b.config(t, func(c *worker.Config) {
+			c.AutoCreate = false
+		}), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			close(done)
 			return nil
 		})

@@ -10,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -46,8 +44,7 @@ func unique(subject string, n int, keep time.Duration) worker.NewJob {
 }
 
 func TestJobsAreListedWithTheirStates(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		outcomes, hook := settled(3)
 		cfg := b.config(t, hook)
@@ -177,8 +174,7 @@ func TestPagesAreWholeAndBounded(t *testing.T) {
 
 // TestPagesReadLittle lists jobs by their states in a stream in which most are in another.
 func TestPagesReadLittle(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		outcomes, hook := settled(2)
 		cfg := b.config(t, hook)
@@ -230,8 +226,7 @@ func TestPagesReadLittle(t *testing.T) {
 }
 
 func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		old := insert(t, c, worker.NewJob{Subject: "jobs.a"})
 		insert(t, c, worker.NewJob{Subject: "jobs.a"})
@@ -256,8 +251,7 @@ func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 
 // TestJobIsShownAfterItHasMoved asks for jobs by what a list said of them before they ended, or became due.
 func TestJobIsShownAfterItHasMoved(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		insert(t, c, unique("kept", 1, time.Hour))
 		insert(t, c, unique("free", 1, 0))

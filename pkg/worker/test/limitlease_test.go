@@ -26,10 +26,9 @@ var oneAtATime = worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Name: "al
 func TestPermitOfALostWorkerComesBack(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		t.Run(fmt.Sprintf("dies=%t", dies), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := setup(t, srv)
-				p := natstest.NewProxy(t, srv)
-				nc, js := natstest.Connect(t, srv, p.Through())
+			bubble(t, func(t *testing.T, b *bundle) {
+				p := natstest.NewProxy(t, b.srv)
+				nc, js := natstest.Connect(t, b.srv, p.Through())
 				started := make(chan context.Context, 1)
 				back := make(chan struct{})
 				first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
@@ -98,8 +97,7 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 // TestPermitIsReturned looks at all ways in which a handler can end. That the next job
 // starts in no time shows that nobody waited for a lease to end.
 func TestPermitIsReturned(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		handler := func(ctx context.Context, job *worker.Job[order]) error {
 			switch job.Subject {
 			case "jobs.error":
@@ -121,7 +119,7 @@ func TestPermitIsReturned(t *testing.T) {
 
 		settled := make(chan worker.Settlement, 10)
 		policy := worker.Policy{Limits: oneAtATime.Limits, MaxAttempts: 1, Timeout: time.Millisecond}
-		_, js := natstest.Connect(t, srv)
+		_, js := natstest.Connect(t, b.srv)
 		quiet := run(t, js, b.config(t), policy, handler)
 
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
@@ -150,9 +148,8 @@ func TestPermitIsReturned(t *testing.T) {
 // TestStoppedWorkerLeavesItsPermits stops a worker in mid-job, whose handler does not care,
 // and with jobs that wait. All go on elsewhere at once.
 func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		_, js := natstest.Connect(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
+		_, js := natstest.Connect(t, b.srv)
 		started := make(chan struct{}, 1)
 		back := make(chan struct{})
 		waits := make(chan bool, 100)
@@ -284,7 +281,9 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 
 	started := make(chan *worker.Job[order], 4)
 	hold := make(chan struct{})
-	run(t, b.js, b.config(t, func(c *worker.Config) { c.AckWait = childAckWait }), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t, func(c *worker.Config) {
+		c.AckWait = childAckWait
+	}), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
 		started <- job
 
 		select {
@@ -321,7 +320,9 @@ func TestKilledHoldersPermitComesBack(t *testing.T) {
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	ended := make(chan string, 4)
-	run(t, b.js, b.config(t, func(c *worker.Config) { c.AckWait = childAckWait }), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t, func(c *worker.Config) {
+		c.AckWait = childAckWait
+	}), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
 		ended <- job.Subject
 		return nil
 	})
@@ -335,12 +336,11 @@ func TestKilledHoldersPermitComesBack(t *testing.T) {
 // fro: the job that waits in the one starts when that of the other ends, not when its worker
 // looks again.
 func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		started, end := make(chan time.Time), make(chan struct{})
 
 		for range 2 {
-			_, js := natstest.Connect(t, srv)
+			_, js := natstest.Connect(t, b.srv)
 			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
 			run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
 				started <- time.Now()

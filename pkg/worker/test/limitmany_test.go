@@ -24,10 +24,9 @@ import (
 // TestSeveralLimitsDoNotLock has jobs with two and three limits, that share some, in two
 // workers.
 func TestSeveralLimitsDoNotLock(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const jobs = 200
 
-		b := setup(t, srv)
 		c := newCrowd()
 		last := func(info worker.Info, _ nats.Header, _ []byte) string { return info.Subject[len(info.Subject)-1:] }
 
@@ -127,16 +126,11 @@ func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 // TestUnreadableLimitIsReported puts something else where a limit is counted. Jobs are put
 // off, no attempt is used, and they run when it is gone.
 func TestUnreadableLimitIsReported(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const record = "$KV.jobs.limits.keys.all.e3b0c44298fc1c149afbf4c8996fb924" // the hash of no key
 
-		b := setup(t, srv)
-		settled := make(chan worker.Settlement, 100)
 		events := &strings.Builder{}
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-			c.Logger = slog.New(slog.NewTextHandler(events, nil))
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Logger = slog.New(slog.NewTextHandler(events, nil)) })
 		r := run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
 			check.Same(t, "attempt", job.Attempt, 1)
 			return nil
@@ -144,12 +138,11 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		pass(time.Second) // the bucket is there
 
-		_, err := b.js.Publish(t.Context(), record, []byte("no record"))
-		check.OK(t, err)
+		check.OK(t, check.Err(b.js.Publish(t.Context(), record, []byte("no record"))))
 
 		b.publish(t, "jobs.1", `{}`)
 
-		s := <-settled
+		s := <-b.settled
 		check.That(t, s.Outcome == worker.OutcomeLimited && s.Err != nil && s.Delay > 0,
 			"%s after %s: %v; want limited, with an error", s.Outcome, s.Delay, s.Err)
 
@@ -157,7 +150,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 
 		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
 
-		if s = <-settled; s.Outcome != worker.OutcomeCompleted {
+		if s = <-b.settled; s.Outcome != worker.OutcomeCompleted {
 			t.Errorf("%s, %v after the record was gone; want completed", s.Outcome, s.Err)
 		}
 
@@ -172,15 +165,13 @@ func TestKeyThatPanics(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 1)
 	limit := worker.Limit{Concurrency: 1, Name: "all", Key: func(worker.Info, nats.Header, []byte) string { panic("as it happens") }}
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
-	run(t, b.js, cfg, worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
+	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
 		return nil
 	})
 	b.publish(t, "jobs.1", `{}`)
 
-	if s := receive(t, settled, "its settlement"); s.Outcome != worker.OutcomeDead || !errors.As(s.Err, new(*worker.PanicError)) {
+	if s := receive(t, b.settled, "its settlement"); s.Outcome != worker.OutcomeDead || !errors.As(s.Err, new(*worker.PanicError)) {
 		t.Errorf("%s, %v; want dead, with a PanicError", s.Outcome, s.Err)
 	}
 }
@@ -188,10 +179,9 @@ func TestKeyThatPanics(t *testing.T) {
 // TestKeysAreIndependent runs a job of each of many keys at once, each of which has one
 // permit, whatever the keys are made of.
 func TestKeysAreIndependent(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const keys = 50
 
-		b := setup(t, srv)
 		started := make(chan struct{}, keys)
 		hold := make(chan struct{})
 		limit := worker.Limit{Concurrency: 1, Name: "any", Key: func(info worker.Info, _ nats.Header, _ []byte) string {
@@ -286,9 +276,8 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 // gone, at the very moment at which that one renews it. The server refuses the end, and the
 // permit stays where it is for another lease.
 func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		nc, js := natstest.Connect(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
+		nc, js := natstest.Connect(t, b.srv)
 		started := make(chan struct{}, 1)
 		first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
 			started <- struct{}{}
@@ -299,8 +288,8 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		receive(t, started, "the holder")
 
-		p := natstest.NewProxy(t, srv)
-		_, js = natstest.Connect(t, srv, p.Through())
+		p := natstest.NewProxy(t, b.srv)
+		_, js = natstest.Connect(t, b.srv, p.Through())
 		renewed, begun := make(chan time.Time, 1), make(chan time.Time, 2)
 		tried := false
 

@@ -98,10 +98,9 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 }
 
 func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		c := client(t, js)
 
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -291,14 +290,12 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
 			js, refused := startBehind(t, srv, code)
-			settled := make(chan worker.Settlement, 2)
-			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
-			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+			run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 
 			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
 			insert(t, c, job)
 
-			if s := receive(t, settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !refused.Load() {
+			if s := receive(t, b.settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !refused.Load() {
 				t.Fatalf("the job %s, its record refused %t", s.Outcome, refused.Load())
 			}
 
@@ -314,12 +311,10 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			js, refused := startBehind(t, srv, code)
-			settled := make(chan worker.Settlement, 2)
-			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 
 			var ran atomic.Int32
 
-			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 				ran.Add(1)
 				return nil
 			})
@@ -327,7 +322,7 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
 			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
 
-			s := receive(t, settled, "the job to end")
+			s := receive(t, b.settled, "the job to end")
 			if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !refused.Load() {
 				t.Errorf("the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
 			}

@@ -61,9 +61,8 @@ func (d *diary) ended() int {
 // TestJobsOfOneSubjectRunInOrder has the first job of a subject fail: the others wait for its retry, and those of other subjects
 // do not.
 func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		cfg, done := b.settled(t)
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
 			if job.Args.N == 1 && job.Attempt < 3 {
 				return worker.Retry(time.Second, errors.New("not yet"))
@@ -86,9 +85,8 @@ func TestJobsOfOneSubjectRunInOrder(t *testing.T) {
 
 // TestLaterJobGivenBackHidesNoEarlierOne has the third job of a subject go back for want of room while the first waits for its retry.
 func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		cfg, done := b.settled(t)
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
 		cfg.Concurrency, cfg.MaxWaiting = 2, 1
 		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
 			pass(time.Duration(job.Args.N) * time.Second)
@@ -113,9 +111,8 @@ func TestLaterJobGivenBackHidesNoEarlierOne(t *testing.T) {
 
 // TestDeadJobFreesItsSubject gives up the first job.
 func TestDeadJobFreesItsSubject(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		cfg, done := b.settled(t)
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
 		b.publish(t, "jobs.a", `{"n":1}`)
 		b.publish(t, "jobs.a", `{"n":2}`)
 		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
@@ -220,9 +217,8 @@ func TestOrderSurvivesFaults(t *testing.T) {
 // TestLongLinesDoNotStall has far more jobs of one subject than may wait: those that are given back must not hold up the rest.
 func TestLongLinesDoNotStall(t *testing.T) {
 	const jobs = 300
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		cfg, done := b.settled(t)
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
 		cfg.Concurrency, cfg.MaxWaiting = 2, 4
 		for i := range jobs {
 			b.publish(t, "jobs.a", fmt.Sprintf(`{"n":%d}`, i))
@@ -281,10 +277,9 @@ func TestLinesOnSeveralWorkersDoNotStall(t *testing.T) {
 
 // TestLineAfterLostHeartbeats loses the heartbeats of a worker while jobs of a subject wait there. It must not hand them back one by one.
 func TestLineAfterLostHeartbeats(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		const jobs, ackWait = 30, 5 * time.Second
 		waiting, done := make(chan bool, 10*jobs), make(chan uint64, jobs)
 		run(t, js, b.config(t, func(c *worker.Config) {
@@ -317,8 +312,7 @@ func TestLineAfterLostHeartbeats(t *testing.T) {
 // TestLineBehindALongJob has a job take ten minutes in one worker, and those behind it wait in the other, which does not know of it.
 func TestLineBehindALongJob(t *testing.T) {
 	const jobs = 50
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		started, settled := make(chan struct{}, jobs), make(chan worker.Outcome, jobs)
 		join := func() {
 			cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.MaxWaiting = 1, 4 })
@@ -351,9 +345,8 @@ func TestLineBehindALongJob(t *testing.T) {
 
 // TestOrderInAStreamThatIsMadeAnew has a worker know up to where a stream was worked, and then another stream of that name.
 func TestOrderInAStreamThatIsMadeAnew(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		cfg, done := b.settled(t)
+	bubble(t, func(t *testing.T, b *bundle) {
+		cfg, done := b.reporting(t)
 		run(t, b.js, cfg, worker.Policy{Ordered: true}, func(_ context.Context, job *worker.Job[order]) error {
 			pass(time.Duration(job.Args.N) * time.Second)
 			return nil

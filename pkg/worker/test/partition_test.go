@@ -21,8 +21,7 @@ import (
 func divided(t *testing.T, srv *natsrun.Server) (*bundle, *worker.Client) {
 	t.Helper()
 	b := keyed(t, srv)
-	c, err := worker.NewClient(b.js, worker.ClientConfig{AllowUntaken: true, Partitions: grown, Stream: stream})
-	check.OK(t, err)
+	c := check.Must(worker.NewClient(b.js, worker.ClientConfig{AllowUntaken: true, Partitions: grown, Stream: stream}))(t)
 	return b, c
 }
 
@@ -58,8 +57,7 @@ func TestEveryCallFindsItsPartition(t *testing.T) {
 
 		seen := map[string]int{}
 		for f := (worker.JobFilter{Limit: 5}); ; {
-			page, err := c.Jobs(ctx, f)
-			check.OK(t, err)
+			page := check.Must(c.Jobs(ctx, f))(t)
 			for _, j := range page.Jobs {
 				seen[j.Stream]++
 			}
@@ -149,8 +147,7 @@ func TestLettersComeBackToTheirPartition(t *testing.T) {
 		await(worker.OutcomeDead)
 		page, err := c.Jobs(t.Context(), worker.JobFilter{Dead: true})
 		check.That(t, err == nil && len(page.Jobs) == 2, "%+v, %v", page.Jobs, err)
-		store, err := deadletter.Open(t.Context(), b.js, deadletter.Config{})
-		check.OK(t, err)
+		store := check.Must(deadletter.Open(t.Context(), b.js, deadletter.Config{}))(t)
 		result, err := store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 		check.That(t, err == nil && result.Done == 2, "%+v, %v", result, err)
 		got := []string{await(worker.OutcomeCompleted), await(worker.OutcomeCompleted)}
@@ -175,8 +172,7 @@ func TestWrongPartitionsAreRefused(t *testing.T) {
 			_, err = other.Insert(t.Context(), worker.NewJob{Subject: "jobs.mail.u17"})
 			isDrift(fmt.Sprint("insert with ", n), err)
 		}
-		w, err := worker.New(b.js, b.config(t, func(cfg *worker.Config) { cfg.Partitions = 2 }))
-		check.OK(t, err)
+		w := check.Must(worker.New(b.js, b.config(t, func(cfg *worker.Config) { cfg.Partitions = 2 })))(t)
 		check.OK(t, worker.Handle(w, pattern, worker.Policy{}, complete))
 		isDrift("work with 2", w.Run(t.Context()))
 	})

@@ -46,9 +46,8 @@ func TestPausedHandler(t *testing.T) {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			b := keyed(t, srv)
 			c := client(t, b.js)
-			cfg := b.config(t)
 			begin := func() <-chan worker.Info {
-				return two(t, b, cfg, func(pattern string) (p worker.Policy) {
+				return two(t, b, b.config(t), func(pattern string) (p worker.Policy) {
 					if test.apart && pattern == "jobs.a.>" {
 						p.Priority = worker.PriorityLow
 					}
@@ -126,8 +125,7 @@ func makeAssets(t *testing.T, b *bundle) {
 
 // TestPausedOrderedJobsKeepTheirOrder pauses between jobs of one subject that wait for each other.
 func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		d := newDiary(t)
 		run(t, b.js, b.config(t), worker.Policy{Ordered: true}, func(ctx context.Context, job *worker.Job[order]) error {
@@ -156,13 +154,12 @@ func TestPausedOrderedJobsKeepTheirOrder(t *testing.T) {
 
 // TestPauseWhileTheServerIsAway pauses from a client, and in a worker, that cannot reach the server for a while.
 func TestPauseWhileTheServerIsAway(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		makeAssets(t, b)
-		clients, workers := natstest.NewProxy(t, srv), natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, clients.Through())
+		clients, workers := natstest.NewProxy(t, b.srv), natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, clients.Through())
 		c := client(t, js)
-		_, far := natstest.Connect(t, srv, workers.Through())
+		_, far := natstest.Connect(t, b.srv, workers.Through())
 		outcomes, hook := settled(100)
 		run(t, far, b.config(t, hook), worker.Policy{}, complete)
 		pass(heartbeats)
@@ -186,8 +183,7 @@ func TestPauseWhileTheServerIsAway(t *testing.T) {
 }
 
 func TestPausesOfManyClients(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		makeAssets(t, b)
 		c := client(t, b.js)
 		var group sync.WaitGroup
@@ -284,8 +280,7 @@ func TestDrainedWorker(t *testing.T) {
 
 // TestDrainedWorkerFinishesWhatRuns drains a worker in the midst of a job, while another waits in it for that one.
 func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		began, outcomes := make(chan struct{}, 9), make(chan worker.Outcome, 9)
 		run(t, b.js, b.config(t, func(c *worker.Config) {
 			c.Hooks.Settled = func(s worker.Settlement) { outcomes <- s.Outcome }

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -34,8 +33,7 @@ func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
 // TestPeriodicJobRuns follows a schedule from its start to its end. Instances that start
 // meanwhile do not begin the interval anew.
 func TestPeriodicJobRuns(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan *worker.Job[order], 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
@@ -88,8 +86,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 // TestRunsThatWait has nobody work for an hour.
 func TestRunsThatWait(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		piled := minutely()
 		piled.Name, piled.PileUp = "bill", true
@@ -118,8 +115,7 @@ func TestRunsThatWait(t *testing.T) {
 
 // TestCronHasATimeZone expects the morning in Jerusalem, two hours before that in UTC.
 func TestCronHasATimeZone(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan time.Time, 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
@@ -144,8 +140,7 @@ func TestCronHasATimeZone(t *testing.T) {
 
 // TestScheduleSurvivesARestart has the server be away when runs are due.
 func TestScheduleSurvivesARestart(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		starts := make(chan time.Time, 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
@@ -258,13 +253,10 @@ func TestStreamWithoutSchedules(t *testing.T) {
 // ms of it. The schedule is still there, and its job runs: had the client replaced it by then, and died before it looked
 // again, there would be two jobs.
 func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		ran, settled := make(chan int, 10), make(chan struct{}, 10)
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Settled = func(worker.Settlement) { settled <- struct{}{} }
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(worker.Settlement) { settled <- struct{}{} } })
 		run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			ran <- job.Args.N
 			return nil

@@ -147,10 +147,9 @@ func stepwise(started chan<- string, leave <-chan struct{}) func(context.Context
 // TestPriorityThatWasAloneHasNoDebt works 100 low jobs while there are no others. It is as
 // if they had not been when high ones come, and the other way round.
 func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const each = 100
 
-		b := setup(t, srv)
 		started, leave := make(chan string), make(chan struct{})
 		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.SoftStop = 1, -1 })
 		r := runClasses(t, b.js, cfg, stepwise(started, leave), worker.PriorityHigh, worker.PriorityNormal)
@@ -194,10 +193,9 @@ func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
 // TestLowPriorityIsNotStarved has jobs of the highest priority that never end: each
 // publishes the next ones.
 func TestLowPriorityIsNotStarved(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const low = 20
 
-		b := setup(t, srv)
 		// More high jobs than start before the last low one: they do not run out, however slowly new ones come.
 		b.publishClass(t, "high", 16*low+200)
 		b.publishClass(t, "low", low)
@@ -233,10 +231,9 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 // TestOnePriorityMayUseEverySlot holds the jobs of one priority until all slots are taken,
 // while the other priorities have none, and then again for another.
 func TestOnePriorityMayUseEverySlot(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const slots = 8
 
-		b := setup(t, srv)
 		arrived, leave := make(chan string, 10*slots), make(chan struct{})
 
 		var now, most atomic.Int32

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -18,13 +17,10 @@ import (
 // has been idle.
 func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 	for _, slots := range []int{1, 100} {
-		natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-			b := setup(t, srv)
+		bubble(t, func(t *testing.T, b *bundle) {
 			started := make(chan time.Time, 1)
 			ready := make(chan bool, 1)
-			cfg := b.config(t, func(c *worker.Config) {
-				c.Concurrency, c.Hooks.Ready = slots, func(is bool, _ error) { ready <- is }
-			})
+			cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Hooks.Ready = slots, func(is bool, _ error) { ready <- is } })
 			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error {
 				started <- time.Now()
 				return nil
@@ -49,8 +45,7 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 // TestJobWithoutASlotIsHandedBack has one slot, which is taken when a job of another
 // priority is delivered: a second worker gets it within half a second, as its first attempt.
 func TestJobWithoutASlotIsHandedBack(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		ready, settled := make(chan bool, 1), make(chan worker.Settlement, 10)
 		started := make(chan string, 10)
 		leave := make(chan struct{})
@@ -80,7 +75,7 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 		}
 
 		elsewhere := make(chan *worker.Job[order], 1)
-		_, other := natstest.Connect(t, srv)
+		_, other := natstest.Connect(t, b.srv)
 		runClasses(t, other, b.config(t), func(_ context.Context, _ string, job *worker.Job[order]) error {
 			elsewhere <- job
 			return nil
@@ -101,10 +96,8 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 // TestStopWithPrioritiesLosesNoJobAndNoAttempt stops workers of few slots again and again,
 // while jobs of all priorities run, wait for a slot and are on their way.
 func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const n = 120
-
-		b := setup(t, srv)
 
 		var (
 			mu       sync.Mutex

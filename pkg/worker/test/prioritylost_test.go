@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -26,7 +24,9 @@ func TestConsumersOfPriorities(t *testing.T) {
 	none := func(context.Context, string, *worker.Job[order]) error { return nil }
 	ready := make(chan bool, 1)
 
-	r := runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), none, threeClasses...)
+	r := runClasses(t, b.js, b.config(t, func(c *worker.Config) {
+		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+	}), none, threeClasses...)
 	receive(t, ready, "the worker to be ready")
 
 	check.OK(t, r.wait())
@@ -70,8 +70,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+	cfg := b.config(t)
 	with := func(priorities map[string]worker.Priority) *running {
 		w := check.Must(worker.New(b.js, cfg))(t)
 
@@ -90,7 +89,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 		b.publish(t, "jobs.b", `{}`)
 
 		for range 2 {
-			s := receive(t, settled, "a job's end")
+			s := receive(t, b.settled, "a job's end")
 			if want := worker.ConsumerOf(durable, priorities[strings.TrimPrefix(s.Subject, "jobs.")]); s.Consumer != want || s.Outcome != worker.OutcomeCompleted {
 				t.Errorf("%s: %s by %s, want completed by %s", s.Subject, s.Outcome, s.Consumer, want)
 			}
@@ -118,8 +117,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 
 	b := setup(t, nil)
 
-	w, err := worker.New(b.js, b.config(t))
-	check.OK(t, err)
+	w := check.Must(worker.New(b.js, b.config(t)))(t)
 
 	none := func(context.Context, *worker.Job[order]) error { return nil }
 
@@ -136,7 +134,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 			"%s: %v, want %q", pattern, err, test.says)
 	}
 
-	err = worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
+	err := worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
 	check.Contains(t, err, "publish the jobs of each priority under a subject of their own")
 
 	long := check.Must(worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) })))(t)
@@ -147,8 +145,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 // TestLostPriorityDoesNotStopTheOthers deletes the consumer of one priority. The others go
 // on, and it does when the consumer is there again, with jobs that were held when it went.
 func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		type readiness struct{ is, missing bool }
 
 		ready := make(chan readiness, 100)
@@ -248,17 +245,11 @@ func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
 	const n = 100
 
 	b := setup(t, nil)
-	ready := make(chan bool, 1000)
-	settled := make(chan worker.Settlement, 10000)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Concurrency = 5
-		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 5 })
 	runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return nil }, threeClasses...)
 
 	wait := func(want bool) {
-		for receive(t, ready, "the worker") != want {
+		for receive(t, b.ready, "the worker") != want {
 			continue
 		}
 	}
@@ -268,7 +259,7 @@ func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
 		}
 
 		for done := 0; done < len(classNames)*n; {
-			if s := receive(t, settled, "the jobs"); s.Outcome == worker.OutcomeCompleted {
+			if s := receive(t, b.settled, "the jobs"); s.Outcome == worker.OutcomeCompleted {
 				done++
 			}
 		}

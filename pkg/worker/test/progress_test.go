@@ -10,15 +10,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 func TestProgressIsReadAndHeard(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		heard := make(chan *nats.Msg, 10)
 
@@ -99,10 +97,9 @@ func TestProgressOutsideAWorkerDoesNothing(t *testing.T) {
 // TestJobRunsWhereProgressCannotBeWritten loses everything about progress, as a server does
 // that denies it.
 func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 
 		var log events
 

@@ -95,10 +95,9 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 }
 
 func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	keyedBubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		loseAnswer(p, beforeRecord)
 
 		outcomes, hook := settled(1)
@@ -114,11 +113,10 @@ func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
 // TestZombieSaysNothingOfItsKey lets a worker that was cut off finish a job that another one has
 // finished, and whose key a new job has taken.
 func TestZombieSaysNothingOfItsKey(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 
 		var (
 			started = make(chan struct{})
@@ -158,8 +156,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 }
 
 func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		outcomes, hook := settled(1)
 		run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
@@ -205,9 +202,7 @@ func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 }
 
 func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-
+	bubble(t, func(t *testing.T, b *bundle) {
 		var log events
 
 		outcomes, hook := settled(1)

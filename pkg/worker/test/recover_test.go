@@ -69,11 +69,7 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	)
 
 	milestones := make(chan int, n)
-	settled := make(chan worker.Settlement, 2*n)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Concurrency, c.Logger = 20, log.logger()
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Logger = 20, log.logger() })
 	run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -92,7 +88,7 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	}
 
 	for completed := 0; completed < n; {
-		if s := receive(t, settled, "all jobs"); s.Outcome == worker.OutcomeCompleted {
+		if s := receive(t, b.settled, "all jobs"); s.Outcome == worker.OutcomeCompleted {
 			completed++
 		}
 	}
@@ -118,32 +114,26 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 
 	b := setup(t, nil)
 	jobs := make(chan int, 1)
-	ready := make(chan bool, 10)
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
-	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+	run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		jobs <- job.Args.N
 		return nil
 	})
 
-	check.That(t, receive(t, ready, "the worker"), "not ready at first")
+	check.That(t, receive(t, b.ready, "the worker"), "not b.ready at first")
 
 	for n := range 3 {
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
-		check.That(t, !receive(t, ready, "the loss"), "the loss was not reported")
+		check.That(t, !receive(t, b.ready, "the loss"), "the loss was not reported")
 
 		b.publish(t, "jobs.1", `{"n":`+string(rune('0'+n))+`}`)
 
 		check.Same(t, "job", receive(t, jobs, "a job"), n)
 
-		check.That(t, receive(t, ready, "recovery"), "recovery was not reported")
+		check.That(t, receive(t, b.ready, "recovery"), "recovery was not reported")
 
 		// The next consumer would be given a job that is not acknowledged yet once more.
-		check.Same(t, "the job ended as", receive(t, settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
+		check.Same(t, "the job ended as", receive(t, b.settled, "the acknowledgement").Outcome, worker.OutcomeCompleted)
 	}
 }
 
@@ -246,14 +236,93 @@ func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
 	js := &deaf{JetStream: b.js}
 	js.left.Store(3)
 
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 	b.publish(t, "jobs.1", `{}`)
-	run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
+	run(t, js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
 
-	check.Same(t, "outcome", receive(t, settled, "the settlement").Outcome, worker.OutcomeDead)
+	check.Same(t, "outcome", receive(t, b.settled, "the settlement").Outcome, worker.OutcomeDead)
 
 	if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 {
 		t.Errorf("%d letters, %d left; want 1, 0", len(letters), b.left(t))
 	}
+}
+
+// TestDeletedConsumerIsNoticedAtOnce holds the server's notice against the slow way to
+// find out, a request that stays unanswered for three seconds.
+func TestDeletedConsumerIsNoticedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bundle) {
+		jobs := make(chan time.Time, 1)
+		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			jobs <- time.Now()
+			return nil
+		})
+		<-b.ready
+		pass(500 * time.Millisecond) // the request is at the server
+
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
+
+		deleted := time.Now()
+		b.publish(t, "jobs.1", `{}`)
+
+		waited := (<-jobs).Sub(deleted)
+		check.That(t, waited <= time.Second, "the next job started %s after the deletion, want at most 1s", waited)
+	})
+}
+
+// TestRestartedServerIsNotWaitedFor restarts the server, which answers a worker's request
+// with a notice first and no look-up that follows. A worker that waits for the look-up
+// loses five seconds at every restart. The measure is the server's clock: a marker that was
+// delivered before is delivered again after four. Only a busy machine lets the marker win
+// against a worker that does not wait, and not each time. (Not in a bubble: reconnecting
+// uses a timer of the process.)
+func TestRestartedServerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	marks := check.Must(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}}))(t)
+
+	jobs := make(chan struct{}, 100)
+	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		jobs <- struct{}{}
+		return nil
+	})
+	receive(t, b.ready, "the worker")
+
+	const rounds = 10
+	for round := range rounds {
+		marker, err := marks.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+			AckWait: 4 * time.Second, DeliverPolicy: jetstream.DeliverNewPolicy, Durable: fmt.Sprint(round),
+		})
+		check.OK(t, err)
+
+		b.publish(t, "mark", "")
+
+		check.OK(t, check.Err(marker.Next()))
+
+		b.restart(t)
+
+		b.publish(t, "jobs.1", `{}`)
+
+		if jobIsFirst(t, marker, jobs) {
+			return
+		}
+	}
+
+	t.Errorf("the marker came before the job after each of %d restarts", rounds)
+}
+
+// jobIsFirst waits for the job, and reports whether it came before the marker.
+func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) bool {
+	t.Helper()
+
+	marks := make(chan struct{}, 100)
+	marking := check.Must(marker.Consume(func(jetstream.Msg) { marks <- struct{}{} }))(t)
+
+	receive(t, jobs, "the job")
+
+	first := len(marks) == 0
+
+	marking.Stop()
+	<-marking.Closed()
+	return first
 }

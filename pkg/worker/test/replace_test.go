@@ -300,8 +300,7 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 }
 
 func TestMarkWithoutAJobHoldsNothing(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := keyed(t, srv)
+	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)
 		started, wake := make(chan int), make(chan error)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {

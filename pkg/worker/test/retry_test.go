@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -27,8 +25,7 @@ type seen struct {
 func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, letters []worker.DeadLetter) {
 	t.Helper()
 
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		settled := make(chan worker.Settlement, len(answers))
 		cfg := b.config(t, func(c *worker.Config) {
 			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
@@ -121,11 +118,7 @@ func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Concurrency = 1 // one lost slot would stop it
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 }) // one lost slot would stop it
 	policy := worker.Policy{Backoff: worker.Exponential(0, 0), MaxAttempts: 2}
 
 	run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
@@ -141,7 +134,7 @@ func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {
 
 	last := make(map[string]worker.Settlement)
 	for range 5 {
-		s := receive(t, settled, "a settlement")
+		s := receive(t, b.settled, "a settlement")
 		last[s.Subject] = s
 	}
 
@@ -166,11 +159,7 @@ func TestUndecodableMessagesBlockNobody(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Concurrency = 1
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
 
 	poison := []string{"", "not json", `{"n":"text"}`, "\x00\xff", strings.Repeat("[", 100_000)}
 	for _, payload := range poison {
@@ -181,11 +170,11 @@ func TestUndecodableMessagesBlockNobody(t *testing.T) {
 	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 
 	for range poison {
-		s := receive(t, settled, "a settlement")
+		s := receive(t, b.settled, "a settlement")
 		check.That(t, s.Outcome == worker.OutcomeDead && s.Attempt == 1, "poison: %s at attempt %d, want dead at 1", s.Outcome, s.Attempt)
 	}
 
-	check.Same(t, "the job behind them", receive(t, settled, "the good job").Outcome, worker.OutcomeCompleted)
+	check.Same(t, "the job behind them", receive(t, b.settled, "the good job").Outcome, worker.OutcomeCompleted)
 
 	letters := b.letters(t)
 	for i, payload := range poison {

@@ -35,26 +35,45 @@ func TestMain(m *testing.M) { crash.Main(m, 4, growing, killed, stepping) }
 
 // bundle is what a test works with.
 type bundle struct {
-	js  jetstream.JetStream
-	nc  *nats.Conn
-	srv *natsrun.Server
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	ready   chan bool // of the workers that have no such hook of their own, as settled
+	settled chan worker.Settlement
+	srv     *natsrun.Server
+}
+
+// bubble runs a test in fake time, with a server that has a job stream.
+func bubble(t *testing.T, test func(t *testing.T, b *bundle), options ...func(*natsrun.Config)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { test(t, setup(t, srv)) }, options...)
+}
+
+// keyedBubble is bubble, with a stream whose jobs may have unique keys.
+func keyedBubble(t *testing.T, test func(t *testing.T, b *bundle)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { test(t, keyed(t, srv)) })
 }
 
 // setup gives a test a server with a job stream. In a bubble the server is given.
 func setup(t testing.TB, srv *natsrun.Server) *bundle {
 	t.Helper()
+	return setupWith(t, srv, jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy})
+}
 
+// keyed is setup with a stream whose jobs may have unique keys.
+func keyed(t testing.TB, srv *natsrun.Server) *bundle {
+	t.Helper()
+	return setupWith(t, srv, worker.StreamConfig(stream, pattern))
+}
+
+func setupWith(t testing.TB, srv *natsrun.Server, cfg jetstream.StreamConfig) *bundle {
+	t.Helper()
 	if srv == nil {
 		srv = natstest.Server(t)
 	}
-
-	b := &bundle{srv: srv}
+	b := &bundle{ready: make(chan bool, 10_000), settled: make(chan worker.Settlement, 10_000), srv: srv}
 	b.nc, b.js = natstest.Connect(t, srv)
-
-	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy,
-	})
-	check.OK(t, err)
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
 	return b
 }
 
@@ -64,11 +83,23 @@ func (b *bundle) config(t testing.TB, mutate ...func(*worker.Config)) worker.Con
 
 	cfg := worker.Config{
 		AutoCreate: true, Consumer: durable, ID: t.Name(), Logger: slog.New(slog.DiscardHandler), Stream: stream,
+		Hooks: worker.Hooks{
+			Ready:   func(is bool, _ error) { offer(b.ready, is) },
+			Settled: func(s worker.Settlement) { offer(b.settled, s) },
+		},
 	}
 	for _, m := range mutate {
 		m(&cfg)
 	}
 	return cfg
+}
+
+// offer sends to a test that may not listen.
+func offer[T any](to chan T, value T) {
+	select {
+	case to <- value:
+	default:
+	}
 }
 
 // running is a worker in its Run.
@@ -83,8 +114,7 @@ type running struct {
 func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.Policy, h worker.Handler[order]) *running {
 	t.Helper()
 
-	w, err := worker.New(js, cfg)
-	check.OK(t, err)
+	w := check.Must(worker.New(js, cfg))(t)
 
 	check.OK(t, worker.Handle(w, pattern, policy, h))
 	return start(t, w)
@@ -120,8 +150,7 @@ func (r *running) wait() error {
 func (b *bundle) publish(t testing.TB, subject string, payload string) uint64 {
 	t.Helper()
 
-	ack, err := b.js.Publish(t.Context(), subject, []byte(payload))
-	check.OK(t, err)
+	ack := check.Must(b.js.Publish(t.Context(), subject, []byte(payload)))(t)
 	return ack.Sequence
 }
 
@@ -160,8 +189,7 @@ func (b *bundle) restart(t testing.TB) {
 func (b *bundle) left(t testing.TB) uint64 {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -169,11 +197,9 @@ func (b *bundle) left(t testing.TB) uint64 {
 func (b *bundle) queued(t testing.TB) int {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), stream)
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
-	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(pattern))
-	check.OK(t, err)
+	info := check.Must(s.Info(t.Context(), jetstream.WithSubjectFilter(pattern)))(t)
 	return len(info.State.Subjects)
 }
 
@@ -181,21 +207,18 @@ func (b *bundle) queued(t testing.TB) int {
 func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 	t.Helper()
 
-	s, err := b.js.Stream(t.Context(), "DEAD")
-	check.OK(t, err)
+	s := check.Must(b.js.Stream(t.Context(), "DEAD"))(t)
 
 	var all []worker.DeadLetter
 
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
-		msg, err := s.GetMsg(t.Context(), seq)
-		check.OK(t, err)
+		msg := check.Must(s.GetMsg(t.Context(), seq))(t)
 
 		if strings.HasPrefix(msg.Subject, "$JS.") {
 			continue // an advisory
 		}
 
-		letter, err := worker.ParseDeadLetter(msg.Data)
-		check.OK(t, err)
+		letter := check.Must(worker.ParseDeadLetter(msg.Data))(t)
 
 		all = append(all, letter)
 	}

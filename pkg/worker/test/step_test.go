@@ -177,13 +177,11 @@ func TestFailedStepIsNotRecorded(t *testing.T) {
 				})
 			}
 
-			settled := make(chan worker.Settlement, 10)
 			b := setup(t, nil)
-			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
-			run(t, b.js, cfg, worker.Policy{Backoff: worker.Exponential(0, 0)}, one)
+			run(t, b.js, b.config(t), worker.Policy{Backoff: worker.Exponential(0, 0)}, one)
 			b.publish(t, "jobs.1", `{}`)
 
-			first, second := receive(t, settled, "an attempt"), receive(t, settled, "the other")
+			first, second := receive(t, b.settled, "an attempt"), receive(t, b.settled, "the other")
 			if first.Deliveries > second.Deliveries { // it followed at once
 				first, second = second, first
 			}

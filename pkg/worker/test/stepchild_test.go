@@ -115,11 +115,7 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 	t.Helper()
 
 	results = map[string]string{}
-	settled := make(chan worker.Settlement, 10)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.AckWait = childAckWait
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.AckWait = childAckWait })
 	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		for _, name := range childSteps {
 			result, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
@@ -135,7 +131,7 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 		return nil
 	})
 
-	s := receive(t, settled, "the settlement")
+	s := receive(t, b.settled, "the settlement")
 	check.Require(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 	return results, here
 }

@@ -142,11 +142,10 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 // over and dies, so that the server gives the job to the first again, whose attempt is
 // still running.
 func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, cut := natstest.Connect(t, srv, p.Through())
-		nc, js := natstest.Connect(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, cut := natstest.Connect(t, b.srv, p.Through())
+		nc, js := natstest.Connect(t, b.srv)
 		l := newLedger()
 		frozen, back := make(chan struct{}), make(chan struct{})
 		done := make(chan worker.Settlement, 10)

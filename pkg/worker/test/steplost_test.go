@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -20,10 +19,9 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.RefusedApplied, natstest.ReplyLost, natstest.WriteLost} {
 		for _, n := range []int{1, 3} {
 			t.Run(fmt.Sprint(how, " ", n), func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-					b := setup(t, srv)
-					p := natstest.NewProxy(t, srv)
-					_, js := natstest.Connect(t, srv, p.Through())
+				bubble(t, func(t *testing.T, b *bundle) {
+					p := natstest.NewProxy(t, b.srv)
+					_, js := natstest.Connect(t, b.srv, p.Through())
 					l := newLedger()
 					done := make(chan worker.Settlement, 10)
 					cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
@@ -62,10 +60,9 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 
 // TestServerAwayInAStep loses all writes for longer than the worker tries.
 func TestServerAwayInAStep(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		p := natstest.NewProxy(t, srv)
-		_, js := natstest.Connect(t, srv, p.Through())
+	bubble(t, func(t *testing.T, b *bundle) {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
 		l := newLedger()
 		done := make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
@@ -111,8 +108,7 @@ func TestServerAwayInAStep(t *testing.T) {
 // TestStepsOutliveAConsumerThatIsMadeAnew deletes the consumer under a running job, so that
 // the server counts deliveries from one again.
 func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		l := newLedger()
 		done := make(chan worker.Settlement, 100)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
@@ -153,8 +149,7 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 // TestStepsOfAJobInAStreamMadeAnew puts a job where another was, in a stream that was
 // deleted and made again.
 func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		done := make(chan worker.Settlement, 100)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
 		ran := 0
@@ -200,12 +195,13 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 
 // TestStepThatEndsInAShutdownIsRecorded stops a worker in mid-step.
 func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		_, js := natstest.Connect(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
+		_, js := natstest.Connect(t, b.srv)
 		l := newLedger()
 		started := make(chan struct{})
-		first := run(t, js, b.config(t, func(c *worker.Config) { c.SoftStop = -1 }), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+		first := run(t, js, b.config(t, func(c *worker.Config) {
+			c.SoftStop = -1
+		}), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			l.slow = func() {
 				close(started)
 				<-ctx.Done()

@@ -231,17 +231,13 @@ func TestStepsGoIntoTheirBucket(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	settled := make(chan worker.Settlement, 1)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		c.StepBucket = "recipes"
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.StepBucket = "recipes" })
 	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		return step.Do(ctx, job, "a", func(context.Context) error { return nil })
 	})
 	b.publish(t, "jobs.1", `{}`)
 
-	s := receive(t, settled, "the settlement")
+	s := receive(t, b.settled, "the settlement")
 	check.That(t, s.Outcome == worker.OutcomeCompleted, "%s: %v", s.Outcome, s.Err)
 
 	stream := check.Must(b.js.Stream(t.Context(), "KV_recipes"))(t)
@@ -264,18 +260,14 @@ func TestFullBucketFailsTheAttempt(t *testing.T) {
 	})
 	check.OK(t, err)
 
-	settled := make(chan worker.Settlement, 1)
-	cfg := b.config(t, func(c *worker.Config) {
-		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-		c.SettleTimeout, c.StepBucket = time.Hour, "recipes"
-	})
+	cfg := b.config(t, func(c *worker.Config) { c.SettleTimeout, c.StepBucket = time.Hour, "recipes" })
 	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		_, err := step.Run(ctx, job, "a", func(context.Context) ([]byte, error) { return make([]byte, 3<<10), nil })
 		return worker.Cancel(err)
 	})
 	b.publish(t, "jobs.1", `{}`)
 
-	if s := receive(t, settled, "the settlement"); !errors.Is(s.Err, step.ErrNotRecorded) || !strings.Contains(s.Err.Error(), "maximum bytes") {
+	if s := receive(t, b.settled, "the settlement"); !errors.Is(s.Err, step.ErrNotRecorded) || !strings.Contains(s.Err.Error(), "maximum bytes") {
 		t.Errorf("%v, want ErrNotRecorded and the server's reason", s.Err)
 	}
 }

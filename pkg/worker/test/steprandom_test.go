@@ -98,9 +98,7 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 	for i := range proxies {
 		proxies[i] = natstest.NewProxy(t, srv)
 		_, js := natstest.Connect(t, srv, proxies[i].Through())
-		cfg := b.config(t, func(c *worker.Config) {
-			c.Concurrency, c.Hooks.Settled, c.SettleTimeout = 5, settled, 10*time.Second
-		})
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Hooks.Settled, c.SettleTimeout = 5, settled, 10*time.Second })
 		run(t, js, cfg, worker.Policy{Backoff: worker.Exponential(time.Second, 5*time.Second), MaxAttempts: 1000}, handler)
 	}
 

@@ -10,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
@@ -23,8 +21,7 @@ const stepTTL = 10 * time.Minute
 // TestStepsAreKeptForTheirTTL puts a job off again and again, each time for a little less
 // than StepTTL, and once for longer.
 func TestStepsAreKeptForTheirTTL(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		done := make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) {
 			c.Hooks.Settled = func(s worker.Settlement) { done <- s }
@@ -83,8 +80,7 @@ func incompressible(pattern []byte) []byte {
 }
 
 func TestJournalOfACompletedJobGoes(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		done := make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) {
 			c.Hooks.Settled = func(s worker.Settlement) { done <- s }
@@ -130,8 +126,7 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 }
 
 func TestReplayResumesAtTheFailedStep(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		l := newLedger()
 		broken := true
 		done := make(chan worker.Settlement, 10)

@@ -8,15 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 func TestStopLetsHandlersFinish(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		started := make(chan struct{}, 2)
 		begun := time.Now()
 
@@ -45,8 +42,7 @@ func TestStopLetsHandlersFinish(t *testing.T) {
 }
 
 func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		started := make(chan struct{})
 
 		var cause error
@@ -69,8 +65,7 @@ func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
 }
 
 func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		started := make(chan struct{})
 		release := make(chan struct{})
 		begun := time.Now()
@@ -101,15 +96,12 @@ func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
 // TestJobThatTheLastPullBringsIsHandedBackOnce publishes while a stopping worker's last
 // request is still at the server: the job comes to this worker, and must come here once.
 func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		ready := make(chan bool, 1)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
-		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+	bubble(t, func(t *testing.T, b *bundle) {
+		r := run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			t.Error("a stopping worker started a job")
 			return nil
 		})
-		<-ready
+		<-b.ready
 		pass(500 * time.Millisecond) // the request is at the server, half of its time left
 		r.stop()
 		pass(100 * time.Millisecond)
@@ -222,10 +214,9 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 // TestStopWithManyInFlightKeepsItsDeadline stops a worker that runs 1,000 jobs. A third of
 // them finish in time, a third when their context ends, and a third never do.
 func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const n = 1000
 
-		b := setup(t, srv)
 		b.publishN(t, n)
 
 		var (

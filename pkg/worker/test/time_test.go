@@ -10,16 +10,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		_, other := natstest.Connect(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
+		_, other := natstest.Connect(t, b.srv)
 
 		var runs atomic.Int32
 
@@ -48,9 +46,8 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Second, 1700 * time.Millisecond, 7 * time.Second, time.Hour} {
 		t.Run(after.String(), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := setup(t, srv)
-				nc, js := natstest.Connect(t, srv)
+			bubble(t, func(t *testing.T, b *bundle) {
+				nc, js := natstest.Connect(t, b.srv)
 				started := make(chan struct{})
 				dead := make(chan struct{})
 				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
@@ -88,17 +85,16 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 func stopAtOnce(c *worker.Config) { c.SoftStop, c.HardStop, c.SettleTimeout = -1, -1, time.Second }
 
 func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const maxAttempts = 3
 
-		b := setup(t, srv)
 		policy := worker.Policy{MaxAttempts: maxAttempts}
 		runs := 0
 
 		b.publish(t, "jobs.killer", `{}`)
 
 		for range maxAttempts {
-			nc, js := natstest.Connect(t, srv)
+			nc, js := natstest.Connect(t, b.srv)
 			started := make(chan struct{})
 			r := run(t, js, b.config(t, stopAtOnce), policy, func(ctx context.Context, job *worker.Job[order]) error {
 				if job.Attempt == 1 && job.Deliveries == 1 {
@@ -135,17 +131,14 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 }
 
 func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
-		settled := make(chan worker.Settlement, 1)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+	bubble(t, func(t *testing.T, b *bundle) {
 		b.publish(t, "jobs.1", `{}`)
-		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(ctx context.Context, _ *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(ctx context.Context, _ *worker.Job[order]) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
 
-		s := <-settled
+		s := <-b.settled
 
 		var timeout *worker.TimeoutError
 		if !errors.As(s.Err, &timeout) || !errors.Is(s.Err, context.DeadlineExceeded) || s.Ran != time.Minute || s.Outcome != worker.OutcomeDead {
@@ -155,8 +148,7 @@ func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
 }
 
 func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		stuck := make(chan worker.StuckHandler, 10)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Stuck = func(h worker.StuckHandler) { stuck <- h } })
 		done := make(chan int, 1)
@@ -185,19 +177,15 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 // TestCopyOfARunningJobIsNotStarted takes a running job from its worker, as a server does
 // that heard no heartbeat, so that the server delivers it to the same worker again.
 func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		b := setup(t, srv)
+	bubble(t, func(t *testing.T, b *bundle) {
 		beats := make(chan *nats.Msg, 100)
 
 		check.OK(t, check.Err(b.nc.ChanSubscribe("$JS.ACK.>", beats)))
 
-		settled := make(chan worker.Settlement, 1)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
-
 		var attempts []int
 
 		first := make(chan struct{})
-		run(t, b.js, cfg, worker.Policy{Jitter: -1}, func(_ context.Context, job *worker.Job[order]) error {
+		run(t, b.js, b.config(t), worker.Policy{Jitter: -1}, func(_ context.Context, job *worker.Job[order]) error {
 			attempts = append(attempts, job.Attempt)
 			if len(attempts) == 1 {
 				<-first
@@ -215,10 +203,10 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 
 		close(first)
 
-		s := <-settled
+		s := <-b.settled
 		check.That(t, s.Outcome == worker.OutcomeRetried, "first: %s, want retried", s.Outcome)
 
-		if s := <-settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
+		if s := <-b.settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
 			t.Errorf("then: %s, delivery %d, attempt %d, %d runs; want completed, 5, 2, 2", s.Outcome, s.Deliveries, s.Attempt, len(attempts))
 		}
 	})

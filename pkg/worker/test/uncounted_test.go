@@ -2,11 +2,16 @@ package test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -20,10 +25,8 @@ import (
 func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Message) {
 	t.Helper()
 
-	ready := make(chan bool, 1)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
-	r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
-	receive(t, ready, "the worker")
+	r := run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	receive(t, b.ready, "the worker")
 
 	check.OK(t, r.wait())
 
@@ -82,10 +85,9 @@ func TestUncountedDeliveryByManyWritersIsRecordedOnce(t *testing.T) {
 }
 
 func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+	bubble(t, func(t *testing.T, b *bundle) {
 		const delay, week = 24 * time.Hour, 7 * 24 * time.Hour
 
-		b := setup(t, srv)
 		store, msg := uncountedStore(t, b)
 
 		check.OK(t, store.Add(t.Context(), msg, 1, 1, delay))
@@ -97,4 +99,209 @@ func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
 	}, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.PingInterval = 24 * time.Hour }) // a month of pings takes long
 	})
+}
+
+// unrecorded is a job that is unique for as long as it is in the stream.
+func unrecorded(id string) worker.NewJob {
+	return worker.NewJob{Args: order{N: 1}, ID: id, Subject: "jobs.place.7", Unique: &worker.Unique{Unrecorded: true}}
+}
+
+// strict makes the stream refuse a second message of a subject by itself.
+func strict(cfg *jetstream.StreamConfig) {
+	cfg.MaxMsgsPerSubject, cfg.Discard, cfg.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
+}
+
+// bare makes the job stream of a test one without subjects for records.
+func bare(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
+	t.Helper()
+
+	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+
+	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), cfg)))
+}
+
+// TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream inserts jobs of one subject with different IDs before and after the
+// first has been worked, into a stream that refuses a second one by itself and into one that does not.
+func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
+	t.Parallel()
+
+	for name, mutate := range map[string][]func(*jetstream.StreamConfig){"one per subject": {strict}, "any": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+			bare(t, b, mutate...)
+			c := client(t, b.js)
+
+			first := insert(t, c, unrecorded("a"))
+			check.That(t, !first.Duplicate && first.ID == "a" && first.State == worker.StateQueued && first.Sequence == 1, "first: %+v", first)
+
+			check.Same(t, "second", insert(t, c, unrecorded("b")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
+
+			outcomes, hook := settled(1)
+			r := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+
+			s := receive(t, outcomes, "the job")
+			check.That(t, s.Outcome == worker.OutcomeCompleted && s.ID == "a", "settled: %+v", s)
+
+			check.Is(t, r.wait(), nil)
+
+			if r := insert(t, c, unrecorded("c")); r.Duplicate {
+				t.Errorf("after the end: %+v", r)
+			}
+		})
+	}
+}
+
+// TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique compares what is stored with what a publish with a message ID stores.
+func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		mutate []func(*jetstream.StreamConfig)
+		want   nats.Header
+	}{
+		"one per subject": {[]func(*jetstream.StreamConfig){strict}, nats.Header{"Nats-Msg-Id": {"a"}}},
+		"any": {nil, nats.Header{
+			"Nats-Msg-Id": {"a"}, "Nats-Expected-Stream": {stream}, "Nats-Expected-Last-Subject-Sequence": {"0"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+			bare(t, b, test.mutate...)
+			insert(t, client(t, b.js), unrecorded("a"))
+
+			s := check.Must(b.js.Stream(t.Context(), stream))(t)
+
+			msg, err := s.GetMsg(t.Context(), 1)
+			if err != nil || fmt.Sprint(msg.Header) != fmt.Sprint(test.want) {
+				t.Errorf("headers %v, %v; want %v", msg.Header, err, test.want)
+			}
+		})
+	}
+}
+
+// TestOneOfManyUnrecordedInsertsIsAccepted has clients insert jobs of the same subjects at once, with IDs of their own.
+func TestOneOfManyUnrecordedInsertsIsAccepted(t *testing.T) {
+	t.Parallel()
+
+	for name, mutate := range map[string][]func(*jetstream.StreamConfig){"one per subject": {strict}, "any": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			const keys = 50
+
+			b := setup(t, nil)
+			bare(t, b, mutate...)
+
+			var (
+				group    sync.WaitGroup
+				receipts [rivals][]worker.Receipt
+			)
+
+			for r := range rivals {
+				_, js := natstest.Connect(t, b.srv)
+				c := client(t, js)
+
+				group.Go(func() {
+					jobs := make([]worker.NewJob, keys)
+					for k := range jobs {
+						jobs[k] = worker.NewJob{
+							Args: order{N: r}, ID: fmt.Sprintf("%d-%d", r, k), Subject: fmt.Sprintf("jobs.k.%d", k),
+							Unique: &worker.Unique{Unrecorded: true},
+						}
+					}
+
+					var err error
+					if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+
+			group.Wait()
+
+			for k := range keys {
+				accepted := 0
+
+				for r := range rivals {
+					if !receipts[r][k].Duplicate {
+						accepted++
+					}
+				}
+
+				check.Same(t, fmt.Sprintf("subject %d: inserts accepted", k), accepted, 1)
+			}
+
+			check.Same(t, "messages stored", stored(t, b.js), keys)
+		})
+	}
+}
+
+// TestRefusedInsertOfAnUnrecordedJobThatWasStored: the server stores a job and refuses it, as it may around a change of leader.
+// The insert reports a duplicate, and the job is in the stream once.
+func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	bare(t, b)
+
+	p := natstest.NewProxy(t, b.srv)
+	_, js := natstest.Connect(t, b.srv, p.Through())
+	c := client(t, js)
+	insert(t, c, worker.NewJob{Subject: "jobs.place.6", Unique: &worker.Unique{Unrecorded: true}}) // reads the stream's settings
+
+	p.Hit(func(f natstest.Frame) bool { return f.Subject == "jobs.place.7" }, natstest.RefusedApplied, 1)
+
+	check.Same(t, "result", insert(t, c, unrecorded("a")), worker.Receipt{Duplicate: true, Subject: "jobs.place.7"})
+
+	s := check.Must(b.js.Stream(t.Context(), stream))(t)
+
+	msg, err := s.GetMsg(t.Context(), 2)
+	if err != nil || msg.Header.Get(nats.MsgIdHdr) != "a" || s.CachedInfo().State.Msgs != 2 {
+		t.Errorf("%d messages, the second %+v, %v; want the job once", s.CachedInfo().State.Msgs, msg, err)
+	}
+}
+
+// TestStreamThatIsFullIsAnErrorAtOnce: a full stream is neither a duplicate nor worth a repetition.
+func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	bare(t, b, strict, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 1 })
+	b.publish(t, "jobs.other", "{}")
+
+	c := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.SettleTimeout = time.Hour })
+	for name, job := range map[string]worker.NewJob{"unrecorded": unrecorded("a"), "plain": {Args: 1, Subject: "jobs.place.7"}} {
+		r, err := c.Insert(t.Context(), job)
+
+		var failed *worker.InsertError
+		check.That(t, errors.As(err, &failed) && !failed.Unknown && strings.Contains(err.Error(), "maximum messages exceeded"),
+			"%s: %+v, %v; want that the stream is full", name, r, err)
+	}
+}
+
+// TestUnrecordedJobIsNotRecorded: combinations that need a record are refused.
+func TestUnrecordedJobIsNotRecorded(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	c := client(t, b.js)
+
+	for name, job := range map[string]worker.NewJob{
+		"kept":      {Unique: &worker.Unique{Unrecorded: true, Keep: time.Hour}},
+		"held":      {Unique: &worker.Unique{Unrecorded: true, HoldDead: true}},
+		"delayed":   {Delay: time.Hour, Unique: &worker.Unique{Unrecorded: true}},
+		"scheduled": {At: time.Now().Add(time.Hour), Unique: &worker.Unique{Unrecorded: true}},
+	} {
+		job.Subject = "jobs.a"
+		if _, err := c.Insert(context.Background(), job); err == nil || !strings.Contains(err.Error(), "Unrecorded") { //nolint:usetesting // nothing is sent
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

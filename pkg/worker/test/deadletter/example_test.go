@@ -18,19 +18,13 @@ func store() (*deadletter.Store, func()) {
 	ctx := context.Background()
 
 	srv, err := natsrun.Start(natsrun.Config{Memory: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	nc, err := srv.Connect()
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}, {Name: "DEAD", AllowDirect: true, Subjects: []string{"dead.>"}},
@@ -51,9 +45,7 @@ func store() (*deadletter.Store, func()) {
 	}
 
 	dead, err := deadletter.Open(ctx, js, deadletter.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	return dead, func() {
 		nc.Close()
 		srv.Stop()
@@ -65,9 +57,7 @@ func ExampleStore_Groups() {
 	defer stop()
 
 	overview, err := dead.Groups(context.Background(), deadletter.Filter{Stream: "JOBS"})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	for _, g := range overview.Groups {
 		fmt.Println(g.Count, g.Reason, g.Signature, g.Subjects)
@@ -85,21 +75,15 @@ func ExampleGroup_Filter() {
 	ctx := context.Background()
 
 	overview, err := dead.Groups(ctx, deadletter.Filter{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	largest := overview.Groups[0].Filter(deadletter.Filter{})
 
 	would, err := dead.Replay(ctx, largest, deadletter.ReplayOptions{DryRun: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	did, err := dead.Replay(ctx, largest, deadletter.ReplayOptions{Rate: 10})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	fmt.Println(would.Done, did.Done, did.Skipped, did.Failed)
 	// Output: 2 2 0 0
@@ -110,9 +94,7 @@ func ExampleStore_List() {
 	defer stop()
 
 	for entry, err := range dead.List(context.Background(), deadletter.Filter{Subject: "jobs.mail.*"}, deadletter.NewestFirst) {
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 
 		fmt.Println(entry.Sequence, entry.Letter.ID, entry.Letter.Error)
 	}
@@ -128,9 +110,7 @@ func ExampleStore_Get() {
 	defer stop()
 
 	entry, err := dead.Get(context.Background(), 2)
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	fmt.Printf("%s %s %s\n", entry.Kind, entry.Letter.Subject, entry.Letter.Payload)
 
@@ -151,9 +131,7 @@ func ExampleStore_Replay() {
 		Each: func(o deadletter.Outcome) { fmt.Println(o.Entry.Letter.ID, o.Sequence, o.Err) },
 		Edit: func(worker.DeadLetter) ([]byte, error) { return []byte(`{"user":"u2"}`), nil },
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	// Output: job-2 1 <nil>
 }
@@ -163,9 +141,7 @@ func ExampleStore_Discard() {
 	defer stop()
 
 	result, err := dead.Discard(context.Background(), deadletter.Filter{Signature: "no such user"}, deadletter.DiscardOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	fmt.Println(result.Done)
 	// Output: 1
@@ -181,10 +157,15 @@ func ExampleStore_Stranded() {
 	}
 
 	unclaimed, err := dead.Stranded(ctx, "JOBS") // there is no consumer
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 
 	fmt.Println(unclaimed.Messages, unclaimed.Subjects[0].Subject)
 	// Output: 3 jobs.mail.1
+}
+
+// must ends an example that failed.
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
 // TestInterruptedReplayPublishesOnce ends a replay between any two of its steps, at any
@@ -182,4 +186,142 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 
 		check.Same(t, "jobs", b.messages(t, "JOBS"), 2)
 	})
+}
+
+func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
+	t.Parallel()
+
+	edit := func(worker.DeadLetter) ([]byte, error) { return []byte(`{"edited":true}`), nil }
+
+	for name, c := range map[string]struct {
+		opts deadletter.ReplayOptions
+		want int // runs of the step that did not fail
+	}{
+		"as it is": {want: 1},
+		"edited":   {opts: deadletter.ReplayOptions{Edit: edit}, want: 2},
+		"restart":  {opts: deadletter.ReplayOptions{Restart: true}, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+			settled := make(chan worker.Settlement, 10)
+
+			w, err := worker.New(b.js, worker.Config{
+				AutoCreate: true, Consumer: "c", Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
+				Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
+			})
+			check.OK(t, err)
+
+			ran, failed := 0, 0
+
+			err = worker.Handle(w, "jobs.>", worker.Policy{}, func(ctx context.Context, job *worker.Job[map[string]any]) error {
+				err := step.Do(ctx, job, "first", func(context.Context) error {
+					ran++
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+				return step.Do(ctx, job, "second", func(context.Context) error {
+					failed++
+					if failed <= 2 {
+						return worker.Cancel(errors.New("burnt"))
+					}
+					return nil
+				})
+			})
+			check.OK(t, err)
+
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+
+			go func() { done <- w.Run(ctx) }()
+
+			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte(`{}`))))
+
+			s := <-settled
+			check.Require(t, s.Outcome == worker.OutcomeDead, "%s: %v", s.Outcome, s.Err)
+
+			for _, want := range []worker.Outcome{worker.OutcomeDead, worker.OutcomeCompleted} { // the second is a replay of a replay
+				result, err := b.store.Replay(t.Context(), deadletter.Filter{}, c.opts)
+				check.Require(t, err == nil && result.Done == 1, "replay: %+v, %v", result, err)
+
+				s := <-settled
+				check.That(t, s.Outcome == want, "replayed: %s, %v; want %s", s.Outcome, s.Err, want)
+
+				check.That(t, want != worker.OutcomeDead || ran == c.want, "the first step ran %d times, want %d", ran, c.want)
+			}
+
+			stop()
+
+			check.Is(t, <-done, nil)
+		})
+	}
+}
+
+// TestReplaySurvivesTheLeadersDeath kills the node that leads the dead letters of a cluster
+// of three in the middle of a replay, and replays until all is done.
+func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
+	t.Parallel()
+
+	const n = 60
+
+	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	b := &bundle{}
+	b.nc, b.js = natstest.ConnectURL(t, cluster.URLs())
+
+	answered := func(ask func(ctx context.Context) error) {
+		t.Helper()
+
+		check.OK(t, natstest.UntilAnswered(t, ask))
+	}
+
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy},
+		{Name: "DEAD", Subjects: []string{"dead.>"}, AllowDirect: true, Duplicates: time.Hour},
+	} {
+		cfg.Replicas = 3
+
+		answered(func(ctx context.Context) error { return check.Err(b.js.CreateOrUpdateStream(ctx, cfg)) })
+	}
+
+	for i := range n {
+		l := letter(i + 1)
+
+		answered(func(ctx context.Context) error { return check.Err(worker.PublishDeadLetter(ctx, b.js, "dead", l)) })
+	}
+
+	var store *deadletter.Store
+
+	answered(func(ctx context.Context) (err error) {
+		store, err = deadletter.Open(ctx, b.js, deadletter.Config{RequestTimeout: time.Second})
+		return err
+	})
+
+	done := 0
+	opts := deadletter.ReplayOptions{Rate: -1, Each: func(deadletter.Outcome) {
+		done++
+
+		if done == n/3 {
+			leader, err := cluster.StreamLeader(t.Context(), "DEAD")
+			if err == nil {
+				err = leader.Kill()
+			}
+
+			check.Is(t, err, nil)
+		}
+	}}
+
+	answered(func(ctx context.Context) error { return check.Err(store.Replay(ctx, deadletter.Filter{}, opts)) })
+
+	for name, want := range map[string]uint64{"DEAD": 0, "JOBS": n} {
+		answered(func(ctx context.Context) error {
+			s, err := b.js.Stream(ctx, name)
+			if err == nil && s.CachedInfo().State.Msgs != want {
+				t.Errorf("%d messages in %s, want %d", s.CachedInfo().State.Msgs, name, want)
+			}
+			return err
+		})
+	}
 }
