@@ -69,62 +69,12 @@ const (
 	Count
 )
 
-// Names are the names of the features.
-var Names = [Count]string{
-	StrongBase:  "StrongBase",
-	StrongIng:   "StrongIng",
-	StrongPast:  "StrongPast",
-	StrongElse:  "StrongElse",
-	StrongMore:  "StrongMore",
-	MotionBase:  "MotionBase",
-	MotionIng:   "MotionIng",
-	MotionPast:  "MotionPast",
-	MotionElse:  "MotionElse",
-	LightBase:   "LightBase",
-	LightElse:   "LightElse",
-	StrongFood:  "StrongFood",
-	MotionFood:  "MotionFood",
-	LightFood:   "LightFood",
-	VerbPronoun: "VerbPronoun",
-	FoodOne:     "FoodOne",
-	FoodMore:    "FoodMore",
-	AmountFood:  "AmountFood",
-	TimeSaid:    "TimeSaid",
-	HeatSaid:    "HeatSaid",
-	Until:       "Until",
-	Vessel:      "Vessel",
-	Plan:        "Plan",
-	Sequence:    "Sequence",
-	First:       "First",
-	GoesIn:      "GoesIn",
-	Question:    "Question",
-	Negated:     "Negated",
-	PastTalk:    "PastTalk",
-	CopulaStart: "CopulaStart",
-	YouCan:      "YouCan",
-	Greet:       "Greet",
-	GreetMore:   "GreetMore",
-	Taste:       "Taste",
-	Option:      "Option",
-	Reason:      "Reason",
-	Announce:    "Announce",
-	Story:       "Story",
-	State:       "State",
-	IfWhen:      "IfWhen",
-	Short:       "Short",
-	Long:        "Long",
-	VeryLong:    "VeryLong",
-	Beginning:   "Beginning",
-	Early:       "Early",
-	Ending:      "Ending",
-	NoVerb:      "NoVerb",
-	Core:        "Core",
-	GiveIt:      "GiveIt",
-	Have:        "Have",
-	Habit:       "Habit",
-	Tip:         "Tip",
-	TheyDo:      "TheyDo",
-}
+// Names are the names of the features, by their numbers.
+var Names = strings.Fields(`
+StrongBase StrongIng StrongPast StrongElse StrongMore MotionBase MotionIng MotionPast MotionElse LightBase LightElse
+StrongFood MotionFood LightFood VerbPronoun FoodOne FoodMore AmountFood TimeSaid HeatSaid Until Vessel Plan Sequence
+First GoesIn Question Negated PastTalk CopulaStart YouCan Greet GreetMore Taste Option Reason Announce Story State
+IfWhen Short Long VeryLong Beginning Early Ending NoVerb Core GiveIt Have Habit Tip TheyDo`)
 
 // Observe returns the features of every sentence. The function is called before each, and ends it by an error, which is
 // returned.
