@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	_ "embed" // the rules
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,21 +32,9 @@ const (
 )
 
 // notifyRules has a type of event for each kind of recipient, and one for all of them.
-const notifyRules = `version: 1
-events:
-  RESERVATION_REQUESTED:
-    RESTAURANT_USER: {channels: [inapp, letters], category: reservations}
-  RESERVATION_CONFIRMED:
-    CUSTOMER: {scope: user, channels: [inapp, letters], category: reservations}
-  MENU_CHANGED:
-    AGENCY_USER: {scope: all, channels: [inapp, letters], category: menus}
-  OUTAGE:
-    ADMIN: {scope: all, channels: [inapp, letters], category: operations, priority: critical}
-  CLOSING_DAY:
-    RESTAURANT_USER: {channels: [inapp]}
-    AGENCY_USER: {scope: all, channels: [inapp]}
-    ADMIN: {scope: all, channels: [letters]}
-`
+//
+//go:embed rules.yaml
+var notifyRules []byte
 
 // restaurant is the restaurant of all events.
 var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
@@ -102,7 +91,7 @@ func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error)
 		return cfg, nil, fmt.Errorf("write rules: %w", err)
 	}
 	path := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(path, []byte(notifyRules), 0o600); err != nil {
+	if err := os.WriteFile(path, notifyRules, 0o600); err != nil {
 		return cfg, nil, errors.Join(fmt.Errorf("write rules: %w", err), os.RemoveAll(dir))
 	}
 	return notifier.Config{

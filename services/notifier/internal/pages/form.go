@@ -8,7 +8,7 @@ package pages
 import (
 	"cmp"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -219,20 +219,13 @@ var policy = func() string {
 		"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 }()
 
-// frame is what all pages have around their main part. They need no script and nothing from elsewhere.
-var frame = template.Must(template.New("frame").Parse(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{.Title}}</title>
-<style>` + style + `</style>
-</head>
-<body>
-{{template "main" .}}
-</body>
-</html>
-`))
+//go:embed frame.html preferences.html style.css unsubscribe.html
+var files embed.FS
+
+// page returns the page whose main part a file has. Pages need no script and nothing from elsewhere.
+func page(name string) *template.Template {
+	return template.Must(template.ParseFS(files, "frame.html", "style.css", name))
+}
 
 func show(w http.ResponseWriter, status int, page *template.Template, what any) error {
 	h := w.Header()

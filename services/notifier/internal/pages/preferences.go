@@ -3,7 +3,6 @@ package pages
 import (
 	"context"
 	"errors"
-	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -134,51 +133,7 @@ func (p *Preferences) form(r *http.Request) (*form, error) {
 }
 
 // long is the page of preferences.
-var long = template.Must(template.Must(frame.Clone()).Parse(`{{define "main"}}<main>
-<h1>{{.Title}}</h1>
-{{- with .Notice}}
-<p class="note" role="status">{{.}}</p>
-{{- end}}
-<form method="post">
-<input type="hidden" name="state" value="{{.State}}">
-{{- range .Cards}}
-<fieldset>
-<legend><bdi{{with .Language}} lang="{{.}}"{{end}}>{{.Title}}</bdi></legend>
-{{- if .All}}
-<p>What is switched off here is off, whatever is chosen below. What is urgent comes all the same.</p>
-{{- end}}
-<div class="row">
-{{- $card := .}}
-{{- range .Boxes}}
-<label><input type="checkbox" name="on" value="{{$card.Name}} {{.Channel}}"{{if .On}} checked{{end}}>{{.Title}}</label>
-{{- end}}
-</div>
-{{- if .Late}}
-<div class="row">
-{{- if .Digests}}
-<label class="field">How often<select name="digest.{{.Name}}">
-{{- range .Digests}}
-<option value="{{.Value}}"{{if eq .Value $card.Digest}} selected{{end}}>{{.Text}}</option>
-{{- end}}
-</select></label>
-{{- end}}
-<label class="field">Pause until<input type="datetime-local" name="mute.{{.Name}}" value="{{.Mute}}"></label>
-</div>
-{{- end}}
-</fieldset>
-{{- end}}
-<fieldset>
-<legend>Quiet hours</legend>
-<p>What comes in these hours reaches you when they end.</p>
-<div class="row">
-<label class="field">From<input type="time" name="from" value="{{.From}}"></label>
-<label class="field">To<input type="time" name="to" value="{{.To}}"></label>
-</div>
-</fieldset>
-<p>Times are those of {{.Zone}}. What comes in a pause is not sent later; the app has it.</p>
-<button type="submit">Save</button>
-</form>
-</main>{{end}}`))
+var long = page("preferences.html")
 
 // channelTitles are what users call channels that have other names here.
 var channelTitles = map[string]string{"email": "Email", "inapp": "In the app", "sms": "SMS", "webpush": "Push", "webhook": "Webhook"}
@@ -268,13 +223,4 @@ var (
 )
 
 // short is a page of a few words.
-var short = template.Must(template.Must(frame.Clone()).Parse(`{{define "main"}}<main>
-<h1>{{.Title}}</h1>
-<p>{{.Text}}</p>
-{{- if .Button}}
-<form method="post"><button type="submit">Unsubscribe</button></form>
-{{- end}}
-{{- with .Preferences}}
-<p><a href="{{.}}">Choose what you get</a></p>
-{{- end}}
-</main>{{end}}`))
+var short = page("unsubscribe.html")
