@@ -254,31 +254,9 @@ func TestLanguageTags(t *testing.T) {
 // What several versions of the program say, word by word.
 func TestWhatItSays(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		said string
-		code contracts.ImportCode
-	}{
-		{"ERROR: [youtube] dQw4w9WgXcQ: Private video. Sign in if you've been granted access to this video", contracts.CodePrivate},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This video is private", contracts.CodePrivate},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Join this channel to get access to members-only content like this video", contracts.CodePrivate},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Sign in to confirm your age. This video may be inappropriate for some users.", contracts.CodePrivate},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable", contracts.CodeUnavailable},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This video has been removed by the uploader", contracts.CodeUnavailable},
-		{"ERROR: [youtube] dQw4w9WgXcQ: This video is not available", contracts.CodeUnavailable},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. The uploader has not made this video available in your country", contracts.CodeUnavailable},
-		{"ERROR: [youtube] dQw4w9WgXcQ: This live event will begin in 3 hours.", contracts.CodeUnavailable},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Sign in to confirm you’re not a bot. Use --cookies-from-browser or --cookies for the authentication.", contracts.CodeBotCheck},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This content isn't available, try again later. The current session has been rate-limited by YouTube for up to an hour.", contracts.CodeRateLimited},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: HTTP Error 429: Too Many Requests (caused by <HTTPError 429: Too Many Requests>)", contracts.CodeRateLimited},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: HTTP Error 503: Service Unavailable", contracts.CodeNetwork},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: <urlopen error [Errno 111] Connection refused>", contracts.CodeNetwork},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: <urlopen error [Errno -2] Name or service not known>", contracts.CodeNetwork},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: The read operation timed out", contracts.CodeTimeout},
-		{"ERROR: [youtube] dQw4w9WgXcQ: Signature extraction failed; please report this issue on https://github.com/yt-dlp", contracts.CodeUnavailable},
-		{"yt-dlp: error: no such option: --x", contracts.CodeUnavailable},
-	} {
-		err := infoError(test.said)
-		check.That(t, err.Code == test.code, "%s\nis %s: want %s", test.said, err.Code, test.code)
+	for _, row := range check.Rows(t, "testdata/said.tsv") {
+		err := infoError(row[1])
+		check.That(t, string(err.Code) == row[0], "%s\nis %s: want %s", row[1], err.Code, row[0])
 	}
 	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
 	check.Same(t, blocked, withoutCaptions(blocked, true, "is_live").Code, contracts.CodeCaptionsBlocked)
