@@ -4,6 +4,7 @@ package console_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,12 +12,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/service/console"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
@@ -115,4 +120,152 @@ func TestSignIn(t *testing.T) {
 	for lines.Scan() { // ends with the session
 	}
 	check.OK(t, lines.Err())
+}
+
+func TestEventInPlainWords(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	s.Business()
+	check.Says(t, s.Get("/notifications", http.StatusOK), "Name an event or a user", `href="/notifications?state=failed"`)
+	body := s.Get("/notifications?event=evt+1", http.StatusOK)
+	check.Says(t, body, "planned 3 rows for 3 recipients: delivered 2, suppressed 1 (the user has opted out)", "TABLE", consoletest.Hebrew, "1 try",
+		"expediter notifications --event &#39;evt 1&#39;")
+	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "an event that was told can be cancelled: %s", body)
+	body = s.Get("/notifications?user="+url.QueryEscape(consoletest.Hebrew), http.StatusOK)
+	check.Says(t, body, "evt 1", "evt-2", "put off", `href="/people/`+url.PathEscape(consoletest.Hebrew)+`"`)
+	body = s.Get("/people/"+url.PathEscape(consoletest.Hebrew), http.StatusOK)
+	check.Says(t, body, "What "+consoletest.Hebrew+" was sent", "evt 1", "evt-2", "put off", "<b>inapp</b>", "delivered", "1 try", "expediter notifications --user")
+	check.That(t, !strings.Contains(body, "ben"), "the page of a person: %s", body)
+	check.Says(t, s.Get("/people/nobody", http.StatusOK), "There are no such rows")
+	check.Says(t, s.Get("/notifications?state=suppressed", http.StatusOK), "ben", "opted out")
+	check.Says(t, s.Get("/notifications?event=none", http.StatusNotFound), "The notifier says")
+	check.Says(t, s.Get("/notifications?state=lost", http.StatusBadRequest), "state must be")
+}
+
+// What is unsent is cancelled once, by a record that names the operator; nobody else does it.
+func TestEventIsCancelled(t *testing.T) {
+	t.Parallel()
+	guard, secrets := consoletest.Keys(t)
+	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
+	s.Business()
+	as := func(name string) []string { return []string{"Authorization", "Bearer " + secrets[name]} }
+	form := url.Values{"event": {"evt-2"}}
+	body := s.Get("/notifications?event=evt-2", http.StatusOK, as("operator")...)
+	check.Says(t, body, "Cancel what is unsent", "expediter notifications cancel evt-2")
+	body = s.Get("/notifications?event=evt-2", http.StatusOK, as("viewer")...)
+	check.That(t, !strings.Contains(body, "Cancel what is unsent"), "a viewer may cancel: %s", body)
+	s.Post("/notifications/cancel", form, http.StatusForbidden, as("viewer")...)
+	s.Post("/notifications/cancel", form, http.StatusForbidden, append(as("operator"), "Sec-Fetch-Site", "cross-site")...)
+	s.Post("/notifications/cancel", url.Values{}, http.StatusBadRequest, as("operator")...)
+	to, _ := s.Post("/notifications/cancel", form, http.StatusSeeOther, as("operator")...)
+	check.Says(t, s.Get(to, http.StatusOK, as("operator")...), "Cancelled: 3 suppressed", "cancelled; planned 3 rows")
+	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
+	check.That(t, len(records) == 1 && records[0].Actor == "nats/operator" && records[0].Source == "notifier" && records[0].Count == 3,
+		"the records are %+v", records)
+}
+
+func TestImportWithItsEvidence(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	s.Business()
+	body := s.Get("/imports?id=job-1", http.StatusOK)
+	check.Says(t, body, "ready: there is a recipe", "Mix 2 cups of flour with 1 teaspoon of salt", "00:00:05", "flour", consoletest.Hebrew, "in the source",
+		"expediter import status job-1")
+	check.Says(t, s.Get("/imports?id=job-2", http.StatusOK), "failed (")
+	check.Says(t, s.Get("/imports?id=none", http.StatusNotFound), "The importer says")
+	s.Post("/imports/cancel", url.Values{"id": {"job-1"}}, http.StatusConflict)
+	records := check.Must(audit.List(t.Context(), s.JetStream, 10))(t)
+	check.That(t, len(records) == 1 && records[0].Action == "import-cancel" && records[0].Outcome == audit.Failed && records[0].Target == "import job-1",
+		"the records are %+v", records)
+	readOnly := consoletest.Serve(t, s.Server, s.Conn, s.JetStream, func(c *console.Config) { c.ReadOnly = true })
+	check.Says(t, readOnly.Get("/imports?id=job-1", http.StatusOK), "read-only")
+	readOnly.Post("/imports/retry", url.Values{"id": {"job-2"}}, http.StatusForbidden)
+}
+
+func TestPlaceWithItsEvidence(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.Says(t, s.Get("/places?id=x", http.StatusServiceUnavailable), "No enricher answers")
+	s.Business()
+	body := s.Get("/places?id="+url.QueryEscape(consoletest.PlaceID), http.StatusOK)
+	check.Says(t, body, "found: one venue is the place", "https://wolt.example/v1", "phone same", "for it", "Confidence")
+	check.Says(t, s.Get("/places?id=x", http.StatusOK), "Nothing is known of this place")
+}
+
+func TestDoctorPage(t *testing.T) {
+	t.Parallel()
+	type result struct {
+		all []console.Finding
+		err error
+	}
+	asked, answers := make(chan struct{}), make(chan result)
+	s := consoletest.Start(t, func(c *console.Config) {
+		c.Doctor = func(ctx context.Context) ([]console.Finding, error) {
+			_, limited := ctx.Deadline()
+			check.That(t, limited, "doctor has all the time in the world")
+			asked <- struct{}{}
+			r := <-answers
+			return r.all, r.err
+		}
+	})
+	check.Says(t, s.Get("/doctor", http.StatusOK), `aria-current="page">Doctor`, "Look now", "expediter doctor --read-only")
+	run := func(status int, r result) string {
+		page := make(chan string)
+		go func() { page <- s.Get("/doctor?run=1", status) }()
+		<-asked
+		check.Says(t, s.Get("/doctor?run=1", http.StatusConflict), "looking for somebody else")
+		answers <- r
+		return <-page
+	}
+	page := run(http.StatusOK, result{all: []console.Finding{
+		{Severity: console.Skipped, Problem: "far sides: no end"},
+		{Severity: console.Warning, Of: "server n1", ID: "server.rtt", Problem: "it is slow", Cure: "true"},
+		{Severity: console.Error, Of: "stream EVENTS", ID: "stream.max_age", Problem: "max_age is <b>", Cure: "expediter apply"},
+	}})
+	check.Says(t, page, "Errors: 1", "<b>stream EVENTS</b>: max_age is &lt;b&gt;", "stream.max_age", "mend: <code dir=\"ltr\">expediter apply</code>",
+		"Warnings: 1", "Not looked at: 1", "Look again")
+	check.That(t, strings.Index(page, "Errors") < strings.Index(page, "Warnings") && !strings.Contains(page, "Healthy"), "in no order: %s", page)
+	check.Says(t, run(http.StatusOK, result{}), "Healthy.")
+	check.Says(t, run(http.StatusServiceUnavailable, result{err: errors.New("the dog ate it")}), "Doctor came to no end: the dog ate it.")
+}
+
+func TestNoDoctorNoPage(t *testing.T) {
+	t.Parallel()
+	s := consoletest.Start(t)
+	check.That(t, !strings.Contains(s.Get("/", http.StatusOK), "Doctor"), "it is in the navigation")
+	s.Get("/doctor", http.StatusNotFound)
+}
+
+// Neither a job of a service nor its dead letter shows what is of a person, or secret, to those who may only read.
+func TestPeopleAreNotShown(t *testing.T) {
+	t.Parallel()
+	guard, secrets := consoletest.Keys(t)
+	s := consoletest.Start(t, func(c *console.Config) { c.Access = guard })
+	viewer := []string{"Authorization", "Bearer " + secrets["viewer"]}
+	const person = `{"user_id":"hunter2","recipient_type":"CUSTOMER","addresses":{"email":"hunter2@a.example"}}`
+	for stream, m := range map[string]struct{ subject, payload, shown string }{
+		contracts.StreamEnrichJobs: {"jobs.enrich.WOLT.p1", `{"provider":"WOLT","placeId":"p1","address":"Main St 1"}`, "Main St 1"},
+		contracts.StreamImportJobs: {"jobs.import.high.j1", `{"job_id":"j1","owner_id":"hunter2","url":"https://x:hunter2@a.example/p"}`, "a.example/p"},
+		contracts.StreamEvents: {
+			"events.USER.HELLO", `{"event_id":"e1","user_id":"hunter2","recipients":[` + person + `],"payload":{"mail":"hunter2@a.example"}}`, "e1",
+		},
+		contracts.StreamNotifications: {
+			"notify.send.email.CUSTOMER.u.e1", `{"event_id":"e1","user_id":"hunter2","recipient":` + person + `}`, "email",
+		},
+	} {
+		ack, err := s.JetStream.PublishMsg(t.Context(), &nats.Msg{
+			Data: []byte(m.payload), Header: nats.Header{"Job-Id": {"j"}, "Reply-To": {"hunter2@a.example"}}, Subject: m.subject,
+		})
+		check.OK(t, err)
+		letter := s.PutLetters(consoletest.Letter(1, func(l *worker.DeadLetter) {
+			l.Payload, l.Stream, l.Subject, l.Error = []byte(m.payload), stream, m.subject, "550 no such user <hunter2@a.example>"
+		}))
+		for _, path := range []string{
+			fmt.Sprintf("/jobs/%s/%d", stream, ack.Sequence), fmt.Sprintf("/dead/letter?seq=%d", letter), "/dead?subject=" + m.subject,
+		} {
+			page := s.Get(path, 200, viewer...)
+			check.Says(t, page, m.shown)
+			check.That(t, !strings.Contains(page, "hunter2"), "%s shows what is of people: %s", path, page)
+		}
+	}
 }
