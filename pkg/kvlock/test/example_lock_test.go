@@ -15,13 +15,9 @@ func openLocks() (l *kvlock.Locker, g *kvlock.Guard, end func()) {
 	ctx := context.Background()
 	js, stop := testbed.Serve("locks")
 	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: "locks", Instance: "kitchen-1"})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	g, err = kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: "locks"})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	return l, g, func() {
 		g.Close()
 		l.Close()
@@ -50,17 +46,11 @@ func ExampleLease() {
 	defer end()
 	ctx := context.Background()
 	lease, err := l.Acquire(ctx, "oven", kvlock.AcquireOptions{Metadata: map[string]string{"dish": "bread"}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	lock, err := l.Inspect(ctx, "oven")
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(lock.Holder, lock.Metadata["dish"], lock.Token == lease.Token(), lease.Context().Err())
-	if err := lease.Release(ctx); err != nil {
-		log.Fatal(err)
-	}
+	must(lease.Release(ctx))
 	fmt.Println(context.Cause(lease.Context()))
 	// Output:
 	// kitchen-1 bread true <nil>
@@ -78,9 +68,7 @@ func ExampleLocker_List() {
 		}
 	}
 	for lock, err := range l.List(ctx, "oven") {
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		fmt.Println(lock.Name, lock.Holder)
 	}
 	// Output:
@@ -94,19 +82,13 @@ func ExampleGuard() {
 	defer end()
 	ctx := context.Background()
 	paused, err := l.Acquire(ctx, "oven", kvlock.AcquireOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	next, err := l.Steal(ctx, "oven", kvlock.AcquireOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(g.Put(ctx, "temperature", next.Token(), []byte("220")))
 	fmt.Println(errors.Is(g.Put(ctx, "temperature", paused.Token(), []byte("180")), kvlock.ErrFenced))
 	now, err := g.Get(ctx, "temperature")
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(string(now.Value))
 	// Output:
 	// <nil>

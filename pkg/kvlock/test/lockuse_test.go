@@ -227,8 +227,7 @@ func TestLockerCloses(t *testing.T) {
 func TestUnreadableLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	check.OK(t, err)
+	kv := check.Must(b.JS.KeyValue(t.Context(), bucket))(t)
 	put := func(key, value string) {
 		t.Helper()
 		check.OK(t, check.Err(kv.PutString(t.Context(), key, value)))
@@ -258,7 +257,7 @@ func TestUnreadableLocks(t *testing.T) {
 		wantErr(t, err, want)
 		check.Same(t, key, b.Present(t, key).Sequence, before)
 	}
-	_, err = f.Get(t.Context(), "garbage") // a lock, now
+	_, err := f.Get(t.Context(), "garbage") // a lock, now
 	wantErr(t, err, kvlock.ErrMismatch)
 	_, err = f.Begin(t.Context(), "garbage", flight.BeginOptions{})
 	wantErr(t, err, kvlock.ErrMismatch)

@@ -224,8 +224,7 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 10)
 	server := site(t, map[string]http.HandlerFunc{"/": func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }})
-	closed, err := source.New(source.Config{})
-	check.OK(t, err)
+	closed := check.Must(source.New(source.Config{}))(t)
 	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::1]", "10.0.0.1", "169.254.169.254", "[fd00::1]", "[64:ff9b::7f00:1]"} {
 		_, err := closed.Fetch(t.Context(), source.Request{URL: "http://" + host + ":" + port + "/en.vtt"}, nil)
@@ -236,7 +235,7 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 		http.Redirect(w, r, "http://127.0.0.2:"+port+"/", http.StatusFound)
 	}})
 	first := sources(t, source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
-	_, err = first.Fetch(t.Context(), source.Request{URL: open.URL + "/en.vtt"}, nil)
+	_, err := first.Fetch(t.Context(), source.Request{URL: open.URL + "/en.vtt"}, nil)
 	wantError(t, err, contracts.CodeUnavailable, false, "private or special network")
 	check.That(t, len(asked) == 0, "%d requests reached the private address", len(asked))
 }

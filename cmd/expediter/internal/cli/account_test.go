@@ -211,8 +211,7 @@ func send(t *testing.T, r *http.Request) (status int, cookies []*http.Cookie, pa
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 	check.OK(t, err)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	check.OK(t, err)
+	body := check.Must(io.ReadAll(answer.Body))(t)
 	return answer.StatusCode, answer.Cookies(), string(body)
 }
 

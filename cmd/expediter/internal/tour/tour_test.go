@@ -161,8 +161,7 @@ func TestPatchesComeOnceThroughDisconnects(t *testing.T) {
 	for i := range n {
 		req.Results = append(req.Results, contracts.Restaurant{PlaceID: fmt.Sprint("p", i), Name: fmt.Sprint("Place ", i)})
 	}
-	_, err := site.pipeline.Enrichers[0].Enrich(t.Context(), req)
-	check.OK(t, err)
+	check.OK(t, check.Err(site.pipeline.Enrichers[0].Enrich(t.Context(), req)))
 	at := site.URL + streams(get(t, site.URL+"/?request=r"))[0]
 	every := func(event) bool { return true }
 	last, seen := read(t, at, "", every)[0].id, map[string]int{}

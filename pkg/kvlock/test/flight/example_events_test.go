@@ -57,9 +57,7 @@ func pair(observe func(context.Context, flight.Event)) (f, g *flight.Flight, js 
 	g, errG := flight.New(ctx, js, flight.Config{
 		Bucket: "analysis", Instance: "node-2", Logger: slog.New(slog.DiscardHandler), Observe: observe,
 	})
-	if err := errors.Join(errF, errG); err != nil {
-		log.Fatal(err)
-	}
+	must(errors.Join(errF, errG))
 	return f, g, js, func() {
 		f.Close()
 		g.Close()
@@ -94,9 +92,7 @@ func Example_event() {
 	_, _ = g.Do(ctx, "user-1", analyse, opts) //nolint:errcheck // only the lines matter here
 
 	claim, err := f.Begin(ctx, "user-2", flight.BeginOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	_, _ = g.Begin(ctx, "user-2", flight.BeginOptions{}) //nolint:errcheck // only the lines matter here
 	done := make(chan struct{})
 	go func() {
@@ -152,9 +148,7 @@ func Example_waitTimeout() {
 		fmt.Println("waited long enough")
 		r.Value, err = analyse(ctx)
 	}
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(string(r.Value))
 
 	// A caller that does not wait at all gets the owner at once.

@@ -19,12 +19,17 @@ func openWith(cfg flight.Config) (f *flight.Flight, end func()) {
 	js, stop := testbed.Serve("menus")
 	cfg.Bucket, cfg.Instance = "menus", "kitchen-1"
 	f, err := flight.New(context.Background(), js, cfg)
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	return f, func() {
 		f.Close()
 		stop()
+	}
+}
+
+// must ends an example that failed.
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
 	}
 }
 
@@ -39,9 +44,7 @@ func Example_flight() {
 	}
 	for range 2 {
 		r, err := f.Do(ctx, "today", soup, flight.DoOptions{TTL: 24 * time.Hour})
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		fmt.Println(string(r.Value), r.Outcome, r.Owner)
 	}
 	// Output:
@@ -56,21 +59,15 @@ func Example_claim() {
 	defer end()
 	ctx := context.Background()
 	claim, err := f.Begin(ctx, "today", flight.BeginOptions{Handoff: true, TTL: time.Minute})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	message := claim.Ref() // travels in a job
 
 	claim, err = f.Resume(ctx, "today", message, flight.ResumeOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	held, stop := claim.AutoRenew(ctx, 0) // renews while the work goes on
 	defer stop()
 	slot, err := claim.Complete(held, []byte("soup"), time.Hour)
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(slot.State, slot.Attempt, slot.TTL)
 	// Output: done 2 1h0m0s
 }
@@ -96,17 +93,13 @@ func Example_slot() {
 	defer end()
 	ctx := context.Background()
 	slots, err := f.GetMany(ctx, []string{"monday", "tuesday"})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	for _, slot := range slots {
 		if slot.State != flight.Absent {
 			continue
 		}
 		claim, err := f.Begin(ctx, slot.Key, flight.BeginOptions{Seen: slot})
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		fmt.Println("claimed", claim.Key())
 	}
 	// Output:
@@ -120,19 +113,13 @@ func Example_watcher() {
 	defer end()
 	ctx := context.Background()
 	claim, err := f.Begin(ctx, "today", flight.BeginOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	w, err := f.Watch("today")
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	defer w.Close()
 	for {
 		slot, err := w.Next(ctx)
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		fmt.Println(slot.State)
 		if slot.State == flight.Done {
 			return
@@ -152,13 +139,9 @@ func Example_token() {
 	defer end()
 	ctx := context.Background()
 	first, err := f.Begin(ctx, "today", flight.BeginOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	second, err := f.Resume(ctx, "today", first.Ref(), flight.ResumeOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(first.Token().Compare(second.Token()))
 	fmt.Println(errors.Is(first.Renew(ctx, 0), kvlock.ErrLost))
 	// Output:
@@ -184,12 +167,8 @@ func Example_failedError() {
 	defer end()
 	ctx := context.Background()
 	claim, err := f.Begin(ctx, "today", flight.BeginOptions{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := claim.Fail(ctx, "no ingredients", time.Minute); err != nil {
-		log.Fatal(err)
-	}
+	must(err)
+	must(claim.Fail(ctx, "no ingredients", time.Minute))
 	_, err = f.Do(ctx, "today", nil, flight.DoOptions{})
 	if failed, ok := errors.AsType[*flight.FailedError](err); ok {
 		fmt.Println(failed.Reason)

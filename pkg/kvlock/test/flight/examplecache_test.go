@@ -56,9 +56,7 @@ func Example_cache() {
 		Inputs:  func(job ProcessRun) any { return job.Inputs },
 		Options: flight.DoOptions{TTL: 14 * 24 * time.Hour}, // of this process; 7 days if nothing is said
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	operation := func(_ context.Context, job ProcessRun) (ProcessResult, error) {
 		fmt.Println("executing", job.JobID)
 		return ProcessResult{Area: 31416}, nil
@@ -66,9 +64,7 @@ func Example_cache() {
 	job := ProcessRun{JobID: "job-20251114-abc123", Inputs: map[string]any{"distance": 100}}
 	for range 2 { // it is delivered twice
 		result, info, err := executor.Do(ctx, job, operation)
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		fmt.Println(result.Area, info.Outcome, info.Outcome == flight.Cached, info.Job, info.Owner)
 		fmt.Println(strings.HasPrefix(info.Key, "buffer."), len(info.Key), info.Elapsed > 0)
 	}
@@ -86,9 +82,7 @@ func Example_cacheOfAFailure() {
 	defer end()
 	ctx := context.Background()
 	executor, err := flight.NewCache[ProcessRun, ProcessResult](f, flight.CacheConfig[ProcessRun]{Process: "buffer"})
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	attempt := 0
 	operation := func(context.Context, ProcessRun) (ProcessResult, error) {
 		attempt++
@@ -116,9 +110,7 @@ func Example_cacheConfig() {
 		cache, err := flight.NewCache[string, int](f, flight.CacheConfig[string]{
 			Process: process, Version: "2", Options: flight.DoOptions{TTL: keep},
 		})
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		if _, _, err := cache.Do(ctx, "x", func(context.Context, string) (int, error) { return 1, nil }); err != nil {
 			log.Fatal(err)
 		}
@@ -170,9 +162,7 @@ func Example_survey() {
 		executor, err := flight.NewCache[ProcessRun, ProcessResult](f, flight.CacheConfig[ProcessRun]{
 			Process: process, Options: flight.DoOptions{TTL: map[string]time.Duration{"buffer": 7 * 24 * time.Hour, "union": time.Hour}[process]},
 		})
-		if err != nil {
-			log.Fatal(err)
-		}
+		must(err)
 		for range 3 {
 			if _, _, err := executor.Do(ctx, ProcessRun{}, func(context.Context, ProcessRun) (ProcessResult, error) {
 				return ProcessResult{Area: 1}, nil
@@ -182,9 +172,7 @@ func Example_survey() {
 		}
 	}
 	stats, err := f.Survey(ctx, "") // or "buffer", for one process
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println("Total entries:", stats.Done)
 	fmt.Println("Expiring in 24h:", stats.Expiring)
 	fmt.Println("Total size:", stats.Bytes > 0)
@@ -219,9 +207,7 @@ func Example_memoryConfig() {
 	s := f.Stats()
 	fmt.Println(s.Computed, "computed,", s.Memory.Hits, "from memory,", s.Hits, "from the bucket")
 
-	if err := f.Invalidate(ctx, "today"); err != nil {
-		log.Fatal(err)
-	}
+	must(f.Invalidate(ctx, "today"))
 	slot, err := f.Get(ctx, "today")
 	fmt.Println(slot.State, err)
 	// Output:
@@ -275,14 +261,10 @@ func ExampleFlight_Survey() {
 	keep(f, "today", "soup", time.Hour)
 	keep(f, "week", "soups", 7*24*time.Hour)
 	u, err := f.Usage(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(u.Entries, "entries,", u.Bytes > 0)
 	s, err := f.Survey(context.Background(), "")
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	fmt.Println(s.Done, "results,", s.Pending, "pending,", s.Expiring, "expiring within 24 hours")
 	// Output:
 	// 2 entries, true

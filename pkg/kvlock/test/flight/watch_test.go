@@ -215,9 +215,7 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 		pass(time.Second)
 		complete(t, c, "v")
 		for s := (flight.Slot{}); s.State != flight.Done; {
-			if s, err = w.Next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s = check.Must(w.Next(t.Context()))(t)
 		}
 	})
 }
@@ -289,8 +287,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		for range 5 {
 			complete(t, begin(t, f, fmt.Sprint(rand.Uint64()), flight.BeginOptions{}), "v") // revisions grow
 		}
-		w, err := f.Watch("k")
-		check.OK(t, err)
+		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		begin(t, g, "k", flight.BeginOptions{})
 		pass(time.Second)
@@ -302,9 +299,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
 		start := time.Now()
 		for s := (flight.Slot{}); s.State != flight.Done; {
-			if s, err = w.Next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			s = check.Must(w.Next(t.Context()))(t)
 		}
 		took := time.Since(start)
 		check.That(t, took <= 3*time.Second, "learnt of it after %s", took)

@@ -263,8 +263,7 @@ func TestExtractLooksAtItsContextAtEverySentence(t *testing.T) {
 	}
 	const plenty = 1 << 20
 	left := plenty
-	_, err := rules.New().Extract(countdown{t.Context(), &left}, in)
-	check.OK(t, err)
+	check.OK(t, check.Err(rules.New().Extract(countdown{t.Context(), &left}, in)))
 	looks := plenty - left
 	check.That(t, looks >= 5*len(in.Segments),
 		"%d looks at the context in %d segments: want one for each in every pass", looks, len(in.Segments))
