@@ -134,6 +134,7 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
 	w, err := worker.New(js, worker.Config{
+		AckWait:    30 * time.Second, // heartbeats of days of fake time take long
 		AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "bird",
 		Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: contracts.StreamNotifications,
 	})
