@@ -23,6 +23,9 @@ const (
 	// restored is the metadata of a restored stream: the id of the backup, with the suffix unfinished until all is done.
 	restored   = "expediter-restored"
 	unfinished = " unfinished"
+
+	// nameInUse is the server's error code for a restore of a stream that is there, or that another restore sends.
+	nameInUse = 10130
 )
 
 // Restore makes the streams of the services that a backup holds, with their consumers, and calls done for each. It verifies
@@ -104,7 +107,13 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 			return fmt.Errorf("delete what an earlier restore left: %w", err)
 		}
 	}
-	if err := c.send(ctx, dir, s, id); err != nil {
+	err := c.send(ctx, dir, s, id)
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.ErrorCode == nameInUse {
+		if err = c.clear(ctx, s.Name, id, err); err == nil {
+			err = c.send(ctx, dir, s, id)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	stream, err := c.JS.Stream(ctx, s.Name)
@@ -130,6 +139,25 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 		return fmt.Errorf("mark it as finished: %w", err)
 	}
 	return nil
+}
+
+// clear deletes a stream that an earlier restore has left which the server had not stored yet when it was looked for. It waits for the
+// stream, for as long as one request may take, and returns inUse when it does not come.
+func (c Config) clear(ctx context.Context, name, id string, inUse error) error {
+	for until := time.Now().Add(c.Timeout); ; {
+		mark, err := c.mark(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case mark == id+unfinished:
+			return c.JS.DeleteStream(ctx, name) //nolint:wrapcheck // the caller does
+		case mark != "":
+			return ErrExists
+		case time.Now().After(until):
+			return inUse
+		}
+		pause.For(ctx, 10*time.Millisecond)
+	}
 }
 
 // foreign returns the subjects of a stream that several services use which belong to the services that are not named.
