@@ -102,7 +102,10 @@ func TestAnswerWithAnObjectIsCutOff(t *testing.T) {
 			if m.FromClient && strings.Contains(m.Subject, ".GET.OBJ_") {
 				asked[m.Subject]++
 				first = cmp.Or(first, m.Reply)
-			} else if chunks[m.Subject]++; m.Subject == first && chunks[first] > 3 {
+				return natstest.Relay
+			}
+			chunks[m.Subject]++
+			if m.Subject == first && chunks[first] > 3 {
 				return natstest.Lose
 			}
 			return natstest.Relay
