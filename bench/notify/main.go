@@ -6,7 +6,7 @@
 //	go -C bench run ./notify [--rounds N] [--scale X] [--short] [--audience N] [--only REGEXP] [--json]
 //
 // The notifier and every server are processes of their own. After each row everything is counted: each recipient has to
-// have one row, one item, and no record of more than one attempt. What is otherwise ends the program with 1.
+// have one row, one item, and no record of more than one attempt. Any other count ends the program with 1.
 //
 // In each round every row is run by every contestant before the next row begins, and every other round goes through the
 // contestants backwards. A figure is the median of the rounds, with the least and the greatest of them beside it. The

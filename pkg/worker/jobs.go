@@ -388,7 +388,7 @@ func (c *Client) Select(ctx context.Context, s Selection) (jobs []StoredJob, all
 func (c *Client) isBefore(j StoredJob, at Cursor) bool {
 	partition := 0
 	if number, behind := strings.CutPrefix(j.Stream, c.cfg.Stream+"-"); behind {
-		partition, _ = strconv.Atoi(number) //nolint:errcheck // a number, see PartitionStream
+		partition, _ = strconv.Atoi(number) //nolint:errcheck // a number, see partition.Name
 	}
 	return cmp.Or(cmp.Compare(partition, at.Partition), cmp.Compare(j.Sequence, at.Sequence)) < 0
 }

@@ -219,7 +219,7 @@ func (c *Client) targetOf(header nats.Header) string {
 // that are missing are made as copies of the first. Both clients and workers need the setting before; those that have it follow by
 // themselves, and clients without it are refused: the stream takes no job under its former subjects any more.
 //
-// Inserts wait for the two seconds in which the stream is closed. What lies in it stays there to its end. Until nothing of other
+// Inserts wait for the two seconds in which the stream is closed. Its messages stay there to their end. Until nothing of other
 // partitions is left, an insert of a unique job, and the start of an ordered one, costs a read there; then Grow returns. When it is
 // interrupted, the next call goes on, and one for a stream that has been divided does nothing. A stream is divided once. While it waits it
 // calls left, which may be nil, with the first message of another partition, once for each.

@@ -139,7 +139,7 @@ func TestRunNowTakesTheScheduleAway(t *testing.T) {
 	})
 }
 
-// What a schedule inserts, RunSchedule inserts too, and the schedule goes on.
+// RunSchedule inserts the jobs that a schedule inserts, and the schedule goes on.
 func TestRunScheduleInsertsOneRun(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)

@@ -67,7 +67,7 @@ func Serve(cfg Config) (end func(), err error) {
 		inspect.SubjectDrain: func() []byte { return drain(true) }, inspect.SubjectResume: func() []byte { return drain(false) },
 	} {
 		handler := micro.HandlerFunc(func(r micro.Request) {
-			_ = r.Respond(answer()) //nolint:errcheck // who asked gets none from a closed connection
+			_ = r.Respond(answer()) //nolint:errcheck // a closed connection takes no answer
 		})
 		name := subject[strings.LastIndexByte(subject, '.')+1:]
 		err := service.AddEndpoint(name+"-one", handler, micro.WithEndpointSubject(subject+"."+cfg.Info.Instance))

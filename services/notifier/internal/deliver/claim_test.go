@@ -227,7 +227,7 @@ func (d *during) Covers(ctx context.Context, row *contracts.Notification, sure b
 	return d.Cancellations.Covers(ctx, row, sure)
 }
 
-// What a record says of a row whose item has come all the same does not count: neither in answers nor for the worker that has the row
+// The record of a row whose item has come all the same does not count: neither in answers nor for the worker that has the row
 // next, which writes that down, nor for one that gives it up.
 func TestARecordThatIsBehindItsItem(t *testing.T) {
 	for _, state := range []deliveries.State{deliveries.Pending, deliveries.Failed, deliveries.Sending} {

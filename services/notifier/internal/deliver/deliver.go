@@ -254,7 +254,8 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	verdict := s.judge(r, d, receipt, failure)
 	ended := d.State.Ended()
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
-	if err = nil; !kept {
+	err = nil
+	if !kept {
 		err = s.settle(ctx, r, d)
 	}
 	s.called(ctx, r, sent, took, failure)

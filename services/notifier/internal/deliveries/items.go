@@ -15,7 +15,7 @@ import (
 // at its first try: the item has the attempt, and is there for longer than the row.
 const Inbox = "inapp"
 
-// Item is what an item of the inbox says of its row.
+// Item has those fields of an item of the inbox that concern its row.
 type Item struct {
 	// CreatedAt is when the row was planned.
 	CreatedAt time.Time `json:"created_at"`
@@ -41,8 +41,8 @@ func AttemptOf(a Attempt, created time.Time) *ItemAttempt {
 	return &ItemAttempt{AfterMS: a.At.Sub(created).Milliseconds(), Worker: a.Worker}
 }
 
-// OfItem returns what the place of an item says of its row, and reports whether the item has come. One that was removed from the inbox
-// has come; one that was withheld has not. The delivery has no attempt when the item has none.
+// OfItem returns the delivery of a row by the record in the place of its item, and reports whether the item has come. One that was
+// removed from the inbox has come; one that was withheld has not. The delivery has no attempt when the item has none.
 func OfItem(found kvrecord.Record) (d *Delivery, came bool) {
 	d = &Delivery{State: Delivered, UpdatedAt: found.Stored}
 	if len(found.Data) == 0 {
@@ -76,8 +76,8 @@ func (s *Store) Came(ctx context.Context, key string) (bool, error) {
 	return came, nil
 }
 
-// settled reports whether what a record says of a row holds, whatever there is in the inbox. A row that was given up may have come
-// all the same. One that goes into a digest may have an item, because the digest is about nothing else.
+// settled reports whether the record of a row holds, whatever the inbox has. The item of a row that was given up may have come all the
+// same. One that goes into a digest may have an item, because the digest is about nothing else.
 func (d *Delivery) settled() bool { return d.State.Ended() && d.State != Failed || d.Digest != "" }
 
 // addItems adds what the inbox says to what is kept of the rows of keys. One round trip for each 512 items that are asked for, none
@@ -109,7 +109,7 @@ func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys [
 	return nil
 }
 
-// delivered returns what a record says of a row, nil for none, with the item that has come.
+// delivered returns the delivery of a record, nil for none, with the item that has come.
 func (d *Delivery) delivered(item *Delivery) *Delivery {
 	if d == nil {
 		return item
