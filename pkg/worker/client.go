@@ -15,8 +15,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
-	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // ClientConfig configures a [Client]. Stream is required, every other field has a default.

@@ -15,8 +15,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // MaxPartitions is the greatest Config.Partitions.
@@ -247,7 +247,7 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 		d = partition.Division{Partitions: len(c.parts), State: partition.Closing}
 		err = c.repeat(ctx, func(ctx context.Context) error { return partition.Copy(ctx, c.js, cfg, len(c.parts)) })
 		if err == nil {
-			cfg = d.Config(cfg, 0)
+			cfg = d.Config(cfg, 0, endsOfJobs)
 			err = c.setDivision(ctx, cfg, d)
 		}
 	}
@@ -261,6 +261,12 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 		return fmt.Errorf("worker: grow: %w", err)
 	}
 	return nil
+}
+
+// endsOfJobs reports whether a subject of a stream is that of records of ends, which workers write as before.
+func endsOfJobs(subject string) bool {
+	first, _, _ := strings.Cut(subject, ".")
+	return key.KindOf(subject) == key.Done && first != "*"
 }
 
 // setDivision stores how far a division is.

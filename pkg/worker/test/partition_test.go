@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
-	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // divided gives a test a stream that takes all kinds of jobs, and a client of it that is to have four partitions.

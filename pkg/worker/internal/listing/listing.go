@@ -15,8 +15,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/partition"
 )
 
 // maxTold is how many messages that no consumer takes are told apart. To do so the server lists their subjects.

@@ -37,7 +37,7 @@ func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfi
 		return fmt.Errorf("list consumers of stream %s: %w", cfg.Name, err)
 	}
 	for p := 1; p < n; p++ {
-		part := Division{Partitions: n, State: Settled}.Config(cfg, p)
+		part := Division{Partitions: n, State: Settled}.Config(cfg, p, nil)
 		if _, err := js.CreateStream(ctx, part); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return fmt.Errorf("create stream %s: %w", part.Name, err)
 		}

@@ -1,5 +1,5 @@
-// Package partition divides the jobs of a stream over several streams: which partition has a job, how the configurations of the
-// streams say so, and how a stream is divided while it is in use.
+// Package partition divides what a stream has over several streams: which partition has a subject or a key, how the configurations
+// of the streams say so, and how a stream is divided while it is in use.
 package partition
 
 import (
@@ -18,15 +18,19 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// Of returns the partition, from 0, of the jobs of a subject among n: the jump consistent hash (Lamping and Veach, 2014) of the
-// 64-bit FNV-1a hash of the tokens behind the first. It never changes.
+// Of returns the partition, from 0, of the jobs of a subject among n: that of the tokens behind the first as a key, see [OfKey].
 func Of(subject string, n int) int {
 	_, rest, _ := strings.Cut(subject, ".")
+	return OfKey(rest, n)
+}
+
+// OfKey returns the partition, from 0, of a key among n: the jump consistent hash (Lamping and Veach, 2014) of its 64-bit FNV-1a hash.
+// It never changes.
+func OfKey(key string, n int) int {
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(rest))
+	_, _ = sum.Write([]byte(key))
 	return jump(sum.Sum64(), n)
 }
 
@@ -123,14 +127,15 @@ func (d Division) In(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	return cfg
 }
 
-// Config returns the configuration of a partition of a stream that has none yet.
-func (d Division) Config(cfg jetstream.StreamConfig, partition int) jetstream.StreamConfig {
+// Config returns the configuration of a partition of a stream that has none yet. The first also takes the subjects that are kept as
+// they are.
+func (d Division) Config(cfg jetstream.StreamConfig, partition int, kept func(subject string) bool) jetstream.StreamConfig {
 	entry := Entry(cfg.Name, partition)
 	subjects := make([]string, 0, 2*len(cfg.Subjects)+1)
 	for _, s := range cfg.Subjects {
 		subjects = append(subjects, entry+s)
-		if first, _, _ := strings.Cut(s, "."); partition == 0 && key.KindOf(s) == key.Done && first != "*" {
-			subjects = append(subjects, s) // workers record ends as before
+		if partition == 0 && kept(s) {
+			subjects = append(subjects, s)
 		}
 	}
 	if partition == 0 {
