@@ -19,11 +19,12 @@
 //   - A holder's context ends before another member can hold the same lock: at a deadline on its own monotonic clock,
 //     counted from when the last acknowledged renewal was sent, even if the server cannot be reached. ([Locker.Steal]
 //     is the exception, and says so.)
-//   - Locks are given in the order in which their waiters queued, across processes.
+//   - Locks are given in the order in which their waiters queued, across processes, but for the moment in which [Grow] has a
+//     lock leave its bucket.
 //   - A token is greater than those of all earlier holders of the same key or lock, also when it was deleted or expired
 //     in between, when its bucket was made anew, and when that was restored from a backup and [MarkRestored] called.
-//     Tokens of different keys are not ordered: nothing here promises more than an order for each key, so that a bucket
-//     may one day be spread over several streams.
+//     Tokens of different keys are not ordered: nothing here promises more than an order for each key, so that [Grow] may
+//     divide a bucket over several streams.
 //   - A write that was applied although the server refused it, or whose acknowledgement was lost, is detected by
 //     reading the entry back and comparing its unique owner, and confirmed by another conditional write.
 //   - Waiters are woken by a push. A lost push delays them by at most two seconds, by four when no server answers for

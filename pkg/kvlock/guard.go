@@ -41,7 +41,7 @@ type Guard struct {
 // GuardConfig configures a [Guard]. Only Bucket is required.
 type GuardConfig struct {
 	// Bucket is the KV bucket that keeps the values. It has to exist, and may be that of the locks if no key has the name
-	// of one: see [CreateBucket] and [StreamConfig].
+	// of one. Where it is divided, the values are in the first: see [CreateBucket] and [StreamConfig].
 	Bucket string
 
 	// Instance names this process in the records of values, where people read it: at most 256 bytes. Defaults to the
@@ -58,7 +58,7 @@ type GuardConfig struct {
 // NewGuard binds to the bucket, as [NewLocker] does. Close ends it. One round trip.
 func NewGuard(ctx context.Context, js jetstream.JetStream, cfg GuardConfig) (*Guard, error) {
 	base := kv.Config{
-		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout,
+		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout, Partitions: -1,
 	}.WithDefaults()
 	if err := base.Validate(); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 }
 
 // stateFenced is the state of the record of a guarded value.
-const stateFenced = "fenced"
+const stateFenced = kv.StateFenced
 
 // guardedHead is the first line of the record of a guarded value, which follows. Its claim is the token.
 type guardedHead struct {

@@ -35,6 +35,9 @@ type LockerConfig struct {
 	// lock that is held. Defaults to 2 seconds.
 	OpTimeout time.Duration
 
+	// Partitions is over how many buckets the locks are divided, see [Grow]: at most [MaxPartitions]. Defaults to 1.
+	Partitions int
+
 	// TTL is for how long a lock stays held when its holder's process dies: whole seconds. A live holder renews it
 	// every third of that. Defaults to 30 seconds.
 	TTL time.Duration
@@ -70,12 +73,12 @@ type Locker struct {
 }
 
 // NewLocker binds to the bucket and checks that its stream has the settings that locks are safe with. Close ends it. It
-// returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when no server answered within
-// OpTimeout. Two round trips. Where "kvlock.alive.<bucket>.>" may not be published and subscribed to it takes a quarter of
-// a second, and others do not find out when this process dies while it waits.
+// returns jetstream.ErrStreamNotFound when there is no such bucket, a [PartitionsError] when it is divided into another number of
+// partitions, and ErrUnavailable when no server answered within OpTimeout. Two round trips. Where "kvlock.alive.<bucket>.>" may
+// not be published and subscribed to it takes a quarter of a second, and others do not find out when this process dies while it waits.
 func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
 	base := kv.Config{
-		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout,
+		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout, Partitions: cfg.Partitions,
 	}.WithDefaults()
 	l := &Locker{ttl: cmp.Or(cfg.TTL, defaultTTL)}
 	if err := errors.Join(base.Validate(), prefixed("kvlock: TTL", kv.CheckTTL(l.ttl))); err != nil {
@@ -245,7 +248,7 @@ func (l *Locker) show(s lock.State) Lock {
 	shown.Held, shown.Granted, shown.Holder, shown.Lease = true, r.Granted, r.Instance, r.Lease
 	shown.Metadata, shown.Stolen, shown.TTL = r.Metadata, r.Stolen, r.TTL
 	shown.Since = time.UnixMilli(r.Since)
-	shown.Token = Token{Epoch: l.agents.Generation(), Revision: r.TakenAt(s.Revision)}
+	shown.Token = Token{Epoch: l.agents.Generation(s), Revision: r.TakenAt(s.Revision)}
 	for instance, waiters := range r.Queue {
 		shown.Queue = append(shown.Queue, Waiting{Instance: instance, Waiters: waiters})
 	}

@@ -291,7 +291,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
 		Job: record.Truncate(opts.Job, maxJobBytes),
 	}
-	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
+	return f.take(ctx, key, opts.Seen.freeAt(), true, r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
 		return r, now.State == Absent || now.Stale() || now.abandoned()
 	})
 }
@@ -314,7 +314,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
-	return f.take(ctx, key, revision, r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
+	return f.take(ctx, key, revision, false, r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
 		next := r
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
@@ -329,24 +329,25 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 // takeOver takes the claim in slot, of a member that is gone, with the value in it. When that member was alive after
 // all and wrote, takeOver returns a [TakenError] with what it wrote. One round trip.
 func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
-	return f.takeSlot(ctx, slot, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
+	return f.takeSlot(ctx, slot, false, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
 }
 
 // replace claims a key to compute its value anew, while readers still get the one in slot. When the key is not as slot
 // shows it, replace returns a [TakenError] with its present slot. One round trip.
 func (f *Flight) replace(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
-	return f.takeSlot(ctx, slot, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
+	return f.takeSlot(ctx, slot, true, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
 }
 
-func (f *Flight) takeSlot(ctx context.Context, slot Slot, r claimRecord, opts DoOptions) (*Claim, error) {
+func (f *Flight) takeSlot(ctx context.Context, slot Slot, anew bool, r claimRecord, opts DoOptions) (*Claim, error) {
 	r.Fingerprint, r.Job = slot.Fingerprint, record.Truncate(opts.Job, maxJobBytes)
-	return f.take(ctx, slot.Key, slot.Revision, r, opts.ClaimTTL, slot.carry(), func(Slot) (claimRecord, bool) { return r, false })
+	return f.take(ctx, slot.Key, slot.Revision, anew, r, opts.ClaimTTL, slot.carry(), func(Slot) (claimRecord, bool) { return r, false })
 }
 
-// take writes r as the claim of key over revision expect, with the value that it carries. When the key holds something
-// else, again decides whether to try over that, and with which record; the value is then left out.
+// take writes r as the claim of key over revision at, with the value that it carries, see change.anew. When the key holds something else,
+// again decides whether to try over that, and with which record; the value is then left out.
 func (f *Flight) take(
-	ctx context.Context, key string, expect uint64, r claimRecord, ttl time.Duration, old carriedValue, again func(Slot) (claimRecord, bool),
+	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration, old carriedValue,
+	again func(Slot) (claimRecord, bool),
 ) (*Claim, error) {
 	if ttl == 0 {
 		ttl = f.cfg.ClaimTTL
@@ -360,17 +361,16 @@ func (f *Flight) take(
 	for {
 		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
 		f.sign(&r)
-		ch := change{key: key, expect: expect, ttl: ttl, token: true}
+		ch := change{key: key, expect: at, ttl: ttl, token: true, anew: anew}
 		old.load(&ch, &r)
 		ch.record = r
 		revision, sent, err := f.write(bounded, &ch)
 		var conflict *conflictError
 		switch {
 		case err == nil:
-			c := &Claim{
-				flight: f, id: r.Claim, key: key, token: kvlock.Token{Epoch: f.store.Generation(), Revision: revision}, taken: sent, old: old,
-				deadline: kv.Deadline(sent, ttl), pending: revision, record: r, revision: revision,
-			}
+			token := kvlock.Token{Epoch: f.store.GenerationAt(key, revision), Revision: revision}
+			c := &Claim{flight: f, id: r.Claim, key: key, token: token, taken: sent, old: old, pending: revision, record: r, revision: revision}
+			c.deadline = kv.Deadline(sent, ttl)
 			c.tell(ctx, EventAcquired, nil)
 			return c, nil
 		case !errors.As(err, &conflict):
@@ -387,7 +387,7 @@ func (f *Flight) take(
 			}
 			return nil, taken(now, r.Fingerprint)
 		}
-		expect, r, old = now.Revision, next, carriedValue{}
+		at, anew, r, old = now.Revision, now.State != Pending || now.abandoned(), next, carriedValue{}
 	}
 }
 

@@ -108,8 +108,8 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 }
 
 // List yields the slots of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
-// done or failed. They come in the order in which they were last written. To see the owner of one key, and since when
-// it computes, [Flight.Get] is enough.
+// done or failed. They come in the order in which they were last written, of one partition after the other. To see the
+// owner of one key, and since when it computes, [Flight.Get] is enough.
 //
 // A key that is there all the time is yielded at least once, and again when it is written meanwhile. A replica that
 // lags behind yields older slots. A record that cannot be read is yielded with its key and the reason; an error with an
@@ -152,16 +152,21 @@ type Usage struct {
 	Entries uint64    // keys, and the markers of removed keys; the server removes expired ones
 }
 
-// Usage returns the size of the bucket, as its leader knows it. One round trip, however much it holds.
-func (f *Flight) Usage(ctx context.Context) (Usage, error) {
+// Usage returns the size of the bucket, as its leader knows it, with all its partitions. One round trip for each, however much they hold.
+func (f *Flight) Usage(ctx context.Context) (u Usage, err error) {
 	ctx, cancel := f.store.Bound(ctx)
 	defer cancel()
-	stream, err := f.store.JS.Stream(ctx, f.store.Stream)
-	if err != nil {
-		return Usage{}, f.store.Unavailable(ctx, "ask for the usage of", []string{f.store.Bucket}, err)
+	for i, part := range f.store.Active() {
+		stream, err := f.store.JS.Stream(ctx, part.Stream)
+		if err != nil {
+			return Usage{}, f.store.Unavailable(ctx, "ask for the usage of", []string{part.Bucket}, err)
+		}
+		info := stream.CachedInfo()
+		if u.Bytes, u.Entries = u.Bytes+info.State.Bytes, u.Entries+info.State.Msgs; i == 0 {
+			u.Created = info.Created
+		}
 	}
-	info := stream.CachedInfo()
-	return Usage{Bytes: info.State.Bytes, Created: info.Created, Entries: info.State.Msgs}, nil
+	return u, nil
 }
 
 // soon is the time within which Survey counts an entry as expiring.

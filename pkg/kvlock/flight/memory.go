@@ -64,41 +64,62 @@ func (cfg MemoryConfig) validate() error {
 		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
 
-// memory keeps results in this process: it is the mirror of the hub. All methods but those of a mirror do nothing on
-// nil.
+// memory keeps results in this process, those of each partition apart. All methods do nothing on nil.
 type memory struct {
-	*tier.Tier[Slot]
-
-	clock *kv.Clock
+	parts []mirror
+	store *kv.Store
 }
+
+// mirror keeps the results of one partition, as the hub sees it.
+type mirror struct{ *tier.Tier[Slot] }
 
 // newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last. It returns nil
 // when the configuration keeps nothing. One round trip.
-func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory, error) {
+func newMemory(ctx context.Context, store *kv.Store, partitions int, cfg MemoryConfig) (*memory, error) {
 	if cfg.MaxBytes == 0 {
 		return nil, nil //nolint:nilnil // the methods take it for what it is
 	}
-	m := &memory{clock: store.Clock, Tier: tier.New[Slot](tier.Config{
-		Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,
-	})}
-	return m, store.Hub.Feed(ctx, m)
+	m := &memory{store: store}
+	for range partitions {
+		m.parts = append(m.parts, mirror{tier.New[Slot](tier.Config{
+			Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes / int64(partitions),
+		})})
+	}
+	return m, store.Hub.Feed(ctx, func(partition int) kv.Mirror { return m.parts[partition] })
 }
 
 func (m *memory) close() {
 	if m != nil {
-		m.Close()
+		for _, part := range m.parts {
+			part.Close()
+		}
 	}
 }
 
+// stats sums up those of the parts.
+func (m *memory) stats() (sum MemoryStats) {
+	for _, part := range m.parts {
+		s := part.Stats()
+		sum.Bytes, sum.Entries, sum.Evictions = sum.Bytes+s.Bytes, sum.Entries+s.Entries, sum.Evictions+s.Evictions
+		sum.Flushes, sum.Hits, sum.Invalidations = sum.Flushes+s.Flushes, sum.Hits+s.Hits, sum.Invalidations+s.Invalidations
+		sum.Refused += s.Refused
+	}
+	return sum
+}
+
 // Extend allows serving from memory for memoryBound after then, when all changes were known.
-func (m *memory) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
+func (m mirror) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
 
 // recall returns the slot that is kept for key.
 func (m *memory) recall(key string) (Slot, bool) {
 	if m == nil {
 		return Slot{}, false
 	}
-	return m.Get(key)
+	slot, ok := m.parts[m.store.PartOf(key, 0)].Get(key)
+	if !ok && m.store.IsOpen() { // it may be left in the first
+		return m.parts[0].Get(key)
+	}
+	return slot, ok
 }
 
 // remember keeps a slot from an answer or a push, if it is a result or a failure with a TTL.
@@ -108,7 +129,7 @@ func (m *memory) remember(slot Slot) {
 	}
 	left := kv.MaxTTL
 	if slot.TTL > 0 {
-		left = m.clock.Until(slot.Created.Add(slot.TTL))
+		left = m.store.Clock.Until(slot.Created.Add(slot.TTL))
 	}
 	m.keep(slot, left)
 }
@@ -131,7 +152,7 @@ func (m *memory) keep(slot Slot, left time.Duration) {
 	} else {
 		slot.inner = nil
 	}
-	m.Put(tier.Item[Slot]{
+	m.parts[m.store.PartOf(slot.Key, slot.Revision)].Put(tier.Item[Slot]{
 		AsOf: slot.asOf, Key: slot.Key, Revision: slot.Revision, TTL: left, Value: slot,
 		Size: len(slot.Value) + len(slot.Reason) + len(slot.Claim) + len(slot.Fingerprint) + len(slot.Job) + len(slot.Owner) + size,
 	})

@@ -55,25 +55,25 @@ func (c *leaderCheck) run(status chan nats.Status) {
 	defer c.store.Conn.RemoveStatusListener(status)
 	timer := time.NewTimer(checkEvery)
 	defer timer.Stop()
-	hub := c.store.Hub
+	feed := c.store.feed
 	for {
 		select {
 		case <-c.store.Closing.Done():
 			return
 		case now := <-status:
 			if now != nats.CONNECTED {
-				if hub.mirror != nil {
-					hub.mirror.Suspend()
+				if feed.mirror != nil {
+					feed.mirror.Suspend()
 				}
-				hub.suspend()
+				feed.suspend()
 				continue
 			}
 		case <-c.wake:
 		case <-timer.C:
 		}
-		if hub.mirror != nil || hub.isBusy() {
+		if feed.mirror != nil || c.store.Hub.isBusy() {
 			if err := c.check(c.store.Closing); err != nil {
-				hub.suspend()
+				feed.suspend()
 				c.store.Log.Debug("kvlock: pushes are not confirmed, asking again", "error", err)
 			}
 		}
@@ -97,8 +97,8 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, min(SendTimeout, c.store.OpTimeout))
 	defer cancel()
-	hub := c.store.Hub
-	applied, sent, reconnects := hub.pushedUpTo(), time.Now(), c.store.Conn.Stats().Reconnects
+	feed := c.store.feed
+	applied, sent, reconnects := feed.pushedUpTo(), time.Now(), c.store.Conn.Stats().Reconnects
 	stream, err := c.store.JS.Stream(ctx, c.store.Stream)
 	answered := time.Now()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -112,15 +112,17 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.Bucket, ErrUnavailable, err)
 	}
-	c.store.answered(generationOf(info), sent, reconnects)
+	if err := c.store.answered(info, sent, reconnects); err != nil {
+		return err
+	}
 	if err := c.follow(ctx, info, applied); err != nil {
 		return err
 	}
 	c.store.Clock.asked(sent, answered, info.TimeStamp)
-	if hub.mirror != nil {
-		hub.mirror.Extend(sent.Add(-led))
+	if feed.mirror != nil {
+		feed.mirror.Extend(sent.Add(-led))
 	}
-	hub.extend(sent.Add(-led))
+	feed.extend(sent.Add(-led))
 	return nil
 }
 
@@ -143,14 +145,14 @@ func (c *leaderCheck) follow(ctx context.Context, info *jetstream.StreamInfo, ap
 
 // await waits a while until all changes up to last have been pushed.
 func (c *leaderCheck) await(ctx context.Context, last uint64) error {
-	before := c.store.Hub.pushedUpTo()
+	before := c.store.feed.pushedUpTo()
 	if before >= last {
 		return nil
 	}
 	if !backoff.Pause(ctx, checkGrace) {
 		return context.Cause(ctx)
 	}
-	switch now := c.store.Hub.pushedUpTo(); {
+	switch now := c.store.feed.pushedUpTo(); {
 	case now >= last:
 	case now > before: // they are late, and the next of them would tell if any before it was lost
 		return errBehind
@@ -164,19 +166,19 @@ func (c *leaderCheck) await(ctx context.Context, last uint64) error {
 // skip makes the mirror and the hub begin anew behind the change last. Pushes may have overtaken the answer with that
 // number, and will not come again: so they begin behind the last push if that is later.
 func (c *leaderCheck) skip(last uint64) {
-	if mirror := c.store.Hub.mirror; mirror != nil {
+	if mirror := c.store.feed.mirror; mirror != nil {
 		mirror.Skip(last)
 	}
-	c.store.Hub.skip(last)
+	c.store.feed.skip(last)
 }
 
 // reset makes the mirror and the hub begin anew behind the change last of another stream, whose numbers have nothing to do
 // with the former ones.
 func (c *leaderCheck) reset(last uint64) {
-	if mirror := c.store.Hub.mirror; mirror != nil {
+	if mirror := c.store.feed.mirror; mirror != nil {
 		mirror.Reset(last)
 	}
-	c.store.Hub.reset(last)
+	c.store.feed.reset(last)
 }
 
 // close waits until run has ended. The store is closing.

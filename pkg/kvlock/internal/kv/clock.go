@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
 // headerGeneration has the generation of the bucket, as the writer of the message knew it, in base 36. Name and value are short,
@@ -85,19 +87,30 @@ func (s *Store) Generation() uint64 {
 	return 0
 }
 
-// MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
+// MarkRestored makes the generation of a bucket greater than all earlier ones, and those of its partitions before. Two round trips for
+// each.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	stream, err := js.Stream(ctx, StreamName(bucket))
-	if err != nil {
-		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
+	first, err := js.Stream(ctx, StreamName(bucket))
+	for p := 1; err == nil && p < partition.Count(first.CachedInfo().Config); p++ {
+		name := partition.Name(bucket, p)
+		var part jetstream.Stream
+		if part, err = js.Stream(ctx, StreamName(name)); err == nil {
+			err = markRestored(ctx, js, name, part.CachedInfo(), generationOf(first.CachedInfo()))
+		}
 	}
-	info := stream.CachedInfo()
+	if err == nil {
+		return markRestored(ctx, js, bucket, first.CachedInfo(), 0)
+	}
+	return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
+}
+
+func markRestored(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, least uint64) error {
 	cfg := info.Config
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	if cfg.Metadata == nil {
 		cfg.Metadata = map[string]string{}
 	}
-	generation := max(generationOf(info)+1, uint64(max(0, time.Now().UnixNano())))
+	generation := max(generationOf(info)+1, least+1, uint64(max(0, time.Now().UnixNano())))
 	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
 	if _, err := js.UpdateStream(ctx, cfg); err != nil {
 		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
@@ -127,15 +140,17 @@ func (s *Store) confirm(ctx context.Context) error {
 		g.failure = fmt.Errorf("kvlock: ask for the generation of bucket %q: %w: %s", s.Bucket, ErrUnavailable, err.Error())
 		return g.failure
 	}
-	s.answered(generationOf(stream.CachedInfo()), sent, reconnects)
-	return nil
+	return s.answered(stream.CachedInfo(), sent, reconnects)
 }
 
-// answered records that the server was asked at sent and answered with a generation.
-func (s *Store) answered(number uint64, sent time.Time, reconnects uint64) {
+// answered records that the server was asked at sent, and what it answered of the generation and the division.
+func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) error {
+	number := generationOf(info)
+	err := s.learnDivision(info.Config, number > s.Generation())
 	s.setGeneration(func(now *knownGeneration) *knownGeneration {
 		return known(max(number, now.number), sent, reconnects)
 	})
+	return err
 }
 
 // doubt makes the next write ask for the generation.
@@ -151,7 +166,7 @@ func (s *Store) setGeneration(next func(now *knownGeneration) *knownGeneration) 
 	now := g.known.Load()
 	then := next(now)
 	g.known.Store(then)
-	if then.number > now.number && s.remade != nil {
+	if then.number > now.number && now.number > 0 && s.remade != nil {
 		s.work.Go(s.remade)
 	}
 }
@@ -181,7 +196,14 @@ func (s *Store) adopt(h nats.Header) {
 // suspect asks the server when a push has a greater generation. The push itself proves nothing: anybody could have published
 // it. One question is under way at a time.
 func (s *Store) suspect(h nats.Header) {
-	if s.later(h) == 0 || s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
+	if s.later(h) != 0 {
+		s.askAgain()
+	}
+}
+
+// askAgain asks the server for the generation and the division.
+func (s *Store) askAgain() {
+	if s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
 		return
 	}
 	s.work.Go(func() {

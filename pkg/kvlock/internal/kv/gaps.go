@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -38,24 +40,47 @@ type Mirror interface {
 	Reset(sequence uint64)
 }
 
-// Feed makes the hub call m for all changes from now on. It asks the leader for the number of the last change. One round
-// trip.
-func (h *Hub) Feed(ctx context.Context, m Mirror) error {
-	if h.subscription.subject == "" {
+// Feed makes the hub call the mirror of a partition, in their order, for all its changes from now on. It asks the leader for the number
+// of the last change. One round trip, and one for each other partition.
+func (h *Hub) Feed(ctx context.Context, of func(partition int) Mirror) error {
+	if h.feeds[0].subscription.subject == "" {
 		return fmt.Errorf("kvlock: Memory needs a bucket that republishes all its changes, and bucket %q does not", h.store.Bucket)
 	}
-	h.mirror = m
 	h.mu.Lock()
+	for i, f := range h.feeds {
+		f.mirror = of(i)
+	}
 	err := h.start()
-	if err == nil {
-		h.checks.start()
+	active := h.active()
+	for _, f := range active {
+		if err == nil {
+			f.checks.start()
+		}
 	}
 	h.mu.Unlock()
-	if err != nil {
-		h.mirror = nil
-		return err
+	for _, f := range active {
+		if err == nil {
+			err = f.checks.check(ctx)
+		}
 	}
-	return h.checks.check(ctx)
+	return err
+}
+
+// feed is what the hub knows of the pushes of one partition.
+type feed struct {
+	hub          *Hub
+	store        *Store // of the partition
+	subscription republished
+	checks       *leaderCheck
+	mirror       Mirror // nil when there is none
+	stop         func() // ends the subscription; nil before it began
+
+	gaps gapTracker // guarded by the hub's mu
+}
+
+func newFeed(h *Hub, s *Store, republish *jetstream.RePublish) *feed {
+	s.feed = &feed{hub: h, store: s, subscription: newRepublished(s.prefix, republish), checks: newLeaderCheck(s)}
+	return s.feed
 }
 
 // gapTracker records which changes the bucket has pushed. A stream numbers its changes without gaps, so the tracker sees
@@ -71,17 +96,17 @@ type gapTracker struct {
 
 // track records a push, and reports whether its key is watched. It does both under one lock: a key that is watched
 // afterwards has missed this push. A sequence of 0 is unknown.
-func (h *Hub) track(key string, sequence uint64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.trackSequence(sequence)
-	return h.keys[key] != nil
+func (f *feed) track(key string, sequence uint64) bool {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	f.trackSequence(sequence)
+	return f.hub.keys[key] != nil
 }
 
 // trackSequence records the number of a change that was pushed. When changes before it are missing it makes all keys due,
 // but not again for each of many gaps. The caller holds mu.
-func (h *Hub) trackSequence(sequence uint64) {
-	g := &h.gaps
+func (f *feed) trackSequence(sequence uint64) {
+	g := &f.gaps
 	gap := g.begun && sequence > g.applied+1
 	g.applied = max(g.applied, sequence)
 	if !gap {
@@ -90,41 +115,41 @@ func (h *Hub) trackSequence(sequence uint64) {
 	g.floor, g.trusted = sequence, time.Time{}
 	if now := time.Now(); now.Sub(g.reread) >= PollEvery {
 		g.reread = now
-		h.allDue()
+		f.hub.allDue()
 	}
 }
 
 // pushedUpTo returns the number of the last change that was pushed.
-func (h *Hub) pushedUpTo() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.gaps.applied
+func (f *feed) pushedUpTo() uint64 {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	return f.gaps.applied
 }
 
 // skip begins anew behind sequence, or behind the last change that was pushed: the known values may have changed up to
 // there.
-func (h *Hub) skip(sequence uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.beginBehind(max(sequence, h.gaps.applied))
+func (f *feed) skip(sequence uint64) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	f.beginBehind(max(sequence, f.gaps.applied))
 }
 
 // reset begins anew behind sequence, whatever was pushed: the known values may have been undone.
-func (h *Hub) reset(sequence uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.beginBehind(sequence)
+func (f *feed) reset(sequence uint64) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	f.beginBehind(sequence)
 }
 
 // beginBehind does what skip and reset share. The caller holds mu.
-func (h *Hub) beginBehind(sequence uint64) {
-	first := !h.gaps.begun
-	h.gaps.applied, h.gaps.floor, h.gaps.begun = sequence, sequence, true
+func (f *feed) beginBehind(sequence uint64) {
+	first := !f.gaps.begun
+	f.gaps.applied, f.gaps.floor, f.gaps.begun = sequence, sequence, true
 	if !first {
-		h.forget()
+		f.hub.forget()
 		return
 	}
-	for _, k := range h.due { // they are being read, or are again when they are due
+	for _, k := range f.hub.due { // they are being read, or are again when they are due
 		k.asOf = 0
 	}
 }
@@ -138,7 +163,9 @@ func (h *Hub) restart() {
 
 // forget makes all keys due for reads that have not begun yet. The caller holds mu.
 func (h *Hub) forget() {
-	h.gaps.trusted = time.Time{}
+	for _, f := range h.feeds {
+		f.gaps.trusted = time.Time{}
+	}
 	for _, k := range h.due {
 		k.asOf, k.since = 0, h.reads+1
 	}
@@ -154,25 +181,26 @@ func (h *Hub) allDue() {
 }
 
 // extend records that no push from before then is missing.
-func (h *Hub) extend(then time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.gaps.trusted = then.Add(2 * PollEvery)
-	h.lastHeard = time.Now()
+func (f *feed) extend(then time.Time) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	f.gaps.trusted = then.Add(2 * PollEvery)
+	f.hub.lastHeard = time.Now()
 }
 
 // suspend makes the poller read keys when they are due, until extend is called.
-func (h *Hub) suspend() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.gaps.trusted = time.Time{}
+func (f *feed) suspend() {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	f.gaps.trusted = time.Time{}
 }
 
 // defers reports whether the regular read of k can be left out: its watchers have its value, and further changes are pushed.
 // The caller holds mu.
 func (h *Hub) defers(k *watched, now time.Time) bool {
-	known := k.asOf > 0 && k.asOf >= max(k.floor, h.gaps.floor) && k.known && !k.expired(now.Add(batchWindow))
-	if !known || !now.Before(h.gaps.trusted) || k.deferred >= maxDefers || k.resting() || !k.served(0) {
+	gaps := &h.feed(k.key).gaps
+	known := k.asOf > 0 && k.asOf >= max(k.floor, gaps.floor) && k.known && !k.expired(now.Add(batchWindow))
+	if !known || !now.Before(gaps.trusted) || k.deferred >= maxDefers || k.resting() || !k.served(0) {
 		k.deferred = 0
 		return false
 	}
@@ -197,9 +225,11 @@ func (h *Hub) count(k *watched) {
 		h.regular--
 	default:
 		h.regular++
-		if h.regular == busyThreshold+1 && h.subscription.subject != "" {
-			h.checks.start()
-			h.checks.soon()
+		if h.regular == busyThreshold+1 && h.feeds[0].subscription.subject != "" {
+			for _, f := range h.active() {
+				f.checks.start()
+				f.checks.soon()
+			}
 		}
 	}
 	k.rests = rests

@@ -46,16 +46,14 @@ type Watch struct {
 	resting bool // see Hub.Rest
 }
 
-// Hub feeds all watchers of a bucket: from one subscription, and from one goroutine that reads due keys again. Both start
-// with the first watcher and end with the store.
+// Hub feeds all watchers of a bucket: from one subscription for each partition, and from one goroutine that reads due keys again. Both
+// start with the first watcher and end with the store.
 type Hub struct {
-	store        *Store
-	subscription republished
-	cut          chan struct{} // closed when the connection is closed for good
-	done         chan struct{} // closed when the poller has ended
-	wake         chan struct{}
-	checks       *leaderCheck
-	mirror       Mirror // nil when there is none
+	store *Store
+	feeds []*feed       // of the partitions, also of those that there are not yet
+	cut   chan struct{} // closed when the connection is closed for good
+	done  chan struct{} // closed when the poller has ended
+	wake  chan struct{}
 
 	mu        sync.Mutex
 	pending   *Watch // and those after it: the poller adds their keys
@@ -66,8 +64,7 @@ type Hub struct {
 	started   bool
 	stop      func()
 	until     time.Time // until when the poller sleeps, if nobody wakes it; in the past while it does not
-	gaps      gapTracker
-	regular   int // how many keys are polled regularly
+	regular   int       // how many keys are polled regularly
 }
 
 // watched is a key with watchers.
@@ -135,10 +132,9 @@ func (f *followers) each(yield func(w *Watch, came uint64) bool) {
 }
 
 func newHub(s *Store, republish *jetstream.RePublish) *Hub {
-	return &Hub{
-		store: s, subscription: newRepublished(s.prefix, republish), keys: map[string]*watched{},
-		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1), checks: newLeaderCheck(s),
-	}
+	h := &Hub{store: s, keys: map[string]*watched{}, cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	h.feeds = []*feed{newFeed(h, s, republish)}
+	return h
 }
 
 // Add watches the keys of w. The poller adds them before it reads them, so that the goroutine of the caller does not need
@@ -200,7 +196,7 @@ func (h *Hub) place(w *Watch) {
 	for _, key := range w.Keys {
 		k := h.keys[key]
 		if k == nil {
-			k = &watched{key: key, next: first, floor: h.gaps.applied, rests: true}
+			k = &watched{key: key, next: first, floor: h.feed(key).gaps.applied, rests: true}
 			h.keys[key] = k
 			heap.Push(&h.due, k)
 		} else if k.next.After(first) {
@@ -247,14 +243,17 @@ func (h *Hub) start() error {
 	}
 	nc := h.store.Conn
 	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	unsubscribe, err := h.subscribe()
-	if err != nil {
+	if err := h.subscribe(); err != nil {
 		nc.RemoveStatusListener(status)
 		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", h.store.Bucket, ErrUnavailable, err)
 	}
 	h.started = true
 	h.stop = func() {
-		unsubscribe()
+		for _, f := range h.feeds {
+			if f.stop != nil {
+				f.stop()
+			}
+		}
 		nc.RemoveStatusListener(status)
 	}
 	go h.run(status)
@@ -269,7 +268,9 @@ func (h *Hub) close() {
 		return
 	}
 	<-h.done
-	h.checks.close()
+	for _, f := range h.feeds {
+		f.checks.close()
+	}
 	h.stop()
 }
 
@@ -285,22 +286,33 @@ func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeou
 
 // onPush applies a message that the bucket republished. When it cannot be decoded, the key is read from the bucket: anybody
 // could have published the message, so nothing is removed because of it.
-func (h *Hub) onPush(m *nats.Msg) {
-	h.store.suspect(m.Header)
-	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
-	if key == purgeKey {
-		h.onPurgeMark(m)
+func (f *feed) onPush(m *nats.Msg) {
+	h := f.hub
+	f.store.suspect(m.Header)
+	key := strings.TrimPrefix(m.Subject, f.subscription.trim)
+	switch key {
+	case purgeKey:
+		f.onPurgeMark(m)
+	case dividedKey:
+		h.store.askAgain()
 	}
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-	if err == nil && h.mirror != nil {
-		h.mirror.Pushed(key, sequence)
+	if err == nil && f.mirror != nil {
+		f.mirror.Pushed(key, sequence)
 	}
-	if !h.track(key, sequence) {
+	if !f.track(key, sequence) {
 		return
 	}
 	message, err := directget.Pushed(m)
 	if err == nil {
 		e := h.store.entry(key, message)
+		if e.moved() {
+			h.readIn(key, moveTime)
+			return
+		}
+		if h.feed(key) != f {
+			e.AsOf = 0 // of the first partition, which says nothing of the key's own
+		}
 		var v View
 		if v, err = h.store.pushed(e); err == nil {
 			h.deliver(&e, v, 0)
@@ -309,36 +321,6 @@ func (h *Hub) onPush(m *nats.Msg) {
 	}
 	h.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
 	h.readSoon(key)
-}
-
-// readSoon makes the poller read the key at once.
-func (h *Hub) readSoon(key string) { h.readSince(key, 0) }
-
-// readSince is readSoon for a read that must be as of the given change or later.
-func (h *Hub) readSince(key string, asOf uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if k := h.keys[key]; k != nil {
-		k.next, k.since = time.Time{}, h.reads+1
-		k.asOf, k.floor = 0, max(asOf, h.gaps.applied)
-		heap.Fix(&h.due, k.index)
-		h.wakePoller()
-	}
-}
-
-// readPrefixSoon is readSince of the keys that begin with prefix.
-func (h *Hub) readPrefixSoon(prefix string, asOf uint64) {
-	h.mu.Lock()
-	keys := make([]string, 0, len(h.keys))
-	for key := range h.keys {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	h.mu.Unlock()
-	for _, key := range keys {
-		h.readSince(key, asOf)
-	}
 }
 
 // deliver gives v, the view of e, to the watchers of its key, if it is later than what the hub knows. read is the number

@@ -90,6 +90,45 @@ func (h *Hub) readAt(k *watched, at time.Time) {
 	}
 }
 
+// readSoon makes the poller read the key at once.
+func (h *Hub) readSoon(key string) { h.readSince(key, 0) }
+
+// readSince is readSoon for a read that must be as of the given change or later.
+func (h *Hub) readSince(key string, asOf uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.keys[key]; k != nil {
+		k.next, k.since = time.Time{}, h.reads+1
+		k.asOf, k.floor = 0, max(asOf, h.feed(key).gaps.applied)
+		heap.Fix(&h.due, k.index)
+		h.wakePoller()
+	}
+}
+
+// readIn makes the poller read the key when a time has passed.
+func (h *Hub) readIn(key string, after time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.keys[key]; k != nil {
+		h.readAt(k, time.Now().Add(after))
+	}
+}
+
+// readPrefixSoon is readSince of the keys that begin with prefix.
+func (h *Hub) readPrefixSoon(prefix string, asOf uint64) {
+	h.mu.Lock()
+	keys := make([]string, 0, len(h.keys))
+	for key := range h.keys {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	h.mu.Unlock()
+	for _, key := range keys {
+		h.readSince(key, asOf)
+	}
+}
+
 // run is the poller: it reads keys when they are due, until the store closes.
 func (h *Hub) run(status <-chan nats.Status) {
 	defer close(h.done)
@@ -271,23 +310,33 @@ func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 }
 
 // subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with one KV
-// watcher. That costs a consumer, and stalls for many seconds when the server that hosts it stops; the poller goes on
-// meanwhile.
-func (h *Hub) subscribe() (unsubscribe func(), err error) {
-	if h.subscription.subject == "" {
-		return h.subscribeWatcher()
+// watcher for each partition. That costs a consumer, and stalls for many seconds when the server that hosts it stops; the poller goes on
+// meanwhile. The caller holds mu.
+func (h *Hub) subscribe() (err error) {
+	for _, f := range h.active() {
+		if f.stop == nil && err == nil {
+			f.stop, err = f.subscribe()
+		}
 	}
-	sub, err := h.store.Conn.Subscribe(h.subscription.subject, h.onPush)
+	return err
+}
+
+func (f *feed) subscribe() (unsubscribe func(), err error) {
+	if f.subscription.subject == "" {
+		return f.subscribeWatcher()
+	}
+	sub, err := f.store.Conn.Subscribe(f.subscription.subject, f.onPush)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
 	return func() { _ = sub.Unsubscribe() }, nil //nolint:errcheck // the connection is closed, then
 }
 
-func (h *Hub) subscribeWatcher() (unsubscribe func(), err error) {
+func (f *feed) subscribeWatcher() (unsubscribe func(), err error) {
+	h := f.hub
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
-	bucket, err := h.store.JS.KeyValue(ctx, h.store.Bucket)
+	bucket, err := f.store.JS.KeyValue(ctx, f.store.Bucket)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
@@ -301,6 +350,8 @@ func (h *Hub) subscribeWatcher() (unsubscribe func(), err error) {
 		for entry := range watcher.Updates() {
 			switch {
 			case entry == nil:
+			case entry.Key() == dividedKey:
+				h.store.askAgain()
 			case entry.Key() == purgeKey:
 				h.readPrefixSoon("", 0)
 			default:

@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -33,13 +34,23 @@ func (m purgeMark) keys() string {
 }
 
 // Purge removes all keys that begin with prefix and a dot, and all keys with the prefix "", as they were before the call,
-// and returns how many entries the server removed. It writes a mark, which fixes the point in the order of changes up to
-// which keys are removed, then removes them, and writes a second mark. A replica that has the second mark answers without
-// the keys. Three round trips.
+// and returns how many entries the server removed, of one partition after the other. In each it writes a mark, which fixes
+// the point in the order of changes up to which keys are removed, then removes them, and writes a second mark. A replica
+// that has the second mark answers without the keys. Three round trips for each partition.
 func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
-	if err := CheckPrefix(prefix); err != nil {
+	if err := errors.Join(CheckPrefix(prefix), s.refresh(ctx)); err != nil {
 		return 0, err
 	}
+	for _, part := range s.Active() {
+		removed, err := part.purge(ctx, prefix)
+		if n += removed; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (s *Store) purge(ctx context.Context, prefix string) (n int, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
 	mark := purgeMark{Version: markVersion, Prefix: prefix}
@@ -69,7 +80,7 @@ func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64,
 		return err
 	})
 	if err == nil {
-		s.Hub.purged(mark, revision)
+		s.feed.purged(mark, revision)
 	}
 	return revision, err
 }
@@ -84,30 +95,30 @@ func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) 
 }
 
 // onPurgeMark applies a pushed mark: older entries under its prefix do not count any more.
-func (h *Hub) onPurgeMark(m *nats.Msg) {
+func (f *feed) onPurgeMark(m *nats.Msg) {
 	message, err := directget.Pushed(m)
 	if err != nil {
-		h.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
+		f.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
 		return
 	}
 	var mark purgeMark
 	if err := json.Unmarshal(m.Data, &mark); err != nil || mark.Version > markVersion {
-		h.store.Log.Warn("kvlock: mark of a purge is not understood, all keys are read anew", "error", err)
+		f.store.Log.Warn("kvlock: mark of a purge is not understood, all keys are read anew", "error", err)
 		mark = purgeMark{} // treat it as a mark of all keys
 	}
-	h.purged(mark, message.Sequence)
+	f.purged(mark, message.Sequence)
 }
 
 // purged drops the purged keys from memory, and makes the poller read the watched ones again when they are removed.
-func (h *Hub) purged(mark purgeMark, revision uint64) {
+func (f *feed) purged(mark purgeMark, revision uint64) {
 	gone := mark.Before > 0
 	if !gone {
 		mark.Before = revision
 	}
-	if h.mirror != nil {
-		h.mirror.Purged(mark.keys(), mark.Before, revision)
+	if f.mirror != nil {
+		f.mirror.Purged(mark.keys(), mark.Before, revision)
 	}
 	if gone {
-		h.readPrefixSoon(mark.keys(), revision)
+		f.hub.readPrefixSoon(mark.keys(), revision)
 	}
 }

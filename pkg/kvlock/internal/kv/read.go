@@ -86,9 +86,8 @@ func (s *Store) entry(key string, m jsapi.Message) Entry {
 	}
 }
 
-// Read reads keys, in their order; a key may be there twice. Any replica may answer, and may lag behind. One round trip
-// for each MaxRead keys, and one more for each 64 MB of values.
-func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
+// read is Read in one partition.
+func (s *Store) read(ctx context.Context, keys []string) ([]Entry, error) {
 	subjects := make([]string, len(keys))
 	first := make(map[string]int, len(keys)) // where each key is in keys
 	for i, key := range keys {
@@ -139,8 +138,8 @@ func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 	return entry, err
 }
 
-// Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
-func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
+// leader is Leader in one partition.
+func (s *Store) leader(ctx context.Context, key string) (Entry, error) {
 	m, found, err := s.api.Get(ctx, s.Stream, jsapi.Query{LastBySubject: s.prefix + key})
 	if err != nil {
 		return Entry{}, err
@@ -168,7 +167,7 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
 	}
-	s.Unanswered.Add(1)
+	s.root().Unanswered.Add(1)
 	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, what, s.Bucket, ErrUnavailable, err)
 }
 
@@ -188,6 +187,10 @@ func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int)
 // for each further 512; the first, which is one more for each 100,000 keys, costs the leader time for all keys of the bucket.
 // Where there are more than 100,000 keys, one that is there may be missed when others are deleted meanwhile.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
+	return s.each(ctx, func(part *Store) iter.Seq2[Entry, error] { return part.list(ctx, prefix) }, true)
+}
+
+func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for offset, total := 0, 1; offset < total; {
 			keys, found, all, err := s.keys(ctx, prefix, offset)
@@ -197,10 +200,10 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for len(keys) > 0 && err == nil {
 				var entries []Entry
 				n := min(len(keys), MaxRead)
-				entries, err = s.Read(ctx, keys[:n])
+				entries, err = s.read(ctx, keys[:n])
 				keys = keys[n:]
 				for _, e := range entries {
-					if e.Revision > 0 && !yield(e, nil) {
+					if e.Revision > 0 && !e.moved() && !yield(e, nil) {
 						return
 					}
 				}
@@ -249,8 +252,12 @@ const scanAhead = 500
 // included, or only their headers. An error is the last that it yields, with an entry without a key.
 //
 // It reads the stream with a consumer. For each request without one, the server counts how many messages follow, so that a
-// million keys took minutes.
+// million keys took minutes. The partitions come one after the other.
 func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
+	return s.each(ctx, func(part *Store) iter.Seq2[Entry, error] { return part.scan(ctx, prefix, headersOnly) }, false)
+}
+
+func (s *Store) scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := CheckPrefix(prefix); err != nil {
 			yield(Entry{}, err)
@@ -294,7 +301,7 @@ func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.
 			}
 			sequence := meta.Sequence.Stream
 			e := s.entry(key, jsapi.Message{Sequence: sequence, Time: meta.Timestamp, Header: m.Headers(), Data: m.Data(), AsOf: sequence})
-			if !yield(e, nil) {
+			if !e.moved() && !yield(e, nil) {
 				return
 			}
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
@@ -56,10 +57,17 @@ type Store struct {
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
+	first     *Store   // nil in the store of the first partition, which has what follows
+	parts     []*Store // all that the program is told of, itself as the first
+	firstOnly bool     // see Config.Partitions
+	division  atomic.Pointer[partition.Division]
+	isDivided atomic.Bool // keys come in under other subjects
+
+	feed         *feed // of Hub
 	generation   generation
 	remade       func()
-	work         sync.WaitGroup // of goroutines that Close waits for
-	highest      atomic.Uint64  // the highest revision that was acknowledged; a lower one is of a stream that was made anew
+	work         *sync.WaitGroup // of goroutines that Close waits for
+	highest      atomic.Uint64   // the highest revision that was acknowledged; a lower one is of a stream that was made anew
 	beginClose   context.CancelCauseFunc
 	closed       context.Context //nolint:containedctx // ends with Close: nothing is sent any more
 	cancelClosed context.CancelCauseFunc
@@ -71,6 +79,10 @@ type Config struct {
 	Instance  string        // names this process in entries; defaults to host name, process id and a random part
 	Logger    *slog.Logger  // defaults to slog.Default()
 	OpTimeout time.Duration // bounds each operation; defaults to 2 seconds
+
+	// Partitions is over how many buckets the keys are divided, see [Grow]. Defaults to 1. At -1 the store works in the first of them,
+	// however many there are.
+	Partitions int
 
 	// Pushed and Read decode entries for watchers. Pushed decodes an entry that was pushed. After an error the key is read
 	// instead, because anybody could have published the push. Read decodes an entry that was read; the view that it returns
@@ -98,6 +110,7 @@ func (cfg Config) WithDefaults() Config {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.OpTimeout = cmp.Or(cfg.OpTimeout, defaultOpTimeout)
+	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	return cfg
 }
 
@@ -106,6 +119,8 @@ func (cfg Config) Validate() error {
 	return errors.Join(
 		mistake.If(!BucketName.MatchString(cfg.Bucket), "kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket),
 		mistake.If(cfg.OpTimeout < 0, "kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout),
+		mistake.If(cfg.Partitions < -1 || cfg.Partitions > MaxPartitions,
+			"kvlock: Partitions is %d: want 1 to %d", cfg.Partitions, MaxPartitions),
 		mistake.If(len(cfg.Instance) > MaxInstanceBytes,
 			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
@@ -130,7 +145,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		Log:       cfg.Logger.With("bucket", cfg.Bucket),
 		OpTimeout: cfg.OpTimeout, MaxMessage: int64(max(info.Config.MaxMsgSize, 0)), Clock: clock,
 		api: jsapi.Client{Prefix: jsapi.Prefix(js), Within: SendTimeout}, prefix: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
-		remade: cfg.Remade,
+		remade: cfg.Remade, work: new(sync.WaitGroup), firstOnly: cfg.Partitions < 0,
 	}
 	s.Closing, s.beginClose = context.WithCancelCause(context.Background())  //nolint:forbidigo // begins with the store
 	s.closed, s.cancelClosed = context.WithCancelCause(context.Background()) //nolint:forbidigo // as above
@@ -140,6 +155,10 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
 	}
 	s.Hub = newHub(s, info.Config.RePublish)
+	s.openParts(cfg.Partitions, info.Config.RePublish)
+	if err := s.learnDivision(info.Config, false); err != nil {
+		return nil, errors.Join(err, s.unsubscribe())
+	}
 	return s, nil
 }
 

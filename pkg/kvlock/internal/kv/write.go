@@ -45,6 +45,10 @@ type Change struct {
 	// any.
 	Generation uint64
 
+	// Anew reports whether the change begins something, and does not go on with what it replaces: the change may then go to another
+	// partition.
+	Anew bool
+
 	// Token reports whether the revision becomes a part of a token: the write succeeds only when the generation in which it
 	// was stored is known.
 	Token bool
@@ -118,6 +122,16 @@ var errRemade = errors.New("kvlock: the bucket was made anew, or marked as resto
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
+	to, c, err := s.route(ctx, c, bound)
+	if err != nil {
+		return 0, err
+	}
+	return to.sendHere(ctx, c, bound-time.Since(began))
+}
+
+// sendHere is SendOnce in one partition.
+func (s *Store) sendHere(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
+	began := time.Now()
 	if !s.isSteady() {
 		if err := s.confirmWithin(ctx, bound); err != nil {
 			return 0, err
@@ -161,10 +175,19 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
 	defer cancel()
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+		if wrong, ok := errors.AsType[*PartitionsError](last); ok {
+			return 0, sent, wrong
+		}
 		if jsapi.IsPermanent(last) {
 			return 0, sent, s.final("write", c.Key, last)
 		}
-		now, err := s.found(ctx, c)
+		if errors.Is(last, nats.ErrNoResponders) {
+			s.doubt() // the bucket may have been divided, and take no key under its former subject
+		}
+		now, moved, err := s.found(ctx, c)
+		if moved && c.Anew {
+			c = c.moved()
+		}
 		if err == nil && now.Err == nil {
 			err = s.replaced(ctx, c, now.Revision)
 		}
@@ -194,12 +217,12 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 // replaced returns a [ConflictError] when the key is found at revision, and what the change was to replace is gone: the bucket is of
 // another generation, or the key is absent although its entry cannot have expired, which a marker decides.
 func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
-	outdated := c.outdated(revision)
+	outdated, part := c.outdated(revision), s.holding(c.Key, c.Expect)
 	switch {
-	case !c.isOf(s.Generation()), outdated && s.isRemade(ctx, cmp.Or(c.Generation, s.Generation())):
+	case !c.isOf(part.Generation()), outdated && part.isRemade(ctx, cmp.Or(c.Generation, part.Generation())):
 	case outdated && revision == 0:
 		var err error
-		if revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
+		if revision, err = part.publish(ctx, part.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err != nil {
 			return err
 		}
 	default:
@@ -208,10 +231,11 @@ func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	return &ConflictError{Key: c.Key, Revision: revision}
 }
 
-// found returns the entry of a change's key after the change was not acknowledged.
-func (s *Store) found(ctx context.Context, c Change) (Found, error) {
+// found returns the entry of a change's key after the change was not acknowledged, and whether there is a mark instead: the
+// key has left the first partition. What the change was to go on with has then ended.
+func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err error) {
 	if now := c.Writer.Pushed(); now.Revision > c.Expect {
-		return now, nil
+		return now, false, nil
 	}
 	if c.Within > 0 {
 		var cancel context.CancelFunc
@@ -220,15 +244,23 @@ func (s *Store) found(ctx context.Context, c Change) (Found, error) {
 	}
 	entry, err := s.Leader(ctx, c.Key)
 	if err != nil {
-		return Found{}, err
+		return Found{}, false, err
 	}
-	return c.Writer.Found(ctx, entry), nil
+	now, moved = c.Writer.Found(ctx, entry), entry.moved()
+	if moved && !c.Anew && c.Expect > 0 {
+		err = &ConflictError{Key: c.Key}
+	}
+	return now, moved, err
 }
 
 // Mark replaces revision expect of a key by a marker: readers find it absent. A ttl of 0 is none. It is sent once. One
 // round trip.
 func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Duration) error {
-	_, err := s.publish(ctx, s.message(key, expect, nil, ttl, true), SendTimeout)
+	to, c, err := s.route(ctx, Change{Key: key, Expect: expect}, SendTimeout)
+	if err != nil {
+		return err
+	}
+	_, err = to.publish(ctx, to.message(key, c.Expect, nil, ttl, true), SendTimeout)
 	return err
 }
 
@@ -264,7 +296,7 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 // message returns a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
 // none. With purge it is a marker.
 func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duration, purge bool) *nats.Msg {
-	m := nats.NewMsg(s.put + key)
+	m := nats.NewMsg(s.subject(key))
 	m.Data = data
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
 	m.Header[headerGeneration] = s.generation.known.Load().header
@@ -283,8 +315,10 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 	revision, err := s.Send(ctx, s.Stream, m, bound)
 	if err == nil {
 		s.acknowledged(ctx, before, revision, began.Add(bound))
-		if mirror := s.Hub.mirror; mirror != nil {
-			mirror.Changed(strings.TrimPrefix(m.Subject, s.put), revision)
+		if mirror := s.feed.mirror; mirror != nil {
+			_, at, _ := strings.Cut(m.Subject, "$KV.")
+			_, key, _ := strings.Cut(at, ".")
+			mirror.Changed(key, revision)
 		}
 	}
 	return revision, err

@@ -76,7 +76,7 @@ type Agents struct {
 	alive  *alive.Members
 	member string // the name of these Agents in records; that in alive, if others can probe them
 
-	isFresh func() bool // of store
+	isFresh func(key string, revision uint64) bool // of store
 	pushed  lastQueue
 
 	closing     sync.Once
@@ -109,7 +109,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Agents, err
 	if self, _ := a.alive.Self(); self != "" {
 		a.member = self
 	}
-	a.isFresh = a.store.IsFresh
+	a.isFresh = a.store.IsFreshAt
 	return a, nil
 }
 
@@ -149,8 +149,8 @@ func (a *Agents) remade() {
 	}
 }
 
-// Generation returns the generation of the bucket, which is a part of its tokens.
-func (a *Agents) Generation() uint64 { return a.store.Generation() }
+// Generation returns the generation of the bucket of a lock, which is a part of its tokens.
+func (a *Agents) Generation(s State) uint64 { return a.store.GenerationAt(keyOf(s.Name), s.Revision) }
 
 func (a *Agents) emit(ctx context.Context, e Event) {
 	if a.cfg.Observe != nil {
@@ -314,9 +314,8 @@ func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
 	}
 	one = a.agents[w.Name]
 	if one == nil {
-		one = &agent{
-			agents: a, name: w.Name, key: keyOf(w.Name), at: a.known[w.Name], generation: a.store.Generation(), ended: make(chan struct{}),
-		}
+		one = &agent{agents: a, name: w.Name, key: keyOf(w.Name), at: a.known[w.Name], ended: make(chan struct{})}
+		one.generation = a.store.GenerationAt(one.key, one.at)
 		a.agents[w.Name] = one
 	}
 	if one.idle != nil {

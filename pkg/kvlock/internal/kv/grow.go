@@ -1,0 +1,186 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+)
+
+// beyond is how much greater the revisions of the other partitions are than those of the first: more than it will ever have, and less than
+// where a float64 leaves out whole numbers.
+const beyond = 1 << 40
+
+// StateFenced is the state of a guarded value, which stays in the first partition.
+const StateFenced = "fenced"
+
+// Grow divides a bucket, see kvlock.Grow.
+func Grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, left func(key string)) error {
+	err := grow(ctx, js, bucket, n, left)
+	if err != nil && !errors.As(err, new(*PartitionsError)) {
+		return fmt.Errorf("kvlock: divide bucket %q: %w", bucket, err)
+	}
+	return err
+}
+
+func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, left func(key string)) error {
+	if n < 2 || n > MaxPartitions {
+		return fmt.Errorf("%d partitions: want 2 to %d", n, MaxPartitions)
+	}
+	stream, err := js.Stream(ctx, StreamName(bucket))
+	if err != nil {
+		return err //nolint:wrapcheck // by Grow
+	}
+	info := stream.CachedInfo()
+	cfg := info.Config
+	d, err := partition.Read(cfg)
+	switch {
+	case err != nil:
+		return err
+	case d.Partitions > 1 && d.Barrier == 0:
+		return errors.New("it is a partition of another: name that one")
+	case d.Partitions > 1 && d.Partitions != n:
+		return &PartitionsError{Bucket: bucket, Configured: n, Partitions: d.Partitions}
+	case d.IsFinal():
+		return nil
+	case d.Partitions == 1:
+		if err := errors.Join(CheckStream(bucket, cfg), isPlain(cfg, bucket)); err != nil {
+			return err
+		}
+		d = partition.Division{Partitions: n, State: partition.Open}
+		if d.Barrier, err = makeParts(ctx, js, bucket, info, d); err != nil {
+			return err
+		}
+		cfg.Subjects = []string{SubjectPrefix(entryOf(bucket)) + ">", SubjectPrefix(bucket) + LimitPrefix + ">"}
+		cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
+			Source: SubjectPrefix(entryOf(bucket)) + ">", Destination: SubjectPrefix(bucket) + ">",
+		}
+		if err := update(ctx, js, d.In(cfg)); err != nil {
+			return err
+		}
+	}
+	if err := drain(ctx, js, bucket, d, left); err != nil {
+		return err
+	}
+	d.State = partition.Settled
+	return errors.Join(update(ctx, js, d.In(cfg)), tell(ctx, js, bucket, nil))
+}
+
+// LimitPrefix begins the keys of limits, which stay in the first partition, under their former subjects.
+const LimitPrefix = reservedPrefix + "_limits."
+
+// isPlain returns an error for a bucket that takes its keys under other subjects than those that StreamConfig has.
+func isPlain(cfg jetstream.StreamConfig, bucket string) error {
+	if cfg.SubjectTransform != nil || len(cfg.Subjects) != 1 || cfg.Subjects[0] != SubjectPrefix(bucket)+">" {
+		return fmt.Errorf("stream %s has a subject transform, or other subjects than %q: divide one without", cfg.Name, SubjectPrefix(bucket)+">")
+	}
+	return nil
+}
+
+// makeParts makes the streams of the other partitions as copies of the first, where they are missing, and returns the barrier.
+func makeParts(
+	ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, d partition.Division,
+) (barrier uint64, err error) {
+	barrier = math.MaxUint64
+	d.State = partition.Settled
+	for p := 1; p < d.Partitions; p++ {
+		part, name := info.Config, partition.Name(bucket, p)
+		part.Name, part.Subjects = StreamName(name), []string{SubjectPrefix(name) + ">"}
+		part.RePublish = republishOf(part.RePublish, bucket, name)
+		part.FirstSeq = max(FirstSequence(), info.State.LastSeq) + beyond
+		part.Metadata = maps.Clone(part.Metadata)
+		if part.Metadata == nil {
+			part.Metadata = map[string]string{}
+		}
+		part.Metadata[generationMetadata] = strconv.FormatUint(generationOf(info)+1, 10)
+		if err := CreateStream(ctx, js, fmt.Sprintf("bucket %q", name), d.In(part)); err != nil {
+			return 0, err
+		}
+		made, err := StreamInfo(ctx, js, name, part.Name)
+		if err == nil {
+			err = CheckStream(name, made.Config)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if made.Config.FirstSeq <= info.State.LastSeq+beyond/2 {
+			return 0, fmt.Errorf("stream %s begins with %d, which the first may reach: delete it, it is made anew", part.Name, made.Config.FirstSeq)
+		}
+		barrier = min(barrier, made.Config.FirstSeq)
+	}
+	return barrier, nil
+}
+
+func update(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := js.UpdateStream(ctx, cfg)
+		return err //nolint:wrapcheck // below
+	})
+	if err != nil {
+		return fmt.Errorf("update stream %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+// tell pushes to all programs that there is something new about the division, and stores in at, if it is not nil, with which sequence.
+func tell(ctx context.Context, js jetstream.JetStream, bucket string, at *uint64) error {
+	api := jsapi.New(js, SendTimeout)
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		m := nats.NewMsg(api.Target(SubjectPrefix(entryOf(bucket))) + dividedKey)
+		m.Header.Set(headerOperation, operationPurge) // it is nothing to list
+		sequence, err := api.Publish(ctx, StreamName(bucket), m)
+		if at != nil {
+			*at = sequence
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", dividedKey, err)
+	}
+	return nil
+}
+
+// drain waits until nothing of another partition is left in the first. What was not there when all was read, and is not there when all is
+// read again by a replica that has what was written in between, is gone everywhere: a renewal that the first reader did not have would be
+// seen by the second.
+func drain(ctx context.Context, js jetstream.JetStream, bucket string, d partition.Division, left func(key string)) error {
+	get, err := directget.New(js.Conn(), jsapi.Prefix(js))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
+	prefix := SubjectPrefix(bucket)
+	keyOf := func(m jsapi.Message) string {
+		e := Entry{Key: strings.TrimPrefix(m.Subject, prefix), Revision: m.Sequence, Header: m.Header, Data: m.Data}
+		if strings.HasPrefix(e.Key, reservedPrefix) || e.Purged() || e.Deleted() || e.Header.Get(HeaderState) == StateFenced {
+			return ""
+		}
+		return "." + e.Key
+	}
+	note := func(subject string, _ uint64) {
+		if left != nil {
+			left(strings.TrimPrefix(subject, prefix))
+		}
+	}
+	for range 2 {
+		look := d
+		if err := tell(ctx, js, bucket, &look.Barrier); err != nil {
+			return err
+		}
+		if err := look.Drain(ctx, get, StreamName(bucket), keyOf, note); err != nil {
+			return err
+		}
+	}
+	return nil
+}

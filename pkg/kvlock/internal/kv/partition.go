@@ -1,0 +1,302 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
+)
+
+// A bucket is divided over several: each a stream of its own, and a [Store] of its own behind that of the first. What is above the first
+// sees one bucket. A revision says which partition it is of: those of the first are below the barrier, all others above it.
+//
+// # While there is something left in the first
+//
+// A key of another partition may have an entry in the first, of before the division. That is replaced there, on its revision, for as
+// long as the same claim or lease lasts, and ended there. What begins anew ([Change.Anew]) goes to the key's own partition, in two
+// conditional writes: one puts a mark into the first in place of the revision that the writer saw there, 0 for none, and only when that
+// is acknowledged, or such a mark was read, one creates the entry in the other partition. So no two processes can hold a key in two
+// partitions:
+//
+//   - All writes of the key in the first, and the mark, are conditional writes of one subject of one stream: they have one order. One that
+//     was computed from a revision before the mark is refused after it, and nobody replaces the mark but by another.
+//   - An entry comes into the other partition only after a mark: so after the last write of the key in the first.
+//   - A program that knows nothing of the division writes under the former subjects, which the leader refuses. A server that has not
+//     heard of them and becomes the leader takes such a write, but as one more conditional write of the same subject: it is before the
+//     mark, which then fails, or refused. That holds for as long as marks stay, two minutes. A deposed leader stores nothing.
+//
+// It is not enough to read that the first has no entry, not from a replica that has all of before the division either: an entry that was
+// renewed since is gone there too when its TTL has passed and the renewal has not arrived. The mark costs the first a small write for each
+// key that is new in its own partition. Once nothing is left in the first, no request goes there for other keys.
+//
+// A leader that has not heard of the division after those two minutes is not expected: it has a quorum for the stream and none for the
+// account.
+
+// MaxPartitions is the greatest [Config.Partitions].
+const MaxPartitions = 64
+
+const (
+	// stateMoved is the state of a mark: what the key has is in its own partition.
+	stateMoved = "moved"
+
+	// movedTTL is how long a mark stays in place of an entry: longer than that would have, see MarkerTTL.
+	movedTTL = 30 * 24 * time.Hour
+
+	// moveTime is how long after a mark was pushed the key is read again: the entry in the other partition is pushed before.
+	moveTime = 100 * time.Millisecond
+
+	// followEvery is how often a reader asks how far a division is that has not settled.
+	followEvery = 2 * time.Second
+
+	// dividedKey is the key that Grow writes, so that all hubs receive it.
+	dividedKey = reservedPrefix + "_partitions"
+)
+
+// PartitionsError is returned when the bucket is divided into another number of partitions than the program was told.
+type PartitionsError struct {
+	Bucket     string
+	Configured int // Partitions, as the program has it
+	Partitions int // that the bucket has
+}
+
+// Error says what to set.
+func (e *PartitionsError) Error() string {
+	return fmt.Sprintf("kvlock: bucket %q is divided into %d partitions, and Partitions is %d here: set it to %d",
+		e.Bucket, e.Partitions, e.Configured, e.Partitions)
+}
+
+// moved reports whether the entry is a mark.
+func (e *Entry) moved() bool { return e.Header.Get(HeaderState) == stateMoved }
+
+// openParts makes the stores of the other partitions. They need not exist yet: the first request to each finds out.
+func (s *Store) openParts(n int, republish *jetstream.RePublish) {
+	s.parts = []*Store{s}
+	for p := 1; p < n; p++ {
+		bucket := partition.Name(s.Bucket, p)
+		part := &Store{
+			Bucket: bucket, Stream: StreamName(bucket), Instance: s.Instance, JS: s.JS, Conn: s.Conn, Log: s.Log, OpTimeout: s.OpTimeout,
+			MaxMessage: s.MaxMessage, Hub: s.Hub, Clock: s.Clock, Closing: s.Closing, get: s.get, acks: s.acks, api: s.api,
+			prefix: SubjectPrefix(bucket), first: s, work: s.work, remade: s.remade, closed: s.closed,
+		}
+		part.put = s.api.Target(part.prefix)
+		part.generation.known.Store(known(0, time.Time{}, 0))
+		s.parts = append(s.parts, part)
+		s.Hub.feeds = append(s.Hub.feeds, newFeed(s.Hub, part, republishOf(republish, s.Bucket, bucket)))
+	}
+}
+
+// republishOf returns how a partition republishes its changes, for how the first does.
+func republishOf(first *jetstream.RePublish, bucket, part string) *jetstream.RePublish {
+	if first == nil {
+		return nil
+	}
+	other := *first
+	other.Source = strings.Replace(first.Source, SubjectPrefix(bucket), SubjectPrefix(part), 1)
+	other.Destination = strings.Replace(first.Destination, "rp."+bucket+".", "rp."+part+".", 1)
+	return &other
+}
+
+// root returns the store of the first partition.
+func (s *Store) root() *Store {
+	if s.first != nil {
+		return s.first
+	}
+	return s
+}
+
+// learnDivision takes over how far the division is by an answer about the first. It goes no step back, unless the bucket was made anew:
+// a leader that has not heard of the last step may answer.
+func (s *Store) learnDivision(cfg jetstream.StreamConfig, anew bool) error {
+	if s.first != nil {
+		return nil
+	}
+	d, err := partition.Read(cfg)
+	if err != nil {
+		return fmt.Errorf("kvlock: bucket %q: %w", s.Bucket, err)
+	}
+	now := s.division.Load()
+	switch {
+	case d.Partitions > 1 && d.Barrier == 0:
+		return fmt.Errorf("kvlock: bucket %q is a partition of another: name that one", s.Bucket)
+	case s.firstOnly, now != nil && !anew && (d == *now || now.IsFinal() || d.Partitions == 1):
+	case d.Partitions > 1 && d.Partitions != len(s.parts):
+		return &PartitionsError{Bucket: s.Bucket, Configured: len(s.parts), Partitions: d.Partitions}
+	default:
+		s.division.Store(&d)
+		if now != nil {
+			s.Hub.divided()
+		}
+	}
+	if d.Partitions > 1 {
+		s.isDivided.Store(true)
+	}
+	return nil
+}
+
+// divided places the keys in their partitions. They are read again.
+func (h *Hub) divided() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.started {
+		if err := h.subscribe(); err != nil {
+			h.store.Log.Warn("kvlock: changes of the other partitions are read, and not pushed", "error", err)
+		}
+		for _, f := range h.active() {
+			if h.feeds[0].mirror != nil || h.regular > busyThreshold {
+				f.checks.start()
+			}
+		}
+	}
+	h.forget()
+}
+
+// feed returns the feed of a key's partition.
+func (h *Hub) feed(key string) *feed { return h.store.home(key).feed }
+
+// active returns the feeds of the partitions that there are.
+func (h *Hub) active() []*feed { return h.feeds[:h.store.count()] }
+
+// count returns how many partitions there are.
+func (s *Store) count() int {
+	if d := s.division.Load(); d != nil {
+		return d.Partitions
+	}
+	return 1
+}
+
+// Active returns the stores of the partitions that there are.
+func (s *Store) Active() []*Store {
+	if s.parts == nil {
+		return []*Store{s}
+	}
+	return s.parts[:s.count()]
+}
+
+// IsOpen reports whether keys of other partitions may be left in the first.
+func (s *Store) IsOpen() bool {
+	d := s.division.Load()
+	return d != nil && d.Partitions > 1 && !d.IsFinal()
+}
+
+// home returns the partition of a key.
+func (s *Store) home(key string) *Store {
+	if n := s.count(); n > 1 && !strings.HasPrefix(key, reservedPrefix) {
+		return s.parts[partition.OfKey(key, n)]
+	}
+	return s
+}
+
+// PartOf returns in which partition a revision of a key is.
+func (s *Store) PartOf(key string, revision uint64) int {
+	if n := s.count(); n > 1 && !s.isBefore(revision) {
+		return partition.OfKey(key, n)
+	}
+	return 0
+}
+
+// holding returns the partition in which a revision of a key is.
+func (s *Store) holding(key string, revision uint64) *Store {
+	if s.isBefore(revision) {
+		return s
+	}
+	return s.home(key)
+}
+
+// isBefore reports whether a revision is one of the first partition from before the division.
+func (s *Store) isBefore(revision uint64) bool {
+	d := s.division.Load()
+	return d != nil && revision > 0 && revision < d.Barrier
+}
+
+// Crosses reports whether a key came to its own partition between two of its revisions.
+func (s *Store) Crosses(from, to uint64) bool { return s.isBefore(from) && !s.isBefore(to) }
+
+// GenerationAt returns the generation of the partition in which a revision of a key is.
+func (s *Store) GenerationAt(key string, revision uint64) uint64 {
+	return s.holding(key, revision).Generation()
+}
+
+// IsFreshAt reports whether IsFresh holds of the partition in which a revision of a key is.
+func (s *Store) IsFreshAt(key string, revision uint64) bool {
+	return s.holding(key, revision).IsFresh()
+}
+
+// subject returns the subject under which a key comes in.
+func (s *Store) subject(key string) string {
+	if s.first == nil && s.isDivided.Load() {
+		return s.api.Target(SubjectPrefix(entryOf(s.Bucket))) + key
+	}
+	return s.put + key
+}
+
+// entryOf returns the name that stands for the first partition in the subjects under which its keys come in.
+func entryOf(bucket string) string { return bucket + "-0" }
+
+// refresh asks how far a division is, unless it has settled or that is known of late. It returns an error only when the bucket has another
+// number of partitions.
+func (s *Store) refresh(ctx context.Context) error {
+	d, k := s.division.Load(), s.generation.known.Load()
+	if len(s.parts) < 2 || d.IsFinal() || time.Since(k.asked) < followEvery {
+		return nil
+	}
+	err := s.confirm(ctx)
+	if wrong, ok := errors.AsType[*PartitionsError](err); ok {
+		return wrong
+	}
+	return nil
+}
+
+// route returns the partition to which a change goes, and the change as it is made there. A change that goes to another partition than
+// what it replaces first puts a mark there. Two more round trips then.
+func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Store, Change, error) {
+	home, before := s.home(c.Key), s.isBefore(c.Expect)
+	switch open := s.IsOpen(); {
+	case home == s, c.Expect > 0 && !before:
+		return home, c, nil
+	case before && !c.Anew:
+		if open {
+			return s, c, nil
+		}
+		return home, c, nil // there is no such revision: it is refused
+	case open:
+		if err := s.leave(ctx, c, bound); err != nil {
+			return home, c, err
+		}
+	}
+	return home, c.moved(), nil
+}
+
+// moved returns the change as it is made in another partition than what it replaces.
+func (c Change) moved() Change {
+	if c.Expect > 0 {
+		c.Expect, c.Held, c.Generation = 0, time.Time{}, 0
+	}
+	return c
+}
+
+// leave puts a mark in place of what a change replaces, or finds one.
+func (s *Store) leave(ctx context.Context, c Change, bound time.Duration) error {
+	ttl := MarkerTTL(0)
+	if c.Expect > 0 {
+		ttl = movedTTL
+		if !c.isOf(s.Generation()) {
+			return errRemade
+		}
+	}
+	m := s.message(c.Key, c.Expect, nil, ttl, true)
+	m.Header.Set(HeaderState, stateMoved)
+	_, err := s.publish(ctx, m, min(c.timeout(), bound))
+	if err == nil || jsapi.IsPermanent(err) {
+		return err
+	}
+	if now, readErr := s.leader(ctx, c.Key); readErr == nil && now.moved() {
+		return nil
+	}
+	return err
+}
