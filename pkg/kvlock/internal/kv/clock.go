@@ -36,9 +36,9 @@ type generation struct {
 	raise sync.Mutex  // held while known changes
 	again atomic.Bool // a question that a push gave rise to is under way
 
-	asks    sync.Mutex // held while the server is asked, and guards what follows
-	failed  time.Time  // when the last question was not answered
-	failure error      // and why
+	asks    chan struct{} // has an element while the server is asked, and guards what follows
+	failed  time.Time     // when the last question was not answered
+	failure error         // and why
 }
 
 // knownGeneration is never changed.
@@ -122,8 +122,8 @@ func markRestored(ctx context.Context, js jetstream.JetStream, bucket string, in
 // same question share its answer. One round trip.
 func (s *Store) confirm(ctx context.Context) error {
 	g, came := &s.generation, time.Now()
-	g.asks.Lock()
-	defer g.asks.Unlock()
+	g.asks <- struct{}{}
+	defer func() { <-g.asks }()
 	if s.IsFresh() {
 		return nil
 	}

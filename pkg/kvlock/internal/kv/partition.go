@@ -85,6 +85,7 @@ func (s *Store) openParts(n int, republish *jetstream.RePublish) {
 			prefix: SubjectPrefix(bucket), first: s, work: s.work, remade: s.remade, closed: s.closed,
 		}
 		part.put = s.api.Target(part.prefix)
+		part.generation.asks = make(chan struct{}, 1)
 		part.generation.known.Store(known(0, time.Time{}, 0))
 		s.parts = append(s.parts, part)
 		s.Hub.feeds = append(s.Hub.feeds, newFeed(s.Hub, part, republishOf(republish, s.Bucket, bucket)))
@@ -143,7 +144,7 @@ func (s *Store) learnDivision(cfg jetstream.StreamConfig, anew bool) error {
 func (h *Hub) divided() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.started {
+	if h.started && h.store.Closing.Err() == nil {
 		if err := h.subscribe(); err != nil {
 			h.store.Log.Warn("kvlock: changes of the other partitions are read, and not pushed", "error", err)
 		}

@@ -147,6 +147,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		api: jsapi.Client{Prefix: jsapi.Prefix(js), Within: SendTimeout}, prefix: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
 		remade: cfg.Remade, work: new(sync.WaitGroup), firstOnly: cfg.Partitions < 0,
 	}
+	s.generation.asks = make(chan struct{}, 1)
 	s.Closing, s.beginClose = context.WithCancelCause(context.Background())  //nolint:forbidigo // begins with the store
 	s.closed, s.cancelClosed = context.WithCancelCause(context.Background()) //nolint:forbidigo // as above
 	s.generation.known.Store(known(generationOf(info), sent, s.Conn.Stats().Reconnects))
