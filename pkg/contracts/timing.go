@@ -11,6 +11,9 @@ import (
 // EventTypeDigest is the event type of a row that is a digest of others.
 const EventTypeDigest = "DIGEST"
 
+// DigestIDPrefix begins the event ids of digests.
+const DigestIDPrefix = "digest:"
+
 const (
 	// MaxDigestTimes is how many times of day a digest may have.
 	MaxDigestTimes = 24

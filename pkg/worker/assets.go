@@ -34,7 +34,11 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	if bucket == nil {
 		bucket = w.readPauses(ctx) // before the first job
 	}
-	err := errors.Join(w.prepareConsumers(ctx, again), bucket)
+	var err error
+	if w.cfg.Partitions > 1 {
+		err = w.readDivision(ctx)
+	}
+	err = errors.Join(err, w.prepareConsumers(ctx, again), bucket)
 	if w.cfg.StepBucket != w.cfg.Bucket {
 		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.StepBucket, true))
 	}
@@ -43,9 +47,6 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 	}
 	if w.ordered {
 		err = errors.Join(err, w.prepareOrder(ctx))
-	}
-	if w.cfg.Partitions > 1 {
-		err = errors.Join(err, w.readDivision(ctx))
 	}
 	return errors.Join(err, w.prepareDead(ctx))
 }
@@ -63,6 +64,8 @@ func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
 func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) error {
 	asset := "consumer " + c.stream + "/" + c.consumer
 	want := w.consumerConfig(c)
+	known := w.division.Load()
+	optional := c.partition > 0 && c.created.Load() == 0 && (known == nil || !known.IsFinal() || c.partition >= known.Partitions)
 	found, err := w.js.Consumer(ctx, c.stream, c.consumer)
 	switch {
 	case err == nil:
@@ -79,8 +82,7 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) erro
 			return w.driftError(asset, diff)
 		}
 		found, err = consumer.Change(ctx, w.js, c.stream, have, consumer.Adapt(have, want))
-	case c.partition > 0 && c.created.Load() == 0 &&
-		(errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) && !w.cfg.AutoCreate):
+	case optional && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) && !w.cfg.AutoCreate):
 		return nil // Client.Grow is still to come
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return &MissingError{Asset: "stream " + c.stream, Cause: err}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -40,6 +41,10 @@ type Config struct {
 
 	// MaxRecipients is how many recipients one event may have. Defaults to 1,000,000.
 	MaxRecipients int `env:"NOTIFIER_MAX_RECIPIENTS"`
+
+	// Partitions is into how many streams the rows are divided, by their users: as many as contracts.DivideNotifications has made, which
+	// Start does itself with CreateAssets. At most 64. Defaults to 1.
+	Partitions int `env:"NOTIFIER_PARTITIONS"`
 
 	// Resolver finds the recipients of an event instead of ResolverURL and the directory. Defaults to none.
 	Resolver recipient.Resolver `env:"-"`
@@ -117,6 +122,7 @@ func Check(environment map[string]string) (service.BaseConfig, error) {
 func (cfg Config) withDefaults() Config {
 	cfg.BaseConfig = cfg.WithDefaults(":8006", 32)
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
+	cfg.Partitions = cmp.Or(cfg.Partitions, 1)
 	cfg.RulesEvery = cmp.Or(cfg.RulesEvery, 2*time.Second)
 	return cfg
 }
@@ -136,6 +142,9 @@ func (cfg Config) validate() (*rulesStore, error) {
 	}
 	if cfg.MaxRecipients < 0 {
 		bad("MaxRecipients (NOTIFIER_MAX_RECIPIENTS) is %d: want a positive number", cfg.MaxRecipients)
+	}
+	if cfg.Partitions < 1 || cfg.Partitions > contracts.MaxNotifyPartitions {
+		bad("Partitions (NOTIFIER_PARTITIONS) is %d: want 1 to %d", cfg.Partitions, contracts.MaxNotifyPartitions)
 	}
 	if cfg.ResolverURL != "" && cfg.Resolver == nil {
 		if _, err := recipient.NewHTTP(recipient.HTTPConfig{URL: cfg.ResolverURL}); err != nil {

@@ -304,18 +304,23 @@ func (c *cell) away(begun time.Time) bool {
 // judgeStream compares the rows that are stored, and what is kept of events, with what was published.
 func (c *cell) judgeStream() {
 	c.Helper()
-	var info *jetstream.StreamInfo
-	c.ask(func(ctx context.Context) error {
-		stream, err := c.js.Stream(ctx, contracts.StreamNotifications)
-		if err == nil {
-			info, err = stream.Info(ctx, jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
+	rows := 0
+	for p := range max(c.parts, 1) {
+		var info *jetstream.StreamInfo
+		c.ask(func(ctx context.Context) error {
+			stream, err := c.js.Stream(ctx, contracts.NotifyStream(p))
+			if err == nil {
+				info, err = stream.Info(ctx, jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
+			}
+			return err
+		})
+		check.That(c, len(info.State.Subjects) > 0, "no row is in partition %d", p)
+		rows += len(info.State.Subjects)
+		for subject, n := range info.State.Subjects {
+			check.Same(c, subject+" is there, times", n, 1)
 		}
-		return err
-	})
-	check.Same(c, "rows are in the stream", len(info.State.Subjects), len(c.wants))
-	for subject, n := range info.State.Subjects {
-		check.Same(c, subject+" is there, times", n, 1)
 	}
+	check.Same(c, "rows are in the streams", rows, len(c.wants))
 	for n := range c.published {
 		e := c.event(n)
 		var kept *plan.Event

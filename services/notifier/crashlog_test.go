@@ -152,7 +152,7 @@ func (c *cell) held() string {
 const lookTimeout = 10 * time.Second
 
 func (c *cell) heldConsumers(ctx context.Context, b *strings.Builder) {
-	for stream, names := range consumers {
+	for stream, names := range c.consumers() {
 		for _, name := range names {
 			consumer, err := c.js.Consumer(ctx, stream, name)
 			if err != nil {
@@ -228,6 +228,7 @@ type duty struct {
 	Mail      string // where mail is handed in
 	Once      bool   // at most
 	Pages     int    // how large the pages of plans become, in bytes
+	Parts     int    // into how many streams the rows are divided
 	Point     string // where it dies; "" is nowhere
 	PushKey   string // the key of VAPID
 	Rules     string // a file
@@ -296,7 +297,7 @@ func (d duty) config() (cfg Config, done func(), err error) {
 			AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 16 << 30,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		},
-		Rules: d.Rules, pageBytes: d.Pages,
+		Partitions: d.Parts, Rules: d.Rules, pageBytes: d.Pages,
 	}
 	for _, c := range []channel.Channel{mail, hooks, push} {
 		cfg.Channels = append(cfg.Channels, Channel{

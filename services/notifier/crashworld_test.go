@@ -275,7 +275,7 @@ func (c *cell) killServer() {
 
 // forgetConsumers has every event, every plan and every row delivered again, also those that are done.
 func (c *cell) forgetConsumers() {
-	for stream, names := range consumers {
+	for stream, names := range c.consumers() {
 		for _, name := range names {
 			err := natstest.UntilAnswered(c.T, func(ctx context.Context) error { return c.js.DeleteConsumer(ctx, stream, name) })
 			if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // the answer to a first try was lost

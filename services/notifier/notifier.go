@@ -33,6 +33,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -105,13 +106,6 @@ func prepare(cfg Config) (*Notifier, error) {
 }
 
 func (n *Notifier) spec() service.Spec {
-	streams := []string{
-		contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,
-		"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
-	}
-	if n.cfg.CreateAssets { // an administrator makes it in the operators' account
-		streams = append(streams, contracts.StreamAudit)
-	}
 	return service.Spec{
 		Checks:      func() map[string]error { return map[string]error{"rules": n.rules.ready()} },
 		Close:       n.close,
@@ -126,13 +120,16 @@ func (n *Notifier) spec() service.Spec {
 		Routes: func(r *service.Router) {
 			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Router: r})
 		},
-		Streams: streams,
+		Streams: n.streams(),
 	}
 }
 
 // open makes the stores, the workers and the API.
 func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	n.telemetry = s.Telemetry
+	if err := n.checkPartitions(ctx, s.JetStream); err != nil {
+		return err
+	}
 	if err := n.openStores(ctx, s); err != nil {
 		return err
 	}
@@ -164,7 +161,8 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	n.api = api.New(n.records, api.Config{
 		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
 		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
-		Directory: n.Directory, Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Directory: n.Directory, Health: n.health, Partitions: n.partitions(s.JetStream), Planner: n.planner,
+		Publisher: publisher, Reader: n.reader,
 		Telemetry: s.Telemetry, Tested: n.tested(), Channels: channels,
 		Withhold: n.Inbox.Withhold,
 	})
@@ -242,8 +240,9 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 		resolver = recipient.Once(n.source)
 	}
 	n.planner = plan.New(n.records, plan.Config{
-		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
-		Route: n.rules.route, Rules: n.rules.rules.Load,
+		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Partitions: n.cfg.Partitions, Passed: n.cfg.passed,
+		Resolver: recipient.Carried(resolver),
+		Route:    n.rules.route, Rules: n.rules.rules.Load,
 	})
 	if n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed); err == nil {
 		n.expander.Telemetry = n.telemetry
@@ -263,17 +262,19 @@ const eventsConsumer = "notifier"
 
 // addWorkers makes the workers: one for events, one for plans, and one for each channel, so that none delays another.
 func (n *Notifier) addWorkers(s *service.Service) error {
-	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
-		return s.Worker(consumer, worker.Config{Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Stream: stream})
+	add := func(stream, consumer string, concurrency, partitions int) (*worker.Worker, error) {
+		return s.Worker(consumer, worker.Config{
+			Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Partitions: partitions, Stream: stream,
+		})
 	}
-	w, err := add(contracts.StreamEvents, eventsConsumer, 0)
+	w, err := add(contracts.StreamEvents, eventsConsumer, 0, 1)
 	if err == nil {
 		err = worker.Handle(w, contracts.EventsSubjects, n.planPolicy(), n.planEvent)
 	}
 	if err != nil {
 		return err
 	}
-	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions); err == nil {
+	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions, 1); err == nil {
 		err = worker.Handle(w, contracts.NotifyPlanRecordsSubjects, expandPolicy(), n.expandPlan)
 	}
 	if err != nil {
@@ -286,7 +287,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 			return err
 		}
 		n.senders = append(n.senders, sender)
-		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c))
+		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c), n.cfg.Partitions)
 		if err == nil {
 			err = worker.Handle(w, "notify.send."+c.Name()+".>", sender.Policy(), sender.Work)
 		}
@@ -329,7 +330,7 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload,
 		Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
-		Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Slots: n.slots(c),
+		Rows: rows.Open(n.records), Silent: c.Silent, Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	}
 	if c.Name() == inapp.Name {

@@ -195,10 +195,25 @@ func (p *place) until(what string, met func() bool) {
 // rows are the subjects of all rows that there are, and how often each was stored.
 func (p *place) rows() map[string]uint64 {
 	p.Helper()
-	stream := check.Must(p.js.Stream(p.Context(), contracts.StreamNotifications))(p)
+	all := map[string]uint64{}
+	for part := range check.Must(contracts.NotifyPartitions(p.Context(), p.js))(p) {
+		for subject, times := range p.rowsIn(part) {
+			all[subject] += times
+		}
+	}
+	return all
+}
+
+// rowsIn are those of a partition.
+func (p *place) rowsIn(part int) map[string]uint64 {
+	p.Helper()
+	stream := check.Must(p.js.Stream(p.Context(), contracts.NotifyStream(part)))(p)
 	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects)))(p)
 	return info.State.Subjects
 }
+
+// partitioned has the rows of a notifier divided.
+func partitioned(c *Config) { c.Partitions = 3 }
 
 // expanded waits until an event is known to have all its rows, which is noted after the last of them is there to be sent.
 func (p *place) expanded(n *Notifier, id string) *plan.Event {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
 const (
@@ -20,7 +22,8 @@ const (
 	pageSize   = 1_000       // messages that a look reads at a time
 )
 
-// Copy makes the streams of the other partitions of a stream, and their consumers, as copies of the first, where they are missing.
+// Copy makes the streams of the other partitions of a stream, and their consumers, as copies of the first, where they are missing. A
+// consumer that takes none of the subjects of cfg is not copied.
 func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, n int) error {
 	var consumers []jetstream.ConsumerConfig
 	first, err := js.Stream(ctx, cfg.Name)
@@ -29,7 +32,10 @@ func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfi
 	}
 	list := first.ListConsumers(ctx)
 	for info := range list.Info() {
-		if info.Config.Durable != "" {
+		takes := func(filter string) bool {
+			return slices.ContainsFunc(cfg.Subjects, func(s string) bool { return subject.Overlap(s, filter) })
+		}
+		if filters := consumer.Filters(info.Config); info.Config.Durable != "" && (len(filters) == 0 || slices.ContainsFunc(filters, takes)) {
 			consumers = append(consumers, info.Config)
 		}
 	}

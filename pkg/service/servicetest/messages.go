@@ -152,6 +152,9 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 	return d.validate(node{"$ref": ref}, value)
 }
 
+// entry is what the subject of a message begins with on its way into a partition of a stream, which takes it off.
+var entry = regexp.MustCompile(`^[A-Z_]+-[0-9]+\.`)
+
 // Messages reports every message that a connection sees, until the test ends, and that is not described: its subject, its headers, its
 // body, and those of the answer to a request. The connection may read everything. With library the messages of a program's own jobs
 // are looked at, too.
@@ -170,7 +173,7 @@ func (d *Description) Messages(t testing.TB, nc *nats.Conn, library bool) {
 		question, isAnswer := answers[m.Subject]
 		c := question.answer
 		if !isAnswer {
-			c = d.channelOf(m.Subject, library)
+			c = d.channelOf(entry.ReplaceAllString(m.Subject, ""), library)
 		}
 		if c == nil && serverOwn.MatchString(m.Subject) {
 			return

@@ -333,7 +333,9 @@ func put(t testing.TB, s *kvrecord.Stream, data string, over kvrecord.Record) kv
 }
 
 // isWrite reports whether a message writes a record.
-func isWrite(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, "r.") }
+func isWrite(f natstest.Frame) bool {
+	return f.FromClient && strings.HasPrefix(strings.TrimPrefix(f.Subject, records+"-1."), "r.")
+}
 
 // wait lets fake time pass: only in a bubble.
 func wait(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there

@@ -175,5 +175,18 @@ func TestWrongPartitionsAreRefused(t *testing.T) {
 		w := check.Must(worker.New(b.js, b.config(t, func(cfg *worker.Config) { cfg.Partitions = 2 })))(t)
 		check.OK(t, worker.Handle(w, pattern, worker.Policy{}, complete))
 		isDrift("work with 2", w.Run(t.Context()))
+
+		config := b.config(t, func(cfg *worker.Config) { cfg.Partitions = grown })
+		r := run(t, b.js, config, worker.Policy{}, complete)
+		pass(time.Second) // it makes the consumers
+		check.Is(t, r.wait(), nil)
+		check.OK(t, b.js.DeleteConsumer(t.Context(), partition.Name(stream, 2), partition.Name(config.Consumer, 2)))
+		config.AutoCreate = false
+		w = check.Must(worker.New(b.js, config))(t)
+		check.OK(t, worker.Handle(w, pattern, worker.Policy{}, complete))
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		missing, ok := errors.AsType[*worker.MissingError](w.Run(ctx))
+		check.That(t, ok && strings.Contains(missing.Asset, partition.Name(stream, 2)), "work without a consumer: %v", missing)
 	})
 }

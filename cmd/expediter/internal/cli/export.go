@@ -70,7 +70,11 @@ func (f *natsFlags) export(ctx context.Context, user, kind string) error {
 	defer stop()
 	return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (n int, err error) {
 		n, err = f.exportStream(ctx, js, "KV_"+contracts.BucketDirectory, []string{"$KV.directory." + who})
-		for _, of := range keptOf(who) {
+		if err != nil {
+			return n, err
+		}
+		all, err := keptOf(ctx, js, user, who)
+		for _, of := range all {
 			if err != nil {
 				return n, err
 			}
@@ -89,15 +93,34 @@ type kept struct {
 }
 
 // keptOf returns where something is kept under the id of a user, but for the profile in the directory and dead letters.
-func keptOf(who string) []kept {
-	return []kept{
-		{"KV_" + contracts.BucketDirectory, []string{
-			"$KV.directory.addresses." + who, "$KV.directory.preferences." + who, "$KV.directory.member.*.*." + who,
-		}},
-		{contracts.StreamNotifications, []string{sentTo(who)}},
+func keptOf(ctx context.Context, js jetstream.JetStream, user, who string) ([]kept, error) {
+	streams, err := rowsOf(ctx, js, user)
+	if err != nil {
+		return nil, err
+	}
+	all := []kept{{"KV_" + contracts.BucketDirectory, []string{
+		"$KV.directory.addresses." + who, "$KV.directory.preferences." + who, "$KV.directory.member.*.*." + who,
+	}}}
+	for _, stream := range streams {
+		all = append(all, kept{stream, []string{sentTo(who)}})
+	}
+	return append(all, []kept{
 		{"KV_" + contracts.BucketDeliveries, []string{"$KV.deliveries.*.*." + who, "$KV.deliveries.*.*.*." + who}},
 		{"KV_" + contracts.BucketInbox, []string{"$KV.inbox." + who + ".*"}},
+	}...), nil
+}
+
+// rowsOf returns the streams that may have rows of a user: the first, and the partition of the user. One round trip.
+func rowsOf(ctx context.Context, js jetstream.JetStream, user string) ([]string, error) {
+	n, err := contracts.NotifyPartitions(ctx, js)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 	}
+	streams := []string{contracts.StreamNotifications}
+	if p := contracts.NotifyPartition(user, n); p > 0 {
+		streams = append(streams, contracts.NotifyStream(p))
+	}
+	return streams, nil
 }
 
 // sentTo matches the subjects of the rows of a user.
@@ -236,7 +259,11 @@ func (f *natsFlags) erase(
 	if known {
 		n++
 	}
-	for _, of := range keptOf(who) {
+	all, err := keptOf(ctx, js, user, who)
+	if err != nil {
+		return n, err
+	}
+	for _, of := range all {
 		removed, err := purge(ctx, js, of, dry)
 		if n += removed; err != nil {
 			return n, fmt.Errorf("%w: remove from %s: %w", errUnavailable, of.stream, err)
@@ -246,12 +273,18 @@ func (f *natsFlags) erase(
 	if err != nil {
 		return n, err
 	}
-	theirs := deadletter.Filter{Stream: contracts.StreamNotifications, Subject: sentTo(who)}
-	done, err := letters.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
-	if err == nil && done.Failed+done.Skipped > 0 {
-		err = fmt.Errorf("%w: %d of the user's", errNotAll, done.Failed+done.Skipped)
+	streams, err := rowsOf(ctx, js, user)
+	for _, stream := range streams {
+		theirs := deadletter.Filter{Stream: stream, Subject: sentTo(who)}
+		done, err := letters.Discard(ctx, theirs, deadletter.DiscardOptions{DryRun: dry})
+		if err == nil && done.Failed+done.Skipped > 0 {
+			err = fmt.Errorf("%w: %d of the user's", errNotAll, done.Failed+done.Skipped)
+		}
+		if n += done.Done; err != nil {
+			return n, err
+		}
 	}
-	return n + done.Done, err
+	return n, err
 }
 
 // eraseRecord removes the record of the directory, and reports whether there was one.

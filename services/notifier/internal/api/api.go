@@ -26,13 +26,14 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
 var ErrUnknownEvent = errors.New("there is no such event")
 
-// Config says what the API works on. All but the backlog is required.
+// Config says what the API works on. All but the backlog and Partitions is required.
 type Config struct {
 	Audit      *audit.Log
 	Channels   map[string]channel.Channel // that have addresses
@@ -42,6 +43,7 @@ type Config struct {
 	Directory  *recipient.Directory
 	Health     *health.Store
 	Deliveries *deliveries.Store
+	Partitions func(ctx context.Context) (int, error) // into how many streams the rows are divided; nil for one
 	Planner    *plan.Planner
 	Publisher  *contracts.Publisher
 	Telemetry  *natsotel.Telemetry // nil for none
@@ -54,13 +56,17 @@ type Config struct {
 
 // API takes events in and answers what became of them. It may be used by many at once.
 type API struct {
-	cfg              Config
-	deliveries, rows *kvrecord.Stream
+	cfg        Config
+	deliveries *kvrecord.Stream
+	rows       *row.Streams
 }
 
 // New returns an API. No round trip.
 func New(records *kvrecord.Client, cfg Config) *API {
-	return &API{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
+	if cfg.Partitions == nil {
+		cfg.Partitions = func(context.Context) (int, error) { return 1, nil }
+	}
+	return &API{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: row.Open(records)}
 }
 
 // Accepted is what became of an event that was told.

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -118,7 +118,7 @@ func (a *API) cancel(ctx context.Context, c Cancellation, q Query, from position
 
 // forestall cancels an event that has not been published. A digest that is not there is unknown, and so is what cannot be an event.
 func (a *API) forestall(ctx context.Context, c Cancellation, unknown error) (Cancelled, error) {
-	if digest.IsID(c.EventID) || len(c.EventID) > contracts.MaxID {
+	if strings.HasPrefix(c.EventID, contracts.DigestIDPrefix) || len(c.EventID) > contracts.MaxID {
 		return Cancelled{}, unknown
 	}
 	if err := a.cfg.Reader.Announce(ctx, c.EventID); err != nil {
@@ -161,11 +161,16 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 	if err != nil {
 		return false, err
 	}
-	rows, _, err := a.rows.Subjects(ctx, q.subject(), 0)
-	switch {
-	case err != nil, len(rows) > 0:
-		return true, err
-	case e.State == plan.StateExpanded && time.Since(e.Written()) > shown:
+	partitions, _, err := a.partitions(ctx, q)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range partitions {
+		if rows, _, err := a.rows[p].Subjects(ctx, q.subject(), 0); err != nil || len(rows) > 0 {
+			return true, err
+		}
+	}
+	if e.State == plan.StateExpanded && time.Since(e.Written()) > shown {
 		return false, nil
 	}
 	users, err := a.cfg.Cancelled.Users(ctx, c.EventID)

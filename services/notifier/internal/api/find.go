@@ -27,6 +27,9 @@ type position struct {
 	// an event with a plan is a revision alone. It is refused: it does not say which rows of the plan were read.
 	digest bool
 
+	// partition is that of the record of a row to go on with.
+	partition int
+
 	// items is set where revision is that of an item of the inbox, behind the records.
 	items bool
 
@@ -45,6 +48,8 @@ func (p position) String() string {
 		return digestCursor + strconv.FormatUint(p.revision, 36)
 	case p.items:
 		return itemsCursor + strconv.FormatUint(p.revision, 36)
+	case p.partition > 0:
+		return rowsCursor + strconv.Itoa(p.partition) + "-" + strconv.FormatUint(p.revision, 36)
 	case p.revision > 0:
 		return strconv.FormatUint(p.revision, 36)
 	default:
@@ -52,9 +57,9 @@ func (p position) String() string {
 	}
 }
 
-// planCursor begins the cursor of a position in a plan, digestCursor that of a position in the digests behind it, and itemsCursor that of
-// a position in the items of the inbox.
-const planCursor, digestCursor, itemsCursor = "p-", "d-", "i-"
+// planCursor begins the cursor of a position in a plan, digestCursor that of a position in the digests behind it, itemsCursor that of
+// a position in the items of the inbox, and rowsCursor that of a position in a partition but the first.
+const planCursor, digestCursor, itemsCursor, rowsCursor = "p-", "d-", "i-", "r-"
 
 // parse reads a cursor, "" for the beginning.
 func parse(text string) (p position, err error) {
@@ -68,11 +73,18 @@ func parse(text string) (p position, err error) {
 		p.index, failed = strconv.Atoi(index)
 		err = errors.Join(err, failed)
 	} else {
+		var failed error
+		if in, ok := strings.CutPrefix(text, rowsCursor); ok {
+			partition, revision, _ := strings.Cut(in, "-")
+			p.partition, failed = strconv.Atoi(partition)
+			text = revision
+		}
 		text, p.digest = strings.CutPrefix(text, digestCursor)
 		text, p.items = strings.CutPrefix(text, itemsCursor)
 		p.revision, err = strconv.ParseUint(text, 36, 64)
+		err = errors.Join(err, failed)
 	}
-	if err != nil || p.part < 0 || p.index < 0 || p.revision == 0 && !strings.HasPrefix(text, planCursor) {
+	if err != nil || p.part < 0 || p.index < 0 || p.partition < 0 || p.revision == 0 && !strings.HasPrefix(text, planCursor) {
 		return p, unknownCursor()
 	}
 	return p, nil
@@ -115,25 +127,80 @@ func (a *API) find(ctx context.Context, q Query, from position, most int) (part,
 	}
 }
 
-// ofUser returns rows of a user, in the order in which they were stored. The server finds their subjects by the first tokens, of
-// which there are as many as channels and kinds of recipients. One round trip, and one for each 512 rows that the user has.
-func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
-	return a.among(ctx, subjectsOf(ctx, a.rows, q.subject()), from, most)
+// partitions returns those that may have rows which a query selects: the first, and of the others that of the user, when one is named.
+// n is how many there are.
+func (a *API) partitions(ctx context.Context, q Query) (of []int, n int, err error) {
+	if n, err = a.cfg.Partitions(ctx); err != nil {
+		return nil, 0, err
+	}
+	for p := range n {
+		if p == 0 || q.UserID == "" || p == contracts.NotifyPartition(q.UserID, n) {
+			of = append(of, p)
+		}
+	}
+	return of, n, nil
 }
 
-// ofAll returns rows of all users and events, in the order in which they were stored. One round trip.
-func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
-	found, next, err := a.rows.Scan(ctx, from.revision, most)
+// through calls in for one partition after the other that may have rows which a query selects, from a position on, until in has looked
+// at most of them.
+func (a *API) through(
+	ctx context.Context, q Query, from position, most int, in func(p, n int, from position, most int) (part, error),
+) (all part, err error) {
+	partitions, n, err := a.partitions(ctx, q)
 	if err != nil {
 		return part{}, err
 	}
-	p := part{looked: len(found), next: at(next)}
-	for _, r := range found {
-		if row, ok := read(r); ok && q.matches(row.key) {
-			p.rows = append(p.rows, row)
+	for _, p := range partitions {
+		switch {
+		case p < from.partition:
+			continue
+		case all.looked >= most:
+			all.next = position{partition: p, revision: 1}
+			return all, nil
+		case p > from.partition:
+			from = position{partition: p}
+		}
+		found, err := in(p, n, from, most-all.looked)
+		if err != nil {
+			return part{}, err
+		}
+		for i := range found.rows {
+			found.rows[i].at.partition = p
+		}
+		all.rows, all.looked, all.next = append(all.rows, found.rows...), all.looked+found.looked, found.next
+		if all.next.partition = p; !all.next.end {
+			return all, nil
 		}
 	}
-	return p, nil
+	all.next = position{end: true}
+	return all, nil
+}
+
+// ofUser returns rows of a user, by partition in the order in which they were stored. The server finds their subjects by the first
+// tokens, of which there are as many as channels and kinds of recipients. One round trip for each of at most two partitions, and one
+// for each 512 rows that the user has.
+func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
+	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
+		return a.among(ctx, p, subjectsOf(ctx, a.rows[p], q.subject()), from, most)
+	})
+}
+
+// ofAll returns rows of all users and events, by partition in the order in which they were stored. One round trip, and one for each
+// partition that has no more.
+func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
+	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
+		found, next, err := a.rows[p].Scan(ctx, from.revision, most)
+		if err != nil {
+			return part{}, err
+		}
+		some := part{looked: len(found), next: at(next)}
+		for _, r := range found {
+			if row, ok := read(r); ok && q.matches(row.key) {
+				some.rows = append(some.rows, row)
+			}
+		}
+		return some, nil
+	})
 }
 
 // ofEvent returns rows of an event: those of its plan in the order of the plan, and behind them, in the order in which they
@@ -144,12 +211,14 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 	switch {
 	case errors.Is(err, plan.ErrNotFound):
 		// It never had one, or has lost it by its age, and of its rows the last may be left: those of a next channel.
-		return a.among(ctx, a.rowsIn(ctx, q.key(), q.digestKey()), from, most)
+		return a.through(ctx, q, from, most, func(p, n int, from position, most int) (part, error) {
+			return a.among(ctx, p, a.rowsIn(ctx, p, n, q.key(), q.digestKey()), from, most)
+		})
 	case err != nil:
 		return part{}, err
 	case from.digest:
 		return a.digestsOf(ctx, q, from, most)
-	case from.revision > 0:
+	case from.revision > 0 || from.partition > 0:
 		return part{}, unknownCursor()
 	}
 	found, err := a.ofPlan(ctx, p, q, from, most)
@@ -162,9 +231,9 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 	}, err
 }
 
-// digestsOf returns the digests that have an event's id for their own, from a position on.
+// digestsOf returns the digests that have an event's id for their own, from a position on. All are in the first partition.
 func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (part, error) {
-	found, err := a.among(ctx, a.rowsIn(ctx, q.digestKey()), from, most)
+	found, err := a.among(ctx, 0, a.rowsIn(ctx, 0, 1, q.digestKey()), from, most)
 	found.next.digest = !found.next.end
 	for i := range found.rows {
 		found.rows[i].at.digest = true
@@ -179,7 +248,7 @@ func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, 
 		if err != nil {
 			return part{}, err
 		}
-		candidates, err := subjectsIn(p, recipients)
+		candidates, err := candidatesIn(p, recipients)
 		if err != nil {
 			return part{}, err
 		}
@@ -201,8 +270,14 @@ func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, 
 	return found, nil
 }
 
-// subjectsIn returns the subjects of all rows that recipients of a plan can have.
-func subjectsIn(p *plan.Plan, recipients []contracts.Recipient) (subjects []string, err error) {
+// candidate is where a row of a plan can be.
+type candidate struct {
+	partition int
+	subject   string
+}
+
+// candidatesIn returns where all rows are that recipients of a plan can have.
+func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candidate, err error) {
 	for _, r := range recipients {
 		route := p.Routes[r.RecipientType]
 		for _, channel := range route.All() {
@@ -210,30 +285,32 @@ func subjectsIn(p *plan.Plan, recipients []contracts.Recipient) (subjects []stri
 			if err != nil {
 				return nil, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
 			}
-			subjects = append(subjects, subject)
+			all = append(all, candidate{p.Partition(r.UserID), subject})
 		}
 	}
-	return subjects, nil
+	return all, nil
 }
 
 // there returns the rows of a plan that are at candidates, which begin at a position, in their order.
-func (a *API) there(ctx context.Context, q Query, candidates []string, from position) (rows []stored, err error) {
+func (a *API) there(ctx context.Context, q Query, candidates []candidate, from position) (rows []stored, err error) {
 	positions := make(map[string]int, len(candidates))
-	var wanted []string
-	for i, subject := range candidates {
-		if key, _, ok := contracts.RowKey(subject); ok && q.matches(key) {
-			positions[subject] = from.index + i
-			wanted = append(wanted, subject)
+	wanted := map[int][]string{} // by partition
+	for i, c := range candidates {
+		if key, _, ok := contracts.RowKey(c.subject); ok && q.matches(key) {
+			positions[c.subject] = from.index + i
+			wanted[c.partition] = append(wanted[c.partition], c.subject)
 		}
 	}
-	found, err := a.rows.GetMany(ctx, wanted)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range found {
-		if row, ok := read(r); ok {
-			row.at = position{part: from.part, index: positions[r.Subject]}
-			rows = append(rows, row)
+	for partition, subjects := range wanted {
+		found, err := a.rows[partition].GetMany(ctx, subjects)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			if row, ok := read(r); ok {
+				row.at = position{part: from.part, index: positions[r.Subject]}
+				rows = append(rows, row)
+			}
 		}
 	}
 	slices.SortFunc(rows, func(a, b stored) int { return cmp.Compare(a.at.index, b.at.index) })
@@ -243,16 +320,16 @@ func (a *API) there(ctx context.Context, q Query, candidates []string, from posi
 // readAtOnce is how many rows are read before those that come too late in the order are dropped.
 const readAtOnce = 2048
 
-// among returns the rows at subjects in the order in which they were stored, from a position on, most of them at most. It reads
-// the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
-func (a *API) among(ctx context.Context, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
+// among returns the rows of a partition at subjects in the order in which they were stored, from a position on, most of them at most. It
+// reads the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
+func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
 	var kept []kvrecord.Record
 	for list, err := range subjects {
 		if err != nil {
 			return part{}, err
 		}
 		for some := range slices.Chunk(list, readAtOnce) {
-			found, err := a.rows.GetMany(ctx, some)
+			found, err := a.rows[partition].GetMany(ctx, some)
 			if err != nil {
 				return part{}, err
 			}
@@ -274,8 +351,8 @@ func (a *API) among(ctx context.Context, subjects iter.Seq2[[]string, error], fr
 	return p, nil
 }
 
-// rowsIn yields the subjects of the rows that keys of the bucket of deliveries are about.
-func (a *API) rowsIn(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
+// rowsIn yields the subjects of the rows that keys of the bucket of deliveries are about, as far as a partition of n may have them.
+func (a *API) rowsIn(ctx context.Context, partition, n int, filters ...string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
 			for keys, err := range subjectsOf(ctx, a.deliveries, a.deliveries.Key(filter)) {
@@ -283,6 +360,9 @@ func (a *API) rowsIn(ctx context.Context, filters ...string) iter.Seq2[[]string,
 				for _, key := range keys {
 					tokens := strings.Split(key, ".")
 					tokens = tokens[len(tokens)-keyTokens:]
+					if user, err := contracts.DecodeToken(tokens[3]); partition > 0 && (err != nil || contracts.NotifyPartition(user, n) != partition) {
+						continue
+					}
 					subjects = append(subjects, strings.Join([]string{"notify.send", tokens[1], tokens[2], tokens[3], tokens[0]}, "."))
 				}
 				if !yield(subjects, err) {

@@ -21,12 +21,12 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -109,8 +109,8 @@ type Config struct {
 	// and a try whose caller died is one, but no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
-	// Rows is the stream of rows, in which a row is followed by that of the next channel. Required.
-	Rows *kvrecord.Stream
+	// Rows are the streams of rows: in its own a row is followed by that of the next channel. Required.
+	Rows *rows.Streams
 
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
 	Silent bool

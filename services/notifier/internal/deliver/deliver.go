@@ -122,6 +122,7 @@ type row struct {
 	to      contracts.Endpoint // where the channel reaches the user
 	sealed  bool               // nothing more goes into it
 	single  *digest.Item       // the event of a digest of one
+	stream  string             // that has the row
 }
 
 // Work sends one row, unless it has been dealt with, or is to wait. It never acts on what it read alone: the channel is
@@ -134,7 +135,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
 	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
-	r := &row{Notification: n, carried: n.Payload, key: key, late: late}
+	r := &row{Notification: n, carried: n.Payload, key: key, late: late, stream: job.Stream}
 	d := &deliveries.Delivery{State: deliveries.Pending}
 	if r.late {
 		if d, err = s.cfg.Deliveries.Get(ctx, key); err != nil {

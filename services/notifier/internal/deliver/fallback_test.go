@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -233,5 +234,20 @@ func TestADeadLetterOfAnAddressIsFollowed(t *testing.T) {
 		elapse(30 * time.Minute)
 		check.Same(n, "states", n.flights(&bird{}, "a", "main"), "a is failed exhausted, main is failed exhausted")
 		check.Same(n, "rows of the next channel", len(n.followers()), 1)
+	})
+}
+
+// TestADeadLetterIsFollowedInItsPartition has a row given up whose workers died.
+func TestADeadLetterIsFollowedInItsPartition(t *testing.T) {
+	inNest(t, func(n *nest) {
+		check.OK(n, contracts.DivideNotifications(n.Context(), n.js, 3))
+		data := check.Must(contracts.Encode(contracts.Notification{
+			EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Fallback: []string{"fish"}, CreatedAt: time.Now().UTC(),
+		}))(n)
+		letter := worker.DeadLetter{Subject: "notify.send.bird.CUSTOMER.u.e", Payload: data}
+		letter.Stream = contracts.NotifyStream(2)
+		check.OK(n, n.sender("b", &bird{}, profile{}).Policy().OnDeadLetter(n.Context(), letter))
+		next := check.Must(n.rows[2].Get(n.Context(), "notify.send.fish.CUSTOMER.u.e"))(n)
+		check.That(n, next.Revision > 0, "the partition of the row has none that follows it")
 	})
 }

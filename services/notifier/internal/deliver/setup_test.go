@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -24,6 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -78,7 +78,7 @@ type nest struct {
 	js   jetstream.JetStream
 	srv  *natsrun.Server
 	thro *throttle.Store
-	rows *kvrecord.Stream
+	rows *rows.Streams
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -98,7 +98,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 		records := recordtest.Client(t, js)
 		f(&nest{
-			T: t, book: deliveries.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
+			T: t, book: deliveries.New(records), digs: digest.New(records), js: js, rows: rows.Open(records), srv: srv,
 			thro: throttle.New(records),
 		})
 	})

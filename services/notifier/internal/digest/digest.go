@@ -313,17 +313,12 @@ func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
 	return schedule.NextOf(local, clocks).UTC(), unknown
 }
 
-// idPrefix begins the event ids of digests.
-const idPrefix = "digest:"
-
-// IsID reports whether an event id looks like that of a digest.
-func IsID(eventID string) bool { return strings.HasPrefix(eventID, idPrefix) }
-
 // Row is the row of the digest that a row goes into when the window ends at a moment.
 func Row(n *contracts.Notification, end time.Time) *contracts.Notification {
 	return &contracts.Notification{
 		Category: n.Category, Channel: n.Channel, Collected: true, CreatedAt: time.Now().UTC(), EventType: contracts.EventTypeDigest,
-		EventID: idPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(), Priority: contracts.UrgencyNormal,
+		EventID: contracts.DigestIDPrefix + Group(n) + ":" + end.UTC().Format(time.RFC3339), NotBefore: end.UTC(),
+		Priority:      contracts.UrgencyNormal,
 		RecipientType: n.RecipientType, Template: clip(TemplateOf(n)), UserID: n.UserID,
 	}
 }

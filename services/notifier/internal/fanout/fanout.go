@@ -44,7 +44,7 @@ type Expander struct {
 	js     jetstream.JetStream // publishes without waiting, and has no other use
 	passed func(point string)
 	reader *plan.Reader
-	rows   *kvrecord.Stream
+	rows   *row.Streams
 }
 
 // New returns an expander. passed is called at each point, in tests; it may be nil. No round trip. Close it.
@@ -56,7 +56,7 @@ func New(nc *nats.Conn, records *kvrecord.Client, passed func(point string)) (*E
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
-	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: records.Stream(contracts.StreamNotifications)}, nil
+	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: row.Open(records)}, nil
 }
 
 // Close ends what publishes. No call may be under way.
@@ -123,7 +123,7 @@ func (e *Expander) store(ctx context.Context, p *plan.Plan, header nats.Header, 
 				return err
 			}
 		}
-		s, err := e.send(n, &encoder, header)
+		s, err := e.send(n, e.rows[p.Partition(n.UserID)], &encoder, header)
 		if err != nil {
 			return fmt.Errorf("plan of %.80q: %w", p.EventID, err)
 		}
@@ -138,17 +138,18 @@ type sent struct {
 	data    []byte
 	future  jetstream.PubAckFuture
 	header  nats.Header
+	stream  *kvrecord.Stream
 	subject string
 }
 
-func (e *Expander) send(n contracts.Notification, encoder *row.Encoder, header nats.Header) (sent, error) {
+func (e *Expander) send(n contracts.Notification, to *kvrecord.Stream, encoder *row.Encoder, header nats.Header) (sent, error) {
 	first, err := encoder.Message(n, header)
 	if err != nil {
 		return sent{}, err
 	}
-	s := sent{data: first.Data, header: first.Header, subject: first.Subject}
+	s := sent{data: first.Data, header: first.Header, stream: to, subject: first.Subject}
 	// The option writes into the headers what a second try, see settle, writes anew.
-	msg := &nats.Msg{Subject: s.subject, Data: s.data, Header: s.header}
+	msg := &nats.Msg{Subject: to.To(s.subject), Data: s.data, Header: s.header}
 	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -175,7 +176,7 @@ func (e *Expander) settle(ctx context.Context, s sent, stored *Stored) error {
 		stored.Old++
 		return nil
 	}
-	_, err = e.rows.Put(ctx, kvrecord.Write{Subject: s.subject, Header: s.header, Data: s.data})
+	_, err = s.stream.Put(ctx, kvrecord.Write{Subject: s.subject, Header: s.header, Data: s.data})
 	if errors.Is(err, kvrecord.ErrConflict) {
 		stored.Old++
 		return nil

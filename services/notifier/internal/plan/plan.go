@@ -62,6 +62,9 @@ type Plan struct {
 	// Pages is how many pages hold the recipients. 0 means that Entries does.
 	Pages int `json:"pages,omitempty"`
 
+	// Partitions is how many streams the rows of the plan are in, by their users. 0 means the first stream alone.
+	Partitions int `json:"partitions,omitempty"`
+
 	// Payload is the event's.
 	Payload json.RawMessage `json:"payload,omitempty"`
 
@@ -107,6 +110,9 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 	}
 	return row
 }
+
+// Partition returns the partition that has the rows of a user. It does not change, so the same stream takes a row at each try.
+func (p *Plan) Partition(userID string) int { return contracts.NotifyPartition(userID, p.Partitions) }
 
 // begins is when the recipients are notified on the first channels.
 func (p *Plan) begins() time.Time {

@@ -48,6 +48,9 @@ type Config struct {
 	// record. Defaults to 128 KiB, which is also the most.
 	PageBytes int
 
+	// Partitions is how many streams the rows of a plan go to. Defaults to 1.
+	Partitions int
+
 	// Passed is called at each point, in tests. Defaults to nothing.
 	Passed func(point string)
 
@@ -256,6 +259,9 @@ func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint st
 	plan := &Plan{
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
 		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: r.rules,
+	}
+	if p.cfg.Partitions > 1 && !strings.HasPrefix(e.EventID, contracts.DigestIDPrefix) { // those of digests are in the first stream
+		plan.Partitions = p.cfg.Partitions
 	}
 	w := writer{planner: p, plan: plan}
 	for _, q := range r.queries {

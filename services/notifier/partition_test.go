@@ -1,0 +1,160 @@
+package notifier
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+)
+
+// TestRowsAreDivided divides the rows while a notifier works that does not know of it, which is then followed by one that does. Nobody
+// is told nothing, or twice; each row, and each that comes of it, is in the partition of its user, and found there by event and by user.
+func TestRowsAreDivided(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const guests, events = 16, 8 // which are of all but the cancelled one
+		p := newPlace(t, srv)
+		everyone := users(contracts.RecipientRestaurantUser, guests)
+		for i := range everyone {
+			everyone[i].Endpoints = map[string]map[string]contracts.Endpoint{"pigeon": {"home": {Address: "h"}, "work": {Address: "w"}}}
+		}
+		p.directory(everyone...)
+		birds := &pigeon{}
+		rules := writeRules(t, "version: 1\nevents:\n  X: {RESTAURANT_USER: {fallback: [dove, pigeon]}}\n  LATER: {RESTAURANT_USER: {channels: [owl]}}\n")
+		set := func(c *Config) {
+			c.Channels = append(c.Channels, Channel{Channel: &pigeon{name: "dove", send: refusing().send}}, Channel{Channel: &pigeon{name: "owl"}})
+			c.Rules = rules
+		}
+		before := p.start(birds, set)
+		tell := func(id, kind string, notBefore time.Duration) {
+			t.Helper()
+			p.publish(event(id, kind, func(e *contracts.Event) {
+				e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(notBefore)
+			}))
+		}
+		tell("first-1", "X", 0)
+		tell("first-2", "X", 10*time.Minute)
+		check.OK(t, contracts.DivideNotifications(t.Context(), p.js, 3))
+		tell("first-3", "X", 0) // the planner does not know
+		elapse(partitionsKept)
+		after := p.start(birds, set, partitioned)
+		for i := range events - 4 {
+			tell(fmt.Sprint("both-", i), "X", 0) // planned by one, and expanded by any
+		}
+		tell("cancelled", "LATER", 10*time.Minute)
+		elapse(time.Minute)
+		p.cancelled(before, after, everyone)
+		check.Is(t, before.Stop(), nil)
+		tell("last", "X", 0)
+		elapse(15 * time.Minute)
+
+		all := p.settled(guests * (events*4 + 1)) // of each event one by dove, one that is split, and two of addresses
+		check.Same(t, "rows", len(all), guests*(events*4+1))
+		for key, d := range all {
+			ended := d.State == deliveries.Failed || d.State == deliveries.Split || d.State == deliveries.Sent || d.Reason == deliveries.ReasonCancelled
+			check.That(t, ended, "%s: %+v", key, d)
+		}
+		messages, calls := birds.counts()
+		check.That(t, messages == guests*events*2 && calls == messages, "%d messages in %d calls, want %d", messages, calls, guests*events*2)
+		p.inTheirPartitions(after)
+
+		for _, q := range []Query{{EventID: "last"}, {UserID: "u7"}, {UserID: "u7", RecipientType: contracts.RecipientRestaurantUser}, {Channel: "owl"}, {}} {
+			want := map[string]bool{}
+			for key := range all {
+				of := check.Must(contracts.RowOfKey(key))(t)
+				want[key] = (q.EventID == "" || of.EventID == q.EventID) && (q.UserID == "" || of.UserID == q.UserID) && (q.Channel == "" || of.Channel == q.Channel)
+			}
+			maps.DeleteFunc(want, func(_ string, is bool) bool { return !is })
+			got := map[string]bool{}
+			for q.Limit = 7; ; {
+				page := check.Must(after.Notifications(t.Context(), q))(t)
+				for _, n := range page.Notifications {
+					row := contracts.Notification{Channel: n.Channel, EventID: n.EventID, RecipientType: n.RecipientType, UserID: n.UserID}
+					if len(n.Addresses) == 0 && n.Channel == "pigeon" {
+						row.Address = n.Address
+					}
+					key := check.Must(row.Key())(t)
+					check.That(t, !got[key], "%s is listed twice", key)
+					got[key] = true
+				}
+				if q.Cursor = page.Next; q.Cursor == "" {
+					break
+				}
+			}
+			check.That(t, maps.Equal(got, want), "%+v lists %d rows, want %d", q, len(got), len(want))
+		}
+		check.Is(t, after.Stop(), nil)
+	})
+}
+
+// cancelled has an event cancelled for one user in each partition after another, by a notifier that was started before the rows were
+// divided and by one that was started after.
+func (p *place) cancelled(before, after *Notifier, everyone []contracts.Recipient) {
+	p.Helper()
+	for i, of := range everyone {
+		n := []*Notifier{before, after}[i%2]
+		got, err := n.Cancel(p.Context(), Cancellation{EventID: "cancelled", RecipientType: of.RecipientType, UserID: of.UserID})
+		check.That(p, err == nil && got.Suppressed == 1, "%s: %+v, %v", of.UserID, got, err)
+	}
+}
+
+// inTheirPartitions judges which partition has each row. Only a plan of the notifier that knows of partitions has any.
+func (p *place) inTheirPartitions(n *Notifier) {
+	p.Helper()
+	divided := map[string]bool{}
+	share := make([]int, 3)
+	for part := range share {
+		for subject, times := range p.rowsIn(part) {
+			key, _, _ := contracts.RowKey(subject)
+			of := check.Must(contracts.RowOfKey(key))(p)
+			plan := check.Must(n.reader.Get(p.Context(), of.EventID))(p)
+			divided[of.EventID] = plan.Partitions == 3
+			check.That(p, times == 1 && part == plan.Partition(of.UserID), "%s is %d times in partition %d, of %d", subject, times, part, plan.Partitions)
+			if of.EventID == "last" {
+				share[part]++
+			}
+		}
+	}
+	check.That(p, !divided["first-1"] && !divided["first-2"] && !divided["first-3"] && divided["last"], "divided: %v", divided)
+	check.That(p, slices.Min(share) >= 2*4, "the last event has %v rows in the partitions", share)
+}
+
+// TestAnotherNumberOfPartitionsIsRefused wants a typed error from a notifier whose setting is not what the streams have.
+func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	start := func(partitions int, create bool) error {
+		nc, _ := natstest.Connect(t, p.srv)
+		cfg := Config{Channels: []Channel{{Channel: &pigeon{}}}, Partitions: partitions, Rules: writeRules(t, testRules)}
+		cfg.CreateAssets, cfg.Listen, cfg.MaxBytes = create, "-", 2<<30
+		n, err := Start(t.Context(), nc, cfg)
+		if err == nil {
+			err = n.Stop()
+		}
+		return err
+	}
+	refused := func(partitions int, create bool) {
+		t.Helper()
+		err := start(partitions, create)
+		_, drift := errors.AsType[*worker.DriftError](err)
+		check.That(t, drift && strings.Contains(err.Error(), "NOTIFIER_PARTITIONS"), "%d partitions: %v", partitions, err)
+	}
+	for _, n := range []int{-1, contracts.MaxNotifyPartitions + 1} {
+		check.That(t, strings.Contains(fmt.Sprint(start(n, true)), "NOTIFIER_PARTITIONS"), "%d partitions were taken", n)
+	}
+	refused(3, false)
+	check.Is(t, start(3, true), nil)
+	for _, n := range []int{0, 2, 4} {
+		refused(n, true)
+	}
+	check.Is(t, start(3, false), nil)
+}

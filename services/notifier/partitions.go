@@ -1,0 +1,70 @@
+package notifier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// streams returns the names of the streams that the notifier needs.
+func (n *Notifier) streams() []string {
+	streams := []string{
+		contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,
+		"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
+	}
+	for part := 1; part < n.cfg.Partitions; part++ {
+		streams = append(streams, contracts.NotifyStream(part))
+	}
+	if n.cfg.CreateAssets { // an administrator makes it in the operators' account
+		streams = append(streams, contracts.StreamAudit)
+	}
+	return streams
+}
+
+// checkPartitions returns a [*worker.DriftError] unless the rows are divided as the configuration says. An instance with another number
+// would leave rows where nobody looks for them.
+func (n *Notifier) checkPartitions(ctx context.Context, js jetstream.JetStream) error {
+	there, err := contracts.NotifyPartitions(ctx, js)
+	if err == nil && there == 1 && n.cfg.Partitions > 1 && n.cfg.CreateAssets {
+		there, err = n.cfg.Partitions, contracts.DivideNotifications(ctx, js, n.cfg.Partitions)
+	}
+	if err == nil && there != n.cfg.Partitions {
+		err = &worker.DriftError{Asset: "stream " + contracts.StreamNotifications, Differences: []string{
+			fmt.Sprintf("it has %d partitions, Partitions (NOTIFIER_PARTITIONS) is %d", there, n.cfg.Partitions),
+		}}
+	}
+	return err
+}
+
+// partitionsKept is how old what an instance knows of a division may be that began to run before: less than it takes to start another
+// instance and have an event planned and expanded, after which a question counts on finding the rows.
+const partitionsKept = 10 * time.Second
+
+// partitions returns a function that returns into how many streams the rows are divided: as the configuration says, unless that has
+// come since. One round trip now and then for an instance whose rows are not divided.
+func (n *Notifier) partitions(js jetstream.JetStream) func(ctx context.Context) (int, error) {
+	var (
+		mu    sync.Mutex
+		known = n.cfg.Partitions
+		asked = time.Now()
+	)
+	return func(ctx context.Context) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if known > 1 || time.Since(asked) < partitionsKept {
+			return known, nil
+		}
+		now, err := contracts.NotifyPartitions(ctx, js)
+		if err != nil {
+			return 0, err
+		}
+		known, asked = now, time.Now()
+		return known, nil
+	}
+}
