@@ -1,4 +1,4 @@
-package httpapi_test
+package importer_test
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ func TestEveryRouteKnowsItsCaller(t *testing.T) {
 	job := `{"owner_id":"theirs","url":"https://example.org/soup.vtt","source_type":"captions","job_id":"j"}`
 	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) },
 		map[string]servicetest.Foreign{"POST /v1/imports": {Body: job}, "GET /v1/recipes": {Query: "?owner=theirs"}},
-		// The owner of these is in the store, see TestACallerReachesItsOwnImportsOnly of the importer.
+		// The owner of these is in the store, see TestACallerReachesItsOwnImportsOnly.
 		"GET /v1/imports/{job}", "GET /v1/imports/{job}/events", "POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry",
 		"GET /v1/recipes/{recipe}")
 }
