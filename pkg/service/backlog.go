@@ -3,7 +3,9 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +28,7 @@ const (
 // this process stored and that no worker has been given. The callers are those of the HTTP API that have a name; a nil Backlog, and
 // requests of other callers, have no bound.
 type Backlog struct {
-	ask  func(context.Context) (given, waiting uint64, err error) // the last sequence that workers were given, and how many jobs are behind it
+	ask  askBacklog
 	most int
 	name string // of the service
 
@@ -34,21 +36,35 @@ type Backlog struct {
 	asked  time.Time
 
 	mu       sync.Mutex
-	admitted map[string]int      // by the names of callers
-	stored   map[string][]uint64 // the sequences of jobs, by the names of callers
-	total    int                 // of stored
+	admitted map[string]int  // by the names of callers
+	stored   map[string]jobs // by the names of callers
+	total    int             // of stored
 }
 
-// Backlog returns the bound of the jobs that wait for a consumer, nil for none. Only Open may call it.
+// jobs are the sequences of jobs, by their streams.
+type jobs map[string][]uint64
+
+func (j jobs) count() (n int) {
+	for _, sequences := range j {
+		n += len(sequences)
+	}
+	return n
+}
+
+// askBacklog returns the last sequence of a stream that workers were given, and how many jobs are behind it.
+type askBacklog func(ctx context.Context, stream string) (given, waiting uint64, err error)
+
+// Backlog returns the bound of the jobs that wait for a consumer, and for those of the partitions of its stream, nil for none. Only Open
+// may call it.
 func (s *Service) Backlog(stream, consumer string) *Backlog {
 	most := s.Config.limits(s.access).Waiting
 	if most == 0 {
 		return nil
 	}
-	ask := func(ctx context.Context) (given, waiting uint64, err error) {
-		c, err := s.JetStream.Consumer(ctx, stream, consumer)
+	ask := func(ctx context.Context, of string) (given, waiting uint64, err error) {
+		c, err := s.JetStream.Consumer(ctx, of, consumer+strings.TrimPrefix(of, stream)) // "-1" of the second partition
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s: ask how many jobs of %s wait: %w", s.spec.Name, stream, err)
+			return 0, 0, fmt.Errorf("%s: ask how many jobs of %s wait: %w", s.spec.Name, of, err)
 		}
 		info := c.CachedInfo()
 		return info.Delivered.Stream, info.NumPending, nil
@@ -56,15 +72,15 @@ func (s *Service) Backlog(stream, consumer string) *Backlog {
 	return newBacklog(s.spec.Name, most, ask)
 }
 
-func newBacklog(name string, most int, ask func(context.Context) (given, waiting uint64, err error)) *Backlog {
+func newBacklog(name string, most int, ask askBacklog) *Backlog {
 	return &Backlog{
-		admitted: map[string]int{}, ask: ask, asking: make(chan struct{}, 1), most: most, name: name, stored: map[string][]uint64{},
+		admitted: map[string]int{}, ask: ask, asking: make(chan struct{}, 1), most: most, name: name, stored: map[string]jobs{},
 	}
 }
 
 // Admit reserves room for n jobs of the caller of a request until release is called. The error becomes 429 QUOTA_WAITING when as many
-// of its jobs wait already as may. A caller below its bound may exceed it by one request. Usually no round trip; one for the callers
-// at their bounds, once a second for all of them together.
+// of its jobs wait already as may. A caller below its bound may exceed it by one request. Usually no round trip; one for each stream
+// for the callers at their bounds, once a second for all of them together.
 func (b *Backlog) Admit(ctx context.Context, n int) (release func(), err error) {
 	caller := access.From(ctx).Name
 	if b == nil || caller == "" {
@@ -89,21 +105,24 @@ func (b *Backlog) Admit(ctx context.Context, n int) (release func(), err error) 
 func (b *Backlog) admit(caller string, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.stored[caller])+b.admitted[caller] >= b.most {
+	if b.stored[caller].count()+b.admitted[caller] >= b.most {
 		return false
 	}
 	b.admitted[caller] += n
 	return true
 }
 
-// Add counts a job that the stream has stored for the caller of a request, before the room for it is released.
-func (b *Backlog) Add(ctx context.Context, sequence uint64) {
+// Add counts a job that a stream has stored for the caller of a request, before the room for it is released.
+func (b *Backlog) Add(ctx context.Context, stream string, sequence uint64) {
 	caller := access.From(ctx).Name
 	if b == nil || caller == "" {
 		return
 	}
 	b.mu.Lock()
-	b.stored[caller] = append(b.stored[caller], sequence)
+	if b.stored[caller] == nil {
+		b.stored[caller] = jobs{}
+	}
+	b.stored[caller][stream] = append(b.stored[caller][stream], sequence)
 	b.total++
 	many := b.total >= maxBacklog
 	b.mu.Unlock()
@@ -125,29 +144,45 @@ func (b *Backlog) refresh(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backlogTimeout)
 	defer cancel()
-	given, waiting, err := b.ask(ctx)
-	b.asked = time.Now()
-	if err == nil {
-		b.forget(given, waiting)
+	for _, stream := range b.streams() {
+		if given, waiting, err := b.ask(ctx, stream); err == nil {
+			b.forget(stream, given, waiting)
+		}
 	}
+	b.asked = time.Now()
 }
 
-// forget keeps the jobs behind the last one that a worker was given, and of no caller more than wait in all: a stream or a consumer
-// that was made anew has other sequences.
-func (b *Backlog) forget(given, waiting uint64) {
+// streams returns those that jobs wait in.
+func (b *Backlog) streams() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.total = 0
-	for caller, jobs := range b.stored {
-		jobs = slices.DeleteFunc(jobs, func(sequence uint64) bool { return sequence <= given })
-		if n := uint64(len(jobs)); n > waiting {
-			jobs = jobs[n-waiting:]
+	all := map[string]bool{}
+	for _, of := range b.stored {
+		for stream := range of {
+			all[stream] = true
 		}
-		if len(jobs) == 0 {
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// forget keeps the jobs of a stream behind the last one that a worker was given, and of no caller more than wait in all: a stream or a
+// consumer that was made anew has other sequences.
+func (b *Backlog) forget(stream string, given, waiting uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for caller, of := range b.stored {
+		before := len(of[stream])
+		left := slices.DeleteFunc(of[stream], func(sequence uint64) bool { return sequence <= given })
+		if n := uint64(len(left)); n > waiting {
+			left = left[n-waiting:]
+		}
+		of[stream] = left
+		b.total -= before - len(left)
+		if len(left) == 0 {
+			delete(of, stream)
+		}
+		if len(of) == 0 {
 			delete(b.stored, caller)
-			continue
 		}
-		b.stored[caller] = jobs
-		b.total += len(jobs)
 	}
 }

@@ -103,7 +103,7 @@ type queue struct {
 func newQueue(t *testing.T, most int) *queue {
 	t.Helper()
 	q := &queue{T: t}
-	q.Backlog = newBacklog("shop", most, func(context.Context) (uint64, uint64, error) {
+	q.Backlog = newBacklog("shop", most, func(context.Context, string) (uint64, uint64, error) {
 		q.asked++
 		return q.given, q.last - q.given, q.err
 	})
@@ -122,7 +122,7 @@ func (q *queue) submit(ctx context.Context, n int) bool {
 	defer release()
 	for range n {
 		q.last++
-		q.Add(ctx, q.last)
+		q.Add(ctx, "SHOP", q.last)
 	}
 	return true
 }
@@ -195,7 +195,8 @@ func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
 	ada := callersOf(t, "ada")[0]
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 3)
-		release, err := q.Admit(ada, 3)
+		q.submit(ada, 1)
+		release, err := q.Admit(ada, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,6 +213,28 @@ func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
 }
 
 // A process does not remember the jobs of callers that never reach their bounds for longer than these wait.
+// Each partition of a stream has sequences of its own, and a consumer that is asked.
+func TestABacklogCountsAllPartitions(t *testing.T) {
+	t.Parallel()
+	given := map[string]uint64{"SHOP": 100, "SHOP-1": 7}
+	b := newBacklog("shop", 3, func(_ context.Context, stream string) (uint64, uint64, error) { return given[stream], 10, nil })
+	ada := callersOf(t, "ada")[0]
+	for stream, sequences := range map[string][]uint64{"SHOP": {99, 101}, "SHOP-1": {6, 8}} {
+		for _, sequence := range sequences {
+			b.Add(ada, stream, sequence)
+		}
+	}
+	release, err := b.Admit(ada, 1) // of four two wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Add(ada, "SHOP-2", 1)
+	release()
+	if _, err := b.Admit(ada, 1); err == nil {
+		t.Error("a job in each of three partitions waits, and another is admitted")
+	}
+}
+
 func TestABacklogForgetsWhatIsDone(t *testing.T) {
 	t.Parallel()
 	ada := callersOf(t, "ada")[0]

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/service/internal/jobcount"
@@ -137,12 +138,25 @@ func (p *probe) write(ctx context.Context, name, subject string, revision uint64
 	if strings.HasPrefix(name, "OBJ_") {
 		msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject) // it keeps all messages of a subject
 	}
-	ack, err := p.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(name), jetstream.WithExpectLastSequencePerSubject(revision),
-		jetstream.WithMsgTTL(probeTTL))
+	publish := func() (*jetstream.PubAck, error) {
+		return p.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(name), jetstream.WithExpectLastSequencePerSubject(revision),
+			jetstream.WithMsgTTL(probeTTL))
+	}
+	ack, err := publish()
+	if bucket, ok := strings.CutPrefix(name, "KV_"); ok && errors.Is(err, jetstream.ErrNoStreamResponse) && p.isDivided(ctx, name) {
+		msg.Subject = strings.Replace(subject, "$KV."+bucket+".", partition.Entry("$KV."+bucket, 0), 1)
+		ack, err = publish()
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write: %w", err)
 	}
 	return ack.Sequence, nil
+}
+
+// isDivided reports whether a bucket has been divided, and so takes records under other subjects.
+func (p *probe) isDivided(ctx context.Context, name string) bool {
+	stream, err := p.js.Stream(ctx, name)
+	return err == nil && partition.Count(stream.CachedInfo().Config) > 1
 }
 
 // refusedBy returns the revision of the record for which a write was refused, 0 when there is none.
@@ -204,7 +218,7 @@ const (
 // stream is full first.
 type fullness struct {
 	js    jetstream.JetStream
-	names []string
+	names []string     // sorted; guarded by mu
 	stop  func() error // ends the metrics, nil for none
 	works bool         // workers take jobs; it does not change while run runs
 
@@ -253,7 +267,10 @@ func (f *fullness) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, fullnessTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
-	for _, name := range f.names {
+	f.mu.Lock()
+	names := f.names // what is added goes to a copy
+	f.mu.Unlock()
+	for _, name := range names {
 		asking.Go(func() {
 			f.ask(ctx, name)
 			if f.suspects(name) && pause.For(ctx, strandedAgain) {
@@ -284,6 +301,7 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
 		now.without, now.held = jobcount.Without(info.Cluster, jobcount.ReplicaSilent), info.State.Msgs
 		f.askOldest(ctx, jobs, info)
+		f.follow(info.Config)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -153,9 +153,12 @@ type Receipt struct {
 	Sequence uint64
 
 	// State is how far the job has come. It is empty for a duplicate that is not unique, or is Unique.Unrecorded: the server
-	// answers only that there was a job with its ID, or that there is one of its subject. For the latter, ID and Sequence
-	// are empty as well.
+	// answers only that there was a job with its ID, or that there is one of its subject. For the latter, ID, Sequence and
+	// Stream are empty as well.
 	State State
+
+	// Stream has the message of Sequence: of a stream that [Client.Grow] has divided, a partition.
+	Stream string
 
 	// Subject is the job's.
 	Subject string

@@ -215,7 +215,7 @@ func refusesSecond(cfg jetstream.StreamConfig) bool {
 
 // receipt reads the server's confirmation.
 func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
-	r := Receipt{ID: p.id, Sequence: ack.Sequence, State: StateQueued, Subject: p.key.Job()}
+	r := Receipt{ID: p.id, Sequence: ack.Sequence, State: StateQueued, Stream: ack.Stream, Subject: p.key.Job()}
 	if !p.due.IsZero() {
 		r.State = StateScheduled
 	}

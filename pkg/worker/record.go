@@ -303,7 +303,7 @@ func (c *Client) resolve(ctx context.Context, p *plan, msg jsapi.Message) (Recei
 	if err != nil {
 		return Receipt{}, err
 	}
-	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Subject: s.Subject}
+	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Stream: c.cfg.Stream, Subject: s.Subject}
 	if insertOf(msg.Header) == p.insertID {
 		r.Duplicate = false
 		return r, nil
@@ -355,7 +355,7 @@ func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	case !found:
 		return Receipt{}, errFreed
 	case msg.Header.Get(nats.MsgIdHdr) == p.insertID:
-		return Receipt{ID: p.id, Sequence: msg.Sequence, State: StateQueued, Subject: p.key.Job()}, nil
+		return Receipt{ID: p.id, Sequence: msg.Sequence, State: StateQueued, Stream: c.cfg.Stream, Subject: p.key.Job()}, nil
 	default:
 		return r, nil
 	}

@@ -381,7 +381,7 @@ func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, erro
 		}
 		ack, err := c.js.PublishMsg(ctx, msg)
 		if err == nil {
-			r.Sequence = ack.Sequence
+			r.Sequence, r.Stream = ack.Sequence, ack.Stream
 		}
 		return err //nolint:wrapcheck // see below
 	})

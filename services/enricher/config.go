@@ -45,6 +45,10 @@ type Config struct {
 	// NotFoundTTL is how long an answer NOT_FOUND is kept. Defaults to 24 hours.
 	NotFoundTTL time.Duration `env:"ENRICHER_NOT_FOUND_TTL"`
 
+	// Partitions is over how many streams and buckets the jobs and the results are divided, once `expediter apply --partitions` has done
+	// that: until then there is one of each. Defaults to 1.
+	Partitions int `env:"ENRICHER_PARTITIONS"`
+
 	// Providers replace those that Catalog and WoltURL name. Defaults to none.
 	Providers []provider.Provider `env:"-"`
 
@@ -97,8 +101,8 @@ func (cfg Config) validate() error {
 func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 	return enrich.Config{
 		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
-		Logger: cfg.Logger, MemoryBytes: cfg.MemoryBytes, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
-		RequestTTL: cfg.RequestTTL,
+		Logger: cfg.Logger, MemoryBytes: cfg.MemoryBytes, NotFoundTTL: cfg.NotFoundTTL, Partitions: cfg.Partitions,
+		Providers: providers, RequestTTL: cfg.RequestTTL,
 	}
 }
 

@@ -100,7 +100,14 @@ func Count(cfg jetstream.StreamConfig) int {
 
 // Is reports whether the configuration of a stream is that of a partition of another.
 func Is(cfg jetstream.StreamConfig) bool {
-	return Count(cfg) > 1 && cfg.SubjectTransform != nil && cfg.SubjectTransform.Source == cfg.Name+".>"
+	d, err := Read(cfg)
+	if err != nil || d.Partitions == 1 {
+		return false
+	}
+	if strings.HasPrefix(cfg.Name, "KV_") { // those of buckets take their subjects as they are
+		return d.Barrier == 0
+	}
+	return cfg.SubjectTransform != nil && cfg.SubjectTransform.Source == cfg.Name+".>"
 }
 
 // Home returns the stream that has the jobs of a subject, for the stream that one was in, by its configuration: another than that

@@ -163,9 +163,9 @@ func (s *Service) held(ctx context.Context, t *target) {
 const publishTry = 600 * time.Millisecond
 
 // newClient returns the client that inserts the jobs.
-func newClient(js jetstream.JetStream) (*worker.Client, error) {
+func newClient(js jetstream.JetStream, partitions int) (*worker.Client, error) {
 	client, err := worker.NewClient(js, worker.ClientConfig{
-		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+		Partitions: partitions, RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)
@@ -178,10 +178,10 @@ func newClient(js jetstream.JetStream) (*worker.Client, error) {
 // of the place is dropped when its turn comes, and that of the claim is queued again after orphanAge. If the queue cannot be reached the
 // claim is given back, so that the next request may try. It returns why the job was not queued.
 func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
-	sequence, err := s.insert(ctx, t, claim.ID(), claim.Ref())
+	receipt, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {
-	case sequence > 0:
-		s.cfg.Backlog.Add(ctx, sequence)
+	case receipt.Sequence > 0:
+		s.cfg.Backlog.Add(ctx, receipt.Stream, receipt.Sequence)
 		s.enqueued(ctx, t, string(EventCacheMiss))
 		return ""
 	case err == nil:
@@ -197,32 +197,32 @@ func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (re
 	return reason
 }
 
-// insert stores the job of a claim, and returns its sequence, 0 when the stream has a job of the place, or has had this one. One
+// insert stores the job of a claim. The receipt has no sequence when the stream has a job of the place, or has had this one. One
 // round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
-func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (sequence uint64, err error) {
+func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (receipt worker.Receipt, err error) {
 	job := t.job
 	job.Claim, job.RequestedAt, job.Variant = ref, time.Now().UTC(), t.variant()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
-		return 0, err
+		return receipt, err
 	}
 	subject = contracts.EnrichVariant(subject, job.Variant)
 	header, body, err := jobMessage(job, claimID)
 	if err != nil {
-		return 0, err
+		return receipt, err
 	}
 	ctx, sending := s.cfg.Telemetry.Send(ctx, contracts.StreamEnrichJobs, header)
-	receipt, err := s.client.Insert(ctx, worker.NewJob{
+	receipt, err = s.client.Insert(ctx, worker.NewJob{
 		Args: body, Header: header, ID: contracts.EnrichJobMsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
 	})
 	sending.EndSend(err)
 	if err != nil {
-		return 0, fmt.Errorf("enricher: queue %s: %w", subject, err)
+		return receipt, fmt.Errorf("enricher: queue %s: %w", subject, err)
 	}
 	if receipt.Duplicate {
-		return 0, nil
+		receipt.Sequence = 0
 	}
-	return receipt.Sequence, nil
+	return receipt, nil
 }
 
 // jobMessage returns the headers and the body of a job: a CloudEvent in binary mode.

@@ -273,12 +273,12 @@ func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 		defer cancel()
-		sequence, err := s.insert(ctx, &own, slot.Claim, slot.Ref())
+		receipt, err := s.insert(ctx, &own, slot.Claim, slot.Ref())
 		switch {
 		case err != nil:
 			s.logger.WarnContext(ctx, "enricher: job of an old claim could not be queued", "placeId", own.job.PlaceID, "error", err)
 			return
-		case sequence > 0:
+		case receipt.Sequence > 0:
 			s.enqueued(ctx, &own, reasonOrphaned)
 		default:
 			s.log(ctx, slog.LevelDebug, EventEnqueueSkipped, &own, slog.String("reason", string(SkipLockHeld)))

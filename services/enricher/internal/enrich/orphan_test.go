@@ -33,7 +33,7 @@ func (m mortal) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) 
 func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	var err error
-	i.client, err = newClient(js)
+	i.client, err = newClient(js, 1)
 	check.OK(t, err)
 }
 

@@ -111,7 +111,7 @@ func (s *Service) queue(ctx context.Context, r *record) error {
 		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, r.JobID, err)
 	}
 	if !receipt.Duplicate {
-		s.cfg.Backlog.Add(ctx, receipt.Sequence)
+		s.cfg.Backlog.Add(ctx, receipt.Stream, receipt.Sequence)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published
 	done, err := a.cfg.Publisher.Publish(ctx, e)
 	sending.EndSend(err)
 	if err == nil && !done.Duplicate {
-		a.cfg.Backlog.Add(ctx, done.Sequence)
+		a.cfg.Backlog.Add(ctx, contracts.StreamEvents, done.Sequence)
 	}
 	return done, err
 }
