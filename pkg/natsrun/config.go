@@ -45,6 +45,9 @@ type Config struct {
 	// work as usual, survive Restart and never wait for a disk. It cannot be combined with Dir. Defaults to false.
 	Memory bool
 
+	// Partitions is into how many streams the work of a service may be divided with the permissions of Users. Defaults to 1.
+	Partitions int
+
 	// Port is the TCP port to listen on; anything but 0 implies Listen. Restart keeps the port. Defaults to 0, a free
 	// port.
 	Port int
@@ -93,6 +96,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	return errors.Join(
 		mistake.If(c.Memory && c.Dir != "", "natsrun: Memory and Dir %q exclude each other: clear one", c.Dir),
+		mistake.If(c.Partitions < 0, "natsrun: Partitions %d is negative", c.Partitions),
 		mistake.If(c.Port < 0 || c.Port > maxPort, "natsrun: Port %d is not between 0 (any free port) and %d", c.Port, maxPort),
 		mistake.If(c.ReadyTimeout < 0, "natsrun: ReadyTimeout %s is negative", c.ReadyTimeout),
 		mistake.If(c.Users != nil && c.ConfigFile != "", "natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
@@ -147,7 +151,7 @@ func readConfig(cfg Config) (*server.Options, error) {
 		return opts, nil
 	}
 
-	text, err := configText(singleConf, cfg.Users)
+	text, err := configText(singleConf, cfg.Users, cfg.Partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -164,14 +168,14 @@ const (
 // with accounts.conf and its variables if there are users. The
 // variables are defined in the text and not in this process's environment, which
 // all of its servers share.
-func configText(name string, users map[string]string, variables ...string) (string, error) {
+func configText(name string, users map[string]string, partitions int, variables ...string) (string, error) {
 	text, err := deploy.Text(name, accountsConf, tlsConf)
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
 
 	if users != nil {
-		accounts, err := accountsText(users)
+		accounts, err := accountsText(users, partitions)
 		if err != nil {
 			return "", err
 		}
@@ -182,7 +186,7 @@ func configText(name string, users map[string]string, variables ...string) (stri
 }
 
 // accountsText returns accounts.conf after the definitions of its variables.
-func accountsText(users map[string]string) (string, error) {
+func accountsText(users map[string]string, partitions int) (string, error) {
 	vars := make(map[string]string, len(users))
 	for name, nkey := range users {
 		vars[nkeyVariable+strings.ToUpper(name)] = nkey
@@ -214,7 +218,7 @@ func accountsText(users map[string]string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
-	return b.String() + accounts, nil
+	return b.String() + deploy.Divide(accounts, max(partitions, 1)), nil
 }
 
 // define returns the line that gives a variable a value.
