@@ -215,7 +215,7 @@ func worstSite(t *testing.T) *httptest.Server {
 		packed[name] = out.Bytes()
 	}
 	for name, made := range worst {
-		if tried(name) { // to make all takes as long as to try these
+		if tried(name) { // the others would be made in vain
 			pack(name, made())
 		}
 	}
