@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/consumer"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -63,6 +64,27 @@ type ApplyOptions struct {
 
 	// Wait bounds how long to retry while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
 	Wait time.Duration
+}
+
+// FindPartitions returns AssetOptions.Partitions of some services as it is on the server, 1 where the stream is missing. One round trip for
+// each service that has the setting.
+func FindPartitions(ctx context.Context, js jetstream.StreamManager, services []string) (map[string]int, error) {
+	found := map[string]int{}
+	for service, name := range map[string]string{ServiceEnricher: StreamEnrichJobs, ServiceNotifier: StreamNotifications} {
+		if !(AssetOptions{Services: services}).wants(service) {
+			continue
+		}
+		stream, err := js.Stream(ctx, name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			found[service] = 1
+		case err != nil:
+			return nil, fmt.Errorf("contracts: look up stream %s: %w", name, err)
+		default:
+			found[service] = partition.Count(stream.CachedInfo().Config)
+		}
+	}
+	return found, nil
 }
 
 // Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that
@@ -135,7 +157,11 @@ func applyStream(
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		change.Action = ActionCreate
 		change.Differences = []Difference{{Stream: want.Name, Missing: true, Fixed: true}}
-		if !options.DryRun {
+		switch {
+		case options.DryRun:
+		case strings.HasPrefix(want.Name, "KV_") && partition.Is(want):
+			change.Err = errors.New("a partition that was deleted is not made again, for its tokens would begin again: restore it from a backup")
+		default:
 			create := want
 			if strings.HasPrefix(want.Name, "KV_") {
 				create.FirstSeq = kvlock.FirstSequence()
@@ -251,9 +277,14 @@ func Channels() []string { return []string{"email", "inapp", "sms", "webhook", "
 // Consumers returns the declarations of the consumers from which the services pull.
 func Consumers(options AssetOptions) []Consumer {
 	var all []Consumer
-	add := func(service, stream, name string, patterns ...string) {
+	one := func(service, stream, name string, patterns ...string) {
 		if options.wants(service) {
 			all = append(all, Consumer{Stream: stream, Config: consumer.Config(name, options.AckWait, patterns)})
+		}
+	}
+	add := func(service, stream, name string, patterns ...string) {
+		for p := range max(options.partitions(stream), 1) {
+			one(service, partition.Name(stream, p), partition.Name(name, p), patterns...)
 		}
 	}
 	add(ServiceEnricher, StreamEnrichJobs, "enricher", EnrichJobsSubjects)
@@ -262,7 +293,7 @@ func Consumers(options AssetOptions) []Consumer {
 	add(ServiceImporter, StreamImportJobs, "importer-high", "jobs.import."+string(PriorityHigh)+".>")
 	add(ServiceImporter, StreamImportJobs, "importer-low", "jobs.import."+string(PriorityLow)+".>")
 	add(ServiceNotifier, StreamEvents, "notifier", EventsSubjects)
-	add(ServiceNotifier, StreamNotifications, "notifier-expand", NotifyPlanRecordsSubjects)
+	one(ServiceNotifier, StreamNotifications, "notifier-expand", NotifyPlanRecordsSubjects) // plans are in the first
 	for _, channel := range append(Channels(), options.Channels...) {
 		add(ServiceNotifier, StreamNotifications, "notifier-send-"+channel, "notify.send."+channel+".>")
 	}

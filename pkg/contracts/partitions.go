@@ -92,10 +92,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 		return err
 	}
 	rows := cfg
-	rows.Subjects, rows.MaxBytes = []string{NotifySendsSubjects}, cfg.MaxBytes/int64(n)
-	if cfg.MaxBytes <= 0 {
-		rows.MaxBytes = cfg.MaxBytes
-	}
+	rows.Subjects = []string{NotifySendsSubjects}
 	if err := partition.Copy(ctx, js, rows, n); err != nil {
 		return err
 	}

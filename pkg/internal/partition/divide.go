@@ -44,6 +44,9 @@ func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfi
 	}
 	for p := 1; p < n; p++ {
 		part := Division{Partitions: n, State: Settled}.Config(cfg, p, nil)
+		if cfg.MaxBytes > 0 {
+			part.MaxBytes = max(cfg.MaxBytes/int64(n), 1)
+		}
 		if _, err := js.CreateStream(ctx, part); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return fmt.Errorf("create stream %s: %w", part.Name, err)
 		}

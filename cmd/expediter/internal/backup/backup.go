@@ -60,8 +60,8 @@ func (c Config) validate() (Config, error) {
 
 // names returns the streams of the services: those with work, and behind them the buckets and the dead letters, which say what
 // has become of work. A record comes before what it refers to.
-func names(services []string) (work, outcomes []string) {
-	options := contracts.AssetOptions{Services: services}
+func names(services []string, partitions map[string]int) (work, outcomes []string) {
+	options := contracts.AssetOptions{Partitions: partitions, Services: services}
 	for _, config := range contracts.Streams(options) {
 		if config.Name != contracts.StreamDead {
 			work = append(work, config.Name)
@@ -84,13 +84,17 @@ func Write(ctx context.Context, c Config, done func(Stream)) error {
 	if err != nil {
 		return err
 	}
+	partitions, err := contracts.FindPartitions(ctx, c.JS, c.Services)
+	if err != nil {
+		return err
+	}
 	dir, err := openEmpty(c.Dir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close() //nolint:errcheck // files are synced and closed one by one
 	m := manifest{Format: format, ID: nuid.Next(), Began: time.Now().UTC()}
-	work, outcomes := names(c.Services)
+	work, outcomes := names(c.Services, partitions)
 	begun := make([]*file, 0, len(work))
 	defer func() {
 		for _, f := range begun {

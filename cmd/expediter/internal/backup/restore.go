@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/pause"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 const (
@@ -79,9 +80,14 @@ func Restore(ctx context.Context, c Config, done func(Stream)) error {
 	return nil
 }
 
-// all returns the names of all streams of the services.
+// divided are all partitions that there may be.
+var divided = map[string]int{
+	contracts.ServiceEnricher: worker.MaxPartitions, contracts.ServiceNotifier: worker.MaxPartitions,
+}
+
+// all returns the names of all streams of the services, and of all partitions that they may have.
 func all(services []string) []string {
-	work, outcomes := names(services)
+	work, outcomes := names(services, divided)
 	return append(work, outcomes...)
 }
 
@@ -163,7 +169,7 @@ func (c Config) clear(ctx context.Context, name, id string, inUse error) error {
 // foreign returns the subjects of a stream that several services use which belong to the services that are not named.
 func foreign(name string, services []string) []string {
 	var subjects []string
-	for _, other := range contracts.Streams(contracts.AssetOptions{}) {
+	for _, other := range contracts.Streams(contracts.AssetOptions{Partitions: divided}) {
 		if slices.Contains(all(services), other.Name) {
 			continue
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // errRefused is returned when a stream or a consumer differs in a setting that no update can change.
@@ -31,9 +33,10 @@ var errDenied = errors.New("the user may not do this: it needs an administrator'
 type applyFlags struct {
 	natsFlags
 
-	assets  contracts.AssetOptions
-	options contracts.ApplyOptions
-	format  string
+	assets     contracts.AssetOptions
+	options    contracts.ApplyOptions
+	format     string
+	partitions int
 }
 
 func newApply(g *globals) *cobra.Command {
@@ -47,9 +50,14 @@ Placement and metadata that an operator has added to one stay, and so does every
 A setting that is larger than declared stays as well: replicas, limits, retention. --allow-shrink lowers it; the column DROPS
 says which messages the server drops at once. A setting that no update can change is reported, and left.
 
+--partitions divides the jobs and results of the enricher, and the rows of the notifier, each over so many streams, while the services
+run. It is for good. All enrichers need ENRICHER_PARTITIONS before, and all notifiers NOTIFIER_PARTITIONS after it. When it says that
+something is left in a first stream, call it again later: until nothing is, requests cost a read more.
+
 It needs an administrator's permissions. The services do not need them: they only check.`,
 		Example: `  expediter apply --dry-run
-  expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds`,
+  expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds
+  expediter apply --account NOTIFIER --services notifier --partitions 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkFormat(f.format, listFormats...), f.check()); err != nil {
 				return err
@@ -64,6 +72,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only report what would be done")
 	flags.DurationVar(&f.assets.AckWait, "ack-wait", 0, "<SERVICE>_ACK_WAIT of the services (default as it is, 5s for new consumers)")
 	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared)")
+	flags.IntVar(&f.partitions, "partitions", 0, "into how many streams to divide the work of each of --services (default as it is)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
 	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
@@ -80,6 +89,8 @@ func (f *applyFlags) check() error {
 	return usage(
 		checkReplicas(f.assets.Replicas),
 		refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes),
+		refuse(f.partitions < 0 || f.partitions == 1 || f.partitions > worker.MaxPartitions, "--partitions %d: use 2 to %d", f.partitions,
+			worker.MaxPartitions),
 		refuse(f.assets.AckWait < 0, "--ack-wait %s: use a positive duration", f.assets.AckWait),
 		checkServices(f.assets.Services), channels,
 	)
@@ -113,6 +124,9 @@ func (f *applyFlags) apply(ctx context.Context) error {
 	if err := f.reach(ctx, js); err != nil {
 		return err
 	}
+	if f.assets.Partitions, err = contracts.FindPartitions(ctx, js, f.assets.Services); err != nil {
+		return fmt.Errorf("%w: %w", errUnavailable, errors.Join(err, context.Cause(ctx)))
+	}
 	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), f.options)
 	if ctx.Err() == nil {
 		consumers, err := contracts.ApplyConsumers(ctx, js, contracts.Consumers(f.assets), f.options)
@@ -121,7 +135,53 @@ func (f *applyFlags) apply(ctx context.Context) error {
 	if failed != nil {
 		failed = fmt.Errorf("%w: %w", errUnavailable, failed)
 	}
-	return errors.Join(f.report(changes), failed)
+	if err := errors.Join(f.report(changes), failed); err != nil || f.partitions == 0 || f.options.DryRun {
+		return err
+	}
+	return f.divide(ctx, js)
+}
+
+// divide divides the streams of the services, and those that were divided already no further.
+func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
+	var errs []error
+	into := func(name string, divide func(ctx context.Context, left func(what string)) error) {
+		dividing, enough := context.WithCancel(ctx)
+		defer enough()
+		waits := ""
+		err := divide(dividing, func(what string) {
+			waits = what // it is divided, and the rest needs no call that waits for it
+			enough()
+		})
+		switch {
+		case waits != "" && ctx.Err() == nil:
+			errs = append(errs, f.say("Divided %s into %d partitions. Left in the first one: %s, and maybe more. Call this again later.\n",
+				name, f.partitions, table.Printable(waits)))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("divide %s: %w", name, err))
+		default:
+			errs = append(errs, f.say("Divided %s into %d partitions.\n", name, f.partitions))
+		}
+	}
+	if slices.Contains(f.assets.Services, contracts.ServiceEnricher) {
+		into(contracts.StreamEnrichJobs, func(ctx context.Context, left func(string)) error {
+			client, err := worker.NewClient(js, worker.ClientConfig{
+				Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: contracts.StreamEnrichJobs,
+			})
+			if err != nil {
+				return err
+			}
+			return client.Grow(ctx, func(subject string, _ uint64) { left(subject) })
+		})
+		into("KV_"+contracts.BucketEnrich, func(ctx context.Context, left func(string)) error {
+			return kvlock.Grow(ctx, js, contracts.BucketEnrich, f.partitions, left)
+		})
+	}
+	if slices.Contains(f.assets.Services, contracts.ServiceNotifier) {
+		into(contracts.StreamNotifications, func(ctx context.Context, _ func(string)) error {
+			return contracts.DivideNotifications(ctx, js, f.partitions)
+		})
+	}
+	return errors.Join(errs...)
 }
 
 // reach returns an error when a request about a stream has no responders for the time of an answer: the account is wrong, where a

@@ -31,7 +31,7 @@ When it is interrupted, call it again. A stream that has been divided stays so.`
 			}
 			declared := contracts.Assets(contracts.AssetOptions{})
 			if slices.ContainsFunc(declared, func(cfg jetstream.StreamConfig) bool { return cfg.Name == f.stream }) {
-				return usage(fmt.Errorf("--stream %s: the services declare it, and have no setting for partitions", f.stream))
+				return usage(fmt.Errorf("--stream %s: a service declares it: see expediter apply --partitions", f.stream))
 			}
 			f.partitions = partitions
 			return f.use(cmd.Context(), func(client *worker.Client) error { return f.grow(cmd.Context(), client) })

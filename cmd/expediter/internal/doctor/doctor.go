@@ -106,9 +106,10 @@ type examination struct {
 
 // target is an account with the services whose streams are in it.
 type target struct {
-	account  string // "" for the user's own
-	js       jetstream.JetStream
-	services []string
+	account    string // "" for the user's own
+	js         jetstream.JetStream
+	partitions map[string]int // as the streams are divided, nil for what is not known
+	services   []string
 }
 
 // name names the account.
@@ -261,7 +262,7 @@ func (e *examination) findTargets(ctx context.Context) {
 		}
 	}
 	if len(own) > 0 {
-		e.target(e.Account, own)
+		e.target(ctx, e.Account, own)
 	}
 }
 
@@ -303,12 +304,12 @@ func (e *examination) findAccounts(ctx context.Context, own []string) (left []st
 			"the user does not reach it: no answer to $JS.%s.API.INFO", account)
 	}
 	for _, account := range found {
-		e.target(account, []string{accounts[account]})
+		e.target(ctx, account, []string{accounts[account]})
 	}
 	return slices.DeleteFunc(slices.Clone(own), func(s string) bool { return s != contracts.ServiceLock }), false
 }
 
-func (e *examination) target(account string, services []string) {
+func (e *examination) target(ctx context.Context, account string, services []string) {
 	t := target{account: account, services: services}
 	var err error
 	if account == "" {
@@ -320,6 +321,9 @@ func (e *examination) target(account string, services []string) {
 		e.skipf("account %s: %v", account, err)
 		return
 	}
+	asked, cancel := context.WithTimeout(ctx, once)
+	defer cancel()
+	t.partitions, _ = contracts.FindPartitions(asked, t.js, services) //nolint:errcheck // the check of the stream says so
 	e.targets = append(e.targets, t)
 }
 

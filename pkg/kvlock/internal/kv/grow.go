@@ -98,6 +98,9 @@ func makeParts(
 		part, name := info.Config, partition.Name(bucket, p)
 		part.Name, part.Subjects = StreamName(name), []string{SubjectPrefix(name) + ">"}
 		part.RePublish = republishOf(part.RePublish, bucket, name)
+		if part.MaxBytes > 0 {
+			part.MaxBytes = max(part.MaxBytes/int64(d.Partitions), 1)
+		}
 		part.FirstSeq = max(FirstSequence(), info.State.LastSeq) + beyond
 		part.Metadata = maps.Clone(part.Metadata)
 		if part.Metadata == nil {
