@@ -3,7 +3,6 @@ package notifier
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -50,13 +49,17 @@ const partitionsKept = 10 * time.Second
 // come since. One round trip now and then for an instance whose rows are not divided.
 func (n *Notifier) partitions(js jetstream.JetStream) func(ctx context.Context) (int, error) {
 	var (
-		mu    sync.Mutex
-		known = n.cfg.Partitions
-		asked = time.Now()
+		asking = make(chan struct{}, 1) // guards what follows
+		known  = n.cfg.Partitions
+		asked  = time.Now()
 	)
 	return func(ctx context.Context) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
+		select {
+		case asking <- struct{}{}:
+			defer func() { <-asking }()
+		case <-ctx.Done():
+			return 0, fmt.Errorf("notifier: ask how the rows are divided: %w", context.Cause(ctx))
+		}
 		if known > 1 || time.Since(asked) < partitionsKept {
 			return known, nil
 		}
