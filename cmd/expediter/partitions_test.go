@@ -105,23 +105,37 @@ func (d *divided) isPermitted() {
 	}
 }
 
+// enricher starts one, and returns its URL.
+func (d *divided) enricher(wolt provider.Provider) string {
+	e := check.Must(enricher.Start(d.Context(), d.as("enricher"), enricher.Config{
+		BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)},
+		Enabled:    true, Partitions: parts, Providers: []provider.Provider{wolt},
+	}))(d)
+	d.Cleanup(func() { check.Is(d, e.Stop(), nil) })
+	return e.URL()
+}
+
+// ask asks for a place, and returns how many answers are pending, -1 when it failed.
+func ask(t *testing.T, url string, place int64) (pending int) {
+	t.Helper()
+	body := strings.NewReader(fmt.Sprintf(`{"results":[{"placeId":"p%d","name":"Soup %d"}]}`, place, place))
+	status, answer := reply(check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/enrich?wait=20s", body))(t))
+	if status != http.StatusOK {
+		t.Errorf("place %d: %d %s", place, status, answer)
+		return -1
+	}
+	return decode(t, answer).Pending
+}
+
 // Two enrichers with the permissions of deploy/nats are asked for places while the command divides their jobs and results. Each place is
-// looked up once, each has its answer, and each partition has a share.
+// looked up once, each has its answer, and each partition has a share. A backup has all of it.
 func TestPlacesAreAskedForWhileTheyAreDivided(t *testing.T) {
 	t.Parallel()
 	const places, askers = 20, 4
 	d := newDivided(t)
 	d.apply("enricher", "")
 	wolt := &counted{calls: map[string]int{}}
-	var urls []string
-	for range 2 {
-		e := check.Must(enricher.Start(t.Context(), d.as("enricher"), enricher.Config{
-			BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)},
-			Enabled:    true, Partitions: parts, Providers: []provider.Provider{wolt},
-		}))(t)
-		t.Cleanup(func() { check.Is(t, e.Stop(), nil) })
-		urls = append(urls, e.URL())
-	}
+	urls := []string{d.enricher(wolt), d.enricher(wolt)}
 	var asking sync.WaitGroup
 	var asked atomic.Int64
 	begun, divided := make(chan struct{}), make(chan struct{})
@@ -137,15 +151,10 @@ func TestPlacesAreAskedForWhileTheyAreDivided(t *testing.T) {
 					after++
 				default:
 				}
-				body := fmt.Sprintf(`{"results":[{"placeId":"p%d","name":"Soup %d"}]}`, i, i)
-				for pending := true; pending; { // until the test ends
-					r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, urls[i%2]+"/v1/enrich?wait=20s", strings.NewReader(body)))(t)
-					status, answer := reply(r)
-					if status != http.StatusOK {
-						t.Errorf("place %d: %d %s", i, status, answer)
+				for pending := 1; pending > 0; { // until the test ends
+					if pending = ask(t, urls[i%2], i); pending < 0 {
 						return
 					}
-					pending = decode(t, answer).Pending > 0
 				}
 			}
 		})
@@ -163,6 +172,22 @@ func TestPlacesAreAskedForWhileTheyAreDivided(t *testing.T) {
 		check.That(t, messages > 0, "bucket %d has nothing", p)
 	}
 	d.isPermitted()
+
+	backup := filepath.Join(t.TempDir(), "monday")
+	d.expediter("backup " + backup + " --account ENRICHER --services enricher")
+	other := newDivided(t)
+	other.expediter("restore " + backup + " --account ENRICHER --services enricher")
+	other.apply("enricher", "")
+	url := other.enricher(wolt)
+	for i := range asked.Load() {
+		check.Same(t, "pending", ask(t, url, i+1), 0)
+	}
+	check.Same(t, "places looked up again", len(wolt.calls), int(asked.Load()))
+	for name, n := range wolt.calls {
+		check.That(t, n == 1, "%s was looked up %d times, after a restore", name, n)
+	}
+	other.streams("enricher")
+	other.isPermitted()
 }
 
 // A notifier with the permissions of deploy/nats notifies by the partitions that the command has made.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -219,4 +220,24 @@ func TestRevisionsCoincide(t *testing.T) {
 			release(t, held)
 		})
 	}
+}
+
+// After a restore keys go on to leave the first bucket, whichever stream was restored first: tokens of the others are the greater ones.
+func TestRestoredPartitionsAreAfterTheFirst(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage}))
+	grow(t, js)
+	generation := func(name string) uint64 {
+		info := check.Must(js.Stream(t.Context(), "KV_"+name))(t).CachedInfo()
+		return check.Must(strconv.ParseUint(info.Config.Metadata["kvlock-epoch"], 10, 64))(t)
+	}
+	for _, restored := range []string{bucket, buckets[2]} {
+		before := generation(buckets[2])
+		check.OK(t, kvlock.MarkRestored(t.Context(), js, restored))
+		check.That(t, generation(buckets[2]) > before && generation(buckets[2]) > generation(bucket), "%s: %d, the first %d, before %d",
+			restored, generation(buckets[2]), generation(bucket), before)
+	}
+	check.OK(t, js.DeleteStream(t.Context(), "KV_"+buckets[2]))
+	check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket)) // the other is restored later
 }

@@ -3,7 +3,6 @@ package kv
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
 // headerGeneration has the generation of the bucket, as the writer of the message knew it, in base 36. Name and value are short,
@@ -85,37 +82,6 @@ func (s *Store) Generation() uint64 {
 		return k.number
 	}
 	return 0
-}
-
-// MarkRestored makes the generation of a bucket greater than all earlier ones, and those of its partitions before. Two round trips for
-// each.
-func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	first, err := js.Stream(ctx, StreamName(bucket))
-	for p := 1; err == nil && p < partition.Count(first.CachedInfo().Config); p++ {
-		name := partition.Name(bucket, p)
-		var part jetstream.Stream
-		if part, err = js.Stream(ctx, StreamName(name)); err == nil {
-			err = markRestored(ctx, js, name, part.CachedInfo(), generationOf(first.CachedInfo()))
-		}
-	}
-	if err == nil {
-		return markRestored(ctx, js, bucket, first.CachedInfo(), 0)
-	}
-	return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
-}
-
-func markRestored(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, least uint64) error {
-	cfg := info.Config
-	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if cfg.Metadata == nil {
-		cfg.Metadata = map[string]string{}
-	}
-	generation := max(generationOf(info)+1, least+1, uint64(max(0, time.Now().UnixNano())))
-	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
-	if _, err := js.UpdateStream(ctx, cfg); err != nil {
-		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
-	}
-	return nil
 }
 
 // confirm asks the stream's leader for the generation, unless it has answered within [Confirmed]. Callers that wait for the

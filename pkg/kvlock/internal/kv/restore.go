@@ -1,0 +1,70 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/partition"
+)
+
+// MarkRestored makes the generation of a bucket greater than all earlier ones, and those of its partitions behind it. Two round trips for
+// each.
+func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
+	if err := markRestored(ctx, js, bucket); err != nil {
+		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
+	}
+	return nil
+}
+
+// markRestored marks a partition later than the first, for keys go from that to others: its tokens are the greater ones. A partition that
+// is restored after the first is marked by itself.
+func markRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
+	stream, err := js.Stream(ctx, StreamName(bucket))
+	if err != nil {
+		return err //nolint:wrapcheck // by MarkRestored
+	}
+	info := stream.CachedInfo()
+	if partition.Is(info.Config) {
+		least := uint64(0)
+		first, err := js.Stream(ctx, StreamName(bucket[:strings.LastIndexByte(bucket, '-')]))
+		switch {
+		case err == nil:
+			least = generationOf(first.CachedInfo())
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			return err //nolint:wrapcheck // by MarkRestored
+		}
+		_, err = markGeneration(ctx, js, info, least)
+		return err
+	}
+	least, err := markGeneration(ctx, js, info, 0)
+	for p := 1; err == nil && p < partition.Count(info.Config); p++ {
+		var part jetstream.Stream
+		switch part, err = js.Stream(ctx, StreamName(partition.Name(bucket, p))); {
+		case err == nil:
+			_, err = markGeneration(ctx, js, part.CachedInfo(), least)
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			err = nil
+		}
+	}
+	return err
+}
+
+// markGeneration gives a stream a generation above those that it had, and above another.
+func markGeneration(ctx context.Context, js jetstream.JetStream, info *jetstream.StreamInfo, least uint64) (generation uint64, err error) {
+	cfg := info.Config
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	generation = max(generationOf(info)+1, least+1, uint64(max(0, time.Now().UnixNano())))
+	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
+	_, err = js.UpdateStream(ctx, cfg)
+	return generation, err //nolint:wrapcheck // by MarkRestored
+}
