@@ -50,7 +50,7 @@ func Divide(accounts string, n int) string {
 	return b.String()
 }
 
-// writePartitions writes what a line says of a stream once more for each of the partitions.
+// writePartitions repeats a line that names a stream, for each of its partitions.
 func writePartitions(b *strings.Builder, line string, n int) {
 	for _, e := range entries {
 		if strings.Contains(line, e.subject) {

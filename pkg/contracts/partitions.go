@@ -103,7 +103,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 	return err //nolint:wrapcheck // the caller says of what
 }
 
-// isDivided returns an error unless the configuration of a stream says that there are n partitions.
+// isDivided returns a [*PartitionsError] when the configuration of a stream has another number of partitions than n.
 func isDivided(cfg jetstream.StreamConfig, n int) error {
 	if there := partition.Count(cfg); there != n {
 		return &PartitionsError{Stream: StreamNotifications, Got: there, Want: n}

@@ -90,6 +90,9 @@ func TestRowsAreDividedOnce(t *testing.T) {
 		if p > 0 {
 			to = contracts.NotifyStream(p) + "." + subject
 			consumers := check.Must(js.Stream(t.Context(), contracts.NotifyStream(p)))(t).ConsumerNames(t.Context())
+			share := check.Must(js.Stream(t.Context(), contracts.NotifyStream(p)))(t).CachedInfo().Config.MaxBytes
+			first := check.Must(js.Stream(t.Context(), contracts.StreamNotifications))(t).CachedInfo().Config.MaxBytes
+			check.Same(t, "size", share, first/3)
 			count := 0
 			for name := range consumers.Name() {
 				check.That(t, strings.HasPrefix(name, "notifier-send-") && strings.HasSuffix(name, fmt.Sprint("-", p)), "a consumer %s", name)
