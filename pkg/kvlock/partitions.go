@@ -17,10 +17,10 @@ type PartitionsError = kv.PartitionsError
 
 // Grow divides a bucket into n, while it is in use: the bucket B, and others, "B-1" to "B-(n-1)", each a stream with a leader of
 // its own. A key is in the one that a hash of the key names, which never changes. The others are made as copies of the
-// first, with an n-th of its MaxBytes,
-// where they are missing. Programs need the setting Partitions before: they work with the one bucket until it is divided, and
-// follow by themselves. Those without it get a [PartitionsError] from then on, and those of a version that has no such setting
-// ErrUnavailable. nats.go reads each bucket as any other, but no longer writes the first: its keys come in under "$KV.B-0.>".
+// first, with an n-th of its MaxBytes, where they are missing. Programs need the setting Partitions before: they work with the one
+// bucket until it is divided, and follow by themselves. Those without it get a [PartitionsError] from then on, and those of a version
+// that has no such setting ErrUnavailable. nats.go reads each bucket as any other, but no longer writes the first: its keys come in
+// under "$KV.B-0.>".
 //
 // A claim, a lease or a result that the first bucket has of a key of another stays there to its end, and what begins after it
 // goes to the other. Until none is left, what begins there costs two more round trips, and a read at the leader one. Then Grow

@@ -217,7 +217,8 @@ func (c *Client) targetOf(header nats.Header) string {
 // Grow divides the stream into ClientConfig.Partitions, each a stream of its own with a leader and consumers of its own, while clients
 // insert and workers work. The jobs of one subject, and so of one key, are in one partition, see README.md. Streams and consumers
 // that are missing are made as copies of the first, with its MaxBytes divided by their number.
-// Both clients and workers need the setting before; those that have it follow by themselves, and clients without it are refused: the stream takes no job under its former subjects any more.
+// Both clients and workers need the setting before; those that have it follow by themselves, and clients without it are refused: the
+// stream takes no job under its former subjects any more.
 //
 // Inserts wait for the two seconds in which the stream is closed. Its messages stay there to their end. Until nothing of other
 // partitions is left, an insert of a unique job, and the start of an ordered one, costs a read there; then Grow returns. When it is
