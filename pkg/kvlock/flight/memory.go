@@ -111,15 +111,14 @@ func (m *memory) stats() (sum MemoryStats) {
 func (m mirror) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
 
 // recall returns the slot that is kept for key.
-func (m *memory) recall(key string) (Slot, bool) {
+func (m *memory) recall(key string) (slot Slot, ok bool) {
 	if m == nil {
-		return Slot{}, false
+		return slot, false
 	}
-	slot, ok := m.parts[m.store.PartOf(key, 0)].Get(key)
-	if !ok && m.store.IsOpen() { // it may be left in the first
-		return m.parts[0].Get(key)
+	if slot, ok = m.parts[m.store.PartOf(key, 0)].Get(key); ok || !m.store.IsOpen() {
+		return slot, ok
 	}
-	return slot, ok
+	return m.parts[0].Get(key) // it may be left in the first
 }
 
 // remember keeps a slot from an answer or a push, if it is a result or a failure with a TTL.
