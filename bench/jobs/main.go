@@ -1,6 +1,6 @@
 // Command jobs measures pkg/worker side by side with its peers, over TCP on the loopback: unique no-op jobs inserted and
 // worked to completion as the system itself records it, the time from insert to start at 200 jobs a second, five durable
-// steps, the restart of a job after a kill -9 of its worker, and a queue that grows a hundredfold.
+// steps, the restart of a job after a kill -9 of its worker, and a queue and dead letters that grow a hundredfold.
 //
 //	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //
@@ -91,6 +91,9 @@ type client struct {
 
 	// list reads a page of jobs from a position in the queue on, those of a subject with wildcards, or all.
 	list func(ctx context.Context, from uint64, subject string) error
+
+	// broker is what pkg/worker works on, and has dead letters.
+	broker *broker
 
 	// close ends the client and removes the queue.
 	close func()

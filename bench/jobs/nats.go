@@ -28,6 +28,7 @@ type broker struct {
 	replicas       int
 	stream         string
 	done           atomic.Int64 // completed, as the server has confirmed
+	died           atomic.Int64 // in the dead letters
 }
 
 func openBroker(ctx context.Context, s settings) (*broker, error) {
@@ -85,6 +86,11 @@ func (b *broker) queue(ctx context.Context, from, n int) error {
 			return err
 		}
 	}
+	return b.stored(ctx)
+}
+
+// stored waits for the answers.
+func (b *broker) stored(ctx context.Context) error {
 	select {
 	case <-b.insert.PublishAsyncComplete():
 		return nil
@@ -226,6 +232,7 @@ func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
 			return nil, err
 		}
 		c := &client{
+			broker: b,
 			insert: func(ctx context.Context, id string) error {
 				job := worker.NewJob{Args: []byte(payload), ID: id, Subject: b.subject(id)}
 				if keyed {
@@ -293,11 +300,7 @@ func (b *broker) run(ctx context.Context, slots int, policy worker.Policy, handl
 				default:
 				}
 			},
-			Settled: func(s worker.Settlement) {
-				if s.Outcome == worker.OutcomeCompleted {
-					b.done.Add(1)
-				}
-			},
+			Settled: b.settled,
 		},
 	})
 	if err != nil {

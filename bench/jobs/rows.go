@@ -16,6 +16,7 @@ func everybody(contestant) bool    { return true }
 func stepping(who contestant) bool { return offers[who.Name].steps != nil }
 func ordering(who contestant) bool { return offers[who.Name].ordered != nil }
 func growing(who contestant) bool  { return offers[who.Name].queue != nil }
+func burying(who contestant) bool  { return offers[who.Name].broker != nil }
 func listing(who contestant) bool  { return offers[who.Name].list != nil }
 
 // leasing reports whether the restart of a job can be waited for.
@@ -95,16 +96,19 @@ func rows(o options) []rig.Row[contestant] {
 			},
 		},
 		{
-			Name: "growth", Title: "Insert and start of a job while others of another kind are queued: with a hundredth of --queued, and with all",
+			Name: "growth", Title: "Insert and start of a job while others of another kind are queued: a hundredth, a tenth and all of --queued",
 			Needs: growing, Run: run(growth), Once: true,
-			Columns: []rig.Column{
-				{Figure: "growth_from", Title: "from", Format: "%.0f"},
+			Columns: rig.Columns([]rig.Column{
 				{Figure: "growth_to", Title: "to", Format: "%.0f"},
 				{Figure: "growth_insert_us", Title: "insert p50 µs", Format: "%.0f"},
-				{Figure: "growth_insert_ratio", Title: "grew", Format: "%.2f"},
 				{Figure: "growth_start_us", Title: "start p50 µs", Format: "%.0f"},
-				{Figure: "growth_start_ratio", Title: "grew", Format: "%.2f"},
-			},
+			}, jobAmongQueued.Columns("job"), jobAmongQueued.Memory()),
+		},
+		{
+			Name: "growth_letters", Once: true, Needs: burying, Run: run(letters),
+			Title: "A job that becomes a dead letter, a page of the 100 newest, and a replay, with 1,000, 10,000 and 100,000 other letters kept",
+			Columns: rig.Columns(deathAmongLetters.Columns("letter"), pageOfLetters.Columns("page"), replayOfLetters.Columns("replay"),
+				deathAmongLetters.Memory()),
 		},
 		{
 			Name: "listing", Title: "Pages from everywhere in a queue of --listed: 100 jobs, and 1,000 messages looked at of which none matches",
@@ -283,7 +287,7 @@ func limitOf(o options) time.Duration {
 }
 
 // targets are those of one server that syncs as deployed.
-var targets = []rig.Target{
+var targets = append([]rig.Target{
 	{On: "r1", Figure: "over_raw", Kind: rig.AtLeast, Goal: 0.6},
 	{On: "r1", Figure: "cpu_us_per_job", Kind: rig.AtMost, Goal: 80},
 	{On: "r1", Figure: "start_p50_ms", Kind: rig.AtMost, Goal: 1},
@@ -293,7 +297,7 @@ var targets = []rig.Target{
 	{On: "r1", Figure: "handlers_cpu_over_plain", Kind: rig.AtMost, Goal: 1.1},
 	{On: "r1", Figure: "listing_page_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
 	{On: "r1", Figure: "listing_vain_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
-}
+}, rig.GrowthTargets([]rig.Growth{jobAmongQueued, deathAmongLetters, pageOfLetters, replayOfLetters}, "r1")...)
 
 // judge adds the effects that were lost or doubled to what is said of each. Where one is ours, it is a failure.
 func judge(r *rig.Report, got rig.Results) {

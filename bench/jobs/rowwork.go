@@ -18,6 +18,7 @@ const (
 	startJobs   = 1_000
 	stepJobs    = 5_000
 	variantJobs = 50_000
+	growthJobs  = 6_000
 	probes      = 300
 	rate        = 200 // a second
 )
@@ -62,8 +63,8 @@ func (l *ledger) count(row string, f rig.Figures) {
 	f[row+"_double"], f[row+"_lost"] = float64(double), float64(lost)
 }
 
-// insertAll has 32 producers insert jobs, one at a time each.
-func insertAll(ctx context.Context, c *client, n int) error {
+// insertAll has 32 producers insert n jobs, one at a time each.
+func insertAll(ctx context.Context, c *client, from, n int) error {
 	var all sync.WaitGroup
 	failed := make(chan error, producers)
 	work := make(chan int, n)
@@ -74,7 +75,7 @@ func insertAll(ctx context.Context, c *client, n int) error {
 	for range producers {
 		all.Go(func() {
 			for i := range work {
-				if err := c.insert(ctx, name(i)); err != nil {
+				if err := c.insert(ctx, name(from+i)); err != nil {
 					failed <- fmt.Errorf("insert: %w", err)
 					return
 				}
@@ -106,6 +107,18 @@ func finish(ctx context.Context, c *client, l *ledger) error {
 	}
 }
 
+// await waits until a count has come to n.
+func await(ctx context.Context, count *atomic.Int64, n int) error {
+	for count.Load() < int64(n) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d jobs: %w", count.Load(), n, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
 // flow inserts n jobs and works them at the same time. Its figures are the jobs a second and what both sides took for a
 // job.
 func (b *bench) flow(
@@ -123,7 +136,7 @@ func (b *bench) flow(
 	f := rig.Figures{}
 	before := rig.WorkOf(b.service)
 	began := time.Now()
-	if err = insertAll(ctx, c, n); err == nil {
+	if err = insertAll(ctx, c, 0, n); err == nil {
 		err = finish(ctx, c, l)
 	}
 	f[prefix+"jobs_per_s"] = float64(n) / time.Since(began).Seconds()
@@ -215,44 +228,12 @@ func start(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, errors.Join(err, stop())
 }
 
-// growth measures insert and start with few and with many jobs of another kind in the queue.
-func growth(ctx context.Context, b *bench) (rig.Figures, error) {
-	c, err := b.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	started := make(chan time.Time, 1)
-	stop, err := c.work(ctx, slots, func(context.Context, string) error {
-		started <- time.Now()
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	many := b.n(b.queued)
-	few := many / 100
-	f := rig.Figures{"growth_from": float64(few), "growth_to": float64(many)}
-	var inserts, starts [2]time.Duration
-	for i, queued := range []int{few, many} {
-		if err = c.queue(ctx, i*few, queued-i*few); err != nil {
-			break
-		}
-		if inserts[i], starts[i], err = probe(ctx, c, i, started); err != nil {
-			break
-		}
-	}
-	f["growth_insert_us"], f["growth_start_us"] = rig.In("us", inserts[1]), rig.In("us", starts[1])
-	f["growth_insert_ratio"] = float64(inserts[1]) / float64(max(1, inserts[0]))
-	f["growth_start_ratio"] = float64(starts[1]) / float64(max(1, starts[0]))
-	return f, errors.Join(err, stop())
-}
-
-// probe inserts one job after the other and returns the medians until the answer and until the start.
-func probe(ctx context.Context, c *client, round int, started <-chan time.Time) (insert, start time.Duration, err error) {
-	inserts, starts := make([]time.Duration, probes), make([]time.Duration, probes)
-	for i := range probes {
+// probe inserts n jobs one after the other and returns the medians until the answer and until the start.
+func probe(ctx context.Context, c *client, from, n int, started <-chan time.Time) (insert, start time.Duration, err error) {
+	inserts, starts := make([]time.Duration, n), make([]time.Duration, n)
+	for i := range n {
 		began := time.Now()
-		if err := c.insert(ctx, name(round*probes+i)); err != nil {
+		if err := c.insert(ctx, name(from+i)); err != nil {
 			return 0, 0, err
 		}
 		inserts[i] = time.Since(began)
@@ -265,7 +246,7 @@ func probe(ctx context.Context, c *client, round int, started <-chan time.Time) 
 	}
 	slices.Sort(inserts)
 	slices.Sort(starts)
-	return inserts[probes/2], starts[probes/2], nil
+	return inserts[n/2], starts[n/2], nil
 }
 
 // list lists pages that begin everywhere in a large queue.

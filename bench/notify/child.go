@@ -31,9 +31,10 @@ const childRole = "notifier"
 
 // task is what such a process is told first.
 type task struct {
-	Address string
-	Profile string // a file name without its ending; none when it is ""
-	Storage jetstream.StorageType
+	Address    string
+	Partitions int
+	Profile    string // a file name without its ending; none when it is ""
+	Storage    jetstream.StorageType
 }
 
 // order is what it is told then, one of these.
@@ -75,7 +76,7 @@ func serve(ctx context.Context, t task) (err error) {
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: options.MaxBytes,
 			Replicas: options.Replicas, Storage: options.Storage,
 		},
-		Resolver: multitude{}, Rules: rules,
+		Partitions: t.Partitions, Resolver: multitude{}, Rules: rules,
 	}
 	n, err := notifier.Start(ctx, nc, cfg)
 	if err != nil {

@@ -102,7 +102,10 @@ func field() []contestant {
 			most:       in.most, open: openPostgres(in.insert),
 		})
 	}
-	return all
+	divided := all[4] // r3
+	divided.Name, divided.Service, divided.Raw, divided.partitions = "r3_divided", "nats cluster, divided", "r3", 4
+	divided.Note += ", rows over 4 streams"
+	return append(all, divided)
 }
 
 // starters start what they run on.
@@ -110,6 +113,7 @@ var starters = map[string]rig.Starter{
 	"nats":                      rig.StartNATS(1, false),
 	"nats, sync always":         rig.StartNATS(1, true),
 	"nats cluster":              rig.StartNATS(3, false),
+	"nats cluster, divided":     rig.StartNATS(3, false), // for good
 	"nats cluster, sync always": rig.StartNATS(3, true),
 	"postgres":                  rig.StartPostgres,
 }
@@ -121,8 +125,9 @@ const inbox = "inapp"
 type contestant struct {
 	rig.Contestant
 
-	most    int // recipients of its largest event
-	storage jetstream.StorageType
+	most       int // recipients of its largest event
+	partitions int // of the rows
+	storage    jetstream.StorageType
 
 	open func(ctx context.Context, b *bench) (*client, error)
 }
@@ -156,9 +161,10 @@ type timing struct {
 
 // counts are what there has to be one of for each recipient.
 type counts struct {
-	stored int
-	sent   int // -1 where nothing is sent
-	double int // rows, attempts or messages beyond the one
+	stored  int
+	sent    int // -1 where nothing is sent
+	double  int // rows, attempts or messages beyond the one
+	busiest int // rows in the stream that has most, where the notifier stores them
 }
 
 // payload is what every event carries.

@@ -27,21 +27,33 @@ type ours struct {
 }
 
 func openOurs(ctx context.Context, b *bench) (*client, error) {
+	o, err := start(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return &client{tell: o.tell, mark: o.mark, settle: o.settle, memory: o.memory, count: o.count, close: o.close}, nil
+}
+
+// applyAssets makes the streams of the services.
+func applyAssets(ctx context.Context, b *bench, js jetstream.JetStream) error {
+	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
+	return retry(ctx, func(ctx context.Context) error {
+		_, err := contracts.Apply(ctx, js, assets, contracts.ApplyOptions{})
+		return err
+	})
+}
+
+func start(ctx context.Context, b *bench) (*ours, error) {
 	o := &ours{bench: b, first: map[string]uint64{}}
 	var err error
 	if o.nc, o.js, err = connect(b.service.Address); err != nil {
 		return nil, err
 	}
-	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
-	err = retry(ctx, func(ctx context.Context) error {
-		_, err := contracts.Apply(ctx, o.js, assets, contracts.ApplyOptions{})
-		return err
-	})
-	if err != nil {
+	if err := applyAssets(ctx, b, o.js); err != nil {
 		o.close()
 		return nil, err
 	}
-	t := task{Address: b.service.Address, Storage: b.contestant.storage}
+	t := task{Address: b.service.Address, Partitions: b.contestant.partitions, Storage: b.contestant.storage}
 	if b.profile != "" {
 		t.Profile = filepath.Join(b.profile, b.row+"-"+b.contestant.Name)
 	}
@@ -52,7 +64,7 @@ func openOurs(ctx context.Context, b *bench) (*client, error) {
 		o.close()
 		return nil, err
 	}
-	return &client{tell: o.tell, mark: o.mark, settle: o.settle, memory: o.memory, count: o.count, close: o.close}, nil
+	return o, nil
 }
 
 func (o *ours) hear(ctx context.Context) (a answer, err error) {
@@ -73,40 +85,53 @@ func (o *ours) ask(ctx context.Context, what order) (answer, error) {
 	return o.hear(ctx)
 }
 
-func (o *ours) tell(ctx context.Context, event string, n int) (timing, error) {
+// publish publishes an event to n recipients.
+func (o *ours) publish(ctx context.Context, event string, n int) error {
 	e := contracts.Event{
 		EventID: event, EventType: eventType, AggregateType: "AUDIENCE", AggregateID: fmt.Sprint(n),
 		RecipientType: contracts.RecipientCustomer, Payload: json.RawMessage(payload),
 	}
 	data, err := contracts.Encode(e)
 	if err != nil {
-		return timing{}, err
+		return err
 	}
 	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
 	if err != nil {
-		return timing{}, err
+		return err
 	}
+	if _, err := o.js.Publish(ctx, subject, data); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	return nil
+}
+
+func (o *ours) tell(ctx context.Context, event string, n int) (timing, error) {
 	if _, err := o.ask(ctx, order{Rows: n}); err != nil {
 		return timing{}, err
 	}
 	begun := time.Now()
-	if _, err := o.js.Publish(ctx, subject, data); err != nil {
-		return timing{}, fmt.Errorf("publish: %w", err)
+	if err := o.publish(ctx, event, n); err != nil {
+		return timing{}, err
 	}
 	a, err := o.hear(ctx)
 	return timing{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
 }
 
-// streams are those that events leave something in.
-func streams() []string {
-	return []string{
-		contracts.StreamEvents, contracts.StreamNotifications, "KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketInbox,
-		"KV_" + contracts.BucketJobs,
+// rows are the streams that have the rows.
+func (o *ours) rows() (all []string) {
+	for p := range max(1, o.bench.contestant.partitions) {
+		all = append(all, contracts.NotifyStream(p))
 	}
+	return all
+}
+
+// streams are those that events leave something in.
+func (o *ours) streams() []string {
+	return append(o.rows(), contracts.StreamEvents, "KV_"+contracts.BucketDeliveries, "KV_"+contracts.BucketInbox, "KV_"+contracts.BucketJobs)
 }
 
 func (o *ours) empty(ctx context.Context) (err error) {
-	for _, name := range streams() {
+	for _, name := range o.streams() {
 		if o.first[name], err = purge(ctx, o.js, name); err != nil {
 			return err
 		}
@@ -121,6 +146,14 @@ func (o *ours) mark(ctx context.Context) error {
 	if err := o.empty(ctx); err != nil {
 		return err
 	}
+	return o.begin(ctx)
+}
+
+// begin has what was spent until now not count.
+func (o *ours) begin(ctx context.Context) error {
+	if err := o.idle(ctx); err != nil {
+		return err
+	}
 	if _, err := o.ask(ctx, order{Mark: true}); err != nil {
 		return err
 	}
@@ -131,7 +164,7 @@ func (o *ours) mark(ctx context.Context) error {
 
 // idle waits until every event, plan and row is acknowledged.
 func (o *ours) idle(ctx context.Context) error {
-	for _, name := range []string{contracts.StreamEvents, contracts.StreamNotifications} {
+	for _, name := range append(o.rows(), contracts.StreamEvents) {
 		stream, err := o.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
@@ -170,10 +203,12 @@ func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
 // count reads the rows, the inbox and the records of rows that did not come to it at once.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
-	rows := "notify.send." + inbox + ".>"
-	c.stored, c.double, err = messages(ctx, o.js, contracts.StreamNotifications, rows, o.first[contracts.StreamNotifications])
-	if err != nil {
-		return c, err
+	for _, name := range o.rows() {
+		stored, double, err := messages(ctx, o.js, name, "notify.send."+inbox+".>", o.first[name])
+		if err != nil {
+			return c, err
+		}
+		c.stored, c.double, c.busiest = c.stored+stored, c.double+double, max(c.busiest, stored)
 	}
 	reached, twice := 0, 0
 	err = o.read(ctx, contracts.BucketInbox, string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {

@@ -57,6 +57,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 			},
 		})
 	}
+	trial.Rows = append(trial.Rows, o.growing()...)
 	return trial.Run(ctx, out, o.Options)
 }
 
@@ -65,6 +66,7 @@ type bench struct {
 	contestant contestant
 	profile    string
 	row        string
+	scale      float64
 	service    *rig.Service
 }
 
@@ -118,6 +120,10 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 	f[r.name()+"_server_peak_mb"] = mb(b.service.PeakBytes())
 	r.times(f, all)
 	counted, err := c.count(ctx)
+	if counted.busiest > 0 {
+		f[r.name()+"_busiest_percent"] = 100 * float64(counted.busiest) / float64(max(1, counted.stored))
+	}
+	f[r.name()+"_cpu_us"] = f[r.name()+"_client_cpu_us"] + f[r.name()+"_server_cpu_us"]
 	return f, errors.Join(err, r.judge(f, counted))
 }
 
@@ -154,17 +160,22 @@ func mb(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // targets are those of one server. The memory of the largest audience has nothing to do with that of a hundredth of it,
 // and a row costs the same in both.
-var targets = []rig.Target{
+var targets = append([]rig.Target{
 	{On: "r1", Figure: "inapp_1000_over_raw", Kind: rig.AtLeast, Goal: 1.5},
 	{On: "r1", Figure: "inapp_stored_growth", Kind: rig.AtMost, Goal: 1.5},
 	{On: "r1", Figure: "inapp_sent_growth", Kind: rig.AtMost, Goal: 1.5},
 	{On: "r1", Figure: "inapp_memory_growth_mb", Kind: rig.AtMost, Goal: 64},
-}
+	{On: "r3_divided", Figure: "inapp_1000_cpu_over_one", Kind: rig.AtMost, Goal: 1.1},
+}, rig.GrowthTargets([]rig.Growth{itemOfFollowed, rowAmongEvents, pageAmongEvents}, "r1")...)
 
 // derive adds how figures grow with the audience, and compares the rows that were stored with those of nats.go alone.
 func (o options) derive(got rig.Results, entered []contestant) {
 	for _, who := range entered {
 		for _, r := range rows(o) {
+			if who.partitions > 0 {
+				got.OverRaw(who.Contestant, r.name()+"_cpu_us", r.name()+"_cpu_over_one")
+				continue
+			}
 			got.OverRaw(who.Contestant, r.name()+"_stored_per_s", r.name()+"_over_raw")
 		}
 		got.Add(who.Name, growth(got[who.Name], o))
@@ -192,6 +203,8 @@ func (r rowOf) columns() []rig.Column {
 		{Figure: figure("sent_per_s"), Title: "sent/s", Format: "%.0f", Spread: true},
 		{Figure: figure("client_cpu_us"), Title: "CPU µs/row", Format: "%.0f", Spread: true},
 		{Figure: figure("server_cpu_us"), Title: "server's", Format: "%.0f"},
+		{Figure: figure("cpu_over_one"), Title: "both, over one stream", Format: "%.2f"},
+		{Figure: figure("busiest_percent"), Title: "the busiest's %", Format: "%.0f"},
 		{Figure: figure("client_peak_mb"), Title: "peak MB", Format: "%.0f"},
 		{Figure: figure("server_peak_mb"), Title: "server's", Format: "%.0f"},
 		{Figure: figure("lost"), Title: "lost", Format: "%.0f"},
