@@ -127,6 +127,15 @@ func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
 		Field: field(), Rows: rows(o.Scale), Starters: starters, Targets: targets(), Limit: timeout, Enter: enter,
+		Derive: func(got rig.Results, entered []contestant) {
+			for _, who := range entered {
+				for figure, ratio := range map[string]string{
+					"batch10_p50_us": "batch10_over_raw", "batch100_p50_us": "batch100_over_raw", "lock_unlock_p50_us": "lock_over_raw",
+				} {
+					got.OverRaw(who.Contestant, figure, ratio)
+				}
+			}
+		},
 	}.Run(ctx, out, o)
 }
 

@@ -141,36 +141,38 @@ func whole(got []byte, err error) error {
 	return err
 }
 
-// batchRead reads ten keys at once.
-func batchRead(ctx context.Context, b *bench) (rig.Figures, error) {
-	c, err := b.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]string, 10)
-	for i := range all {
-		all[i] = b.name("batch")
-		if err := c.store(ctx, all[i], value); err != nil {
+// batchRead reads so many keys at once.
+func batchRead(name string, keys int) measured {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) {
+		c, err := b.client(ctx)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if err := store(ctx, c, b.name("batch")); err != nil { // what was stored before it is found, too
-		return nil, err
-	}
-	var trips []int64
-	f, err := b.repeat(b.n(500), "batch10", "us", func() error {
-		before := c.trips.n.Load()
-		found, err := c.readMany(ctx, all)
-		trips = append(trips, c.trips.n.Load()-before)
-		if err == nil && found != len(all) {
-			err = fmt.Errorf("read %d keys of %d", found, len(all))
+		all := make([]string, keys)
+		for i := range all {
+			all[i] = b.name(name)
+			if err := c.store(ctx, all[i], value); err != nil {
+				return nil, err
+			}
 		}
-		return err
-	})
-	if err != nil {
-		return nil, err
+		if err := store(ctx, c, b.name(name)); err != nil { // what was stored before it is found, too
+			return nil, err
+		}
+		var trips []int64
+		f, err := b.repeat(b.n(500), name, "us", func() error {
+			before := c.trips.n.Load()
+			found, err := c.readMany(ctx, all)
+			trips = append(trips, c.trips.n.Load()-before)
+			if err == nil && found != len(all) {
+				err = fmt.Errorf("read %d keys of %d", found, len(all))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(trips)
+		f[name+"_round_trips"] = float64(trips[len(trips)/2])
+		return f, nil
 	}
-	slices.Sort(trips)
-	f["batch10_round_trips"] = float64(trips[len(trips)/2])
-	return f, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,16 +18,23 @@ const settles = 20 * time.Millisecond
 func field() []contestant {
 	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
 		return contestant{
-			Contestant: rig.Contestant{Name: name, Service: service, Note: note}, settings: settings{Bucket: name, TTL: lockTTL},
+			Contestant: rig.Contestant{Name: name, Raw: "raw_" + name, Service: service, Note: note}, settings: settings{Bucket: name, TTL: lockTTL},
 			prepare: prepareOurs(cfg), open: openOurs, settle: settles,
 		}
 	}
+	raw := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
+		who := ours(name, service, note, cfg)
+		who.open, who.alone = openRaw, true
+		return who
+	}
+	memory, replicated := kvlock.BucketConfig{Storage: jetstream.MemoryStorage}, kvlock.BucketConfig{Replicas: 3}
 	return []contestant{
-		ours("r1", "nats", "one server, memory", kvlock.BucketConfig{Storage: jetstream.MemoryStorage}),
+		ours("r1", "nats", "one server, memory", memory),
+		raw("raw_r1", "nats", "nats.go alone, one server, memory: two conditional writes, one request", memory),
 		ours("r1_file", "nats", "one server, file, sync every second", kvlock.BucketConfig{}),
-		ours("r3", "nats cluster", "three servers, file, sync every second", kvlock.BucketConfig{Replicas: 3}),
-		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged",
-			kvlock.BucketConfig{Replicas: 3}),
+		ours("r3", "nats cluster", "three servers, file, sync every second", replicated),
+		raw("raw_r3", "nats cluster", "nats.go alone, three servers: the same", replicated),
+		ours("r3_sync_always", "nats cluster, sync always", "three servers, file, synced before it is acknowledged", replicated),
 		{
 			Contestant: rig.Contestant{
 				Name: "rueidis", Service: "redis", Note: "rueidislock, rueidisaside; one server, memory, no persistence",
@@ -72,6 +80,7 @@ type contestant struct {
 	prepare  func(ctx context.Context, s settings) error // once, before the first client
 	open     func(ctx context.Context, s settings) (*client, error)
 	polls    bool          // waiters ask again and again
+	alone    bool          // nobody can wait for its locks
 	settle   time.Duration // how long a waiter needs until it waits
 }
 
@@ -138,7 +147,8 @@ func memory(name string) []rig.Column {
 	}
 }
 
-func locks(who contestant) bool     { return offers[who.Name].lock != nil }
+func writes(who contestant) bool    { return offers[who.Name].lock != nil }
+func locks(who contestant) bool     { return writes(who) && !who.alone }
 func computes(who contestant) bool  { return offers[who.Name].do != nil }
 func remembers(who contestant) bool { return offers[who.Name].hit != nil }
 func reads(who contestant) bool     { return offers[who.Name].read != nil }
@@ -147,7 +157,7 @@ func waits(who contestant) bool     { return !who.polls && (computes(who) || loc
 
 // rows is everything that is measured, in the order of the tables.
 func rows(scale float64) []rig.Row[contestant] {
-	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
+	run := func(of measured) ran {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
 			b := &bench{contestant: who, service: on, settings: who.settings, scale: scale}
 			b.settings.Address = on.Address
@@ -157,8 +167,8 @@ func rows(scale float64) []rig.Row[contestant] {
 	}
 	return []rig.Row[contestant]{
 		{
-			Name: "lock_unlock", Title: "Lock and unlock, uncontended", Needs: locks, Run: run(lockUnlock),
-			Columns: rig.Columns(quantiles("lock_unlock", "us", "µs"), processor("lock_unlock")),
+			Name: "lock_unlock", Title: "Lock and unlock, uncontended", Needs: writes, Run: run(lockUnlock),
+			Columns: rig.Columns(quantiles("lock_unlock", "us", "µs"), over("lock_over_raw"), processor("lock_unlock")),
 		},
 		{
 			Name: "wake", Title: "Wake after release: from before unlock until the one who waited has the lock", Needs: locks, Run: run(wake),
@@ -191,10 +201,7 @@ func rows(scale float64) []rig.Row[contestant] {
 			Name: "read", Title: "Cached read over the network, 300 bytes", Needs: reads, Run: run(networkRead),
 			Columns: rig.Columns(quantiles("read", "us", "µs"), processor("read")),
 		},
-		{
-			Name: "batch10", Title: "Batched read of 10 keys", Needs: batches, Run: run(batchRead),
-			Columns: rig.Columns(quantiles("batch10", "us", "µs"), []rig.Column{{Figure: "batch10_round_trips", Title: "round trips", Format: "%.0f"}}, processor("batch10")),
-		},
+		batch("batch10", 10, run), batch("batch100", 100, run), //nolint:mnd // keys
 		{
 			Name: "takeover", Title: "Take-over of a computation after kill -9 of its process", Needs: computes, Run: run(takeover),
 			Columns: []rig.Column{{Figure: "takeover_kill9_ms", Title: "ms", Format: "%.1f", Spread: true}},
@@ -225,11 +232,31 @@ func rows(scale float64) []rig.Row[contestant] {
 	}
 }
 
+func over(figure string) []rig.Column {
+	return []rig.Column{{Figure: figure, Title: "of raw", Format: "%.2f", Spread: true}}
+}
+
+// batch is the row of so many keys that are read at once.
+func batch(name string, keys int, run func(measured) ran) rig.Row[contestant] {
+	trips := []rig.Column{{Figure: name + "_round_trips", Title: "round trips", Format: "%.0f"}}
+	return rig.Row[contestant]{
+		Name: name, Title: fmt.Sprintf("Batched read of %d keys", keys), Needs: batches, Run: run(batchRead(name, keys)),
+		Columns: rig.Columns(quantiles(name, "us", "µs"), over(name+"_over_raw"), trips, processor(name)),
+	}
+}
+
+// measured runs a row, and ran does for one of those that take part.
+type (
+	measured = func(context.Context, *bench) (rig.Figures, error)
+	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
+)
+
 // targets are what is aimed at, on one server.
 func targets() (all []rig.Target) {
 	for _, on := range []string{"r1", "r1_file"} {
 		all = append(all,
 			rig.Target{On: on, Figure: "lock_unlock_p50_us", Kind: rig.AtMost, Goal: 200},
+			rig.Target{On: on, Figure: "lock_over_raw", Kind: rig.AtMost, Goal: 1.15},
 			rig.Target{On: on, Figure: "wake_p50_us", Kind: rig.AtMost, Goal: 600},
 			rig.Target{On: on, Figure: "wake_p99_us", Kind: rig.AtMost, Goal: 2000},
 			rig.Target{On: on, Figure: "fairness", Kind: rig.AtLeast, Goal: 0.95},
