@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// openRaw is nats.go alone, with the writes and reads that a lock and a cache need at least. Its lock knows the last write of a name, and nobody
-// can wait for it.
+// openRaw is nats.go alone, with the writes and reads that a lock and a cache need at least. Its lock knows the last
+// write of a name, and nobody can wait for it.
 func openRaw(_ context.Context, s settings) (*client, error) {
 	t := &trips{}
 	nc, js, err := connect(s, t)

@@ -222,7 +222,8 @@ func rows(scale float64) []rig.Row[contestant] {
 			Columns: memory("callers_10k"),
 		},
 		{
-			Name: "waiters_few", Title: "The same of 100 waiters", Once: true, Needs: waits, Run: run(waiters("waiters_100", "wait", 100)), //nolint:mnd // a hundredth
+			Name: "waiters_few", Title: "The same of 100 waiters", Once: true, Needs: waits,
+			Run:     run(waiters("waiters_100", "wait", 100)), //nolint:mnd // a hundredth
 			Columns: memory("waiters_100"),
 		},
 		{
