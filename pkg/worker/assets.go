@@ -43,7 +43,7 @@ func (w *Worker) prepare(ctx context.Context, again bool) error {
 		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.StepBucket, true))
 	}
 	if w.limited {
-		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.LimitBucket, true))
+		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.Bucket, true))
 	}
 	if w.ordered {
 		err = errors.Join(err, w.prepareOrder(ctx))

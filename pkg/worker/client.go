@@ -39,9 +39,6 @@ type ClientConfig struct {
 	// JSON; []byte is then a payload as it is.
 	Encode func(args any) ([]byte, error)
 
-	// InFlight is how many jobs InsertMany sends before it waits for answers. Defaults to 256, at most 2048.
-	InFlight int
-
 	// Partitions is into how many streams the jobs are divided once [Client.Grow] has been called, which may be later: until then
 	// the client works with the one stream. The Config.Partitions of the workers is the same. At most 64. Defaults to 1.
 	Partitions int
@@ -58,14 +55,13 @@ type ClientConfig struct {
 	Stream string
 }
 
-// maxInFlight leaves room below the limit of a JetStream context, 4,000 by default.
-const maxInFlight = 2048
+// maxInFlight is how many jobs InsertMany sends before it waits for answers: far below the limit of a JetStream context, 4,000 by default.
+const maxInFlight = 256
 
 func (c ClientConfig) withDefaults() ClientConfig {
 	c.Bucket = cmp.Or(c.Bucket, "jobs")
 	c.DeadStream = cmp.Or(c.DeadStream, "DEAD")
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
-	c.InFlight = cmp.Or(c.InFlight, 256)
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
@@ -78,9 +74,6 @@ func (c ClientConfig) withDefaults() ClientConfig {
 // validate reports all mistakes at once. It expects defaults to be set.
 func (c ClientConfig) validate() error {
 	var m mistakes
-	if c.InFlight < 1 || c.InFlight > maxInFlight {
-		m.addf("ClientConfig.InFlight is %d: use 1 to %d", c.InFlight, maxInFlight)
-	}
 	m.partitions("ClientConfig.Partitions", c.Partitions)
 	m.positive("ClientConfig.RequestTimeout", c.RequestTimeout)
 	m.positive("ClientConfig.SettleTimeout", c.SettleTimeout)
@@ -341,13 +334,13 @@ func (m *insertion) place(ctx context.Context) error {
 	return nil
 }
 
-// publish publishes every job once, at most InFlight ahead of the answers.
+// publish publishes every job once, at most maxInFlight ahead of the answers.
 func (m *insertion) publish(ctx context.Context) {
 	futures, next := make([]jetstream.PubAckFuture, len(m.plans)), 0 // next is to be answered
 	timer := time.NewTimer(m.client.cfg.RequestTimeout)
 	defer timer.Stop()
 	for i, p := range m.plans {
-		if i-next >= m.client.cfg.InFlight {
+		if i-next >= maxInFlight {
 			m.await(ctx, timer, next, futures[next])
 			next++
 		}
@@ -381,10 +374,10 @@ func (m *insertion) await(ctx context.Context, timer *time.Timer, i int, future 
 	}
 }
 
-// settle finds out the outcomes of the jobs that were not confirmed, InFlight at a time.
+// settle finds out the outcomes of the jobs that were not confirmed, maxInFlight at a time.
 func (m *insertion) settle(ctx context.Context) {
 	var group sync.WaitGroup
-	free := make(chan struct{}, m.client.cfg.InFlight)
+	free := make(chan struct{}, maxInFlight)
 	for i, err := range m.errs {
 		if err == nil {
 			continue

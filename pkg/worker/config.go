@@ -63,11 +63,6 @@ type Config struct {
 	// to false.
 	KeepConsumers bool
 
-	// LimitBucket is the key-value bucket that holds the permits of limits, see Policy.Limits. All workers that share limits
-	// have the same. Its stream must allow per-message TTLs and keep one message per subject. It may be in memory, or have
-	// fewer replicas, if it is acceptable that more jobs run for a while after a crash of the server. Defaults to Bucket.
-	LimitBucket string
-
 	// Logger receives the events, see [EventReady] and the other names. Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -131,7 +126,6 @@ func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, 100)
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
 	c.HardStop = cmp.Or(c.HardStop, 5*time.Second)
-	c.LimitBucket = cmp.Or(c.LimitBucket, c.Bucket)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 10*c.Concurrency)
 	c.Partitions = cmp.Or(c.Partitions, 1)
@@ -159,7 +153,6 @@ func (c Config) validate() error {
 	var m mistakes
 	m.name("Config.Bucket", c.Bucket)
 	m.name("Config.Consumer", c.Consumer)
-	m.name("Config.LimitBucket", c.LimitBucket)
 	m.name("Config.StepBucket", c.StepBucket)
 	m.name("Config.Stream", c.Stream)
 	if err := subject.CheckLiteral(c.DeadSubject); err != nil {

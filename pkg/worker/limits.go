@@ -31,7 +31,7 @@ const (
 // errLimitUnreadable is the error of an attempt that did not begin, since the record of a limit cannot be read.
 var errLimitUnreadable = errors.New("worker: a limit cannot be read")
 
-// Limit is a limit over all workers that share a Config.LimitBucket, in whatever processes. It needs a Concurrency, a Rate or
+// Limit is a limit over all workers that share a Config.Bucket, in whatever processes. It needs a Concurrency, a Rate or
 // both.
 //
 // Jobs that have to wait use neither a slot of Config.Concurrency nor an attempt. Up to Config.MaxWaiting of them wait in
@@ -233,7 +233,7 @@ func (w *Worker) openLimits(records *kvrecord.Client) {
 		return
 	}
 	w.limits = limit.New(limit.Config{
-		Conn: w.nc, Records: records.Bucket(w.cfg.LimitBucket), Lease: w.cfg.AckWait, Request: w.cfg.RequestTimeout, Waiting: w.cfg.MaxWaiting,
+		Conn: w.nc, Records: records.Bucket(w.cfg.Bucket), Lease: w.cfg.AckWait, Request: w.cfg.RequestTimeout, Waiting: w.cfg.MaxWaiting,
 		Failed: func(err error) { w.log.Warn(EventLimitFailed, "error", err) },
 		Lost:   func(err error) { w.log.Warn(EventLimitLost, "error", err) },
 	})

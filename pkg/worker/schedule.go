@@ -48,11 +48,6 @@ type Periodic struct {
 	// package token if it is none, so that runs have a subject of their own. At most 320 bytes.
 	Name string
 
-	// PileUp keeps a run that still waits when the next is due. Without it the next run takes its place, also when the
-	// former failed and waits for its retry, so that a worker that comes back after a night finds one run and not hundreds.
-	// A run that is being worked goes on beside the next in both cases. Defaults to false.
-	PileUp bool
-
 	// Subject is the subject of the runs, with the name behind it as one more token: a handler of "jobs.report.>" takes the runs of
 	// "jobs.report", one of "jobs.report" does not.
 	Subject string
@@ -276,9 +271,7 @@ func (c *Client) planPeriodic(p Periodic) (*plan, error) {
 	if p.TimeZone != "" {
 		out.header.Set(jetstream.ScheduleTimeZoneHeader, p.TimeZone)
 	}
-	if !p.PileUp {
-		out.header.Set(jetstream.ScheduleRollupHeader, "sub")
-	}
+	out.header.Set(jetstream.ScheduleRollupHeader, "sub")
 	return out, nil
 }
 
@@ -353,7 +346,7 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 }
 
 // RunSchedule inserts a run of a schedule now, beside those that are due. subject is that of the runs, as [Client.Schedules] returns
-// it. Without Periodic.PileUp the run takes the place of one that still waits. The error wraps [ErrNoSchedule] when there is none.
+// it. The run takes the place of one that still waits. The error wraps [ErrNoSchedule] when there is none.
 // Two round trips.
 func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, error) {
 	k, err := key.Of(subject)

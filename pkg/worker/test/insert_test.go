@@ -112,8 +112,8 @@ func TestInsertRefusesWhatIsInvalidAtOnce(t *testing.T) {
 
 	check.Same(t, "messages stored", b.left(t), 0)
 
-	_, err := worker.NewClient(nil, worker.ClientConfig{InFlight: -1, RequestTimeout: -1, Stream: "a.b"})
-	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 4, "NewClient: %v, want four complaints", err)
+	_, err := worker.NewClient(nil, worker.ClientConfig{RequestTimeout: -1, Stream: "a.b"})
+	check.That(t, err != nil && strings.Count(err.Error(), "worker: ") == 3, "NewClient: %v, want three complaints", err)
 }
 
 func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
@@ -122,7 +122,7 @@ func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
 	const n = 1000
 
 	b := keyed(t, nil)
-	c := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.InFlight = 7 })
+	c := client(t, b.js)
 	jobs := make([]worker.NewJob, n)
 
 	for i := range jobs {

@@ -142,7 +142,7 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 
 	b := keyed(t, nil)
 	c := client(t, b.js, func(cfg *worker.ClientConfig) {
-		cfg.InFlight, cfg.RequestTimeout, cfg.SettleTimeout = 50, 300*time.Millisecond, patience()
+		cfg.RequestTimeout, cfg.SettleTimeout = 300*time.Millisecond, patience()
 	})
 	jobs := make([]worker.NewJob, n)
 
