@@ -11,8 +11,8 @@ import (
 // MaxPartitions is the greatest LockerConfig.Partitions, and that of package flight.
 const MaxPartitions = kv.MaxPartitions
 
-// PartitionsError is returned when a bucket is divided into another number of partitions than the program was told: by those that bind
-// to it, and by those that are bound with their next claim or acquisition.
+// PartitionsError is returned when a bucket is divided into another number of partitions than the program was told: when it binds
+// to the bucket, for the next claim or acquisition of one that is bound, and for its reads within ten seconds.
 type PartitionsError = kv.PartitionsError
 
 // Grow divides a bucket into n, while it is in use: the bucket B, and others, "B-1" to "B-(n-1)", each a stream with a leader of
@@ -29,7 +29,8 @@ type PartitionsError = kv.PartitionsError
 // that has been divided does nothing. A bucket is divided once.
 //
 // While a lock comes to its own bucket, which takes milliseconds, a waiter may overtake others. A result that is computed anew
-// before its end is absent to readers in that time, and is gone if the process dies in it.
+// before its end is absent to readers in that time, and is gone if the process dies in it; a purge in it may miss that value, so
+// call it again.
 //
 // The values of a [Guard] stay in the first bucket, and need no setting.
 //

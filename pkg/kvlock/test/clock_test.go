@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-var timestamp = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+var timestamp = regexp.MustCompile(`("created":")?20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
 // shiftClock makes the client's clock jump, as the client sees it: all times from the server are off by d from now on,
 // whole hours, so that no text gets longer. (Only the machine's administrator can make a real clock jump, and it would
@@ -30,7 +30,7 @@ func shiftClock(p *natstest.Proxy, d time.Duration) {
 		}
 		return timestamp.ReplaceAllFunc(bytes.Clone(f.Raw), func(text []byte) []byte {
 			at, err := time.Parse(time.RFC3339Nano, string(text))
-			if err != nil {
+			if err != nil { // it is when the bucket was made, which no clock changes
 				return text
 			}
 			shifted := []byte(at.Add(d).Format(time.RFC3339Nano))

@@ -112,7 +112,7 @@ func (s *Store) confirm(ctx context.Context) error {
 // answered records that the server was asked at sent, and what it answered of the generation and the division.
 func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) error {
 	number := generationOf(info)
-	err := s.learnDivision(info.Config, number > s.Generation())
+	err := s.learnDivision(info.Config, number)
 	s.setGeneration(func(now *knownGeneration) *knownGeneration {
 		return known(max(number, now.number), sent, reconnects)
 	})

@@ -73,8 +73,24 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 	if err := drain(ctx, js, bucket, d, left); err != nil {
 		return err
 	}
+	return errors.Join(settle(ctx, js, bucket, d), tell(ctx, js, bucket, nil))
+}
+
+// settle says that nothing is left in the first, in its configuration of now: days may have passed.
+func settle(ctx context.Context, js jetstream.JetStream, bucket string, d partition.Division) error {
+	stream, err := js.Stream(ctx, StreamName(bucket))
+	if err != nil {
+		return err //nolint:wrapcheck // by Grow
+	}
+	cfg := stream.CachedInfo().Config
+	switch now, err := partition.Read(cfg); {
+	case err != nil:
+		return err
+	case now.Partitions != d.Partitions || now.Barrier != d.Barrier:
+		return errors.New("it was made anew meanwhile, or restored as it was before: call Grow again")
+	}
 	d.State = partition.Settled
-	return errors.Join(update(ctx, js, d.In(cfg)), tell(ctx, js, bucket, nil))
+	return update(ctx, js, d.In(cfg))
 }
 
 // isPlain returns an error for a bucket that takes its keys under other subjects than those that StreamConfig has.
@@ -109,17 +125,31 @@ func makeParts(
 		}
 		made, err := StreamInfo(ctx, js, name, part.Name)
 		if err == nil {
-			err = CheckStream(name, made.Config)
+			err = errors.Join(CheckStream(name, made.Config), checkPart(ctx, js, made, info, d.Partitions))
 		}
 		if err != nil {
 			return 0, err
 		}
-		if made.Config.FirstSeq <= info.State.LastSeq+beyond/2 {
-			return 0, fmt.Errorf("stream %s begins with %d, which the first may reach: delete it, it is made anew", part.Name, made.Config.FirstSeq)
-		}
 		barrier = min(barrier, made.Config.FirstSeq)
 	}
 	return barrier, nil
+}
+
+// checkPart returns an error for a partition that was there already, and is of another division than the one of n that begins.
+func checkPart(ctx context.Context, js jetstream.JetStream, made, first *jetstream.StreamInfo, n int) error {
+	name := made.Config.Name
+	switch there := partition.Count(made.Config); {
+	case there != n:
+		return fmt.Errorf("stream %s was made for %d partitions: divide into that many, or delete it if nobody does", name, there)
+	case made.State.LastSeq >= made.Config.FirstSeq:
+		return fmt.Errorf("stream %s has entries already: if they are of a bucket that was deleted, delete it too", name)
+	case made.Config.FirstSeq <= first.State.LastSeq+beyond/2:
+		return fmt.Errorf("stream %s begins with %d, which the first may reach: delete it, it is made anew", name, made.Config.FirstSeq)
+	case generationOf(made) <= generationOf(first): // which was restored since
+		_, err := markGeneration(ctx, js, made, generationOf(first))
+		return err
+	}
+	return nil
 }
 
 func update(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {

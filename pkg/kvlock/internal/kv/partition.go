@@ -2,7 +2,6 @@ package kv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -53,6 +52,9 @@ const (
 
 	// followEvery is how often a reader asks how far a division is that has not settled.
 	followEvery = 2 * time.Second
+
+	// followRarely is the same where there is none to follow: the bucket may be divided, or made anew, since.
+	followRarely = 10 * time.Second
 
 	// dividedKey is the key that Grow writes, so that all hubs receive it.
 	dividedKey = reservedPrefix + "_partitions"
@@ -111,9 +113,16 @@ func (s *Store) root() *Store {
 	return s
 }
 
+// knownDivision is never changed.
+type knownDivision struct {
+	partition.Division
+
+	generation uint64 // of the bucket
+}
+
 // learnDivision takes over how far the division is by an answer about the first. It goes no step back, unless the bucket was made anew:
 // a leader that has not heard of the last step may answer.
-func (s *Store) learnDivision(cfg jetstream.StreamConfig, anew bool) error {
+func (s *Store) learnDivision(cfg jetstream.StreamConfig, generation uint64) error {
 	if s.first != nil {
 		return nil
 	}
@@ -122,20 +131,23 @@ func (s *Store) learnDivision(cfg jetstream.StreamConfig, anew bool) error {
 		return fmt.Errorf("kvlock: bucket %q: %w", s.Bucket, err)
 	}
 	now := s.division.Load()
+	anew := now == nil || generation > now.generation
 	switch {
 	case d.Partitions > 1 && d.Barrier == 0:
 		return fmt.Errorf("kvlock: bucket %q is a partition of another: name that one", s.Bucket)
-	case s.firstOnly, now != nil && !anew && (d == *now || now.IsFinal() || d.Partitions == 1):
-	case d.Partitions > 1 && d.Partitions != len(s.parts):
-		return &PartitionsError{Bucket: s.Bucket, Configured: len(s.parts), Partitions: d.Partitions}
-	default:
-		s.division.Store(&d)
-		if now != nil {
-			s.Hub.divided()
-		}
+	case !anew && (generation < now.generation || d == now.Division || now.IsFinal() || d.Partitions == 1):
+		return nil
+	case d.Partitions > 1 && d.Partitions != len(s.parts) && !s.firstOnly:
+		wrong := &PartitionsError{Bucket: s.Bucket, Configured: len(s.parts), Partitions: d.Partitions}
+		s.wrong.Store(wrong)
+		return wrong
+	case !s.division.CompareAndSwap(now, &knownDivision{d, generation}):
+		return s.learnDivision(cfg, generation)
 	}
-	if d.Partitions > 1 {
-		s.isDivided.Store(true)
+	s.wrong.Store(nil)
+	s.isDivided.Store(d.Partitions > 1) // only then: see route
+	if now != nil {
+		s.Hub.divided()
 	}
 	return nil
 }
@@ -165,7 +177,7 @@ func (h *Hub) active() []*feed { return h.feeds[:h.store.count()] }
 
 // count returns how many partitions there are.
 func (s *Store) count() int {
-	if d := s.division.Load(); d != nil {
+	if d := s.division.Load(); d != nil && !s.firstOnly {
 		return d.Partitions
 	}
 	return 1
@@ -239,16 +251,25 @@ func (s *Store) subject(key string) string {
 // entryOf returns the name that stands for the first partition in the subjects under which its keys come in.
 func entryOf(bucket string) string { return bucket + "-0" }
 
-// refresh asks how far a division is, unless it has settled or that is known of late. It returns an error only when the bucket has another
-// number of partitions.
+// refresh asks how far a division is, unless that is known of late: in the background where none is to be followed. It returns an error
+// only when the bucket has another number of partitions.
 func (s *Store) refresh(ctx context.Context) error {
-	d, k := s.division.Load(), s.generation.known.Load()
-	if len(s.parts) < 2 || d.IsFinal() || time.Since(k.asked) < followEvery {
+	if s.first != nil {
 		return nil
 	}
-	err := s.confirm(ctx)
-	if wrong, ok := errors.AsType[*PartitionsError](err); ok {
-		return wrong
+	switch age := time.Since(s.generation.known.Load().asked); {
+	case len(s.parts) > 1 && !s.division.Load().IsFinal() && age >= followEvery:
+		_ = s.confirm(ctx) //nolint:errcheck // what is known goes on to count
+	case age >= followRarely:
+		s.askAgain()
+	}
+	return s.refused()
+}
+
+// refused returns a [PartitionsError] while it is known that the bucket has another number of partitions.
+func (s *Store) refused() error {
+	if wrong := s.wrong.Load(); wrong != nil {
+		return wrong //nolint:wrapcheck // it is of this package
 	}
 	return nil
 }
@@ -256,6 +277,7 @@ func (s *Store) refresh(ctx context.Context) error {
 // route returns the partition to which a change goes, and the change as it is made there. A change that goes to another partition than
 // what it replaces first puts a mark there. Two more round trips then.
 func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Store, Change, error) {
+	c.former = !s.isDivided.Load() // before its partition is found, for that may come in between
 	home, before := s.home(c.Key), s.isBefore(c.Expect)
 	switch open := s.IsOpen(); {
 	case home == s, c.Expect > 0 && !before:
@@ -278,6 +300,15 @@ func (c Change) moved() Change {
 	if c.Expect > 0 {
 		c.Expect, c.Held, c.Generation = 0, time.Time{}, 0
 	}
+	return c
+}
+
+// onto returns the change as it is made over a revision of this writer, in another partition perhaps.
+func (s *Store) onto(c Change, revision uint64) Change {
+	if s.Crosses(c.Expect, revision) {
+		c = c.moved()
+	}
+	c.Expect = revision
 	return c
 }
 

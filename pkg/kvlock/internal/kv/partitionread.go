@@ -15,6 +15,10 @@ func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
 	if err := s.refresh(ctx); err != nil {
 		return Entry{}, err
 	}
+	return s.last(ctx, key)
+}
+
+func (s *Store) last(ctx context.Context, key string) (Entry, error) {
 	home := s.home(key)
 	if home == s || !s.IsOpen() {
 		return home.leader(ctx, key)
@@ -47,6 +51,10 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	if err := s.refresh(ctx); err != nil {
 		return nil, err
 	}
+	return s.readAll(ctx, keys)
+}
+
+func (s *Store) readAll(ctx context.Context, keys []string) ([]Entry, error) {
 	if s.count() == 1 {
 		return s.read(ctx, keys)
 	}

@@ -214,11 +214,12 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 func (h *Hub) poll(keys []string, read uint64) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
-	entries, err := h.store.Read(ctx, keys)
+	_ = h.store.refresh(ctx) //nolint:errcheck // who waits finds that out by writing
+	entries, err := h.store.readAll(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {
 		e := entries[i]
 		if h.doubts(&e) {
-			if e, err = h.store.Leader(ctx, e.Key); err != nil {
+			if e, err = h.store.last(ctx, e.Key); err != nil {
 				break
 			}
 		}

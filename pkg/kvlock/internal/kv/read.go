@@ -200,7 +200,7 @@ func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for len(keys) > 0 && err == nil {
 				var entries []Entry
 				n := min(len(keys), MaxRead)
-				entries, err = s.read(ctx, keys[:n])
+				entries, err = s.readAll(ctx, keys[:n]) // some may leave the first partition while it is listed
 				keys = keys[n:]
 				for _, e := range entries {
 					if e.Revision > 0 && !e.moved() && !yield(e, nil) {

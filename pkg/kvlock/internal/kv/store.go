@@ -29,7 +29,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/mistake"
-	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
@@ -60,8 +59,9 @@ type Store struct {
 	first     *Store   // nil in the store of the first partition, which has what follows
 	parts     []*Store // all that the program is told of, itself as the first
 	firstOnly bool     // see Config.Partitions
-	division  atomic.Pointer[partition.Division]
-	isDivided atomic.Bool // keys come in under other subjects
+	division  atomic.Pointer[knownDivision]
+	isDivided atomic.Bool                     // keys come in under other subjects
+	wrong     atomic.Pointer[PartitionsError] // nil unless the bucket has another number of partitions than the program was told
 
 	feed         *feed // of Hub
 	generation   generation
@@ -157,7 +157,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	}
 	s.Hub = newHub(s, info.Config.RePublish)
 	s.openParts(cfg.Partitions, info.Config.RePublish)
-	if err := s.learnDivision(info.Config, false); err != nil {
+	if err := s.learnDivision(info.Config, generationOf(info)); err != nil {
 		return nil, errors.Join(err, s.unsubscribe())
 	}
 	return s, nil

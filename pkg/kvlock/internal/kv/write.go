@@ -54,6 +54,8 @@ type Change struct {
 	Token bool
 
 	Writer Writer
+
+	former bool // it was routed while the bucket was not divided: it goes under the subject that is refused since
 }
 
 // Writer decides for a [Change] whether this writer wrote the entry that the key holds.
@@ -122,6 +124,9 @@ var errRemade = errors.New("kvlock: the bucket was made anew, or marked as resto
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
+	if err := s.refresh(ctx); err != nil {
+		return 0, err
+	}
 	to, c, err := s.route(ctx, c, bound)
 	if err != nil {
 		return 0, err
@@ -164,9 +169,18 @@ func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
 }
 
 func (s *Store) sendOnce(ctx context.Context, c Change, bound time.Duration) (uint64, error) {
-	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
+	m := s.changed(c)
 	m.Header.Set(HeaderState, c.State)
 	return s.publish(ctx, m, min(c.timeout(), bound))
+}
+
+// changed returns the message of a change that was routed.
+func (s *Store) changed(c Change) *nats.Msg {
+	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
+	if c.former {
+		m.Subject = s.put + c.Key
+	}
+	return m
 }
 
 // Settle is the rest of Write, after a try that was sent at sent and failed with the error last. The time of the operation
@@ -193,14 +207,14 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 		}
 		applied := err == nil && now.Revision != c.Expect && !c.outdated(now.Revision)
 		switch {
-		case errors.As(err, new(*ConflictError)):
+		case errors.As(err, new(*ConflictError)), errors.As(err, new(*PartitionsError)):
 			return 0, sent, err
 		case err == nil && now.Err != nil:
 			return 0, sent, now.Err
 		case applied && !now.Ours:
 			return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
 		case applied:
-			c.Expect = now.Revision
+			c = s.onto(c, now.Revision)
 		default: // not applied, or not yet, or not seen
 			if !backoff.Pause(ctx, wait) {
 				return 0, sent, s.Unavailable(ctx, "write", []string{c.Key}, errors.Join(last, err))
@@ -256,11 +270,11 @@ func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err
 // Mark replaces revision expect of a key by a marker: readers find it absent. A ttl of 0 is none. It is sent once. One
 // round trip.
 func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Duration) error {
-	to, c, err := s.route(ctx, Change{Key: key, Expect: expect}, SendTimeout)
+	to, c, err := s.route(ctx, Change{Key: key, Expect: expect, TTL: ttl, Purge: true}, SendTimeout)
 	if err != nil {
 		return err
 	}
-	_, err = to.publish(ctx, to.message(key, c.Expect, nil, ttl, true), SendTimeout)
+	_, err = to.publish(ctx, to.changed(c), SendTimeout)
 	return err
 }
 
@@ -282,11 +296,17 @@ func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, 
 // Persist calls try until it succeeds, fails for good, or ctx ends. op and key name the operation in errors.
 func (s *Store) Persist(ctx context.Context, op, key string, try func() error) error {
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
-		switch err := try(); {
+		err := try()
+		if errors.Is(err, nats.ErrNoResponders) {
+			s.askAgain() // as in Settle
+		}
+		switch refused := s.refused(); {
 		case err == nil:
 			return nil
 		case jsapi.IsPermanent(err):
 			return s.final(op, key, err)
+		case refused != nil:
+			return refused
 		case !backoff.Pause(ctx, wait):
 			return s.Unavailable(ctx, op, []string{key}, err)
 		}

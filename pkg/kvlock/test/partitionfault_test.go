@@ -1,0 +1,211 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+// A program that was cut off while the bucket was divided learns of it between its choice of a bucket and its write: it does not take
+// what another holds.
+func TestCutOffDuringTheDivision(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		late, other := b.Flight(t, flight.Config{Partitions: parts}, p.Through()), b.Flight(t, flight.Config{Partitions: parts})
+		p.Partition()
+		grow(t, b.JS)
+		claim := begin(t, other, "r.a", flight.BeginOptions{})
+		p.Heal()
+		pass(5 * time.Second)
+		_, err := late.Begin(t.Context(), "r.a", flight.BeginOptions{})
+		wantErr(t, err, flight.ErrTaken)
+		check.Same(t, "bucket", in(t, b.JS, "r.a"), buckets[2])
+		complete(t, claim, "v")
+	})
+}
+
+// A division takes as long as a result is kept. What changes meanwhile in the configuration of the first bucket stays, such as that it
+// was restored: tokens would become smaller without.
+func TestFirstBucketChangesDuringTheDivision(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l := b.Locker(t, kvlock.LockerConfig{Partitions: parts})
+		lease := acquire(t, l, "r.a")
+		done := growing(t, b.JS)
+		check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, bucket))
+		last := acquire(t, b.Locker(t, kvlock.LockerConfig{Partitions: parts}), "r.k1")
+		release(t, last)
+		_ = lease.Release(t.Context()) //nolint:errcheck // it may have been lost
+		check.OK(t, <-done)
+		pass(10 * time.Minute) // until no entry tells of it
+		next := acquire(t, b.Locker(t, kvlock.LockerConfig{Partitions: parts}), "r.k1")
+		check.That(t, next.Token().Compare(last.Token()) > 0, "%s after %s", next.Token(), last.Token())
+		release(t, next)
+	})
+}
+
+// Programs that know of a division follow when the bucket is made anew without one, and when that is divided again.
+func TestDividedBucketIsMadeAnew(t *testing.T) {
+	for name, adopts := range map[string]bool{"asked": false, "told by an entry": true} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			grow(t, b.JS)
+			f := b.Flight(t, flight.Config{Partitions: parts})
+			last := map[string]kvlock.Token{}
+			keys := []string{"r.a", "r.k1", "r.k2"}
+			for _, key := range keys {
+				claim := begin(t, f, key, flight.BeginOptions{})
+				last[key] = claim.Token()
+				complete(t, claim, "old")
+			}
+			remakes["by CreateBucket"](t, b)
+			for _, part := range buckets[1:] {
+				check.OK(t, b.JS.DeleteStream(t.Context(), "KV_"+part))
+			}
+			other := b.Flight(t, flight.Config{Partitions: parts})
+			complete(t, begin(t, other, "r.k1", flight.BeginOptions{}), "new")
+			if adopts {
+				get(t, f, "r.k1")
+			}
+			pass(11 * time.Second)
+			for round := range 2 {
+				for _, key := range keys {
+					check.OK(t, other.Invalidate(t.Context(), key))
+					claim := begin(t, f, key, flight.BeginOptions{})
+					check.That(t, claim.Token().Compare(last[key]) > 0, "%s has %s after %s", key, claim.Token(), last[key])
+					last[key] = claim.Token()
+					_, err := other.Begin(t.Context(), key, flight.BeginOptions{})
+					wantErr(t, err, flight.ErrTaken)
+					check.OK(t, claim.Release(t.Context()))
+				}
+				if round == 0 {
+					grow(t, b.JS)
+				}
+			}
+		})
+	}
+}
+
+// What a division finds in place of its partitions is of a former one, or of another: it does not take it over.
+func TestPartitionsOfAnotherDivision(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		acquire(t, b.Locker(t, kvlock.LockerConfig{Partitions: parts}), "r.a")
+		wantErr(t, kvlock.Grow(ctx, b.JS, bucket, parts, nil), context.DeadlineExceeded)
+		undivided := func() {
+			t.Helper()
+			remakes["by CreateBucket"](t, b)
+		}
+		undivided() // its partitions are left
+		refused := func(n int) {
+			t.Helper()
+			err := kvlock.Grow(t.Context(), b.JS, bucket, n, nil)
+			check.That(t, err != nil && !errors.Is(err, context.Canceled), "divided into %d: %v", n, err)
+		}
+		refused(3)
+		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "r.a"))
+		stream := check.Must(b.JS.Stream(t.Context(), "KV_"+buckets[1]))(t)
+		cfg := stream.CachedInfo().Config
+		check.OK(t, b.JS.DeleteStream(t.Context(), cfg.Name))
+		check.Must(b.JS.CreateStream(t.Context(), cfg))(t)
+		check.Must(b.JS.Publish(t.Context(), "$KV."+buckets[1]+".k", nil))(t)
+		refused(parts)
+		check.OK(t, stream.Purge(t.Context()))
+		refused(parts)
+		check.OK(t, b.JS.DeleteStream(t.Context(), cfg.Name))
+		grow(t, b.JS)
+	})
+}
+
+// A division that was interrupted before it began leaves partitions, and the bucket is restored before it is divided: their tokens are
+// the greater ones all the same.
+func TestRestoredBeforeTheDivisionGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
+		undivided := stream.CachedInfo().Config
+		grow(t, b.JS)
+		for i, name := range buckets { // as an interrupted call leaves them
+			cfg := check.Must(b.JS.Stream(t.Context(), "KV_"+name))(t).CachedInfo().Config
+			if i == 0 {
+				cfg = undivided
+			}
+			check.OK(t, b.JS.DeleteStream(t.Context(), "KV_"+name))
+			check.Must(b.JS.CreateStream(t.Context(), cfg))(t)
+		}
+		check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, bucket))
+		l := b.Locker(t, kvlock.LockerConfig{Partitions: parts})
+		before := acquire(t, l, "r.a")
+		release(t, before)
+		grow(t, b.JS)
+		after := acquire(t, l, "r.a")
+		check.That(t, after.Token().Compare(before.Token()) > 0, "%s after %s", after.Token(), before.Token())
+		release(t, after)
+	})
+}
+
+// A program without the setting that only reads is told, too: it would find nothing of what has moved.
+func TestReaderWithoutTheSetting(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		grow(t, b.JS)
+		complete(t, begin(t, b.Flight(t, flight.Config{Partitions: parts}), "r.a", flight.BeginOptions{}), "v")
+		pass(11 * time.Second)
+		_, _ = f.Get(t.Context(), "r.a") //nolint:errcheck // it asks
+		pass(time.Second)
+		for what, try := range map[string]func() error{
+			"get":        func() error { _, err := f.Get(t.Context(), "r.a"); return err },
+			"latest":     func() error { _, err := f.Latest(t.Context(), "r.a"); return err },
+			"invalidate": func() error { return f.Invalidate(t.Context(), "r.a") },
+			"purge":      func() error { _, err := f.Purge(t.Context(), ""); return err },
+		} {
+			begun, err := time.Now(), try()
+			_, ok := errors.AsType[*kvlock.PartitionsError](err)
+			check.That(t, ok && time.Since(begun) < time.Second, "%s: %v, after %s", what, err, time.Since(begun))
+		}
+	})
+}
+
+// A purge by a program that learns of the division only by it is one of all partitions.
+func TestPurgeLearnsOfTheDivision(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, other := b.Flight(t, flight.Config{Partitions: parts}), b.Flight(t, flight.Config{Partitions: parts})
+		complete(t, begin(t, other, "r.k2", flight.BeginOptions{}), "left")
+		pass(3 * time.Second)
+		get(t, f, "r.a") // asks
+		_ = growing(t, b.JS)
+		complete(t, begin(t, other, "r.a", flight.BeginOptions{}), "v")
+		check.Must(f.Purge(t.Context(), ""))(t)
+		check.Same(t, "state", get(t, other, "r.a").State, flight.Absent)
+	})
+}
+
+// A lock that comes to its own bucket while locks are listed is listed.
+func TestListedWhileItMoves(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const many = 520 // more than are read at a time
+		for i := range many {
+			check.Must(b.JS.Publish(t.Context(), fmt.Sprintf("$KV.%s.lock.%03d", bucket, i), nil))(t)
+		}
+		l := b.Locker(t, kvlock.LockerConfig{Partitions: parts})
+		name := "lock.k2"
+		lease := acquire(t, l, name)
+		_ = growing(t, b.JS)
+		listed := false
+		for lock, err := range l.List(t.Context(), "lock") {
+			if lease != nil {
+				release(t, lease)
+				lease = nil
+				acquire(t, l, name)
+				check.That(t, in(t, b.JS, name) != bucket, "it stays where it was")
+			}
+			listed = listed || err == nil && lock.Name == name
+		}
+		check.That(t, listed, "it is not listed")
+	})
+}
