@@ -39,6 +39,10 @@ type Backlog struct {
 	admitted map[string]int  // by the names of callers
 	stored   map[string]jobs // by the names of callers
 	total    int             // of stored
+
+	// heard are the last jobs, by stream, that were stored when the consumer was asked last: it counts a job only a while after that was
+	// stored.
+	heard map[string]uint64
 }
 
 // jobs are the sequences of jobs, by their streams.
@@ -74,7 +78,8 @@ func (s *Service) Backlog(stream, consumer string) *Backlog {
 
 func newBacklog(name string, most int, ask askBacklog) *Backlog {
 	return &Backlog{
-		admitted: map[string]int{}, ask: ask, asking: make(chan struct{}, 1), most: most, name: name, stored: map[string]jobs{},
+		admitted: map[string]int{}, ask: ask, asking: make(chan struct{}, 1), heard: map[string]uint64{}, most: most, name: name,
+		stored: map[string]jobs{},
 	}
 }
 
@@ -165,16 +170,25 @@ func (b *Backlog) streams() []string {
 	return slices.Collect(maps.Keys(all))
 }
 
-// forget keeps the jobs of a stream behind the last one that a worker was given, and of no caller more than wait in all: a stream or a
-// consumer that was made anew has other sequences.
+// forget keeps the jobs of a stream behind the last one that a worker was given, and of those that the consumer counts no more of a caller
+// than wait in all: a stream or a consumer that was made anew has other sequences.
 func (b *Backlog) forget(stream string, given, waiting uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	heard := b.heard[stream]
+	b.heard[stream] = 0
 	for caller, of := range b.stored {
 		before := len(of[stream])
 		left := slices.DeleteFunc(of[stream], func(sequence uint64) bool { return sequence <= given })
-		if n := uint64(len(left)); n > waiting {
-			left = left[n-waiting:]
+		most := waiting
+		for _, sequence := range left {
+			if sequence > heard {
+				most++
+			}
+			b.heard[stream] = max(b.heard[stream], sequence)
+		}
+		if n := uint64(len(left)); n > most {
+			left = left[n-most:]
 		}
 		of[stream] = left
 		b.total -= before - len(left)

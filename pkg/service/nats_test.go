@@ -178,7 +178,8 @@ func TestABacklogIsOfOneCaller(t *testing.T) {
 			{"again at the bound", func() {}, ada, 1, false},
 			{"no answer", func() { elapse(backlogEvery); q.given, q.err = q.last, errors.New("timeout") }, ada, 1, false},
 			{"an answer", func() { elapse(backlogEvery); q.err = nil }, ada, 3, true},
-			{"a stream made anew", func() { elapse(backlogEvery); q.given, q.last = 0, 1 }, ada, 2, true},
+			{"a stream made anew", func() { elapse(backlogEvery); q.given, q.last = 0, 1 }, ada, 1, false},
+			{"which it was a second ago", func() { elapse(backlogEvery) }, ada, 2, true},
 		}
 		for _, s := range steps {
 			s.before()
@@ -212,7 +213,18 @@ func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
 	})
 }
 
-// A process does not remember the jobs of callers that never reach their bounds for longer than these wait.
+// A job that was stored a moment ago waits, though the consumer does not count it yet.
+func TestABacklogCountsBeforeTheConsumer(t *testing.T) {
+	t.Parallel()
+	b := newBacklog("shop", 2, func(context.Context, string) (uint64, uint64, error) { return 0, 1, nil })
+	ada := callersOf(t, "ada")[0]
+	b.Add(ada, "SHOP", 1)
+	b.Add(ada, "SHOP", 2)
+	if _, err := b.Admit(ada, 1); err == nil {
+		t.Error("two jobs wait, and another is admitted")
+	}
+}
+
 // Each partition of a stream has sequences of its own, and a consumer that is asked.
 func TestABacklogCountsAllPartitions(t *testing.T) {
 	t.Parallel()
@@ -235,6 +247,7 @@ func TestABacklogCountsAllPartitions(t *testing.T) {
 	}
 }
 
+// A process does not remember the jobs of callers that never reach their bounds for longer than these wait.
 func TestABacklogForgetsWhatIsDone(t *testing.T) {
 	t.Parallel()
 	ada := callersOf(t, "ada")[0]
