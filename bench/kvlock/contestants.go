@@ -72,12 +72,12 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet, OpTimeout: timeout})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet, OpTimeout: timeout, Partitions: s.Partitions})
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
-	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: s.Bucket, Logger: quiet, TTL: s.TTL})
+	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: s.Bucket, Logger: quiet, Partitions: s.Partitions, TTL: s.TTL})
 	if err != nil {
 		f.Close()
 		nc.Close()
@@ -105,6 +105,17 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			_, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{TTL: cacheTTL})
 			return err
 		},
+		watch: func(key string) (func(context.Context) error, error) {
+			w, err := f.Watch(key)
+			return func(ctx context.Context) error {
+				for {
+					if slot, err := w.Next(ctx); err != nil || slot.State == flight.Done {
+						return err
+					}
+				}
+			}, err
+		},
+		forget: f.Invalidate,
 		read: func(ctx context.Context, key string) ([]byte, error) {
 			slot, err := f.Get(ctx, key)
 			return slot.Value, err

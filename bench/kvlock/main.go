@@ -1,7 +1,7 @@
 // Command kvlock measures pkg/kvlock side by side with its peers, over TCP on the loopback: locks (uncontended, woken,
 // handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 waiters.
 //
-//	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--only REGEXP] [--json] [--cpuprofile FILE]
+//	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--keys N] [--only REGEXP] [--json] [--cpuprofile FILE]
 //
 // Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, and two clusters of
 // three), and redis-server and etcd where they are installed. What is missing is named and skipped; README.md beside
@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -25,7 +26,20 @@ import (
 func main() {
 	rig.NodeMain()
 	childMain()
-	rig.Main("kvlock", nil, measure)
+	o := options{}
+	register := func(flags *flag.FlagSet) {
+		flags.IntVar(&o.keys, "keys", 100_000, "how many `KEYS` the bucket grows to, from a hundredth of that")
+	}
+	rig.Main("kvlock", register, func(ctx context.Context, out io.Writer, shared rig.Options) (any, error) {
+		o.Options = shared
+		return measure(ctx, out, o)
+	})
+}
+
+type options struct {
+	rig.Options
+
+	keys int
 }
 
 // timeout bounds one row of one contestant.
@@ -36,17 +50,15 @@ type bench struct {
 	contestant contestant
 	service    *rig.Service
 	settings   settings
+	keys       int
 	scale      float64
 	opened     []*client
 }
 
 // names makes every key one that was never used before.
-var names int
+var names atomic.Int64
 
-func (b *bench) name(row string) string {
-	names++
-	return fmt.Sprintf("%s-%d", row, names)
-}
+func (b *bench) name(row string) string { return fmt.Sprintf("%s-%d", row, names.Add(1)) }
 
 // n scales a number of operations.
 func (b *bench) n(n int) int { return max(1, int(float64(n)*b.scale)) }
@@ -123,10 +135,11 @@ func enter(ctx context.Context, who contestant, on *rig.Service) error {
 }
 
 // measure runs the rounds and writes the report.
-func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
+func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
-		Field: field(), Rows: rows(o.Scale), Starters: starters, Targets: targets(), Limit: timeout, Enter: enter,
+		Field: field(), Rows: rows(o), Starters: starters, Targets: targets(), Enter: enter,
+		Limit: timeout + time.Duration(o.keys)*200*time.Microsecond, // of that which takes longest
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {
 				for figure, ratio := range map[string]string{
@@ -136,7 +149,7 @@ func measure(ctx context.Context, out io.Writer, o rig.Options) (any, error) {
 				}
 			}
 		},
-	}.Run(ctx, out, o)
+	}.Run(ctx, out, o.Options)
 }
 
 // trips counts round trips: how often something was sent after something had been received.

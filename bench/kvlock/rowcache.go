@@ -23,57 +23,66 @@ func coalesce(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
 	var taken []time.Duration
-	computed := 0
-	n := b.n(60)
 	before := rig.WorkOf(b.service)
-	for range n {
-		key := b.name("coalesce")
-		var end time.Time
-		begun, finish := make(chan struct{}), make(chan struct{})
-		compute := func(ctx context.Context) ([]byte, error) {
-			mu.Lock()
-			computed++
-			mu.Unlock()
-			close(begun)
-			select {
-			case <-finish:
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			end = time.Now()
-			return value, nil
-		}
-		var all sync.WaitGroup
-		errs := make([]error, len(clients))
-		all.Go(func() { _, errs[0] = clients[0].do(ctx, key, compute) })
-		<-begun
-		for i, c := range clients[1:] {
-			all.Go(func() {
-				_, err := c.do(ctx, key, compute)
-				now := time.Now()
-				mu.Lock()
-				defer mu.Unlock()
-				taken, errs[i+1] = append(taken, now.Sub(end)), err
-			})
-		}
-		time.Sleep(settles) // they wait by now
-		close(finish)
-		all.Wait()
-		if err := errors.Join(errs...); err != nil {
+	for range b.n(60) {
+		some, err := b.coalesced(ctx, clients, waiting)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if computed != n {
-		return nil, fmt.Errorf("%d computations of %d keys", computed, n)
+		taken = append(taken, some...)
 	}
 	f := rig.Figures{}
 	f.Since("coalesce", b.service, before, len(taken))
 	f.Quantiles("coalesce", "us", taken)
 	return f, nil
+}
+
+// coalesced has the first client compute a key for which callers of the others wait, and returns when each had the value after it.
+func (b *bench) coalesced(ctx context.Context, clients []*client, callers int) ([]time.Duration, error) {
+	key := b.name("coalesce")
+	var mu sync.Mutex
+	var end time.Time
+	computed := 0
+	begun, finish := make(chan struct{}), make(chan struct{})
+	compute := func(ctx context.Context) ([]byte, error) {
+		mu.Lock()
+		computed++
+		mu.Unlock()
+		close(begun)
+		select {
+		case <-finish:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		end = time.Now()
+		return value, nil
+	}
+	taken := make([]time.Duration, callers)
+	first := make(chan error, 1)
+	go func() {
+		_, err := clients[0].do(ctx, key, compute)
+		first <- err
+	}()
+	<-begun
+	go func() {
+		time.Sleep(settles + time.Duration(callers)*settlesEach) // they wait by then
+		close(finish)
+	}()
+	err := together(callers, func(i int) error {
+		_, err := clients[1+i%(len(clients)-1)].do(ctx, key, compute)
+		now := time.Now()
+		mu.Lock()
+		defer mu.Unlock()
+		taken[i] = now.Sub(end)
+		return err
+	})
+	if err = errors.Join(err, <-first); err == nil && computed != 1 {
+		err = fmt.Errorf("%d computations of a key", computed)
+	}
+	return taken, err
 }
 
 // networkRead reads one key from the server.

@@ -23,14 +23,16 @@ func lockUnlock(ctx context.Context, b *bench) (rig.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	cycle := func() error {
-		unlock, err := c.lock(ctx, b.name("lock"))
-		if err != nil {
-			return err
-		}
-		return unlock(ctx)
+	return b.repeat(b.n(1000), "lock_unlock", "us", func() error { return b.cycle(ctx, c) })
+}
+
+// cycle locks and unlocks what nobody else wants.
+func (b *bench) cycle(ctx context.Context, c *client) error {
+	unlock, err := c.lock(ctx, b.name("lock"))
+	if err != nil {
+		return err
 	}
-	return b.repeat(b.n(1000), "lock_unlock", "us", cycle)
+	return unlock(ctx)
 }
 
 // longWait is longer than the quarter of a second within which ours has a lock without confirming it first.
@@ -195,86 +197,4 @@ func (t *turns) figures(b *bench, before rig.Work) (rig.Figures, error) {
 	f["handover_min"], f["handover_max"] = float64(slices.Min(t.counts)), float64(slices.Max(t.counts))
 	f["fairness"] = f["handover_min"] / f["handover_max"]
 	return f, nil
-}
-
-// grown is how many other keys there are, one after the other.
-var grown = []int{1_000, 10_000, 100_000}
-
-// growth is what a lock and its unlock, and a read, cost with few and with many other keys in the same bucket.
-func growth(ctx context.Context, b *bench) (rig.Figures, error) {
-	c, err := b.client(ctx)
-	if err != nil {
-		return nil, err
-	}
-	f, stored := rig.Figures{}, 0
-	for _, n := range grown {
-		if err := b.grow(ctx, c, b.n(n)-stored); err != nil {
-			return nil, err
-		}
-		stored = b.n(n)
-		key := b.name("grown")
-		if err := c.store(ctx, key, value); err != nil {
-			return nil, err
-		}
-		ops := map[string]func() error{
-			"lock": func() error {
-				unlock, err := c.lock(ctx, b.name("lock"))
-				if err != nil {
-					return err
-				}
-				return unlock(ctx)
-			},
-			"read": func() error { return whole(c.read(ctx, key)) },
-		}
-		for name, op := range ops {
-			got, err := b.repeat(b.n(1000), name, "us", op)
-			if err != nil {
-				return nil, err
-			}
-			f[fmt.Sprintf("growth_%s_%d_cpu_us", name, n)] = got[name+"_client_cpu_us"] + got[name+"_server_cpu_us"]
-			f[fmt.Sprintf("growth_%s_%d_p50_us", name, n)] = got[name+"_p50_us"]
-		}
-		f[fmt.Sprintf("growth_%d_server_mb", n)] = float64(b.service.ResidentBytes()) / 1e6
-	}
-	for _, name := range []string{"lock", "read"} {
-		few, many := f[fmt.Sprintf("growth_%s_%d_cpu_us", name, grown[0])], f[fmt.Sprintf("growth_%s_%d_cpu_us", name, grown[len(grown)-1])]
-		f["growth_"+name+"_cpu_ratio"] = many / max(few, 1)
-	}
-	return f, nil
-}
-
-// grow stores n more values.
-func (b *bench) grow(ctx context.Context, c *client, n int) error {
-	keys := make(chan string)
-	errs := make([]error, many)
-	var storing sync.WaitGroup
-	for i := range errs {
-		storing.Go(func() {
-			for key := range keys {
-				errs[i] = errors.Join(errs[i], c.store(ctx, key, value))
-			}
-		})
-	}
-	for range n {
-		keys <- b.name("other")
-	}
-	close(keys)
-	storing.Wait()
-	return errors.Join(errs...)
-}
-
-// growthColumns are those of growth.
-func growthColumns() (all []rig.Column) {
-	for _, name := range []string{"lock", "read"} {
-		for _, n := range grown {
-			all = append(all, rig.Column{
-				Figure: fmt.Sprintf("growth_%s_%d_cpu_us", name, n), Title: fmt.Sprintf("%s, %d: CPU µs", name, n), Format: "%.0f",
-			})
-		}
-		all = append(all, rig.Column{Figure: "growth_" + name + "_cpu_ratio", Title: "grew", Format: "%.2f", Spread: true})
-	}
-	for _, n := range grown {
-		all = append(all, rig.Column{Figure: fmt.Sprintf("growth_%d_server_mb", n), Title: fmt.Sprintf("server MB, %d", n), Format: "%.0f"})
-	}
-	return all
 }

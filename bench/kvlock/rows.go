@@ -14,6 +14,9 @@ import (
 // settles is how long one who is woken by a push needs until it waits.
 const settles = 20 * time.Millisecond
 
+// settlesEach is how much longer it takes for each of many.
+const settlesEach = 100 * time.Microsecond
+
 // field is everybody who takes part, in the order of the tables.
 func field() []contestant {
 	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
@@ -86,9 +89,10 @@ type contestant struct {
 
 // settings are what a client needs to know, here and in a process of its own.
 type settings struct {
-	Address string
-	Bucket  string
-	TTL     time.Duration // of locks and claims
+	Address    string
+	Bucket     string
+	Partitions int           // of the bucket
+	TTL        time.Duration // of locks and claims
 }
 
 // client is what one process has of a contestant, with connections of its own. What it does not offer is nil.
@@ -104,6 +108,10 @@ type client struct {
 
 	// store makes value what the reads find.
 	store func(ctx context.Context, key string, value []byte) error
+
+	// watch watches a key. seen waits until it has a value. forget makes it absent.
+	watch  func(key string) (seen func(context.Context) error, err error)
+	forget func(ctx context.Context, key string) error
 
 	// read asks the server; hit finds the key in this process, after the first time.
 	read, hit func(ctx context.Context, key string) ([]byte, error)
@@ -153,13 +161,15 @@ func computes(who contestant) bool  { return offers[who.Name].do != nil }
 func remembers(who contestant) bool { return offers[who.Name].hit != nil }
 func reads(who contestant) bool     { return offers[who.Name].read != nil }
 func batches(who contestant) bool   { return offers[who.Name].readMany != nil }
+func watches(who contestant) bool   { return offers[who.Name].watch != nil }
+func divides(who contestant) bool   { return who.prepare != nil && !who.alone }
 func waits(who contestant) bool     { return !who.polls && (computes(who) || locks(who)) }
 
 // rows is everything that is measured, in the order of the tables.
-func rows(scale float64) []rig.Row[contestant] {
+func rows(o options) []rig.Row[contestant] {
 	run := func(of measured) ran {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
-			b := &bench{contestant: who, service: on, settings: who.settings, scale: scale}
+			b := &bench{contestant: who, service: on, settings: who.settings, keys: o.keys, scale: o.Scale}
 			b.settings.Address = on.Address
 			defer b.close()
 			return of(ctx, b)
@@ -227,8 +237,28 @@ func rows(scale float64) []rig.Row[contestant] {
 			Columns: memory("waiters_100"),
 		},
 		{
-			Name: "growth", Title: "Lock and unlock, and a read over the network, with so many other keys in the bucket", Once: true,
-			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth), Columns: growthColumns(),
+			Name: "growth_waiters", Once: true,
+			Title: "A turn of a lock that 10, 100 and 1,000 callers of 10 clients hand to each other, and 100 callers of 1, 10 and 100 clients",
+			Needs: func(who contestant) bool { return locks(who) && !who.polls }, Run: run(growingWaiters),
+			Columns: rig.Columns(turnOfWaiters.Columns("by callers"), turnOfClients.Columns("by clients"), turnOfWaiters.Memory()),
+		},
+		{
+			Name: "growth_callers", Title: "A computation for which 10, 100 and 1,000 callers wait, over 10 clients: each caller", Once: true,
+			Needs: computes, Run: run(growingCallers), Columns: rig.Columns(resultOfCallers.Columns("caller"), resultOfCallers.Memory()),
+		},
+		{
+			Name: "growth_watchers", Title: "A result that is stored, seen by its watcher, and dropped, with 10, 100 and 1,000 watchers, each of its own key", Once: true,
+			Needs: watches, Run: run(growingWatchers), Columns: rig.Columns(changeOfWatched.Columns("change"), changeOfWatched.Memory()),
+		},
+		{
+			Name: "divided", Title: "Lock and unlock, and a result, by 10 clients at once, in one bucket and in one that is divided into 4", Once: true,
+			Needs: divides, Run: run(divided), Columns: dividedColumns(),
+		},
+		{
+			Name: "growth", Once: true,
+			Title: fmt.Sprintf("Lock and unlock, and a read over the network, with %d, %d and %d other keys in the bucket", o.keys/100, o.keys/10, o.keys),
+			Needs: func(who contestant) bool { return locks(who) && reads(who) }, Run: run(growth),
+			Columns: rig.Columns(lockAmongKeys.Columns("lock"), readAmongKeys.Columns("read"), lockAmongKeys.Memory()),
 		},
 	}
 }
@@ -252,6 +282,18 @@ type (
 	ran      = func(context.Context, contestant, *rig.Service) (rig.Figures, error)
 )
 
+func dividedColumns() (all []rig.Column) {
+	for _, name := range []string{"lock", "result"} {
+		for _, n := range parts {
+			all = append(all, rig.Column{
+				Figure: fmt.Sprintf("divided_%s_%d_cpu_us", name, n), Title: fmt.Sprintf("%s, %d: CPU µs", name, n), Format: "%.0f",
+			})
+		}
+		all = append(all, rig.Column{Figure: "divided_" + name + "_over_one", Title: "over one", Format: "%.2f"})
+	}
+	return append(all, rig.Column{Figure: "divided_busiest_percent", Title: "the busiest's % of the writes", Format: "%.1f"})
+}
+
 // targets are what is aimed at, on one server.
 func targets() (all []rig.Target) {
 	for _, on := range []string{"r1", "r1_file"} {
@@ -269,5 +311,7 @@ func targets() (all []rig.Target) {
 			rig.Target{On: on, Figure: "waiters_10k_subscriptions", Kind: rig.AtMost, Goal: 1},
 		)
 	}
-	return all
+	return append(all, rig.GrowthTargets([]rig.Growth{
+		lockAmongKeys, readAmongKeys, turnOfWaiters, resultOfCallers, changeOfWatched,
+	}, "r1", "r1_file")...)
 }

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// What is done while there is more and more of something else.
+const (
+	lockAmongKeys   rig.Growth = "lock_keys"
+	readAmongKeys   rig.Growth = "read_keys"
+	turnOfClients   rig.Growth = "turn_clients"
+	turnOfWaiters   rig.Growth = "turn_waiters"
+	resultOfCallers rig.Growth = "result_callers"
+	changeOfWatched rig.Growth = "change_watched"
+)
+
+// fewest is how many waiters, callers and watchers there are at first.
+const fewest = 10
+
+// growth is what a lock and its unlock, and a read, cost with few and with many other keys in the same bucket.
+func growth(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, stored := rig.Figures{}, 0
+	for _, times := range rig.Times {
+		n := b.keys / 100 * times
+		if err := b.grow(ctx, c, n-stored); err != nil {
+			return nil, err
+		}
+		stored = n
+		key := b.name("grown")
+		if err := store(ctx, c, key); err != nil {
+			return nil, err
+		}
+		for g, op := range map[rig.Growth]func() error{
+			lockAmongKeys: func() error { return b.cycle(ctx, c) },
+			readAmongKeys: func() error { return whole(c.read(ctx, key)) },
+		} {
+			got, err := b.repeat(b.n(4000), "op", "us", op)
+			if err != nil {
+				return nil, err
+			}
+			g.Set(f, times, got["op_client_cpu_us"]+got["op_server_cpu_us"])
+		}
+		lockAmongKeys.Hold(f, times, rig.OwnBytes(), b.service)
+	}
+	return f, nil
+}
+
+// grow stores n more values.
+func (b *bench) grow(ctx context.Context, c *client, n int) error {
+	keys := make(chan string, n)
+	for range n {
+		keys <- b.name("other")
+	}
+	close(keys)
+	return together(many, func(int) error {
+		for key := range keys {
+			if err := c.store(ctx, key, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// together calls do n times at once.
+func together(n int, do func(i int) error) error {
+	var all sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// growingWaiters is what a turn costs while ever more callers, over ten clients, hand one lock to each other, and while 100 callers do so
+// over ever more clients.
+func growingWaiters(ctx context.Context, b *bench) (rig.Figures, error) {
+	const all = 100
+	clients, err := b.clients(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	f := rig.Figures{}
+	for _, times := range rig.Times {
+		err := b.turns(ctx, f, turnOfWaiters, times, fewest*times, clients[:fewest])
+		if err == nil {
+			err = b.turns(ctx, f, turnOfClients, times, all, clients[:times])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// turns measures turns after everybody has had one.
+func (b *bench) turns(ctx context.Context, f rig.Figures, g rig.Growth, times, callers int, clients []*client) error {
+	turning, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n, name := b.n(2000), b.name("turns")
+	var mu sync.Mutex
+	var before rig.Work
+	turn := 0
+	count := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch turn++; turn {
+		case callers:
+			before = rig.WorkOf(b.service)
+		case callers + n:
+			g.Add(f, times, b.service, before, n)
+			g.Hold(f, times, rig.OwnBytes(), b.service)
+			cancel()
+		}
+	}
+	return together(callers, func(i int) error {
+		defer cancel()
+		for turning.Err() == nil {
+			unlock, err := clients[i%len(clients)].lock(turning, name)
+			if err == nil {
+				count()
+				err = unlock(ctx)
+			}
+			if err != nil && turning.Err() == nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// growingCallers is what it costs to give the result of one computation to ever more callers, over ten clients.
+func growingCallers(ctx context.Context, b *bench) (rig.Figures, error) {
+	clients, err := b.clients(ctx, fewest+1)
+	if err != nil {
+		return nil, err
+	}
+	f := rig.Figures{}
+	for _, times := range rig.Times {
+		callers := fewest * times
+		keys := max(1, b.n(4000)/callers)
+		before := rig.WorkOf(b.service)
+		for range keys {
+			if _, err := b.coalesced(ctx, clients, callers); err != nil {
+				return nil, err
+			}
+		}
+		resultOfCallers.Add(f, times, b.service, before, keys*callers)
+		resultOfCallers.Hold(f, times, rig.OwnBytes(), b.service)
+	}
+	return f, nil
+}
+
+// growingWatchers is what a change of a result costs while ever more results are watched, each by a watcher of its own.
+func growingWatchers(ctx context.Context, b *bench) (rig.Figures, error) {
+	clients, err := b.clients(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	f := rig.Figures{}
+	var keys []string
+	var seen []func(context.Context) error
+	for _, times := range rig.Times {
+		for len(keys) < fewest*times {
+			key := b.name("watched")
+			one, err := clients[1].watch(key)
+			if err != nil {
+				return nil, err
+			}
+			keys, seen = append(keys, key), append(seen, one)
+		}
+		before, n := rig.WorkOf(b.service), b.n(2000)
+		for i := range n {
+			err := clients[0].store(ctx, keys[i%len(keys)], value)
+			if err == nil {
+				err = seen[i%len(keys)](ctx)
+			}
+			if err == nil {
+				err = clients[0].forget(ctx, keys[i%len(keys)])
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		changeOfWatched.Add(f, times, b.service, before, n)
+		changeOfWatched.Hold(f, times, rig.OwnBytes(), b.service)
+	}
+	return f, nil
+}
+
+// parts are over how many buckets the same locks and results are divided.
+var parts = []int{1, 4}
+
+// divided is what a lock and its unlock, and a result, cost in one bucket and in four, and how much of the writes the busiest has.
+func divided(ctx context.Context, b *bench) (rig.Figures, error) {
+	bucket, f := b.settings.Bucket, rig.Figures{}
+	clients := map[int][]*client{}
+	for _, n := range parts {
+		b.settings.Bucket, b.settings.Partitions = fmt.Sprintf("%s_%d", bucket, n), n
+		err := b.contestant.prepare(ctx, b.settings)
+		if err == nil && n > 1 {
+			err = b.divide(ctx)
+		}
+		if err == nil {
+			clients[n], err = b.clients(ctx, fewest)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	first, err := b.lastSequences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const rounds = 4 // in turn, since the machine is not the same all the time
+	for range rounds {
+		for _, n := range parts {
+			ops, each := b.n(400), clients[n]
+			for name, op := range map[string]func(c *client) error{
+				"lock":   func(c *client) error { return b.cycle(ctx, c) },
+				"result": func(c *client) error { return c.store(ctx, b.name("part"), value) },
+			} {
+				one, before := rig.Figures{}, rig.WorkOf(b.service)
+				err := together(len(each), func(i int) (err error) {
+					for j := 0; j < ops && err == nil; j++ {
+						err = op(each[i])
+					}
+					return err
+				})
+				if err != nil {
+					return nil, err
+				}
+				one.Since("op", b.service, before, ops*len(each))
+				f[fmt.Sprintf("divided_%s_%d_cpu_us", name, n)] += (one["op_client_cpu_us"] + one["op_server_cpu_us"]) / rounds
+			}
+		}
+	}
+	last, err := b.lastSequences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var sum, most uint64
+	for i := range last {
+		sum, most = sum+last[i]-first[i], max(most, last[i]-first[i])
+	}
+	f["divided_busiest_percent"] = 100 * float64(most) / float64(sum)
+	for _, name := range []string{"lock", "result"} {
+		f["divided_"+name+"_over_one"] = f["divided_"+name+"_4_cpu_us"] / f["divided_"+name+"_1_cpu_us"]
+	}
+	return f, nil
+}
+
+// divide divides the bucket.
+func (b *bench) divide(ctx context.Context) error {
+	nc, js, err := connect(b.settings, &trips{})
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return kvlock.Grow(ctx, js, b.settings.Bucket, b.settings.Partitions, nil)
+}
+
+// lastSequences are those of all parts of the bucket.
+func (b *bench) lastSequences(ctx context.Context) ([]uint64, error) {
+	nc, js, err := connect(b.settings, &trips{})
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	all := make([]uint64, b.settings.Partitions)
+	for p := range all {
+		name := "KV_" + b.settings.Bucket
+		if p > 0 {
+			name = fmt.Sprintf("%s-%d", name, p)
+		}
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("stream %s: %w", name, err)
+		}
+		all[p] = stream.CachedInfo().State.LastSeq
+	}
+	return all, nil
+}
