@@ -10,7 +10,8 @@
 // token: [Guard] refuses a smaller one than it has seen, and its documentation has the same rule for a database and an
 // HTTP service.
 //
-// There are no semaphores, read-write locks, latches and multi-locks: see README.md for the reasons, and for what to use instead.
+// A [Semaphore] gives permits to several holders at once, and a [RateLimiter] spaces calls out, over all processes. There
+// are no read-write locks, latches and multi-locks: see README.md for the reasons, and for what to use instead.
 //
 // # What is guaranteed
 //

@@ -144,15 +144,9 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 		return err
 	}
 	defer func() { err = errors.Join(err, lease.Release(context.WithoutCancel(ctx))) }()
-	leased := lease.Context()
-	held, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(leased, func() { cancel(context.Cause(leased)) })()
-	return fn(kv.DeadlineContext(held, func() {
-		if leased.Err() != nil {
-			cancel(context.Cause(leased))
-		}
-	}), lease.Token())
+	held, stop := whileHeld(ctx, lease.Context())
+	defer stop()
+	return fn(held, lease.Token())
 }
 
 func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, r lock.Request) (*Lease, error) {

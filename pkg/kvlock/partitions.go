@@ -32,7 +32,8 @@ type PartitionsError = kv.PartitionsError
 // before its end is absent to readers in that time, and is gone if the process dies in it; a purge in it may miss that value, so
 // call it again.
 //
-// The values of a [Guard] stay in the first bucket, and need no setting.
+// The values of a [Guard], and each [Semaphore] and [RateLimiter] stay in the first bucket: nobody divides one limit, and they
+// need no setting.
 //
 // Grow needs the permissions to get, create and update these streams, and to read and write the first. Those of programs are in
 // README.md.

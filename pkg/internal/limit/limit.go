@@ -1,4 +1,6 @@
-// Package limit counts, over all workers of a bucket, how many jobs run at once and how often they start.
+// Package limit counts, over all processes of a bucket, how many jobs run at once and how often they start. Package worker
+// limits its handlers by it; kvlock.Semaphore and kvlock.RateLimiter are its parts for other programs. What follows says
+// worker for a process, and job for a caller.
 //
 // Each key of a limit has a record. It holds how many permits each worker has, which workers wait for one, and when the next
 // start is due. A worker changes it by writes that the server accepts only at the revision that they were computed from. A
@@ -115,6 +117,9 @@ type Config struct {
 	// Lost is called when the lease has ended.
 	Lost func(error)
 
+	// Prefix begins the keys of all records. Defaults to "limits.".
+	Prefix string
+
 	// Records is the stream of the key-value bucket.
 	Records *kvrecord.Stream
 
@@ -167,6 +172,13 @@ func (p *Pass) Leave() {
 
 	p.set.forget(p)
 	p.drop()
+}
+
+// Live reports whether the permits are held still: after a pause of the process it knows that before [Entry.Lost] is called.
+func (p *Pass) Live() bool {
+	return !slices.ContainsFunc(p.held, func(held permit) bool {
+		return held.limiter.spec.Concurrency > 0 && !p.set.isLive(held.owner)
+	})
 }
 
 func (p *Pass) drop() {
@@ -261,8 +273,8 @@ func hash(key string) string {
 	return hex.EncodeToString(sum[:enough])
 }
 
-// prefix begins the keys of all records.
-const prefix = "limits."
+// DefaultPrefix begins the keys of the records of workers.
+const DefaultPrefix = "limits."
 
 // State is what the record of one key of a limit says.
 type State struct {
@@ -281,7 +293,7 @@ type State struct {
 
 // Survey returns the states of at most so many keys, for display, and how many keys there are. Two round trips, and one more for each
 // 512 keys.
-func Survey(ctx context.Context, records *kvrecord.Stream, most int) (all []State, total int, err error) {
+func Survey(ctx context.Context, records *kvrecord.Stream, prefix string, most int) (all []State, total int, err error) {
 	subjects, _, err := records.Subjects(ctx, records.Key(prefix+">"), 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("limit: %w", err)

@@ -245,7 +245,7 @@ func laterOf(a, b time.Time) time.Time {
 }
 
 // subject returns the subject of a record.
-func (s *Set) subject(of string) string { return s.cfg.Records.Key(prefix + of) }
+func (s *Set) subject(of string) string { return s.cfg.Records.Key(s.cfg.Prefix + of) }
 
 // get reads a record from the leader of the bucket's stream. Its revision is 0 when there is none.
 func (s *Set) get(subject string) (kvrecord.Record, error) {

@@ -112,6 +112,66 @@ func Example_stampedeProtection() {
 	// Output: queries: 1
 }
 
+// A semaphore: a licence permits two renderings at once, on whatever machines.
+func ExampleSemaphore() {
+	js, stop := testbed.Serve("locks")
+	defer stop()
+	ctx := context.Background()
+	var now, most atomic.Int64
+	render := func(ctx context.Context) error {
+		if n := now.Add(1); n > 2 {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		return ctx.Err() // it ends with the permit
+	}
+	var machines sync.WaitGroup
+	for range 3 {
+		machines.Go(func() {
+			s, err := kvlock.NewSemaphore(ctx, js, kvlock.SemaphoreConfig{Bucket: "locks", Name: "licence", Permits: 2})
+			must(err)
+			defer s.Close()
+			for range 5 {
+				must(s.Do(ctx, "renderer", render))
+			}
+		})
+	}
+	machines.Wait()
+	fmt.Println("more than two at once:", most.Load() > 0)
+	// Output: more than two at once: false
+}
+
+// A rate-limited fetch: a provider permits ten requests a minute for each account, after a burst of five, to all machines.
+func ExampleRateLimiter() {
+	js, stop := testbed.Serve("locks")
+	defer stop()
+	ctx := context.Background()
+	r, err := kvlock.NewRateLimiter(ctx, js, kvlock.RateLimiterConfig{Bucket: "locks", Name: "provider", Rate: 10, Per: time.Minute, Burst: 5})
+	must(err)
+	defer r.Close()
+	fetch := func(account string) {
+		must(r.Wait(ctx, account)) // not at all for the first five
+		fmt.Println("fetched for", account)
+	}
+	for range 5 {
+		fetch("account-7")
+	}
+	fetch("account-8")
+
+	// A caller that does something else instead of waiting asks whether the next request is due soon.
+	_, ok, err := r.Reserve(ctx, "account-7", time.Millisecond)
+	must(err)
+	fmt.Println("another one now:", ok)
+	// Output:
+	// fetched for account-7
+	// fetched for account-7
+	// fetched for account-7
+	// fetched for account-7
+	// fetched for account-7
+	// fetched for account-8
+	// another one now: false
+}
+
 // must ends an example that failed.
 func must(err error) {
 	if err != nil && !errors.Is(err, kvlock.ErrClosed) {

@@ -272,11 +272,14 @@ func TestOtherNumberOfPartitions(t *testing.T) {
 	})
 }
 
-// What lists has all partitions, also what is left in the first; guarded values stay where they are.
+// What lists has all partitions, also what is left in the first; limits and guarded values stay where they are.
 func TestListsHaveAllPartitions(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, f := b.Locker(t, kvlock.LockerConfig{Partitions: parts}), b.Flight(t, flight.Config{Partitions: parts})
 		guard := b.Guard(t, kvlock.GuardConfig{})
+		limits := check.Must(kvlock.NewSemaphore(t.Context(), b.JS, kvlock.SemaphoreConfig{Bucket: bucket, Name: "s", Permits: 1}))(t)
+		t.Cleanup(limits.Close)
+		permit := check.Must(limits.Acquire(t.Context(), "r.a"))(t)
 		var want []string
 		fill := func(from string) {
 			for i := range 6 {
@@ -309,6 +312,7 @@ func TestListsHaveAllPartitions(t *testing.T) {
 		check.Must(l.Steal(t.Context(), "lock.b1", kvlock.AcquireOptions{}))(t)
 		check.OK(t, f.Invalidate(t.Context(), "result.b2"))
 		check.Same(t, "invalidated", get(t, f, "result.b2").State, flight.Absent)
+		permit.Release()
 		check.OK(t, guard.Put(t.Context(), "value", kvlock.Token{Epoch: 1}, []byte("v")))
 		check.Must(f.Purge(t.Context(), "result"))(t)
 		for _, key := range keys {
@@ -316,6 +320,8 @@ func TestListsHaveAllPartitions(t *testing.T) {
 		}
 		l.Close()
 		check.OK(t, <-done)
+		again := check.Must(limits.Acquire(t.Context(), "r.a"))(t)
+		again.Release()
 	})
 }
 

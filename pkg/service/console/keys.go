@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/redact"
-	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 const (
@@ -203,7 +202,7 @@ func (c *Console) countResults(r *request, p *keysPage) error {
 
 // limitRow is a key of a limit.
 type limitRow struct {
-	worker.LimitState
+	kvlock.LimitState
 
 	Bucket string
 }
@@ -216,21 +215,26 @@ func (l limitRow) Count() (n int) {
 	return n
 }
 
-// showLimits lists what the limits of workers hold: four round trips.
+// showLimits lists what the limits of workers and of other programs hold: two to six round trips for each bucket.
 func (c *Console) showLimits(r *request) error {
 	a, err := c.keysAccount(r, r.URL.Query())
 	if err != nil {
 		return err
 	}
 	p := &keysPage{Account: a.Name, Bucket: r.URL.Query().Get("bucket")}
-	bucket := cmp.Or(p.Bucket, contracts.BucketJobs)
-	found, total, err := worker.ListLimits(r.Context(), a.JetStream, bucket, maxLimits)
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
+	buckets := []string{contracts.BucketJobs, contracts.BucketLocks}
+	if p.Bucket != "" {
+		buckets = []string{p.Bucket}
 	}
-	p.Total = total
-	for _, s := range found {
-		p.Limits = append(p.Limits, limitRow{s, bucket})
+	for _, bucket := range buckets {
+		found, total, err := kvlock.ListLimits(r.Context(), a.JetStream, bucket, maxLimits)
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		p.Total += total
+		for _, s := range found {
+			p.Limits = append(p.Limits, limitRow{s, bucket})
+		}
 	}
 	r.Command, r.Live = keysLine("limits", p.Account, p.Bucket), topicTick
 	return r.render("keyslimits", "Limits", p)

@@ -14,8 +14,8 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // mostLimits is how many keys of limits are listed.
@@ -27,8 +27,8 @@ func newLimits(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [BUCKET]",
 		Short: "List who holds permits of limits, and who waits for some",
-		Long: `Limits lists the keys of the limits of workers under which something counts, in the bucket jobs, or in BUCKET. Only the hash of
-a key is stored. How many permits there may be, the programs know.`,
+		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
+locks, or in BUCKET. Only the hash of a key is stored. How many permits there may be, the programs know.`,
 		Example: `  expediter limits
   expediter limits jobs -o json`,
 		Args: cobra.MaximumNArgs(1),
@@ -61,30 +61,34 @@ func (f *natsFlags) limits(ctx context.Context, buckets []string, format string)
 		return err
 	}
 	defer stop()
-	bucket := contracts.BucketJobs
-	if len(buckets) == 1 {
-		bucket = buckets[0]
-	}
-	all, total, err := worker.ListLimits(ctx, js, bucket, mostLimits)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = fmt.Errorf("%w: bucket %s: %w", ErrNotFound, bucket, err)
-	}
-	if err != nil {
-		return err
+	one := len(buckets) == 1
+	if !one {
+		buckets = []string{contracts.BucketJobs, contracts.BucketLocks}
 	}
 	out := output.NewRows(f.config.Stdout, output.Format(format),
 		table.Column{Name: "LIMIT"}, table.Column{Name: "KEY"}, table.Column{Name: "HELD"}, table.Column{Name: "IN LINE"},
 		table.Column{Name: "NEXT"}, table.Column{Name: "BUCKET"})
-	for _, l := range all {
-		held := 0
-		for _, n := range l.Held {
-			held += n
+	for _, bucket := range buckets {
+		all, total, err := kvlock.ListLimits(ctx, js, bucket, mostLimits)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound) && !one:
+			continue
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			return fmt.Errorf("%w: bucket %s: %w", ErrNotFound, bucket, err)
+		case err != nil:
+			return err
 		}
-		out.Add(limitRow{l.Name, l.Key, l.Held, l.Queue, l.Next, bucket}, l.Name, fmt.Sprintf("%.12s", l.Key), strconv.Itoa(held),
-			strconv.Itoa(len(l.Queue)), stampOf(l.Next), bucket)
-	}
-	if total > len(all) {
-		f.notef("%d of %d keys are listed.\n", len(all), total)
+		for _, l := range all {
+			held := 0
+			for _, n := range l.Held {
+				held += n
+			}
+			out.Add(limitRow{l.Name, l.Key, l.Held, l.Queue, l.Next, bucket}, l.Name, fmt.Sprintf("%.12s", l.Key), strconv.Itoa(held),
+				strconv.Itoa(len(l.Queue)), stampOf(l.Next), bucket)
+		}
+		if total > len(all) {
+			f.notef("%d of %d keys of bucket %s are listed.\n", len(all), total, bucket)
+		}
 	}
 	return out.Close()
 }

@@ -62,7 +62,7 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 		if d.Barrier, err = makeParts(ctx, js, bucket, info, d); err != nil {
 			return err
 		}
-		cfg.Subjects = []string{SubjectPrefix(entryOf(bucket)) + ">"}
+		cfg.Subjects = []string{SubjectPrefix(entryOf(bucket)) + ">", SubjectPrefix(bucket) + LimitPrefix + ">"}
 		cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
 			Source: SubjectPrefix(entryOf(bucket)) + ">", Destination: SubjectPrefix(bucket) + ">",
 		}
@@ -92,6 +92,9 @@ func settle(ctx context.Context, js jetstream.JetStream, bucket string, d partit
 	d.State = partition.Settled
 	return update(ctx, js, d.In(cfg))
 }
+
+// LimitPrefix begins the keys of limits, which stay in the first partition, under their former subjects.
+const LimitPrefix = reservedPrefix + "_limits."
 
 // isPlain returns an error for a bucket that takes its keys under other subjects than those that StreamConfig has.
 func isPlain(cfg jetstream.StreamConfig, bucket string) error {

@@ -1,0 +1,47 @@
+package kvlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+// LimitState is what is stored of one key of a limit: a [Semaphore], a [RateLimiter], or a limit of a worker.
+type LimitState struct {
+	// Held are the permits that are held, by the processes that hold them.
+	Held map[string]int
+
+	// Key is the hash of the key, and Name that of the limit.
+	Key, Name string
+
+	// Next is when the next start is due, if the limit has a rate.
+	Next time.Time
+
+	// Queue are the processes that want permits, the first in line first.
+	Queue []string
+}
+
+// ListLimits returns what a bucket has of the keys of limits, so many at most, for display, and how many keys there are. A key has a
+// record while something counts under it. Five round trips, and one more for each 512 keys.
+func ListLimits(ctx context.Context, js jetstream.JetStream, bucket string, most int) (all []LimitState, total int, err error) {
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: time.Second, Timeout: 2 * time.Second})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer records.Close()
+	for _, prefix := range []string{limit.DefaultPrefix, limitPrefix} {
+		found, n, err := limit.Survey(ctx, records.Bucket(bucket), prefix, most-len(all))
+		if err != nil {
+			return nil, 0, err
+		}
+		total += n
+		for _, s := range found {
+			all = append(all, LimitState(s))
+		}
+	}
+	return all, total, nil
+}
