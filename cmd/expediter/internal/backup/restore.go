@@ -168,15 +168,17 @@ func (c Config) clear(ctx context.Context, name, id string, inUse error) error {
 
 // foreign returns the subjects of a stream that several services use which belong to the services that are not named.
 func foreign(name string, services []string) []string {
+	if name != contracts.StreamDead && name != "KV_"+contracts.BucketJobs {
+		return nil
+	}
 	var subjects []string
+	named := all(services)
 	for _, other := range contracts.Streams(contracts.AssetOptions{Partitions: divided}) {
-		if slices.Contains(all(services), other.Name) {
-			continue
-		}
-		switch name {
-		case contracts.StreamDead:
+		switch {
+		case slices.Contains(named, other.Name):
+		case name == contracts.StreamDead:
 			subjects = append(subjects, "dead."+other.Name+".>", "$JS.EVENT.ADVISORY.CONSUMER.*."+other.Name+".>")
-		case "KV_" + contracts.BucketJobs:
+		default:
 			subjects = append(subjects, "$KV."+contracts.BucketJobs+".*."+other.Name+".>")
 		}
 	}
