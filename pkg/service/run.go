@@ -67,7 +67,7 @@ type Spec struct {
 	// Streams are the names of the streams that the service needs. A bucket's is "KV_" and its name. Required.
 	Streams []string
 
-	// Timeout bounds the answer to a request but event streams, over HTTP and NATS. Defaults to 15 seconds.
+	// Timeout bounds the answer to each request over HTTP and NATS. Event streams are not bounded. Defaults to 15 seconds.
 	Timeout time.Duration
 
 	// WriteTimeout bounds an answer over HTTP; streams set their own. Defaults to 1 minute.

@@ -147,7 +147,7 @@ type Stats struct {
 	Waits        uint64
 	WaitTimeouts uint64 // those that their callers gave up
 
-	// Trouble.
+	// Failures.
 	Corrupt     uint64 // records that could not be read, and were removed
 	Panics      uint64
 	Unavailable uint64 // operations that JetStream did not answer

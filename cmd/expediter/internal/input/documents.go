@@ -19,7 +19,7 @@ type Document struct {
 	// Body is the value. In a file with a value in each line it is the line, whatever that holds.
 	Body []byte
 
-	// Index is which value of an array it is, from 1; 0 for one that is in none.
+	// Index is the position of the value in its array, from 1. It is 0 outside of an array.
 	Index int
 
 	// Offset is how many bytes of the file had been consumed when the value had been read.

@@ -232,7 +232,7 @@ type EndpointName struct {
 	ID      string `json:"id"`
 }
 
-// Endpoints returns the endpoints that do not work. One round trip.
+// Endpoints returns a page of the endpoints that were disabled or whose deliveries fail. One round trip.
 func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, error) {
 	from, err := parse(q.Cursor)
 	if err != nil {

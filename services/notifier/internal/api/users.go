@@ -216,8 +216,8 @@ type Imported struct {
 	Errors        []contracts.FieldError `json:"errors,omitempty"`
 }
 
-// Import puts users, which are lines of JSON, and returns what became of each: what is known and not named stays. One that is
-// invalid keeps no other from being stored.
+// Import stores the users in body, one JSON object in each line, and returns the outcome of each line. A field that a line does
+// not name keeps its value. An invalid line does not keep the others from being stored.
 func (a *API) Import(ctx context.Context, body []byte) ([]Imported, error) {
 	lines := bytes.Split(bytes.TrimRight(body, "\r\n"), []byte("\n"))
 	if len(lines) > maxEntries {

@@ -54,26 +54,26 @@ const (
 // ErrUnknown is returned for an endpoint of which nothing is kept.
 var ErrUnknown = errors.New("nothing is kept of such an endpoint")
 
-// Endpoint is what is kept of one. The address is not: it may hold secrets.
+// Endpoint is the record of an endpoint. Its address is not kept, because it may hold secrets.
 type Endpoint struct {
 	// Channel is the channel's name, and ID a hash of channel and address.
 	Channel string `json:"channel"`
 	ID      string `json:"id"`
 
-	// At is when it came into its state.
+	// At is when State last changed.
 	At time.Time `json:"at"`
 
-	// LastError is what was wrong when it came into its state.
+	// LastError is the error of the delivery after which State last changed.
 	LastError string `json:"last_error,omitempty"`
 
-	// RecipientType and UserID are whose message that was.
+	// RecipientType and UserID name the recipient of that delivery.
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
 	UserID        string                  `json:"user_id,omitempty"`
 
 	// Since is when it began to fail.
 	Since time.Time `json:"since,omitzero"`
 
-	// State is how it is.
+	// State says whether deliveries are tried.
 	State State `json:"state"`
 
 	over kvrecord.Record // as it was read or written
