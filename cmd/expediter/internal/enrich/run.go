@@ -92,7 +92,7 @@ func read(ctx context.Context, places iter.Seq2[input.Place, error], size int, n
 		if unread != nil {
 			return unread, flush()
 		}
-		if b != nil && (len(b.places) == size || bytes+len(place.Body) > maxBatchBytes) {
+		if b != nil && (len(b.places) == size || bytes+place.Bytes > maxBatchBytes) {
 			if err := flush(); err != nil {
 				return nil, err
 			}
@@ -101,7 +101,7 @@ func read(ctx context.Context, places iter.Seq2[input.Place, error], size int, n
 			b = &batch{done: make(chan struct{})}
 		}
 		b.places = append(b.places, place)
-		bytes += len(place.Body)
+		bytes += place.Bytes
 	}
 	return nil, flush()
 }

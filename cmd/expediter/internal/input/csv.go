@@ -26,7 +26,8 @@ func readCSV(src *source, head []byte, maxRecord int, out *sink) error {
 		return csvFailure(src, src.position(0), err)
 	}
 	header = append([]string(nil), header...)
-	if err := checkHeader(src, header); err != nil {
+	known, err := checkHeader(src, header)
+	if err != nil {
 		return err
 	}
 	rows.ReuseRecord = true
@@ -44,7 +45,7 @@ func readCSV(src *source, head []byte, maxRecord int, out *sink) error {
 		case err != nil:
 			err = csvFailure(src, start, err)
 		default:
-			err = csvRow(src, rows, header, cells, out)
+			err = csvRow(src, rows, header, cells, known, out)
 		}
 		if err != nil {
 			return err
@@ -52,7 +53,7 @@ func readCSV(src *source, head []byte, maxRecord int, out *sink) error {
 	}
 }
 
-func csvRow(src *source, rows *csv.Reader, header, cells []string, out *sink) error {
+func csvRow(src *source, rows *csv.Reader, header, cells []string, known map[string]int, out *sink) error {
 	line, _ := rows.FieldPos(0)
 	at := src.at(line)
 	if len(cells) != len(header) {
@@ -60,37 +61,33 @@ func csvRow(src *source, rows *csv.Reader, header, cells []string, out *sink) er
 			Problem: fmt.Sprintf("has %d fields, the header has %d", len(cells), len(header)),
 		}}})
 	}
-	fields := make([]field, len(cells))
-	for i, cell := range cells {
-		if !utf8.ValidString(cell) {
-			return out.reject(&RowError{Position: at, Fields: []FieldError{{
-				Field: header[i], Problem: "not valid UTF-8; save the file as UTF-8",
-			}}})
-		}
-		fields[i] = field{name: header[i], value: quote(cell)}
+	body, err := encodeRow(header, cells, known)
+	if err != nil {
+		return out.reject(&RowError{Position: at, Fields: []FieldError{{Problem: err.Error()}}})
 	}
-	return out.accept(record{fields: fields, position: at, end: src.base + rows.InputOffset()})
+	return out.object(body, at, "", src.base+rows.InputOffset())
 }
 
-func checkHeader(src *source, header []string) error {
+// checkHeader returns the columns of the known fields.
+func checkHeader(src *source, header []string) (map[string]int, error) {
 	names := make(map[string]bool, len(header))
 	for _, name := range header {
 		if !utf8.ValidString(name) {
-			return fmt.Errorf("%s: %w: save the file as UTF-8", src.at(1), ErrEncoding)
+			return nil, fmt.Errorf("%s: %w: save the file as UTF-8", src.at(1), ErrEncoding)
 		}
 		if name != "" && names[name] {
-			return fmt.Errorf("%s: %w: the column %s is given twice", src.at(1), ErrHeader, excerpt([]byte(name)))
+			return nil, fmt.Errorf("%s: %w: the column %s is given twice", src.at(1), ErrHeader, excerpt([]byte(name)))
 		}
 		names[name] = true
 	}
-	known := columns(func(i int) string { return header[i] }, len(header))
+	known := columnsOf(header)
 	for _, want := range []struct{ field, names string }{{fieldID, "id, placeId or place_id"}, {fieldName, "name"}} {
 		if _, ok := known[want.field]; !ok {
-			return fmt.Errorf("%s: %w: no column is named %s; the first line has to name the columns, it reads %s",
+			return nil, fmt.Errorf("%s: %w: no column is named %s; the first line has to name the columns, it reads %s",
 				src.at(1), ErrHeader, want.names, excerpt([]byte(strings.Join(header, ","))))
 		}
 	}
-	return nil
+	return known, nil
 }
 
 func csvProblem(syntax *csv.ParseError) string {

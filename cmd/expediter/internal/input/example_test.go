@@ -23,15 +23,15 @@ p3,Noodle Bar,Haifa,5
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(place.Restaurant.PlaceID, string(place.Body))
+		fmt.Println(place.Restaurant.PlaceID, place.Restaurant.Name, string(place.Restaurant.Field("stars")))
 	}
 	for _, problem := range reader.Report().Problems {
 		fmt.Println(problem)
 	}
 	// Output:
-	// p1 {"placeId":"p1","name":"קפה שקד","cityText":"חיפה","stars":"4"}
-	// p3 {"placeId":"p3","name":"Noodle Bar","cityText":"Haifa","stars":"5"}
-	// stdin:3: name: missing
+	// p1 קפה שקד "4"
+	// p3 Noodle Bar "5"
+	// stdin:3: name: is required
 }
 
 func ExampleParseFormat() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // fieldResults is the member of a request object that holds its places.
@@ -94,7 +95,7 @@ func (r *jsonReader) array(city string) error {
 func (r *jsonReader) object() error {
 	start := r.dec.InputOffset() - 1
 	at := r.src.position(start)
-	rec := record{position: at}
+	var fields []field
 	request := false
 	for r.dec.More() {
 		tok, err := r.token()
@@ -104,7 +105,7 @@ func (r *jsonReader) object() error {
 		name, _ := tok.(string)
 		if name == fieldResults && !request {
 			request = true
-			if err := r.results(rec.fields); err != nil {
+			if err := r.results(fields); err != nil {
 				return err
 			}
 			continue
@@ -118,7 +119,7 @@ func (r *jsonReader) object() error {
 				Field: name, Problem: "comes after results and is not used; put it before them",
 			}}})
 		}
-		if rec.fields = append(rec.fields, field{name, raw}); !request {
+		if fields = append(fields, field{name, raw}); !request {
 			err = r.bounded(start, at)
 		}
 		if err != nil {
@@ -131,7 +132,7 @@ func (r *jsonReader) object() error {
 	if request {
 		return nil
 	}
-	return r.out.object(joinObject(rec.fields), at, "", r.src.base+r.dec.InputOffset())
+	return r.out.object(joinObject(fields), at, "", r.src.base+r.dec.InputOffset())
 }
 
 func (r *jsonReader) bounded(start int64, at Position) error {
@@ -191,23 +192,19 @@ func (r *jsonReader) failure(err error) error {
 	return fmt.Errorf("%s: %w: not valid JSON: %s", r.src.position(offset), ErrSyntax, what)
 }
 
+// field is a member of an object.
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
 func joinObject(fields []field) json.RawMessage {
-	var buf bytes.Buffer
+	members := make([][]byte, len(fields))
 	for i, f := range fields {
-		if i == 0 {
-			buf.WriteByte('{')
-		} else {
-			buf.WriteByte(',')
-		}
-		buf.Write(quote(f.name))
-		buf.WriteByte(':')
-		buf.Write(f.value)
+		name, _ := encode(f.name) //nolint:errcheck // a string
+		members[i] = slices.Concat(name, []byte(":"), f.value)
 	}
-	if len(fields) == 0 {
-		buf.WriteByte('{')
-	}
-	buf.WriteByte('}')
-	return buf.Bytes()
+	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}"))
 }
 
 // readJSONLines hands each line's value to out. Lines that are too long are skipped without being held.

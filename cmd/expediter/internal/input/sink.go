@@ -1,11 +1,13 @@
 package input
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // errStopped ends the reading because the caller wants no more places.
@@ -18,30 +20,19 @@ type sink struct {
 	yield  func(Place, error) bool
 }
 
-// object takes a place in JSON.
+// object takes a place in JSON, checks it, and yields it. city is that of a place that names none.
 func (s *sink) object(raw json.RawMessage, at Position, city string, end int64) error {
-	if !utf8.Valid(raw) {
-		return s.reject(&RowError{Position: at, Fields: []FieldError{{Problem: "not valid UTF-8; save the file as UTF-8"}}})
+	r, err := contracts.Decode[contracts.Restaurant](raw)
+	if err == nil && r.CityText == "" {
+		r.CityText = cmp.Or(city, s.config.City)
+		err = r.Validate()
 	}
-	fields, err := parseObject(raw)
 	if err != nil {
-		return s.reject(&RowError{Position: at, Fields: []FieldError{{Problem: err.Error()}}})
-	}
-	return s.accept(record{city: city, end: end, fields: fields, position: at, raw: raw})
-}
-
-// accept checks a record and yields its place.
-func (s *sink) accept(rec record) error {
-	if rec.city == "" {
-		rec.city = s.config.City
-	}
-	place, problem := rec.place()
-	if problem != nil {
-		return s.reject(problem)
+		return s.reject(&RowError{Position: at, Fields: problemsOf(err)})
 	}
 	s.report.Rows++
 	s.report.Places++
-	if !s.yield(place, nil) {
+	if !s.yield(Place{Bytes: len(raw), Offset: end, Position: at, Restaurant: r}, nil) {
 		return errStopped
 	}
 	return nil
