@@ -201,9 +201,7 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 
 // report writes the changes, a row for each stream and consumer and for each of their settings, and notes what was left.
 func (f *applyFlags) report(changes []contracts.Change) (err error) {
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "STREAM"}, table.Column{Name: "CONSUMER"}, table.Column{Name: "ACTION"}, table.Column{Name: "SETTING"},
-		table.Column{Name: "IS", Width: cells}, table.Column{Name: "DECLARED", Width: cells}, table.Column{Name: "DROPS", Width: cells})
+	out := f.rows(f.format, "STREAM", "CONSUMER", "ACTION", "SETTING", "IS~", "DECLARED~", "DROPS~")
 	refused, changed, larger := false, 0, 0
 	for _, c := range changes {
 		if c.Action == contracts.ActionCreate || c.Action == contracts.ActionUpdate {

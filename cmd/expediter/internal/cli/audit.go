@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 )
 
@@ -58,11 +55,9 @@ func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
 	if err != nil {
 		return err
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "TIME"}, table.Column{Name: "SOURCE"}, table.Column{Name: "ACTOR"}, table.Column{Name: "ACTION"},
-		table.Column{Name: "COUNT"}, table.Column{Name: "OUTCOME"}, table.Column{Name: "TARGET", Width: 2 * cells})
+	out := f.rows(format, "TIME", "SOURCE", "ACTOR", "ACTION", "COUNT", "OUTCOME", "TARGET~~")
 	for _, r := range records {
-		out.Add(r, stamp(r.At), r.Source, r.Actor, r.Action, strconv.Itoa(r.Count), string(r.Outcome), r.Target)
+		out.Add(r, r.At, r.Source, r.Actor, r.Action, r.Count, r.Outcome, r.Target)
 	}
 	return out.Close()
 }

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -95,15 +92,14 @@ func (f *backupFlags) run(
 		return err
 	}
 	defer stop()
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "STREAM"}, table.Column{Name: "MESSAGES"}, table.Column{Name: "CONSUMERS"}, table.Column{Name: "BYTES"})
+	out := f.rows(f.format, "STREAM", "MESSAGES", "CONSUMERS", "BYTES")
 	var messages uint64
 	failed := do(ctx, backup.Config{
 		Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
 	}, func(s backup.Stream) {
 		messages += s.Messages
 		s.Config, s.State = nil, nil
-		out.Add(s, s.Name, strconv.FormatUint(s.Messages, 10), strconv.Itoa(s.Consumers), strconv.FormatInt(s.Bytes, 10))
+		out.Add(s, s.Name, s.Messages, s.Consumers, s.Bytes)
 	})
 	if failed != nil {
 		_, file := errors.AsType[*backup.FileError](failed)

@@ -14,8 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/measure"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
@@ -75,9 +73,7 @@ func (f *benchFlags) bench(ctx context.Context, parts []string) error {
 	if err != nil {
 		return err
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "PART"}, table.Column{Name: "OPERATION"}, table.Column{Name: "CALLERS"}, table.Column{Name: "A SECOND"},
-		table.Column{Name: "P50 MS"}, table.Column{Name: "P99 MS"}, table.Column{Name: "CPU µS"})
+	out := f.rows(f.format, "PART", "OPERATION", "CALLERS", "A SECOND", "P50 MS", "P99 MS", "CPU µS")
 	connect := func(more ...nats.Option) (*nats.Conn, error) {
 		nc, err := nats.Connect(server, slices.Concat(opts, more)...)
 		if err != nil {

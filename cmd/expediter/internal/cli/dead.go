@@ -154,6 +154,29 @@ func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	completeWith(cmd, "output", formats...)
 }
 
+// listing gives a command that writes a list the flag for its form, which it checks before it calls list.
+func listing(cmd *cobra.Command, list func(ctx context.Context, args []string, format string) error) *cobra.Command {
+	var format string
+	outputFlag(cmd, &format, listFormats...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkFormat(format, listFormats...); err != nil {
+			return err
+		}
+		return list(cmd.Context(), args, format)
+	}
+	return cmd
+}
+
+// rows returns the writer of a list. Each ~ behind the name of a column lets its texts take 60 cells, and none any number.
+func (g *globals) rows(format string, columns ...string) *output.Rows {
+	all := make([]table.Column, len(columns))
+	for i, column := range columns {
+		name := strings.TrimRight(column, "~")
+		all[i] = table.Column{Name: name, Width: cells * (len(column) - len(name))}
+	}
+	return output.NewRows(g.config.Stdout, output.Format(format), all...)
+}
+
 func checkFormat(format string, formats ...string) error {
 	if !slices.Contains(formats, format) {
 		return &UsageError{Err: fmt.Errorf("--output %q: use one of %s", format, strings.Join(formats, ", "))}
@@ -230,10 +253,7 @@ func (f *deadFlags) list(ctx context.Context, flags filterFlags, format string, 
 		return err
 	}
 	defer stop()
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "LETTER"}, table.Column{Name: "TIME"}, table.Column{Name: "KIND"}, table.Column{Name: "REASON"},
-		table.Column{Name: "JOB", Width: cells}, table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR"},
-	)
+	out := f.rows(format, "LETTER", "TIME", "KIND", "REASON", "JOB~", "SUBJECT~", "ERROR")
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for e, err := range store.List(ctx, filter, order) {
 		if err != nil {
@@ -346,18 +366,14 @@ func (f *deadFlags) groups(ctx context.Context, flags filterFlags, by deadletter
 	if by == deadletter.ByWorker {
 		name = "WORKER"
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "COUNT"}, table.Column{Name: "FIRST"}, table.Column{Name: "LAST"}, table.Column{Name: "REASON"},
-		table.Column{Name: "STREAM"}, table.Column{Name: "SUBJECTS", Width: cells}, table.Column{Name: "EXAMPLE"},
-		table.Column{Name: name},
-	)
+	out := f.rows(format, "COUNT", "FIRST", "LAST", "REASON", "STREAM", "SUBJECTS~", "EXAMPLE", name)
 	for _, g := range overview.Groups {
 		row := groupRow{
 			Count: g.Count, FirstAt: g.FirstAt.UTC(), LastAt: g.LastAt.UTC(), Kind: string(g.Kind), Reason: string(g.Reason), JobStream: g.Stream,
 			Subjects: g.Subjects, Signature: g.Signature, Worker: g.Worker, Example: g.Example,
 		}
-		out.Add(row, strconv.Itoa(g.Count), stamp(g.FirstAt), stamp(g.LastAt), cmp.Or(row.Reason, row.Kind), g.Stream, g.Subjects,
-			strconv.FormatUint(g.Example, 10), cmp.Or(g.Signature, g.Worker))
+		out.Add(row, g.Count, g.FirstAt, g.LastAt, cmp.Or(row.Reason, row.Kind), g.Stream, g.Subjects, g.Example,
+			cmp.Or(g.Signature, g.Worker))
 	}
 	if overview.Others > 0 {
 		f.notef("%d more letters are in smaller groups that are not shown.\n", overview.Others)

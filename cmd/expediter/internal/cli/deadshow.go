@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -152,8 +151,7 @@ func readable(payload []byte) string {
 }
 
 func newDeadStranded(f *deadFlags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "stranded JOB-STREAM",
 		Short: "Find messages of a work queue that no consumer will deliver",
 		Long: `Stranded lists the subjects of a work queue whose messages no consumer will deliver. No consumer's lag counts them. Some match
@@ -162,18 +160,11 @@ their jobs were done and the server has lost their removal, or they never ran be
 later. Messages that a consumer gave up are in the list: expediter dead list --kind stranded.`,
 		Example: `  expediter dead stranded ENRICH_JOBS`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			return f.stranded(cmd.Context(), args[0], format)
-		},
-	}
-	outputFlag(cmd, &format, listFormats...)
-	return cmd
+	}, f.stranded)
 }
 
-func (f *deadFlags) stranded(ctx context.Context, stream, format string) error {
+func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {
+	stream := args[0]
 	store, stop, err := f.open(ctx)
 	if err != nil {
 		return err
@@ -186,15 +177,14 @@ func (f *deadFlags) stranded(ctx context.Context, stream, format string) error {
 	if !found.Complete {
 		return fmt.Errorf("stream %s has too many subjects to be looked through", stream)
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "MESSAGES"}, table.Column{Name: "SUBJECT"}, table.Column{Name: "PASSED BY"})
+	out := f.rows(format, "MESSAGES", "SUBJECT", "PASSED BY")
 	for _, s := range found.Subjects {
 		row := struct {
 			Messages uint64 `json:"messages"`
 			PassedBy string `json:"passed_by,omitempty"`
 			Subject  string `json:"subject"`
 		}{s.Messages, s.PassedBy, s.Subject}
-		out.Add(row, strconv.FormatUint(s.Messages, 10), s.Subject, s.PassedBy)
+		out.Add(row, s.Messages, s.Subject, s.PassedBy)
 	}
 	return out.Close()
 }

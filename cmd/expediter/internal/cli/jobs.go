@@ -211,10 +211,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err er
 	if slices.Contains(filter.States, worker.StateDead) {
 		filter.Dead, filter.States = true, nil
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "SEQ"}, table.Column{Name: "STATE"}, table.Column{Name: "STORED"},
-		table.Column{Name: "TRY"}, table.Column{Name: "NEXT"}, table.Column{Name: "WORKER"}, table.Column{Name: "CONSUMER"},
-		table.Column{Name: "JOB", Width: cells}, table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR", Width: cells})
+	out := f.rows(f.format, "SEQ", "STATE", "STORED", "TRY", "NEXT", "WORKER", "CONSUMER", "JOB~", "SUBJECT~", "ERROR~")
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for looked, left := 0, f.limit; ; {
 		filter.Limit = min(left, 1000)
@@ -246,8 +243,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err er
 
 func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	var format string
-	cmd := &cobra.Command{
+	cmd := listing(&cobra.Command{
 		Use:   "schedules [STREAM]",
 		Short: "List the periodic jobs of a stream, or of all",
 		Long: `Schedules lists the jobs that the server inserts into a stream, or into all, again and again: the subject of the runs, when they
@@ -256,16 +252,9 @@ stream had no leader at the time of a run.`,
 		Example: `  expediter schedules
   expediter schedules REPORTS -o json`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			return f.schedules(cmd.Context(), args, format)
-		},
-	}
+	}, f.schedules)
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -298,9 +287,7 @@ func (f *natsFlags) schedules(ctx context.Context, streams []string, format stri
 			return fmt.Errorf("list the streams: %w", err)
 		}
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "SUBJECT"}, table.Column{Name: "WHEN"}, table.Column{Name: "TIME ZONE"},
-		table.Column{Name: "NEXT"}, table.Column{Name: "SINCE"}, table.Column{Name: "STREAM"})
+	out := f.rows(format, "SUBJECT", "WHEN", "TIME ZONE", "NEXT", "SINCE", "STREAM")
 	for _, stream := range streams {
 		if err := f.schedulesOf(ctx, js, stream, out); err != nil {
 			return err
@@ -333,7 +320,7 @@ func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, str
 		if row.Next, err = s.Next(now); err != nil {
 			f.notef("%s: %v\n", table.Printable(s.Subject), err) // of another program
 		}
-		out.Add(row, row.Subject, when, row.TimeZone, stampOf(row.Next), stamp(row.Since), row.Stream)
+		out.Add(row, row.Subject, when, row.TimeZone, row.Next, row.Since, row.Stream)
 	}
 	return nil
 }

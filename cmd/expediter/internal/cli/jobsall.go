@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -119,20 +117,13 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a manyJob
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "streams",
 		Short: "List the streams of jobs",
 		Long:  `Streams lists the work queues, and the streams that take delayed jobs.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			return f.listStreams(cmd.Context(), "expediter jobs", format, worker.HasJobs)
-		},
-	}
-	outputFlag(cmd, &format, listFormats...)
-	return cmd
+	}, func(ctx context.Context, _ []string, format string) error {
+		return f.listStreams(ctx, "expediter jobs", format, worker.HasJobs)
+	})
 }
 
 // streamRow is a stream or a bucket in a list.
@@ -162,10 +153,9 @@ func (f *natsFlags) listStreams(ctx context.Context, client, format string, want
 		return fmt.Errorf("list the streams: %w", err)
 	}
 	slices.SortFunc(rows, func(a, b streamRow) int { return strings.Compare(a.Name, b.Name) })
-	out := output.NewRows(f.config.Stdout, output.Format(format), table.Column{Name: "NAME"}, table.Column{Name: "MESSAGES"},
-		table.Column{Name: "BYTES"}, table.Column{Name: "CONSUMERS"}, table.Column{Name: "SUBJECTS", Width: cells})
+	out := f.rows(format, "NAME", "MESSAGES", "BYTES", "CONSUMERS", "SUBJECTS~")
 	for _, row := range rows {
-		out.Add(row, row.Name, strconv.FormatUint(row.Messages, 10), strconv.FormatUint(row.Bytes, 10), strconv.Itoa(row.Consumers),
+		out.Add(row, row.Name, row.Messages, row.Bytes, row.Consumers,
 			strings.Join(row.Subjects, " "))
 	}
 	return out.Close()

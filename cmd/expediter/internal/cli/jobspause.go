@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
@@ -85,8 +83,7 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 	if err != nil {
 		return err
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "PATTERN"}, table.Column{Name: "SINCE"}, table.Column{Name: "UNTIL"}, table.Column{Name: "BY"})
+	out := f.rows(format, "PATTERN", "SINCE", "UNTIL", "BY")
 	for _, p := range all {
 		row := struct {
 			Pattern string    `json:"pattern"`
@@ -94,7 +91,7 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 			Until   time.Time `json:"until,omitzero"`
 			By      string    `json:"by,omitempty"`
 		}{p.Pattern, p.Since, p.Until, p.By}
-		out.Add(row, p.Pattern, stamp(p.Since), stampOf(p.Until), p.By)
+		out.Add(row, p.Pattern, p.Since, p.Until, p.By)
 	}
 	return out.Close()
 }
@@ -269,11 +266,8 @@ func (f *workersFlags) drain(ctx context.Context, name string, resume bool) erro
 }
 
 func (f *workersFlags) list(all []inspect.Info) error {
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "WORKER"}, table.Column{Name: "VERSION"}, table.Column{Name: "STREAM"},
-		table.Column{Name: "CONSUMER"}, table.Column{Name: "RUNNING"}, table.Column{Name: "WAITING"}, table.Column{Name: "STATE"},
-		table.Column{Name: "DONE"}, table.Column{Name: "OTHERS"}, table.Column{Name: "LAST"}, table.Column{Name: "P95"},
-		table.Column{Name: "WAIT P95"}, table.Column{Name: "STARTED"}, table.Column{Name: "INSTANCE"})
+	out := f.rows(f.format, "WORKER", "VERSION", "STREAM", "CONSUMER", "RUNNING", "WAITING", "STATE", "DONE", "OTHERS", "LAST",
+		"P95", "WAIT P95", "STARTED", "INSTANCE")
 	for _, w := range all {
 		done, others := attempts(w)
 		last, ran, waited := "", "", ""
@@ -283,8 +277,8 @@ func (f *workersFlags) list(all []inspect.Info) error {
 		if wait, of := inspect.Wait95(w); of > 0 {
 			waited = wait.String()
 		}
-		out.Add(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), strconv.Itoa(w.Waiting),
-			w.State(), strconv.FormatUint(done, 10), strconv.FormatUint(others, 10), last, ran, waited, stamp(w.Started), w.Instance)
+		out.Add(w, w.ID, w.Version, w.Stream, w.Consumer, fmt.Sprintf("%d/%d", w.Running, w.Slots), w.Waiting,
+			w.State(), done, others, last, ran, waited, w.Started, w.Instance)
 	}
 	return out.Close()
 }
@@ -342,13 +336,10 @@ func (f *workersFlags) show(w inspect.Info) error {
 }
 
 func (f *workersFlags) showRecent(r inspect.Recent) error {
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "STARTED"}, table.Column{Name: "RAN"}, table.Column{Name: "OUTCOME"},
-		table.Column{Name: "TRY"}, table.Column{Name: "SEQ"}, table.Column{Name: "JOB", Width: cells},
-		table.Column{Name: "SUBJECT", Width: cells}, table.Column{Name: "ERROR", Width: 2 * cells})
+	out := f.rows(f.format, "STARTED", "RAN", "OUTCOME", "TRY", "SEQ", "JOB~", "SUBJECT~", "ERROR~~")
 	for _, a := range r.Attempts {
-		out.Add(a, stamp(a.Started), a.Ran.Round(time.Millisecond).String(), a.Outcome, strconv.Itoa(a.Attempt),
-			strconv.FormatUint(a.Sequence, 10), a.Job, a.Subject, firstLine(a.Error))
+		out.Add(a, a.Started, a.Ran.Round(time.Millisecond).String(), a.Outcome, a.Attempt,
+			a.Sequence, a.Job, a.Subject, firstLine(a.Error))
 	}
 	f.omitted(r.Omitted)
 	return out.Close()

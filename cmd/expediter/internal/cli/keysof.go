@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -23,8 +20,7 @@ const mostLimits = 10_000
 
 func newLimits(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	var format string
-	cmd := &cobra.Command{
+	cmd := listing(&cobra.Command{
 		Use:   "limits [BUCKET]",
 		Short: "List who holds permits of limits, and who waits for some",
 		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
@@ -32,16 +28,9 @@ locks, or in BUCKET. Only the hash of a key is stored. How many permits there ma
 		Example: `  expediter limits
   expediter limits jobs -o json`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			return f.limits(cmd.Context(), args, format)
-		},
-	}
+	}, f.limits)
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -65,9 +54,7 @@ func (f *natsFlags) limits(ctx context.Context, buckets []string, format string)
 	if !one {
 		buckets = []string{contracts.BucketJobs, contracts.BucketLocks}
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "LIMIT"}, table.Column{Name: "KEY"}, table.Column{Name: "HELD"}, table.Column{Name: "IN LINE"},
-		table.Column{Name: "NEXT"}, table.Column{Name: "BUCKET"})
+	out := f.rows(format, "LIMIT", "KEY", "HELD", "IN LINE", "NEXT", "BUCKET")
 	for _, bucket := range buckets {
 		all, total, err := kvlock.ListLimits(ctx, js, bucket, mostLimits)
 		switch {
@@ -83,8 +70,8 @@ func (f *natsFlags) limits(ctx context.Context, buckets []string, format string)
 			for _, n := range l.Held {
 				held += n
 			}
-			out.Add(limitRow{l.Name, l.Key, l.Held, l.Queue, l.Next, bucket}, l.Name, fmt.Sprintf("%.12s", l.Key), strconv.Itoa(held),
-				strconv.Itoa(len(l.Queue)), stampOf(l.Next), bucket)
+			out.Add(limitRow{l.Name, l.Key, l.Held, l.Queue, l.Next, bucket}, l.Name, fmt.Sprintf("%.12s", l.Key), held,
+				len(l.Queue), l.Next, bucket)
 		}
 		if total > len(all) {
 			f.notef("%d of %d keys of bucket %s are listed.\n", len(all), total, bucket)
@@ -95,8 +82,7 @@ func (f *natsFlags) limits(ctx context.Context, buckets []string, format string)
 
 func newResults(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	var format string
-	cmd := &cobra.Command{
+	cmd := listing(&cobra.Command{
 		Use:   "results [BUCKET]",
 		Short: "List the buckets, or count the results of one by their states",
 		Long: `Results lists the buckets of an account. With BUCKET it counts what kvlock/flight has in one: results, computations that are
@@ -104,26 +90,20 @@ pending, and failures that are kept for a while. That reads the headers of all o
 		Example: `  expediter results
   expediter results enrich --account ENRICHER`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				return f.listStreams(cmd.Context(), "expediter results", format, func(cfg jetstream.StreamConfig) bool {
-					return strings.HasPrefix(cfg.Name, "KV_")
-				})
-			}
-			return f.results(cmd.Context(), args[0], format)
-		},
-	}
+	}, f.results)
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
-// results counts the results of a bucket.
-func (f *natsFlags) results(ctx context.Context, bucket, format string) error {
+// results lists the buckets, or counts the results of one.
+func (f *natsFlags) results(ctx context.Context, args []string, format string) error {
+	if len(args) == 0 {
+		return f.listStreams(ctx, "expediter results", format, func(cfg jetstream.StreamConfig) bool {
+			return strings.HasPrefix(cfg.Name, "KV_")
+		})
+	}
+	bucket := args[0]
 	js, stop, err := f.connect(ctx, "expediter results")
 	if err != nil {
 		return err
@@ -141,9 +121,7 @@ func (f *natsFlags) results(ctx context.Context, bucket, format string) error {
 	if err != nil {
 		return err
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format), table.Column{Name: "BUCKET"}, table.Column{Name: "DONE"},
-		table.Column{Name: "PENDING"}, table.Column{Name: "FAILED"}, table.Column{Name: "BYTES"}, table.Column{Name: "END IN A DAY"},
-		table.Column{Name: "OLDEST"})
+	out := f.rows(format, "BUCKET", "DONE", "PENDING", "FAILED", "BYTES", "END IN A DAY", "OLDEST")
 	row := struct {
 		Bucket   string    `json:"bucket"`
 		Done     int       `json:"done"`
@@ -153,7 +131,6 @@ func (f *natsFlags) results(ctx context.Context, bucket, format string) error {
 		Expiring int       `json:"expiring"`
 		Oldest   time.Time `json:"oldest,omitzero"`
 	}{bucket, s.Done, s.Pending, s.Failed, s.Bytes, s.Expiring, s.Oldest}
-	out.Add(row, bucket, strconv.Itoa(s.Done), strconv.Itoa(s.Pending), strconv.Itoa(s.Failed), strconv.FormatInt(s.Bytes, 10),
-		strconv.Itoa(s.Expiring), stampOf(s.Oldest))
+	out.Add(row, bucket, s.Done, s.Pending, s.Failed, s.Bytes, s.Expiring, s.Oldest)
 	return out.Close()
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
@@ -86,25 +85,16 @@ func newLockRow(l kvlock.Lock) lockRow {
 }
 
 func newLocksList(f *lockerFlags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return listing(&cobra.Command{
 		Use:   "list [PREFIX]",
 		Short: "List the held locks",
 		Long: `List shows the held locks, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
 the TTL of the lock after the last write of its record, by its holder or a waiter. A live holder renews its lock every
 third of the TTL.`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(locks *kvlock.Locker) error {
-				return f.list(cmd.Context(), locks, strings.Join(args, ""), format)
-			})
-		},
-	}
-	outputFlag(cmd, &format, listFormats...)
-	return cmd
+	}, func(ctx context.Context, args []string, format string) error {
+		return f.use(ctx, func(locks *kvlock.Locker) error { return f.list(ctx, locks, strings.Join(args, ""), format) })
+	})
 }
 
 func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, format string) error {
@@ -120,12 +110,10 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 			unread = append(unread, fmt.Errorf("lock %q: %w", lock.Name, err))
 		}
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(format),
-		table.Column{Name: "NAME"}, table.Column{Name: "HOLDER"}, table.Column{Name: "TOKEN"}, table.Column{Name: "SINCE"},
-		table.Column{Name: "EXPIRES"}, table.Column{Name: "WAITERS"}, table.Column{Name: "COMMAND", Width: cells})
+	out := f.rows(format, "NAME", "HOLDER", "TOKEN", "SINCE", "EXPIRES", "WAITERS", "COMMAND~")
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		row := newLockRow(found[name])
-		out.Add(row, row.Name, row.Holder, row.Token, stamp(row.Since), stamp(row.ExpiresAt), strconv.Itoa(row.Waiters),
+		out.Add(row, row.Name, row.Holder, row.Token, row.Since, row.ExpiresAt, row.Waiters,
 			row.Metadata[metadataCommand])
 	}
 	return errors.Join(append(unread, out.Close())...)

@@ -12,8 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -82,10 +80,9 @@ func (f *recipesFlags) list(cmd *cobra.Command, words string) error {
 	if err != nil {
 		return adviseRecipes(err)
 	}
-	out := output.NewRows(f.config.Stdout, output.Format(f.format),
-		table.Column{Name: "RECIPE"}, table.Column{Name: "TIME"}, table.Column{Name: "TITLE", Width: cells}, table.Column{Name: "SOURCE"})
+	out := f.rows(f.format, "RECIPE", "TIME", "TITLE~", "SOURCE")
 	for _, r := range list {
-		out.Add(r, r.ID, stamp(r.CreatedAt), r.Title, sourceLabel(r.SourceRef))
+		out.Add(r, r.ID, r.CreatedAt, r.Title, sourceLabel(r.SourceRef))
 	}
 	if more {
 		f.notef("Only %d are shown: see --limit.\n", f.limit)

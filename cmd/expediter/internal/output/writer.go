@@ -12,6 +12,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 )
@@ -233,11 +234,21 @@ func (r *Rows) Format() Format { return r.format }
 // Written is how many rows there are.
 func (r *Rows) Written() int { return r.n }
 
-// Add adds a row of a list that is at hand as a whole. [Rows.Close] returns the error.
-func (r *Rows) Add(value any, cells ...string) {
-	if r.failed == nil {
-		r.failed = r.Write(value, cells...)
+// Add adds a row of a list that is at hand as a whole. Cells are written as fmt does, times to the second in UTC, and none for the
+// zero time. [Rows.Close] returns the error.
+func (r *Rows) Add(value any, cells ...any) {
+	if r.failed != nil {
+		return
 	}
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		if at, ok := cell.(time.Time); !ok {
+			texts[i] = fmt.Sprint(cell)
+		} else if !at.IsZero() {
+			texts[i] = at.UTC().Format(time.DateTime)
+		}
+	}
+	r.failed = r.Write(value, texts...)
 }
 
 // Write adds a row.
