@@ -25,11 +25,12 @@ type Case struct {
 // uncommon are the statuses that callers and the state of a service decide about.
 var uncommon = []string{"401", "403", "421", "429", "500", "503", "507"}
 
-// Examples sends every example of a description to a service: those of the routes in first in that order, then what creates, what
-// reads, what changes and what deletes. Each must be answered by a good status. It goes on with what gets the bad statuses that are
-// described: bodies that are none and too large, parameters that are none, things that are not there, and cases by pattern and status,
-// such as "POST /v1/events 409". It reports each status that is described and that no request of the client has got. The client has the
-// [Description.Transport].
+// Examples sends every example of a description to a service. The routes in first come first, in that order. The others follow: those
+// that create, then those that read, that change and that delete. A good status must answer each.
+//
+// Examples then asks for the bad statuses that the description names. It sends bodies that are no JSON or too large, invalid parameters,
+// ids that do not exist, and the requests in cases, by pattern and status, such as "POST /v1/events 409". It reports each status that is
+// described and that no request got. The client has the [Description.Transport].
 func (d *Description) Examples(t *testing.T, client *http.Client, base string, first []string, cases map[string]Case) {
 	t.Helper()
 	methods := []string{http.MethodPost, http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete}
