@@ -24,18 +24,21 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// looks looks at a page of a console as everybody does: on a telephone and a large screen, by day and by night. Each is closed before the
+// looks looks at a page of a console as everybody does: on a telephone and a large screen, by day and by night. It is closed before the
 // next: a browser has six connections to a host over HTTP/1.1, and a page that follows holds one.
 func looks(t *testing.T, b *browser.Browser, s *consoletest.Site, name, path string) {
 	t.Helper()
-	for _, width := range []int64{360, 1440} {
-		for _, dark := range []bool{false, true} {
-			view := fmt.Sprintf("console-%s-%d-%t", name, width, dark)
-			t.Run(view, func(t *testing.T) {
-				b.Open(t, s.URL+path, browser.View{Dark: dark, Width: width}).Looks(view)
-			})
+	t.Run(name, func(t *testing.T) {
+		var p *browser.Page
+		for _, view := range []browser.View{{Width: 360}, {Dark: true, Width: 360}, {Width: 1440}, {Dark: true, Width: 1440}} {
+			if p == nil {
+				p = b.Open(t, s.URL+path, view)
+			} else {
+				p.Visit(s.URL+path, view)
+			}
+			p.Looks(fmt.Sprintf("console-%s-%d-%t", name, view.Width, view.Dark))
 		}
-	}
+	})
 }
 
 func TestConsoleForEverybody(t *testing.T) {

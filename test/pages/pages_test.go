@@ -111,11 +111,13 @@ func TestPagesForEverybody(t *testing.T) {
 			name := fmt.Sprintf("%d-%t", width, dark)
 			t.Run(name, func(t *testing.T) {
 				view := browser.View{Dark: dark, Width: width}
-				b.Open(t, s.preferences, view).Looks("preferences-" + name)
-				b.Open(t, s.preferences+"&saved=1", view).Looks("saved-" + name)
-				b.Open(t, s.unsubscribe, view).Looks("unsubscribe-" + name)
-				b.Open(t, s.URL()+"/docs", view).Looks("docs-" + name)
 				p := b.Open(t, s.preferences, view)
+				p.Looks("preferences-" + name)
+				for what, url := range map[string]string{"saved": s.preferences + "&saved=1", "unsubscribe": s.unsubscribe, "docs": s.URL() + "/docs"} {
+					p.Visit(url, view)
+					p.Looks(what + "-" + name)
+				}
+				p.Visit(s.preferences, view)
 				check.OK(t, s.Directory.OptOut(t.Context(), "CUSTOMER", "ada", name, "sms"))
 				p.Do(chromedp.Focus(chromedp.CSS("button")))
 				p.Submit(kb.Enter)

@@ -92,9 +92,17 @@ func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx)
 	t.Cleanup(cancel)
-	p := &Page{T: t, ctx: ctx, width: v.Width}
+	p := &Page{T: t, ctx: ctx}
 	check.OK(t, chromedp.Do(ctx)) // whose end is that of the page
 	check.OK(t, chromedp.Listen(ctx, p.hear))
+	p.Visit(url, v)
+	return p
+}
+
+// Visit leaves the page for another, or loads the same in another view. That costs half of what it costs to open one.
+func (p *Page) Visit(url string, v View) {
+	p.Helper()
+	p.width = v.Width
 	scheme := map[bool]string{false: "light", true: "dark"}[v.Dark]
 	p.Do(
 		call(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -106,7 +114,6 @@ func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 		call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript}),
 		chromedp.Navigate(url),
 	)
-	return p
 }
 
 // call is a command of the browser's protocol.
@@ -189,8 +196,8 @@ func (p *Page) Looks(name string) {
 		check.OK(p.T, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600)) //nolint:gosec // as above
 	}
 	Get(p, chromedp.Evaluate[int](axe+";0"))
-	found := Get(p, chromedp.Evaluate[[]string](
-		`axe.run().then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html).join(" ")))`, chromedp.EvalAwaitPromise))
+	found := Get(p, chromedp.Evaluate[[]string](`axe.run({resultTypes: ["violations"]}).then(
+		r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html).join(" ")))`, chromedp.EvalAwaitPromise))
 	if Get(p, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)) > p.width {
 		found = append(found, "it is wider than the window")
 	}
