@@ -228,6 +228,9 @@ func (a *agent) rests() bool {
 		return false
 	}
 	a.working = false
+	if when.IsZero() && a.isIdle() && !now.Before(a.leaves()) {
+		return true // it is retired now: a timer that is due would start workers for as long as others keep it from that
+	}
 	a.wakeAt(now, when)
 	return true
 }

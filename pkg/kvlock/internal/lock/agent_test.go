@@ -138,6 +138,21 @@ func TestObservedLeaseIsShortened(t *testing.T) {
 	}
 }
 
+// An agent sets its timer to when it may leave. At that time it sets none, which would be due before the agent is retired.
+func TestAgentThatLeavesSetsNoTimer(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for since, timed := range map[time.Duration]bool{0: true, lingering: false} {
+		a := &agent{used: now.Add(-since), watching: true, resting: true, working: true}
+		if !a.rests() || (a.timer != nil) != timed {
+			t.Errorf("used %s ago: a timer: %v, want %v", since, a.timer != nil, timed)
+		}
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+}
+
 // Each name has a key of its own, from which it is read back. A name that may be a key is its own.
 func TestKeysOfNames(t *testing.T) {
 	t.Parallel()
