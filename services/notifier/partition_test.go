@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -157,4 +159,76 @@ func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
 		refused(n, true)
 	}
 	check.Is(t, start(3, false), nil)
+}
+
+// TestRowsInPartitionsAreFound has rows in each of three partitions, and in the first those of before: an instance without the setting
+// learns of them in ten seconds, a page may end with a partition, and who is cancelled is so wherever the rows are.
+func TestRowsInPartitionsAreFound(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const guests = 60 // so that those of one partition fill what is read at first
+		p := newPlace(t, srv)
+		everyone := users(contracts.RecipientRestaurantUser, guests)
+		p.directory(everyone...)
+		rules := writeRules(t, "version: 1\nevents:\n  LATER: {RESTAURANT_USER: {channels: [pigeon]}}\n")
+		set := func(c *Config) { c.Rules = rules }
+		tell := func(id string) {
+			t.Helper()
+			p.publish(event(id, "LATER", func(e *contracts.Event) {
+				e.RecipientType, e.NotBefore = contracts.RecipientRestaurantUser, time.Now().Add(time.Hour)
+			}))
+		}
+		before := p.start(&pigeon{}, set)
+		partitions := before.partitions(p.js)
+		check.OK(t, contracts.DivideNotifications(t.Context(), p.js, 3))
+		tell("before")
+		check.Same(t, "partitions at once", check.Must(partitions(t.Context()))(t), 1)
+		elapse(partitionsKept)
+		check.Same(t, "partitions after a while", check.Must(partitions(t.Context()))(t), 3)
+		check.Is(t, before.Stop(), nil)
+		n := p.start(&pigeon{}, set, partitioned)
+		tell("planned")
+		tell("without a plan")
+		elapse(2 * time.Minute) // until it is certain whom they concern
+		plans := check.Must(contracts.NotifyPlanSubject("without a plan"))(t)
+		check.OK(t, check.Must(p.js.Stream(t.Context(), contracts.StreamNotifications))(t).Purge(t.Context(), jetstream.WithPurgeSubject(plans)))
+
+		elsewhere := 0 // users whose rows are not in the first
+		for _, of := range everyone {
+			if contracts.NotifyPartition(of.UserID, 3) == 0 {
+				continue
+			}
+			elsewhere++
+			for _, again := range []bool{false, true} {
+				got, err := n.Cancel(t.Context(), Cancellation{EventID: "planned", RecipientType: of.RecipientType, UserID: of.UserID})
+				check.That(t, err == nil && got.Suppressed == 1 && got.Again == again, "%s: %+v, %v", of.UserID, got, err)
+			}
+			check.Must(n.Cancel(t.Context(), Cancellation{EventID: "without a plan", RecipientType: of.RecipientType, UserID: of.UserID}))(t)
+		}
+		for _, tc := range []struct {
+			q    Query
+			want int
+		}{
+			{Query{}, 3 * guests},
+			{Query{EventID: "without a plan"}, guests},
+			{Query{EventID: "planned"}, guests},
+			{Query{UserID: "u7"}, 3},
+			{Query{EventID: "without a plan", State: deliveries.Suppressed}, elsewhere},
+		} {
+			for tc.q.Limit = 1; tc.q.Limit <= min(tc.want, guests-elsewhere); tc.q.Limit++ {
+				got := map[string]bool{}
+				for tc.q.Cursor = ""; ; {
+					page := check.Must(n.Notifications(t.Context(), tc.q))(t)
+					for _, row := range page.Notifications {
+						got[row.EventID+" "+row.UserID] = true
+					}
+					if tc.q.Cursor = page.Next; page.Next == "" {
+						break
+					}
+				}
+				check.Same(t, fmt.Sprintf("rows of %q %q %q by %d", tc.q.UserID, tc.q.EventID, tc.q.State, tc.q.Limit), len(got), tc.want)
+			}
+		}
+		got, err := n.Cancel(t.Context(), Cancellation{EventID: "without a plan"})
+		check.That(t, err == nil && got.Suppressed == guests, "%+v, %v", got, err)
+	})
 }
