@@ -27,7 +27,7 @@ import (
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
-func TestMain(m *testing.M) { crash.Main(m, 4, role) }
+func TestMain(m *testing.M) { crash.Main(m, 4, role, grower) }
 
 func (s *stage) anyWorker(r *rand.Rand) *child { return s.workers[r.IntN(len(s.workers))] }
 
@@ -117,17 +117,24 @@ func clusterFaults(cluster *natsrun.Cluster) []fault {
 func TestSingleServer(t *testing.T) {
 	t.Parallel()
 	srv := crash.StartServer(t)
-	chaos(t, srv.URL, 1, time.Second, serverFaults(srv))
+	chaos(t, srv.URL, 1, workerTask{TTL: time.Second}, serverFaults(srv))
 }
 
 // Of three servers whose leader is killed, frozen and deposed.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.Cluster(t, 3, natstest.Processes)
-	chaos(t, cluster.URLs(), 3, time.Second, clusterFaults(cluster))
+	chaos(t, cluster.URLs(), 3, workerTask{TTL: time.Second}, clusterFaults(cluster))
 }
 
-func chaos(t *testing.T, urls string, replicas int, ttl time.Duration, server []fault) {
+// Of one server, while both buckets are divided by processes that are killed.
+func TestDividedBuckets(t *testing.T) {
+	t.Parallel()
+	srv := crash.StartServer(t)
+	chaos(t, srv.URL, 1, workerTask{Partitions: 4, TTL: time.Second}, serverFaults(srv))
+}
+
+func chaos(t *testing.T, urls string, replicas int, settings workerTask, server []fault) {
 	t.Helper()
 	rounds := 1
 	if crash.Long() {
@@ -136,11 +143,15 @@ func chaos(t *testing.T, urls string, replicas int, ttl time.Duration, server []
 	of := crash.Random(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	s := newStage(t, urls, replicas, workerTask{Seed: of(0).Uint64() >> 16, TTL: ttl, Tasks: 2}, 3)
+	settings.Seed, settings.Tasks = of(0).Uint64()>>16, 2
+	s := newStage(t, urls, replicas, settings, 3)
 	sleep(ctx, 300*time.Millisecond)
 	var lanes sync.WaitGroup
 	lanes.Go(func() { s.run(ctx, of(1), rounds, clientFaults) })
 	lanes.Go(func() { s.run(ctx, of(2), rounds, server) })
+	if settings.Partitions > 1 {
+		lanes.Go(func() { s.divide(ctx, of(3)) })
+	}
 	lanes.Wait()
 	s.finish()
 }
