@@ -65,6 +65,8 @@ func (s *stage) divide(ctx context.Context, r *rand.Rand) {
 		p.Kill()
 	}
 	p := grower.Start(s.t, task)
+	ctx, cancel := context.WithTimeout(ctx, crash.Patience)
+	defer cancel()
 	line, err := p.Process.Line(ctx)
 	if err != nil || line != lockBucket {
 		s.t.Errorf("the locks are not divided: %q, %v", line, err)
