@@ -104,7 +104,7 @@ func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 }
 
 // rarely makes heartbeats rare: those of a day of fake time take long.
-func rarely(c *worker.Config) { c.AckWait = time.Minute }
+func rarely(c *worker.Config) { c.AckWait = 10 * time.Minute }
 
 // While a far side does not work, the jobs wait and show for what, use no attempts, and call it now and then, all together. When it
 // works again they end well. Time is fake.
