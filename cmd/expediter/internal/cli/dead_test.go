@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -107,6 +108,21 @@ func TestTimesOfFilters(t *testing.T) {
 		got, err := deadletter.ParseTime(now, text)
 		check.That(t, err != nil, "%q is %s, want an error", text, got)
 	}
+}
+
+// A column has as many cells as its marks say, and one without marks has any number.
+func TestLongTextsAreCut(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	rows := (&globals{config: Config{Stdout: &out}}).rows("table", "A~", "B~~", "C")
+	text := strings.Repeat("x", 200)
+	rows.Add(nil, text, text, text)
+	check.OK(t, rows.Close())
+	var widths []int
+	for _, cell := range strings.Fields(out.String())[3:] {
+		widths = append(widths, utf8.RuneCountInString(cell))
+	}
+	check.Equal(t, []int{60, 120, 200}, widths)
 }
 
 // A payload of bytes is not written to a terminal as it is.

@@ -135,6 +135,9 @@ func TestReaderProblems(t *testing.T) {
 			},
 			places: 1,
 		},
+		"csv with a foreign column of a known name": {
+			text: "id,Name,name\n1,,B\n2,A,B\n", want: []string{"stdin:2: name: is required"}, places: 1,
+		},
 		"csv quote left open": {
 			text:   "id,name\np1,\"A\np2,B\n",
 			want:   []string{"stdin:2: a quoted field that does not end properly; lines 2 to 3 are left out"},
