@@ -256,7 +256,7 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 		err = c.open(ctx, cfg, &d)
 	}
 	if err == nil && d.State == partition.Open {
-		err = c.drain(ctx, cfg, d, left)
+		err = c.drain(ctx, d, left)
 	}
 	if err != nil {
 		return fmt.Errorf("worker: grow: %w", err)
@@ -300,8 +300,8 @@ func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partit
 	return c.setDivision(ctx, cfg, *d)
 }
 
-// drain waits until nothing of another partition is left in the first.
-func (c *Client) drain(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division, left func(string, uint64)) error {
+// drain waits until nothing of another partition is left in the first, and says so in its configuration of then.
+func (c *Client) drain(ctx context.Context, d partition.Division, left func(string, uint64)) error {
 	get, err := directget.New(c.nc, c.api.Prefix)
 	if err != nil {
 		return err
@@ -309,6 +309,16 @@ func (c *Client) drain(ctx context.Context, cfg jetstream.StreamConfig, d partit
 	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
 	if err := d.Drain(ctx, get, c.cfg.Stream, c.parts[0].heldBy, left); err != nil {
 		return err
+	}
+	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream) // days may have passed
+	if err != nil {
+		return err
+	}
+	switch now, err := partition.Read(cfg); {
+	case err != nil:
+		return err
+	case now.Partitions != d.Partitions || now.Barrier != d.Barrier:
+		return fmt.Errorf("stream %s was made anew meanwhile, or restored as it was before: call Grow again", c.cfg.Stream)
 	}
 	d.State = partition.Settled
 	return c.setDivision(ctx, cfg, d)

@@ -83,6 +83,10 @@ func TestEveryCallFindsItsPartition(t *testing.T) {
 		check.That(t, !changed && len(schedules) == 1 && schedules[0].Subject == "jobs.report.nightly", "%+v, %v, %v", schedules, err, failed)
 		check.OK(t, c.Unschedule(ctx, "jobs.report", "nightly"))
 
+		cfg := check.Must(b.js.Stream(ctx, stream))(t).CachedInfo().Config
+		cfg.Description = "set while it was being divided"
+		check.Must(b.js.UpdateStream(ctx, cfg))(t)
+
 		done := make(chan worker.Settlement, jobs)
 		r := run(t, b.js, b.config(t, func(cfg *worker.Config) {
 			cfg.Partitions, cfg.Concurrency = grown, 2
@@ -96,6 +100,7 @@ func TestEveryCallFindsItsPartition(t *testing.T) {
 		check.Is(t, r.wait(), nil)
 		check.Is(t, receive(t, grew, "the division"), nil)
 		check.That(t, strings.HasPrefix(<-left, "jobs"), "nothing was told to be left")
+		check.Same(t, "the description", check.Must(b.js.Stream(ctx, stream))(t).CachedInfo().Config.Description, cfg.Description)
 	})
 }
 
