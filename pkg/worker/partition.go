@@ -314,11 +314,8 @@ func (c *Client) drain(ctx context.Context, d partition.Division, left func(stri
 	if err != nil {
 		return err
 	}
-	switch now, err := partition.Read(cfg); {
-	case err != nil:
-		return err
-	case now.Partitions != d.Partitions || now.Barrier != d.Barrier:
-		return fmt.Errorf("stream %s was made anew meanwhile, or restored as it was before: call Grow again", c.cfg.Stream)
+	if now, err := partition.Read(cfg); err != nil || now.Partitions != d.Partitions || now.Barrier != d.Barrier {
+		return errors.Join(err, fmt.Errorf("stream %s was made anew meanwhile, or restored as it was before: call Grow again", c.cfg.Stream))
 	}
 	d.State = partition.Settled
 	return c.setDivision(ctx, cfg, d)
