@@ -300,7 +300,7 @@ func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partit
 	return c.setDivision(ctx, cfg, *d)
 }
 
-// drain waits until nothing of another partition is left in the first, and says so in its configuration of then.
+// drain waits until nothing of another partition is left in the first, then stores that in its configuration.
 func (c *Client) drain(ctx context.Context, d partition.Division, left func(string, uint64)) error {
 	get, err := directget.New(c.nc, c.api.Prefix)
 	if err != nil {
