@@ -278,6 +278,21 @@ func (c *connection) Close() error {
 	return c.Conn.Close() //nolint:wrapcheck // net/http looks at it
 }
 
+// closeWaiting closes the connections without a request.
+func (c *connections) closeWaiting() {
+	c.mu.Lock()
+	waiting := make([]net.Conn, 0, c.waiting.Len())
+	for e := c.waiting.Front(); e != nil; e = c.waiting.Front() {
+		conn := e.Value.(*connection) //nolint:forcetypeassert // all are
+		conn.leave()
+		waiting = append(waiting, conn.Conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range waiting {
+		_ = conn.Close() //nolint:errcheck // nothing was asked on it
+	}
+}
+
 // begin counts a request. It reports whether the request may be answered.
 func (c *connections) begin(conn *connection, probe bool) bool {
 	c.mu.Lock()

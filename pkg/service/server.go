@@ -25,6 +25,10 @@ const (
 	// drainTimeout bounds the wait for requests under way.
 	drainTimeout = 5 * time.Second
 
+	// unusedTimeout bounds the wait, of that time, for a connection on which no request has come. Browsers open such connections ahead
+	// of use, and net/http would wait 5 seconds for each.
+	unusedTimeout = 500 * time.Millisecond
+
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
@@ -111,6 +115,7 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 		ErrorLog:          slog.NewLogLogger(cmp.Or(cfg.Logger, slog.Default()).Handler(), slog.LevelError),
 	}
 	s.server.RegisterOnShutdown(endStreams)
+	s.server.RegisterOnShutdown(func() { time.AfterFunc(unusedTimeout, connections.closeWaiting) })
 	group.Go(func(context.Context) error {
 		defer endStreams()
 		serve := s.server.Serve

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -293,6 +294,23 @@ func TestStreamEndsWithTheServer(t *testing.T) {
 	}
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Errorf("the stream is cut off: %v", err)
+	}
+}
+
+// A connection on which nothing was asked, as browsers open them ahead of use, is no request under way.
+func TestUnusedConnectionDoesNotDelayTheStop(t *testing.T) {
+	t.Parallel()
+	s := open(t, service.RouterConfig{}, func(r *service.Router) {
+		r.Handle("GET /", access.Public(), func(http.ResponseWriter, *http.Request) error { return nil })
+	})
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.server.URL(), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s.call(t, http.MethodGet, "/", "") // so the connection before it was accepted
+	if err := s.server.Stop(); err != nil {
+		t.Error(err)
 	}
 }
 
