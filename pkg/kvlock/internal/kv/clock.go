@@ -167,14 +167,16 @@ func (s *Store) suspect(h nats.Header) {
 	}
 }
 
-// askAgain asks the server for the generation and the division.
-func (s *Store) askAgain() {
+// askAgain asks the server for the generation and the division. Writes wait for the answer.
+func (s *Store) askAgain() { s.askInBackground(s.doubt) }
+
+func (s *Store) askInBackground(before func()) {
 	if s.Closing.Err() != nil || !s.generation.again.CompareAndSwap(false, true) {
 		return
 	}
 	s.work.Go(func() {
 		defer s.generation.again.Store(false)
-		s.doubt()
+		before()
 		if err := s.confirm(s.Closing); err != nil {
 			s.Log.Debug("kvlock: the generation of the bucket is asked for by the next write", "error", err)
 		}

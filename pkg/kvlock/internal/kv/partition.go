@@ -251,19 +251,24 @@ func (s *Store) subject(key string) string {
 // entryOf returns the name that stands for the first partition in the subjects under which its keys come in.
 func entryOf(bucket string) string { return bucket + "-0" }
 
-// refresh asks how far a division is, unless that is known of late: in the background where none is to be followed. It returns an error
-// only when the bucket has another number of partitions.
+// refresh asks how far a division is that has not settled, unless that is known of late. It returns an error only when the bucket has
+// another number of partitions.
 func (s *Store) refresh(ctx context.Context) error {
-	if s.first != nil {
-		return nil
-	}
-	switch age := time.Since(s.generation.known.Load().asked); {
-	case len(s.parts) > 1 && !s.division.Load().IsFinal() && age >= followEvery:
+	if s.isAwaiting() && time.Since(s.generation.known.Load().asked) >= followEvery {
 		_ = s.confirm(ctx) //nolint:errcheck // what is known goes on to count
-	case age >= followRarely:
-		s.askAgain()
 	}
 	return s.refused()
+}
+
+// isAwaiting reports whether this is a bucket that is divided, or may be, and has not settled.
+func (s *Store) isAwaiting() bool { return len(s.parts) > 1 && !s.division.Load().IsFinal() }
+
+// followOn asks in the background how far a division is, where refresh does not. It is called after a request was answered: on a slow
+// connection the next one need not wait behind this answer.
+func (s *Store) followOn() {
+	if s.first == nil && !s.isAwaiting() && time.Since(s.generation.known.Load().asked) >= followRarely {
+		s.askInBackground(func() {})
+	}
 }
 
 // refused returns a [PartitionsError] while it is known that the bucket has another number of partitions.

@@ -15,6 +15,7 @@ func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
 	if err := s.refresh(ctx); err != nil {
 		return Entry{}, err
 	}
+	defer s.followOn()
 	return s.last(ctx, key)
 }
 
@@ -51,6 +52,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	if err := s.refresh(ctx); err != nil {
 		return nil, err
 	}
+	defer s.followOn()
 	return s.readAll(ctx, keys)
 }
 
@@ -130,6 +132,7 @@ func (s *Store) each(ctx context.Context, of func(*Store) iter.Seq2[Entry, error
 			yield(Entry{}, err)
 			return
 		}
+		defer s.followOn()
 		if sorted && s.count() > 1 {
 			s.eachSorted(of, yield)
 			return

@@ -214,7 +214,8 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 func (h *Hub) poll(keys []string, read uint64) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
-	_ = h.store.refresh(ctx) //nolint:errcheck // who waits finds that out by writing
+	_ = h.store.refresh(ctx) //nolint:errcheck // a waiter finds that out by writing
+	defer h.store.followOn()
 	entries, err := h.store.readAll(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {
 		e := entries[i]

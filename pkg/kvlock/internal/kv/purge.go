@@ -41,6 +41,7 @@ func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
 	if err := errors.Join(CheckPrefix(prefix), s.refresh(ctx)); err != nil {
 		return 0, err
 	}
+	defer s.followOn()
 	for p := 0; p < s.count(); p++ { //nolint:intrange // by the first it may be learned that there are more
 		removed, err := s.parts[p].purge(ctx, prefix)
 		if n += removed; err != nil {

@@ -131,7 +131,10 @@ func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (re
 	if err != nil {
 		return 0, err
 	}
-	return to.sendHere(ctx, c, bound-time.Since(began))
+	if revision, err = to.sendHere(ctx, c, bound-time.Since(began)); err == nil {
+		s.followOn()
+	}
+	return revision, err
 }
 
 // sendHere is SendOnce in one partition.
