@@ -29,7 +29,9 @@ const (
 )
 
 // Periodic is a job that the server inserts again and again, by itself: no process has to run for that, and none has to be
-// elected as leader. Name, Subject and either Cron or Every are required.
+// elected as leader. A run takes the place of one that still waits, also of one that failed and waits for its retry: a worker that comes
+// back after a night finds one run and not hundreds. A run that is being worked goes on beside the next. Name, Subject and either Cron or
+// Every are required.
 type Periodic struct {
 	// Args is the payload of every run, encoded by ClientConfig.Encode.
 	Args any
