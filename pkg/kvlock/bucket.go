@@ -21,7 +21,7 @@ type BucketConfig struct {
 	// Description is shown by tools. Defaults to none.
 	Description string
 
-	// MaxBytes bounds what the bucket may store. At the bound writes are refused; nothing is evicted.
+	// MaxBytes bounds the size of the bucket. At the bound writes are refused; nothing is evicted.
 	// Defaults to no bound but the account's.
 	MaxBytes int64
 

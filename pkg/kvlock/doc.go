@@ -11,7 +11,7 @@
 // HTTP service.
 //
 // A [Semaphore] gives permits to several holders at once, and a [RateLimiter] spaces calls out, over all processes. There
-// are no read-write locks, latches and multi-locks: see README.md for the reasons, and for what to use instead.
+// are no read-write locks, latches and multi-locks: see README.md for the reasons, and for the alternatives.
 //
 // # What is guaranteed
 //
@@ -37,8 +37,8 @@
 //
 //   - A process that is paused between checking its context and acting acts too late. Only the system that it writes to
 //     can refuse that write, by the token.
-//   - What the servers do not keep is lost: by default they sync to disk every two minutes, so that a power failure of
-//     all of them undoes leases. Three replicas and sync_interval "always" close that.
+//   - A write is as durable as the servers make it: by default they sync to disk every two minutes, so that a power
+//     failure of all of them undoes leases. Three replicas and sync_interval "always" close that.
 //   - TTLs are whole seconds and are counted by the server's clock. Leases are counted by monotonic clocks, which are
 //     taken to run at the same rate but for the margin of a quarter of the TTL, at most a second; a machine that is
 //     suspended stops its own. A server's clock that is set forward by more than twice a lock's TTL (a minute at least),

@@ -48,7 +48,7 @@ type GuardConfig struct {
 	// host's name and the process id.
 	Instance string
 
-	// Logger gets what no caller learns: corrupt records. Defaults to slog.Default().
+	// Logger gets the faults of which no caller learns: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// OpTimeout bounds each operation beside its context. Defaults to 2 seconds.
@@ -135,7 +135,7 @@ type guardedHead struct {
 	Replaced string `json:"replaced,omitempty"` // the ref of the record that it was written over
 }
 
-// guarded is what a key of a Guard holds.
+// guarded is the entry of a key of a Guard.
 type guarded struct {
 	revision uint64
 	token    Token
@@ -156,8 +156,8 @@ const (
 	wasRefused
 )
 
-// tells returns the outcome of a write over before that was not acknowledged, from what the key holds now. Each guarded
-// value names the record that it replaced, and a record is replaced once.
+// tells returns the outcome of a write over before that was not acknowledged, from the key's present entry. Each
+// guarded value names the record that it replaced, and a record is replaced once.
 func (v guarded) tells(before guarded, writer string) outcome {
 	_, replaced, _ := strings.Cut(v.replaced, ".")
 	switch {
@@ -205,7 +205,7 @@ func (g *Guard) ask(ctx context.Context, key string) (guarded, error) {
 type guardWriter struct {
 	guard *Guard
 	owner string
-	found guarded // what the key was found to hold instead
+	found guarded // the entry that the key was found to have instead
 }
 
 func (w *guardWriter) write(ctx context.Context, key string, token Token, now guarded, value []byte) error {
@@ -225,7 +225,7 @@ func (w *guardWriter) write(ctx context.Context, key string, token Token, now gu
 	return err
 }
 
-// Found returns whether the key holds what this Put wrote.
+// Found reports whether the entry is the one that this Put wrote.
 func (w *guardWriter) Found(_ context.Context, e kv.Entry) kv.Found {
 	var err error
 	w.found, err = w.guard.decode(e)
@@ -274,7 +274,7 @@ func (t Token) Compare(u Token) int {
 // String returns the token as "epoch-revision".
 func (t Token) String() string { return fmt.Sprintf("%d-%d", t.Epoch, t.Revision) }
 
-// ParseToken reads what [Token.String] wrote.
+// ParseToken parses a token in the form that [Token.String] returns.
 func ParseToken(s string) (Token, error) {
 	epoch, revision, _ := strings.Cut(s, "-")
 	e, epochErr := strconv.ParseUint(epoch, 10, 64)

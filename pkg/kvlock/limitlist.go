@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// LimitState is what is stored of one key of a limit: a [Semaphore], a [RateLimiter], or a limit of a worker.
+// LimitState is the record of one key of a limit: a [Semaphore], a [RateLimiter], or a limit of a worker.
 type LimitState struct {
 	// Held are the permits that are held, by the processes that hold them.
 	Held map[string]int
@@ -25,8 +25,8 @@ type LimitState struct {
 	Queue []string
 }
 
-// ListLimits returns what a bucket has of the keys of limits, so many at most, for display, and how many keys there are. A key has a
-// record while something counts under it. Five round trips, and one more for each 512 keys.
+// ListLimits returns the records of a bucket's limits, at most so many, for display, and how many keys there are. A key has a record
+// while something counts under it. Five round trips, and one more for each 512 keys.
 func ListLimits(ctx context.Context, js jetstream.JetStream, bucket string, most int) (all []LimitState, total int, err error) {
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: time.Second, Timeout: 2 * time.Second})
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 
 var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
-// limits is what a [Semaphore] and a [RateLimiter] have in common.
+// limits is the common part of a [Semaphore] and a [RateLimiter].
 type limits struct {
 	spec     limit.Spec
 	set      *limit.Set
@@ -51,7 +51,7 @@ type limits struct {
 	held map[*Permit]struct{}
 }
 
-// limitsConfig is what their configurations have in common.
+// limitsConfig is the common part of their configurations.
 type limitsConfig struct {
 	bucket    string
 	logger    *slog.Logger

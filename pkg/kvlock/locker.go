@@ -24,7 +24,7 @@ type LockerConfig struct {
 	// host's name and the process id.
 	Instance string
 
-	// Logger gets what no caller learns: corrupt records. Defaults to slog.Default().
+	// Logger gets the faults of which no caller learns: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
@@ -95,11 +95,11 @@ func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*
 	return l, nil
 }
 
-func prefixed(what string, err error) error {
+func prefixed(prefix string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%s: %w", prefix, err)
 }
 
 // Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is

@@ -22,11 +22,11 @@ type PartitionsError = kv.PartitionsError
 // that has no such setting ErrUnavailable. nats.go reads each bucket as any other, but no longer writes the first: its keys come in
 // under "$KV.B-0.>".
 //
-// A claim, a lease or a result that the first bucket has of a key of another stays there to its end, and what begins after it
-// goes to the other. Until none is left, what begins there costs two more round trips, and a read at the leader one. Then Grow
-// returns: after the longest TTL of a result, and when each lock of before was free or handed over once. It calls left, which may
-// be nil, with a key that it waits for, once for each entry. When it is interrupted the next call goes on, and one for a bucket
-// that has been divided does nothing. A bucket is divided once.
+// A claim, a lease or a result that the first bucket has of a key of another stays there to its end, and the next of that key
+// goes to the other. Until none is left, the first claim or lease of a key there costs two more round trips, and a read at the
+// leader one. Then Grow returns: after the longest TTL of a result, and when each lock of before was free or handed over once. It
+// calls left, which may be nil, with a key that it waits for, once for each entry. When it is interrupted the next call goes on,
+// and one for a bucket that has been divided does nothing. A bucket is divided once.
 //
 // While a lock comes to its own bucket, which takes milliseconds, a waiter may overtake others. A result that is computed anew
 // before its end is absent to readers in that time, and is gone if the process dies in it; a purge in it may miss that value, so

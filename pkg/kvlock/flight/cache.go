@@ -27,8 +27,8 @@ const (
 
 // CacheConfig configures a [Cache]. Process is required, and JobID for ByJob.
 type CacheConfig[In any] struct {
-	// Inputs returns what the results depend on, as [Work.Inputs] has it: not the time, nor the caller. Defaults to all
-	// of In.
+	// Inputs returns the inputs on which the results depend, as [Work.Inputs] has it: not the time, nor the caller.
+	// Defaults to all of In.
 	Inputs func(In) any
 
 	// JobID returns the id of the job that a call belongs to. It is kept with the result: [Result].Job is the job that
@@ -39,7 +39,7 @@ type CacheConfig[In any] struct {
 	// stay empty. Default to the zero value.
 	Options DoOptions
 
-	// Process names what is computed, such as "buffer". The keys begin with it and a dot, so that [Flight.Purge] of the
+	// Process names the computation, such as "buffer". The keys begin with it and a dot, so that [Flight.Purge] of the
 	// process purges its results. Required.
 	Process string
 
@@ -94,8 +94,8 @@ func NewCache[In, Out any](f *Flight, cfg CacheConfig[In]) (*Cache[In, Out], err
 	return &Cache[In, Out]{cfg: cfg, flight: f}, nil
 }
 
-// Key returns the key of the bucket that has the result for in: the process, a dot, and what [Work.Key] returns. It returns
-// ErrInvalidInputs when the inputs have no key.
+// Key returns the key of the bucket that has the result for in: the process, a dot, and the key that [Work.Key] returns. It
+// returns ErrInvalidInputs when the inputs have no key.
 func (c *Cache[In, Out]) Key(in In) (string, error) {
 	w := Work{Inputs: c.cfg.Inputs(in), Process: c.cfg.Process, Version: c.cfg.Version}
 	if c.cfg.Scope == ByJob {
@@ -138,8 +138,8 @@ func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context,
 	return out, r, err
 }
 
-// Get returns what is kept for in, and the slot: its State is Done when there is anything. It is
-// [Flight.Get] with a key made from in: a hint, and one round trip.
+// Get returns the result that is kept for in, and the slot, whose State is Done when there is
+// one. It is [Flight.Get] with a key made from in: a hint, and one round trip.
 func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
 	var out Out
 	key, err := c.Key(in)
@@ -186,22 +186,22 @@ func (c *Cache[In, Out]) decode(key string, value []byte) (Out, error) {
 	return out, nil
 }
 
-// keyForm is what keys begin with before they are hashed. It changes when keys of equal works do.
+// keyForm is the beginning of keys before they are hashed. It changes when keys of equal works do.
 const keyForm = "kvlock/1"
 
-// Work identifies what is computed: the process, its version and its inputs. Its key is a hash of all fields, so that
+// Work identifies a computation: the process, its version and its inputs. Its key is a hash of all fields, so that
 // different works never share a result.
 type Work struct {
-	// Inputs is what is worked on: any value that encoding/json writes, or a json.RawMessage with one. Members may be in
-	// any order, and numbers in any spelling: 1, 1.0 and 1e0 are the same, 9007199254740993 and 9007199254740992 are
-	// not. Defaults to null.
+	// Inputs are the inputs of the computation: any value that encoding/json writes, or a json.RawMessage with one.
+	// Members may be in any order, and numbers in any spelling: 1, 1.0 and 1e0 are the same, 9007199254740993 and
+	// 9007199254740992 are not. Defaults to null.
 	Inputs any
 
 	// JobID makes the key one of this job: another job with the same inputs has another key, and the same job delivered
 	// again has the same key. Defaults to none: all works with the same inputs share the result.
 	JobID string
 
-	// Process names what is done, such as "buffer". Required.
+	// Process names the computation, such as "buffer". Required.
 	Process string
 
 	// Version distinguishes the results of different versions of the process. Raise it when the code, or the form of
@@ -216,8 +216,8 @@ type Work struct {
 // in the form of RFC 8785, but with numbers exact where that rounds them to doubles. It stays the same in later versions of
 // this package, and is easily computed in other languages.
 //
-// It returns [ErrInvalidInputs] for what has no canonical form: NaN and infinities, duplicate names, text that is not
-// UTF-8, and nesting deeper than 10,000 levels. No round trip; about 40 µs for each KB.
+// It returns [ErrInvalidInputs] for inputs without a canonical form: NaN and infinities, duplicate names, text that
+// is not UTF-8, and nesting deeper than 10,000 levels. No round trip; about 40 µs for each KB.
 func (w Work) Key() (string, error) {
 	if w.Process == "" {
 		return "", fmt.Errorf("%w: Process is empty", ErrInvalidInputs)
@@ -230,7 +230,7 @@ func (w Work) Key() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// canonical is what is hashed. An array keeps its elements apart, whatever is in them.
+// canonical returns the bytes that are hashed. An array keeps its elements apart, whatever is in them.
 func (w Work) canonical() ([]byte, error) {
 	inputs, err := canonical.Marshal(w.Inputs)
 	if err != nil {

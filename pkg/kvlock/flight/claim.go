@@ -29,7 +29,7 @@ type Claim struct {
 	lost  atomic.Bool  // the observer knows
 	write sync.Mutex   // held while a write is under way
 
-	mu       sync.Mutex // guards what follows; never held during a write, so that the deadline can be watched
+	mu       sync.Mutex // guards the fields below; never held during a write, so that the deadline can be watched
 	deadline time.Time  // until when the claim is ours for sure, on the monotonic clock
 	pending  uint64     // the last revision at which the key was pending: a reference never leads to a result
 	record   claimRecord
@@ -327,7 +327,7 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 }
 
 // takeOver takes the claim in slot, of a member that is gone, with the value in it. When that member was alive after
-// all and wrote, takeOver returns a [TakenError] with what it wrote. One round trip.
+// all and wrote, takeOver returns a [TakenError] with the entry that it wrote. One round trip.
 func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	return f.takeSlot(ctx, slot, false, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
 }

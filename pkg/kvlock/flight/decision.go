@@ -34,8 +34,8 @@ type decision struct {
 	flight   *Flight
 	awaiting *awaiting // nil while it does not wait
 	wait     wait
-	slot     *Slot // what is known of the key
-	err      error // why nothing is
+	slot     *Slot // the key as it was last read
+	err      error // why it could not be read
 	gone     bool  // the holder of the claim in slot is gone
 	lost     bool  // our own claim was lost: another process took over, or the key was invalidated
 
@@ -168,7 +168,7 @@ func (f *Flight) degrade(
 	return Result{Job: opts.Job, Key: key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
 }
 
-// wait is what a Do has waited for so far.
+// wait records for which claim a Do waits, and since when.
 type wait struct {
 	outcome Outcome   // of a value that is there now
 	since   time.Time // when the waiting for holder began

@@ -41,7 +41,7 @@ func (o Outcome) String() string {
 	}
 }
 
-// Result is what [Flight.Do] returns.
+// Result is the result of [Flight.Do].
 type Result struct {
 	Age     time.Duration // since the value was stored; 0 when it was just computed
 	Claim   string        // the id of the claim under which it was computed, in whatever process
@@ -120,8 +120,8 @@ func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err e
 	return nil
 }
 
-// obtain is Do without what is in memory. It is no deeper than it must be, as outcome is: thousands may wait there, and each keeps
-// the stack that it needed once.
+// obtain is Do without the memory. Like outcome it calls no deeper than it must: thousands of goroutines may wait there, and each
+// keeps the stack that it needed once.
 func (f *Flight) obtain(ctx context.Context, t *task, r *Result) error {
 	r.Key = t.key
 	c, joined, err := f.join(ctx, t, func(ctx context.Context) *decision { return f.look(ctx, t) })

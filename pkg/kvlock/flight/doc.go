@@ -37,16 +37,16 @@
 // # What is not guaranteed
 //
 //   - A function may run twice: when its process was cut off or paused until the claim expired, or did not answer a
-//     probe, another process takes over. Only one of the results is accepted. What the function does elsewhere has to
-//     be idempotent, or refuse the smaller of two fencing tokens ([Claim.Token]).
+//     probe, another process takes over. Only one of the results is accepted. The function's effects elsewhere have
+//     to be idempotent, or refuse the smaller of two fencing tokens ([Claim.Token]).
 //   - Reads may be old. [Flight.Get] and [Flight.GetMany] are answered by any replica. One that was cut off answers as it
 //     last knew for as long as it is, and until it has caught up: keys that were done looked absent more than six
 //     seconds after a partition had healed. [Flight.Latest] is answered by the leader. With [Config].Memory they are
-//     answered from memory, which is at most three seconds behind what the leader has applied: an answer of the leader
-//     counts from when it last heard from a majority of the stream's servers.
+//     answered from memory, which is at most three seconds behind the leader: an answer of the leader counts from when it
+//     last heard from a majority of the stream's servers.
 //   - An owner of a claim that has lost its connection counts as gone, though it works on: at once for those that wait on its
 //     server, and for others when it is not connected again half a second later.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.
 //     Permit that to no user.
-//   - What the servers do not keep is lost, claims and results with it, and a bucket that is made anew loses its claims.
+//   - Claims and results are as durable as the servers make them, and a bucket that is made anew loses its claims.
 package flight

@@ -72,7 +72,7 @@ type batch struct {
 	claimed []claimed
 	open    int // keys that may still be claimed, and one while keys are being added
 
-	done   chan struct{} // closed when the function has returned what follows
+	done   chan struct{} // closed when the function has returned, with
 	values map[string][]byte
 	err    error
 }
@@ -84,9 +84,9 @@ type member struct {
 	key     string
 	settled bool // guarded by batch.mu
 
-	call   *call // nil when what follows is known without one
+	call   *call // nil when the result is known without one
 	joined bool  // the call is another caller's
-	told   bool  // what follows is known, and was emitted
+	told   bool  // the result is known, and was emitted
 	result Result
 	err    error
 }

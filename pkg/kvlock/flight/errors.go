@@ -108,7 +108,7 @@ func (e *NotFoundError) Unwrap() error {
 // Callers in other processes get a [FailedError] whose reason begins with "panic:".
 type PanicError struct {
 	Key   string
-	Value any    // what was passed to panic
+	Value any    // the argument of panic
 	Stack []byte // the stack of the goroutine that panicked
 }
 

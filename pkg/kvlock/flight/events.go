@@ -165,7 +165,7 @@ type MemoryStats struct {
 	Refused       uint64 // answers that were not kept, because a change might have overtaken them
 }
 
-// Stats returns what the Flight counted since it was made. No round trip.
+// Stats returns the counts since the Flight was made. No round trip.
 func (f *Flight) Stats() Stats {
 	c := &f.counts
 	events := func(kind EventKind) uint64 { return c.of(kind).Load() }
@@ -206,7 +206,7 @@ func (c *counters) of(kind EventKind) *atomic.Uint64 {
 	return nil
 }
 
-// read counts what a read found in the bucket.
+// read counts a slot that was read from the bucket.
 func (c *counters) read(slot Slot) {
 	if slot.State == Done || slot.State == Failed {
 		c.hits.Add(1)
@@ -215,7 +215,7 @@ func (c *counters) read(slot Slot) {
 	}
 }
 
-// returned counts what a call of Do returned. Answers from memory are counted by the memory, for each core separately.
+// returned counts a result or an error that Do returned. Answers from memory are counted by the memory, for each core separately.
 func (c *counters) returned(r *Result, err error) {
 	switch {
 	case err != nil:

@@ -41,7 +41,7 @@ type Config struct {
 	// Instance names this process in slots, where people read it. Defaults to host name, process id and a random part.
 	Instance string
 
-	// Logger gets what no caller learns: corrupt records, and renewals that failed. Defaults to slog.Default().
+	// Logger gets the faults of which no caller learns: corrupt records, and renewals that failed. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// MaxValue bounds a value, in bytes; 1 GB at most. A larger value is neither stored nor read: the error is

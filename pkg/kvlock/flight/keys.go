@@ -172,7 +172,7 @@ func (f *Flight) Usage(ctx context.Context) (u Usage, err error) {
 // soon is the time within which Survey counts an entry as expiring.
 const soon = 24 * time.Hour
 
-// Survey counts what a bucket holds under a prefix.
+// Survey is the counts of the keys under a prefix.
 type Survey struct {
 	Done, Failed, Pending int // keys
 
@@ -182,10 +182,10 @@ type Survey struct {
 	Unknown  int       // records that no Flight wrote
 }
 
-// Survey counts what the bucket holds under prefix, as [Flight.List] understands it. It is a full scan, for a person or
-// a dashboard, because the server counts keys but knows nothing of their states. It reads the headers of all messages,
-// and no values, by a consumer as List does: a million keys take 5 to 15 seconds, and at most 500 are in memory at a
-// time.
+// Survey counts the keys of the bucket under prefix, as [Flight.List] understands it. It is a full scan, for a person
+// or a dashboard, because the server counts keys but knows nothing of their states. It reads the headers of all
+// messages, and no values, by a consumer as List does: a million keys take 5 to 15 seconds, and at most 500 are in
+// memory at a time.
 func (f *Flight) Survey(ctx context.Context, prefix string) (Survey, error) {
 	return survey(f.store.Scan(ctx, prefix, true))
 }
@@ -243,9 +243,9 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 // claims: their results, which may rest on outdated data, are not kept, and waiters compute again. Locks in the same
 // bucket are keys too.
 //
-// All that was written before the call is removed, in all processes; what is written later is left alone, even by a
+// All entries that were written before the call are removed, in all processes; later ones are left alone, even by a
 // call that takes longer or is repeated. Other processes learn of the purge by a mark under the key "_kv_purge": they
-// drop what they have in memory, and their waiters look again. When Purge returns an error some of this may not have
+// drop these keys from memory, and their waiters look again. When Purge returns an error some of this may not have
 // happened: call it again.
 //
 // A server that keeps the bucket alone writes its index at least every two and a half minutes. When it is killed before
@@ -301,7 +301,7 @@ func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 			return parts[0], revision, attempt, nil
 		}
 	}
-	return "", 0, 0, fmt.Errorf("%w: %.64q: want what Ref of a claim or slot returned", ErrInvalidRef, ref)
+	return "", 0, 0, fmt.Errorf("%w: %.64q: want a reference that Ref of a claim or slot returned", ErrInvalidRef, ref)
 }
 
 // maxAttempt bounds the attempt in a reference that is accepted; it does not bound attempts.

@@ -26,9 +26,8 @@ const (
 	// into one message of the default size.
 	chunkBytes = 512 << 10
 
-	// headroom is what a message may have in addition to its data: our headers, and those that the server adds when it
-	// pushes the message or answers with it. A leaf node closes a connection that sends it a larger message than it
-	// takes.
+	// headroom bounds the headers of a message: our headers, and those that the server adds when it pushes the message
+	// or answers with it. A leaf node closes a connection that sends it a larger message than it takes.
 	headroom = 4 << 10
 
 	// An upload has a bound because the TTLs of its first chunks run meanwhile.
@@ -46,7 +45,7 @@ type object struct {
 
 // check refuses an object that store did not write: its name becomes a part of a subject.
 func (o object) check() error {
-	name := strings.Split(o.Name, "-") // claim, attempt, and what makes it new
+	name := strings.Split(o.Name, "-") // claim, attempt, and a unique part
 	switch {
 	case !kv.BucketName.MatchString(o.Bucket):
 		return fmt.Errorf("object in bucket %.64q", o.Bucket)
@@ -243,7 +242,7 @@ func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error
 	if err != nil {
 		return err
 	}
-	s, sc := kv.Settings{What: fmt.Sprintf("large value bucket %q", bucket)}, info.Config
+	s, sc := kv.Settings{Stream: fmt.Sprintf("large value bucket %q", bucket)}, info.Config
 	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: its objects would stay for ever; make the bucket from flight.LargeValueConfig")
 	s.Wantf(sc.AllowDirect, "AllowDirect is off: an object could not be read in one round trip")
 	s.Wantf(sc.MaxMsgsPerSubject <= 0,

@@ -77,7 +77,7 @@ type mirror struct{ *tier.Tier[Slot] }
 // when the configuration keeps nothing. One round trip.
 func newMemory(ctx context.Context, store *kv.Store, partitions int, cfg MemoryConfig) (*memory, error) {
 	if cfg.MaxBytes == 0 {
-		return nil, nil //nolint:nilnil // the methods take it for what it is
+		return nil, nil //nolint:nilnil // its methods do nothing on nil
 	}
 	m := &memory{store: store}
 	for range partitions {

@@ -78,7 +78,7 @@ type inner struct {
 	err    error       // why it cannot be read: ErrVersion, or ErrMismatch when it is of another kind
 	stale  *staleValue // nil when there is nothing in it
 	member string      // that holds the claim; "" when it cannot be probed
-	origin *content    // what the Value was made of; nil when it is stored as it is
+	origin *content    // the stored form of the Value; nil when that is the Value itself
 	server string      // to which the member was connected
 	writer string      // the claim holder that wrote it
 }
@@ -309,7 +309,7 @@ type change struct {
 	anew       bool   // it goes on with no claim that is there
 }
 
-// conflictError is returned for a change that was not made. It has what the key holds instead.
+// conflictError is returned for a change that was not made. It has the slot that the key was found to have instead.
 type conflictError struct {
 	slot Slot
 }
@@ -338,11 +338,11 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	return revision, sent, err
 }
 
-// changeWriter compares a key with what a change wrote, for the store.
+// changeWriter compares a key's entry with the one that a change wrote, for the store.
 type changeWriter struct {
 	flight *Flight
 	record *claimRecord
-	found  Slot // what the key was found to hold
+	found  Slot // the slot that the key was found to have
 }
 
 // Found compares the entry with the record of the change. A restored value has the id of an earlier claim.

@@ -28,10 +28,10 @@ func TestWhatAMarkerIsToWhom(t *testing.T) {
 		claim string
 		want  State
 	}{
-		{"failure, to who waited for it", failure, "c", Failed},
-		{"failure, to who waited for another", failure, "d", Absent},
-		{"failure, to who just came", failure, "", Absent},
-		{"given back, to who waited for it", released, "c", Absent},
+		{"failure, to its waiter", failure, "c", Failed},
+		{"failure, to another's waiter", failure, "d", Absent},
+		{"failure, to a new caller", failure, "", Absent},
+		{"released, to its waiter", released, "c", Absent},
 		{"kept failure, to anybody", kept, "", Failed},
 	}
 	for _, tt := range tests {
@@ -262,7 +262,7 @@ func TestCarriedValueKeepsItsAge(t *testing.T) {
 		ch, r := change{ttl: 30 * time.Second}, claimRecord{Head: record.Head{State: "pending", Claim: "d", Owner: "p", Instance: "j"}, TTL: 30}
 		c.load(&ch, &r)
 		if r.Kept.Holds != 30 || ch.ttl < 79*time.Second || ch.ttl > 80*time.Second || r.TTL != kv.Seconds(ch.ttl) {
-			t.Fatalf("hop %d: kept for %s, %+v; want what is left of 100s, and the claim for 30s", hop, ch.ttl, r)
+			t.Fatalf("hop %d: kept for %s, %+v; want the rest of 100s, and the claim for 30s", hop, ch.ttl, r)
 		}
 		created := time.Now()
 		s = r.slot("k", ch.value, 2, created)

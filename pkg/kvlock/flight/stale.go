@@ -17,7 +17,7 @@ import (
 type staleValue struct {
 	Claim       string `json:"claim,omitempty"`    // pending: under which the value was computed
 	Instance    string `json:"instance,omitempty"` // pending: where
-	Job         string `json:"job,omitempty"`      // pending: for what
+	Job         string `json:"job,omitempty"`      // pending: of which job
 	Since       int64  `json:"since,omitempty"`    // when it was stored, in ms since 1970 by the server's clock, if not with this record
 	Fresh       int64  `json:"fresh,omitempty"`    // its TTL in ms, when it is kept for longer
 	Holds       int64  `json:"holds,omitempty"`    // pending: the claim's TTL in s, when the record is kept for longer
@@ -263,7 +263,7 @@ func (f *Flight) refresh(ctx context.Context, t *task) *refreshing {
 // computeAnew computes the value of a key anew, unless another process does so or did: then it waits for that result.
 func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 	for {
-		found, err := f.read(ctx, []string{t.key}) // what is in memory may be of before, and its value is not as it is stored
+		found, err := f.read(ctx, []string{t.key}) // the memory may have an earlier value, and not in the form in which it is stored
 		if err != nil {
 			return Result{}, err
 		}

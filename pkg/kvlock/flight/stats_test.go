@@ -134,14 +134,14 @@ func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	}
 }
 
-// What wakes a computation while it looks makes it look again.
+// A computation that is woken while it looks looks again.
 func TestWakeWhileRunning(t *testing.T) {
 	t.Parallel()
 	c := &call{}
 	c.state.Store(running)
 	c.wake()
 	if c.rests() {
-		t.Error("it rests, and does not know what woke it")
+		t.Error("it rests though it was woken")
 	}
 	c.state.Store(running)
 	if !c.rests() {
@@ -159,7 +159,7 @@ func takenBy(w *Watcher) (slot Slot, ok bool) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Without an observer events cost nothing. It is not parallel: what others allocate would count.
+// Without an observer events cost nothing. It is not parallel: the allocations of other tests would count.
 func TestNoObserverCostsNothing(t *testing.T) {
 	f := &Flight{store: &kv.Store{Instance: "i"}}
 	claim := &Claim{flight: f, id: "c", key: "k", taken: time.Now()}
@@ -201,7 +201,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, _, err := c.open(ended, f, "k"); !errors.Is(err, context.Canceled) {
-			t.Errorf("who gave up got %v", err)
+			t.Errorf("the caller that gave up got %v", err)
 		}
 		<-c.turn
 		all.Wait()
@@ -228,7 +228,7 @@ func TestBrokenContentIsToldOnce(t *testing.T) {
 	}
 }
 
-// What becomes part of a subject is one token, and what is believed of sizes has a bound.
+// An object's name has to be one token of a subject, and its size is bounded.
 func TestReferenceOfAnObject(t *testing.T) {
 	t.Parallel()
 	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}

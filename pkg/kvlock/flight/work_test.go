@@ -28,7 +28,7 @@ func TestGoldenKeys(t *testing.T) {
 		Version string `json:"version"`
 		JobID   string `json:"jobId"`
 		Inputs  string `json:"inputs"`
-		Text    string `json:"text"` // what is hashed
+		Text    string `json:"text"` // the bytes that are hashed
 		Key     string `json:"key"`
 	}
 	if err := json.Unmarshal(data, &golden); err != nil {

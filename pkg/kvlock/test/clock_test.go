@@ -71,7 +71,7 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 	})
 }
 
-// One who waits, and whose clock jumps, takes over when the holder died, and not before its TTL is over.
+// A waiter whose clock jumps takes over from a dead holder, but not before its TTL is over.
 func TestWaiterWhoseClockJumps(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, jump := range jumps {
@@ -158,8 +158,8 @@ func TestServerWhoseClockJumps(t *testing.T) {
 	}
 }
 
-// Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that says in its name
-// what has to hold: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
+// Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that is named for the
+// property: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
 // TestLocksExpire, TestOneSidedPartition, TestNobodyStarves, TestNoBarging and TestFreeLockAfterAPause; and with a server
 // that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
 

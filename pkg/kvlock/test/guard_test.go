@@ -84,7 +84,7 @@ func TestGuardOfSomethingElse(t *testing.T) {
 }
 
 // Of many that write at once, through connections that lose answers, none is accepted after one with a greater token,
-// and what is said to be stored is.
+// and each acknowledged value is stored.
 func TestGuardUnderFaults(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 		runInBubble(t, string(how), func(t *testing.T, b *bed) {

@@ -64,7 +64,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	check.That(t, !l.Held && len(l.Queue) == 0, "left behind: %+v", l)
 }
 
-// What a lock costs: one write to take it and one to release it, one to queue, one to hand it over and one to confirm.
+// A lock costs one write to take it and one to release it; one to queue, one to hand it over and one to confirm.
 func TestWritesOfALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
@@ -138,7 +138,7 @@ func TestNoBarging(t *testing.T) {
 		got := w.Got(t)
 		select {
 		case <-again.Done:
-			t.Fatalf("who had released the lock got %v, %v before who waited", again.Lease, again.Err)
+			t.Fatalf("the former holder got %v, %v before the waiter", again.Lease, again.Err)
 		default:
 		}
 		release(t, got)

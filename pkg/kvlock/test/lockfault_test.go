@@ -165,7 +165,7 @@ func TestFreeLockAfterAPause(t *testing.T) {
 		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 		for i := range n {
 			until := time.Now().Add(60 * time.Millisecond)
-			side := i % 3 // what is lost: what is asked, what is answered, or both
+			side := i % 3 // which messages are lost: requests, answers, or both
 			p.Filter(losing(func(f natstest.Frame) bool {
 				return time.Now().Before(until) && (side == 2 || f.FromClient == (side == 0))
 			}))
@@ -184,8 +184,8 @@ func TestFreeLockAfterAPause(t *testing.T) {
 func TestOneSidedPartition(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 30 * time.Second} {
 		for name, cut := range map[string]func(natstest.Frame) bool{
-			"what it sends is lost":        func(f natstest.Frame) bool { return f.FromClient },
-			"what it is sent is lost":      func(f natstest.Frame) bool { return !f.FromClient },
+			"its requests are lost":        func(f natstest.Frame) bool { return f.FromClient },
+			"all to it is lost":            func(f natstest.Frame) bool { return !f.FromClient },
 			"answers are lost, not pushes": func(f natstest.Frame) bool { return !f.FromClient && !isPush(f) },
 			"everything is lost":           func(natstest.Frame) bool { return true },
 		} {
@@ -220,7 +220,7 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 	p.Filter(nil)
 	pass(time.Second)
 	wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
-	check.That(t, next.Context().Err() == nil, "who took over lost it: %v", context.Cause(next.Context()))
+	check.That(t, next.Context().Err() == nil, "the new holder lost it: %v", context.Cause(next.Context()))
 	release(t, next)
 	holder.Close()
 	other.Close()
@@ -250,7 +250,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 		p := natstest.NewProxy(t, b.Srv)
 		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Duration(1+r.IntN(8)) * time.Second}, p.Through())
 		faults := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
-		all.Go(func() { // what happens to its connection
+		all.Go(func() { // faults of its connection
 			for time.Now().Before(end) {
 				pass(time.Duration(faults.IntN(20_000)) * time.Millisecond)
 				switch faults.IntN(5) {

@@ -183,7 +183,7 @@ func TestLockHolderIsKilled(t *testing.T) {
 	release(t, w.Got(t))
 }
 
-// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, what it writes
+// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, its write
 // under its token is refused, and it does not release the lock of another holder.
 func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
@@ -220,7 +220,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			for i := range leases {
 				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
 			}
-			inspect(t, l, "l0") // what was subscribed to before has passed the proxy then
+			inspect(t, l, "l0") // earlier subscriptions have passed the proxy then
 			subscriptions := p.Subscriptions()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()

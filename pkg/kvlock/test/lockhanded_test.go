@@ -157,7 +157,7 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 	}
 }
 
-// However many wait for an answer about other locks, who holds one is not kept from confirming and renewing it.
+// However many requests for other locks wait for an answer, a holder confirms and renews its own.
 func TestHoldersBeforeOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

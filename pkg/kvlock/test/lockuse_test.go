@@ -131,7 +131,7 @@ func TestInspectAndList(t *testing.T) {
 	}
 }
 
-// More locks than are fetched ahead, with what is no lock between them, and what cannot be read: that hides nothing.
+// More locks than are fetched ahead, with other entries and unreadable ones between them, are all listed.
 func TestListOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -56,7 +56,7 @@ func in(t testing.TB, js jetstream.JetStream, key string) string {
 	return strings.Join(found, ", ")
 }
 
-// What lies in buckets is found only as long as these values stay.
+// These values must never change: entries that are stored would not be found again.
 func TestKeysStayInTheirPartitions(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		grow(t, b.JS)
@@ -85,7 +85,7 @@ func TestKeysStayInTheirPartitions(t *testing.T) {
 	})
 }
 
-// holds checks what may be said of the holders of locks at any time.
+// holds checks the invariants of the holders of locks.
 type holds struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -241,7 +241,7 @@ func TestStoppedBeforeTheDivision(t *testing.T) {
 	})
 }
 
-// Programs that were told of another number of partitions, or of none, are refused and not left to find half of what there is.
+// Programs that were told of another number of partitions, or of none, are refused, and do not find half of the keys.
 func TestOtherNumberOfPartitions(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, f := b.Locker(t, kvlock.LockerConfig{}), b.Flight(t, flight.Config{})
@@ -272,7 +272,7 @@ func TestOtherNumberOfPartitions(t *testing.T) {
 	})
 }
 
-// What lists has all partitions, also what is left in the first; limits and guarded values stay where they are.
+// Lists have the keys of all partitions, also those left in the first; limits and guarded values stay in the first.
 func TestListsHaveAllPartitions(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, f := b.Locker(t, kvlock.LockerConfig{Partitions: parts}), b.Flight(t, flight.Config{Partitions: parts})
@@ -325,7 +325,7 @@ func TestListsHaveAllPartitions(t *testing.T) {
 	})
 }
 
-// A division that is interrupted goes on when Grow is called again, and what is kept is served until it ends.
+// A division that is interrupted goes on when Grow is called again, and kept results are served until they end.
 func TestDivisionIsInterrupted(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{Partitions: parts})

@@ -14,7 +14,7 @@ import (
 )
 
 // A program that was cut off while the bucket was divided learns of it between its choice of a bucket and its write: it does not take
-// what another holds.
+// a lock or a claim that another holds.
 func TestCutOffDuringTheDivision(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -31,8 +31,8 @@ func TestCutOffDuringTheDivision(t *testing.T) {
 	})
 }
 
-// A division takes as long as a result is kept. What changes meanwhile in the configuration of the first bucket stays, such as that it
-// was restored: tokens would become smaller without.
+// A division takes as long as a result is kept. Changes to the configuration of the first bucket meanwhile stay, such as the mark of a
+// restore: without it tokens would become smaller.
 func TestFirstBucketChangesDuringTheDivision(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l := b.Locker(t, kvlock.LockerConfig{Partitions: parts})
@@ -91,7 +91,7 @@ func TestDividedBucketIsMadeAnew(t *testing.T) {
 	}
 }
 
-// What a division finds in place of its partitions is of a former one, or of another: it does not take it over.
+// A division refuses streams of a former or another division in place of its partitions.
 func TestPartitionsOfAnotherDivision(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -149,7 +149,7 @@ func TestRestoredBeforeTheDivisionGoesOn(t *testing.T) {
 	})
 }
 
-// A program without the setting that only reads is told, too: it would find nothing of what has moved.
+// A program without the setting that only reads is refused, too: it would not find the keys that have moved.
 func TestReaderWithoutTheSetting(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})

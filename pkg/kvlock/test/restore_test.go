@@ -69,7 +69,7 @@ func TestRestoredUnderARunningProcess(t *testing.T) {
 	check.That(t, marked.Compare(last) > 0, "token %s after %s", marked, last)
 }
 
-// backedUp is what a server keeps that has a bucket with a lock that was used once, and a copy of it.
+// backedUp returns the folder of a server that has a bucket with a lock that was used once, and a copy of the folder.
 func backedUp(t *testing.T) (dir, backup string) {
 	t.Helper()
 	dir, backup = t.TempDir(), filepath.Join(t.TempDir(), "backup")
@@ -86,7 +86,7 @@ type current struct{ atomic.Pointer[natsrun.Server] }
 
 func (c *current) InProcessConn() (net.Conn, error) { return c.Load().InProcessConn() }
 
-// run runs f on a server that keeps what it has in dir, and stops it.
+// run runs f on a server with its store in dir, and stops it.
 func run(t *testing.T, dir string, f func(js jetstream.JetStream)) {
 	t.Helper()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Dir = dir })

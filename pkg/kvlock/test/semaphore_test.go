@@ -197,7 +197,7 @@ func TestRateIsKept(t *testing.T) {
 	})
 }
 
-// What is reserved is due one after the other, for all processes. What is due too late is not taken.
+// Reservations are due one after the other, for all processes. One that would be due too late is not made.
 func TestReserve(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		cfg := kvlock.RateLimiterConfig{Per: time.Minute, Rate: 6}
@@ -211,7 +211,7 @@ func TestReserve(t *testing.T) {
 		}
 		for range 2 {
 			if at, ok, err := two.Reserve(t.Context(), "k", 29*time.Second); err != nil || ok || at.Sub(start).Round(time.Second) != 30*time.Second {
-				t.Errorf("got %s, %v, %v of what is due after 30 s", at.Sub(start), ok, err)
+				t.Errorf("got %s, %v, %v of a start that is due after 30 s", at.Sub(start), ok, err)
 			}
 		}
 		check.OK(t, one.Wait(t.Context(), "k"))

@@ -23,7 +23,7 @@ const (
 
 func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
-// What the tests of this package use most of the testbed.
+// Short names for the parts of the testbed that these tests use most.
 var (
 	acquire     = testbed.Acquire
 	acquiring   = testbed.Acquiring
@@ -90,7 +90,7 @@ func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 	})
 }
 
-// What is closed leaves no subscription behind on its connection.
+// Close leaves no subscription behind on the connection.
 func TestCloseLeavesNoSubscription(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

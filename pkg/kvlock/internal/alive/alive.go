@@ -93,7 +93,7 @@ func (v *Probe) IsOf(member, server string) bool {
 // count.
 func New(s *kv.Store, every time.Duration) (*Members, error) {
 	if every <= 0 {
-		return nil, nil //nolint:nilnil // the methods take it for what it is
+		return nil, nil //nolint:nilnil // its methods do nothing on nil
 	}
 	l := &Members{
 		nc: s.Conn, every: every, prefix: "kvlock.alive." + s.Bucket + ".", self: namePrefix + nuid.Next(), heard: make(chan struct{}),
@@ -190,7 +190,7 @@ func (l *Members) Watch(member, server string, urgent bool, found func()) *Probe
 	return v
 }
 
-// Unwatch ends what Watch began.
+// Unwatch ends a probe that Watch began.
 func (l *Members) Unwatch(v *Probe) {
 	if v == nil {
 		return
@@ -233,7 +233,7 @@ func (l *Members) run() {
 }
 
 // probeDue probes the members that seem to be gone, and of the others the one that was probed least recently. It returns
-// after what time to do that again, and whether there are any.
+// how long to wait before the next call, and whether any member is left to probe.
 func (l *Members) probeDue(now time.Time) (wait time.Duration, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // by then, on any server. That server alone knows whether the connection is closed: it is no death that the route between the two
 // servers is cut.
 const (
-	askAfter = 200 * time.Millisecond // at most, so that not all who wait connect at once
+	askAfter = 200 * time.Millisecond // at most, so that not all waiters connect at once
 	askAgain = 500 * time.Millisecond
 	askEvery = 500 * time.Millisecond // after an answer that does not end the wait
 	askTime  = 250 * time.Millisecond // bounds each part of asking

@@ -70,8 +70,8 @@ func stringLen(v []byte) int {
 
 var errReplaced = errors.New(`string is not valid UTF-8 (or a json.RawMessage in it has the escape \ufffd: write the character)`)
 
-// Marshal returns v as [encoding/json] writes it, and an error where that would write another value: it replaces what is
-// not UTF-8. A json.RawMessage is returned as it is.
+// Marshal returns v as [encoding/json] writes it, and an error where that would write another value: it replaces bytes
+// that are not UTF-8. A json.RawMessage is returned as it is.
 func Marshal(v any) ([]byte, error) {
 	if raw, ok := v.(json.RawMessage); ok && raw != nil {
 		return raw, nil
@@ -80,7 +80,7 @@ func Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the type or value at fault
 	}
-	// What is replaced is written as an escape, and the character itself never is.
+	// The replacement is written as an escape; a U+FFFD of the input never is.
 	for i, rest := 0, data; ; rest = data[i:] {
 		n := bytes.Index(rest, []byte(`\ufffd`))
 		if n < 0 {
@@ -94,7 +94,7 @@ func Marshal(v any) ([]byte, error) {
 	}
 }
 
-// Quote appends s to dst as a JSON string. It refuses what is not UTF-8.
+// Quote appends s to dst as a JSON string. It returns an error when s is not UTF-8.
 func Quote(dst []byte, s string) ([]byte, error) {
 	out, err := jsontext.AppendQuote(dst, s)
 	if err != nil {
@@ -110,7 +110,7 @@ const (
 	// leading is how many zeros there are after "0." at most.
 	leading = 5
 
-	// maxExponent bounds numbers: far beyond what anything measures, far below where exponents overflow.
+	// maxExponent bounds numbers: far beyond any measurement, far below the exponents that overflow.
 	maxExponent = 1_000_000
 )
 

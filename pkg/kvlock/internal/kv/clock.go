@@ -33,7 +33,7 @@ type generation struct {
 	raise sync.Mutex  // held while known changes
 	again atomic.Bool // a question that a push gave rise to is under way
 
-	asks    chan struct{} // has an element while the server is asked, and guards what follows
+	asks    chan struct{} // has an element while the server is asked, and guards the fields below
 	failed  time.Time     // when the last question was not answered
 	failure error         // and why
 }
@@ -109,7 +109,7 @@ func (s *Store) confirm(ctx context.Context) error {
 	return s.answered(stream.CachedInfo(), sent, reconnects)
 }
 
-// answered records that the server was asked at sent, and what it answered of the generation and the division.
+// answered records the generation and the division in the server's answer to a request that was sent at sent.
 func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) error {
 	number := generationOf(info)
 	err := s.learnDivision(info.Config, number)
@@ -124,7 +124,7 @@ func (s *Store) doubt() {
 	s.setGeneration(func(now *knownGeneration) *knownGeneration { return known(now.number, time.Time{}, 0) })
 }
 
-// setGeneration replaces what is known of the generation, and calls [Config.Remade] when it has grown.
+// setGeneration replaces the known generation, and calls [Config.Remade] when it has grown.
 func (s *Store) setGeneration(next func(now *knownGeneration) *knownGeneration) {
 	g := &s.generation
 	g.raise.Lock()

@@ -31,7 +31,7 @@ func TestClock(t *testing.T) {
 	c.asked(base, after(3*time.Second), server) // the answer was slow: it is 3 s later, or not
 	aged("after an answer", server, after(3*time.Second), 0)
 	aged("after an answer, later", server, after(10*time.Second), 7*time.Second)
-	aged("what the server stored after that", server.Add(time.Minute), after(10*time.Second), 0)
+	aged("an entry that the server stored after that", server.Add(time.Minute), after(10*time.Second), 0)
 	left("after an answer", server.Add(time.Hour), time.Hour)
 
 	c.learn(after(10*time.Second), server) // stored long ago: says nothing

@@ -66,7 +66,7 @@ func (h *Hub) Feed(ctx context.Context, of func(partition int) Mirror) error {
 	return err
 }
 
-// feed is what the hub knows of the pushes of one partition.
+// feed is the hub's state for the pushes of one partition.
 type feed struct {
 	hub          *Hub
 	store        *Store // of the partition
@@ -141,7 +141,7 @@ func (f *feed) reset(sequence uint64) {
 	f.beginBehind(sequence)
 }
 
-// beginBehind does what skip and reset share. The caller holds mu.
+// beginBehind is the common part of skip and reset. The caller holds mu.
 func (f *feed) beginBehind(sequence uint64) {
 	first := !f.gaps.begun
 	f.gaps.applied, f.gaps.floor, f.gaps.begun = sequence, sequence, true

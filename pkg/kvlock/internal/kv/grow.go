@@ -184,9 +184,9 @@ func tell(ctx context.Context, js jetstream.JetStream, bucket string, at *uint64
 	return nil
 }
 
-// drain waits until nothing of another partition is left in the first. What was not there when all was read, and is not there when all is
-// read again by a replica that has what was written in between, is gone everywhere: a renewal that the first reader did not have would be
-// seen by the second.
+// drain waits until nothing of another partition is left in the first. It reads the stream twice, the second time at a replica that has
+// everything which was written before: an entry that both miss is gone everywhere, since the second would show a renewal that the first
+// missed.
 func drain(ctx context.Context, js jetstream.JetStream, bucket string, d partition.Division, left func(key string)) error {
 	get, err := directget.New(js.Conn(), jsapi.Prefix(js))
 	if err != nil {

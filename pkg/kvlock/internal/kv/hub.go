@@ -25,7 +25,7 @@ type View struct {
 // Receiver receives the changes of watched keys. Its methods are called with the hub locked, and must not call the hub.
 type Receiver interface {
 	// Deliver takes the value of a key. first reports whether it was read after the watch was added: other values may be
-	// older than what the watcher's caller has just written. A value may be delivered again.
+	// older than the last write of the watcher's caller. A value may be delivered again.
 	Deliver(value any, first bool)
 
 	// Knows reports whether the receiver has taken a value of the key. While it has not, the key is read for it.
@@ -40,7 +40,7 @@ type Watch struct {
 	Keys []string
 	To   Receiver
 
-	// What follows is guarded by the hub's mu.
+	// The fields below are guarded by the hub's mu.
 	after   *Watch // see Hub.pending
 	closed  bool
 	resting bool // see Hub.Rest
@@ -323,8 +323,8 @@ func (f *feed) onPush(m *nats.Msg) {
 	h.readSoon(key)
 }
 
-// deliver gives v, the view of e, to the watchers of its key, if it is later than what the hub knows. read is the number
-// of the read that it comes from; 0 for a push.
+// deliver gives v, the view of e, to the watchers of its key, if it is later than the value that the hub knows. read is
+// the number of the read that it comes from; 0 for a push.
 func (h *Hub) deliver(e *Entry, v View, read uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

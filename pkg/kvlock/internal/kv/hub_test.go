@@ -106,7 +106,7 @@ func TestWherePushesComeFrom(t *testing.T) {
 	}
 }
 
-// A read that began before a push may have missed what the push is about: it does not put off the next one.
+// A read that began before a push may have missed the pushed write: it does not put off the next one.
 func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
 	t.Parallel()
 	h := newHub(&Store{}, nil)
@@ -125,10 +125,10 @@ func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
 	}
 }
 
-// A read that began before a push, and found no key, does not undo what was pushed. A later one does.
+// A read that began before a push, and found no key, does not undo the push. A later one does.
 func TestEarlierReadDoesNotUndoAPush(t *testing.T) {
 	t.Parallel()
-	for expires, want := range map[time.Duration]uint64{0: 5, time.Minute: 5, -time.Minute: 0} { // what is over is gone
+	for expires, want := range map[time.Duration]uint64{0: 5, time.Minute: 5, -time.Minute: 0} { // a claim that is over is gone
 		h := newHub(&Store{}, nil)
 		k := &watched{key: "k"}
 		h.keys["k"] = k
@@ -150,7 +150,7 @@ func TestEarlierReadDoesNotUndoAPush(t *testing.T) {
 	}
 }
 
-// The poller is woken for what is due before it would look by itself, and left alone by all other pushes.
+// A push wakes the poller only for a key that is due before the poller would look by itself.
 func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

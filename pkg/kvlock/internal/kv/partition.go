@@ -12,13 +12,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
-// A bucket is divided over several: each a stream of its own, and a [Store] of its own behind that of the first. What is above the first
-// sees one bucket. A revision says which partition it is of: those of the first are below the barrier, all others above it.
+// A bucket is divided over several: each a stream of its own, and a [Store] of its own behind that of the first. The callers of the
+// first see one bucket. A revision says which partition it is of: those of the first are below the barrier, all others above it.
 //
 // # While there is something left in the first
 //
 // A key of another partition may have an entry in the first, of before the division. That is replaced there, on its revision, for as
-// long as the same claim or lease lasts, and ended there. What begins anew ([Change.Anew]) goes to the key's own partition, in two
+// long as the same claim or lease lasts, and ended there. A new claim or lease ([Change.Anew]) goes to the key's own partition, in two
 // conditional writes: one puts a mark into the first in place of the revision that the writer saw there, 0 for none, and only when that
 // is acknowledged, or such a mark was read, one creates the entry in the other partition. So no two processes can hold a key in two
 // partitions:
@@ -41,7 +41,7 @@ import (
 const MaxPartitions = 64
 
 const (
-	// stateMoved is the state of a mark: what the key has is in its own partition.
+	// stateMoved is the state of a mark: the key's entry is in its own partition.
 	stateMoved = "moved"
 
 	// movedTTL is how long a mark stays in place of an entry: longer than that would have, see MarkerTTL.
@@ -255,7 +255,7 @@ func entryOf(bucket string) string { return bucket + "-0" }
 // another number of partitions.
 func (s *Store) refresh(ctx context.Context) error {
 	if s.isAwaiting() && time.Since(s.generation.known.Load().asked) >= followEvery {
-		_ = s.confirm(ctx) //nolint:errcheck // what is known goes on to count
+		_ = s.confirm(ctx) //nolint:errcheck // the known division goes on to count
 	}
 	return s.refused()
 }
@@ -279,8 +279,8 @@ func (s *Store) refused() error {
 	return nil
 }
 
-// route returns the partition to which a change goes, and the change as it is made there. A change that goes to another partition than
-// what it replaces first puts a mark there. Two more round trips then.
+// route returns the partition to which a change goes, and the change as it is made there. When that is another partition than the one
+// with the entry to be replaced, route first puts a mark in place of the entry: two more round trips.
 func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Store, Change, error) {
 	c.former = !s.isDivided.Load() // before its partition is found, for that may come in between
 	home, before := s.home(c.Key), s.isBefore(c.Expect)
@@ -300,7 +300,7 @@ func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Stor
 	return home, c.moved(), nil
 }
 
-// moved returns the change as it is made in another partition than what it replaces.
+// moved returns the change for another partition than the one with the entry that it replaces.
 func (c Change) moved() Change {
 	if c.Expect > 0 {
 		c.Expect, c.Held, c.Generation = 0, time.Time{}, 0
@@ -317,7 +317,7 @@ func (s *Store) onto(c Change, revision uint64) Change {
 	return c
 }
 
-// leave puts a mark in place of what a change replaces, or finds one.
+// leave puts a mark in place of the entry that a change replaces, or finds one.
 func (s *Store) leave(ctx context.Context, c Change, bound time.Duration) error {
 	ttl := MarkerTTL(0)
 	if c.Expect > 0 {

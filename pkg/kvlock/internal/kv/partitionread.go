@@ -88,8 +88,8 @@ func (s *Store) readAll(ctx context.Context, keys []string) ([]Entry, error) {
 	return entries, s.merge(ctx, keys, others, before, entries)
 }
 
-// merge puts together what was read of keys in the first partition and in their own, at the same time: a key that was moved meanwhile is
-// read again.
+// merge combines the entries of keys that were read in the first partition and in their own, at the same time: a key that was moved
+// meanwhile is read again.
 func (s *Store) merge(ctx context.Context, keys []string, at []int, before, entries []Entry) error {
 	again := make([][]int, s.count())
 	for _, i := range at {
@@ -125,7 +125,7 @@ func (s *Store) readAt(ctx context.Context, keys []string, at []int, into []Entr
 	return err
 }
 
-// each yields what all partitions have. Where they are sorted by key, so is what it yields, and a key is in it once.
+// each yields the entries of all partitions. When they are sorted by key it yields them in that order, and each key once.
 func (s *Store) each(ctx context.Context, of func(*Store) iter.Seq2[Entry, error], sorted bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := s.refresh(ctx); err != nil {

@@ -209,7 +209,7 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 	return keys, h.reads
 }
 
-// poll reads keys and delivers what it finds. An entry that is older than the last push comes from a replica that lags
+// poll reads keys and delivers their entries. An entry that is older than the last push comes from a replica that lags
 // behind, unless the leader returns the same.
 func (h *Hub) poll(keys []string, read uint64) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
@@ -290,7 +290,7 @@ func (h *dueHeap) Pop() any {
 // republished is where the bucket republishes its changes.
 type republished struct {
 	subject string // with a wildcard at its end; "" when the bucket does not republish all its keys as they are
-	trim    string // what republished subjects have before the key
+	trim    string // the part of republished subjects before the key
 }
 
 // newRepublished accepts the mapping that kvlock.StreamConfig sets. With any other mapping of subjects, a KV watcher watches

@@ -27,8 +27,8 @@ const (
 	operationDelete    = "DEL"
 )
 
-// Entry is what one read or push showed of a key. It is a hint: the key may have moved on. Only a write that is
-// conditional on Revision decides anything.
+// Entry is the state of a key in one read or push. It is a hint: the key may have moved on. Only a write that
+// is conditional on Revision decides anything.
 type Entry struct {
 	Key      string
 	Revision uint64    // the last sequence of the key in the stream; 0 when the server has none, and the rest is empty
@@ -156,19 +156,19 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if cause := context.Cause(s.closed); cause != nil {
 		return cause
 	}
-	what := fmt.Sprintf("%d keys", len(keys))
+	subject := fmt.Sprintf("%d keys", len(keys))
 	if len(keys) == 1 {
-		what = fmt.Sprintf("%q", keys[0])
+		subject = fmt.Sprintf("%q", keys[0])
 	}
-	if errors.Is(ctx.Err(), context.Canceled) { // what the client reports of the request then says nothing more
-		return fmt.Errorf("kvlock: %s %s: %w", op, what, context.Cause(ctx))
+	if errors.Is(ctx.Err(), context.Canceled) { // the client's error says no more then
+		return fmt.Errorf("kvlock: %s %s: %w", op, subject, context.Cause(ctx))
 	}
 	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
 	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
 	}
 	s.root().Unanswered.Add(1)
-	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, what, s.Bucket, ErrUnavailable, err)
+	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, err)
 }
 
 // All returns the data of all messages of a subject in another stream, in their order. size is how many bytes are expected;

@@ -56,7 +56,7 @@ type Store struct {
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
-	first     *Store   // nil in the store of the first partition, which has what follows
+	first     *Store   // nil in the store of the first partition, which has the fields below
 	parts     []*Store // all that the program is told of, itself as the first
 	firstOnly bool     // see Config.Partitions
 	division  atomic.Pointer[knownDivision]
@@ -201,7 +201,7 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 			errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
 		case backoff.Pause(ctx, wait):
-		case errors.Is(ctx.Err(), context.Canceled): // what the client reports of the request then says nothing more
+		case errors.Is(ctx.Err(), context.Canceled): // the client's error says no more then
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, context.Cause(ctx))
 		default:
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
@@ -254,22 +254,22 @@ func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 // condition on a revision of the former bucket holds in it.
 func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
-// CreateStream makes a stream when there is none of its name; an existing one is left as it is. what names it in errors.
-// While a cluster is not ready it tries again, for up to jsretry.Wait.
-func CreateStream(ctx context.Context, js jetstream.JetStream, what string, sc jetstream.StreamConfig) error {
+// CreateStream makes a stream when there is none of its name; an existing one is left as it is. label names it in
+// errors. While a cluster is not ready it tries again, for up to jsretry.Wait.
+func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc jetstream.StreamConfig) error {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, sc)
 		return err //nolint:wrapcheck // wrapped below
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("kvlock: create %s: %w", what, err)
+		return fmt.Errorf("kvlock: create %s: %w", label, err)
 	}
 	return nil
 }
 
 // CheckStream reports all settings of a bucket's stream with which entries would not be safe.
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
-	s := Settings{What: fmt.Sprintf("bucket %q", bucket)}
+	s := Settings{Stream: fmt.Sprintf("bucket %q", bucket)}
 	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
 	s.Wantf(sc.SubjectDeleteMarkerTTL == 0,
 		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
@@ -282,9 +282,9 @@ func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 	return s.Err()
 }
 
-// Settings collects what is wrong with the settings of a stream.
+// Settings collects the mistakes in the settings of a stream.
 type Settings struct {
-	What string // names the stream in errors
+	Stream string // its name in errors
 
 	errs []error
 }
@@ -292,7 +292,7 @@ type Settings struct {
 // Wantf adds an error unless ok.
 func (s *Settings) Wantf(ok bool, format string, args ...any) {
 	if !ok {
-		s.errs = append(s.errs, fmt.Errorf("kvlock: %s: "+format, append([]any{s.What}, args...)...))
+		s.errs = append(s.errs, fmt.Errorf("kvlock: %s: "+format, append([]any{s.Stream}, args...)...))
 	}
 }
 
@@ -300,7 +300,7 @@ func (s *Settings) Wantf(ok bool, format string, args ...any) {
 func (s *Settings) WantKept(sc jetstream.StreamConfig) {
 	s.Wantf(sc.MaxAge == 0, "MaxAge is %s: it would end claims and values before their TTL; set it to 0", sc.MaxAge)
 	s.Wantf(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
-		"Discard is old: when it is full it would evict what is in use; set it to new")
+		"Discard is old: when it is full it would evict entries in use; set it to new")
 	s.Wantf(sc.Retention == jetstream.LimitsPolicy,
 		"Retention is %s: messages would go when a consumer saw them; set it to limits", sc.Retention)
 	s.Wantf(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; name the origin")

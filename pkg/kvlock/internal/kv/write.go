@@ -45,8 +45,8 @@ type Change struct {
 	// any.
 	Generation uint64
 
-	// Anew reports whether the change begins something, and does not go on with what it replaces: the change may then go to another
-	// partition.
+	// Anew reports whether the change begins a claim or lease, and does not continue the one that it replaces: it may then go to
+	// another partition.
 	Anew bool
 
 	// Token reports whether the revision becomes a part of a token: the write succeeds only when the generation in which it
@@ -231,8 +231,8 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 	}
 }
 
-// replaced returns a [ConflictError] when the key is found at revision, and what the change was to replace is gone: the bucket is of
-// another generation, or the key is absent although its entry cannot have expired, which a marker decides.
+// replaced returns a [ConflictError] when the key is found at revision, and the entry that the change was to replace is gone: the
+// bucket is of another generation, or the key is absent although its entry cannot have expired, which a marker decides.
 func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	outdated, part := c.outdated(revision), s.holding(c.Key, c.Expect)
 	switch {
@@ -249,7 +249,7 @@ func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 }
 
 // found returns the entry of a change's key after the change was not acknowledged, and whether there is a mark instead: the
-// key has left the first partition. What the change was to go on with has then ended.
+// key has left the first partition, and the claim or lease that the change was to continue has ended.
 func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err error) {
 	if now := c.Writer.Pushed(); now.Revision > c.Expect {
 		return now, false, nil

@@ -102,7 +102,7 @@ type observedLease struct {
 	gone   []string // those of them that are gone
 }
 
-// What an agent waits for, beside the TTLs of leases.
+// The times of an agent, beside the TTLs of leases.
 const (
 	// grantTTL is for how long a lock is kept for the member that it was handed to.
 	grantTTL = time.Second

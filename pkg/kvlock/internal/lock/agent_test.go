@@ -97,7 +97,7 @@ func TestOvertakenAnswer(t *testing.T) {
 				if err := context.Cause(w.lease.ctx); err != nil || a.lease != w.lease || a.at != 9 {
 					t.Errorf("the lock is known at revision %d and lost: %v", a.at, err)
 				}
-				// What is asked with that known is believed, however old it is: the bucket may have been made anew.
+				// An answer to a question of that revision or later is believed, however old the record: the bucket may have been made anew.
 				a.found(State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}}, 9)
 				if err := context.Cause(w.lease.ctx); !errors.Is(err, ErrLost) {
 					t.Errorf("the lease ended with %v", err)
@@ -107,7 +107,7 @@ func TestOvertakenAnswer(t *testing.T) {
 	}
 }
 
-// What the server's own times prove shortens a lease, by no more than they prove.
+// The server's own times shorten a lease, by no more than they prove.
 func TestObservedLeaseIsShortened(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -209,10 +209,10 @@ type waiter struct {
 	values  context.Context //nolint:containedctx // of the lease's context
 	came    time.Time
 
-	done chan struct{} // closed when it has ended, with what follows
+	done chan struct{} // closed when it has ended
 
-	// What follows is guarded by agent.mu until done is closed.
-	list    *list.List // where it is, and as what; nil when it has ended
+	// The fields below are guarded by agent.mu until done is closed.
+	list    *list.List // the list that it is in, with element; nil when it has ended
 	element *list.Element
 	lease   *Lease
 	refused bool    // the lock is held by holder

@@ -115,7 +115,7 @@ func (a *agent) acknowledged(t *transaction) {
 		}
 	}
 	if t.taker == nil || t.taker.gone() || a.rec == nil || a.rec.Lease != t.next.Lease {
-		return // the next look at the record finds what is to be done about it
+		return // the next look at the record decides about it
 	}
 	a.deliver(t)
 }
@@ -318,7 +318,7 @@ func (a *agent) abandon(err error) {
 	a.agents.rest(a)
 }
 
-// shut ends the use of the lock. The worker then gives back what is held.
+// shut ends the use of the lock. The agent's goroutine then releases the lease.
 func (a *agent) shut(cause error, by time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

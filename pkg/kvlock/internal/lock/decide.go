@@ -242,7 +242,7 @@ type transaction struct {
 	revision uint64
 }
 
-// Found compares the lock with what this transaction wrote, for the store.
+// Found compares the lock's record with the one that this transaction wrote, for the store.
 func (t *transaction) Found(ctx context.Context, e kv.Entry) kv.Found {
 	t.found = t.agent.agents.state(ctx, e)
 	return t.outcome()

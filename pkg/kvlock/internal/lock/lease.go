@@ -30,7 +30,7 @@ type Lease struct {
 	ctx    context.Context //nolint:containedctx // it is the life of the lease, not of a call
 	cancel context.CancelCauseFunc
 
-	// What follows is guarded by agent.mu.
+	// The fields below are guarded by agent.mu.
 	deadline  time.Time // until when no other member can have the lock, on the monotonic clock
 	renewAt   time.Time
 	timer     *time.Timer   // ends the lease at its deadline

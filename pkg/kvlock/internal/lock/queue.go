@@ -149,7 +149,7 @@ type writtenQueue struct {
 	queue queue
 }
 
-// parse reads what append wrote.
+// parse is the inverse of append.
 func (l *lastQueue) parse(text string) (queue, error) {
 	if l == nil {
 		return parseQueue(nil, text)

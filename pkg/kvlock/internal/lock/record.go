@@ -69,7 +69,7 @@ func (r *Record) encode(owner string) ([]byte, error) {
 	}, r.queue.append(append(meta, '\n')))
 }
 
-// decode reads what encode wrote. last may be nil.
+// decode is the inverse of encode. last may be nil.
 func decode(data []byte, last *lastQueue) (*Record, error) {
 	h, value, err := record.Decode[head](data, record.Lock)
 	if err != nil {

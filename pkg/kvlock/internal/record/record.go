@@ -1,4 +1,4 @@
-// Package record has what all entries of a bucket have in common: the first line, and the ids and texts in it.
+// Package record encodes and decodes the first line of a bucket's entries, and checks the ids and texts in it.
 package record
 
 import (
@@ -97,8 +97,8 @@ func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err er
 		return r, nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
 	}
 	p := P(&r)
-	// A process reads what all others write: the newer package takes a third of the time of encoding/json, which goes on to the
-	// version when a field is of another type.
+	// Each process reads the writes of all others: the newer package takes a third of the time of encoding/json, which goes on
+	// to the version when a field is of another type.
 	if jsonv2.Unmarshal(data[:end], p) != nil {
 		r = *new(T)
 		err = json.Unmarshal(data[:end], p)

@@ -35,7 +35,7 @@ type Tier[V any] struct {
 	shards []shard[V]
 	mask   uint64
 
-	mu      sync.Mutex // held to change what is kept; taken before the mutex of a shard
+	mu      sync.Mutex // held to change the entries; taken before the mutex of a shard
 	all     []*entry[V]
 	bytes   int64
 	closed  bool
@@ -242,7 +242,7 @@ func (t *Tier[V]) Purged(prefix string, before, sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.history.note(sequence, everything)
-	for _, e := range slices.Backward(t.all) { // remove puts the last in the place of what it removes
+	for _, e := range slices.Backward(t.all) { // remove puts the last in the place of the removed one
 		if e.revision < before && strings.HasPrefix(e.key, prefix) {
 			t.remove(t.shard(t.hash(e.key)), e)
 			t.stats.Invalidations++
@@ -308,7 +308,7 @@ func (t *Tier[V]) flush() {
 	t.all, t.bytes = nil, 0
 }
 
-// Stats returns what the Tier holds and counted.
+// Stats returns the size and the counts of the Tier.
 func (t *Tier[V]) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 		{"read, another key changed, put", func(tr *tier.Tier[uint64]) { push(tr, "k", "a", "b"); put(tr, "k", 1, 1) }, 1},
 		{"read, put, changed", func(tr *tier.Tier[uint64]) { push(tr, "k"); put(tr, "k", 1, 1); tr.Pushed("k", 2) }, 0},
 		{"put, then the push of itself", func(tr *tier.Tier[uint64]) { put(tr, "k", 1, 1); tr.Pushed("k", 1) }, 1},
-		{"put, then the push of what it replaced", func(tr *tier.Tier[uint64]) { put(tr, "k", 2, 2); tr.Pushed("k", 1); tr.Pushed("k", 2) }, 2},
+		{"put, then the push of the replaced value", func(tr *tier.Tier[uint64]) { put(tr, "k", 2, 2); tr.Pushed("k", 1); tr.Pushed("k", 2) }, 2},
 		{"a replica lags behind", func(tr *tier.Tier[uint64]) {
 			push(tr, "k", "k", "a")
 			put(tr, "k", 2, 3)
@@ -225,7 +225,7 @@ func TestBoundHolds(t *testing.T) {
 		all.Wait()
 		tr.Put(tier.Item[int]{Key: "huge", Size: limit, TTL: time.Hour})
 		if _, ok := tr.Get("huge"); ok {
-			t.Error("what is larger than the bound is kept")
+			t.Error("a value larger than the bound is kept")
 		}
 		tr.Close()
 		tr.Put(tier.Item[int]{Key: "k", TTL: time.Hour})
@@ -286,7 +286,7 @@ func TestEvictionKeepsWhatIsUsed(t *testing.T) {
 				}
 			}
 			if missed > 50+50 {
-				t.Errorf("frequency %v: what is always used was missed %d times of %d", frequency, missed, 5000*len(hot))
+				t.Errorf("frequency %v: values in constant use were missed %d times of %d", frequency, missed, 5000*len(hot))
 			}
 		})
 	}

@@ -1,7 +1,7 @@
-// Package chaos_test takes locks, changes what they guard and computes keys in processes of their own, while the
-// processes are killed and frozen, cut off in one direction, and their servers paused, killed and deposed. What all of
-// them saw together is then checked: against models of a lock and of a fenced register, for results that were accepted,
-// and for waiters that were left behind.
+// Package chaos_test takes locks, changes guarded values and computes keys in processes of their own, while the
+// processes are killed and frozen, cut off in one direction, and their servers paused, killed and deposed. Their common
+// history is then checked: against models of a lock and of a fenced register, for results that were accepted, and for
+// waiters that were left behind.
 //
 // Every process writes down what it does with the machine's one monotonic clock, so that "at once" means the same to all
 // of them. The choices of a run come from its seed, which it prints; the machine's scheduling does not.

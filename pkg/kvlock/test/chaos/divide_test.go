@@ -15,8 +15,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// grower is a process that divides the buckets. It prints the name of one in which nothing is left of others. That of results keeps
-// what was there before for longer than a run.
+// grower is a process that divides the buckets. It prints the name of a bucket in which nothing of other partitions is left. That
+// of results keeps earlier results for longer than a run.
 var grower = crash.Role[workerTask]{Name: "grower", Run: func(ctx context.Context, task workerTask) error {
 	nc, err := nats.Connect(task.URLs, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
 	if err != nil {
@@ -41,7 +41,7 @@ var grower = crash.Role[workerTask]{Name: "grower", Run: func(ctx context.Contex
 	return err
 }}
 
-// growAgain divides a bucket, and goes on after what a server that is killed does to it.
+// growAgain divides a bucket, and calls Grow again when a killed server makes it fail.
 func growAgain(ctx context.Context, js jetstream.JetStream, bucket string, n int) error {
 	for {
 		err := kvlock.Grow(ctx, js, bucket, n, func(key string) {

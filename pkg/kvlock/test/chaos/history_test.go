@@ -20,7 +20,7 @@ type history struct {
 	events []event
 }
 
-// hold is one lease, from what was written about it.
+// hold is one lease, from its events.
 type hold struct {
 	event // that it was acquired
 
@@ -160,7 +160,7 @@ func partition(ops []porcupine.Operation) [][]porcupine.Operation {
 	return all
 }
 
-// lockState is who holds a lock, and the greatest token there was.
+// lockState is whether a lock is held, and the greatest token there was.
 type lockState struct {
 	held    bool
 	highest kvlock.Token
@@ -226,7 +226,7 @@ var registerModel = porcupine.Model{
 	DescribeOperation: func(in, out any) string { return fmt.Sprint(in, " ", out) },
 }
 
-// registerOperations are the writes of what the locks guard, and what was read.
+// registerOperations are the writes and reads of the guarded values.
 func (h *history) registerOperations() (ops []porcupine.Operation) {
 	known := map[string]bool{}
 	for _, e := range h.events {

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// stage is the processes of a run, and what they write down.
+// stage is the processes of a run, and their events.
 type stage struct {
 	t        *testing.T
 	servers  string // URLs
@@ -84,7 +84,7 @@ func (s *stage) launch(c *child) {
 	s.t.Cleanup(func() { <-heard }) // the test's context has ended
 }
 
-// listen takes down what a worker says until it is gone. A line that a kill cut short is left out.
+// listen records the events that a worker prints until it is gone. A line that a kill cut short is left out.
 func (s *stage) listen(p *crash.Process) {
 	for {
 		line, err := p.Process.Line(s.t.Context())
@@ -105,7 +105,7 @@ func (s *stage) listen(p *crash.Process) {
 	}
 }
 
-// kill ends the process as a crash does, also when it is frozen. What it wrote is read to the end.
+// kill ends the process as a crash does, also when it is frozen. Its output is read to the end.
 func (c *child) kill() {
 	c.Kill()
 	<-c.heard
@@ -156,7 +156,7 @@ func (s *stage) finish() {
 	s.history.check(s.t)
 }
 
-// readAll reads what the locks guard, and what was claimed.
+// readAll reads the guarded values, and the claimed keys.
 func (s *stage) readAll() {
 	s.t.Helper()
 	js := connect(s.t, s.servers)
@@ -241,8 +241,8 @@ const (
 	wrote     kind = "wrote"     // and was, or was not
 	completed kind = "completed" // a claim was ended with a result
 	got       kind = "got"       // Do returned a value
-	read      kind = "read"      // what is there when everything is over
-	failed    kind = "failed"    // what should not fail did
+	read      kind = "read"      // an entry at the end of the run
+	failed    kind = "failed"    // an operation that should not fail did
 )
 
 type answer string

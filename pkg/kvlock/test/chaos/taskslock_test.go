@@ -21,7 +21,7 @@ func (w *worker) keep(ctx context.Context, t *task) {
 	w.use(ctx, t, lockNames[len(lockNames)-1], w.TTL/2+t.nap(3*w.TTL/2))
 }
 
-// use takes a lock, writes what it guards, and gives it back.
+// use takes a lock, writes the guarded value, and releases the lock.
 func (w *worker) use(ctx context.Context, t *task, name string, hold time.Duration) {
 	wait := ctx
 	if t.r.IntN(10) == 0 { // gives up, perhaps
@@ -84,7 +84,7 @@ func (w *worker) hold(ctx context.Context, t *task, lease *kvlock.Lease, held ev
 	until := now() + int64(how)
 	w.write(context.WithoutCancel(ctx), t, held, "first")
 	for {
-		at := now() // before it looks: what is alive then was alive at that time, too
+		at := now() // before it looks: a process that is alive then was alive at that time, too
 		if lease.Context().Err() != nil {
 			return
 		}
@@ -121,7 +121,7 @@ func (w *worker) holdUntilLost(ctx context.Context, t *task) {
 	_ = lease.Release(ctx) //nolint:errcheck // it is lost
 }
 
-// write changes what the lock guards.
+// write changes the value that the lock guards.
 func (w *worker) write(ctx context.Context, t *task, held event, which string) {
 	held.Value = t.unique() + " " + which
 	from := now()

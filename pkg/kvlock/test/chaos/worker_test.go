@@ -25,7 +25,7 @@ const (
 	valueBucket  = "values"
 )
 
-// workerTask is what a worker does until it is stopped.
+// workerTask is the work of a worker until it is stopped.
 type workerTask struct {
 	Name          string
 	Seed          uint64

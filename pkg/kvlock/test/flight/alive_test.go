@@ -63,7 +63,7 @@ func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 	})
 }
 
-// Of many processes that wait, one takes over, and the others get what it computes.
+// Of many processes that wait, one takes over, and the others get its result.
 func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, die := b.killable(t, flight.Config{})
@@ -122,7 +122,7 @@ func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
 		all.Go(func() {
 			fn := func(context.Context) ([]byte, error) { pass(10 * time.Second); return []byte("zombie's"), nil }
 			if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "ours" || r.Outcome != flight.Coalesced {
-				t.Errorf("got %+v, %v; want the value of who took over", r, err)
+				t.Errorf("got %+v, %v; want the value of the new owner", r, err)
 			}
 		})
 		pass(time.Second)
@@ -178,7 +178,7 @@ func TestOwnerThatDiesInARestart(t *testing.T) {
 	})
 }
 
-// What is not permitted is no death: neither of an owner that cannot tell, nor to a waiter that cannot ask.
+// A denied probe is no death: neither of an owner that may not answer, nor for a waiter that may not ask.
 func TestDeniedProbesAreNoDeath(t *testing.T) {
 	for name, denied := range map[string]server.Permissions{
 		"may not subscribe": {Subscribe: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},

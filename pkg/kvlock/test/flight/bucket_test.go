@@ -50,7 +50,7 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 	wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
 }
 
-// The server does not answer what it does not permit. The error says so all the same.
+// The server does not answer a request that it does not permit. The error says so all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
@@ -85,8 +85,8 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	check.Is(t, f.Invalidate(ctx, "k"), nil)
 }
 
-// documented returns a Flight of a client that has the permissions of README.md, and may do no more: what it is refused
-// fails the test.
+// documented returns a Flight of a client that has the permissions of README.md, and may do no more: a refused
+// permission fails the test.
 func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *bed) {
 	t.Helper()
 	publish = append(publish, "$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>")
@@ -124,8 +124,8 @@ func TestJetStreamDomain(t *testing.T) {
 	}
 }
 
-// A server that is killed finds again, in the file, what was hidden behind a marker. What it finds must not be believed,
-// whichever way the key went after it was invalidated.
+// A killed server finds again, in its file, the value that a marker hid. That value must not be believed, whatever
+// became of the key after it was invalidated.
 func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 	dir, crashed := "", t.TempDir()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

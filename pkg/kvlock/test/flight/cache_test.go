@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// job is what a worker gets.
+// job is the input of a worker.
 type job struct {
 	ID       string
 	Distance float64
@@ -158,7 +158,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 	})
 }
 
-// Callers that share a computation do not share what they get.
+// Callers that share a computation get values of their own.
 func TestCacheResultsAreNotShared(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -174,7 +174,7 @@ func TestCacheResultsAreNotShared(t *testing.T) {
 	all.Wait()
 }
 
-// What was stored in another form is no result, and says so.
+// A value that was stored in another form is an error, not a result.
 func TestCacheOfAnotherForm(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -21,12 +21,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// op is one operation on a claim, for the check of what all saw together.
+// op is one operation on a claim, for the check of the common history.
 type op struct {
 	key, kind, claim string
 }
 
-// input is what porcupine hands back.
+// input returns the operation that porcupine hands back.
 func input(v any) op {
 	o, _ := v.(op)
 	return o
@@ -96,7 +96,7 @@ func (r *recorder) more(ctx context.Context, n int) {
 	}
 }
 
-// do runs an operation and records it. It returns what came of it.
+// do runs an operation and records it. It returns the outcome.
 func (r *recorder) do(client int, o *op, f func() error) (answer string) {
 	call := time.Since(r.start)
 	err := f()

@@ -52,7 +52,7 @@ func (c three) leader(t *testing.T, stream string) *natsrun.Node {
 	return check.Must(c.cluster.StreamLeader(within(t), stream))(t)
 }
 
-// back starts a server again that was killed, and waits until it has what the others have.
+// back starts a killed server again, and waits until it has caught up with the others.
 func (c three) back(t *testing.T, n *natsrun.Node) {
 	t.Helper()
 	check.OK(t, errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))))
@@ -71,7 +71,7 @@ func until(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// auditor knows what was acknowledged of each key, and when.
+// auditor records the acknowledged writes of each key, with their times.
 type auditor struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -119,7 +119,7 @@ func (a *auditor) enough() bool {
 	return a.hits >= 1000 && a.writes >= 50
 }
 
-// read checks what came from memory to a call that began at start.
+// read checks a slot that a call which began at start got from memory.
 func (a *auditor) read(who int, start time.Time, s flight.Slot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,7 +162,7 @@ func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.R
 }
 
 // A process at each of three servers reads, most from memory, and writes, while the leader is killed, with -long also
-// frozen and deposed. None gets from memory what was replaced or purged longer ago than the bound.
+// frozen and deposed. None gets from memory a value that was replaced or purged longer ago than the bound.
 func TestMemoryOnThreeServers(t *testing.T) {
 	t.Parallel()
 	faults := 1
@@ -183,7 +183,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 			}
 		})
 	}
-	const seen = memoryBound + time.Second // so that what is too old would be
+	const seen = memoryBound + time.Second // so that a value that is too old would be
 	<-time.After(seen)
 	for i := range faults {
 		disturbLeader(ctx, t, c.cluster, i)
@@ -225,7 +225,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 			}
 		}
 		paused := time.Now()
-		<-time.After(memoryBound + time.Second/2) // what had been sent by then may be received later
+		<-time.After(memoryBound + time.Second/2) // messages sent by then may be received later
 		for time.Since(paused) < 2*memoryBound {
 			start := time.Now()
 			if hits() {
@@ -285,7 +285,7 @@ func TestPurgeOnThreeServers(t *testing.T) {
 	wantErr(t, err, kvlock.ErrLost)
 	<-time.After(time.Until(purged.Add(memoryBound))) // a process that was cut off with the leader has not received it
 	for i, f := range flights {
-		until(t, "what was written after the purge", func() bool {
+		until(t, "the value that was written after the purge", func() bool {
 			s, err := f.Get(t.Context(), "a.new")
 			return err == nil && string(s.Value) == "new"
 		})

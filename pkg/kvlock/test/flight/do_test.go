@@ -48,7 +48,7 @@ func TestDoComputesOnce(t *testing.T) {
 	check.That(t, runs.Load() == 1, "ran %d times, want once; outcomes %v", runs.Load(), outcomes)
 	r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})
 	check.That(t, err == nil && r.Outcome == flight.Cached && string(r.Value) == "v" && runs.Load() == 1,
-		"afterwards: got %+v, %v, and %d runs; want what was cached", r, err, runs.Load())
+		"afterwards: got %+v, %v, and %d runs; want the cached value", r, err, runs.Load())
 }
 
 // However a function ends without a value, callers here and elsewhere learn how, and the next caller computes.
@@ -259,7 +259,7 @@ func TestDoIsInvalidatedInFlight(t *testing.T) {
 		for _, x := range []*flight.Flight{f, f, g} {
 			all.Go(func() {
 				r, err := x.Do(t.Context(), "k", fn, flight.DoOptions{})
-				check.That(t, err == nil && string(r.Value) == "2", "got %q, %v; want what was computed after the invalidation", r.Value, err)
+				check.That(t, err == nil && string(r.Value) == "2", "got %q, %v; want the value computed after the invalidation", r.Value, err)
 			})
 		}
 		pass(500 * time.Millisecond)

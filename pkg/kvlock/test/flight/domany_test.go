@@ -21,7 +21,7 @@ import (
 
 type manyFunc = func(context.Context, []string) (map[string][]byte, error)
 
-// asked is a function for DoMany that keeps what it was asked for, and answers with the name of its process.
+// asked is a function for DoMany that records the keys it was asked for, and answers with the name of its process.
 type asked struct {
 	mu    sync.Mutex
 	calls [][]string
@@ -66,7 +66,7 @@ func keysFrom(first, n int) []string {
 	return keys
 }
 
-// summary is what became of each key, in order.
+// summary returns the outcome of each key, in order.
 func summary(results []flight.Result, err error) string {
 	errs, _ := errors.AsType[flight.KeysError](err)
 	if errs == nil && err != nil {
@@ -74,11 +74,11 @@ func summary(results []flight.Result, err error) string {
 	}
 	var all []string
 	for _, r := range results {
-		what := fmt.Sprintf("%s %s", r.Outcome, r.Value)
+		outcome := fmt.Sprintf("%s %s", r.Outcome, r.Value)
 		if err, failed := errs[r.Key]; failed {
-			what = r.Key + " failed: " + strings.TrimPrefix(err.Error(), "kvlock: ")
+			outcome = r.Key + " failed: " + strings.TrimPrefix(err.Error(), "kvlock: ")
 		}
-		all = append(all, what)
+		all = append(all, outcome)
 	}
 	return strings.Join(all, "; ")
 }
@@ -110,7 +110,7 @@ func TestDoManyComputesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// One request reads all keys, and nothing that is sent waits for an answer to what was sent for another key.
+// One request reads all keys, and no request for a key waits for the answer to one for another key.
 func TestDoManyTakesThreeRoundTrips(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -143,7 +143,7 @@ func TestDoManyTakesThreeRoundTrips(t *testing.T) {
 	})
 }
 
-// What a function returns counts for each key alone, here and elsewhere, and a failure is not kept.
+// A function's result or error counts for each key alone, here and in other processes, and a failure is not kept.
 func TestDoManyFailsForEachKeyAlone(t *testing.T) {
 	errOven := errors.New("oven is cold")
 	keys := []string{"a", "b", "c"}
@@ -228,7 +228,7 @@ func TestDoManyFailsForEachKeyAlone(t *testing.T) {
 	}
 }
 
-// Calls for many keys and for one share what they compute, in one process and in two, and no two of them wait for each
+// Calls for many keys and for one share computations, in one process and in two, and no two of them wait for each
 // other: each function begins only when all have.
 func TestDoManyShares(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -85,7 +85,7 @@ func TestDoManyLosesClaims(t *testing.T) {
 		all.Wait()
 		wantErr(t, testbed.Await(t, lost, "the function is told"), kvlock.ErrLost)
 		for _, r := range results {
-			check.That(t, err == nil && string(r.Value) != r.Key+" by 1", "got %+v, %v; want what was computed after the invalidation", r, err)
+			check.That(t, err == nil && string(r.Value) != r.Key+" by 1", "got %+v, %v; want the value computed after the invalidation", r, err)
 		}
 	})
 }

@@ -19,7 +19,7 @@ type ProcessRun struct {
 	Inputs map[string]any
 }
 
-// ProcessResult is what comes of it.
+// ProcessResult is the result of a process.
 type ProcessResult struct {
 	Area float64
 }
@@ -231,7 +231,7 @@ func ExampleFlight_Purge() {
 	// paris.today done <nil>
 }
 
-// Which requests are in flight, who works on them, and how often they were tried.
+// List shows the requests in flight, their owners, and their attempts.
 func ExampleFlight_List() {
 	f, end := open()
 	defer end()
@@ -254,7 +254,7 @@ func ExampleFlight_List() {
 	// menus.tomorrow pending kitchen-1 1 true
 }
 
-// The statistics of a bucket: one round trip for what the server counts, a scan for what it does not.
+// The statistics of a bucket: one round trip for the server's counts, a scan for the others.
 func ExampleFlight_Survey() {
 	f, end := open()
 	defer end()
@@ -271,7 +271,7 @@ func ExampleFlight_Survey() {
 	// 2 results, 0 pending, 1 expiring within 24 hours
 }
 
-// After a start the memory is loaded with what the bucket holds.
+// After a start the memory is loaded from the bucket.
 func ExampleFlight_Warm() {
 	f, end := openWith(flight.Config{Memory: flight.MemoryConfig{MaxBytes: 64 << 20}})
 	defer end()

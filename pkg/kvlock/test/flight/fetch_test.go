@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// What a waiter waits for is fetched by itself. Others are woken meanwhile, and it does not miss it when it gives up.
+// The fetch of a large value blocks no other waiter, and a waiter that gives up meanwhile gets the value with its next call.
 func TestFetchingBlocksNobody(t *testing.T) { inBubble(t, testFetching) }
 
 func testFetching(t *testing.T, b *bed) {
@@ -281,7 +281,7 @@ func TestUploadOverAStaleValue(t *testing.T) {
 	})
 }
 
-// What Do does with values and answers that are kept, DoMany does for each key.
+// DoMany treats kept values and answers of each key as Do does.
 func TestDoManyOfKeptValues(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})

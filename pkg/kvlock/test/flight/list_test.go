@@ -235,7 +235,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// What a million keys cost; with -short a hundredth of them.
+// The costs of a million keys; with -short of a hundredth of them.
 func BenchmarkMillionKeys(b *testing.B) {
 	n := 1_000_000
 	if testing.Short() {

@@ -25,7 +25,7 @@ func remembering() flight.Config {
 	return flight.Config{Memory: flight.MemoryConfig{MaxBytes: 1 << 20}}
 }
 
-// reads counts the requests for values, beside what the filter does.
+// reads counts the requests for values, and calls the filter, too.
 func reads(p *natstest.Proxy, filter func(natstest.Frame) natstest.Verdict) func() int {
 	var n atomic.Int64
 	p.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -209,7 +209,7 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 	}
 }
 
-// After a reconnect what was kept is served again, if nothing changed meanwhile.
+// After a reconnect kept values are served again, if nothing changed meanwhile.
 func TestMemoryOutlivesAReconnect(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -316,8 +316,8 @@ func TestClosedMemory(t *testing.T) {
 	wantErr(t, err, kvlock.ErrClosed)
 }
 
-// The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. What was
-// known of it is not believed.
+// The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. The
+// memory's values of it are not believed.
 func TestMemoryOfABucketThatWasGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// model is what a key has to be after the operations so far.
+// model is the state that a key has to have after the operations so far.
 type model struct {
 	state   flight.State
 	value   string
@@ -199,7 +199,7 @@ func TestRandomSequences(t *testing.T) {
 }
 
 // Three processes read and write, one of them with a memory that is too small for all; pushes get lost all the time. No
-// reader gets what was replaced longer ago than the bound, nor anything older than it had before.
+// reader gets a value that was replaced longer ago than the bound, nor anything older than it had before.
 func TestMemoryIsCoherent(t *testing.T) {
 	of := crash.Random(t)
 	inBubble(t, func(t *testing.T, b *bed) {
@@ -220,7 +220,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 			revision uint64
 			at       time.Time
 		}
-		newest := map[string][]stored{} // what each key held, as acknowledged
+		newest := map[string][]stored{} // the acknowledged values of each key
 		seen := [3]map[string]uint64{{}, {}, {}}
 		for range 20_000 {
 			pass(time.Duration(r.Int64N(int64(20 * time.Millisecond))))

@@ -222,8 +222,8 @@ func TestLostAcknowledgementOfAChunk(t *testing.T) {
 
 var lastSequence = regexp.MustCompile(`"last_seq":\d+`)
 
-// overtaken has changes be made, and pushed, while the leader answers for the first time what the last one is: it does not
-// tell of them. It returns how often values are asked for, and whether that was so.
+// overtaken has changes be made, and pushed, while the leader's first answer about the last sequence is under way, which
+// does not include them. It returns how often values are asked for, and whether that was so.
 func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done func() bool) {
 	t.Helper()
 	last := b.Writes(t)

@@ -68,7 +68,7 @@ func TestNegativeEntryThatIsNotKept(t *testing.T) {
 		all.Wait()
 		wantSlot(t, f, "k", flight.Absent, "")
 
-		// It replaces a value too: what is gone is not returned because it was there once.
+		// It replaces a value too: one that is gone is not returned because it was there once.
 		opts := flight.DoOptions{Stale: time.Hour, StaleWait: time.Minute, TTL: time.Minute}
 		var runs atomic.Int64
 		wantDo(t, f, value(&runs, "v"), opts, "v", flight.Computed)

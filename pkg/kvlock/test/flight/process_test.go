@@ -59,8 +59,8 @@ func takeOver(t *testing.T, b *bed) *flight.Flight {
 	return f
 }
 
-// A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get what it
-// computes.
+// A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get its
+// result.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
@@ -100,8 +100,8 @@ func TestHolderIsKilled(t *testing.T) {
 	t.Logf("taken over %s after kill -9", took.Sub(start))
 }
 
-// A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and what it
-// completes is refused.
+// A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and its
+// result is refused.
 func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)

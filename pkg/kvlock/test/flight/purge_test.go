@@ -84,7 +84,7 @@ func TestPurgeReachesEverybody(t *testing.T) {
 	})
 }
 
-// What is written after the purge began stays, however late the server gets to it.
+// Values that are written after the purge began stay, however late the server gets to it.
 func TestPurgeLeavesWhatIsWrittenAfterIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -167,9 +167,9 @@ func TestPurgeWithoutRepublishing(t *testing.T) {
 	})
 }
 
-// A server that is killed finds again, in the file, what its index does not know to be gone: what had been overwritten.
-// Once the index is written, after two minutes, nothing that was purged is found again, and before that not what was
-// there when it was purged.
+// A killed server finds again, in its file, overwritten values that its index does not know to be gone. Once the index
+// is written, after two minutes, no purged value is found again, and before that none that was the newest when it was
+// purged.
 func TestPurgedValuesDoNotComeBack(t *testing.T) {
 	dir, crashed := "", t.TempDir()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

@@ -120,8 +120,8 @@ func TestALostPushIsNoticed(t *testing.T) {
 	}
 }
 
-// A replica that lags behind answers the first read: with what was so before a push of which this process has heard
-// already, when it did not watch the key yet.
+// A replica that lags behind answers the first read with an entry from before a push, which this process received
+// when it did not watch the key yet.
 func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := watchManyKeys(t, b, flight.Config{})
@@ -228,7 +228,7 @@ func TestCrowdOnABucketMadeAnew(t *testing.T) {
 	})
 }
 
-// What goes because its time is over is not pushed, and noticed as soon as ever.
+// The expiry of an entry is not pushed, and noticed without delay all the same.
 func TestCrowdLearnsOfExpiry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := watchManyKeys(t, b, flight.Config{})
@@ -244,7 +244,7 @@ func TestCrowdLearnsOfExpiry(t *testing.T) {
 	})
 }
 
-// A purge removes what is pushed of nobody, and its mark gets lost.
+// The removals of a purge are not pushed, and the push of its mark gets lost.
 func TestCrowdLearnsOfAPurge(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		runInBubble(t, fmt.Sprintf("lost %t", lost), func(t *testing.T, b *bed) {

@@ -45,7 +45,7 @@ func fill(t testing.TB, f *flight.Flight, n int) []string {
 	return keys
 }
 
-// requests counts what a client sends, but for the commands of the connection itself.
+// requests counts a client's messages, without the commands of the connection itself.
 func requests(p *natstest.Proxy) (count func() map[string]int) {
 	var mu sync.Mutex
 	n := map[string]int{}
@@ -181,7 +181,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		check.That(t, s.State == flight.Done && bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) && len(s.Value) == len(large)+2,
 			"%s is %s with %d bytes", s.Key, s.State, len(s.Value))
 	}
-	// What settles an unknown write reads such a value from the leader.
+	// The settling of an unknown write reads such a value from the leader.
 	check.Failsf(t, check.Err(f.Begin(t.Context(), "k0", flight.BeginOptions{})), "a done key was claimed")
 }
 
@@ -210,7 +210,7 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	}
 }
 
-// During an upgrade old and new processes share a bucket. The old one does not destroy what it cannot read.
+// During an upgrade old and new processes share a bucket. The old one does not destroy records that it cannot read.
 func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -254,7 +254,7 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	}
 }
 
-// A replica lags behind, and shows a key absent that is done. The leader has what was acknowledged.
+// A replica lags behind, and shows a key absent that is done. The leader has every acknowledged write.
 func TestLatestDoesNotLag(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

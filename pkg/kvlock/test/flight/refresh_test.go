@@ -87,7 +87,7 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 		check.That(t, !s.Stale() && s.Owner == "f" && old.Claim == first.Claim, "got %+v", s)
 		r := wantDo(t, g, nil, opts, "1", flight.Cached)
 		check.That(t, r.Claim == first.Claim && r.Owner == first.Owner && r.Age >= 88*time.Second && r.Age <= 89*time.Second,
-			"got %+v, want what was computed 88s ago", r)
+			"got %+v, want the value computed 88s ago", r)
 		if s, err := f.Wait(t.Context(), "k"); err != nil || string(s.Value) != "2" {
 			t.Errorf("got %+v, %v; want the new value", s, err)
 		}
@@ -247,7 +247,7 @@ func TestCallerThatTakesNoStaleValue(t *testing.T) {
 	})
 }
 
-// What is invalidated while it is computed anew is gone: neither the old value comes back, nor the one of before.
+// A value that is invalidated while it is computed anew is gone: neither the old nor the new one comes back.
 func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 	for name, ends := range map[string]bool{"it fails": true, "it succeeds": false} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {

@@ -161,7 +161,7 @@ func TestRandomRefreshes(t *testing.T) {
 		}
 		const enough, most = 10, 500
 		seldom := func() int { return min(totals[flight.Cached], totals[flight.Computed], totals[flight.Stale]) }
-		for seldom() < enough && run < most && !t.Failed() { // now and then what is drawn makes hardly anything stale
+		for seldom() < enough && run < most && !t.Failed() { // some choices make hardly anything stale
 			rapid.Check(bubbled{t}, sequence)
 		}
 		t.Logf("%v in %d runs", totals, run)
@@ -184,7 +184,7 @@ type refreshes struct {
 	running  map[int64]context.Context
 	born     map[int64]time.Time // when the value was returned by its function
 	newest   int64               // that was seen
-	least    int64               // that may be seen: what was begun before an invalidation may not
+	least    int64               // that may be seen: a value begun before an invalidation may not
 	noticed  time.Time           // when all that were begun before an invalidation have noticed it
 	outcomes map[flight.Outcome]int
 }

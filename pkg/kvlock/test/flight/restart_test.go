@@ -158,5 +158,5 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Pr
 	wantErr(t, context.Cause(held), kvlock.ErrLost)
 	second := <-took
 	check.That(t, ended.Before(second), "held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
-	check.Failsf(t, check.Err(c.Complete(t.Context(), nil, 0)), "completed what somebody else holds")
+	check.Failsf(t, check.Err(c.Complete(t.Context(), nil, 0)), "completed a claim that another process holds")
 }

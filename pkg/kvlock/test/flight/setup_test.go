@@ -57,7 +57,7 @@ func wantSlot(t testing.TB, f *flight.Flight, key string, state flight.State, va
 	return s
 }
 
-// What the tests of this package use most of the testbed.
+// Short names for the parts of the testbed that these tests use most.
 var (
 	begin      = testbed.Begin
 	complete   = testbed.Complete

@@ -117,7 +117,7 @@ func TestEveryArrow(t *testing.T) {
 		"Complete": ends(flight.Done), "Fail": ends(flight.Failed), "Fail now": ends(flight.Absent), "Release": ends(flight.Absent),
 		"Invalidate": ends(flight.Absent),
 	}
-	// without is what is left to do when the claim has ended.
+	// without returns the outcomes when the claim has ended.
 	without := func(begin, resume outcome) map[string]outcome {
 		lost := refused(kvlock.ErrLost)
 		return map[string]outcome{
@@ -208,7 +208,7 @@ func TestTokensGrow(t *testing.T) {
 	next("resumed by a new process", c, err)
 }
 
-// A reference stays good while its claim is there; what it is worth is decided by the key.
+// A reference stays good while its claim is there; the key's entry decides whether Resume takes the claim.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -238,7 +238,7 @@ func TestResume(t *testing.T) {
 	s := get(t, f, "input")
 	check.That(t, s.Fingerprint == "one" && s.Owner == "f", "got %+v, want f's claim of one", s)
 
-	// The adopter's result is what the other's job finds.
+	// The job of the other finds the adopter's result.
 	mine := begin(t, f, "adopted", flight.BeginOptions{Handoff: true})
 	if c, err = g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}); err != nil {
 		t.Fatal(err)

@@ -149,10 +149,10 @@ func TestHoursOfContention(t *testing.T) {
 		}
 		all.Wait()
 		watch.looking.Wait()
-		t.Logf("%d claims: %d completed, %d crashed, %d zombies; longest wait for what the server had removed %s",
+		t.Logf("%d claims: %d completed, %d crashed, %d zombies; longest wait for an entry that the server had removed %s",
 			watch.claims, watch.completed, watch.crashed, watch.zombies, watch.longest)
 		check.That(t, watch.claims >= 100*hours && watch.crashed >= 10*hours && watch.zombies >= 10*hours, "too little happened")
-		check.That(t, watch.longest <= step, "somebody waited %s for what the server had removed, want at most %s", watch.longest, step)
+		check.That(t, watch.longest <= step, "a caller waited %s for an entry that the server had removed, want at most %s", watch.longest, step)
 	})
 }
 
@@ -231,7 +231,7 @@ func (w *referee) took(key, holder string, came time.Time) {
 	}
 	if d := w.dead[key]; d != nil {
 		if early := time.Until(d.over); early > 0 {
-			w.t.Errorf("%s got %s %s before the TTL of who died was over", holder, key, early)
+			w.t.Errorf("%s got %s %s before the TTL of the dead one was over", holder, key, early)
 		}
 		if !d.removed.IsZero() {
 			w.longest = max(w.longest, min(time.Since(d.removed), time.Since(came)))

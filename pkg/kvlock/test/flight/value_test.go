@@ -136,7 +136,7 @@ func TestEveryWayToReadACompressedValue(t *testing.T) {
 	readEveryWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
 }
 
-// stored is the first line of a record, and what is after it.
+// stored returns the first line of a record, and the data after it.
 func (b *bed) stored(t testing.TB, key string) (meta map[string]any, data []byte) {
 	t.Helper()
 	line, data, _ := bytes.Cut(b.Present(t, key).Data, []byte("\n"))
@@ -144,7 +144,7 @@ func (b *bed) stored(t testing.TB, key string) (meta map[string]any, data []byte
 	return meta, data
 }
 
-// What is small, does not shrink, or is not to be compressed is stored as it is.
+// A value that is small, does not shrink, or is not to be compressed is stored as it is.
 func TestWhatIsStoredAsItIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -188,7 +188,7 @@ func zstdOf(t testing.TB, value []byte) []byte {
 	return w.EncodeAll(value, nil)
 }
 
-// A value that is not what its record says is absent, however it is read, and reported once though many waited for it.
+// A value that does not match its record is absent, however it is read, and reported once though many waited for it.
 func TestCompressedValueThatIsCorrupt(t *testing.T) {
 	t.Parallel()
 	text := document(10 << 10)

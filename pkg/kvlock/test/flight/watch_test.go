@@ -79,7 +79,7 @@ func TestTenThousandWaiters(t *testing.T) {
 	for i := range claims {
 		claims[i] = begin(t, g, fmt.Sprintf("k%d", i), flight.BeginOptions{})
 	}
-	if _, err := f.Get(t.Context(), "k0"); err != nil { // what was subscribed to before has passed the proxy then
+	if _, err := f.Get(t.Context(), "k0"); err != nil { // earlier subscriptions have passed the proxy then
 		t.Fatal(err)
 	}
 	before := p.Subscriptions()
@@ -173,7 +173,7 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 	})
 }
 
-// A replica lags behind what was pushed. Its absence is not news, neither to a watcher nor to a waiter.
+// A replica lags behind the pushes. Its absence is not news, neither to a watcher nor to a waiter.
 func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

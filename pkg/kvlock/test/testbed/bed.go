@@ -1,5 +1,5 @@
-// Package testbed has what the tests of locks and of results share: servers with a bucket, locks and claims in one line,
-// answers that get lost, and processes that are killed.
+// Package testbed has the shared parts of the tests of locks and of results: servers with a bucket, locks and claims in
+// one line, answers that get lost, and processes that are killed.
 package testbed
 
 import (
@@ -114,7 +114,7 @@ func FlightOn(t testing.TB, js jetstream.JetStream, cfg flight.Config) *flight.F
 // Quiet returns l, or a logger that writes nothing.
 func Quiet(l *slog.Logger) *slog.Logger { return cmp.Or(l, slog.New(slog.DiscardHandler)) }
 
-// Closed has what was opened closed when the test ends.
+// Closed returns opened, and closes it when the test ends.
 func Closed[T interface{ Close() }](t testing.TB, opened T, err error) T {
 	t.Helper()
 	check.OK(t, err)
@@ -130,7 +130,7 @@ func (b *Bed) Present(t testing.TB, key string) *jetstream.RawStreamMsg {
 	return m
 }
 
-// Last is what the bucket has of a key, without reading through a Flight; nil when it has nothing.
+// Last returns the bucket's entry of a key, not read through a Flight; nil when there is none.
 func (b *Bed) Last(t testing.TB, key string) *jetstream.RawStreamMsg {
 	t.Helper()
 	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+Bucket))(t)
@@ -177,31 +177,31 @@ func Within(t testing.TB) context.Context {
 }
 
 // Await receives from c, or fails the test.
-func Await[T any](t testing.TB, c <-chan T, what string) T {
+func Await[T any](t testing.TB, c <-chan T, event string) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
 	case <-Within(t).Done():
-		t.Fatalf("timed out: %s", what)
+		t.Fatalf("timed out: %s", event)
 		panic("unreachable")
 	}
 }
 
-// Logged keeps what a Flight logs.
+// Logged keeps the log of a Flight.
 type Logged struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-// Write adds to what was logged.
+// Write adds to the log.
 func (l *Logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-// String returns what was logged.
+// String returns the log.
 func (l *Logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,7 +276,7 @@ func Listening(t *testing.T) *Bed {
 	return On(t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true }), kvlock.BucketConfig{Bucket: Bucket})
 }
 
-// Heap is what this process uses: what is on the heap, and its goroutines' stacks.
+// Heap returns the bytes that this process uses on the heap and for its goroutines' stacks.
 func Heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
