@@ -207,10 +207,10 @@ func (w *Worker) prepareDead(ctx context.Context) error {
 	return nil
 }
 
-// StreamConfig returns what a stream of jobs should be: a work queue with the subject of the jobs, such as "jobs.>", and beside it
-// the subjects "jobs-later.>" for delayed jobs and "jobs-done.>" for the records of unique ones, with the message TTLs,
-// schedules and roll-ups that these need. Storage, replicas and limits are the caller's to set; a limit with the policy
-// DiscardNew excludes schedules.
+// StreamConfig returns the configuration of a stream of jobs: a work queue with the subject of the jobs, such as "jobs.>", and
+// beside it the subjects "jobs-later.>" for delayed jobs and "jobs-done.>" for the records of unique ones, with the message TTLs,
+// schedules and roll-ups that these need. Storage, replicas and limits are the caller's to set; a limit with the policy DiscardNew
+// excludes schedules.
 //
 // Jobs of different first tokens do not belong in one stream: a key is the part of the subject behind the first token, so
 // jobs.mail.7 and tasks.mail.7 would exclude each other there.
@@ -228,7 +228,8 @@ func HasJobs(cfg jetstream.StreamConfig) bool {
 	return !bucket && !IsPartition(cfg) && (cfg.Retention == jetstream.WorkQueuePolicy || cfg.AllowMsgSchedules)
 }
 
-// ensureStream makes sure, once, that the stream takes what a job needs beside itself, and that a consumer takes the job.
+// ensureStream makes sure, once, that the stream takes the messages that a job needs beside its own, and that a consumer takes
+// the job.
 func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	if err := c.checkTaken(ctx, p.key.Job()); err != nil {
 		return err
@@ -247,7 +248,7 @@ func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// checkStream reads the stream's configuration and names what a job lacks there.
+// checkStream reads the stream's configuration and names the settings and subjects that a job lacks there.
 func (c *Client) checkStream(ctx context.Context, p *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
@@ -352,7 +353,7 @@ type DriftError struct {
 	// Asset names it, such as "consumer JOBS/enricher".
 	Asset string
 
-	// Differences has one line per setting: what it is and what it must be.
+	// Differences has one line per setting: its value and the required one.
 	Differences []string
 
 	mends bool // Config.AutoCreate does

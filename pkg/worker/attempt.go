@@ -37,7 +37,7 @@ var ErrGoexit = errors.New("worker: handler called runtime.Goexit")
 
 // DecodeError is returned when Policy.Decode refuses a payload. The message goes to the dead letters.
 type DecodeError struct {
-	// Cause is what Policy.Decode returned.
+	// Cause is the error of Policy.Decode.
 	Cause error
 
 	// Subject is the subject of the message.
@@ -58,7 +58,7 @@ const (
 	maxLong  = 512
 )
 
-// safeText returns the beginning of an error's text for those who may not see payloads and passwords.
+// safeText returns the beginning of an error's text for readers that may not see payloads and passwords.
 func safeText(err error) string {
 	if undecodable, ok := errors.AsType[*DecodeError](err); ok { // its reason may quote the payload
 		return clip(fmt.Sprintf("worker: payload of %q cannot be decoded: see its dead letter", undecodable.Subject), maxLong)
@@ -71,7 +71,7 @@ type PanicError struct {
 	// Stack is the stack of the panicking goroutine.
 	Stack []byte
 
-	// Value is what was passed to panic.
+	// Value is the argument of panic.
 	Value any
 }
 

@@ -107,7 +107,7 @@ func (c *Client) cancelJob(ctx context.Context, k key.Key, last jsapi.Message, s
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
 	if _, err := c.js.PublishMsg(once, record); err != nil {
-		return err //nolint:wrapcheck // the caller says of what
+		return err //nolint:wrapcheck // the caller wraps it
 	}
 	return c.removeJob(ctx, k, jsapi.Message{Header: record.Header})
 }
@@ -183,7 +183,7 @@ func cancelSubject(bucket, stream string, sequence uint64) string {
 func (c *Client) cancelOther(ctx context.Context, j StoredJob) error {
 	data, err := json.Marshal(cancellation{ID: j.ID, Stored: j.Since, Subject: j.Subject})
 	if err != nil {
-		return err //nolint:wrapcheck // the caller says of what
+		return err //nolint:wrapcheck // the caller wraps it
 	}
 	msg := nats.NewMsg(c.api.Target(cancelSubject(c.cfg.Bucket, c.cfg.Stream, j.Sequence)))
 	msg.Data = data
@@ -191,7 +191,7 @@ func (c *Client) cancelOther(ctx context.Context, j StoredJob) error {
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
 	if _, err := c.js.PublishMsg(once, msg); err != nil {
-		return err //nolint:wrapcheck // the caller says of what
+		return err //nolint:wrapcheck // the caller wraps it
 	}
 	return c.remove(ctx, j.Sequence)
 }

@@ -26,7 +26,7 @@ type ClientConfig struct {
 	// starting it is returned 5 seconds after the last of their consumers was made.
 	AllowUntaken bool
 
-	// Bucket is the Config.Bucket of the workers, which has what they record of jobs, and what is paused. Defaults to "jobs".
+	// Bucket is the Config.Bucket of the workers, which has their records of jobs, and the pauses. Defaults to "jobs".
 	Bucket string
 
 	// DeadStream is the stream of dead letters, in which Jobs and Job look. Defaults to "DEAD".
@@ -89,7 +89,7 @@ type Client struct {
 	api      jsapi.Client
 	cfg      ClientConfig
 	division atomic.Pointer[knownDivision]
-	entry    string // what the subjects of messages begin with, see entryOf
+	entry    string // the prefix of the subjects of messages, see entryOf
 	js       jetstream.JetStream
 	nc       *nats.Conn
 	parts    []*Client                              // of the partitions; nil with one
@@ -120,7 +120,7 @@ func encodeJSON(args any) ([]byte, error) {
 	if data, ok := args.([]byte); ok {
 		return data, nil
 	}
-	return json.Marshal(args) //nolint:wrapcheck // the caller says of what
+	return json.Marshal(args) //nolint:wrapcheck // the caller wraps it
 }
 
 // firstPause is the first wait between two tries of a write.

@@ -75,8 +75,8 @@ type Config struct {
 	Middleware []Middleware
 
 	// Partitions is from how many streams the worker takes jobs: Stream, and beside it those that [Client.Grow] makes. It may be set
-	// before that. The slots are shared by all. Four cost 38 % more processor time for each job than one: they are for what one stream
-	// cannot carry. At most 64. Defaults to 1.
+	// before that. The slots are shared by all. Four cost 38 % more processor time for each job than one: they are for a load that one
+	// stream cannot carry. At most 64. Defaults to 1.
 	Partitions int
 
 	// RequestTimeout is how long one request to the server may take before its outcome counts as unknown. Defaults to
@@ -109,7 +109,7 @@ type Config struct {
 	// keeps its slot and its heartbeat, since starting the job elsewhere would run it twice. Defaults to 10 seconds.
 	StuckAfter time.Duration
 
-	// Version is that of the program, for those who look at its workers, see package inspect. Defaults to the version of the main
+	// Version is that of the program, for inspectors of its workers, see package inspect. Defaults to the version of the main
 	// module that the go command stamped into the program.
 	Version string
 }
@@ -179,7 +179,7 @@ func (c Config) validate() error {
 	return m.err()
 }
 
-// mistakes collects what is wrong with a configuration, to report all of it at once.
+// mistakes collects the mistakes of a configuration, to report all of them at once.
 type mistakes []error
 
 func (m *mistakes) addf(format string, args ...any) {

@@ -76,7 +76,7 @@ func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 	// A payload that packing does not shrink stays as it is, and is stored in parts.
 	_, _ = rand.Read(letter.Payload)
 	if data, err = letter.encode(10_000); err != nil || bytes.Contains(data, []byte(`"payloadEncoding"`)) {
-		t.Errorf("%v; packed what only grows by it", err)
+		t.Errorf("%v; packed a payload that only grows by it", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func FuzzParseDeadLetter(f *testing.F) {
 
 		encoded, err := letter.encode(0)
 		if err != nil {
-			t.Skip("a time outside of what JSON can hold")
+			t.Skip("a time that JSON cannot hold")
 		}
 
 		again, err := ParseDeadLetter(encoded)

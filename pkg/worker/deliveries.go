@@ -116,7 +116,7 @@ func newDeliveries() deliveries {
 	return deliveries{acked: make(ackedSet, ackedKept), bySeq: make(map[uint64]*delivery), counts: make(map[string]counts)}
 }
 
-// counts are where a consumer has come to, by what it delivers to this worker. Both sequences rise from one delivery to the
+// counts are the sequences of a consumer's latest delivery to this worker. Both sequences rise from one delivery to the
 // next, unless the consumer was made again, or has a leader that does not know of its last deliveries.
 type counts struct {
 	delivery uint64 // consumer sequence of the latest one

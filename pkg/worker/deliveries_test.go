@@ -98,8 +98,8 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 	}
 }
 
-// What a consumer delivers shows that it was made again, or has lost count. What is held of it is in doubt then, and orphaned
-// when it turns out to be another consumer.
+// The deliveries of a consumer show that it was made again, or has lost count. The jobs held of it are in doubt then, and
+// orphaned when it turns out to be another consumer.
 func TestConsumerThatGoesBack(t *testing.T) {
 	t.Parallel()
 	type arrival struct {

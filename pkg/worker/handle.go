@@ -177,7 +177,7 @@ type Job[T any] struct {
 
 // Info identifies one attempt at one job.
 type Info struct {
-	// Attempt is 1 for the first attempt. README.md has a table of what uses one.
+	// Attempt is 1 for the first attempt. README.md has a table of the events that use one.
 	Attempt int
 
 	// Consumer is the durable name of the consumer that delivered the job.

@@ -149,10 +149,10 @@ type StoredJob struct {
 	// Payload is the job's. That of a job that has ended is in its dead letter, or gone.
 	Payload []byte
 
-	// Progress is what a worker last recorded of the job, nil for nothing.
+	// Progress is a worker's last record of the job, nil for none.
 	Progress *Progress
 
-	// Result is what the handler of a done job passed to Job.SetResult, nil for nothing.
+	// Result is the result that the handler of a done job passed to Job.SetResult, nil for none.
 	Result json.RawMessage
 }
 
@@ -165,7 +165,7 @@ type StoredJob struct {
 // the last of them, those that wait only behind it if consumers take all subjects, and delayed jobs or records that are no more than Look
 // are read alone. A filter with a Key and a Subject without wildcards names one job, as a NewJob does, which is looked up.
 //
-// A job's state is what the stream, its consumers and the workers' records say at the time of the call:
+// A job's state is derived from the stream, its consumers and the workers' records at the time of the call:
 //
 //   - StateQueued: it has not been delivered to any worker, as the leader of its consumer has it.
 //   - StateScheduled: it is delayed. Due is certain.
@@ -232,7 +232,7 @@ func (l *list) only(ctx context.Context, f JobFilter, page *JobPage) error {
 	return err
 }
 
-// fill fills a page from the stream: from the messages that no consumer takes, or in parts that double what was read.
+// fill fills a page from the stream: from the messages that no consumer takes, or in parts, each as large as all before.
 func (l *list) fill(ctx context.Context, f JobFilter, page *JobPage) error {
 	if kind := f.aside(); !f.Dead && kind != key.Job && l.Info.Config.Retention == jetstream.WorkQueuePolicy {
 		messages, all, err := l.Few(ctx, kind, f.From.Sequence, f.Look)

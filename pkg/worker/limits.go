@@ -182,7 +182,7 @@ func checkLimits(m *mistakes, limits []Limit) {
 	}
 }
 
-// spec describes what a job needs of a limit to start, without the key.
+// spec returns the part of a limit that holds a job's start, without the key.
 func (l Limit) spec() limit.Spec {
 	if l.Turns {
 		return limit.Spec{Concurrency: l.Concurrency, Name: l.Name}
@@ -190,7 +190,7 @@ func (l Limit) spec() limit.Spec {
 	return limit.Spec{Burst: l.Burst, Concurrency: l.Concurrency, Name: l.Name, Per: l.Per, Rate: l.Rate}
 }
 
-// turnSpec describes what a turn needs of it. No name of a limit has a dot.
+// turnSpec returns the part that holds a turn. No name of a limit has a dot.
 func (l Limit) turnSpec() limit.Spec {
 	return limit.Spec{Burst: l.Burst, Name: l.Name + ".turns", Per: l.Per, Rate: l.Rate}
 }
@@ -215,7 +215,7 @@ func (w *Worker) checkSameLimits(added *route) error {
 	return nil
 }
 
-// describe returns what an inspector is told of a handler.
+// describe returns the description of a handler for inspectors.
 func (r *route) describe(consumer string) inspect.Handler {
 	h := inspect.Handler{
 		Pattern: clip(r.pattern, maxShort), Consumer: ConsumerOf(consumer, r.policy.Priority), MaxAttempts: r.policy.MaxAttempts,

@@ -46,7 +46,7 @@ func (c *Client) openList(ctx context.Context, dead bool) (*list, error) {
 
 func (l *list) close() { _ = l.Get.Close() } //nolint:errcheck // the connection is closed then
 
-// read returns the job of a message, and whether it is one. What workers recorded of it is still missing.
+// read returns the job of a message, and whether it is one. The workers' records of it are still missing.
 func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	if l.dead {
 		return l.readLetter(m)
@@ -85,7 +85,7 @@ func (l *list) read(m jsapi.Message) (j StoredJob, ok bool) {
 	return j, ok
 }
 
-// complete adds what workers recorded of delivered jobs. One round trip for each 512.
+// complete adds the workers' records of delivered jobs. One round trip for each 512.
 func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	var subjects []string
 	at := make(map[string]*StoredJob)
@@ -101,7 +101,7 @@ func (l *list) complete(ctx context.Context, jobs []StoredJob) error {
 	bucket := "KV_" + l.client.cfg.Bucket
 	records, err := l.Get.Last(ctx, bucket, subjects)
 	if err != nil {
-		return fmt.Errorf("worker: read what workers recorded in %s: %w", bucket, err)
+		return fmt.Errorf("worker: read the workers' records in %s: %w", bucket, err)
 	}
 	for _, m := range records {
 		var p Progress
@@ -145,8 +145,8 @@ type Counts struct {
 	Told             bool
 }
 
-// told counts the messages of the stream by what the server knows of them: it reads none. Up to two round trips, that list the subjects of
-// at most 10,000 messages.
+// told counts the messages of the stream by the server's counts of subjects and consumers: it reads none. Up to two round trips, that list
+// the subjects of at most 10,000 messages.
 func (l *list) told(ctx context.Context) (Counts, error) {
 	n := l.counts()
 	for _, kind := range []key.Kind{key.Later, key.Done} {
@@ -273,9 +273,9 @@ func (n *Counts) add(other Counts) {
 // ErrNoJob is returned when a job is not found: it has ended and nothing of its end is kept, or it never was.
 var ErrNoJob = errors.New("worker: no such job")
 
-// Job returns one job, from the stream, or from what is kept of its end: the record of a unique job for as long as Unique.Keep,
-// that of a cancelled one for a day, and the last dead letter of its subject. Its state is what [Client.Jobs] says. The error
-// wraps [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
+// Job returns one job, from the stream, or from the record of its end: that of a unique job for as long as Unique.Keep, that of
+// a cancelled one for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps
+// [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
 func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()

@@ -316,7 +316,7 @@ func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
 	w.cfg.Hooks.Settled(s)
 }
 
-// RetryError is what [Retry] returns.
+// RetryError is the error of [Retry].
 type RetryError struct {
 	// After is the wait before the next attempt, used as it is: no backoff, no jitter.
 	After time.Duration
@@ -340,7 +340,7 @@ func (e *RetryError) Error() string {
 // Unwrap returns the cause.
 func (e *RetryError) Unwrap() error { return e.Cause }
 
-// SnoozeError is what [Snooze] returns.
+// SnoozeError is the error of [Snooze].
 type SnoozeError struct {
 	// Delay is the wait before the job is delivered again.
 	Delay time.Duration
@@ -353,7 +353,7 @@ func Snooze(delay time.Duration) error { return &SnoozeError{Delay: max(delay, 0
 // Error implements error.
 func (e *SnoozeError) Error() string { return fmt.Sprintf("worker: snooze for %s", e.Delay) }
 
-// CancelError is what [Cancel] returns.
+// CancelError is the error of [Cancel].
 type CancelError struct {
 	// Cause is why, and may be nil.
 	Cause error

@@ -40,7 +40,7 @@ func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (f
 func IsPartition(cfg jetstream.StreamConfig) bool { return partition.Is(cfg) }
 
 const (
-	// againAfter is how old what an insert knows of a division may be: one that has begun since refuses the job.
+	// againAfter is how old an insert's knowledge of the division may be: a division that has begun since refuses the job.
 	againAfter = 10 * time.Second
 
 	// closingFor is how long servers have to learn that a stream refuses its former subjects, before another takes its jobs.
@@ -321,7 +321,7 @@ func (c *Client) drain(ctx context.Context, d partition.Division, left func(stri
 	return c.setDivision(ctx, cfg, d)
 }
 
-// heldBy returns the subject of the job whose key a message holds, "" for none: what repeats stays in the first partition.
+// heldBy returns the subject of the job whose key a message holds, "" for none: periodic jobs stay in the first partition.
 func (c *Client) heldBy(m jsapi.Message) string {
 	const repeats = "." + key.TokenEvery + "."
 	if strings.Contains(m.Subject, repeats) || strings.Contains(m.Header.Get(jetstream.SchedulerHeader), repeats) {

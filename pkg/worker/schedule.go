@@ -133,7 +133,7 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 	}
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	_, err = c.js.PublishMsg(ctx, msg)
-	return err == nil, err //nolint:wrapcheck // the caller says of what
+	return err == nil, err //nolint:wrapcheck // the caller wraps it
 }
 
 // isSameSchedule reports whether a stored schedule equals a planned one.
@@ -258,7 +258,7 @@ func (c *Client) planPeriodic(p Periodic) (*plan, error) {
 	}
 	k, err := periodicKey(p.Subject, p.Name)
 	note("Subject", err)
-	out := &plan{due: time.Unix(1, 0), key: k, to: k.Every()} // due: the stream needs what a delayed job needs
+	out := &plan{due: time.Unix(1, 0), key: k, to: k.Every()} // due: the stream needs the settings that a delayed job needs
 	out.header, err = headerOf(p.Header)
 	note("Header", err)
 	spec, err := specOf(p)
@@ -344,7 +344,7 @@ func (c *Client) fire(ctx context.Context, j StoredJob) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
 	_, err = c.js.PublishMsg(ctx, msg)
-	return err //nolint:wrapcheck // the caller says of what
+	return err //nolint:wrapcheck // the caller wraps it
 }
 
 // RunSchedule inserts a run of a schedule now, beside those that are due. subject is that of the runs, as [Client.Schedules] returns

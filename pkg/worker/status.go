@@ -197,7 +197,7 @@ type JobRef struct {
 	Subject string
 }
 
-// String names what the reference says.
+// String returns the fields of the reference that are set.
 func (r JobRef) String() string {
 	var said []string
 	for _, part := range []struct{ name, value string }{{"id", r.ID}, {"subject", r.Subject}, {"key", r.Key}} {
@@ -371,7 +371,7 @@ func (j *Job[T]) SetResult(ctx context.Context, value any) error {
 	return nil
 }
 
-// encodeBounded encodes what is stored beside a job.
+// encodeBounded encodes a progress or a result that is stored beside a job.
 func encodeBounded(value any) (data []byte, err error) {
 	if data, err = json.Marshal(value); err == nil && len(data) > maxProgress {
 		err = fmt.Errorf("%d bytes: use at most %d", len(data), maxProgress)

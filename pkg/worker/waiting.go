@@ -35,7 +35,7 @@ const (
 
 // Pause says that jobs do not start.
 type Pause struct {
-	// By is for people: by whom, or why. Defaults to nothing.
+	// By is a text for people, such as a name or the reason. Defaults to none.
 	By string `json:"by,omitempty"`
 
 	// Pattern is that of a handler, or any other pattern of subjects. Required.
@@ -84,11 +84,11 @@ func (c *Client) Resume(ctx context.Context, pattern string) (paused bool, err e
 	return c.changePauses(ctx, pattern, nil)
 }
 
-// Pauses returns what is paused, by pattern. One round trip.
+// Pauses returns the pauses in force, by pattern. One round trip.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 	msg, _, err := c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(c.cfg.Bucket, c.cfg.Stream)})
 	if err != nil {
-		return nil, fmt.Errorf("worker: read what is paused: %w", err)
+		return nil, fmt.Errorf("worker: read the pauses: %w", err)
 	}
 	return decodePauses(msg.Data, time.Now())
 }
@@ -131,7 +131,7 @@ func (c *Client) changePauses(ctx context.Context, pattern string, p *Pause) (wa
 		over, err = conflict.Found, nil
 	}
 	if err != nil {
-		return was, fmt.Errorf("worker: change what is paused: %w", err)
+		return was, fmt.Errorf("worker: change the pauses: %w", err)
 	}
 	return was, nil
 }
@@ -142,7 +142,7 @@ func pausesSubject(bucket, stream string) string { return "$KV." + bucket + ".pa
 func decodePauses(data []byte, now time.Time) (all []Pause, err error) {
 	if len(data) > 0 {
 		if err = json.Unmarshal(data, &all); err != nil {
-			return nil, fmt.Errorf("worker: the record of what is paused: %w", err)
+			return nil, fmt.Errorf("worker: the record of the pauses: %w", err)
 		}
 	}
 	all = slices.DeleteFunc(all, func(p Pause) bool { return p.isOver(now) })
@@ -155,13 +155,13 @@ type pausedError struct{ delay time.Duration }
 
 func (e *pausedError) Error() string { return "worker: the handler is paused" }
 
-// readPauses reads what is paused. It is called before the worker pulls, and at each heartbeat.
+// readPauses reads the pauses. It is called before the worker pulls, and at each heartbeat.
 func (w *Worker) readPauses(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
 	msg, _, err := w.api.Get(ctx, "KV_"+w.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(w.cfg.Bucket, w.cfg.Stream)})
 	if err != nil {
-		return fmt.Errorf("worker: read what is paused: %w", err)
+		return fmt.Errorf("worker: read the pauses: %w", err)
 	}
 	all, err := decodePauses(msg.Data, time.Now())
 	if err == nil {
@@ -170,7 +170,8 @@ func (w *Worker) readPauses(ctx context.Context) error {
 	return err
 }
 
-// followPauses reads what is paused, and pulls from what is not any more. When it cannot be read, the worker goes on as before.
+// followPauses reads the pauses, and pulls for handlers that are not paused any more. When it cannot read them, the former ones
+// stay in force.
 func (w *Worker) followPauses(ctx context.Context) {
 	_ = w.readPauses(ctx) //nolint:errcheck // the next heartbeat is near
 	w.puller.Wake()
@@ -186,7 +187,7 @@ func (w *Worker) pausesNow() []Pause {
 	return slices.DeleteFunc(slices.Clone(*all), func(p Pause) bool { return p.isOver(now) })
 }
 
-// describe sets what an inspector is told of this moment.
+// describe sets the fields of an Info that are of this moment.
 func (w *Worker) describe(info *inspect.Info) {
 	info.Waiting = w.deliveries.waiting()
 	w.deliveries.each(func(d *delivery) {

@@ -206,7 +206,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// open opens what the requests of a run go through. No round trip.
+// open opens the clients for the requests of a run. No round trip.
 func (w *Worker) open() (records *kvrecord.Client, err error) {
 	records, err = kvrecord.New(kvrecord.Config{JetStream: w.js, Try: w.cfg.RequestTimeout, Timeout: w.cfg.RequestTimeout})
 	if err != nil {
@@ -347,7 +347,7 @@ func (w *Worker) denial(err error) error {
 	return fmt.Errorf("%w (the connection's last error: %w)", err, last)
 }
 
-// isDown reports once that the worker cannot pull, and once more when it is known what an operator has to do.
+// isDown reports once that the worker cannot pull, and once more when the reason turns out to need an operator.
 func (w *Worker) isDown(reason error) {
 	final := isFinal(reason)
 	switch {

@@ -153,7 +153,7 @@ var (
 	// ErrNotFound is returned when no dead letter has the sequence.
 	ErrNotFound = errors.New("deadletter: no such dead letter")
 
-	// ErrSkip is what ReplayOptions.Edit returns for a letter that is to stay as it is. Wrap it to add the reason.
+	// ErrSkip is returned by ReplayOptions.Edit for a letter that is to stay as it is. Wrap it to add the reason.
 	ErrSkip = errors.New("deadletter: skipped")
 
 	// ErrUnreadable is the error of a message that cannot be replayed because it is not a dead letter: it is another

@@ -91,7 +91,7 @@ func (s *Store) isInternal(subject string) bool {
 	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
 }
 
-// classify reads from subject and headers what filters and groups need. It returns false when the body is needed, too.
+// classify reads from subject and headers the fields that filters and groups need. It returns false when the body is needed, too.
 func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e := &Entry{Kind: KindUnreadable, Sequence: m.Sequence, Size: len(m.Data), StoredAt: m.Time, Subject: m.Subject}
 
@@ -124,7 +124,7 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		var body struct {
 			Worker string `json:"worker"`
 		}
-		_ = json.Unmarshal(m.Data, &body) //nolint:errcheck // what is no letter has no worker
+		_ = json.Unmarshal(m.Data, &body) //nolint:errcheck // a message that is no letter has no worker
 		e.Letter.Worker = body.Worker
 	}
 	return e, true
@@ -144,9 +144,8 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 	return reason, stream, consumer, ok && more
 }
 
-// open returns the entry of a message: what a filter needs, and the content of its body when there is one. It asks the
-// server about stranded messages and about letters in parts. It returns nil for an advisory about a message that was not given
-// up.
+// open returns the entry of a message, with the content of its body when there is one. It asks the server about stranded
+// messages and about letters in parts. It returns nil for an advisory about a message that was not given up.
 func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 
@@ -214,7 +213,7 @@ type advisory struct {
 func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) (*Entry, error) {
 	var about advisory
 
-	_ = json.Unmarshal(body, &about) //nolint:errcheck // what is none has no sequence
+	_ = json.Unmarshal(body, &about) //nolint:errcheck // a body that is no advisory has no sequence
 
 	if about.Sequence == 0 {
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)

@@ -39,7 +39,7 @@ const (
 
 // Group describes letters that have something in common.
 type Group struct {
-	// By says what they have in common. Reason and Signature are empty unless it is BySignature.
+	// By is the property that they have in common. Reason and Signature are empty unless it is BySignature.
 	By Grouping
 
 	// Count is how many there are.
@@ -57,7 +57,7 @@ type Group struct {
 	// Reason is why the jobs were given up.
 	Reason worker.Reason
 
-	// Signature is what their errors have in common, see worker.DeadLetter.
+	// Signature is that of their errors, see worker.DeadLetter.
 	Signature string
 
 	// Stream is the stream that held the jobs.
@@ -116,7 +116,7 @@ type SurveyOptions struct {
 	// By says which letters are of one group. Defaults to BySignature.
 	By Grouping
 
-	// Index is what former surveys have read, and takes what this one reads. Defaults to none.
+	// Index has the letters that former surveys have read, and takes those that this one reads. Defaults to none.
 	Index *Index
 
 	// Newest bounds how many messages of the stream are read: the newest ones. Defaults to all.

@@ -15,9 +15,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Index keeps of messages what a survey needs of them, so that the next one reads only those that came since: letters do not change. It
-// reads all anew when one was removed. The zero value is empty. It is safe for concurrent use, takes some 150 bytes for a letter, and is
-// for one stream and one SurveyOptions.Newest.
+// Index keeps the properties of letters that a survey needs, so that the next one reads only those that came since: letters do not
+// change. It reads all anew when one was removed. The zero value is empty. It is safe for concurrent use, takes some 150 bytes for a
+// letter, and is for one stream and one SurveyOptions.Newest.
 type Index struct {
 	mu    sync.Mutex
 	made  time.Time // when the stream was created
@@ -25,7 +25,7 @@ type Index struct {
 	known []glimpse // at most Newest
 }
 
-// glimpse is what a survey needs of a message.
+// glimpse has the properties of a message that a survey needs.
 type glimpse struct {
 	common   unique.Handle[groupKey] // with all but the subject
 	internal bool
@@ -45,7 +45,7 @@ func (s *Store) glimpseOf(m *jsapi.Message) glimpse {
 	return g
 }
 
-// entry returns what is known of the entry, which is what classify knows.
+// entry returns the entry with the fields that classify sets.
 func (g glimpse) entry() *Entry {
 	of := g.common.Value()
 	return &Entry{
@@ -56,8 +56,8 @@ func (g glimpse) entry() *Entry {
 	}
 }
 
-// glimpses returns what the index has of the newest messages, as they are now: at most n, or all for 0. One round trip, one for what came
-// since, and when something was removed those of a reading of all.
+// glimpses returns the glimpses of the newest messages, as they are now: at most n, or all for 0. One round trip, one more for messages
+// that came since, and those of reading all when one was removed.
 func (x *Index) glimpses(ctx context.Context, s *Store, info jetstream.StreamInfo, n uint64) ([]glimpse, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -77,7 +77,7 @@ func (x *Index) glimpses(ctx context.Context, s *Store, info jetstream.StreamInf
 	return x.known, x.read(ctx, s, info.State.LastSeq)
 }
 
-// update reads what came since, and reports whether nothing was removed: then as many messages are left as are known.
+// update reads the messages that came since, and reports whether none was removed: then as many are left as are known.
 func (x *Index) update(ctx context.Context, s *Store, last, n uint64) (whole bool, err error) {
 	if err := x.read(ctx, s, last); err != nil {
 		return false, err

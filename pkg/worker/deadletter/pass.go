@@ -104,8 +104,8 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 	return nil
 }
 
-// work does what a pass does with a letter, and once more while the server does not answer: as a later call would, it finds out how far it
-// came. It returns nil when there is no letter.
+// work handles one letter of a pass, and tries again while the server does not answer: like a later call it finds out how far the try
+// before came. It returns nil when there is no letter.
 func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, err error) {
 	for try := 1; ; try++ {
 		o, err = s.workOnce(ctx, p, letter, o)
@@ -140,8 +140,8 @@ func isSilence(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// lineOf returns what the letters of one job's key have in common, empty for what is about a message that is not known yet. The first
-// token of a job's subject is not of its key, see package key.
+// lineOf returns the name of the line of a letter, the same for all letters of one job's key; "" when the letter is about a message
+// that is not known yet. The first token of a job's subject is not of its key, see package key.
 func (s *Store) lineOf(subject string) string {
 	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
 	stream, rest, _ := strings.Cut(rest, ".")

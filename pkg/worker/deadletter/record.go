@@ -37,7 +37,7 @@ const (
 // ticket is the state of a letter's replay, as far as it is known.
 type ticket struct {
 	begunAt   time.Time
-	entry     string // what its subject begins with there
+	entry     string // the prefix of its subject there
 	fresh     bool   // begun just now
 	into      string // the stream that the job goes to
 	published bool   // the job has been published
@@ -91,7 +91,7 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	return ticket{entry: entryOf(into.cfg), fresh: true, into: into.cfg.Name, record: ack.Sequence}, nil
 }
 
-// target is what a replay needs to know of a stream that jobs go to.
+// target is a stream that jobs go to, as a replay needs to know it.
 type target struct {
 	cfg  jetstream.StreamConfig
 	last uint64 // a sequence that it has reached
@@ -165,7 +165,7 @@ func (s *Store) lookUp(ctx context.Context, stream string) (target, error) {
 	return found, nil
 }
 
-// entryOf is what the subjects of messages begin with that come into a partition.
+// entryOf returns the prefix of the subjects under which messages come into a partition.
 func entryOf(cfg jetstream.StreamConfig) string {
 	if cfg.SubjectTransform == nil || partition.Count(cfg) == 1 {
 		return ""

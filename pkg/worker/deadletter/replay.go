@@ -24,10 +24,10 @@ type ReplayOptions struct {
 	// false.
 	Again bool
 
-	// DryRun only tells what would be done. Defaults to false.
+	// DryRun only reports what would be done. Defaults to false.
 	DryRun bool
 
-	// Each is called with what became of each letter, in turn. Defaults to none.
+	// Each is called with the outcome of each letter, in turn. Defaults to none.
 	Each func(Outcome)
 
 	// Edit returns the payload to publish instead of the letter's, or an error, such as
@@ -50,10 +50,10 @@ type ReplayOptions struct {
 
 // DiscardOptions configures how letters are discarded. The zero value is ready to use.
 type DiscardOptions struct {
-	// DryRun only tells what would be done. Defaults to false.
+	// DryRun only reports what would be done. Defaults to false.
 	DryRun bool
 
-	// Each is called with what became of each letter, in turn. Defaults to none.
+	// Each is called with the outcome of each letter, in turn. Defaults to none.
 	Each func(Outcome)
 
 	// Limit is how many letters are taken at most. Defaults to all.

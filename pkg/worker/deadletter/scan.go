@@ -32,7 +32,7 @@ type span struct {
 func (r span) batch() int { return int(min(r.to-r.from+1, batch)) }
 
 // scan reads messages of the dead letter stream, oldest first, holding one batch: at most 4,096 messages, and 8 MB. No consumer is made:
-// a user that may make one has the server publish what is stored under any subject of the account. When the latest messages are
+// a user that may make one can have the server publish stored messages under any subject of the account. When the latest messages are
 // missing at the end, because they come from a replica that lags behind, scan asks the leader whether they were removed, with one more
 // round trip.
 func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {

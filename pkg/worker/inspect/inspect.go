@@ -3,9 +3,9 @@
 // Each worker of package worker is an instance of a NATS micro service (ADR-32) and answers on eight subjects, as long as its
 // connection lives, also when all of its handlers hang:
 //
-//	worker.v1.info    what it is: handlers, slots, attempts     [Info]
+//	worker.v1.info    its handlers, slots and attempts          [Info]
 //	worker.v1.recent  its last attempts, 200 at most            [Recent]
-//	worker.v1.stacks  what runs now, with stacks                [Stacks]
+//	worker.v1.stacks  the jobs that run now, with stacks        [Stacks]
 //	worker.v1.drain   it takes no more jobs                     [Info]
 //	worker.v1.resume  it takes jobs again                       [Info]
 //
@@ -45,7 +45,7 @@ const (
 	SubjectResume = "worker.v1.resume"
 )
 
-// Info is what a worker says of itself.
+// Info is a worker's description of itself.
 type Info struct {
 	// ID is worker.Config.ID, which two workers may share by mistake.
 	ID string `json:"id"`
@@ -267,8 +267,8 @@ func Workers(ctx context.Context, nc *nats.Conn) (all []Info, err error) {
 	return all, errors.Join(unread...)
 }
 
-// Gather asks those who answer to a subject, and returns what they say. It waits for the first answer until ctx ends, and for each
-// further one as long as stall. The error says why there is no further answer.
+// Gather sends a request to all responders of a subject, and returns their answers. It waits for the first answer until ctx ends,
+// and for each further one as long as stall. The error says why there is no further answer.
 func Gather(ctx context.Context, nc *nats.Conn, subject string, stall time.Duration) (all [][]byte, err error) {
 	inbox := nc.NewInbox()
 	answers, err := nc.SubscribeSync(inbox)

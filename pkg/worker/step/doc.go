@@ -27,7 +27,7 @@
 // moment after. A worker whose job may have been given to another, since it was stopped or cut off, a leader was away or the
 // consumer was made again, looks before each further step: it reads the job at the leader of its stream, and the record. It
 // notices a consumer that was made again within AckWait/3; a step that it begins earlier, or between that look and its
-// effect, can repeat what another worker records in the meantime, as can one that a deposed leader answers.
+// effect, can repeat a step that another worker records in the meantime, as can one that a deposed leader answers.
 //
 // A step has one result. Once a result is recorded, every attempt gets it and no attempt replaces it.
 //
@@ -43,7 +43,7 @@
 // of the steps of the first. A replayed dead letter continues after the recorded steps: package deadletter gives its message
 // the header [worker.HeaderResume], unless the replay restarts the job or its payload was edited.
 //
-// # What is stored
+// # Storage
 //
 // One record in the worker's bucket (see worker.Config.StepBucket) holds all steps of a job, at
 // steps.<stream>.<consumer>.<sequence>-<time>. Each write replaces the revision that its writer knows, so the record is its

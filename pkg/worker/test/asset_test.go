@@ -80,8 +80,8 @@ func TestMissingJobStreamIsNotAutoCreates(t *testing.T) {
 // body is the payload of a message without headers.
 func body(f natstest.Frame) string { return string(f.Payload()) }
 
-// dieAt cuts the client off, for good, at the first message that matches: what a process
-// that is killed there would not send. The channel is closed then.
+// dieAt cuts the client off, for good, at the first message that matches, as if its
+// process were killed there. The channel is closed then.
 func dieAt(p *natstest.Proxy, moment func(natstest.Frame) bool) <-chan struct{} {
 	dead := make(chan struct{})
 
@@ -246,9 +246,9 @@ func refuseUntaken(t *testing.T, srv *natsrun.Server) {
 	_, inserted := c.Insert(t.Context(), mail)
 	_, many := c.InsertMany(t.Context(), []worker.NewJob{{Subject: "jobs.mail.7"}, mail})
 	_, scheduled := c.Schedule(t.Context(), report)
-	for what, err := range map[string]error{"Insert": inserted, "InsertMany": many, "Schedule": scheduled} {
+	for call, err := range map[string]error{"Insert": inserted, "InsertMany": many, "Schedule": scheduled} {
 		untaken, ok := errors.AsType[*worker.UntakenError](err)
-		check.That(t, ok && len(untaken.Filters) == 2, "%s: %v", what, err)
+		check.That(t, ok && len(untaken.Filters) == 2, "%s: %v", call, err)
 	}
 	took := time.Since(begun)
 	check.That(t, took >= 5*time.Second && took <= 6*time.Second, "it took %s, want five seconds, and no time for the second", took)

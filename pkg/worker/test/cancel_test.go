@@ -21,7 +21,7 @@ func cancel(t testing.TB, c *worker.Client, want worker.State) {
 	t.Helper()
 
 	s, err := c.Cancel(t.Context(), "jobs.mail", "u17")
-	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want what was %s", s, err, want)
+	check.That(t, err == nil && s.State == want, "Cancel: %+v, %v; want a job that was %s", s, err, want)
 }
 
 func TestCancelledJobDoesNotStart(t *testing.T) {
@@ -85,7 +85,7 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 				<-ctx.Done()
 
 				check.Is(t, context.Cause(ctx), worker.ErrCancelled)
-				return errors.New("interrupted") // which does not say by what
+				return errors.New("interrupted") // an error of its own, not the cause
 			})
 
 			state := worker.StateQueued

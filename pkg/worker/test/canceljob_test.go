@@ -19,7 +19,7 @@ import (
 func cancelJob(t testing.TB, c *worker.Client, r worker.Receipt, want worker.State) {
 	t.Helper()
 	j, err := c.CancelJob(t.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
-	check.That(t, err == nil && j.State == want, "CancelJob of %s: %s, %v; want what was %s", r.Subject, j.State, err, want)
+	check.That(t, err == nil && j.State == want, "CancelJob of %s: %s, %v; want a job that was %s", r.Subject, j.State, err, want)
 }
 
 // TestJobWithoutAKeyIsCancelled cancels jobs that wait in each way that there is.

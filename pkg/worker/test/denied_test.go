@@ -66,7 +66,7 @@ func TestDeniedPermissionIsNamed(t *testing.T) {
 	}
 }
 
-// denial is a permission that a worker does not have, and what it tells of it.
+// denial is a permission that a worker does not have, and the event that it reports.
 type denial struct{ denied, event, subject string }
 
 func testDenied(t *testing.T, srv *natsrun.Server, c denial) {

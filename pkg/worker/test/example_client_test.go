@@ -205,7 +205,7 @@ func ExampleClient_Inspect() {
 }
 
 // A job that the server inserts by itself, whichever processes are there. Every instance
-// may say so whenever it starts.
+// may call Schedule whenever it starts.
 func ExampleClient_Schedule() {
 	withClient(func(ctx context.Context, _ jetstream.JetStream, c *worker.Client) error {
 		report := worker.Periodic{

@@ -25,7 +25,7 @@ import (
 
 const grown = 4 // partitions
 
-// growing are the processes of TestStreamGrowsUnderLoad: workers, which tell a recorder what they do, and one that divides the stream.
+// growing are the processes of TestStreamGrowsUnderLoad: workers, which report to a recorder, and one that divides the stream.
 var growing = crash.Role[growTask]{Name: "growing", Run: growUntilKilled}
 
 type growTask struct {
@@ -170,7 +170,7 @@ func queued(t *testing.T, js jetstream.JetStream) (n uint64) {
 	return n
 }
 
-// growth is what the test knows of its jobs.
+// growth is the test's record of its jobs.
 type growth struct {
 	mu      sync.Mutex
 	certain map[string]bool // accepted, and not for the second time as far as the inserter knows
@@ -208,7 +208,7 @@ func (g *growth) insert(ctx context.Context, t *testing.T, url string, me uint64
 	}
 }
 
-// fate is what workers have told of a job.
+// fate is the starts and ends of a job that workers have reported.
 type fate struct {
 	ends, starts int
 	live         bool // it started after it has ended last
@@ -216,7 +216,7 @@ type fate struct {
 	place        string
 }
 
-// judge compares what workers have told with what was inserted.
+// judge compares the workers' reports with the inserted jobs.
 func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 	t.Helper()
 	consumer := check.Must(told.OrderedConsumer(t.Context(), "TOLD", jetstream.OrderedConsumerConfig{}))(t)
@@ -227,9 +227,9 @@ func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 	for range info.NumPending {
 		msg := check.Must(all.Next())(t)
 		tokens := strings.SplitN(msg.Subject(), ".", 3)
-		what, job, place := tokens[1], tokens[2], string(msg.Data())
+		event, job, place := tokens[1], tokens[2], string(msg.Data())
 		of := job[:strings.LastIndexByte(job, '.')]
-		history[of] += fmt.Sprintf("\n%s of %s at %s", what, job, place)
+		history[of] += fmt.Sprintf("\n%s of %s at %s", event, job, place)
 		f, last := fates[job], latest[of]
 		if f == nil {
 			f = &fate{place: place}
@@ -240,11 +240,11 @@ func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 			t.Errorf("job %s is stored at %s and at %s", job, f.place, place)
 		}
 		if last != "" && last != job {
-			if wrong := g.follows(fates[last], f, last, job, what == "end"); wrong != "" {
-				t.Errorf("%s of job %s %s job %s:%s", what, job, wrong, last, history[of])
+			if wrong := g.follows(fates[last], f, last, job, event == "end"); wrong != "" {
+				t.Errorf("%s of job %s %s job %s:%s", event, job, wrong, last, history[of])
 			}
 		}
-		if f.live = what == "start"; f.live {
+		if f.live = event == "start"; f.live {
 			f.starts++
 		} else {
 			f.ends++
@@ -265,8 +265,8 @@ func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 	check.That(t, len(streams) == grown, "jobs were worked in %v, want %d partitions", streams, grown)
 }
 
-// follows returns what is wrong with a start or an end of a job after another of its key or subject has started. A job of a key may
-// start once more when its acknowledgement was lost or came late, and then run beside the next one. An ordered one may not.
+// follows returns the fault of a start or an end of a job after another of its key or subject has started, "" for none. A job of a
+// key may start once more when its acknowledgement was lost or came late, and then run beside the next one. An ordered one may not.
 func (g *growth) follows(before, now *fate, last, job string, end bool) string {
 	ordered := strings.HasPrefix(job, "line")
 	switch {

@@ -236,7 +236,7 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 	})
 }
 
-// TestLostPushHoldsALimitedJobForTwoSeconds keeps from a worker what is written about the
+// TestLostPushHoldsALimitedJobForTwoSeconds keeps from a worker the pushes about the
 // permit that it waits for.
 func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {

@@ -26,7 +26,7 @@ import (
 // hang keeps a job until the channel is closed, whatever its context says.
 func hang(until <-chan struct{}) { <-until }
 
-// inspected returns what the only worker says of itself.
+// inspected returns the Info of the only worker.
 func inspected(t *testing.T, nc *nats.Conn) inspect.Info {
 	t.Helper()
 
@@ -36,7 +36,7 @@ func inspected(t *testing.T, nc *nats.Conn) inspect.Info {
 	return all[0]
 }
 
-// A worker whose handlers all hang says what they do, what has ended before, and what it is.
+// A worker whose handlers all hang answers with their stacks, its last attempts, and its Info.
 func TestAWorkerWhoseHandlersHangAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		hanging, until := make(chan struct{}, 2), make(chan struct{})
@@ -154,7 +154,7 @@ func TestTwoWorkersWithOneIDAnswerApart(t *testing.T) {
 	})
 }
 
-// A worker that lacks what it needs says so, and one that stops says that.
+// A worker that lacks a stream, a consumer or a permission says so, and one that stops says that.
 func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bundle) {
 		running, leave := make(chan struct{}), make(chan struct{})
@@ -193,7 +193,7 @@ func TestAWorkerSaysWhyItDoesNotPull(t *testing.T) {
 	})
 }
 
-// Answers fit into what the server takes, whatever there is to say, and have nothing of payloads, headers and passwords.
+// Answers fit into a message of the server, whatever there is to say, and have nothing of payloads, headers and passwords.
 func TestAnswersAreBoundedAndHoldNoSecrets(t *testing.T) {
 	// The patterns of one consumer have to fit into a message as well.
 	for limit, handlers := range map[int32]int{16 << 10: 50, 1 << 20: 1500} {

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// all reads all pages of a filter, and checks what each may cost.
+// all reads all pages of a filter, and checks the cost of each.
 func all(t testing.TB, c *worker.Client, f worker.JobFilter) (jobs []worker.StoredJob) {
 	t.Helper()
 	for {
@@ -249,7 +249,7 @@ func TestListOfAStreamThatIsMadeAnewIsRefused(t *testing.T) {
 	})
 }
 
-// TestJobIsShownAfterItHasMoved asks for jobs by what a list said of them before they ended, or became due.
+// TestJobIsShownAfterItHasMoved asks for jobs by the references of a list from before they ended, or became due.
 func TestJobIsShownAfterItHasMoved(t *testing.T) {
 	keyedBubble(t, func(t *testing.T, b *bundle) {
 		c := client(t, b.js)

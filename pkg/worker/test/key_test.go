@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// The tests of this file hold the server to what a key rests upon: one write decides
-// whether anything of a key exists, under any first token.
+// The tests of this file check the server's property on which keys rest: one write
+// decides whether anything of a key exists, under any first token.
 
 // rivals is how many connections want one key at the same time.
 const rivals = 6
@@ -229,7 +229,7 @@ func TestServerKeepsAKeyTakenWhileItsScheduleFires(t *testing.T) {
 			keys[k] = fmt.Sprint("k.", k)
 			msg := write(keys[k], "first", time.Now().Add(time.Duration(300+20*k)*time.Millisecond))
 
-			// A stream whose leader is just being elected again has nobody who answers.
+			// A stream whose leader is just being elected has no responder.
 			check.OK(t, check.Err(js.PublishMsg(t.Context(), msg, jetstream.WithRetryAttempts(40))))
 		}
 

@@ -36,7 +36,7 @@ func (c *crowd) peak(key string) int {
 	return c.most[key]
 }
 
-// enter counts a handler until it calls what is returned.
+// enter counts a handler until it calls leave.
 func (c *crowd) enter(ctx context.Context, key string) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

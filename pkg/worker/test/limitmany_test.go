@@ -68,8 +68,8 @@ func TestSeveralLimitsDoNotLock(t *testing.T) {
 	})
 }
 
-// TestWaitingForOneLimitHoldsNoOther has a job wait for a limit that another job has, and one
-// that needs only what it has not taken meanwhile.
+// TestWaitingForOneLimitHoldsNoOther has a job wait for a limit that another job has, while a
+// third job needs only the limit that the first has not taken yet.
 func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 	t.Parallel()
 
@@ -324,7 +324,7 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 	})
 }
 
-// renew writes once more what a worker has written about its lease.
+// renew writes the last record of a worker's lease once more.
 func renew(t *testing.T, js jetstream.JetStream, subject string) {
 	t.Helper()
 

@@ -330,5 +330,5 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 	}
 }
 
-// behindCodes are what a leader says: one that has the job under way, and one that is new.
+// behindCodes are the error codes of a leader that has the job under way, and of one that is new.
 var behindCodes = map[string]string{"under way": "10164", "new": "10071"}

@@ -202,7 +202,7 @@ func TestOrderSurvivesFaults(t *testing.T) {
 					p.Hit(requests("$JS.API.STREAM.MSG.GET"), natstest.ReplyLost, 1+draw(3))
 				}
 				pass(time.Duration(draw(9000)) * time.Millisecond)
-				p.Cut() // a connection that was broken loses a tail of what was sent, not parts of it
+				p.Cut() // a connection that was broken loses the last messages that were sent, not some in between
 				p.Heal()
 				p.Filter(nil)
 				pass(time.Duration(draw(3000)) * time.Millisecond)

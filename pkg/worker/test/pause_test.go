@@ -110,7 +110,7 @@ func TestPausedHandler(t *testing.T) {
 	}
 }
 
-// makeAssets makes what a worker needs, as an operator does before.
+// makeAssets makes the streams and consumers of a worker, as an operator does before.
 func makeAssets(t *testing.T, b *bundle) {
 	t.Helper()
 	cfg := b.config(t)
@@ -194,7 +194,7 @@ func TestPausesOfManyClients(t *testing.T) {
 		all := check.Must(c.Pauses(t.Context()))(t)
 		check.Same(t, "pauses", len(all), 10)
 		if was, err := c.Resume(t.Context(), "jobs.x"); was || err != nil {
-			t.Errorf("Resume of what is not paused: %t, %v", was, err)
+			t.Errorf("Resume of a handler that is not paused: %t, %v", was, err)
 		}
 		run(t, b.js, b.config(t), worker.Policy{}, complete)
 		pass(heartbeats)
@@ -228,7 +228,8 @@ func TestPausedWorkerIsReady(t *testing.T) {
 	}
 }
 
-// TestDrainedWorker drains one of two workers, which has two consumers or one: it finishes what runs in it, and the other takes the rest.
+// TestDrainedWorker drains one of two workers, which has two consumers or one: it finishes its running jobs, and the other takes the
+// rest.
 func TestDrainedWorker(t *testing.T) {
 	for name, priority := range map[string]worker.Priority{"shared": worker.PriorityNormal, "apart": worker.PriorityLow} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
@@ -296,8 +297,8 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		pass(heartbeats)
 		got, err := inspect.Drain(t.Context(), b.nc, inspected(t, b.nc).Instance)
 		check.That(t, err == nil && got.Running == 1, "%+v, %v", got, err)
-		check.Same(t, "the outcome of what ran", <-outcomes, worker.OutcomeCompleted)
-		check.Same(t, "the outcome of what waited", <-outcomes, worker.OutcomePaused)
+		check.Same(t, "the outcome of the running job", <-outcomes, worker.OutcomeCompleted)
+		check.Same(t, "the outcome of the waiting job", <-outcomes, worker.OutcomePaused)
 		pass(5 * time.Minute)
 		check.Same(t, "jobs that began", len(began), 0)
 		check.Same(t, "jobs left", b.left(t), 1)

@@ -52,7 +52,7 @@ func (b *bundle) publishClass(t testing.TB, class string, n int) {
 	receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
 }
 
-// TestPrioritiesShareTheSlots counts what starts while jobs of every priority wait: each
+// TestPrioritiesShareTheSlots counts the starts while jobs of every priority wait: each
 // gets four times the starts of the next, whatever the number of slots. A job takes a
 // moment, in which the worker fetches the next ones: one that has none of a priority at
 // hand lets others start.

@@ -187,7 +187,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 
 		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable+"-low"))
 
-		for _, finds := range []bool{false, true} { // what the server said, and what the worker finds then
+		for _, finds := range []bool{false, true} { // first the server's notice, then the worker's own check
 			got, want := <-ready, (readiness{missing: finds})
 			check.That(t, got == want, "without a consumer: got %+v, want %+v", got, want)
 		}

@@ -188,7 +188,7 @@ func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 		check.That(t, r.Duplicate && r.State == worker.StateDead, "beside a dead one: %+v", r)
 
 		s, err := c.Free(t.Context(), "jobs.mail", "u17")
-		check.That(t, err == nil && s.State == worker.StateDead, "Free: %+v, %v; want what was dead", s, err)
+		check.That(t, err == nil && s.State == worker.StateDead, "Free: %+v, %v; want a job that was dead", s, err)
 
 		s, err = c.Free(t.Context(), "jobs.mail.u17", "")
 		check.That(t, err == nil && s.State == worker.StateFree, "Free, again: %+v, %v", s, err)

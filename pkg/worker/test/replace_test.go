@@ -190,8 +190,8 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 	}
 }
 
-// TestReplacementsAndStartsExclude lets replacements race with a worker that starts what
-// they replace. What a replacement was told to have replaced never runs.
+// TestReplacementsAndStartsExclude lets replacements race with a worker that starts the
+// replaced jobs. A job that Replace reported as replaced never runs.
 func TestReplacementsAndStartsExclude(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream)) {

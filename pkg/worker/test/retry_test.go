@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// seen is what a handler noted of one run.
+// seen is a handler's note of one run.
 type seen struct {
 	At         time.Duration // since the test began
 	Attempt    int

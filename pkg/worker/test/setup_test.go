@@ -33,7 +33,7 @@ type order struct {
 
 func TestMain(m *testing.M) { crash.Main(m, 4, growing, killed, stepping) }
 
-// bundle is what a test works with.
+// bundle is the environment of a test.
 type bundle struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
@@ -137,7 +137,7 @@ func start(t testing.TB, w *worker.Worker) *running {
 	return r
 }
 
-// wait stops the worker and returns what Run returned.
+// wait stops the worker and returns the error of Run.
 func (r *running) wait() error {
 	r.t.Helper()
 
@@ -173,7 +173,7 @@ func (b *bundle) queue(t testing.TB, subject string, payload []byte, opts ...jet
 	check.OK(t, check.Err(b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...)))
 }
 
-// restart restarts the server and waits for this client: what it asks earlier may be lost.
+// restart restarts the server and waits for this client: an earlier request may be lost.
 func (b *bundle) restart(t testing.TB) {
 	t.Helper()
 
@@ -228,7 +228,7 @@ func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 // pass lets fake time pass. It is for bubbles only.
 func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
 
-// patience is how long a test waits for what must come. It decides nothing else.
+// patience is how long a test waits for an event that must come. It decides nothing else.
 func patience() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("TEST_PATIENCE")); err == nil {
 		return d
@@ -253,7 +253,7 @@ func receive[T any](t testing.TB, from <-chan T, what string) T {
 	}
 }
 
-// until asks again and again, for what nothing signals.
+// until calls ok again and again, for a condition that no signal reports.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 

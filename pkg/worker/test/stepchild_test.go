@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
-// What a process whose jobs have steps does.
+// The modes of a process whose jobs have steps.
 const (
 	dieAfter  = "die after"  // it kills itself when its first new step has returned
 	dieWithin = "die within" // it kills itself within its first new step

@@ -76,7 +76,7 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 			}
 		}
 
-		if before == 0 { // it has to fence off somebody of whom nothing is known
+		if before == 0 { // it has to fence off an attempt that it does not know
 			if _, err := l.run(ctx, job, "first"); err != nil {
 				return err
 			}

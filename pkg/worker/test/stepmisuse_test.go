@@ -136,7 +136,7 @@ func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
 // stepKeys is the prefix of the journals' subjects in the default bucket.
 const stepKeys = "$KV.jobs.steps."
 
-// ledger is the independent recorder: what each step returned to any handler.
+// ledger is the independent recorder of the results that each step returned to any handler.
 type ledger struct {
 	mu      sync.Mutex
 	results map[string]string
@@ -247,8 +247,8 @@ func TestStepsGoIntoTheirBucket(t *testing.T) {
 	}
 }
 
-// TestFullBucketFailsTheAttempt fills the bucket of steps. What the server refuses is not
-// tried again and again, and the attempt fails.
+// TestFullBucketFailsTheAttempt fills the bucket of steps. A refused write is not tried
+// again, and the attempt fails.
 func TestFullBucketFailsTheAttempt(t *testing.T) {
 	t.Parallel()
 

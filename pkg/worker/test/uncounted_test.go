@@ -156,7 +156,7 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 	}
 }
 
-// TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique compares what is stored with what a publish with a message ID stores.
+// TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique compares the stored message with that of a publish with a message ID.
 func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
 	t.Parallel()
 

@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
-// tokenPattern is what both a subject token and a part of a KV key may be.
+// tokenPattern matches texts that are valid both as a subject token and as a part of a KV key.
 var tokenPattern = regexp.MustCompile(`^[-_=A-Za-z0-9]{1,428}$`)
 
 func TestEncode(t *testing.T) {

@@ -73,7 +73,7 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 	once := func(ctx context.Context, r Recorder, id string) error { return r.RecordOnce(ctx, id) }
 	again := func(ctx context.Context, r Recorder, id string) error { return r.Record(ctx, id) }
 	swallow := func(ctx context.Context, r Recorder, id string) error {
-		_ = r.RecordOnce(ctx, id) //nolint:errcheck // that is what is broken
+		_ = r.RecordOnce(ctx, id) //nolint:errcheck // that is the fault
 		return nil
 	}
 	deaf := func(ctx context.Context, r Recorder, id string) error {

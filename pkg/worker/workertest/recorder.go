@@ -26,7 +26,7 @@ type hold struct {
 	left     int           // how many more calls it holds
 	reached  chan string   // gets the job of each
 	released chan struct{} // closed when the calls may continue
-	result   error         // what the calls return then
+	result   error         // the error of the calls then
 }
 
 // release lets the calls continue. With an error they return it instead, and a call that is held before its effect has none.

@@ -82,8 +82,8 @@ func (r *remote) RecordOnce(ctx context.Context, jobID string) error {
 // Reach implements Recorder.
 func (r *remote) Reach(ctx context.Context, jobID string) error { return r.call(ctx, "reach", jobID) }
 
-func (r *remote) call(ctx context.Context, what, jobID string) error {
-	to := r.address + "/" + what + "?job=" + url.QueryEscape(jobID)
+func (r *remote) call(ctx context.Context, method, jobID string) error {
+	to := r.address + "/" + method + "?job=" + url.QueryEscape(jobID)
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, http.NoBody) //nolint:gosec // the suite has said where
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *remote) call(ctx context.Context, what, jobID string) error {
 	return errors.New(strings.TrimSpace(string(text)))
 }
 
-// task is what the test passes to a service in a process of its own.
+// task is the input of a service in a process of its own.
 type task struct {
 	AckWait  time.Duration
 	NATS     string

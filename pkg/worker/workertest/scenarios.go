@@ -271,7 +271,7 @@ func pausedProcess(s *stage) error {
 
 	err = s.finish(jobs...) // by the successor
 
-	held.release(nil) // what the paused process had asked for comes to pass
+	held.release(nil) // the request that the paused process had sent is carried out
 
 	err = errors.Join(err, paused.Pause(false), paused.Stop(), successor.Stop())
 	return errors.Join(err, s.once(jobs...))

@@ -120,7 +120,7 @@ func (s *stage) reached(h *hold) (jobs []string, err error) {
 	return jobs, nil
 }
 
-// finish waits until the jobs have left the stream and returns what is wrong with their effects.
+// finish waits until the jobs have left the stream and returns an error for effects that are missing or doubled.
 func (s *stage) finish(jobs ...*nats.Msg) error {
 	if err := s.settled(jobs...); err != nil {
 		return err
@@ -257,9 +257,9 @@ var ErrRefused = errors.New("workertest: refused: this job is to be poison")
 // returns.
 type Service func(ctx context.Context, env Env) error
 
-// Env is what a service gets from the suite.
+// Env is the environment that a service gets from the suite.
 type Env struct {
-	// AckWait is what the worker's Config.AckWait should be. The suite waits for the deliveries of a killed process; with a
+	// AckWait is the value for the worker's Config.AckWait. The suite waits for the deliveries of a killed process; with a
 	// longer AckWait it waits longer.
 	AckWait time.Duration
 

@@ -33,8 +33,9 @@ type Suite struct {
 	// Jobs is how many jobs a scenario works, at least 4. Defaults to 20.
 	Jobs int
 
-	// Prepare creates what the service needs on an empty server, the job stream first.
-	// Defaults to the stream of worker.StreamConfig, with the jobs "jobs.>".
+	// Prepare creates the streams and buckets that the service needs on an empty
+	// server, the job stream first. Defaults to the stream of worker.StreamConfig,
+	// with the jobs "jobs.>".
 	Prepare func(ctx context.Context, js jetstream.JetStream) error
 
 	// Service is the service under test.
@@ -85,8 +86,7 @@ var scenarios = []scenario{
 //
 // The first seven take no real time (testing/synctest), so neither the test nor one that contains it may call t.Parallel.
 // For the last two the test binary starts itself. The child process reaches this call of Conform as well, which runs the
-// service there and never returns. So the child also executes what the test does before Conform, and a test may call Conform
-// once only.
+// service there and never returns. So the child also executes the test up to Conform, and a test may call Conform once only.
 func Conform(t *testing.T, suite Suite) {
 	t.Helper()
 
@@ -120,7 +120,7 @@ func (s Suite) withDefaults() Suite {
 		name := s.Stream
 		s.Prepare = func(ctx context.Context, js jetstream.JetStream) error {
 			_, err := js.CreateStream(ctx, worker.StreamConfig(name, "jobs.>"))
-			return err //nolint:wrapcheck // the caller says what was tried
+			return err //nolint:wrapcheck // the caller wraps it
 		}
 	}
 
@@ -143,7 +143,7 @@ func (s Suite) validate() error {
 	return err
 }
 
-// try runs a scenario and returns what it found.
+// try runs a scenario and returns its error.
 func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
 	t.Helper()
 

@@ -19,12 +19,12 @@ const (
 	// maxAnswer bounds an answer to an inspector, together with the largest payload that the server takes.
 	maxAnswer = 256 << 10
 
-	// MaxStacks and minStacks bound what is shown of the stacks of one attempt, in bytes: less when many run.
+	// MaxStacks and minStacks bound the stacks of one attempt in an answer, in bytes: less when many run.
 	MaxStacks = 8 << 10
 	minStacks = 1 << 10
 )
 
-// Config says what to answer. Its functions must wait for no handler.
+// Config has the answers to inspectors. Its functions must wait for no handler.
 type Config struct {
 	// Conn is the connection that receives the questions.
 	Conn *nats.Conn
@@ -32,10 +32,10 @@ type Config struct {
 	// Drain has the worker take no more jobs, or some again.
 	Drain func(drained bool)
 
-	// Info is what does not change. Of its Handlers an answer has as many as fit.
+	// Info has the fields that do not change. An answer has as many of its Handlers as fit.
 	Info inspect.Info
 
-	// Now sets what changes of an Info.
+	// Now sets the fields of an Info that change.
 	Now func(*inspect.Info)
 
 	// Recent has the last attempts.
@@ -88,7 +88,7 @@ func IsDenied(err error) bool {
 	return strings.Contains(text, `"`+inspect.Service+`.v1.`) || strings.Contains(text, `"`+micro.APIPrefix+`.`)
 }
 
-// info returns the answer to a question for what the worker is.
+// info returns the answer to a request for the Info.
 func (c Config) info() []byte {
 	info, all := c.Info, c.Info.Handlers
 	info.Attempts, info.Last = c.Recent.counted(), inspect.Sum(c.Recent.Latest())

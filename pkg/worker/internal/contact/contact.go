@@ -1,4 +1,4 @@
-// Package contact records what a worker knows for certain of what a server has delivered and confirmed.
+// Package contact records since when a worker can be certain of the server's deliveries and confirmations.
 package contact
 
 import (

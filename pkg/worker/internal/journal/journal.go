@@ -1,5 +1,5 @@
-// Package journal records what the steps of a job returned, so that a later attempt at the
-// job has it.
+// Package journal records the results of a job's steps, so that a later attempt at the job
+// has them.
 //
 // All steps of a job are in one record, and every write replaces the revision that the writer knows. An attempt takes the
 // record over by writing it: then it has seen every step that was ever acknowledged, and the server refuses the writes of
@@ -85,7 +85,7 @@ type Journal struct {
 	steps    []entry
 	taken    bool            // over from an earlier attempt
 	used     map[string]bool // of this attempt: false while it runs
-	writer   string          // unique to this attempt: what settles a write whose outcome is unknown
+	writer   string          // unique to this attempt: settles a write whose outcome is unknown
 }
 
 // backend stores the record and the parts of one journal.
@@ -106,9 +106,9 @@ type limits struct {
 	ttl    time.Duration
 }
 
-// Do returns what the step recorded, or else runs it and records what it returns. An error
-// of run is returned as it is, and nothing is recorded. With ErrTooLarge it returns the
-// result as well.
+// Do returns the recorded result of the step, or else runs it and records its result. An
+// error of run is returned as it is, and nothing is recorded. With ErrTooLarge it returns
+// the result as well.
 func (j *Journal) Do(ctx context.Context, name string, run func(context.Context) ([]byte, error)) ([]byte, error) {
 	if err := checkName(name); err != nil {
 		return nil, err

@@ -115,7 +115,7 @@ func encode(head []byte, steps []entry) ([]byte, error) {
 	return data, nil
 }
 
-// marshal makes the line. The plain form is by hand: it is most of what a step costs here.
+// marshal makes the line. The plain form is written by hand: it is most of a step's processor time here.
 func (e *entry) marshal() error {
 	if e.line != nil {
 		return nil
@@ -213,13 +213,13 @@ const (
 	// compressAbove is the size below which compression saves nothing that matters.
 	compressAbove = 4 << 10
 
-	// What is larger, or would make the record larger, is put into messages of its own: the
-	// record is written with every step.
+	// A result that is larger, or would make the record larger, is put into messages of its
+	// own: the record is written with every step.
 	maxInline = 4 << 10
 	maxRecord = 32 << 10
 
-	// maxPart bounds those messages. maxParts is what MaxResult takes with the smallest
-	// messages that a server is likely to be set to.
+	// maxPart bounds those messages. maxParts is how many MaxResult takes with the
+	// smallest messages that a server is likely to be set to.
 	maxPart  = 512 << 10
 	maxParts = 64 << 10
 )
@@ -227,7 +227,7 @@ const (
 // errMissing is returned when a message of a result is gone.
 var errMissing = errors.New("step: a part of the result is missing")
 
-// pack makes the entry of a result, and stores what does not go into the record.
+// pack makes the entry of a result, and stores the parts that do not go into the record.
 func (j *Journal) pack(ctx context.Context, until time.Time, name string, data []byte) (entry, error) {
 	if len(data) > MaxResult {
 		return entry{}, fmt.Errorf("%w: step %q: %d bytes, the limit is %d", ErrTooLarge, name, len(data), MaxResult)
@@ -273,7 +273,7 @@ func (j *Journal) put(ctx context.Context, until time.Time, subject string, data
 	return j.persist(ctx, until, func() error { return j.store.put(ctx, subject, data) })
 }
 
-// result is the inverse of pack. What it returns is the caller's.
+// result is the inverse of pack. The caller owns the result.
 func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte, error) {
 	stored := e.data
 

@@ -185,7 +185,7 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 	}
 }
 
-// fenced ends the attempt because of what the record says.
+// fenced ends the attempt because the record is of a later one.
 func (j *Journal) fenced(now record) error {
 	err := &FencedError{Deliveries: now.Deliveries, Job: j.attempt.Job}
 	j.broken = err
@@ -196,7 +196,7 @@ func (j *Journal) fenced(now record) error {
 	return err
 }
 
-// until is when what begins now is given up.
+// until returns the time at which an operation that begins now is given up.
 func (j *Journal) until() time.Time { return time.Now().Add(j.limits.settle) }
 
 // pause waits about d and reports whether there is time for another try.

@@ -25,7 +25,7 @@ const maxTold = 10_000
 // ErrNoDirect is returned when a stream does not allow to read its messages from any replica.
 var ErrNoDirect = errors.New("allow_direct is false, must be true to list its jobs")
 
-// Stream is what one call knows of a stream.
+// Stream is a stream as one call has read it.
 type Stream struct {
 	Get    *directget.Getter
 	Info   jetstream.StreamInfo

@@ -46,9 +46,9 @@ type Job struct {
 // since a work queue keeps a job until then. That is certain when the first message of the subject is the job itself, as any
 // replica has it: one that has the job has had all before it.
 //
-// To read that for each job would cost half of the throughput. So a worker follows what its consumer delivers. While no consumer
-// sequence is missing, every job since the first of this chain came here, so it is known which jobs of a subject have not ended.
-// Once everything before the chain is acknowledged, no job of it is read. The zero value has no deliveries.
+// To read that for each job would cost half of the throughput. So a worker follows the deliveries of its consumer. While no
+// consumer sequence is missing, every job since the first of this chain came here, so it is known which jobs of a subject have
+// not ended. Once everything before the chain is acknowledged, no job of it is read. The zero value has no deliveries.
 type Lines struct {
 	mu     sync.Mutex
 	chains map[string]*chain // by consumer

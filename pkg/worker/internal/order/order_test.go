@@ -140,7 +140,7 @@ func TestChainForgetsManyThatWereGivenBack(t *testing.T) {
 		t.Errorf("%d keys and %d strays are remembered; want those of the two jobs that are here, and none", len(c.keys), c.strays)
 	}
 	if isSure(l, d) || isSure(l, held) {
-		t.Error("sure of what lies before, when what was given back is forgotten")
+		t.Error("sure of the jobs before, when a returned one is forgotten")
 	}
 	l.End(held, true)
 	if strays := l.chains["c"].strays; strays != 0 {

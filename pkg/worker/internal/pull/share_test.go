@@ -35,7 +35,7 @@ func TestSlotWaitsForTheSourceWhoseTurnItIs(t *testing.T) {
 	high.lost = false
 	high.left.Store(0)
 	free = 34
-	want("the first is back, and has no claim on what it missed", taking, 32, 2)
+	want("the first is back, and has no claim on the slots that it missed", taking, 32, 2)
 	p.returned(high)
 	high.asked = taking
 	high.left.Store(32)

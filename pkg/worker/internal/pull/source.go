@@ -46,7 +46,7 @@ type source struct {
 	lost    bool          // it could not be pulled from, and Lost has not returned
 	sub     *nats.Subscription
 
-	mu     sync.Mutex // guards what follows; number and sent are written in Run, and so read there without
+	mu     sync.Mutex // guards the fields below; number and sent are written in Run, and so read there without
 	former time.Time  // when the requests were sent that the server did not end
 	late   int        // how many of the next messages may come of those
 	number uint64     // of the latest request
@@ -157,8 +157,9 @@ func (p *Puller) send(s *source, kind request, n int) {
 	p.pulling = true
 }
 
-// adapt has the next request last longer, when the server was slow to end the latest and brought nothing. It looks for the oldest message
-// among all subjects of the stream, seconds where they are millions, and forgets what it found when the request has expired meanwhile.
+// adapt has the next request last longer, when the server was slow to end the latest and brought nothing. The server looks for the oldest
+// message among all subjects of the stream, seconds where they are millions, and drops the message that it found when the request has
+// expired meanwhile.
 func (s *source) adapt() {
 	s.patience.Store(0)
 	if s.left.Load() == s.batch && time.Since(s.sent) > s.lasts+s.lasts/10 {

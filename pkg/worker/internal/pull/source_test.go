@@ -27,7 +27,7 @@ func TestSinceIsThatOfTheRequest(t *testing.T) {
 	want("a message that is pending since the first request", 1)
 	s.ends(&nats.Msg{Subject: "inbox.2"})
 	want("after a notice about an earlier request", 1)
-	want("behind what was pending", 3)
+	want("behind the pending messages", 3)
 	s.leave(5)
 	s.number, s.sent = 4, at(4)
 	s.ends(&nats.Msg{Subject: "inbox.4"})

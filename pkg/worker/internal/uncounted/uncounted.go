@@ -87,7 +87,7 @@ func (s *Store) subject(msg Message) string {
 	return s.bucket.Key("excused." + msg.Stream + "." + msg.Consumer + "." + strconv.FormatUint(msg.Sequence, 10))
 }
 
-// decode returns what is recorded of a message: nothing when the record is unreadable, or of an older message with its sequence.
+// decode returns the record of a message: an empty one when it is unreadable, or of an older message with the same sequence.
 func decode(stored kvrecord.Record, of Message) (rec record) {
 	if json.Unmarshal(stored.Data, &rec) != nil || rec.Stored != of.Stored.UnixNano() {
 		return record{}

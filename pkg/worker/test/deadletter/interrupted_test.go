@@ -47,7 +47,7 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 				if c.worked {
 					ran += len(b.work(t, 1, nil))
 
-					// The server forgets what is not stored.
+					// The server forgets its state that is not stored.
 					check.OK(t, srv.Restart(t.Context()))
 
 					pass(time.Second)

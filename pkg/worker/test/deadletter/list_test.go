@@ -305,7 +305,7 @@ func TestSurveyGroupsWhatItsFiltersSelect(t *testing.T) {
 	}
 }
 
-// A survey with an index finds what one without does, whatever came and went since, and reads only what came.
+// A survey with an index finds the same groups as one without, whatever came and went since, and reads only new letters.
 func TestSurveyWithIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -88,8 +88,8 @@ func TestListMissesNothingThatIsLostOnItsWay(t *testing.T) {
 	}
 }
 
-// TestListWaitsForAReplicaThatLags: what the leader has is listed, or it is an error. The first answer is that of a replica which
-// has not heard of the latest letters.
+// TestListWaitsForAReplicaThatLags: the leader's letters are listed, or it is an error. The first answer is that of a replica
+// which has not heard of the latest letters.
 func TestListWaitsForAReplicaThatLags(t *testing.T) {
 	t.Parallel()
 
@@ -200,12 +200,12 @@ func TestJobThatIsDoneIsNoLetter(t *testing.T) {
 		mutate func(*jetstream.StreamConfig)
 		want   int
 	}{
-		"a work queue":                  {func(*jetstream.StreamConfig) {}, 0},
-		"one that refuses":              {func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 10 }, 0},
-		"one that drops the old":        {func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }, 1},
-		"one that drops by age":         {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, 1},
-		"one that drops by subject":     {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, 1},
-		"one that keeps what was acked": {func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }, 1},
+		"a work queue":              {func(*jetstream.StreamConfig) {}, 0},
+		"one that refuses":          {func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardNew, 10 }, 0},
+		"one that drops the old":    {func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }, 1},
+		"one that drops by age":     {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, 1},
+		"one that drops by subject": {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, 1},
+		"one that keeps acked jobs": {func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// bundle is what a test works with: a job stream, a dead letter stream and its store.
+// bundle is the environment of a test: a job stream, a dead letter stream and its store.
 type bundle struct {
 	js    jetstream.JetStream
 	nc    *nats.Conn
@@ -94,7 +94,7 @@ func (b *bundle) put(t testing.TB, l worker.DeadLetter) uint64 {
 	return check.Must(worker.PublishDeadLetter(t.Context(), b.js, "dead", l))(t)
 }
 
-// list returns what a filter selects.
+// list returns the entries that a filter selects.
 func (b *bundle) list(t testing.TB, f deadletter.Filter, order deadletter.Order) []deadletter.Entry {
 	t.Helper()
 

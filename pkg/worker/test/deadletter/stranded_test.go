@@ -82,7 +82,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 
 		reason, problem := deadletter.ReasonMaxDeliveries, error(nil)
 		if terminate {
-			reason, problem = deadletter.ReasonTerminated, deadletter.ErrGone // a work queue drops what is terminated
+			reason, problem = deadletter.ReasonTerminated, deadletter.ErrGone // a work queue drops a terminated job
 		}
 
 		for _, e := range b.list(t, deadletter.Filter{}, deadletter.NewestFirst) {

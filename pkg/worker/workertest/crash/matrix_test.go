@@ -1,4 +1,4 @@
-// Package crash_test kills workers and servers at every point of a job's life and counts what is left.
+// Package crash_test kills workers and servers at every point of a job's life and counts effects.
 package crash_test
 
 import (
@@ -27,10 +27,10 @@ func TestMain(m *testing.M) { crash.Main(m, 4, workers, hands) }
 // TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one
 // server, on one that is killed as well, and on three whose leader is killed. Half of the jobs
 // have steps and are unique, and are inserted twice; the others share few subjects, and are
-// ordered. A recorder that none of it touches is told what happens. Every job must have one
-// effect (which the recorder takes once only), no step may run again once it was kept, and
-// no job once its completion was recorded or, as long as its server lives, acknowledged,
-// nor before the one before it has its effect, or after the next one has started.
+// ordered. All report to a recorder that is never killed. Every job must have one effect
+// (which the recorder takes once only), no step may run again once it was kept, and no job
+// once its completion was recorded or, as long as its server lives, acknowledged, nor before
+// the one before it has its effect, or after the next one has started.
 //
 //	go test ./crash                      some hundred jobs
 //	go test ./crash -args -long          30,000
@@ -97,10 +97,10 @@ func newRecorder(t *testing.T) *recorder {
 	return &recorder{js: js, url: srv.URL()}
 }
 
-// count is what the recorder knows of the jobs of a stream.
+// count is the recorder's account of the jobs of a stream.
 type count struct {
 	acked   []string // started after they had been acknowledged
-	again   []string // what ran although it had been recorded
+	again   []string // steps and jobs that ran although they had been recorded
 	effects map[string]int
 	late    []string // started after a later one of their subject, or before the former had its effect
 	runs    int
@@ -124,7 +124,7 @@ func (r *recorder) each(t *testing.T, subject string, take func(position int, m 
 	}
 }
 
-// never says what may not follow on what.
+// never has the event after which another, its key, may not come.
 var never = map[string]string{"run": "recorded", steps[0]: "kept-" + steps[0], steps[1]: "kept-" + steps[1]}
 
 func (r *recorder) count(t *testing.T, stream string) count {

@@ -56,7 +56,7 @@ var kinds = []kind{
 // TestJobsOfTenKindsSurviveAllFaults has three workers at a time run jobs of ten kinds on three servers, while workers are killed, or
 // stopped for longer than AckWait, leaders are killed or step down, and consumers are deleted. Every job must have one effect, no
 // recorded step may run again, no job start once it was recorded or acknowledged, none before the effect of the one before it in its
-// order. What README.md says is not excluded is told apart from what is, by what happened to the worker, and counted.
+// order. Repetitions that README.md does not exclude are told from others by the faults of their worker, and counted.
 //
 //	go test ./crash -run AllFaults                    some hundred jobs
 //	go test ./crash -run AllFaults -args -long        20,000
@@ -89,7 +89,7 @@ func TestJobsOfTenKindsSurviveAllFaults(t *testing.T) {
 	s.judge()
 }
 
-// storm is a number of workers and what befalls them.
+// storm is a number of workers and their faults.
 type storm struct {
 	t        *testing.T
 	at       map[int]*crash.Process // the workers that live
@@ -108,12 +108,12 @@ func (s *storm) spawn() {
 	s.at[s.spawned] = hands.Start(s.t, hand{NATS: s.servers.URL, Number: s.spawned, Recorder: s.recorder.url, Stream: s.stream})
 }
 
-// tell has the recorder note what happens to a worker, or to all of them (0).
-func (s *storm) tell(what string, number int) { s.tellAt(time.Now(), what, number) }
+// tell has the recorder note a fault of a worker, or of all of them (0).
+func (s *storm) tell(fault string, number int) { s.tellAt(time.Now(), fault, number) }
 
-func (s *storm) tellAt(at time.Time, what string, number int) {
+func (s *storm) tellAt(at time.Time, fault string, number int) {
 	s.t.Helper()
-	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{At: at, What: what, Worker: number}, false))
+	check.OK(s.t, told(s.t.Context(), s.recorder.js, s.stream, note{At: at, What: fault, Worker: number}, false))
 }
 
 // strike chooses a fault, and tells where it began and where it was over: jobs run meanwhile.
@@ -207,7 +207,7 @@ func (s *storm) drained() {
 // over is told when a fault of the servers has been answered.
 const over = "over"
 
-// note is what the recorder is told.
+// note is a message to the recorder.
 type note struct {
 	At       time.Time `json:"at"` // when it happened, or the attempt started that it is of
 	Delivery int       `json:"delivery,omitempty"`
@@ -216,7 +216,7 @@ type note struct {
 	Worker   int       `json:"worker"`
 }
 
-// told tells the recorder. What can be told once only is refused the second time, with errWorked.
+// told sends a note to the recorder. With once the second of a kind is refused, with errWorked.
 func told(ctx context.Context, js jetstream.JetStream, stream string, n note, once bool) error {
 	data, err := json.Marshal(n)
 	if err != nil {
@@ -233,7 +233,7 @@ func told(ctx context.Context, js jetstream.JetStream, stream string, n note, on
 	return err
 }
 
-// hand is what a worker process is told.
+// hand is the input of a worker process.
 type hand struct {
 	NATS     string
 	Number   int

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// judge reads what the recorder was told, in its order.
+// judge reads the recorder's notes, in its order.
 func (s *storm) judge() {
 	s.t.Helper()
 	v := &verdict{jobs: map[string]*course{}, outages: map[int][]outage{}, excused: map[string]int{}}
@@ -33,7 +33,7 @@ func (s *storm) judge() {
 	s.t.Logf("%d jobs, %d workers, %d runs; not excluded by README.md: %v", s.inserted, s.spawned, v.runs, v.excused)
 }
 
-// verdict is what follows from the notes.
+// verdict is the result of reading the notes.
 type verdict struct {
 	excused map[string]int
 	faults  []outage // of leaders and consumers
@@ -44,7 +44,7 @@ type verdict struct {
 	wrong   []string
 }
 
-// course is what a job has seen, where it began and ended, and when it began.
+// course is the notes of a job: how many of each kind, where it began and ended, and when it began.
 type course struct {
 	began, ended int
 	first        time.Time
@@ -52,8 +52,8 @@ type course struct {
 	seen         map[string]int
 }
 
-// outage is what it was, from where to where a worker was stopped or a fault lasted, and when it was: a worker was stopped then, a fault
-// was over.
+// outage is a time in which a worker was stopped or a fault lasted: its kind, its positions among the notes, and the time at which the
+// worker was stopped or the fault was over.
 type outage struct {
 	what     string
 	from, to int
@@ -129,24 +129,24 @@ func (v *verdict) checkOrder(at int, n note) {
 	}
 }
 
-// fault records what should not have happened at a note, unless README.md names the cause: its attempt started before its worker
-// was stopped (which takes a moment, and lasts for more than an AckWait), since the given position, or the consumer or its leader was
-// another since the job was delivered for the first time, which was a moment before it first ran.
-func (v *verdict) fault(what string, at int, n note, since int) {
+// fault records an event that should not have happened at a note, unless README.md names the cause: its attempt started before its
+// worker was stopped (which takes a moment, and lasts for more than an AckWait), since the given position, or the consumer or its
+// leader was another since the job was delivered for the first time, which was a moment before it first ran.
+func (v *verdict) fault(event string, at int, n note, since int) {
 	first := v.of(n.Job).first
 	within := func(o outage) bool { return o.to > since && o.from < at && n.At.Before(o.at.Add(ackWait/2)) }
 	changed := func(o outage) bool { return o.to == 0 || first.Before(o.at.Add(ackWait/2)) }
 	if slices.ContainsFunc(v.outages[n.Worker], within) {
-		v.excused[what+": its worker was stopped within it"]++
+		v.excused[event+": its worker was stopped within it"]++
 	} else if i := slices.IndexFunc(v.faults, changed); i >= 0 {
-		v.excused[what+": "+v.faults[i].what]++
+		v.excused[event+": "+v.faults[i].what]++
 	} else {
 		v.wrong = append(v.wrong, fmt.Sprintf("job %s %s, in worker %d and delivery %d; its notes, and those of faults:\n%s",
-			n.Job, what, n.Worker, n.Delivery, v.about(n.Job)))
+			n.Job, event, n.Worker, n.Delivery, v.about(n.Job)))
 	}
 }
 
-// about returns the notes of a job and of what happened to workers and servers.
+// about returns the notes of a job and of the faults of workers and servers.
 func (v *verdict) about(job string) string {
 	var all strings.Builder
 	for at, n := range v.notes {

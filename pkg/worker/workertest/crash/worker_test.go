@@ -54,7 +54,7 @@ var workers = crash.Role[duty]{Name: "worker", Run: work}
 // errWorked is returned when a job has its effect already.
 var errWorked = errors.New("crash: this job has its effect already")
 
-// duty is what a worker process is told.
+// duty is the input of a worker process.
 type duty struct {
 	After    int // dies when it comes to Point for this time
 	NATS     string
@@ -188,7 +188,7 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 	return nil
 }
 
-// walk works the steps of a job. The recorder is told what each does, and that it is kept.
+// walk works the steps of a job. It reports to the recorder the effect of each, and that it is kept.
 func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
 	for _, name := range steps {
 		err := step.Do(ctx, job, name, func(ctx context.Context) error {
