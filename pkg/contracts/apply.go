@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// Action is what Apply does to a stream or a consumer.
+// Action names a change that Apply makes to a stream or a consumer.
 type Action string
 
 // The actions.
@@ -29,20 +29,21 @@ const (
 	ActionCreate Action = "create"
 	// ActionKeep leaves a stream or consumer whose differences the options do not allow to be removed.
 	ActionKeep Action = "keep"
-	// ActionUpdate changes a stream or consumer in place. Smaller limits drop at once what does not fit any more.
+	// ActionUpdate changes a stream or consumer in place. Under smaller limits the server drops the messages that do not fit any
+	// more, at once.
 	ActionUpdate Action = "update"
 	// ActionRefuse leaves one that differs only in settings that no update can change: an operator has to move the messages
 	// of a stream to a new one, and to delete a consumer.
 	ActionRefuse Action = "refuse"
 )
 
-// Change is what Apply or ApplyConsumers did, or would do, to one stream or consumer.
+// Change is a change that Apply or ApplyConsumers made, or would make, to one stream or consumer.
 type Change struct {
 	// Stream is the name of the stream.
 	Stream string `json:"stream"`
 	// Consumer is the name of the consumer, "" for the stream itself.
 	Consumer string `json:"consumer,omitempty"`
-	// Action is what was done.
+	// Action is the kind of the change.
 	Action Action `json:"action"`
 	// Differences are those that were found, with Fixed set on those that the action removes.
 	Differences []Difference `json:"differences,omitempty"`
@@ -52,11 +53,11 @@ type Change struct {
 
 // ApplyOptions are the options of Apply and ApplyConsumers.
 type ApplyOptions struct {
-	// AllowShrink also lowers replicas, limits and retention to what is declared, which may drop messages at once, see
-	// [Difference.Drops]. Defaults to false: what is larger than declared stays as it is.
+	// AllowShrink also lowers replicas, limits and retention to those that are declared, which may drop messages at
+	// once, see [Difference.Drops]. Defaults to false: settings larger than declared stay as they are.
 	AllowShrink bool
 
-	// CreateOnly makes what is missing and changes nothing else. Defaults to false.
+	// CreateOnly makes missing streams and consumers and changes no others. Defaults to false.
 	CreateOnly bool
 
 	// DryRun only reports. Defaults to false.
@@ -202,7 +203,7 @@ func applyStream(
 	return change
 }
 
-// decide sets what is to be done about the differences, and which of them that removes.
+// decide sets the action for the differences, and marks those that it removes.
 func (c *Change) decide(options ApplyOptions) {
 	kept := false
 	for i := range c.Differences {

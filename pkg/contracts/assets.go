@@ -15,7 +15,7 @@ import (
 
 // Names of the streams.
 const (
-	// StreamAudit keeps what operators did.
+	// StreamAudit keeps the actions of operators.
 	StreamAudit = "AUDIT"
 	// StreamDead keeps dead letters, and the server's advisories about messages that reached their last delivery.
 	StreamDead = "DEAD"
@@ -31,7 +31,7 @@ const (
 
 // Names of the buckets.
 const (
-	// BucketDeliveries holds the delivery of each row: what was sent to which recipient.
+	// BucketDeliveries holds the delivery of each row: its state, its recipient and its attempts.
 	BucketDeliveries = "deliveries"
 	// BucketDirectory holds the recipients.
 	BucketDirectory = "directory"
@@ -78,7 +78,7 @@ const (
 )
 
 // The names of the services, and of the part of the assets that none of them uses: the bucket of `expediter lock`
-// and the stream of what operators did.
+// and the stream of operators' actions.
 const (
 	ServiceEnricher = "enricher"
 	ServiceImporter = "importer"

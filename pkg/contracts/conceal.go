@@ -32,9 +32,9 @@ var messages = []struct { //nolint:gochecknoglobals // a table
 // suspect matches names of members that are of people, or secret, where no type says so: in payloads, and in the jobs of other programs.
 var suspect = regexp.MustCompile(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
 
-// Conceal takes out of the decoded JSON of a message what is of people, or secret, so that operators may see the rest. The type of the
-// messages on the subject says what that is, by `wire:"private"` at its fields; where there is no type, the names of members do.
-// Texts lose the secrets of URLs, and the addresses of people. It changes value, and returns the names of members that were taken away.
+// Conceal removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of the
+// messages on the subject marks them, by `wire:"private"` at its fields; where there is no type, the names of members decide. Texts
+// lose the secrets of URLs, and the addresses of people. It changes value, and returns the names of members that were taken away.
 func Conceal(subjectOf string, value any) (shown any, hidden []string) {
 	var of reflect.Type
 	for _, m := range messages {

@@ -136,15 +136,15 @@ func covered(known map[string]bool, path string) bool {
 // SchemaVersion is the version of all schemas. Within a version they only ever grow by optional members.
 const SchemaVersion = "v1"
 
-// schemaBase is what the URIs of schemas start with.
+// schemaBase is the prefix of the URIs of schemas.
 const schemaBase = "https://schemas.expediter.io/" + SchemaVersion + "/"
 
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 
 // Schema returns the JSON Schema (draft 2020-12) of a type, such as "enrich-request"; SchemaNames has all. It describes
-// what readers accept, so it allows unknown members. Lengths are in characters there and in bytes in Validate, which
-// also checks rules that a schema cannot express. The error matches fs.ErrNotExist.
+// the messages that readers accept, so it allows unknown members. Lengths are in characters there and in bytes in
+// Validate, which also checks rules that a schema cannot express. The error matches fs.ErrNotExist.
 func Schema(name string) ([]byte, error) {
 	if !token.IsSafe(name) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)

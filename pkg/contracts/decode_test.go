@@ -257,8 +257,9 @@ func TestGoldenCorpus(t *testing.T) {
 	}
 }
 
-// meaning is the document without what carries none: order, white space, unknown members of envelopes, which
-// readers ignore, and an explicit null in place of an absent member. Numbers are compared digit by digit.
+// meaning is the document without the parts that carry none: order, white space, unknown members of
+// envelopes, which readers ignore, and an explicit null in place of an absent member. Numbers are compared
+// digit by digit.
 func meaning(t *testing.T, raw []byte) any {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(raw))

@@ -1,5 +1,5 @@
-// Package contracts defines what is sent between the services and their clients: the types of messages, their subjects
-// and keys, their envelopes, and the streams and buckets that store them.
+// Package contracts defines the messages between the services and their clients: their types, subjects, keys and
+// envelopes, and the streams and buckets that store them.
 //
 // # Reading and writing
 //

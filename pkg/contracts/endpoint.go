@@ -25,9 +25,9 @@ type Endpoint struct {
 	Disabled bool `json:"disabled,omitempty"`
 	// Events are the types of events that it gets; one that ends in "*" is all types that begin so. Defaults to all.
 	Events []string `json:"events,omitempty" jsonschema:"maxItems=100" wire:"max=100"`
-	// Generation distinguishes the secret that signs what it gets from those that it had before. It never gets smaller.
+	// Generation distinguishes the secret that signs its messages from earlier ones. It never gets smaller.
 	Generation int64 `json:"generation,omitempty" jsonschema:"minimum=0"`
-	// Name is what the user calls it; optional.
+	// Name is the user's name for it; optional.
 	Name string `json:"name,omitempty" jsonschema:"maxLength=1024"`
 	// Previous is the generation before the last rotation.
 	Previous int64 `json:"previous,omitempty" jsonschema:"minimum=0"`

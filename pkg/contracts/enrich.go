@@ -265,7 +265,7 @@ type ResultPatch struct {
 	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
 	// PlaceID is the place id of the restaurant that changes.
 	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
-	// Patch is what to merge into the restaurant.
+	// Patch is to be merged into the restaurant.
 	Patch Patch `json:"patch" wire:"present"`
 }
 

@@ -31,7 +31,7 @@ const (
 type Event struct {
 	// EventID identifies the fact; readers refuse the same id with another payload.
 	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=320"`
-	// EventType is what happened, such as RESERVATION_REQUESTED.
+	// EventType names the kind of event, such as RESERVATION_REQUESTED.
 	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
 	// AggregateType is the kind of thing that the event happened to, such as RESTAURANT.
 	AggregateType string `json:"aggregate_type" jsonschema:"minLength=1,maxLength=320"`
@@ -104,7 +104,7 @@ type Notification struct {
 	Address string `json:"address,omitempty" jsonschema:"pattern=^([A-Za-z][A-Za-z0-9_-]{0\\,63})?$"`
 	// Channel is the channel that notifies the user, such as inapp, email, webhook or push.
 	Channel string `json:"channel" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
-	// EventType is what happened.
+	// EventType names the kind of event.
 	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
 	// Category groups notifications that a user can switch off together; optional.
 	Category string `json:"category,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
@@ -210,8 +210,8 @@ type Recipient struct {
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// Addresses are the user's addresses by channel, such as "email": "ada@example.com"; optional.
 	Addresses map[string]string `json:"addresses,omitempty" wire:"private"`
-	// Endpoints are what else is known of the user's addresses, by channel and by a name for each: further ones, and of main, which
-	// is the one in Addresses, its settings; optional.
+	// Endpoints are further addresses of the user, and the settings of addresses, by channel and by a name for each; main is the
+	// name of the one in Addresses; optional.
 	Endpoints map[string]map[string]Endpoint `json:"endpoints,omitempty" wire:"private"`
 	// Locale is a BCP 47 tag; optional.
 	Locale string `json:"locale,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
@@ -220,8 +220,8 @@ type Recipient struct {
 	OptOut map[string][]string `json:"opt_out,omitempty"`
 	// Mute says, by category, until when the user is not to be disturbed at all. "*" is every category; optional.
 	Mute map[string]time.Time `json:"mute,omitempty"`
-	// Digest says, by category, when the user wants what comes together: each 30m or 4h, at 09:00,17:00, or off for at once. It
-	// goes before what the rules say. "*" is every category that is not named; optional.
+	// Digest says, by category, when the user wants notifications in one message: each 30m or 4h, at 09:00,17:00, or off for at
+	// once. It goes before the rules. "*" is every category that is not named; optional.
 	Digest map[string]string `json:"digest,omitempty"`
 	// QuietHours are the hours in which the user is not to be disturbed; optional.
 	QuietHours *QuietHours `json:"quiet_hours,omitempty"`

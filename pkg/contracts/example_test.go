@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// A restaurant leaves as it came, but for what was found out.
+// A restaurant leaves as it came, but for the links that were found.
 func ExampleRestaurant() {
 	request, err := contracts.Decode[contracts.EnrichRequest]([]byte(
 		`{"results":[{"rating":4.50,"placeId":"ChIJ123","name":"Pizza House","wolt":{"status":"PENDING","url":null}}]}`))

@@ -53,7 +53,7 @@ type ImportJob struct {
 	// as "pt-BR". Defaults to the spoken language.
 	Language string `json:"language,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Encoding is that of a file or page that is not UTF-8: a label of the Encoding Standard, such as "windows-1251".
-	// Defaults to what the source declares, or looks like.
+	// Defaults to the encoding that the source declares, or else to the likeliest one.
 	Encoding string `json:"encoding,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Priority is high, normal or low. Defaults to normal.
 	Priority ImportPriority `json:"priority,omitempty" jsonschema:"enum=high,enum=normal,enum=low"`

@@ -57,7 +57,7 @@ func (e *PartitionsError) Error() string {
 		e.Stream, e.Got, e.Want, e.Got)
 }
 
-// DivideNotifications divides the rows of notifications into n streams, 2 to 64, while notifiers work: the first keeps what it has, and
+// DivideNotifications divides the rows of notifications into n streams, 2 to 64, while notifiers work: the first keeps its rows, and
 // all plans. It makes the streams and consumers of the other partitions as copies of the first, where they are missing, each with an
 // n-th of its size, and then says so in the metadata of the first. The rows of plans that are made from then on, by notifiers with that
 // setting, go to the partitions of their users. It may be called again after any error, and by several at once. The error is a
@@ -84,7 +84,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 	second := func() error { // the server makes a stream of a name once, which decides between two calls
 		stream, err := js.Stream(ctx, NotifyStream(1))
 		if err != nil {
-			return err //nolint:wrapcheck // the caller says of what
+			return err //nolint:wrapcheck // the caller wraps it
 		}
 		return isDivided(stream.CachedInfo().Config, n)
 	}
@@ -100,7 +100,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 		return err
 	}
 	_, err = js.UpdateStream(ctx, partition.Division{Partitions: n, State: partition.Settled}.In(cfg))
-	return err //nolint:wrapcheck // the caller says of what
+	return err //nolint:wrapcheck // the caller wraps it
 }
 
 // isDivided returns a [*PartitionsError] when the configuration of a stream has another number of partitions than n.

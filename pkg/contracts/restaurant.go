@@ -31,7 +31,7 @@ func (l Location) Validate() error {
 // The exported fields are those that matching needs. All other members of the sender's object are kept: names, order
 // and values stay byte for byte as they came, also numbers, also known fields that did not change, and also the states
 // of other providers in "providers". Only white space between members is lost. Use Encode, or AppendJSON, to write one:
-// encoding/json compacts and escapes what MarshalJSON returns.
+// encoding/json compacts and escapes the result of MarshalJSON.
 //
 // A Restaurant may be copied; a copy is independent.
 type Restaurant struct {
@@ -50,7 +50,7 @@ type Restaurant struct {
 
 	fields object
 	read   restaurantFields
-	readAt Location // what read.Location pointed to
+	readAt Location // the value of read.Location
 }
 
 // restaurantFields are the known fields as they were read, to find out which of them changed since.
@@ -179,7 +179,7 @@ func (r Restaurant) known() restaurantFields {
 // knownFields in the order in which a new restaurant is written.
 var knownFields = [...]string{"placeId", "name", "address", "cityText", "location", "phone"}
 
-// compare reports whether a known field differs from what was read, and its new value, nil when it is unset.
+// compare reports whether a known field differs from the value that was read, and its new value, nil when it is unset.
 func (f restaurantFields) compare(name string, read restaurantFields) (changed bool, value []byte, err error) {
 	if name == "location" {
 		if f.Location == read.Location || f.Location != nil && read.Location != nil && *f.Location == *read.Location {

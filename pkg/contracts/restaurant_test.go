@@ -165,7 +165,7 @@ func TestRestaurantMadeInGo(t *testing.T) {
 	}
 	again := decodeOne(t, want)
 	if !again.Equal(r) {
-		t.Error("what was read back is not equal")
+		t.Error("the restaurant that was read back is not equal")
 	}
 }
 

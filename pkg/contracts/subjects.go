@@ -13,7 +13,7 @@ import (
 
 // Filters that select every message of a stream.
 const (
-	// AuditSubjects selects all records of what operators did.
+	// AuditSubjects selects all records of operators' actions.
 	AuditSubjects = "audit.>"
 	// EnrichJobsSubjects selects all enrichment jobs.
 	EnrichJobsSubjects = "jobs.enrich.>"

@@ -60,8 +60,8 @@ const DigestOff = "off"
 // errDigest says what a wish is.
 var errDigest = errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
 
-// ParseDigest reads when a recipient wants what comes together: parts of a day such as 30m or 24h, times of day such as
-// 09:00,17:00, or [DigestOff], which is the zero Digest.
+// ParseDigest parses the times at which a recipient wants digests: parts of a day such as 30m or 24h, times of day such
+// as 09:00,17:00, or [DigestOff], which is the zero Digest.
 func ParseDigest(wish string) (d Digest, err error) {
 	if wish == DigestOff {
 		return d, nil

@@ -36,7 +36,7 @@ func (c *checks) add(path, problem string) {
 	}
 }
 
-// refuse adds a problem of what is bad.
+// refuse adds a problem if bad.
 func (c *checks) refuse(bad bool, path, problem string) {
 	if bad {
 		c.add(path, problem)

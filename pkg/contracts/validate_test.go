@@ -12,8 +12,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// TestValidateNamesEveryField breaks every field of each type at once. What JSON cannot say (NaN, bytes that
-// are not UTF-8, a year after 9999) is among it: a message is also checked before it is written.
+// TestValidateNamesEveryField breaks every field of each type at once. Values that JSON cannot express (NaN,
+// bytes that are not UTF-8, a year after 9999) are among them: a message is also checked before it is
+// written.
 func TestValidateNamesEveryField(t *testing.T) {
 	t.Parallel()
 	var (

@@ -12,7 +12,7 @@ import (
 
 var (
 	// special are networks of IANA's special-purpose registries that netip does not report as private, loopback or link-local,
-	// within what is global otherwise.
+	// within ranges that are global otherwise.
 	special = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),

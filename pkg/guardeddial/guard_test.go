@@ -53,7 +53,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// A name is checked where it leads, not by what it is called.
+// A name is checked by its addresses, not by its text.
 func TestDialer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

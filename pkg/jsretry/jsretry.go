@@ -1,8 +1,8 @@
 // Package jsretry repeats requests about streams and consumers that a JetStream cluster is not ready to serve.
 //
-// A cluster has moments in which it refuses or loses what it serves a little later: an election, a node that restarts, two
-// nodes that connect anew, nodes that are started one after the other. What is made at a start, such as streams, must not
-// fail for that.
+// A cluster has moments in which it refuses or loses requests that it serves a little later: an election, a node that
+// restarts, two nodes that connect anew, nodes that are started one after the other. A program that makes streams
+// when it starts must not fail for that.
 package jsretry
 
 import (

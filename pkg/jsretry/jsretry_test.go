@@ -97,7 +97,7 @@ func TestDoGivesUp(t *testing.T) {
 				t.Errorf("%s: gave up after %s, want %s", name, took, wait)
 			}
 			if !errors.Is(err, jsretry.ErrNotReady) || !errors.Is(err, errPeerOffline) || !strings.Contains(err.Error(), "nodes are up") {
-				t.Errorf("%s: got %v, want ErrNotReady with its cause and what to do", name, err)
+				t.Errorf("%s: got %v, want ErrNotReady with its cause and a remedy", name, err)
 			}
 		}
 	})

@@ -13,7 +13,7 @@
 // A [Semaphore] gives permits to several holders at once, and a [RateLimiter] spaces calls out, over all processes. There
 // are no read-write locks, latches and multi-locks: see README.md for the reasons, and for the alternatives.
 //
-// # What is guaranteed
+// # Guarantees
 //
 //   - Of all callers that try to take a lock, one succeeds, until its lease ends or expires.
 //   - A holder's context ends before another member can hold the same lock: at a deadline on its own monotonic clock,
@@ -33,7 +33,7 @@
 //     out.
 //   - Every operation ends within OpTimeout, every wait with its context.
 //
-// # What is not guaranteed
+// # Not guaranteed
 //
 //   - A process that is paused between checking its context and acting acts too late. Only the system that it writes to
 //     can refuse that write, by the token.

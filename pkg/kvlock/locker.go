@@ -161,7 +161,7 @@ func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, r lock.Reques
 	return &Lease{lease}, nil
 }
 
-// EventKind names what happened: it serves as the name of a counter, of a log line, of an event in a trace.
+// EventKind is the kind of an event. It serves as the name of a counter, of a log line, of an event in a trace.
 type EventKind string
 
 // The events that LockerConfig.Observe receives.

@@ -269,7 +269,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // isPermanent reports whether the same request cannot succeed a moment later.
 func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
 
-// refused explains the error of an operation's last request: what the server answered, or, like failed, why no answer came.
+// refused explains the error of an operation's last request: the server's answer, or, like failed, why there was none.
 func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	switch {
 	case jsapi.IsTooLarge(err):

@@ -240,17 +240,17 @@ func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, erro
 }
 
 // read repeats once until the server answers.
-func (s *Stream) read(ctx context.Context, what string, once func(context.Context, string) (Record, error)) (found Record, err error) {
-	err = s.persist(ctx, "read", what, func(ctx context.Context) error {
-		found, err = once(ctx, what)
+func (s *Stream) read(ctx context.Context, name string, once func(context.Context, string) (Record, error)) (found Record, err error) {
+	err = s.persist(ctx, "read", name, func(ctx context.Context) error {
+		found, err = once(ctx, name)
 		return err
 	})
 	return found, err
 }
 
-// persist repeats try until it succeeds, fails for good, or the time of an operation is up. op and what name the operation
-// in errors.
-func (s *Stream) persist(ctx context.Context, op, what string, try func(context.Context) error) error {
+// persist repeats try until it succeeds, fails for good, or the time of an operation is up. op and name identify the
+// operation in errors.
+func (s *Stream) persist(ctx context.Context, op, name string, try func(context.Context) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
@@ -259,7 +259,7 @@ func (s *Stream) persist(ctx context.Context, op, what string, try func(context.
 			return nil
 		}
 		if isPermanent(err) || !backoff.Pause(ctx, wait) {
-			return s.refused(ctx, op+" "+what, err)
+			return s.refused(ctx, op+" "+name, err)
 		}
 	}
 }

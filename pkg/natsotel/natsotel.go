@@ -182,7 +182,7 @@ func (c Carrier) Keys() []string {
 	return keys
 }
 
-// cache keeps what is made once, for few keys. It takes two thirds of the time of a sync.Map, whose generic map each importer of
+// cache keeps a value for each of a few keys. It takes two thirds of the time of a sync.Map, whose generic map each importer of
 // this package would compile once more.
 type cache[K comparable, V any] struct {
 	mu  sync.Mutex              // held to replace the map

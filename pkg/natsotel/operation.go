@@ -21,7 +21,7 @@ import (
 // OutcomeOK is the outcome of an [Operation] that has not failed.
 const OutcomeOK = "ok"
 
-// operationMetrics are the instruments of what a program does outside of its jobs.
+// operationMetrics are the instruments of a program's operations outside of its jobs.
 type operationMetrics struct {
 	answers rpcconv.ServerCallDuration
 	calls   metric.Float64Histogram
@@ -48,7 +48,7 @@ func newOperationMetrics(m *maker) operationMetrics {
 	}
 }
 
-// task is what an operation does.
+// task is the kind of an operation.
 type task int
 
 const (
@@ -157,7 +157,7 @@ func (t *Telemetry) begin(ctx context.Context, k operationKind) (context.Context
 // the failure in the span; it may be nil.
 func (o Operation) End(outcome string, err error) { o.end(outcome, 1, err) }
 
-// end ends the operation, which has sent n messages if that is what it does.
+// end ends the operation, which has sent n messages if its task is taskSend.
 func (o Operation) end(outcome string, n int, err error) {
 	if o.of == nil {
 		return
@@ -254,7 +254,7 @@ type lockMetrics struct {
 
 func newLockMetrics(m *maker) lockMetrics {
 	return lockMetrics{
-		events: m.counter("kvlock.events", "{event}", "What happened to keys, by kind."),
+		events: m.counter("kvlock.events", "{event}", "Events of keys, by kind."),
 		hold:   m.histogram("kvlock.hold.duration", "How long claims were held."),
 		wait:   m.histogram("kvlock.wait.duration", "How long calls waited for others, by how it ended."),
 	}

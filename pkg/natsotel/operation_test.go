@@ -42,7 +42,7 @@ func TestSend(t *testing.T) {
 		t.Errorf("the message carries %s, want that of its span", carried.SpanID())
 	}
 	if status := spans[1].Status(); status.Code != codes.Error || status.Description != "no" {
-		t.Errorf("the span of what failed is %v", status)
+		t.Errorf("the span of the failed operation is %v", status)
 	}
 	for stream, sent := range map[string]int64{"JOBS": 1, "MANY": 200} {
 		labels := []attribute.KeyValue{
@@ -103,7 +103,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A call of a far side has a span that is the parent of what is done in it, and counts by its outcome.
+// A call of a far side has a span that is the parent of the spans in it, and counts by its outcome.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -166,7 +166,7 @@ func TestObserveHeld(t *testing.T) {
 	}
 }
 
-// What follows a message later links to it, and a message that carries nothing changes nothing.
+// A later span links to its message, and a message without a context changes nothing.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -203,7 +203,7 @@ func TestCarrier(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := carrier.Get("tracestate"); got != "" {
-		t.Errorf("got %q for what is not there", got)
+		t.Errorf("got %q for an absent header", got)
 	}
 }
 
@@ -243,14 +243,15 @@ func setup(t *testing.T, mutate func(*natsotel.Config)) *bundle {
 	return b
 }
 
-// value is what a metric has now for the given labels: a sum, the last value, or how many values a histogram recorded.
+// value returns the present value of a metric for the given labels: a sum, the last value, or how many values a histogram
+// recorded.
 func (b *bundle) value(t *testing.T, name string, labels ...attribute.KeyValue) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := b.reader.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	want := attribute.NewSet(slices.Clone(labels)...) // it sorts what it is given
+	want := attribute.NewSet(slices.Clone(labels)...) // it sorts its arguments
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			if m.Name == name {

@@ -114,7 +114,7 @@ func TestSpanStatus(t *testing.T) {
 	}
 }
 
-// Each attempt counts once, by outcome; only what ran has a duration; what an application hooked in is called too.
+// Each attempt counts once, by outcome; only one that ran has a duration; the application's own hooks are called, too.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

@@ -33,7 +33,7 @@ type site struct {
 	users *natstest.Users
 	wait  time.Duration // for an answer
 
-	acks []string // the subjects that would acknowledge what consumers wait for
+	acks []string // the subjects that would acknowledge the deliveries of consumers
 }
 
 // consumers are the durable ones of the services, by stream.
@@ -270,7 +270,7 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 
 	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t), wait: long}
 	check.OK(t, v.try(t, lines, (*site).fill))
-	check.OK(t, v.try(t, lines)) // so that what fails below does so without a line
+	check.OK(t, v.try(t, lines)) // so that a failure below is for want of a line
 	v.wait = brief
 
 	for _, i := range all {

@@ -38,8 +38,8 @@ var declared = map[string][]string{
 	"OPERATOR": {"streams/AUDIT", "buckets/locks"},
 }
 
-// Everything that is declared beside the configurations fits into what they
-// allow, and the user admin may make it, as in production.
+// All declared assets fit into the limits of the configurations, and the
+// user admin may make it, as in production.
 func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 	t.Parallel()
 

@@ -26,7 +26,7 @@ const (
 	long = time.Minute
 )
 
-// flows are what users do beyond the border of their account.
+// flows are the users' requests beyond the borders of their accounts.
 var flows = map[string]func(*site) error{
 	"admin":     (*site).administer,
 	"console":   (*site).watch,
@@ -44,7 +44,7 @@ func TestUsersReachWhatIsImported(t *testing.T) {
 	}
 }
 
-// publish does what source systems do.
+// publish publishes events as source systems do.
 func (s *site) publish() error {
 	nc, js := s.as("publisher")
 	if _, err := js.Publish(s.Context(), "events.order.y", []byte("y"), jetstream.WithMsgID("y")); err != nil {
@@ -70,7 +70,7 @@ func (s *site) publish() error {
 	)
 }
 
-// operates returns an error when a user reaches what is for operators.
+// operates returns an error when a user reaches a subject for operators.
 func (s *site) operates(nc *nats.Conn) error {
 	for _, subject := range []string{
 		"notifier.v1.cancel", "notifier.v1.endpoints.enable", "notifier.v1.endpoints.list", "notifier.v1.replay",
@@ -83,7 +83,7 @@ func (s *site) operates(nc *nats.Conn) error {
 	return nil
 }
 
-// audit does what the notifier does in another account.
+// audit writes records as the notifier does, in another account.
 func (s *site) audit() error {
 	_, js := s.as("notifier")
 
@@ -91,7 +91,7 @@ func (s *site) audit() error {
 	return err
 }
 
-// watch does what the pages for operators do.
+// watch reads and asks as the pages for operators do.
 func (s *site) watch() error {
 	nc, _ := s.as("console")
 	errs := []error{s.answered(nc, "enricher.v1.place", "importer.v1.cancel", "importer.v1.get", "importer.v1.recipe", "importer.v1.retry",
@@ -144,7 +144,7 @@ func (s *site) reached(nc *nats.Conn, subject string) error {
 	return nil
 }
 
-// administer does what people and deployment do in the account of each service.
+// administer acts as operators and the deployment do in the account of each service.
 func (s *site) administer() error {
 	nc, own := s.as("admin")
 
@@ -221,7 +221,7 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 	return nil
 }
 
-// snapshot does what a backup and a restore of a stream do.
+// snapshot backs up and restores a stream.
 func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 	own := "$JS." + account + "."
 	deliver := "backup." + account + ".x"
@@ -296,7 +296,7 @@ func (s *site) snapshot(nc *nats.Conn, account, stream string) (err error) {
 	return nil
 }
 
-// monitor does what monitoring does.
+// monitor asks as monitoring does.
 func (s *site) monitor() error {
 	nc, _ := s.as("sys")
 

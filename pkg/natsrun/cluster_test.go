@@ -240,7 +240,7 @@ func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 		}))
 	}
 
-	check.That(t, string(got.Message.Data) == want, "what %s holds: got %q, want %q", n.Name, got.Message.Data, want)
+	check.That(t, string(got.Message.Data) == want, "on %s: got %q, want %q", n.Name, got.Message.Data, want)
 }
 
 func makeLead(t testing.TB, c *natsrun.Cluster, n *natsrun.Node) {

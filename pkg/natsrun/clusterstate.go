@@ -263,9 +263,9 @@ func checkMeta(view map[string]*server.JSInfo) error {
 	return nil
 }
 
-// checkStreams returns nil when every stream has a leader and its replicas hold, after, at least what the leader held
-// before. It compares the sequences that the nodes report of themselves: right after a crash a leader still reports the
-// lost replica as current.
+// checkStreams returns nil when every stream has a leader and its replicas hold, after, at least the sequence that the
+// leader held before. It compares the sequences that the nodes report of themselves: right after a crash a leader still
+// reports the lost replica as current.
 func checkStreams(before, after map[string]*server.JSInfo) error {
 	for name, info := range before {
 		for stream, d := range details(info) {

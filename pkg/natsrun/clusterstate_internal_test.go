@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// What a real cluster is in for too short a time to be caught at it.
+// States that a real cluster passes through too quickly to be observed.
 func TestCheckStreams(t *testing.T) {
 	t.Parallel()
 

@@ -53,7 +53,7 @@
 // After the crash of a leader the others elect one in 4 to 9 seconds, the
 // server's own timers; importing natstest/fastelection makes that about one.
 //
-// # What a restart keeps
+// # Restarts
 //
 // File streams and buckets keep everything over Restart, over Node.Stop and over Node.Kill: the death of a process
 // loses nothing that was acknowledged. Memory streams of a single server start empty. For the loss after a power

@@ -68,7 +68,7 @@ func ExampleServer_Restart() {
 		log.Fatal(err)
 	}
 
-	<-reconnected // what is asked before may be lost
+	<-reconnected // earlier requests may be lost
 
 	entry, err := kv.Get(ctx, "table-7") // the same client, the next server
 	if err != nil {

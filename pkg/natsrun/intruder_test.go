@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// intruder is a user who tries what is not allowed.
+// intruder is a user that tries forbidden requests.
 type intruder struct {
 	user, account string
 
@@ -187,7 +187,7 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 	}
 }
 
-// configOf is the configuration of a stream or consumer, without what it holds.
+// configOf is the configuration of a stream or consumer, without its state.
 func configOf(t *testing.T, state string) string {
 	t.Helper()
 
@@ -196,7 +196,7 @@ func configOf(t *testing.T, state string) string {
 	return string(all[0])
 }
 
-// The user console reads what its pages show and no more, and asks nothing that changes a stream or makes a consumer.
+// The user console reads the data of its pages and no more, and has no permission to change a stream or make a consumer.
 func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 	t.Parallel()
 
@@ -252,7 +252,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 	}
 }
 
-// grew reports whether a stream has what it had before, and perhaps more.
+// grew reports whether a stream has all that it had before, and perhaps more.
 func grew(t *testing.T, was, is string) bool {
 	t.Helper()
 

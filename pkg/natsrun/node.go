@@ -41,10 +41,10 @@ type runningNode interface {
 	stop() error
 }
 
-// informer is what else a runningNode does. It is an interface of its own for
-// the reason that incarnation is one: its types stay out of Node.
+// informer has the requests of a runningNode. It is an interface of its own
+// for the same reason as incarnation: its types stay out of Node.
 type informer interface {
-	// info returns what the server knows about JetStream, streams included.
+	// info returns the server's state of JetStream, streams included.
 	info(ctx context.Context) (*server.JSInfo, error)
 	// routes returns the server's connections to other nodes.
 	routes(ctx context.Context) (*server.Routez, error)

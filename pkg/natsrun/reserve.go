@@ -212,7 +212,7 @@ func awaitPort(ctx context.Context, host string, port int) error {
 		}
 
 		if !pause.For(ctx, portRetry) {
-			return fmt.Errorf("%w: %w: stop what listens there, or set Port 0 for a free one", ErrPortInUse, err)
+			return fmt.Errorf("%w: %w: stop the program that listens there, or set Port 0 for a free one", ErrPortInUse, err)
 		}
 	}
 }

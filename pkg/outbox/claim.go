@@ -149,8 +149,8 @@ type row struct {
 	Headers       []byte
 }
 
-// rowColumns are the columns of a row, in its order. rowValues are what is read into it: the large columns are NULL where the
-// row is too large to be published.
+// rowColumns are the columns of a row, in its order. rowValues are the expressions that are read into it: the large columns
+// are NULL where the row is too large to be published.
 const (
 	smallColumns = `id, lane, bytes, attempts, created_at, ordering_key, event_id, event_type, aggregate_type, aggregate_id,
 	recipient_type, `

@@ -87,9 +87,9 @@ type Config struct {
 	// Defaults to contracts.StreamEvents.
 	Stream string
 
-	// SyncInterval is how long the servers of the stream may take to sync what they have acknowledged (their
-	// sync_interval). A row is read back and deleted an eighth later. A negative value means that they sync before they
-	// acknowledge (sync_interval: always): rows are deleted when they are published. Defaults to 2 minutes, as for servers.
+	// SyncInterval is how long the servers of the stream may take to sync acknowledged messages (their sync_interval). A
+	// row is read back and deleted an eighth later. A negative value means that they sync before they acknowledge
+	// (sync_interval: always): rows are deleted when they are published. Defaults to 2 minutes, as for servers.
 	SyncInterval time.Duration
 
 	answer time.Duration      // bounds an answer of the database

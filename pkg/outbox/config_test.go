@@ -64,7 +64,7 @@ func TestInsertRefusesEventsThatCanNeverBePublished(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), "good") {
-		t.Errorf("%v names what is right", err)
+		t.Errorf("%v names a valid setting", err)
 	}
 	if err := Insert(t.Context(), nil); err != nil {
 		t.Error(err)

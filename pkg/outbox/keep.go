@@ -25,7 +25,7 @@ const dueSQL = `SELECT id, event_id, due.lane, stream_seq FROM event_outbox_lane
 			AND published_at <= now() - make_interval(secs => $1) ORDER BY published_at, stream_seq LIMIT $2) due`
 
 // keep reads rows back once they are old enough, and deletes or keeps them. First it reads back all published rows: the server
-// behind a new connection may have lost what another server acknowledged.
+// behind a new connection may have lost messages that another server acknowledged.
 func (r *Relay) keep(ctx context.Context, s *session) {
 	wait := retryDelay{}
 	pause := max(minBackoff, min(r.cfg.hold()/8, r.cfg.Poll))

@@ -151,11 +151,11 @@ func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure
 		return true
 	}
 	f := failure{row: one, err: got.err}
-	what := classify(got.err)
+	class := classify(got.err)
 	if _, ok := errors.AsType[hopelessError](got.err); ok {
-		what = hopeless
+		class = hopeless
 	}
-	switch what {
+	switch class {
 	case hopeless:
 		results.setAside = append(results.setAside, f)
 		return true
@@ -214,7 +214,7 @@ func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
 		return nil // it was there when it was acknowledged; the row is read back like any other
 	}
 	if err != nil {
-		return fmt.Errorf("outbox: read what the stream has under the id, at %d: %w", sequence, err)
+		return fmt.Errorf("outbox: read the message that the stream has under the id, at %d: %w", sequence, err)
 	}
 	there, err := contracts.Decode[contracts.Event](msg.Data)
 	if err != nil {

@@ -233,7 +233,7 @@ type Hooks struct {
 	Ready func(ready bool, reason error)
 
 	// Sending is called with the headers of each event before it is published, and may add to them. The function that it returns is
-	// called with what became of that.
+	// called with the error of the publish, nil for none.
 	Sending func(header nats.Header) (sent func(error))
 
 	// SetAside is called for each row that was set aside.

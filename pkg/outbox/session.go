@@ -18,7 +18,7 @@ import (
 )
 
 // session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or
-// never will. A connection that reconnects sends what it had buffered.
+// never will. A connection that reconnects sends its buffered messages.
 type session struct {
 	readback.Reader
 
@@ -111,7 +111,7 @@ func (s *session) await(ctx context.Context, future jetstream.PubAckFuture) answ
 	}
 }
 
-// class is what follows from a publish that failed.
+// class is the kind of a failed publish.
 type class int
 
 const (
@@ -121,7 +121,7 @@ const (
 	elsewhere              // the server takes no event now; try again
 )
 
-// classify returns what follows from the error of a publish.
+// classify returns the class of a publish's error.
 func classify(err error) class {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {

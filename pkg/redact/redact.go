@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// address is what looks like a URL in a text.
+// address matches URLs in a text.
 var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
 
-// reach is what people are reached by: e-mail addresses, and telephone numbers as E.164 has them.
+// reach matches the addresses of people: e-mail addresses, and telephone numbers as E.164 has them.
 var reach = regexp.MustCompile(`[\pL\pN._%+-]+@[\pL\pN-]+(?:\.[\pL\pN-]+)+|\+[0-9]{7,15}\b`)
 
-// URL returns an address, or a list of them with commas between, without users, passwords, queries and fragments. It does not
-// have to be a valid one: what comes before the last @ is dropped.
+// URL returns an address, or a list of them with commas between, without users, passwords, queries and fragments. It need not
+// be valid: all before the last @ is dropped.
 func URL(text string) string {
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
@@ -38,7 +38,8 @@ func URL(text string) string {
 // Text returns a text without the secrets of the addresses in it.
 func Text(text string) string { return address.ReplaceAllStringFunc(text, URL) }
 
-// People returns a text without the secrets of the addresses in it, as Text does, and without what people are reached by.
+// People returns a text without the secrets of the addresses in it, as Text does, and without e-mail addresses and telephone
+// numbers.
 func People(text string) string { return reach.ReplaceAllString(Text(text), "…") }
 
 // Error returns an error whose text has no secrets of the addresses in that of err, which it wraps. nil stays nil.

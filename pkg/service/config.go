@@ -27,7 +27,7 @@ import (
 // name the environment variables that [Read] reads; SERVICE stands for the service's name, as in ENRICHER_LISTEN.
 // With _FILE behind its name a variable names a file that has the value.
 type BaseConfig struct {
-	// LimitConfig bounds what the callers of the HTTP API use.
+	// LimitConfig bounds the callers of the HTTP API.
 	LimitConfig
 
 	// NATSConfig names the server, which [Start] does not use.

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// spareHeap is how many bytes of garbage a service may have before it is collected, when what it uses is less than that.
+	// spareHeap is how many bytes of garbage a service may have before it is collected, when it uses less memory than that.
 	spareHeap = 64 << 20
 
 	// leastHeap is the least that counts as used, in bytes: the runtime multiplies the percentage by as much.

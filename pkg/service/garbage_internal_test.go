@@ -8,7 +8,7 @@ import (
 // TestGarbageIsCollectedSeldom: a heap that is small may grow by more than itself, and one that is large by no more.
 func TestGarbageIsCollectedSeldom(t *testing.T) {
 	t.Parallel()
-	runtime.GC() // what earlier tests have left
+	runtime.GC() // the garbage of earlier tests
 	grown := make(chan int, 1)
 	afterEach(func(growth int) {
 		select {

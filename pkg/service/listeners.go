@@ -31,7 +31,7 @@ type Part struct {
 	Routes func(*Router)
 }
 
-// listener is a server, and what it serves.
+// listener is a server and its handlers.
 type listener struct {
 	part   string // "" for the API
 	router *Router

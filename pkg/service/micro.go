@@ -48,7 +48,7 @@ type Request struct {
 
 // MicroConfig describes a micro service.
 type MicroConfig struct {
-	// Description says in words what the service does. Required.
+	// Description says what the service does. Required.
 	Description string
 
 	// Endpoints are the service's. Required.
@@ -162,8 +162,8 @@ func (m *Micro) admit() bool {
 	}
 }
 
-// respond sends an answer, or an error in the headers of ADR-32 with the failing fields and the code in the body. It returns what was
-// wrong with the request or the answer, and its status.
+// respond sends an answer, or an error in the headers of ADR-32 with the failing fields and the code in the body. It returns the
+// error of the request or the answer, and its status.
 func (m *Micro) respond(r micro.Request, data []byte, failed error) (status int, err error) {
 	status = http.StatusInternalServerError
 	if failed == nil {

@@ -203,7 +203,7 @@ func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
 		}
 		for range 100 {
 			if q.submit(ada, 1) {
-				t.Fatal("admitted beside what is under way")
+				t.Fatal("admitted beside the requests under way")
 			}
 		}
 		release()

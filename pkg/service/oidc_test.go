@@ -83,7 +83,7 @@ func (i *issuer) guard(t *testing.T, transport http.RoundTripper) *access.Guard 
 	return access.NewGuard(nil, oidc)
 }
 
-// A token is asked of a real issuer; what is wrong with it is in the header of RFC 6750.
+// A token is asked of a real issuer; the header of RFC 6750 says what is wrong with it.
 func TestTokensOverHTTP(t *testing.T) {
 	t.Parallel()
 	i := &issuer{key: issuerKey()}

@@ -45,7 +45,8 @@ func KnownHost(host string, patterns []string) error {
 	return fmt.Errorf("%w: %.200q", errHost, full)
 }
 
-// preflight is what a page of a trusted origin may send, and for how many seconds its browser remembers that.
+// preflight has the headers and methods that a page of a trusted origin may send, and for how many seconds its browser remembers
+// them.
 var preflight = map[string]string{
 	"Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
 	"Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",

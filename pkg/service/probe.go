@@ -82,9 +82,9 @@ func probeSubject(name, id string) string {
 	return ""
 }
 
-// ProbeStore writes once to a bucket or object store what each service writes to prove that the leader of it can write: a record
-// of 5 KiB that no client of the bucket sees, and that ends after a minute. The bucket's subjects begin with prefix in the account of
-// the connection. It does nothing to other streams.
+// ProbeStore writes once to a bucket or object store, as each service does to prove that its leader can write: a record of 5 KiB that
+// no client of the bucket sees, and that ends after a minute. The bucket's subjects begin with prefix in the account of the
+// connection. It does nothing to other streams.
 func ProbeStore(ctx context.Context, js jetstream.JetStream, prefix, name string) error {
 	subject := probeSubject(name, nuid.Next())
 	if subject == "" {
@@ -234,7 +234,7 @@ type filled struct {
 	held            uint64    // messages
 	bytes, messages float64   // the parts of the bounds, 0 where there is none
 	missing         bool
-	refuses         bool     // what is full refuses messages; the others drop the oldest
+	refuses         bool     // a full stream refuses messages; the others drop the oldest
 	without         []string // nodes that do not keep up with the stream, and why
 }
 
@@ -268,7 +268,7 @@ func (f *fullness) sample(ctx context.Context) {
 	defer cancel()
 	var asking sync.WaitGroup
 	f.mu.Lock()
-	names := f.names // what is added goes to a copy
+	names := f.names // added names go to a copy
 	f.mu.Unlock()
 	for _, name := range names {
 		asking.Go(func() {

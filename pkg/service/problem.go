@@ -67,8 +67,8 @@ func (m ErrorMapper) Of(err error) Problem {
 	return p
 }
 
-// Unavailable is the problem of a store that does not answer. What the request was to change may have been changed: the client
-// repeats it.
+// Unavailable is the problem of a store that does not answer. The change of the request may have been made: the client repeats
+// it.
 func Unavailable() Problem {
 	return Problem{Status: http.StatusServiceUnavailable, Code: "STORE_UNAVAILABLE", Detail: "the store does not answer, ask again"}
 }

@@ -32,7 +32,7 @@ func (e *quotaError) Error() string { return e.text }
 // retryAfter is the value of Retry-After.
 func (e *quotaError) retryAfter() string { return strconv.Itoa(int(math.Ceil(e.after.Seconds()))) }
 
-// callers counts what each caller uses.
+// callers counts the requests and streams of each caller.
 type callers struct {
 	limits LimitConfig
 	name   string // of the service
@@ -42,7 +42,7 @@ type callers struct {
 	recent *list.List // those without a request under way, the latest last
 }
 
-// usage is what a caller uses.
+// usage is the open requests and streams of a caller.
 type usage struct {
 	caller   string
 	place    *list.Element // in recent
@@ -78,12 +78,12 @@ func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.find(r)
-	count, most, code, what := &u.requests, c.limits.Requests, "REQUESTS", "requests at a time"
+	count, most, code, noun := &u.requests, c.limits.Requests, "REQUESTS", "requests at a time"
 	if stream {
-		count, most, code, what = &u.streams, c.limits.Streams, "STREAMS", "open streams"
+		count, most, code, noun = &u.streams, c.limits.Streams, "STREAMS", "open streams"
 	}
 	if most > 0 && *count >= most {
-		return nil, over(c.name, code, what, most, 2*time.Second)
+		return nil, over(c.name, code, noun, most, 2*time.Second)
 	}
 	*count++
 	c.settle(u)
@@ -96,12 +96,12 @@ func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 }
 
 // over returns the error of a request beyond a quota of the service with the name.
-func over(name, code, what string, most int, after time.Duration) error {
+func over(name, code, noun string, most int, after time.Duration) error {
 	return &quotaError{after: after, code: "QUOTA_" + code, text: fmt.Sprintf(
-		"too many %s: a caller may have %d (%s_%s)", what, most, strings.ToUpper(name), code)}
+		"too many %s: a caller may have %d (%s_%s)", noun, most, strings.ToUpper(name), code)}
 }
 
-// find returns what the caller of a request uses.
+// find returns the usage of a request's caller.
 func (c *callers) find(r *http.Request) *usage {
 	caller := caller(r)
 	u := c.all[caller]
@@ -143,8 +143,9 @@ func caller(r *http.Request) string {
 	return addr.String()
 }
 
-// LimitConfig bounds what the callers of the HTTP API use. A caller is a key, or the user of an issuer, or else a remote address, of
-// which a gateway has one for all of its callers. Refused requests are answered 429, with Retry-After and the name of the quota.
+// LimitConfig bounds the connections and requests of the HTTP API's callers. A caller is a key, or the user of an issuer, or else a
+// remote address, of which a gateway has one for all of its callers. Refused requests are answered 429, with Retry-After and the
+// name of the quota.
 type LimitConfig struct {
 	// Connections is how many connections each listener has at a time. A new one takes the place of one that waits for a request;
 	// requests beyond seven eighths of them are answered 503. Defaults to 16,384, and at most a quarter of the files that the

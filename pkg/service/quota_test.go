@@ -212,7 +212,7 @@ func TestPagesOfOthersAreKeptOff(t *testing.T) {
 	}
 }
 
-// A page of a trusted origin reads and changes what its caller may; a preflight asks for no key. Others get no header of CORS.
+// A page of a trusted origin has the permissions of its caller; a preflight asks for no key. Others get no header of CORS.
 func TestPagesOfTrustedOrigins(t *testing.T) {
 	t.Parallel()
 	const trusted, methods = "https://app.example.com", "GET, POST, PATCH, DELETE"

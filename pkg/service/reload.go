@@ -25,7 +25,7 @@ const (
 	valuesEvery = 2 * time.Second
 )
 
-// values are the files with values of variables, and what they held when they were read.
+// values are the files with values of variables, and their contents when they were read.
 type values map[string]string
 
 // read returns the value that a file has, without its last line break. The lines of a list become its elements.
@@ -57,7 +57,7 @@ func readValue(path string) (string, error) {
 	return value, nil
 }
 
-// held is what is compared of a file: what cannot be read is content, too.
+// held returns the text by which a file is compared. That a file cannot be read counts as content, too.
 func held(value string, err error) string {
 	if err != nil {
 		return err.Error()
@@ -81,8 +81,8 @@ func (v values) changed(ctx context.Context) bool {
 }
 
 // reloading runs a service until ctx ends or it fails. When a file with a value changes, the service stops as it does at its end, and
-// begins again with what the files have. Values that cannot be read leave it alone; one that does not start with them begins again
-// with the former.
+// begins again with the files' values. Values that cannot be read leave it alone; one that does not start with them begins again with
+// the former.
 func reloading[C any](ctx context.Context, fromEnvironment func() (C, error), run func(context.Context, C) error) error {
 	cfg, err := fromEnvironment()
 	if err != nil {
@@ -154,7 +154,7 @@ type certificate struct {
 	refused [2]version // of those that could not be used
 }
 
-// version is what changes when a file is replaced.
+// version is the properties of a file that change when it is replaced.
 type version struct {
 	size  int64
 	stamp time.Time

@@ -276,8 +276,8 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Fail answers with a problem. What the client may not know is logged. A request whose context is over gets an answer
-// too: the client may have gone, but the service may also be stopping.
+// Fail answers with a problem. Details that the client may not know are logged. A request whose context is over gets
+// an answer too: the client may have gone, but the service may also be stopping.
 func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.cfg.Errors.Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {

@@ -33,14 +33,14 @@ type Spec struct {
 	// Defaults to none.
 	Checks func() map[string]error
 
-	// Close ends what the service holds. It is called once, after all goroutines have ended, also when the start failed:
-	// then Open may have returned early, or may not have been called. Defaults to nothing.
+	// Close releases the service's resources. It is called once, after all goroutines have ended, also when the start
+	// failed: then Open may have returned early, or may not have been called. Defaults to nothing.
 	Close func() error
 
 	// Config has its defaults and is valid. Required.
 	Config BaseConfig
 
-	// Description says in words what the service does. Required.
+	// Description says what the service does. Required.
 	Description string
 
 	// Docs has the descriptions of the service, see [RouterConfig]. Defaults to none.
@@ -285,8 +285,8 @@ func (s *Service) showReady() error {
 	return nil
 }
 
-// Ready returns the checks of readiness by name: nil or a [Note] for one that is passed. They are the last outcomes of what the
-// service tries in the background: a call sends nothing.
+// Ready returns the checks of readiness by name: nil or a [Note] for one that is passed. They are the last outcomes of the
+// service's checks in the background: a call sends nothing.
 func (s *Service) Ready() map[string]error {
 	checks := map[string]error{"nats": nil, "store": s.probe.ready(), "streams": s.fullness.ready()}
 	if !s.Conn.IsConnected() {

@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
-// A service that cannot connect says why, and closes what it holds.
+// A service that cannot connect says why, and releases its resources.
 func TestRunSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]service.BaseConfig{

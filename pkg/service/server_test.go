@@ -42,7 +42,7 @@ func mapped(err error) service.Problem {
 	return service.Problem{}
 }
 
-// open serves until the test ends, with what route adds.
+// open serves until the test ends, with the routes that route adds.
 func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *shop {
 	t.Helper()
 	server, err := service.Listen(t.Context(), "shop", "127.0.0.1:0")
@@ -106,11 +106,11 @@ func TestProblems(t *testing.T) {
 		"secret":   errors.New("password is hunter2"),
 	}
 	s := open(t, service.RouterConfig{}, func(r *service.Router) {
-		r.Handle("POST /v1/{what}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
+		r.Handle("POST /v1/{failure}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 			if _, err := service.Body(w, r, 2<<10); err != nil {
 				return err
 			}
-			return failures[r.PathValue("what")]
+			return failures[r.PathValue("failure")]
 		})
 	})
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func TestDetailsOfReadinessAreForOperators(t *testing.T) {
 	}
 }
 
-// What net/http would write to the standard error is a line of the service's log.
+// The messages of net/http are lines of the service's log, not of the standard error.
 func TestServerLogsWhatGoesWrong(t *testing.T) {
 	t.Parallel()
 	server, err := service.Listen(t.Context(), "shop", "127.0.0.1:0")
@@ -319,7 +319,7 @@ func TestGroup(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	group := service.NewGroup(ctx)
-	cancel() // what starts a service may be over long before it
+	cancel() // the context that starts a group may end long before it
 	broken := make(chan struct{})
 	group.Go(func(ctx context.Context) error {
 		<-ctx.Done()

@@ -38,7 +38,7 @@ func telemetry(name string, exports *export.Exports) (*natsotel.Telemetry, error
 	return t, nil
 }
 
-// StopExports exports what is left, within 5 seconds, also when ctx has ended.
+// StopExports exports the remaining data, within 5 seconds, also when ctx has ended.
 func StopExports(ctx context.Context, exports *export.Exports) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportTimeout)
 	defer cancel()

@@ -39,6 +39,6 @@
 // Run survives restarts of the server, changes of leader, lost connections and a consumer that is deleted, by itself and with
 // bounded backoff.
 //
-// README.md beside this file says the rest: the guarantees in full and what is not guaranteed, what Run needs on the server,
-// the permissions, and the costs in round trips and processor time.
+// README.md beside this file says the rest: the guarantees in full and their exceptions, the requirements on the server, the
+// permissions, and the costs in round trips and processor time.
 package worker

@@ -38,7 +38,7 @@ func (r *refusals) CreateStream(ctx context.Context, cfg jetstream.StreamConfig)
 	return stream, err
 }
 
-// Streams of all three kinds are applied while no node knows what room the third one has.
+// Streams of all three kinds are applied while no node knows the room of the third one.
 func TestApplyWaitsForTheCluster(t *testing.T) {
 	t.Parallel()
 	c := natstest.Cluster(t, 3)
@@ -75,7 +75,7 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	}
 }
 
-// What was done although its answer was lost is reported as done.
+// A change whose answer was lost is reported as made.
 func TestApplyReportsWhatItDidWithoutAnAnswer(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := natstest.NewProxy(t, srv)
@@ -124,7 +124,7 @@ func sizes(t *testing.T, js jetstream.JetStream) map[string]int64 {
 	return all
 }
 
-// The streams of an older deployment grow to what is declared now. One that an operator has made larger still stays so.
+// The streams of an older deployment grow to their present declarations. One that an operator has made larger still stays so.
 func TestApplyGrowsTheStreamsOfAnOlderDeployment(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))

@@ -212,7 +212,8 @@ func grown(t *testing.T, js jetstream.JetStream, want jetstream.StreamConfig) {
 	}
 }
 
-// A stream that an operator has made larger stays so until --allow-shrink, and each difference names what lowering it drops.
+// A stream that an operator has made larger stays so until --allow-shrink, and each difference names the messages that lowering
+// it drops.
 func TestApplyKeepsWhatIsLarger(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))

@@ -25,7 +25,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// described is what the tests here read of the descriptions of messages.
+// described is the part of the descriptions of messages that these tests read.
 type described struct {
 	Channels map[string]struct {
 		Address string `json:"address"`
@@ -208,7 +208,7 @@ func declarations(t *testing.T, folders ...string) map[string]string {
 	return all
 }
 
-// concealed decodes a message, and takes out of it what is of people.
+// concealed decodes a message, and removes its personal members.
 func concealed(t *testing.T, subject, message string) (text string, hidden []string) {
 	t.Helper()
 	var value any
@@ -262,7 +262,7 @@ func TestConceal(t *testing.T) {
 	check.Same(t, "nothing to hide", text+fmt.Sprint(hidden), `[null,{"user_id":null}][]`)
 }
 
-// Of each message that readers accept, what the type has for people is hidden, and what says which message it is stays.
+// In each message that readers accept, personal members are hidden, and the ids of the message stay.
 func TestConcealSamples(t *testing.T) {
 	t.Parallel()
 	for kind, subject := range map[string]string{

@@ -249,7 +249,7 @@ func hasField(invalid *contracts.ValidationError, want string) bool {
 
 func clip(s string) string { return s[:min(len(s), 120)] }
 
-// TestStructuredModeAgreesWithTheSDK: what the reference implementation writes is read with the same meaning.
+// TestStructuredModeAgreesWithTheSDK: an event that the reference implementation writes is read with the same meaning.
 func TestStructuredModeAgreesWithTheSDK(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(*event.Event) error{
@@ -280,8 +280,8 @@ func TestStructuredModeAgreesWithTheSDK(t *testing.T) {
 	}
 }
 
-// TestBinaryModeAgreesWithTheSDK: what is written in binary mode is, read by the rules of the reference
-// implementation's type, a valid event with the same attributes.
+// TestBinaryModeAgreesWithTheSDK: an event that is written in binary mode is, read by the rules of the
+// reference implementation's type, a valid event with the same attributes.
 func TestBinaryModeAgreesWithTheSDK(t *testing.T) {
 	t.Parallel()
 	written := contracts.CloudEvent{

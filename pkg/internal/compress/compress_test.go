@@ -45,7 +45,7 @@ func TestCompressionIsUndone(t *testing.T) {
 	}
 }
 
-// What stands for more than its record says costs no more memory than that.
+// A value that unpacks to more than its record states takes no more memory than stated.
 func TestBombTakesNoMemory(t *testing.T) { //nolint:paralleltest // measures the memory of the process
 	const stated = 1 << 10
 	c := New()

@@ -47,8 +47,8 @@ const (
 	headerSequence = "Nats-Sequence"
 )
 
-// cutAtGap removes what follows a message that did not arrive, and reports whether one is missing: a connection that broke may come
-// back in the midst of an answer.
+// cutAtGap removes the messages behind a missing one, and reports whether one is missing: a connection that broke may come back in
+// the midst of an answer.
 func (c *call) cutAtGap() bool {
 	before := "0"
 	for i, m := range c.messages {

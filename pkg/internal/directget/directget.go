@@ -67,7 +67,7 @@ func New(nc *nats.Conn, api string) (*Getter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
 	}
-	// The server bounds what it sends for one request. A bound here would drop a part of it silently.
+	// The server bounds its messages for one request. A bound here would drop a part of it silently.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, errors.Join(fmt.Errorf("lift the limits of replies: %w", err), sub.Unsubscribe())
 	}
@@ -84,8 +84,8 @@ func (g *Getter) Close() error {
 }
 
 // Last returns the last message of each of the subjects of stream that has one, in no particular order: one round trip for
-// each MaxSubjects subjects. Any replica may answer, so what it returns may be older than an acknowledged write. A subject
-// that was written meanwhile may be there twice; the greater sequence is the later.
+// each MaxSubjects subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that
+// was written meanwhile may be there twice; the greater sequence is the later.
 //
 // Requests without an answer, and missing parts of answers, are requested again until ctx ends.
 func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {

@@ -19,7 +19,7 @@ import (
 
 const patience = time.Minute
 
-// request sends one and returns what came of it.
+// request sends one and returns its answer.
 func request(ctx context.Context, i *Inbox, within time.Duration) <-chan answer {
 	done := make(chan answer, 1)
 	go func() {
@@ -282,7 +282,7 @@ func (s *server) reply(id, subject, data string) {
 	s.writef("MSG %s %s %d\r\n%s\r\n", subject, id, len(data), data)
 }
 
-// noResponders sends what a server says when nobody listens.
+// noResponders sends a server's answer to a request without responders.
 func (s *server) noResponders(id, subject string) {
 	const header = "NATS/1.0 503\r\n\r\n"
 	s.writef("HMSG %s %s %d %d\r\n%s\r\n", subject, id, len(header), len(header), header)

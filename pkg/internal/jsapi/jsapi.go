@@ -45,7 +45,7 @@ type sender struct{ nc *nats.Conn }
 func (s sender) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return s.nc.RequestMsgWithContext(ctx, m) //nolint:wrapcheck // callers say what was asked
+	return s.nc.RequestMsgWithContext(ctx, m) //nolint:wrapcheck // the callers wrap it
 }
 
 // Client sends requests to the API under one prefix.
@@ -207,7 +207,7 @@ func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequen
 	return ack.Sequence, nil
 }
 
-// acknowledgement is what the server answers to a message.
+// acknowledgement is the server's answer to a message.
 type acknowledgement struct {
 	Error    *jetstream.APIError `json:"error"`
 	Sequence uint64              `json:"seq"`

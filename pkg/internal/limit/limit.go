@@ -1,6 +1,6 @@
 // Package limit counts, over all processes of a bucket, how many jobs run at once and how often they start. Package worker
-// limits its handlers by it; kvlock.Semaphore and kvlock.RateLimiter are its parts for other programs. What follows says
-// worker for a process, and job for a caller.
+// limits its handlers by it; kvlock.Semaphore and kvlock.RateLimiter are its parts for other programs. Below, a worker is
+// a process, and a job a caller.
 //
 // Each key of a limit has a record. It holds how many permits each worker has, which workers wait for one, and when the next
 // start is due. A worker changes it by writes that the server accepts only at the revision that they were computed from. A
@@ -190,7 +190,7 @@ func (p *Pass) drop() {
 }
 
 // Enter waits until a job may run. It waits for one limit at a time and holds no permit of another meanwhile: when a limit
-// does not grant at once, Enter gives back what the others have granted, and waits in line there. When too many jobs wait,
+// does not grant at once, Enter gives back the permits of the others, and waits in line there. When too many jobs wait,
 // the last of them get a [*FullError].
 func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 	pass := &Pass{lost: e.Lost, set: s}
@@ -276,7 +276,7 @@ func hash(key string) string {
 // DefaultPrefix begins the keys of the records of workers.
 const DefaultPrefix = "limits."
 
-// State is what the record of one key of a limit says.
+// State is the record of one key of a limit.
 type State struct {
 	// Held are the permits that are held, by the processes that hold them.
 	Held map[string]int

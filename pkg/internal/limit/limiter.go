@@ -84,7 +84,7 @@ type waiter struct {
 	try      bool // does not wait
 }
 
-// grant is what a waiter gets.
+// grant is the answer to a waiter.
 type grant struct {
 	err   error
 	owner string
@@ -165,7 +165,7 @@ func (g *limiter) answer(w *waiter, got grant) {
 	w.out <- got
 }
 
-// start does what needs no request, and runs the rest in a goroutine. The caller holds mu.
+// start takes the steps that need no request, and runs the rest in a goroutine. The caller holds mu.
 func (g *limiter) start() {
 	if g.working || g.dead || !g.pass() {
 		return
@@ -198,7 +198,7 @@ func (g *limiter) run() {
 	g.working = false
 }
 
-// pass does what needs no request, and reports whether a request is needed. The caller holds mu.
+// pass takes the steps that need no request, and reports whether a request is needed. The caller holds mu.
 func (g *limiter) pass() bool {
 	now := time.Now()
 
@@ -235,7 +235,7 @@ func (g *limiter) sync() {
 	}
 }
 
-// plan is the record to be written, and what its acknowledgement allows.
+// plan is the record to be written, and the grants that its acknowledgement allows.
 type plan struct {
 	grants int
 	rec    record

@@ -209,9 +209,9 @@ func (g *limiter) onPush(msg *nats.Msg) {
 	g.start()
 }
 
-// ignores reports whether a record gives nothing to do here for now, if it is stored: this worker stands in line behind those that
-// may have what is free. Then the record is read when nothing has followed it for grace. If all that wait read each write, a write
-// would cost as many reads as there are workers.
+// ignores reports whether a pushed record calls for no action here: this worker stands in line behind others that may take the
+// free permits. The record is then read only when no other has followed it for grace. If all waiting workers read each write, a
+// write would cost as many reads as there are workers.
 func (g *limiter) ignores(rec record) bool {
 	return g.held == 0 && slices.Contains(rec.Queue, g.owner) && rec.most(g.spec.Concurrency, g.owner, true) == 0
 }
@@ -272,7 +272,7 @@ func (g *limiter) due() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	// A push may have been lost, or the first in line has not taken what is free.
+	// A push may have been lost, or the first in line has not taken the free permits.
 	overdue := time.Since(g.looked) >= recheck/2 || g.missed && time.Since(g.seen) >= grace
 	if overdue && len(g.waiters) > 0 && g.spec.Concurrency > 0 {
 		g.look = true

@@ -66,7 +66,7 @@ func decode(data []byte) (record, error) {
 
 	var rec record
 	if err := json.Unmarshal(data, &rec); err != nil {
-		return record{}, err //nolint:wrapcheck // the caller says of what
+		return record{}, err //nolint:wrapcheck // the caller wraps it
 	}
 
 	if rec.Version != version {

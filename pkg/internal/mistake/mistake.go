@@ -1,4 +1,4 @@
-// Package mistake reports what is wrong with a configuration.
+// Package mistake reports the mistakes of a configuration.
 package mistake
 
 import "fmt"

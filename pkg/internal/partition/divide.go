@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	drainAgain = time.Second // between two looks for what is left in the first partition
+	drainAgain = time.Second // between two looks into the first partition
 	pageSize   = 1_000       // messages that a look reads at a time
 )
 
@@ -78,7 +78,7 @@ func SetBarrier(
 	defer cancel()
 	ack, err := js.PublishMsg(ctx, msg, jetstream.WithExpectStream(cfg.Name))
 	if err != nil {
-		return 0, err //nolint:wrapcheck // the caller says of what
+		return 0, err //nolint:wrapcheck // the caller wraps it
 	}
 	return ack.Sequence, nil
 }

@@ -1,5 +1,5 @@
-// Package partition divides what a stream has over several streams: which partition has a subject or a key, how the configurations
-// of the streams say so, and how a stream is divided while it is in use.
+// Package partition divides the messages of a stream over several streams: which partition has a subject or a key, how the
+// configurations of the streams say so, and how a stream is divided while it is in use.
 package partition
 
 import (
@@ -153,8 +153,8 @@ func (d Division) Config(cfg jetstream.StreamConfig, partition int, kept func(su
 	return d.In(cfg)
 }
 
-// Left returns the last message of a pattern in a stream, as a replica has it that has all up to the barrier. Behind that comes
-// nothing new, so what is not there has gone for good. One round trip, as a rule.
+// Left returns the last message of a pattern in a stream, read at a replica that has all messages up to the barrier. No message
+// of the pattern is stored after the barrier, so when none is left they are gone for good. One round trip, as a rule.
 func Left(ctx context.Context, nc *nats.Conn, prefix, stream string, barrier uint64, pattern string) (
 	last jsapi.Message, left bool, err error,
 ) {
@@ -167,7 +167,7 @@ func Left(ctx context.Context, nc *nats.Conn, prefix, stream string, barrier uin
 	for {
 		all, err := get.Last(ctx, stream, []string{Barrier, pattern})
 		if err != nil {
-			return last, false, fmt.Errorf("read what is left in stream %s: %w", stream, err)
+			return last, false, fmt.Errorf("read the messages left in stream %s: %w", stream, err)
 		}
 		behind := true
 		for _, m := range all {

@@ -23,7 +23,7 @@
 // [Claim.Complete], [Claim.Fail] and [Claim.Release] are the single transitions, for work that starts in one process
 // and ends in another. [Flight.Get], [Flight.Latest], [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.
 //
-// # What is guaranteed, beside what package kvlock does
+// # Guarantees, beside those of package kvlock
 //
 //   - Of all callers that try to claim a key, one succeeds, until its claim ends or expires.
 //   - A result is accepted only from the holder of the claim at that moment. A process that was paused past its TTL, or
@@ -34,7 +34,7 @@
 //     are on two, and by 5 s when that of the owner cannot be reached. An owner that is paused delays them by its TTL and the
 //     0.35 s by which the server may be late.
 //
-// # What is not guaranteed
+// # Not guaranteed
 //
 //   - A function may run twice: when its process was cut off or paused until the claim expired, or did not answer a
 //     probe, another process takes over. Only one of the results is accepted. The function's effects elsewhere have

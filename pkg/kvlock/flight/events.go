@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// EventKind names what happened: it serves as the name of a counter, of a log line, of an event in a trace.
+// EventKind is the kind of an event. It serves as the name of a counter, of a log line, of an event in a trace.
 type EventKind string
 
 // The events that Config.Observe receives.

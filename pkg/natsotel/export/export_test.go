@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// page is what the metrics show.
+// page returns the page of metrics.
 func page(t testing.TB, h http.Handler) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -30,7 +30,7 @@ func page(t testing.TB, h http.Handler) string {
 	return answer.Body.String()
 }
 
-// What is counted shows on the page under the names that Prometheus asks for, beside the process and the service.
+// Counters are on the page under names that Prometheus asks for, beside the metrics of the process and the service.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -59,7 +59,7 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 
 		check.OK(t, srv.Restart(ctx))
 
-		<-reconnected // what is asked before may be lost
+		<-reconnected // earlier requests may be lost
 
 		msg := check.Must(consumer.Next(jetstream.FetchMaxWait(2 * ackWait)))(t)
 
@@ -97,7 +97,7 @@ func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 	}
 }
 
-// noted keeps what fails a test.
+// noted keeps the failures of a test.
 type noted struct {
 	testing.TB
 

@@ -22,8 +22,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Permissions compares what a user may do, by deploy/nats/accounts.conf, with what the user does. A line is in vain when
-// everything would also be permitted without it.
+// Permissions compares the permissions of a user, in deploy/nats/accounts.conf, with the user's messages. A line is in
+// vain when everything would also be permitted without it.
 //
 //	may := natstest.NewPermissions(t, srv, "enricher")
 //	nc, _ := natstest.Connect(t, srv, users.As("enricher"), may.Through())
@@ -126,8 +126,8 @@ func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
 
 var imported = regexp.MustCompile(`\{ service: \{ account: \w+, subject: "([^"]+)" \}(?:, to: "([^"]+)")? \}`)
 
-// CheckImports is CheckNeeded for a user who may do what its account imports: it fails the test for each import without which
-// everything so far would have been permitted.
+// CheckImports is CheckNeeded for a user that is permitted the imports of its account: it fails the test for each import
+// without which everything so far would have been permitted.
 func (p *Permissions) CheckImports(t testing.TB, account string, rare ...string) {
 	t.Helper()
 

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// answerer answers what is sent to "ask", and counts it.
+// answerer answers the messages to "ask", and counts them.
 func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
 	t.Helper()
 
@@ -116,7 +116,7 @@ func TestProxyPartition(t *testing.T) {
 	})
 }
 
-// What each mishap leaves of a message, and for how long nothing passes.
+// Each mishap hits the message that it is aimed at: whether that arrives, whether it is answered, and how long nothing passes.
 func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {

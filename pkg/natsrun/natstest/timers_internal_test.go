@@ -13,7 +13,7 @@ func TestTimersAreThoseOfNATSGo(t *testing.T) {
 	nc, _ := Connect(t, Server(t))
 	found := false
 
-	for range 1000 { // the race detector has a pool drop some of what it gets
+	for range 1000 { // under the race detector a pool drops some values
 		check.OK(t, nc.Flush())
 
 		if _, found = timers.pool.Get().(*time.Timer); found {

@@ -38,18 +38,18 @@ func Mishaps() []Mishap {
 
 // String returns the name of the mishap.
 func (m Mishap) String() string {
-	what := "a message is lost"
+	name := "a message is lost"
 	if m.Answered {
-		what = "an answer is lost"
+		name = "an answer is lost"
 	}
 
 	switch {
 	case m.Dies:
-		return what + " with its process"
+		return name + " with its process"
 	case m.Restarts:
-		return what + " with the server"
+		return name + " with the server"
 	}
-	return what
+	return name
 }
 
 // Wire is the connection between a process and the server, on which one message is hit by a mishap. It is for tests
@@ -76,7 +76,7 @@ type Wire struct {
 	reply  string        // of the request whose answer is lost
 	stops  []func()      // of the processes that have been started
 	struck chan struct{} // closed when it has happened
-	what   string        // the message that was hit
+	hit    string        // the message that was hit
 }
 
 // NewWire returns a Wire.
@@ -100,7 +100,8 @@ func (w *Wire) Connect() []nats.Option {
 	return []nats.Option{proxy.Through(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 }
 
-// Stops says what stops the process that was started last. Aim does it once there is another: what has died takes no more time.
+// Stops sets the function that stops the process that was started last. Aim calls it once there is another, so that a dead
+// process takes no more time.
 func (w *Wire) Stops(process func()) { w.stops = append(w.stops, process) }
 
 // Aim makes the mishap hit the n-th message from now on.
@@ -166,7 +167,7 @@ func (w *Wire) happened(known bool) <-chan struct{} {
 func (w *Wire) befell() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.what
+	return w.hit
 }
 
 // mend repairs the connection, the server and the process.
@@ -210,7 +211,7 @@ func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 		return Relay
 	}
 
-	w.what = fmt.Sprintf("%s %.200q", f.Subject, f.Payload())
+	w.hit = fmt.Sprintf("%s %.200q", f.Subject, f.Payload())
 	w.dead = w.mishap.Dies || w.mishap.Restarts
 	close(w.struck)
 

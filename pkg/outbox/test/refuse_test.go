@@ -26,7 +26,7 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	insert := `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, payload, headers, recipients, restaurant_id, user_id)
 		VALUES ($1, $2, 'RESTAURANT', '5', $3, $4, $5, $6, $7)`
 	long := `"` + strings.Repeat("x", contracts.MaxBody) + `"`
-	nearly := `"` + strings.Repeat("x", contracts.MaxBody-100) + `"` // too large with what is around it
+	nearly := `"` + strings.Repeat("x", contracts.MaxBody-100) + `"` // too large with its envelope
 	for id, row := range map[string][]any{
 		"large":      {"X", long, nil, nil, nil, ""},
 		"nearly":     {"X", nearly, nil, nil, nil, ""},
@@ -85,7 +85,7 @@ func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
 	await(t, "it was refused", func() bool { return query[int](p, "SELECT attempts FROM event_outbox WHERE event_id = 'bad'") > 0 })
 	check.Same(t, "rows wait", p.count("pending"), 2)
 	p.exec("UPDATE event_outbox SET attempts = 9, retry_at = now() WHERE event_id = 'bad'") // as if some minutes had passed
-	await(t, "it is set aside, and what was behind it is published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
+	await(t, "it is set aside, those behind it are published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
 	reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'")
 	check.That(t, reason != "", "no reason is kept")
 }
@@ -160,7 +160,7 @@ func TestRowIsReadBackBeforeItIsDeleted(t *testing.T) {
 	p.insert(event("first", "0"))
 	await(t, "the first is published", func() bool { return r.Stats().Published == 1 })
 	p.age()
-	await(t, "what is read on a new connection has been read", func() bool { return r.Stats().Deleted == 1 })
+	await(t, "the rows to read on a new connection have been read", func() bool { return r.Stats().Deleted == 1 })
 	p.insert(events("e", 3, 2)...)
 	await(t, "all are published", func() bool { return r.Stats().Published == 7 })
 	p.lose(query[int64](p, "SELECT stream_seq FROM event_outbox WHERE event_id = 'e-1-0'"))

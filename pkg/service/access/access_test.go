@@ -188,7 +188,7 @@ const (
 	jwks       = "/keys"
 )
 
-// pair is a private key, and what the issuer publishes of it.
+// pair is a private key, and the public part that the issuer publishes.
 type pair struct {
 	private any
 	public  jose.JSONWebKey

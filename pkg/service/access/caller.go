@@ -3,7 +3,7 @@
 // A [Key] has scopes, and may be bound to one user. A file keeps the hashes of the secrets only, see [Keys]. Tokens are those of
 // an issuer of OpenID Connect, see [OIDC]; a token is bound to its subject unless it has the scope all-users. Every route has
 // a [Need]: [Public], [All] or [Own]. A caller that is bound to a user gets no further than routes of [Own], whose handlers
-// check with [Caller.For] that what a request names is the user's.
+// check with [Caller.For] that the ids in a request are the user's.
 package access
 
 import (
@@ -124,7 +124,7 @@ func Forbidden(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrForbidden, fmt.Sprintf(format, args...))
 }
 
-// Need is what a route asks of its callers. The zero value is no need, which no route may have.
+// Need is the condition that a route's callers have to meet. The zero value is no need, which no route may have.
 type Need struct {
 	own    bool
 	public bool
@@ -137,7 +137,7 @@ func Public() Need { return Need{public: true} }
 // All is the need of a route for callers with a scope that are not bound to a user.
 func All(scope Scope) Need { return Need{scope: scope} }
 
-// Own is the need of a route for callers with a scope. Its handler refuses what is not the user's, see [Caller.For].
+// Own is the need of a route for callers with a scope. Its handler refuses the data of other users, see [Caller.For].
 func Own(scope Scope) Need { return Need{own: true, scope: scope} }
 
 // IsPublic reports whether the route is open to everybody.

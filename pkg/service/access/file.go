@@ -82,7 +82,7 @@ func ReadFile(path string) ([]Key, error) {
 	return parse(path, data)
 }
 
-// content returns what the file holds, if only its owner and group can have written it.
+// content returns the content of the file, if only its owner and group can have written it.
 func content(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
@@ -254,7 +254,7 @@ type Keys struct {
 	mu     sync.RWMutex // guards the fields below
 	failed error        // of the last read
 	keys   []Key
-	seen   []byte // what the file held at the last look
+	seen   []byte // the content of the file at the last look
 }
 
 // Open reads a file of keys. The name begins the log lines.
@@ -302,7 +302,7 @@ func (k *Keys) reload(ctx context.Context) {
 	}
 }
 
-// Err returns why what the file holds now is not in force, nil when it is.
+// Err returns why the file's present content is not in force, nil when it is.
 func (k *Keys) Err() error {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -39,7 +39,7 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// OIDCConfig describes the issuer of tokens, and what they must have.
+// OIDCConfig describes the issuer of tokens, and the claims that they must have.
 type OIDCConfig struct {
 	// Audience is to be among the audiences of a token. Required.
 	Audience string
@@ -66,7 +66,7 @@ func IsIssuer(text string) bool {
 	return err == nil && isSafe(u) && !strings.ContainsAny(text, "?#")
 }
 
-// isSafe reports whether nobody between this machine and an address can change what is read from it.
+// isSafe reports whether nobody between this machine and an address can change its answers.
 func isSafe(u *url.URL) bool {
 	addr, err := netip.ParseAddr(u.Hostname())
 	local := u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
@@ -88,7 +88,7 @@ type OIDC struct {
 	waiting int           // callers that wait for it
 }
 
-// NewOIDC returns what knows the callers of an issuer. It sends nothing before [OIDC.Run].
+// NewOIDC returns an OIDC that knows the callers of an issuer. It sends nothing before [OIDC.Run].
 func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if !IsIssuer(cfg.Issuer) || cfg.Audience == "" {
 		return nil, errors.New("tokens need an issuer with an https address, and an audience")

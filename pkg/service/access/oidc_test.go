@@ -58,7 +58,7 @@ func TestATokenNamesItsCaller(t *testing.T) {
 	})
 }
 
-// What a token says is refused before the issuer is asked for anything, and the answer holds nothing of the token.
+// A token is refused by its claims before the issuer is asked for anything, and the answer has nothing of the token.
 func TestTokensThatAreRefused(t *testing.T) {
 	t.Parallel()
 	public := pairs()["rsa"].public.Key

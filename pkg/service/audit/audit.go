@@ -1,4 +1,5 @@
-// Package audit keeps what operators did in the stream AUDIT: which caller did what to what, when, to how many, and how it ended.
+// Package audit keeps the actions of operators in the stream AUDIT: the caller, the action, its target, when, to how many, and
+// how it ended.
 //
 // An action without a record does not happen: [Log.Do] writes that the action begins, and acts when the leader has acknowledged
 // that. How it ended is a second message with the same id. Both are of one record, and [List] returns them as one. Messages
@@ -35,13 +36,13 @@ const (
 	// ActorAnyone is the caller of a service that asks for no keys.
 	ActorAnyone = "anyone"
 
-	// ActorNATS is the requester of a micro service, whom the server has admitted and the service does not know. Behind a slash is the
+	// ActorNATS is a requester of a micro service that the server has admitted and the service does not know. Behind a slash is the
 	// name that the requester gives in the header ActorHeader, such as "nats/ada".
 	ActorNATS = "nats"
 )
 
 // ActorHeader is the header in which a requester of a micro service names the person for whom it asks. The server has admitted the
-// requester; that it tells the truth nobody checks.
+// requester; nobody checks the name.
 const ActorHeader = "Expediter-Actor"
 
 // actorKey is the key of the name in a context.
@@ -98,10 +99,10 @@ type Record struct {
 	// Actor is the party that asked for it: the name of a key, the user of the NATS server, ActorAnyone or ActorNATS.
 	Actor string `json:"actor"`
 
-	// Action is what was done, such as cancel.
+	// Action is the verb, such as cancel.
 	Action string `json:"action"`
 
-	// Target is what it was done to.
+	// Target is the thing that the action changed, such as a job.
 	Target string `json:"target"`
 
 	// Count is to how many it was done.
@@ -204,7 +205,7 @@ func (l *Log) write(ctx context.Context, r Record) error {
 }
 
 // User returns the pseudonym under which records name a user: the first 16 digits of the SHA-256 of the id. "" stays "".
-// Those who know the id find its records; the records alone do not have it.
+// Its records are found by the id; the records alone do not have it.
 func User(id string) string {
 	if id == "" {
 		return ""
@@ -263,7 +264,7 @@ func List(ctx context.Context, js jetstream.JetStream, limit int) ([]Record, err
 	return records[:min(len(records), limit)], nil
 }
 
-// parse reads a message. What its subject says counts, whatever its body says.
+// parse reads a message. Its subject decides the source and the action, whatever its body says.
 func parse(msg jsapi.Message) (r Record) {
 	if err := json.Unmarshal(msg.Data, &r); err != nil || r.ID == "" {
 		r = Record{ID: msg.Header.Get(jetstream.MsgIDHeader), Target: fmt.Sprintf("unreadable record of %d bytes", len(msg.Data))}

@@ -9,7 +9,7 @@ import (
 // auditShown is how many records the page of the audit has.
 const auditShown = 200
 
-// addAudit adds the page of what operators did. Two round trips, and two messages for each record.
+// addAudit adds the page of operators' actions. Two round trips, and two messages for each record.
 func (c *Console) addAudit() {
 	c.page("GET /audit", func(r *request) error {
 		r.Command = fmt.Sprintf("expediter audit --limit %d", auditShown)

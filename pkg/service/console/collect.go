@@ -32,7 +32,7 @@ const (
 // streamID is a stream of an account.
 type streamID struct{ account, name string }
 
-// streamRow is what is known of a stream.
+// streamRow is the collected state of a stream.
 type streamRow struct {
 	Account, Name string
 
@@ -132,7 +132,7 @@ func (o *collector) latest() []inspect.Info {
 	return slices.Clone(o.workers)
 }
 
-// changed notes what a worker has answered, maybe since the present round has asked it.
+// changed notes an answer of a worker, maybe from after the present round's request.
 func (o *collector) changed(info inspect.Info) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,7 +215,7 @@ func (o *collector) take(row streamRow) {
 	if before := o.streams[id]; len(row.problems) != len(before.problems) || len(row.away) != len(before.away) {
 		o.c.hub.tell(topicOverview)
 	}
-	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // what services need is missing until somebody has seen it
+	if o.streams[id] = row; row.gone && declared(row.Name) == nil { // a stream of the services is missing until somebody has seen it
 		delete(o.streams, id)
 	}
 }
@@ -336,7 +336,7 @@ func (s *streamRow) flow(info *jetstream.StreamInfo) {
 // advisory are the settings whose differences keep nothing from working, and are an operator's choice.
 var advisory = []string{"description", "max_bytes", "max_consumers", "metadata", "num_replicas", "placement"}
 
-// judge notes what is wrong with a stream.
+// judge notes the problems of a stream.
 func (s *streamRow) judge(info *jetstream.StreamInfo) {
 	if s.Stranded > 0 {
 		s.addf("expediter dead stranded "+s.Name, "JobsStranded", "%s that no consumer will ever deliver", counted(s.Stranded, "message"))

@@ -1,4 +1,4 @@
-// Package console shows operators in a browser what is going on, and lets them do something about it.
+// Package console shows operators the state of a deployment in a browser, and lets them act on it.
 //
 // The streams and buckets are the only truth: the console stores nothing of its own but its records in the stream AUDIT. A page is made
 // by a few round trips when it is asked for; only the figures of the overview are collected before, by [Console.Run].
@@ -33,7 +33,7 @@ type Account struct {
 	// JetStream reaches them: under the API prefix of the account unless it is the connection's own.
 	JetStream jetstream.JetStream
 
-	// Name is what the account is called, "" for the connection's own.
+	// Name is the name of the account, "" for the connection's own.
 	Name string
 }
 
@@ -46,20 +46,20 @@ type Config struct {
 	// Accounts are those that are shown, each under another name.
 	Accounts []Account
 
-	// Audit records what is done, in the stream AUDIT of the account of Conn. It is required unless ReadOnly.
+	// Audit records the actions, in the stream AUDIT of the account of Conn. It is required unless ReadOnly.
 	Audit *audit.Log
 
-	// Conn asks workers and services, and follows what happens.
+	// Conn asks workers and services, and follows their events.
 	Conn *nats.Conn
 
-	// Doctor looks for what is wrong with the deployment. It heeds its context, and its error has no secrets. Nil has no page for it.
+	// Doctor looks for problems of the deployment. It heeds its context, and its error has no secrets. Nil has no page for it.
 	Doctor func(context.Context) ([]Finding, error)
 
 	// Hosts are patterns of the host names under which the console is reached, as RouterConfig.Hosts are. Without Access, only
 	// localhost and addresses need none.
 	Hosts []string
 
-	// Logger gets what went wrong.
+	// Logger gets failed requests and pages.
 	Logger *slog.Logger
 
 	// Prefix is the path under which the console is, such as /console. Defaults to none.
@@ -107,7 +107,7 @@ type Console struct {
 	looks    chan struct{}
 	replays  *replays
 	routes   *http.ServeMux
-	sessions *store[string] // the keys and tokens of those who are signed in
+	sessions *store[string] // the keys and tokens of the signed-in users
 	static   map[string]asset
 	trusted  *http.CrossOriginProtection
 	views    views
@@ -116,7 +116,7 @@ type Console struct {
 // link is an entry of the navigation.
 type link struct{ Path, Title string }
 
-// screens are the pages of the navigation, in its order, and what adds each with its actions.
+// screens are the pages of the navigation, in its order, with the functions that add each and its actions.
 var screens = []struct { //nolint:gochecknoglobals // a table
 	link
 
@@ -167,7 +167,7 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// Run collects what the overview shows, and lets open pages follow, until ctx ends. Then all streams to browsers end.
+// Run collects the figures of the overview, and lets open pages follow, until ctx ends. Then all streams to browsers end.
 func (c *Console) Run(ctx context.Context) error {
 	var collecting sync.WaitGroup
 	collecting.Go(func() { c.overview.run(ctx) })
@@ -177,7 +177,7 @@ func (c *Console) Run(ctx context.Context) error {
 	return nil
 }
 
-// policy lets a page load what is the console's own, and nothing else: no script and no style within it.
+// policy lets a page load files of the console, and nothing else: no script and no style within it.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 // ServeHTTP answers one request.

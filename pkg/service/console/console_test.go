@@ -89,16 +89,16 @@ func TestHubCountsWhatIsSkipped(t *testing.T) {
 	}
 	h.tell("a")
 	if <-slow != 0 {
-		t.Error("what was told counts as skipped")
+		t.Error("a delivered change counts as skipped")
 	}
 	seen := h.seen()
 	if late, stop := h.follow("a", seen-1); len(late) != 1 {
-		t.Error("what came between a page and its stream is lost")
+		t.Error("a change between a page and its stream is lost")
 	} else {
 		stop()
 	}
 	if late, stop := h.follow("a", seen); len(late) != 0 {
-		t.Error("what the page has is told again")
+		t.Error("a change that the page has is sent again")
 	} else {
 		stop()
 	}

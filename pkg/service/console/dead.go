@@ -108,7 +108,7 @@ func (c *Console) deadQuery(r *request, q url.Values) (d deadQuery, err error) {
 	return d, err
 }
 
-// Get returns what was written under a name.
+// Get returns the text of a parameter as it was written.
 func (d deadQuery) Get(name string) string { return d.Raw.Get(name) }
 
 // within is the query of a narrower filter: times stay as they were written, so that "24h" goes on to mean the last day.
@@ -140,14 +140,14 @@ type deadRow struct {
 	Times []float64
 }
 
-// Shared names what the letters of a group have in common.
+// Shared names the property that the letters of a group have in common.
 func (d deadQuery) Shared() string {
 	return map[deadletter.Grouping]string{
 		deadletter.BySignature: "Error", deadletter.BySubject: "Subjects", deadletter.ByStream: "Stream", deadletter.ByWorker: "Worker",
 	}[d.By]
 }
 
-// Name is what the letters of a group have in common.
+// Name is the value of that property.
 func (g deadRow) Name() string {
 	switch g.By {
 	case deadletter.BySubject:
@@ -180,7 +180,7 @@ type deadPage struct {
 // Filtered reports whether the page does not show all letters.
 func (p deadPage) Filtered() bool { return len(filterQuery(p.Filter)) > 0 }
 
-// Groupings are what letters can be grouped by.
+// Groupings are the properties by which letters can be grouped.
 func (p deadPage) Groupings() []deadletter.Grouping {
 	return []deadletter.Grouping{deadletter.BySignature, deadletter.BySubject, deadletter.ByStream, deadletter.ByWorker}
 }
@@ -339,7 +339,7 @@ func (c *Console) resolve(ctx context.Context, d deadQuery, b *brokenReplay) err
 	return nil
 }
 
-// planReplay replays what a filter selects, behind the pages.
+// planReplay replays the letters that a filter selects, in the background.
 func (c *Console) planReplay(r *request) (deed, error) {
 	rate, err := strconv.ParseFloat(r.PostForm.Get("rate"), 64)
 	if err != nil || rate <= 0 || rate > 100_000 {
@@ -363,14 +363,14 @@ func (c *Console) planReplay(r *request) (deed, error) {
 	return c.background(replay{Account: d.Account, Action: actionReplay, Filter: d.frozen(), Rate: rate, Total: o.Total}, d), nil
 }
 
-// background is the deed of starting what goes on behind the pages. It has its record there.
+// background is the deed of starting a replay in the background, which writes its record itself.
 func (c *Console) background(p replay, d deadQuery) deed {
 	return deed{
 		Do: func(ctx context.Context) (int, error) { return 0, c.replays.start(ctx, p, d.store) }, Recorded: true, To: c.href("/dead/replays"),
 	}
 }
 
-// planDiscard discards what a filter selects, when its number was typed. It reads all letters.
+// planDiscard discards the letters that a filter selects, when its number was typed. It reads all letters.
 func (c *Console) planDiscard(r *request) (deed, error) {
 	d, err := c.deadQuery(r, r.PostForm)
 	if err != nil {

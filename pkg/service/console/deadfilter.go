@@ -68,7 +68,7 @@ func parseFilter(q url.Values, now time.Time) (deadletter.Filter, error) {
 	return f, nil
 }
 
-// parseTarget reads what auditTarget has written. Texts of which there is a fingerprint are fingerprints.
+// parseTarget is the inverse of auditTarget, but for texts of which the target has a fingerprint: they stay fingerprints.
 func parseTarget(target string) (p replay, ok bool) {
 	text, ok := strings.CutPrefix(target, targetPrefix)
 	if !ok {

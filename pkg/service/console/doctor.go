@@ -33,7 +33,7 @@ type Finding struct {
 	// Of is the thing, such as "stream EVENTS".
 	Of string
 
-	// Problem is what is wrong with it.
+	// Problem says what is wrong with it.
 	Problem string
 
 	// Severity is how bad it is.
@@ -46,14 +46,14 @@ type findings struct {
 	Findings     []Finding
 }
 
-// doctorView is what the page of doctor shows.
+// doctorView is the data of the page of doctor.
 type doctorView struct {
 	Groups []findings
 	Ran    bool
 	Wrong  bool
 }
 
-// addDoctor adds the page of what Config.Doctor finds, which it looks for when a reader asks. At most one reader does at a time.
+// addDoctor adds the page of the findings of Config.Doctor, which is called when a reader asks, by one reader at a time.
 func (c *Console) addDoctor() {
 	turn := make(chan struct{}, 1)
 	c.pageWithin("GET "+doctorPath, doctorTime, func(r *request) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
-// funcs are what templates have beside those of html/template.
+// funcs are the functions of templates beside those of html/template.
 func (c *Console) funcs() template.FuncMap {
 	return template.FuncMap{
 		"ago":      ago,
@@ -40,15 +40,16 @@ func number(n any) string {
 	return digits
 }
 
-// counted writes how many there are of something.
-func counted(n any, what string) string {
+// counted writes a number with its noun.
+func counted(n any, noun string) string {
 	if fmt.Sprint(n) != "1" {
-		what += "s"
+		noun += "s"
 	}
-	return number(n) + " " + what
+	return number(n) + " " + noun
 }
 
-// table begins a table that scrolls: its columns are the texts, "#" begins that of figures, and behind "|" is what a column says beside.
+// table begins a table that scrolls: its columns are the texts, "#" begins that of figures, and the text behind "|" is the note of a
+// column.
 func table(label string, columns ...any) template.HTML {
 	var head strings.Builder
 	for _, column := range columns {

@@ -37,7 +37,7 @@ type warning struct {
 // Final reports whether it has ended.
 func (j importJob) Final() bool { return j.Status.Final() }
 
-// Source is the source as people say it: a file by its name, and an address without what may be secret.
+// Source is the source as people say it: a file by its name, and an address without its secrets.
 func (j importJob) Source() string {
 	if file, err := contracts.ParseFileURL(j.URL); err == nil {
 		if file.Name == "" {
@@ -69,7 +69,7 @@ func (j importJob) Words() string {
 	return cmp.Or(map[string]string{"extract": "makes the recipe", "create": "keeps the recipe"}[j.Step], "reads the source")
 }
 
-// storedRecipe is a recipe with what each part was read from.
+// storedRecipe is a recipe with the source of each part.
 type storedRecipe struct {
 	CreatedAt time.Time `json:"created_at"`
 	Recipe    struct {
@@ -122,7 +122,7 @@ func at(seconds *float64) string {
 	return time.Unix(int64(*seconds), 0).UTC().Format("15:04:05")
 }
 
-// importPage is what the screen shows.
+// importPage is the data of the screen.
 type importPage struct {
 	ID     string
 	Job    *importJob

@@ -169,7 +169,7 @@ func (c *Console) askTries(ctx context.Context, stream string, each func(inspect
 	return unasked
 }
 
-// addTries adds what the workers remember of the job, and the limits of its handler.
+// addTries adds the attempts that the workers remember, and the limits of its handler.
 func (c *Console) addTries(ctx context.Context, p *jobPage) {
 	all, _ := c.allWorkers(ctx) //nolint:errcheck // they are asked below
 	for _, w := range all {
@@ -231,7 +231,7 @@ func (p *jobPage) times() {
 	slices.SortStableFunc(p.Times, func(a, b moment) int { return a.At.Truncate(time.Millisecond).Compare(b.At.Truncate(time.Millisecond)) })
 }
 
-// percentOf finds the part that is done in what a handler recorded: a number, or a member "progress" or "percent"; -1 for none.
+// percentOf finds the part that is done in a handler's progress: a number, or a member "progress" or "percent"; -1 for none.
 func percentOf(value json.RawMessage) float64 {
 	var n float64
 	var o struct {
@@ -253,8 +253,8 @@ func percentOf(value json.RawMessage) float64 {
 	return 100 * n
 }
 
-// readable returns the JSON of a message on a subject with a line for each value, without what is of people or secret, and the names of
-// what is not shown. Of a text that is not JSON it returns the size alone, of other data the first bytes.
+// readable returns the JSON of a message on a subject with a line for each value, without personal and secret members, and the names of
+// those. Of a text that is not JSON it returns the size alone, of other data the first bytes.
 func readable(of string, data []byte) (text string, hidden []string) {
 	if len(data) == 0 {
 		return "", nil

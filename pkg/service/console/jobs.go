@@ -177,7 +177,7 @@ func (p *jobsQuery) Query() url.Values {
 // Filtered reports whether the list is not that of all jobs.
 func (p *jobsQuery) Filtered() bool { return p.Tab != "" || p.Subject != "" || p.Key != "" }
 
-// command is the command line of expediter jobs that does the same to what the filter selects.
+// command is the command line of expediter jobs that does the same to the jobs that the filter selects.
 func (p *jobsQuery) command(verb string, more ...string) string {
 	var states []string
 	for _, state := range p.filter().States {

@@ -18,7 +18,7 @@ const (
 	jobsAtOnce = 1000   // jobs that one action is for
 )
 
-// selectionPage is what an action on all jobs that match would be for, as far as the messages of the stream were looked at.
+// selectionPage is the jobs that an action on all that match would change, as far as the messages of the stream were looked at.
 type selectionPage struct {
 	*jobsQuery
 
@@ -35,7 +35,7 @@ type selectionAction struct {
 }
 
 // showSelection shows for how many jobs an action on all that match would be. It looks at some messages, three round trips, and goes on
-// from there by itself: its address has what was counted before.
+// from there by itself: its address has the counts so far.
 func (c *Console) showSelection(r *request) error {
 	query := r.URL.Query()
 	q, err := c.jobsQuery(r, query)
@@ -85,7 +85,7 @@ func (c *Console) showSelection(r *request) error {
 	return r.render("jobsall", "All that match in "+q.Stream, p)
 }
 
-// jobAction is what is done to jobs.
+// jobAction is an action on jobs.
 type jobAction struct {
 	verb, title, past, done, lapsed string
 	do                              func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
@@ -136,7 +136,7 @@ func (c *Console) planJobs(r *request, a jobAction) (deed, error) {
 	switch {
 	case len(refs) == 1:
 		target = fmt.Sprintf("job %s:%d", cmp.Or(refs[0].Stream, q.Stream), refs[0].Sequence)
-	case target == "": // a subject may hold what is of a user
+	case target == "": // a subject may have an id of a user
 		target = fmt.Sprintf("%d jobs of %s from %d to %d", len(refs), q.Stream, refs[0].Sequence, refs[len(refs)-1].Sequence)
 	}
 	lapsed := 0

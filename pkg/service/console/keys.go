@@ -33,7 +33,7 @@ func (c *Console) addKeys() {
 	c.action("POST /keys/steal", "steal", c.planSteal)
 }
 
-// keysPage is what the pages of keys have in common.
+// keysPage is the common part of the pages of keys.
 type keysPage struct {
 	Account, Bucket, Prefix string
 
@@ -112,7 +112,7 @@ func (p *keysPage) Steal(name string) string {
 // Left is for how long a lock stays held if its holder does not renew it.
 func (p *keysPage) Left(l kvlock.Lock) string { return span(time.Until(l.Written.Add(l.TTL))) }
 
-// Waiters counts those who wait for a lock.
+// Waiters counts the waiters of a lock.
 func (p *keysPage) Waiters(l kvlock.Lock) (n int) {
 	for _, w := range l.Queue {
 		n += w.Waiters
@@ -215,7 +215,7 @@ func (l limitRow) Count() (n int) {
 	return n
 }
 
-// showLimits lists what the limits of workers and of other programs hold: two to six round trips for each bucket.
+// showLimits lists the permits of the limits of workers and of other programs: two to six round trips for each bucket.
 func (c *Console) showLimits(r *request) error {
 	a, err := c.keysAccount(r, r.URL.Query())
 	if err != nil {

@@ -25,7 +25,7 @@ type letterPage struct {
 	deadletter.Entry
 
 	Account string
-	Edit    string // the payload as it is, for those who may replay it
+	Edit    string // the payload as it is, for callers that may replay it
 	Editing bool   // it is a text, and small enough
 	Headers string
 	Hidden  []string // names of the members of the payload that are not shown
@@ -121,10 +121,10 @@ func (c *Console) planLetterDiscard(r *request) (deed, error) {
 	}), nil
 }
 
-// eachLetter is told what became of a letter.
+// eachLetter is called with the outcome of each letter.
 type eachLetter = func(deadletter.Outcome)
 
-// oneLetter is the deed of what is done to one letter.
+// oneLetter is the deed of an action on one letter.
 func (c *Console) oneLetter(
 	d deadQuery, e deadletter.Entry, done string,
 	do func(context.Context, deadletter.Filter, eachLetter) (deadletter.Result, error),

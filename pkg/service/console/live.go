@@ -76,8 +76,8 @@ func (h *hub) seen() uint64 {
 	return h.told
 }
 
-// follow returns a channel of the news of a topic since what a page has seen, until stop is called; nil when too many follow. Of each it
-// says how many before were skipped.
+// follow returns a channel that gets a value for each change of a topic after seen, the last one that a page has shown, until stop is
+// called: the number of changes skipped before it. The channel is nil when too many follow.
 func (h *hub) follow(topic string, seen uint64) (news chan int, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *Console) followTopic(r *request) error {
 	}
 	seen, err := strconv.ParseUint(r.URL.Query().Get("seen"), 10, 64)
 	if err != nil {
-		seen = math.MaxUint64 // only what is new from now on
+		seen = math.MaxUint64 // only news from now on
 	}
 	news, stop := c.hub.follow(topic, seen)
 	if news == nil {

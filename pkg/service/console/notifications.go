@@ -26,7 +26,7 @@ type rowQuery struct {
 	UserID        string `json:"user_id,omitempty"`
 }
 
-// eventState is what the notifier knows of an event.
+// eventState is the notifier's state of an event.
 type eventState struct {
 	At         time.Time `json:"at"`
 	EventID    string    `json:"event_id"`
@@ -37,7 +37,7 @@ type eventState struct {
 	State      string    `json:"state"`
 }
 
-// notification is a row: one event, one user, one channel, and what became of it.
+// notification is a row: one event, one user, one channel, and its outcome.
 type notification struct {
 	Address       string    `json:"address"`
 	Addresses     []string  `json:"addresses"`
@@ -100,7 +100,7 @@ var reasons = map[string]string{ //nolint:gochecknoglobals // a table
 	"muted":         "the user asked for silence", "no_address": "the user has no address there",
 	"not_before": "the event is to be told later",
 	"opt_out":    "the user has opted out", "quiet_hours": "the user's quiet hours", "rate_limited": "the far side asked for fewer",
-	"read": "the user has read it in the inbox", "recipient": "what is known of the user cannot be read",
+	"read": "the user has read it in the inbox", "recipient": "the record of the user cannot be read",
 	"rejected":  "the far side refused it",
 	"throttled": "the user was told enough for now", "timeout": "the far side did not answer in time",
 	"unavailable":     "the far side does not work",
@@ -127,7 +127,7 @@ func (n notification) Class() string {
 	return class
 }
 
-// Words say what became of a row, and why.
+// Words say how a row ended, and why.
 func (n notification) Words() string {
 	words, _ := n.state()
 	if n.Reason != "" && n.Reason != n.State {
@@ -145,7 +145,7 @@ func (n notification) Words() string {
 // Open reports whether a row may still be sent.
 func (n notification) Open() bool { return n.Class() == "warn" }
 
-// rowsPage is what the screen shows.
+// rowsPage is the data of the screen.
 type rowsPage struct {
 	rowQuery
 
@@ -153,7 +153,7 @@ type rowsPage struct {
 	Failed bool // a row could be sent again
 	Next   string
 	Open   bool // a row could be cancelled
-	Person bool // it tells what one user was sent
+	Person bool // it shows the notifications of one user
 	Rows   []notification
 	States []string
 	Words  string // of the event
@@ -176,7 +176,7 @@ func (p rowsPage) ByEvent() (all [][]notification) {
 // Asked reports whether anything is looked for.
 func (p rowsPage) Asked() bool { return p.rowQuery != rowQuery{Limit: pageRows} }
 
-// summary counts rows by what became of them: "sent 3, suppressed 1 (the user has opted out)".
+// summary counts rows by outcome: "sent 3, suppressed 1 (the user has opted out)".
 func summary(rows []notification) string {
 	type outcome struct{ state, reason string }
 	counts := map[outcome]int{}
@@ -199,7 +199,7 @@ func summary(rows []notification) string {
 	return strings.Join(parts, ", ")
 }
 
-// words say what became of an event.
+// words say how an event was handled.
 func (e eventState) words(rows []notification, more bool) string {
 	switch {
 	case e.State == "seen":
@@ -287,7 +287,8 @@ func figure(answer map[string]any, name string) int {
 	return int(n)
 }
 
-// ofEvent is what is done by the notifier to the rows of an event, a part at a time. It writes the record of that itself.
+// ofEvent is the deed of a request to the notifier about the rows of an event, a part at a time. The notifier writes the record
+// itself.
 func (r *request) ofEvent(subject string, question map[string]string, tell func(map[string]any) (int, string)) (deed, error) {
 	event, err := r.required("event")
 	question["event_id"] = event
@@ -318,7 +319,7 @@ func (r *request) ofEvent(subject string, question map[string]string, tell func(
 	}, err
 }
 
-// flags are those of the command for what a query selects.
+// flags are those of the command for the rows that a query selects.
 func (q rowQuery) flags() string {
 	var flags strings.Builder
 	for _, f := range [][2]string{

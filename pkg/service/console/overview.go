@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	toldEvery   = 5    // rounds: how often is counted what has to be read for it
+	toldEvery   = 5    // rounds: how often figures are counted that need reads
 	newLetters  = 1000 // that are read of a stream of dead letters
 	serverStall = 250 * time.Millisecond
 )
 
-// overviewView is what the overview shows.
+// overviewView is the data of the overview.
 type overviewView struct {
 	At       time.Time
 	Problems []problem
@@ -36,7 +36,7 @@ type overviewView struct {
 	Workers  []inspect.Info
 }
 
-// addOverview adds the overview. It shows what was collected last: no round trip.
+// addOverview adds the overview. It shows the figures that were collected last: no round trip.
 func (c *Console) addOverview() {
 	c.page("GET /", func(r *request) error {
 		r.Command, r.Live = "expediter doctor", topicOverview
@@ -133,7 +133,7 @@ func (v *overviewView) fill(name string, used uint64, limit uint64) string {
 	return text
 }
 
-// tell counts what costs some round trips more: delayed jobs, and the dead letters of the last hour.
+// tell counts the figures that cost further round trips: delayed jobs, and the dead letters of the last hour.
 func (s *streamRow) tell(ctx context.Context, a Account, info *jetstream.StreamInfo) {
 	if s.Later, s.Told = 0, s.Aside == 0; !s.Told {
 		client, err := worker.NewClient(a.JetStream, worker.ClientConfig{Stream: s.Name})
@@ -156,7 +156,7 @@ func (s *streamRow) tell(ctx context.Context, a Account, info *jetstream.StreamI
 	}
 }
 
-// answer is what a server says.
+// answer is a server's answer.
 type answer[T any] struct {
 	Data   T
 	Server struct{ Name string }
@@ -185,10 +185,10 @@ func (h health) problem(server string) problem {
 }
 
 // askServers asks all servers for something. None answers a user that may not ask.
-func askServers[T any](ctx context.Context, nc *nats.Conn, what string) (all []answer[T]) {
+func askServers[T any](ctx context.Context, nc *nats.Conn, kind string) (all []answer[T]) {
 	ctx, cancel := context.WithTimeout(ctx, collectTime/3)
 	defer cancel()
-	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+what, serverStall) //nolint:errcheck // then there are none
+	answers, _ := inspect.Gather(ctx, nc, "$SYS.REQ.SERVER.PING."+kind, serverStall) //nolint:errcheck // then there are none
 	for _, data := range answers {
 		var one answer[T]
 		if json.Unmarshal(data, &one) == nil { //nolint:musttag // the server's names, in capitals

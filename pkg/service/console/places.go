@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// lookup is what is known of a place at a provider, by one description of it.
+// lookup is the state of a place at a provider, by one description of it.
 type lookup struct {
 	Attempt  int                     `json:"attempt"`
 	Provider string                  `json:"provider"`
@@ -21,7 +21,7 @@ type lookup struct {
 	Variant  int                     `json:"variant"`
 }
 
-// Words say what it came to.
+// Words say how it ended.
 func (l lookup) Words() string {
 	switch {
 	case l.Result == nil && l.State == "pending":
@@ -59,8 +59,8 @@ type observation struct {
 
 // Words are its name as people read it.
 func (o observation) Words() string {
-	what, how, _ := strings.Cut(o.Name, ".")
-	return strings.ReplaceAll(what+" "+how, "_", " ")
+	feature, value, _ := strings.Cut(o.Name, ".")
+	return strings.ReplaceAll(feature+" "+value, "_", " ")
 }
 
 // For reports whether it speaks for the venue.
@@ -75,7 +75,7 @@ func (o observation) Weight() string {
 	return fmt.Sprintf("%.2f %s", math.Abs(o.Contribution), side)
 }
 
-// Evidence is what the matcher made of it, nil for a matcher that says something else.
+// Evidence is the matcher's evidence, nil for a matcher with evidence of another form.
 func (l lookup) Evidence() *evidence {
 	var e evidence
 	if l.Result == nil || json.Unmarshal(l.Result.Evidence, &e) != nil {
@@ -87,7 +87,7 @@ func (l lookup) Evidence() *evidence {
 // Score is the confidence in the venue.
 func (l lookup) Score() string { return fmt.Sprintf("%.3f", l.Result.Score) }
 
-// placePage is what the screen shows.
+// placePage is the data of the screen.
 type placePage struct {
 	ID      string
 	Lookups []lookup `json:"lookups"`

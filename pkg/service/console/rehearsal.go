@@ -91,7 +91,7 @@ func (c *Console) look(ctx context.Context) (done func(), err error) {
 	case c.looks <- struct{}{}:
 		return func() { <-c.looks }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for others who look at letters: %w", ctx.Err())
+		return nil, fmt.Errorf("wait for other readers of letters: %w", ctx.Err())
 	}
 }
 

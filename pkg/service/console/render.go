@@ -19,7 +19,7 @@ import (
 // views are the templates, by the names of their files.
 type views map[string]*template.Template
 
-// view is what a template gets.
+// view is the data of a template.
 type view struct {
 	// AsOf is when the page was made.
 	AsOf time.Time
@@ -30,7 +30,7 @@ type view struct {
 	// Command is the command line that shows the same.
 	Command string
 
-	// Data is what the screen shows.
+	// Data is the data of the screen.
 	Data any
 
 	// Here is the address of the page, with its query.

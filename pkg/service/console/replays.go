@@ -23,7 +23,7 @@ const (
 	maxEnded    = 20
 	maxProblems = 5               // of one replay that are shown
 	newsTime    = time.Second     // between two pieces of news
-	endTime     = 5 * time.Second // for what goes on when the console ends
+	endTime     = 5 * time.Second // for replays that run when the console ends
 )
 
 // Why a replay ends early, for [context.Cause].
@@ -32,8 +32,8 @@ var (
 	errClosing = errors.New("the console ended")
 )
 
-// replay is a replay of dead letters, or their discard, that goes on behind the pages. Nothing of it is stored but its record in the
-// audit: the letters that are left are what is left of it.
+// replay is a replay of dead letters, or their discard, in the background. Nothing of it is stored but its record in the audit: the
+// letters that are left are its remaining work.
 type replay struct {
 	Account  string
 	Action   string // replay or discard
@@ -241,8 +241,8 @@ func (rs *replays) broken(records []audit.Record, account string) []replay {
 	return all
 }
 
-// auditTarget says in a record which letters are meant, so that a replay can go on where it has ended. A signature may hold what is of
-// a user, and so may all of a subject but its first tokens: of these the record has a fingerprint.
+// auditTarget says in a record which letters are meant, so that a replay can go on where it has ended. A signature may have an id of a
+// user, and so may all of a subject but its first tokens: of these the record has a fingerprint.
 func auditTarget(p replay) string {
 	q := filterQuery(p.Filter)
 	subject := q.Get("subject")

@@ -18,7 +18,7 @@ import (
 
 const (
 	maxForm  = 1 << 20          // bytes that are read of a form
-	maxNotes = 1000             // what was done, and not shown yet
+	maxNotes = 1000             // notes of actions that were not shown yet
 	noteTime = 10 * time.Minute // for which it is kept
 	pageTime = 10 * time.Second // for one page
 	actTime  = 60 * time.Second // for one action
@@ -77,26 +77,26 @@ func rooted(pattern string) string {
 	return pattern
 }
 
-// deed is what an action does when it is recorded that it does.
+// deed is an action that is carried out after it was recorded.
 type deed struct {
-	// Do acts, and returns to how many things it was done.
+	// Do acts, and returns how many things it changed.
 	Do func(context.Context) (int, error)
 
-	// Note says to the reader what was done to so many.
+	// Note returns the text for the reader about an action on so many things.
 	Note func(count int) string
 
-	// Recorded says that what is asked to do it writes the record itself, in the name of the caller.
+	// Recorded reports whether the service that acts writes the record itself, in the name of the caller.
 	Recorded bool
 
-	// Target is what it is done to, for the record: no secret and no address.
+	// Target is the thing that it changes, for the record: no secret and no address.
 	Target string
 
 	// To is the page that follows, as [Console.href] returns it. Defaults to that from which the form came.
 	To string
 }
 
-// action adds an action under the name that its records have. plan reads the form, refuses what is wrong, and changes nothing. Callers need
-// the scope operate and come from a page of the console. What follows is always a redirect to a page, which says what was done.
+// action adds an action under the name that its records have. plan reads the form, refuses mistakes, and changes nothing. Callers need the
+// scope operate and come from a page of the console. The answer is always a redirect to a page, which says what was done.
 func (c *Console) action(pattern, name string, plan func(*request) (deed, error)) {
 	c.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), actTime)
@@ -182,7 +182,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, need access.Need
 	}
 }
 
-// fail answers with a page that says what went wrong. What the reader may not know is logged.
+// fail answers with a page that says what went wrong. Details that the reader may not know are logged.
 func (r *request) fail(err error) {
 	p := service.ErrorMapper(mapError).Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
@@ -212,7 +212,7 @@ func mapError(err error) service.Problem {
 	case errors.Is(err, context.DeadlineExceeded):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "NATS did not answer in time. " +
 			"Look whether its servers are up, and try again. " +
-			"What was to be done may have been done in part: see the audit."}
+			"The action may have been carried out in part: see the audit."}
 	}
 	return service.Problem{}
 }

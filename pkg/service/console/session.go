@@ -20,7 +20,7 @@ const (
 )
 
 // store keeps values in memory for some time under ids that nobody guesses. The oldest make room. An owner has a tenth at
-// most, where its own oldest make room, so that nobody pushes out what others have.
+// most, where its own oldest make room, so that no owner pushes out the values of others.
 type store[T any] struct {
 	keep time.Duration
 	most int
@@ -82,7 +82,7 @@ func (s *store[T]) remove(id string) {
 	s.drop(id)
 }
 
-// signInView is what the form to sign in shows.
+// signInView is the data of the form to sign in.
 type signInView struct{ Problem, To string }
 
 // addSignIn adds the pages to sign in and out. A caller with a session is

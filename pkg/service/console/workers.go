@@ -84,14 +84,14 @@ func (c *Console) askWorkers(ctx context.Context) ([]workerRow, error) {
 	return rows, nil
 }
 
-// paused is what is paused of a stream.
+// paused is a pause of a stream's handlers.
 type paused struct {
 	worker.Pause
 
 	Account, Stream string
 }
 
-// pausesOf returns what is paused of a stream, and the account that has it. Two round trips, and one for each account before.
+// pausesOf returns the pauses of a stream, and the account that has it. Two round trips, and one for each account before.
 func (c *Console) pausesOf(ctx context.Context, stream string) (account string, all []paused, err error) {
 	for _, a := range c.cfg.Accounts {
 		_, err := a.JetStream.Stream(ctx, stream)
@@ -114,7 +114,7 @@ func (c *Console) pausesOf(ctx context.Context, stream string) (account string, 
 	return "", nil, fmt.Errorf("%w: %s", jetstream.ErrStreamNotFound, stream)
 }
 
-// showWorkers shows the workers that run, and what is paused of their streams. Two round trips for each stream.
+// showWorkers shows the workers that run, and the pauses of their streams. Two round trips for each stream.
 func (c *Console) showWorkers(r *request) error {
 	rows, err := c.askWorkers(r.Context())
 	if err != nil {
@@ -283,7 +283,7 @@ func (c *Console) planResume(r *request) (deed, error) {
 	}, err
 }
 
-// pauseLine is the command line that does what a form does.
+// pauseLine is the command line with the effect of a form.
 func pauseLine(verb string, form url.Values, more ...string) string {
 	return jobsLine(form.Get("account"), form.Get("stream"), verb, append([]string{form.Get("pattern")}, more...)...)
 }

@@ -24,7 +24,7 @@ type Foreign struct{ Body, Query string }
 
 // Callers makes a request of each route for each kind of caller, and reports every one that is answered against the route's
 // need. The routes may stand on nothing: a handler that panics has been reached. A caller that is bound to the user "mine" names
-// "theirs" in each path, and in what foreign has for a route; routes in elsewhere are left out of that.
+// "theirs" in each path, and in the request that foreign has for a route; routes in elsewhere are left out of that.
 func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign, elsewhere ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -173,8 +173,8 @@ func has(ctx context.Context, router http.Handler, pattern string) bool {
 	return w.Code == http.StatusOK || w.Code == http.StatusUnauthorized
 }
 
-// Pipes is a listener whose connections stay in the process and have no buffers: they live under fake time, and what their
-// other end does not read cannot be written. Make it with [NewPipes].
+// Pipes is a listener whose connections stay in the process and have no buffers: they live under fake time, and a write
+// waits until the other end reads it. Make it with [NewPipes].
 type Pipes struct {
 	closed chan struct{}
 	conns  chan net.Conn

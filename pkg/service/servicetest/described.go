@@ -131,7 +131,7 @@ func at(n node, names ...string) node {
 	return n
 }
 
-// resolve returns what a node refers to, or itself.
+// resolve returns the node to which a value refers, or the value itself.
 func (d *document) resolve(value any) node {
 	n := object(value)
 	if ref := word(n["$ref"]); ref != "" {
@@ -143,7 +143,7 @@ func (d *document) resolve(value any) node {
 	return n
 }
 
-// parameters returns the parameters of an operation by what they are in and their names.
+// parameters returns the parameters of an operation by their places and names.
 func (d *document) parameters(pattern string) map[string]node {
 	all := map[string]node{}
 	_, of, _ := strings.Cut(pattern, " ")
@@ -157,7 +157,7 @@ func (d *document) parameters(pattern string) map[string]node {
 }
 
 // Routes reports each route that is not described or described otherwise than it is, and each that is described and not there: by the
-// needs of the router, and by what the sources of the packages in folders read and answer.
+// needs of the router, and by the parameters and statuses in the sources of the packages in folders.
 func (d *Description) Routes(t *testing.T, add func(*service.Router), folders ...string) {
 	t.Helper()
 	router := service.NewRouter(service.RouterConfig{Docs: d.docs, Exports: &export.Exports{}, Name: "shop"})
@@ -206,10 +206,10 @@ func (d *Description) Routes(t *testing.T, add func(*service.Router), folders ..
 	}
 }
 
-func same(t *testing.T, what string, got, want any) {
+func same(t *testing.T, subject string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: described are %v, the program has %v", what, got, want)
+		t.Errorf("%s: described are %v, the program has %v", subject, got, want)
 	}
 }
 

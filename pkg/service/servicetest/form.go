@@ -36,7 +36,8 @@ func formCase(example any) Case {
 	return Case{Body: body.String(), Header: map[string]string{"Content-Type": w.FormDataContentType()}}
 }
 
-// form holds the fields of a form against the schema of its body. What the schema says is no text is written as in JSON.
+// form holds the fields of a form against the schema of its body. Fields that the schema does not declare as texts are written as
+// in JSON.
 func (tr transport) form(pattern string, media node, body *multipart.Reader) {
 	tr.t.Helper()
 	schema := at(tr.doc, strings.Split(strings.TrimPrefix(word(at(media, "schema")["$ref"]), "#/"), "/")...)

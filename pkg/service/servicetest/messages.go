@@ -87,7 +87,7 @@ func (d *document) readChannels() error {
 	return nil
 }
 
-// reference resolves what refers to something in the description of messages.
+// reference returns the node of the description of messages to which a value refers, or the value itself.
 func (d *document) reference(value any) node {
 	n := object(value)
 	if ref := word(n["$ref"]); ref != "" {
@@ -96,7 +96,7 @@ func (d *document) reference(value any) node {
 	return n
 }
 
-// channelOf returns the channel of a subject, the one that says most of it.
+// channelOf returns the channel of a subject, the one with the most literal tokens.
 func (d *document) channelOf(subject string, library bool) *channel {
 	for _, c := range d.channels {
 		if c.subject != nil && (library || c.node["x-library"] == nil) && c.subject.MatchString(subject) {
@@ -106,7 +106,7 @@ func (d *document) channelOf(subject string, library bool) *channel {
 	return nil
 }
 
-// validate reports what of a message is not as one of the channel's is described.
+// validate reports how a message differs from all messages that the channel describes.
 func (c *channel) validate(d *document, header nats.Header, data []byte) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.messages)) {
@@ -125,7 +125,7 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 		if schema == nil {
 			return fmt.Errorf("header %s is not described", name)
 		}
-		if len(schema) > 2 { // more than that it is a text, and what it means
+		if len(schema) > 2 { // it has rules, beside its type and description
 			if err := d.validate(schema, strings.Join(values, ", ")); err != nil {
 				return fmt.Errorf("header %s: %w", name, err)
 			}
@@ -152,7 +152,7 @@ func (m *message) validate(d *document, header nats.Header, data []byte) error {
 	return d.validate(node{"$ref": ref}, value)
 }
 
-// entry is what the subject of a message begins with on its way into a partition of a stream, which takes it off.
+// entry matches the prefix of a subject on its way into a partition of a stream, which takes it off.
 var entry = regexp.MustCompile(`^[A-Z_]+-[0-9]+\.`)
 
 // Messages reports every message that a connection sees, until the test ends, and that is not described: its subject, its headers, its
@@ -223,7 +223,7 @@ func (d *Description) Frame(t testing.TB, data []byte) {
 	}
 	var schema any = node{"$ref": "#/components/schemas/Frame"}
 	frame := at(d.messages, "components", "schemas", "Frame")
-	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // each is strict, so what the frame adds is held against its own
+	if parts, _ := frame["allOf"].([]any); len(parts) == 1 { // each is strict, so the members that the frame adds are held against its own
 		for name, own := range at(frame, "properties") {
 			if value, found := object(all)[name]; found {
 				delete(object(all), name)
@@ -237,7 +237,7 @@ func (d *Description) Frame(t testing.TB, data []byte) {
 	}
 }
 
-// asked is a request whose answer is to come, with what of it is not as described: the service may refuse it.
+// asked is a request whose answer is to come, and the error when it is not as described: the service may refuse it.
 type asked struct {
 	answer *channel
 	wrong  error

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// fact is what the sources say of a handler: what it reads, and with which statuses it answers. That of a function has the names that
-// the function calls.
+// fact is the properties of a handler in the sources: whether and which parameters it reads, and the statuses of its answers. That of
+// a function has the names that the function calls.
 type fact struct {
 	body       bool
 	calls      []string
@@ -106,7 +106,7 @@ var goodStatuses = func() map[string]int {
 	return all
 }()
 
-// read takes in what a part of a program says.
+// read adds the facts of a part of a program.
 func (f *fact) read(part ast.Node) {
 	ast.Inspect(part, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -153,7 +153,7 @@ func (f *fact) call(call *ast.CallExpr) {
 	}
 }
 
-// called returns the name of what is called, without what it belongs to.
+// called returns the name of the called function, without its package or receiver.
 func called(call *ast.CallExpr) string {
 	switch function := call.Fun.(type) {
 	case *ast.Ident:

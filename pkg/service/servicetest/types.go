@@ -90,7 +90,7 @@ func (d *Description) fields(t *testing.T, path string, s node, typ reflect.Type
 			d.conform(t, path+"/"+name, described, of)
 		}
 	}
-	if s["x-request"] == true { // a decoder takes what is not there for zero
+	if s["x-request"] == true { // a decoder takes a missing member for zero
 		return
 	}
 	var required []string

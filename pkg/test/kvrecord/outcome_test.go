@@ -27,7 +27,7 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 		fault  natstest.Fault
 		others int // writes by another client before the record is read back
 		want   string
-		now    string // what is there in the end
+		now    string // the record in the end
 	}{
 		{natstest.ReplyLost, 0, stored, "mine"},
 		{natstest.ReplyLost, 1, stored, "other 0"},
@@ -90,7 +90,7 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 	}
 }
 
-// PutOnce asks once. What it returns for an answer that was lost, or that says the opposite of what was done, is no proof.
+// PutOnce asks once. Its result is no proof when the answer was lost, or contradicts the outcome.
 func TestPutOnceAsksOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  natstest.Fault
@@ -123,7 +123,7 @@ func TestPutOnceAsksOnce(t *testing.T) {
 	}
 }
 
-// A leader that was deposed and does not know it answers with what was there before. That is no conflict.
+// A leader that was deposed and does not know it answers with an earlier record. That is no conflict.
 func TestAnOlderAnswerIsNoConflict(t *testing.T) {
 	absent := `{"type":"io.nats.jetstream.api.v1.stream_msg_get_response","error":{"code":404,"err_code":10037,"description":"no message found"}}`
 	for name, answers := range map[string]map[string]string{

@@ -59,7 +59,7 @@ func Text(value []byte, expected ...string) (string, bool) {
 	return text, true
 }
 
-// Is reports whether the member has a name. It copies none without escapes, each of which is longer than what it stands for.
+// Is reports whether the member has a name. It copies none without escapes, each of which is longer than its character.
 func (m Member) Is(name string) bool {
 	if raw := m.RawName[1 : len(m.RawName)-1]; len(raw) <= len(name) {
 		return string(raw) == name && strings.IndexByte(name, '\\') < 0
@@ -112,7 +112,7 @@ func problemOf(data []byte, err error) *Problem {
 	return &Problem{Text: "is not JSON: " + err.Error()}
 }
 
-// reader is a decoder and what it reads, which are used again together.
+// reader is a decoder and its source, which are used again together.
 type reader struct {
 	jsontext.Decoder
 
@@ -166,8 +166,9 @@ func Elements(array []byte) (elements [][]byte) {
 	return elements
 }
 
-// split yields the names and values of an object, or the elements of an array, and nothing for what does not begin as it should. It
-// looks at no more than quotes and brackets: it is called for each part of a document, and jsontext would check each again.
+// split yields the names and values of an object, or the elements of an array, and nothing when the data begins with another byte
+// than begin. It looks at no more than quotes and brackets: it is called for each part of a document, and jsontext would check each
+// again.
 func split(data []byte, begin byte, yield func(part []byte)) {
 	at := skip(data, 0)
 	if at == len(data) || data[at] != begin {
@@ -180,7 +181,7 @@ func split(data []byte, begin byte, yield func(part []byte)) {
 	}
 }
 
-// What a byte is outside of strings, by its value.
+// The kinds of bytes outside of strings.
 const (
 	between = 1 << iota // it stands between names and values
 	closing             // it ends an object or array
@@ -237,7 +238,7 @@ func endText(data []byte, at int) int {
 }
 
 // Pick sets values to those of the members of an object that have names, nil for one that it does not have. It reads no further than
-// to the last of them: what is behind it is not looked at.
+// to the last of them.
 func Pick(values [][]byte, object []byte, names ...string) error {
 	decoder := newReader(object)
 	defer readers.Put(decoder)

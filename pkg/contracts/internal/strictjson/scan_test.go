@@ -32,7 +32,7 @@ func TestMembersKeepBytes(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if strictjson.Members([]byte("[1]")) != nil || strictjson.Elements([]byte("{}")) != nil || strictjson.Members([]byte(" ")) != nil {
-		t.Error("split what is of another type")
+		t.Error("split a value of another type")
 	}
 }
 

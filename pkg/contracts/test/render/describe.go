@@ -63,7 +63,7 @@ func descriptions(root string, schemas map[string][]byte) (map[string][]byte, er
 	return files, nil
 }
 
-// object and list return a value as what it is, nil when it is something else.
+// object and list return a value as an object or a list, nil when it is none.
 func object(value any) node {
 	n, _ := value.(node)
 	return n
@@ -85,7 +85,7 @@ func read(root, name string) (doc node, err error) {
 	return doc, nil
 }
 
-// merge adds what is in from to what is in to, which goes first.
+// merge adds the members of from to to, whose own go first.
 func merge(to, from node) {
 	for name, value := range from {
 		switch there := to[name].(type) {
@@ -201,7 +201,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"type": typeOf,
 }).Parse(pageText))
 
-// resolved returns what a node refers to, or itself.
+// resolved returns the node to which a value refers, or the value itself.
 func resolved(doc node, value any) node {
 	n := object(value)
 	ref, ok := n["$ref"].(string)
@@ -215,7 +215,7 @@ func resolved(doc node, value any) node {
 	return object(there)
 }
 
-// typeOf says in a few words what a schema takes. Names of schemas are links.
+// typeOf describes the values of a schema in a few words. Names of schemas are links.
 func typeOf(schema any) template.HTML {
 	n := object(schema)
 	for _, key := range []string{"anyOf", "oneOf"} {

@@ -12,8 +12,8 @@ import (
 // jsonSchema is the format of the schemas that the descriptions of messages refer to.
 const jsonSchema = "application/schema+json;version=draft-2020-12"
 
-// messages makes the description of a service's messages of what people keep in YAML: pkg/service/asyncapi.yaml says how. api is the
-// description of its HTTP API, whose schemas it shares.
+// messages makes the description of a service's messages from the YAML that people write: pkg/service/asyncapi.yaml says how. api is
+// the description of its HTTP API, whose schemas it shares.
 func messages(root, folder string, api node, schemas map[string][]byte) (node, error) {
 	doc, err := read(root, folder+"asyncapi.yaml")
 	if err != nil {
@@ -49,7 +49,7 @@ type async struct {
 
 func reference(names ...string) node { return node{"$ref": "#/" + strings.Join(names, "/")} }
 
-// channel completes a channel, and adds what is done with it.
+// channel completes a channel, and adds its operations.
 func (a *async) channel(name string, channel node) {
 	for key, action := range map[string]string{"takes": "receive", "gives": "send"} {
 		if summary := channel[key]; summary != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// module is what the paths of all packages start with.
+// module is the prefix of the paths of all packages.
 const module = "github.com/expediter-io/expediter"
 
 // Types are the types that have a schema, by its name.
@@ -121,7 +121,7 @@ func inlineRestaurant(comments map[string]string) *jsonschema.Schema {
 	return schema
 }
 
-// refine adds what tags cannot say.
+// refine adds the rules that tags cannot express.
 func refine(typeName string, schema *jsonschema.Schema) {
 	switch typeName {
 	case "ProviderState", "EnrichResult":

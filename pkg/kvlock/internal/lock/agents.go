@@ -43,7 +43,7 @@ type Config struct {
 	Held    func(State) error // returns the error of a caller that is refused a lock in that state
 }
 
-// EventKind names what happened.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The events that Config.Observe receives. Package kvlock publishes and explains these.

@@ -1,4 +1,4 @@
-// Package check compares what a test got with what it wants, in one line each.
+// Package check compares values with those that a test wants, in one line each.
 package check
 
 import (
@@ -31,7 +31,7 @@ func Must[T any](value T, err error) func(t testing.TB) T {
 	}
 }
 
-// That fails the test, which goes on, unless ok. The message says what was got, and for which input.
+// That fails the test, which goes on, unless ok. The message says what the test got, and for which input.
 func That(t testing.TB, ok bool, format string, args ...any) { //nolint:goprintffuncname,thelper // read as sentences; as OK
 	if !ok {
 		t.Helper()
@@ -47,7 +47,7 @@ func Require(t testing.TB, ok bool, format string, args ...any) { //nolint:gopri
 	}
 }
 
-// Is fails the test, which goes on, unless err is want, which may be nil. The message begins with what err is about, if that is given.
+// Is fails the test, which goes on, unless err is want, which may be nil. The message begins with about, if given.
 func Is(t testing.TB, err, want error, about ...any) { //nolint:thelper // as OK
 	if !errors.Is(err, want) {
 		t.Helper()

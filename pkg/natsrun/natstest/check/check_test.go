@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// failures keeps what a test reports, and goes on after Fatal.
+// failures keeps the failures of a test, and goes on after Fatal.
 type failures struct {
 	testing.TB
 

@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runShell does what a shell does that runs a test in the background, as nohup would: the
-// test is in a process group of its own, and ignores that the shell ends.
+// runShell acts as a shell that runs a test in the background, as nohup would: the test
+// is in a process group of its own, and ignores that the shell ends.
 func runShell() error {
 	signal.Ignore(syscall.SIGHUP)
 
@@ -127,7 +127,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 	}
 }
 
-// stateOf returns what the kernel says of a process: the letter after its name.
+// stateOf returns the kernel's state of a process: the letter after its name.
 func stateOf(t *testing.T, pid string) string {
 	t.Helper()
 

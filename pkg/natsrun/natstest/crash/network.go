@@ -136,7 +136,7 @@ func (n *Network) loses(way Direction) bool {
 	return n.lose[way]
 }
 
-// Cut loses what is sent in the given directions from now on, on old connections and new ones.
+// Cut loses all bytes in the given directions from now on, on old connections and new ones.
 func (n *Network) Cut(ways ...Direction) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,7 +21,7 @@ type Process struct {
 	*child.Process
 
 	t    testing.TB
-	what string // for messages
+	name string // in messages
 }
 
 // Start starts cmd, which may be any program, and kills it when the test ends. It sets cmd's standard input, output and
@@ -34,10 +34,10 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 }
 
 // started kills a process when the test ends, or fails the test with the error of its start.
-func started(t testing.TB, what string, p *child.Process, err error) *Process {
+func started(t testing.TB, name string, p *child.Process, err error) *Process {
 	t.Helper()
 
-	check.Require(t, err == nil, "start %s: %v", what, err)
+	check.Require(t, err == nil, "start %s: %v", name, err)
 
 	t.Cleanup(func() {
 		if err := p.Kill(); err != nil {
@@ -45,10 +45,10 @@ func started(t testing.TB, what string, p *child.Process, err error) *Process {
 		}
 
 		if out := p.Output(); t.Failed() && out != "" {
-			t.Logf("%s printed %d bytes, at the end:\n%s", what, len(out), out[max(0, len(out)-shown):])
+			t.Logf("%s printed %d bytes, at the end:\n%s", name, len(out), out[max(0, len(out)-shown):])
 		}
 	})
-	return &Process{Process: p, t: t, what: what}
+	return &Process{Process: p, t: t, name: name}
 }
 
 // Line waits for the next line that the process prints. The test fails when there is none.
@@ -60,7 +60,7 @@ func (p *Process) Line() string {
 
 	line, err := p.Process.Line(ctx)
 	if err != nil {
-		p.t.Fatalf("%s: %v", p.what, err)
+		p.t.Fatalf("%s: %v", p.name, err)
 	}
 	return line
 }
@@ -77,7 +77,7 @@ func (p *Process) Await(pattern string) []string {
 	for {
 		line, err := p.Process.Line(ctx)
 		if err != nil {
-			p.t.Fatalf("%s has not printed %s: %v", p.what, pattern, err)
+			p.t.Fatalf("%s has not printed %s: %v", p.name, pattern, err)
 		}
 
 		if match := expression.FindStringSubmatch(line); match != nil {
@@ -114,13 +114,13 @@ func (p *Process) Wait() {
 	p.end("end of", p.Process.Wait)
 }
 
-func (p *Process) end(what string, wait func(context.Context) error) {
+func (p *Process) end(verb string, wait func(context.Context) error) {
 	p.t.Helper()
 
 	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
 	defer cancel()
 
-	p.check(what, wait(ctx))
+	p.check(verb, wait(ctx))
 }
 
 // Stop asks the process to end, by the end of its standard input. The test fails unless it ends without an error.
@@ -152,7 +152,7 @@ func (p *Process) check(do string, err error) {
 	p.t.Helper()
 
 	if err != nil {
-		p.t.Errorf("%s %s: %v", do, p.what, err)
+		p.t.Errorf("%s %s: %v", do, p.name, err)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package documented compares what programs show with what the documentation says that they show.
+// Package documented compares the metrics of programs with those in the documentation.
 package documented
 
 import (

@@ -14,7 +14,7 @@ import (
 	"time"
 	_ "unsafe" // for go:linkname
 
-	_ "github.com/nats-io/nats-server/v2/server" // what is linked to
+	_ "github.com/nats-io/nats-server/v2/server" // has the variables that are linked to
 )
 
 // The timers of server/raft.go, v2.15.2.

@@ -42,7 +42,7 @@ func (p Program) Find(t testing.TB) []string {
 		case os.Getenv(require) != "":
 			t.Fatalf("%s is missing, and %s is set", p.name, require)
 		default:
-			t.Skipf("%s is missing: install it to test what needs it", p.name)
+			t.Skipf("%s is missing: install it to run this test", p.name)
 		}
 	}
 	return paths

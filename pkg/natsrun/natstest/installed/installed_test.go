@@ -34,7 +34,7 @@ func (s *spy) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// find returns what p.Find returns, and how the test ended.
+// find returns the result of p.Find, and how the test ended.
 func find(p Program) (paths []string, said string) {
 	var s spy
 	done := make(chan struct{})
@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 	p.folders = ""
 	t.Setenv(require, "")
 	_, said = find(p)
-	check.That(t, said == "skipped: Shop is missing: install it to test what needs it", "it says %q", said)
+	check.That(t, said == "skipped: Shop is missing: install it to run this test", "it says %q", said)
 	t.Setenv(require, "1")
 	_, said = find(p)
 	check.That(t, said == "failed: Shop is missing, and EXPEDITER_REQUIRE_PROGRAMS is set", "it says %q", said)

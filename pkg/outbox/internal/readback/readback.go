@@ -72,7 +72,7 @@ func (r Reader) Missing(ctx context.Context, refs []Ref) ([]Ref, error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // says what failed
+		return nil, err //nolint:wrapcheck // names the failed request
 	}
 	return r.confirm(ctx, slices.Concat(absent...))
 }
@@ -183,7 +183,7 @@ func (r Reader) confirm(ctx context.Context, refs []Ref) ([]Ref, error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // says what failed
+		return nil, err //nolint:wrapcheck // names the failed request
 	}
 	var lost []Ref
 	for i, ref := range refs {

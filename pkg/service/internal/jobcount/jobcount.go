@@ -91,9 +91,9 @@ func (c Count) Ask(ctx context.Context, client jsapi.Client, stream string) *Cou
 	return &now
 }
 
-// Complete completes what was found of the consumers of a stream by what the stream says, and asks it for the oldest job that waits. One
-// round trip when there is one. The server looks for the next message from there on, whatever its subject: to find one for the
-// filter of the consumer could cost it a look at every subject. It reports whether there was an answer.
+// Complete completes the counts of a stream's consumers by the state of the stream, and reads the oldest job that waits. One round trip
+// when there is one. The server looks for the next message from there on, whatever its subject: to find one for the filter of the
+// consumer could cost it a look at every subject. It reports whether there was an answer.
 func (c *Count) Complete(ctx context.Context, client jsapi.Client, info *jetstream.StreamInfo) bool {
 	var first uint64
 	for id, n := range c.Waiting {

@@ -31,7 +31,7 @@ const (
 	maxRetry   = 30 * time.Second
 	retryFor   = time.Minute // then the spans of a batch are dropped
 
-	maxAnswer = 64 << 10 // of what is read of an answer
+	maxAnswer = 64 << 10 // bytes of an answer that are read
 	protobuf  = "application/x-protobuf"
 )
 
@@ -70,7 +70,7 @@ func New() (*Client, error) {
 	return c, err
 }
 
-// Start only begins what Stop ends: each batch is a request of its own.
+// Start makes the context that Stop ends. It connects nothing: each batch is a request of its own.
 func (c *Client) Start(ctx context.Context) error {
 	c.life, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return nil
@@ -137,7 +137,8 @@ func (c *Client) send(ctx context.Context, body []byte) (again bool, after time.
 	return false, 0, nil
 }
 
-// rejected is the error in an ExportTraceServiceResponse: how many spans were refused, and why. It is nil for what is none.
+// rejected is the error in an ExportTraceServiceResponse: how many spans were refused, and why. It is nil for an answer that has
+// none.
 func rejected(answer []byte) error {
 	_, _, n := protowire.ConsumeTag(answer)
 	partial, _ := protowire.ConsumeBytes(answer[max(n, 0):])

@@ -195,7 +195,7 @@ func answer(status int, body string, header ...string) *http.Response {
 	return w.Result()
 }
 
-// upload sends one batch to what answers, and returns the times of the attempts.
+// upload sends one batch to collect, and returns the times of the attempts.
 func upload(t *testing.T, collect func(attempt int) *http.Response) (attempts []time.Duration, err error) {
 	t.Helper()
 	c, err := New()
@@ -275,7 +275,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// What a collector refuses of a batch that it takes is an error.
+// A collector that takes a batch but refuses some of its spans is an error.
 func TestRejected(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector")
 	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 2)
