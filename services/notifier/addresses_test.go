@@ -99,8 +99,8 @@ func TestSeveralAddresses(t *testing.T) {
 		"pigeon/ split, pigeon/main suppressed cancelled, pigeon/tower suppressed cancelled")
 }
 
-// The owner of a webhook sees its secret, replaces it, tries it, and has what has failed sent again; those of other addresses and
-// users are not touched, and nothing secret is stored.
+// The owner of a webhook sees its secret, replaces it, sends a test message, and has failed rows sent again. The secrets and rows
+// of other addresses and users stay as they are, and no secret is stored.
 func TestSecretsOfAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -122,7 +122,7 @@ func TestSecretsOfAddresses(t *testing.T) {
 	})
 	w := newWeb(t, n)
 	const carla = "/v1/users/CUSTOMER/carla"
-	at := func(id, what string) string { return carla + "/endpoints/webhook/" + id + "/" + what }
+	at := func(id, action string) string { return carla + "/endpoints/webhook/" + id + "/" + action }
 	w.ask(
 		asked{"PUT", carla, `{}`, "", 200, nil},
 		asked{"PUT", carla + "/addresses", fmt.Sprintf(`{"addresses":{"webhook":%q},"endpoints":{"webhook":{"phone":{"address":%q}}}}`, far.URL, far.URL+"/p"), "", 200, nil},
@@ -131,8 +131,8 @@ func TestSecretsOfAddresses(t *testing.T) {
 		asked{"GET", strings.Replace(at("main", "secret"), "carla", "dora", 1), "", "", 404, nil},
 		asked{"POST", at("main", "replay?since=yesterday"), "", "", 400, []string{"?since"}},
 	)
-	secret := func(method, id, what string) (s api.AddressSecrets) {
-		status, body := w.call(method, at(id, what), "")
+	secret := func(method, id, action string) (s api.AddressSecrets) {
+		status, body := w.call(method, at(id, action), "")
 		check.OK(t, json.Unmarshal([]byte(body), &s))
 		check.Same(t, "status", status, http.StatusOK)
 		return s
@@ -183,7 +183,7 @@ func (w *web) listed(query string) (users string, page api.EndpointPage) {
 }
 
 // An operator finds the endpoints that do not work, by state and channel and in pages, and puts one back to work: its rows are
-// sent again from then on. What answers is not in the list any more. No address is told.
+// sent again from then on. An endpoint that answers leaves the list. The list shows no address.
 func TestEndpointsOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -208,7 +208,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 	}
 	list := func(want, query string) {
 		t.Helper()
-		p.until(fmt.Sprintf("%q for %q", want, query), func() bool { // who tells writes that after the end of the row
+		p.until(fmt.Sprintf("%q for %q", want, query), func() bool { // the worker writes the endpoint's record after the end of the row
 			users, _ := w.listed(query)
 			return users == want
 		})

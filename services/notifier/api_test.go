@@ -125,7 +125,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	}
 }
 
-// Any CloudEvent is an event, in either mode; and who sends it says whom it is about.
+// Any CloudEvent is an event, in either mode; its sender says which users it is about.
 func TestCloudEventsOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -314,7 +314,8 @@ func TestNotifierIsWatched(t *testing.T) {
 	})
 }
 
-// Of many who tell the same event at the same moment, at several instances, one is told that it is news.
+// When many callers publish the same event at the same moment, at several instances, one of them is answered
+// that it is new.
 func TestOneTellsTheNews(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -337,7 +338,8 @@ func TestOneTellsTheNews(t *testing.T) {
 	p.settled(1)
 }
 
-// When an event is to be told is said in it, or in an extension attribute of a CloudEvent; what is too far ahead is refused.
+// An event, or an extension attribute of a CloudEvent, names the time of its delivery; a time that is too far ahead is
+// refused.
 func TestWhenAnEventIsToBeTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()

@@ -38,8 +38,8 @@ func (w *web) cancel(path string) (c Cancelled) {
 	return c
 }
 
-// An event that waits is cancelled for one user, then for all. What was sent stays so, the rest is suppressed, and telling
-// the event again sends nothing.
+// An event that waits is cancelled for one user, then for all. Rows that were sent stay sent, the others are suppressed,
+// and publishing the event again sends nothing.
 func TestAnEventIsCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -151,8 +151,8 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	}
 }
 
-// An event is cancelled, for all users or for one, before it is published, also when that is done again. What is kept of it ends
-// when it is not published.
+// An event is cancelled, for all users or for one, before it is published, once or repeatedly. The cancellation expires when the
+// event is not published.
 func TestAnEventIsCancelledBeforeItIsPublished(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -235,8 +235,8 @@ func flood(t *testing.T, n int, made func(i int) error, want error) (refused int
 	return count.Load()
 }
 
-// A caller that cancels events that it makes up comes no further than 1,000, and users that it makes up leave nothing behind,
-// however many. A user whom the event concerns is cancelled as before.
+// A caller can cancel at most 1,000 events that do not exist, and cancelling users that do not exist stores nothing, however
+// many. A user whom the event concerns is cancelled as before.
 func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)
@@ -270,8 +270,8 @@ func TestCancellationsOfWhatIsNotThereAreNotKept(t *testing.T) {
 	})
 }
 
-// Before an event is expanded nobody knows whom it concerns. A user who is cancelled then is not told, and a caller that makes up users
-// comes no further than 1,000, without harm to those before and to other events.
+// Before an event is expanded its users are not known. A user who is cancelled then is not notified, and a caller can cancel at
+// most 1,000 users of one event, without harm to earlier cancellations and to other events.
 func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()

@@ -27,7 +27,7 @@ import (
 // ChannelConfig describes the channels that the configuration sets up by itself: each of which a setting is there, beside
 // [Config.Channels].
 type ChannelConfig struct {
-	// EmailFrom is who sends mail, such as "Expediter <notify@example.com>".
+	// EmailFrom is the sender of mails, such as "Expediter <notify@example.com>".
 	EmailFrom string `env:"NOTIFIER_EMAIL_FROM"`
 
 	// EmailPassword is that of EmailUser. Defaults to none.
@@ -39,11 +39,11 @@ type ChannelConfig struct {
 	// EmailServer is where mail is handed in: host and port. It sets up the channel "email". Defaults to none.
 	EmailServer string `env:"NOTIFIER_EMAIL_SERVER"`
 
-	// EmailUser is who sends, to the server. Defaults to nobody.
+	// EmailUser is the name to authenticate with at EmailServer. Defaults to none.
 	EmailUser string `env:"NOTIFIER_EMAIL_USER"`
 
-	// Gateways are further channels by name, and the services that send for them, such as fcm:https://adapter.example.com/fcm. What a
-	// message looks like is gateway.PushBody. Defaults to none.
+	// Gateways are further channels by name, and the services that send for them, such as fcm:https://adapter.example.com/fcm. The
+	// body of a message is gateway.PushBody. Defaults to none.
 	Gateways map[string]string `env:"NOTIFIER_GATEWAYS"`
 
 	// GatewaysToken is sent to all Gateways as a bearer token. Defaults to none.
@@ -65,7 +65,7 @@ type ChannelConfig struct {
 	// sms, webpush, and the service at Config.ResolverURL. Defaults to none.
 	RootCAs string `env:"NOTIFIER_ROOT_CAS"`
 
-	// SMSBody is what a message to SMSURL looks like, see the package gateway. Defaults to gateway.DefaultBody.
+	// SMSBody is the body of a message to SMSURL, see the package gateway. Defaults to gateway.DefaultBody.
 	SMSBody string `env:"NOTIFIER_SMS_BODY"`
 
 	// SMSToken is sent to SMSURL as a bearer token. Defaults to none.
@@ -90,11 +90,11 @@ type ChannelConfig struct {
 	// WebPushKey is the private key of VAPID, see webpush.GenerateKey. It sets up the channel "webpush". Defaults to none.
 	WebPushKey string `env:"NOTIFIER_WEBPUSH_KEY"`
 
-	// WebPushSubject is whom push services turn to: a mailto: or https: URL.
+	// WebPushSubject is the contact for the operators of push services: a mailto: or https: URL.
 	WebPushSubject string `env:"NOTIFIER_WEBPUSH_SUBJECT"`
 }
 
-// closer is what a channel needs at its end.
+// closer is a channel that is closed at the end.
 type closer interface {
 	channel.Channel
 	Close()
@@ -191,7 +191,7 @@ func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// tools are what channels are set up with.
+// tools are the parts that channels share.
 type tools struct {
 	links *pages.Links // nil when there are to be none
 	roots *x509.CertPool

@@ -19,12 +19,12 @@ import (
 // clockChange is a change of clocks in the year 2000, in which fake time begins.
 type clockChange struct {
 	at      string            // UTC
-	zones   map[string]string // those that change then or hours later, and what their clocks show before it and at it
+	zones   map[string]string // those that change then or hours later, and the times that their clocks show before it and at it
 	restart string            // when the server restarts
 	cases   []clockCase
 }
 
-// clockCase is a user and what they are told. All moments are UTC.
+// clockCase is a user and the messages that they get. All moments are UTC.
 type clockCase struct {
 	zone, hours, kind string
 	told              string // "published > told", and more of them
@@ -149,8 +149,8 @@ var clockChanges = []clockChange{
 //	go test . -run ByTheClock -args -seed N     with the choices of another run
 //
 // A notifier asks its server for work each second, so a day of its life takes as long as a month of the server's. That is why notifiers
-// live only around the moments at which something is to happen: whatever waits goes from each to the next. What one
-// tells too early or too late is seen all the same: it comes when some notifier starts, which is the right moment of nothing.
+// live only around the moments at which something is to happen: all that waits goes from each to the next. A message that is sent
+// too early or too late is seen all the same: it comes when some notifier starts, at a moment at which no message is due.
 func TestUsersAreToldByTheClockOnTheirWall(t *testing.T) {
 	seed := crash.Seed(t)
 	for i, change := range clockChanges {
@@ -211,7 +211,7 @@ func hours(text string) *contracts.QuietHours {
 	return &contracts.QuietHours{From: from, To: to}
 }
 
-// fixed are the tales of the cases. What the oracle foretells is what they say.
+// fixed are the tales of the cases. The oracle foretells the moments that each case names.
 func (ch clockChange) fixed(c *calendar) []*tale {
 	var tales []*tale
 	for i, test := range ch.cases {
@@ -237,8 +237,8 @@ func (ch clockChange) fixed(c *calendar) []*tale {
 	return tales
 }
 
-// random are tales of users who want anything, of any kind, at any time around a change. All of them, and what the users want,
-// come at times such as the windows' ends do, a second before, or any minute.
+// random are tales of any kind, of users with any wishes, at any time around a change. Events and wishes come at the windows'
+// ends, a second before them, or at any minute.
 func (ch clockChange) random(c *calendar, at time.Time, random *rand.Rand) []*tale {
 	zones := append(slices.Sorted(maps.Keys(ch.zones)), "Asia/Kathmandu", "Asia/Kolkata")
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(clockKinds)), func(name string) bool { return name == "THROTTLED" })

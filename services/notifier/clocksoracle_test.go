@@ -8,8 +8,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// oracle is somebody who looks at the clock on a wall each minute for some days. It knows nothing of zones but what the
-// clock shows, and nothing of the code that it judges.
+// oracle reads the clock on a wall each minute for some days. It knows of a zone only the times that its clock shows,
+// and nothing of the code under test.
 type oracle struct {
 	begin time.Time
 	shows []time.Time // minute by minute since begin: what the clock shows, as if it were UTC

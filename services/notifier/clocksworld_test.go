@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// lead and linger are for how long a notifier lives before and after a moment at which something is to happen. One that is
-	// started tells what it should not within the lead.
+	// lead and linger are for how long a notifier lives before and after a moment at which something is to happen. A notifier
+	// that is started sends a wrong message within the lead.
 	lead, linger = time.Second, time.Second
 
 	// together is up to which gap one notifier lives through two moments: starting another costs as much.
 	together = 20 * time.Second
 
-	// late is how much later than at its moment a message may come. Work takes no time under fake time. What takes some are
-	// waits: the client's 10 ms before it connects again, and a row that the server brings early once more.
+	// late is how long after its moment a message may come. Work takes no time under fake time, but two waits do: the
+	// client's 10 ms before it connects again, and a row that the server delivers early once more.
 	late = 50 * time.Millisecond
 
 	// forever is longer than the test lasts.
@@ -72,7 +72,7 @@ func clockRules() string {
 	return text.String()
 }
 
-// wish is what a user wants from a moment on.
+// wish is a user's preferences from a moment on.
 type wish struct {
 	from  time.Time
 	hours *contracts.QuietHours
@@ -137,7 +137,8 @@ func (c *calendar) clock(zone string) *oracle {
 	return c.clocks[zone]
 }
 
-// undisturbed returns when a user may be told who is told at a moment, at the earliest: the moment itself outside quiet hours.
+// undisturbed returns the earliest time at which a message that is due at a moment may reach its user: the moment itself
+// outside quiet hours.
 func (c *calendar) undisturbed(w wish, at time.Time) time.Time {
 	clock := c.clock(w.zone)
 	quiet, ok := c.quiet[w.String()]
@@ -151,8 +152,8 @@ func (c *calendar) undisturbed(w wish, at time.Time) time.Time {
 	return at
 }
 
-// foretell works out when the user of a tale is to be told. A wish counts from when it is made, but who has been put off by another
-// is put off for as long as that said.
+// foretell works out when the user of a tale is to be notified. A wish counts from when it is made, but a row that an earlier wish
+// has put off stays put off.
 func (c *calendar) foretell(t *tale) {
 	k := clockKinds[t.kind]
 	at := t.at
@@ -239,7 +240,7 @@ func (v *clocked) receive(_ context.Context, m channel.Message) (channel.Receipt
 
 func (v *clocked) plan(at time.Time, do func()) { v.todo = append(v.todo, deed{at, do}) }
 
-// expect plans the events, and what their users want.
+// expect plans the events, and the wishes of their users.
 func (v *clocked) expect(tales []*tale) {
 	v.Helper()
 	directory := v.directory()
@@ -292,7 +293,7 @@ func (v *clocked) pass() (notifiers int, lived time.Duration) {
 	return notifiers, lived
 }
 
-// judge compares what was told with what was to be told.
+// judge compares the messages that came with those that were due.
 func (v *clocked) judge(tales []*tale) {
 	v.Helper()
 	groups := map[string][]*tale{}

@@ -41,10 +41,10 @@ var (
 
 // TestKilledNotifiers kills notifier processes at each point of their work and anywhere else, freezes them, has everything
 // delivered again, publishes events again and again, and kills the server, or one of three, while mail servers, users'
-// servers and a push service have a bad day. What they got is compared, row by row, with the deliveries. Nobody is forgotten,
-// and none of the addresses of a user. A message comes twice only where a process died, or a provider fell silent, between the call
-// and its record, and has the same id then; in a channel that is set to at-most-once none does, and what may have been lost is
-// failed, with unknown_outcome.
+// servers and a push service have a bad day. The messages that they got are compared, row by row, with the deliveries. No user and
+// no address is left out. A message comes twice only where a process died, or a provider fell silent, between the call and its
+// record, and has the same id then; in a channel that is set to at-most-once none does, and a row whose message may have been lost
+// is failed, with unknown_outcome.
 //
 //	go test . -run KilledNotifiers                   a few thousand rows
 //	go test . -run KilledNotifiers -args -long       some 140,000 rows on one server, and 50,000 to 120,000 on each other kind
@@ -115,7 +115,7 @@ type cell struct {
 	accidents accidents
 }
 
-// accidents explain why it is not known what became of a call.
+// accidents explain why the outcome of a call is not known.
 type accidents struct {
 	frozen  int
 	kills   int
@@ -217,19 +217,19 @@ func selfName(pid int) string {
 	return host + "-" + strconv.Itoa(pid)
 }
 
-// note notes how a process ended, or what was done to it.
-func (c *cell) note(p *crash.Process, what string) {
+// note notes how a process ended, or that it was frozen.
+func (c *cell) note(p *crash.Process, fate string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.accidents.workers[nameOf(p)] = what
-	if what == freezing {
+	c.accidents.workers[nameOf(p)] = fate
+	if fate == freezing {
 		c.accidents.frozen++
 	} else {
 		c.accidents.kills++
 	}
 }
 
-// die has a process die at a point, of new events and of what is left.
+// die has a process die at a point, while it works on new events and on those that are left.
 func (c *cell) die(point string, events int) {
 	c.Helper()
 	after := 1

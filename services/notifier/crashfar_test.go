@@ -51,14 +51,14 @@ func (m manner) dark(channel string) bool {
 	return m == tookBad || m == tookMute || m == hangs || m == breaks && channel != email.Name
 }
 
-// call is what a provider got, once.
+// call is one message that a provider got.
 type call struct {
 	at  time.Time
 	how manner
-	id  string // Message-ID, webhook-id, or the id in what the browser decrypts
+	id  string // Message-ID, webhook-id, or the id in the push that the browser decrypts
 }
 
-// far is the other end: a mail server, the servers of users, and a push service. It knows whom it hears from, and counts.
+// far is the other end: a mail server, the servers of users, and a push service. It checks and counts the calls.
 type far struct {
 	*testing.T
 
@@ -74,7 +74,7 @@ type far struct {
 
 	mu      sync.Mutex
 	calls   map[string][]call // by key of the row
-	foreign []string          // what is nobody's
+	foreign []string          // calls that belong to no row
 	total   int
 	when    []milestone
 }

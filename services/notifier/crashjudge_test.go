@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// view is what the deliveries say, as far as it has been read.
+// view is the state of the deliveries, as far as it has been read.
 type view struct {
 	next  [2]uint64       // of the records, and of the items that stand for some
 	open  map[string]bool // rows that are there and go on
@@ -35,7 +35,7 @@ func (c *cell) ask(question func(ctx context.Context) error) {
 	check.OK(c, natstest.UntilAnswered(c.T, question))
 }
 
-// look reads what was written since, and reports whether all rows of all events have come to where they stay.
+// look reads the records written since the last call, and reports whether all rows of all events have ended.
 func (c *cell) look() bool {
 	c.Helper()
 	if c.view.rows == nil {
@@ -61,7 +61,7 @@ func (c *cell) look() bool {
 	return len(c.view.open) == 0 && len(c.view.rows) >= len(c.wants)
 }
 
-// read reads what was written from a position on.
+// read reads the records written from a position on.
 func (c *cell) read(from *uint64, scan func(context.Context, uint64, int) ([]deliveries.Entry, int, uint64, error)) {
 	c.Helper()
 	const some = 1000
@@ -89,7 +89,8 @@ func (c *cell) read(from *uint64, scan func(context.Context, uint64, int) ([]del
 	}
 }
 
-// some tells what the crew said, the histories of the first rows that are not there, or are open, and what holds the rest.
+// some describes the crew's last messages, the histories of the first rows that are missing or open, and what holds the
+// others.
 func (c *cell) some(open map[string]bool) string {
 	var b strings.Builder
 	c.mu.Lock()
@@ -121,14 +122,14 @@ func (c *cell) settled() {
 	}
 }
 
-// tally is what the rows came to.
+// tally counts the outcomes of the rows.
 type tally struct {
 	calls, deaths, late, dark, duplicates, unknown int
 	endings                                        map[ending]int
 	refused, unique                                int
 }
 
-// judge compares what the providers got, what the deliveries say, and what is in the stream.
+// judge compares the calls of the providers, the deliveries, and the stream.
 func (c *cell) judge(took time.Duration) {
 	c.Helper()
 	c.look()
@@ -270,7 +271,7 @@ func (c *cell) unexplained(d *deliveries.Delivery, w want, calls []call, count *
 		switch kind := channel.Kind(a.Outcome); {
 		case a.Outcome == "":
 			return fmt.Sprintf("attempt %d has no outcome", i+1)
-		case a.Outcome == deliveries.OutcomeUnknown && a.Detail == "": // nobody was there to write down what the provider said
+		case a.Outcome == deliveries.OutcomeUnknown && a.Detail == "": // its process died before it wrote the provider's answer down
 			count.deaths++
 			if c.accidents.workers[a.Worker] == "" && !c.away(a.At) {
 				return fmt.Sprintf("attempt %d: nothing happened to %s", i+1, a.Worker)
@@ -301,7 +302,8 @@ func (c *cell) away(begun time.Time) bool {
 	return false
 }
 
-// judgeStream compares the rows that are stored, and what is kept of events, with what was published.
+// judgeStream compares the rows and the records of events that are stored with the events that were
+// published.
 func (c *cell) judgeStream() {
 	c.Helper()
 	rows := 0
@@ -336,7 +338,7 @@ func (c *cell) judgeStream() {
 	}
 }
 
-// judgeInbox counts what customers find in the application.
+// judgeInbox counts the items that customers find in the application.
 func (c *cell) judgeInbox() {
 	c.Helper()
 	items := 0
@@ -368,8 +370,8 @@ func (c *cell) history(key string) string {
 	}
 	if row := c.view.rows[key]; row != nil {
 		for _, a := range row.Attempts {
-			if what := c.accidents.workers[a.Worker]; what != "" {
-				fmt.Fprintf(&b, "    %s %s\n", a.Worker, what)
+			if fate := c.accidents.workers[a.Worker]; fate != "" {
+				fmt.Fprintf(&b, "    %s %s\n", a.Worker, fate)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// trace is what a notifier process did with a job: it began an attempt, or ended it.
+// trace is one step of a notifier process with a job: the begin of an attempt, or its end.
 type trace struct {
 	At       time.Time      `json:"at"`
 	Attempt  int            `json:"attempt"`
@@ -55,7 +55,8 @@ func (t trace) String() string {
 	return fmt.Sprintf("%s is %s after %s, put off for %s: %s", text, t.Outcome, t.Ran.Round(time.Millisecond), t.Delay, t.Error)
 }
 
-// traced returns hooks that write what this process does into a file in dir, line by line: a process that is killed leaves it.
+// traced returns hooks that write each step of this process into a file in dir, line by line: a process that is killed leaves
+// it.
 func traced(dir, name string) (worker.Hooks, error) {
 	file, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -106,8 +107,8 @@ func (c *cell) traces() []trace {
 	return all
 }
 
-// judgePutOffs looks at how long jobs were put off: nothing but what waits for the end of quiet hours, for longer than all is to
-// be told in. How long that took is not looked at: other programs run on this machine.
+// judgePutOffs checks how long jobs were put off: none but those that wait for the end of quiet hours, for longer than the whole
+// delivery may take. The time that passed is not checked: other programs run on this machine.
 func (c *cell) judgePutOffs() {
 	c.Helper()
 	var longest trace
@@ -125,7 +126,7 @@ func (c *cell) judgePutOffs() {
 	c.Logf("the longest put-off: %s", longest)
 }
 
-// held tells what is open, where, since when, and what holds it.
+// held lists the open jobs, with their workers, since when each is open, and what holds it.
 func (c *cell) held() string {
 	var b strings.Builder
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), lookTimeout)
@@ -141,7 +142,7 @@ func (c *cell) held() string {
 	}
 	b.WriteString("  under way:\n")
 	for _, t := range unsettled(all) {
-		if what := c.fate(t.Worker); what == "" {
+		if fate := c.fate(t.Worker); fate == "" {
 			fmt.Fprintf(&b, "    for %s: %s\n", time.Since(t.At).Round(time.Millisecond), t)
 		}
 	}
@@ -200,8 +201,8 @@ func unsettled(all []trace) []trace {
 func (c *cell) fate(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if what := c.accidents.workers[name]; what != freezing {
-		return what
+	if fate := c.accidents.workers[name]; fate != freezing {
+		return fate
 	}
 	return ""
 }
@@ -210,8 +211,8 @@ func (c *cell) fate(name string) string {
 var notifiers = crash.Role[duty]{Name: "notifier", Run: notify}
 
 const (
-	// ackWait is how soon the work of a process that died is taken up, and callTimeout is for how long nobody calls a
-	// provider again whom it may have called.
+	// ackWait is how soon the work of a process that died is taken over, and callTimeout for how long no other
+	// process repeats a call that it may have made.
 	ackWait     = 500 * time.Millisecond
 	callTimeout = time.Second
 
@@ -222,7 +223,7 @@ const (
 	tries = 40
 )
 
-// duty says what a notifier process does, and where it dies.
+// duty is the work of a notifier process, and the point at which it dies.
 type duty struct {
 	After     int    // it dies at the how manieth time
 	Mail      string // where mail is handed in
@@ -234,7 +235,7 @@ type duty struct {
 	Rules     string // a file
 	Secret    string // of webhooks
 	Templates string // a folder
-	Traces    string // a folder, in which each process writes down what it does; "" is none
+	Traces    string // a folder, in which each process writes down its steps; "" is none
 	URL       string // of NATS
 }
 

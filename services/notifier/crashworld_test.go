@@ -28,7 +28,7 @@ var kinds = []contracts.RecipientType{
 	contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
 }
 
-// crashRules have each kind told on every channel. What is urgent is told to those who opted out, and in quiet hours. Customers
+// crashRules notify each kind on every channel. Urgent events reach users who opted out, and come in quiet hours. Customers
 // find everything in the application too.
 func crashRules() string {
 	var b strings.Builder
@@ -59,7 +59,7 @@ func writeTexts(t testing.TB, name, subject, text, html string) string {
 	return dir
 }
 
-// mood is what is special about a user.
+// mood is a property of a user that decides how their rows end.
 type mood int
 
 const (
@@ -94,7 +94,7 @@ func addresses(user, channel string) []string {
 // generation is that of the secret of each address but main.
 const generation = 7
 
-// user is what the directory holds of one.
+// user returns the directory's record of a user.
 func (c *cell) user(kind contracts.RecipientType, n int) contracts.Recipient {
 	id := fmt.Sprint("u", n)
 	place := "/" + string(kind) + "/" + id + "/"
@@ -124,7 +124,7 @@ func (c *cell) user(kind contracts.RecipientType, n int) contracts.Recipient {
 	return r
 }
 
-// want is what is to become of a row.
+// want is a row whose outcome is checked.
 type want struct {
 	contracts.Notification
 
@@ -249,7 +249,7 @@ func (c *cell) killOne() {
 	c.hands[i] = c.spawn("", 0)
 }
 
-// freezeOne stops the clock of one of the crew until others have taken over what it does, and lets it go on.
+// freezeOne stops one process of the crew until others have taken its jobs over, and lets it go on.
 func (c *cell) freezeOne() {
 	c.mu.Lock()
 	p := c.hands[len(c.hands)-1]

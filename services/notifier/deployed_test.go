@@ -38,7 +38,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
-// The notifier does with what deploy/nats permits it, when an administrator has made what it needs.
+// The permissions of deploy/nats are enough for the notifier when an administrator has made its streams and
+// buckets.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
 	users := natstest.NewUsers(t)
@@ -297,7 +298,8 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	check.Contains(t, err, "NOTIFIER_TEMPLATES_LANGUAGE")
 }
 
-// A mistake in a profile costs what the field is for, and not every notification of its user. A row that nobody can send says why.
+// A mistake in a profile disables what the field is for, and not every notification of its user. A row that cannot be sent says
+// why.
 func TestAMistakeInAProfile(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)

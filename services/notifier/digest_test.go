@@ -16,8 +16,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// A digest that is cancelled by its own id takes what is in it. What comes later goes into the next one, and a digest that
-// another user gets under the same id is another.
+// A digest that is cancelled by its own id takes its events with it. Later events go into the next digest, and another
+// user's digest under the same id is not touched.
 func TestADigestIsCancelled(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := newPlace(t, srv)

@@ -37,7 +37,7 @@ func (p *place) bound(name string, bytes int64) {
 }
 
 // A request that a full store refuses is answered by a problem of its own, the service is not ready and names the store, and both go
-// away when there is room. What was told meanwhile reaches its users then.
+// away when there is room. Events published meanwhile reach their users then.
 func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	const staff = contracts.RecipientRestaurantUser
 	publish := func(ctx context.Context, n *Notifier) error {
@@ -51,7 +51,7 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	for name, test := range map[string]struct {
 		stream string
 		ask    func(ctx context.Context, n *Notifier) error
-		taken  bool // by a stream that has room; what follows waits
+		taken  bool // by a stream that has room; the work that follows waits
 	}{
 		"publish": {stream: "KV_deliveries", ask: publish},
 		"cancel": {stream: "KV_deliveries", ask: func(ctx context.Context, n *Notifier) error {
@@ -141,8 +141,8 @@ const monthly = `{"reservation_id":"0b0e7a3c-7f0a-4c2e-9d8e-3b5f6a1d2c4e","date"
 // paged is a line of the table in docs/operate.md: stream, bytes of one notification, days.
 var paged = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| ([0-9,]+) B \\| ([0-9]+) days \\|")
 
-// As long as 10 million notifications come in each month, no stream becomes fuller than its declared size allows: by what one
-// notification takes of each, when the oldest leave as fast as new ones come. That is what the table in docs/operate.md says.
+// With 10 million notifications a month, no stream outgrows its declared size: computed from the bytes that one notification
+// takes in each, when the oldest leave as fast as new ones come. The table in docs/operate.md says so.
 //
 //	MONTH=100000 go -C services/notifier test . -run AMonthFits -v     with so many in a month instead of 1,200
 func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAMonthFitsTheDeclaredSizes(t *testing.T) {
 	})
 }
 
-// share is what a notification takes of a stream.
+// share is the part of a stream that one notification takes.
 type share struct{ bytes, days int }
 
 func monthOnThePage(t *testing.T) map[string]share {

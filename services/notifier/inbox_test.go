@@ -58,7 +58,8 @@ func TestInboxOverHTTP(t *testing.T) {
 	}
 }
 
-// The inbox is live: what is there, what is new, what changes; a client that comes back gets what it has missed.
+// The inbox is live: a client gets the items that are there, new ones and changes; one that comes back gets the
+// changes that it has missed.
 func TestInboxIsLive(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()

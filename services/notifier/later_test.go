@@ -33,9 +33,8 @@ func (p *place) inbox() *inapp.Inbox {
 	return check.Must(inapp.Open(p.Context(), p.js, recordtest.Client(p, p.js), inapp.Config{Keep: forever}))(p)
 }
 
-// Users who have read something in the inbox, or removed it there, are not notified of it on a channel that comes later; all others are, by
-// notifiers that did not live when it was published, on the minute, and not in quiet hours. A channel that does not look at the inbox
-// notifies all.
+// Users who have read an event in the inbox, or removed it there, are not notified of it on a later channel. All others are, by
+// notifiers that were started after it was published, on the minute, and not in quiet hours. A channel without unread notifies all.
 func TestWhatIsUnreadIsDeliveredLater(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		v := newClocked(t, srv)
@@ -103,7 +102,7 @@ events: {X: {CUSTOMER: {scope: user, channels: [inapp], later: [{after: 30m, unr
 	})
 }
 
-// What is delivered later can be cancelled, and an event that would keep it waiting for longer than its row is kept is refused.
+// A row that is delivered later can be cancelled, and an event whose rows would wait for longer than they are kept is refused.
 func TestWhatIsDeliveredLaterIsCancelled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -223,7 +222,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 	both := map[string]map[string]contracts.Endpoint{"pigeon": {"roof": {Address: "roof"}, "tower": {Address: "tower"}}}
 	for name, test := range map[string]struct {
 		point      string
-		unreadable bool // what the directory has of the user
+		unreadable bool // the user's record in the directory
 		to         map[string]map[string]contracts.Endpoint
 		ends       string
 		calls      int // after the death
@@ -289,7 +288,7 @@ func (p *place) fellOnce(letters string) {
 	}
 }
 
-// spoil makes what the directory has of a user unreadable.
+// spoil makes a user's record in the directory unreadable.
 func (p *place) spoil(r contracts.Recipient) {
 	p.Helper()
 	key := check.Must(contracts.DirectoryKey(r.RecipientType, r.UserID))(p)

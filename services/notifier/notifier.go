@@ -250,7 +250,8 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	return err
 }
 
-// traced writes trace context into plans and rows, which are jobs as well as records: their spans link to what stored them.
+// traced writes trace context into plans and rows, which are jobs as well as records: their spans link to the span that
+// stored them.
 func (n *Notifier) traced(ctx context.Context, subject string, header nats.Header) {
 	if strings.HasPrefix(subject, "notify.") {
 		n.telemetry.Inject(ctx, header)
@@ -302,7 +303,7 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 // slots, but little else.
 const endpointSlots = 32
 
-// inboxSlots is the same for the inbox, whose rows wait for the store alone: what many wait for goes over the wire together.
+// inboxSlots is the same for the inbox, whose rows wait for the store alone: the writes of many rows share a packet.
 const inboxSlots = 8
 
 // slots returns how many rows of a channel are sent at a time.
@@ -339,8 +340,8 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	return deliver.New(cfg)
 }
 
-// read reports whether a user has read an event in the inbox, or removed it there. What is not in the inbox, because it has not been
-// delivered or not to be delivered, nobody has read. Two round trips for that, else one.
+// read reports whether a user has read an event in the inbox, or removed it there. An event that is not in the inbox counts as read
+// only if it was delivered there before. Two round trips for that, else one.
 func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool, error) {
 	item, err := n.Inbox.Get(ctx, row.RecipientType, row.UserID, row.EventID)
 	if !errors.Is(err, inapp.ErrNotFound) {
@@ -355,7 +356,7 @@ func (n *Notifier) read(ctx context.Context, row *contracts.Notification) (bool,
 }
 
 // PreferencesURL returns the link to the page of a user's preferences, "" without ChannelConfig.PublicURL. Show it to that user only:
-// what is changed there counts as the user's own.
+// changes made there count as the user's own.
 func (n *Notifier) PreferencesURL(kind contracts.RecipientType, userID string) string {
 	if n.links == nil {
 		return ""

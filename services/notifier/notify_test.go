@@ -226,8 +226,8 @@ func TestATestMessage(t *testing.T) {
 	check.Same(t, "rows", len(p.rows())+len(p.deliveries()), 0)
 }
 
-// What an operator does is recorded under the name of the key, whatever the request says, and that of NATS without a name. The
-// user is a pseudonym. Requests that are refused, or that only read, leave nothing.
+// Acts of operators over HTTP are recorded under the name of the key, whatever the request says, and those over NATS without a
+// name. The user is a pseudonym. Requests that are refused, or that only read, leave nothing.
 func TestOperatorsLeaveRecords(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -309,7 +309,7 @@ func TestLargePayloads(t *testing.T) {
 	birds := &pigeon{}
 	w := newWeb(t, p.start(birds, listening))
 	publisher := check.Must(contracts.NewPublisher(p.js, contracts.PublisherConfig{}))(t)
-	// Each way in returns what it says against an event, "" when it has taken it.
+	// Each API returns its error for an event, "" when it has taken it.
 	ways := map[string]func(e contracts.Event, body string) string{
 		"http": func(_ contracts.Event, body string) string {
 			status, answer := w.call(http.MethodPost, "/v1/events", body)
@@ -359,10 +359,10 @@ func TestLargePayloads(t *testing.T) {
 		check.That(t, bytes.Equal(messages[way], text(plan.MaxPayload)),
 			"%s: a payload of %d bytes came as one of %d", way, plan.MaxPayload, len(messages[way]))
 		if _, told := messages[way+"-too-large"]; told {
-			t.Errorf("%s: what is too large was told", way)
+			t.Errorf("%s: an event that is too large was published", way)
 		}
 	}
-	p.until("what is too large is a dead letter", func() bool { return len(p.letters()) == 2 })
+	p.until("events that are too large are dead letters", func() bool { return len(p.letters()) == 2 })
 	for _, letter := range p.letters() {
 		check.That(t, strings.Contains(letter.Error, "786432") && letter.Stream == contracts.StreamEvents, "%+v", letter.Error)
 	}

@@ -130,7 +130,8 @@ func (p *place) inTheirPartitions(n *Notifier) {
 	check.That(p, slices.Min(share) >= 2*4, "the last event has %v rows in the partitions", share)
 }
 
-// TestAnotherNumberOfPartitionsIsRefused wants a typed error from a notifier whose setting is not what the streams have.
+// TestAnotherNumberOfPartitionsIsRefused wants a typed error from a notifier whose setting is not the number that the
+// streams have.
 func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
@@ -162,10 +163,10 @@ func TestAnotherNumberOfPartitionsIsRefused(t *testing.T) {
 }
 
 // TestRowsInPartitionsAreFound has rows in each of three partitions, and in the first those of before: an instance without the setting
-// learns of them in ten seconds, a page may end with a partition, and who is cancelled is so wherever the rows are.
+// learns of them in ten seconds, a page may end with a partition, and a cancellation finds the rows in every partition.
 func TestRowsInPartitionsAreFound(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		const guests = 60 // so that those of one partition fill what is read at first
+		const guests = 60 // so that those of one partition fill the first read
 		p := newPlace(t, srv)
 		everyone := users(contracts.RecipientRestaurantUser, guests)
 		p.directory(everyone...)

@@ -41,15 +41,15 @@ func (n *Notifier) checkPartitions(ctx context.Context, js jetstream.JetStream) 
 	return err
 }
 
-// partitionsKept is how old what an instance knows of a division may be that began to run before: less than it takes to start another
-// instance and have an event planned and expanded, after which a question counts on finding the rows.
+// partitionsKept is how old the number of partitions in memory may be in an instance that started before the division: less than it
+// takes to start another instance and to plan and expand an event, after which a query is expected to find the rows.
 const partitionsKept = 10 * time.Second
 
 // partitions returns a function that returns into how many streams the rows are divided: as the configuration says, unless that has
 // come since. One round trip now and then for an instance whose rows are not divided.
 func (n *Notifier) partitions(js jetstream.JetStream) func(ctx context.Context) (int, error) {
 	var (
-		asking = make(chan struct{}, 1) // guards what follows
+		asking = make(chan struct{}, 1) // guards known and asked
 		known  = n.cfg.Partitions
 		asked  = time.Now()
 	)

@@ -147,7 +147,8 @@ func TestAKeyThatIsNotInForceAnyMoreEndsItsStreams(t *testing.T) {
 	})
 }
 
-// A webhook that is given up is called once, and with what deploy/nats permits the notifier its address is removed.
+// A webhook that answers 410 is called once, and the notifier's permissions of deploy/nats are enough to remove its
+// address.
 func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	t.Parallel()
 	calls := make(chan string, 10)

@@ -20,9 +20,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// RulesStats is what is known of the rules.
+// RulesStats is the state of the rules.
 type RulesStats struct {
-	// Failed says why what the files hold now is not in force, with every mistake. "" is that it is.
+	// Failed says why the present contents of the files are not in force, with every mistake. "" means that
+	// they are.
 	Failed string `json:"failed,omitempty"`
 
 	// LoadedAt is when the rules that are in force were read.
@@ -32,8 +33,8 @@ type RulesStats struct {
 	Version string `json:"version"`
 }
 
-// rulesStore holds the rules and the templates that are in force. They are read again when what the files hold changes, both
-// together, because rules name templates. What has mistakes does not come into force, in no part.
+// rulesStore holds the rules and the templates that are in force. They are read again when the contents of the files change,
+// both together, because rules name templates. Files with mistakes do not come into force, in no part.
 type rulesStore struct {
 	channels      []string
 	every         time.Duration
@@ -44,13 +45,13 @@ type rulesStore struct {
 	channelConfig ChannelConfig
 
 	looking sync.Mutex // held while the files are read, which may take long
-	seen    string     // what they held when they were looked at last
+	seen    string     // their contents when they were looked at last
 
 	mu    sync.Mutex
 	stats RulesStats
 }
 
-var errNoRules = errors.New("notifier: Rules (NOTIFIER_RULES) is missing: want the file that says who is told about what")
+var errNoRules = errors.New("notifier: Rules (NOTIFIER_RULES) is missing: want the file with the rules")
 
 // openRulesStore reads rules and templates for the first time. The error has every mistake of both.
 func openRulesStore(cfg Config, channels []string) (*rulesStore, error) {
@@ -71,8 +72,8 @@ func (s *rulesStore) run(ctx context.Context) error {
 	return nil
 }
 
-// look puts what the files hold into force, if that is something else than at the last look and has no mistakes. What it
-// finds is logged once.
+// look puts the contents of the files into force, if they have changed since the last look and have no mistakes. Either
+// outcome is logged once.
 func (s *rulesStore) look(ctx context.Context) {
 	s.looking.Lock()
 	defer s.looking.Unlock()
@@ -86,7 +87,7 @@ func (s *rulesStore) look(ctx context.Context) {
 	defer s.mu.Unlock()
 	if err != nil {
 		s.stats.Failed = err.Error()
-		s.logger.ErrorContext(ctx, "notifier: the rules stay as they are, because what their files hold now has mistakes",
+		s.logger.ErrorContext(ctx, "notifier: the rules stay as they are, because their files have mistakes now",
 			"version", s.stats.Version, "error", err)
 		return
 	}
@@ -102,8 +103,8 @@ func (s *rulesStore) take(loaded *rules.Rules) {
 	s.stats = RulesStats{LoadedAt: time.Now().UTC(), Version: loaded.Version()}
 }
 
-// content names what the files hold. A link that leads elsewhere, or a file in place of the other, changes nothing as long as
-// they hold the same. What cannot be read is content, too.
+// content identifies the contents of the files. A link that leads elsewhere, or a file in place of the other, changes nothing
+// as long as they hold the same. An error of reading is content, too.
 func (s *rulesStore) content() string {
 	data, err := rules.Read(s.path)
 	texts := ""
@@ -163,7 +164,7 @@ func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 	}
 }
 
-// Stats returns what is known of the rules.
+// Stats returns the state of the rules.
 func (s *rulesStore) Stats() RulesStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

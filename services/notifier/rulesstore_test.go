@@ -71,8 +71,8 @@ const (
 	other = "templates/other/default."
 )
 
-// What the files hold comes into force with the next look, however it was put there; what has mistakes does not, is logged once
-// with all of them, and shown.
+// The contents of the files come into force with the next look, however they were put there; files with mistakes do not, and
+// are logged once with all of them, and shown.
 func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "one"})
@@ -85,17 +85,17 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
 			synctest.Wait()
 		}
-		want := func(what, channels string, failed, logged int) {
+		want := func(step, channels string, failed, logged int) {
 			t.Helper()
 			looks(3)
 			stats := s.Stats()
 			if got := s.inForce(); got != channels || (stats.Failed != "") != (failed != 0) || strings.Count(s.log.String(), "\n") != logged ||
 				stats.Version != s.rules.Load().Version() {
-				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", what, got, channels, stats, s.log.String())
+				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", step, got, channels, stats, s.log.String())
 			}
-			check.That(t, strings.Count(stats.Failed, "line ") == max(0, failed) || failed < 0, "%s: %s", what, stats.Failed)
+			check.That(t, strings.Count(stats.Failed, "line ") == max(0, failed) || failed < 0, "%s: %s", step, stats.Failed)
 			if failed > 0 && !strings.Contains(s.ready().Error(), stats.Failed) || failed == 0 && s.ready() != nil {
-				t.Errorf("%s: ready says %v", what, s.ready())
+				t.Errorf("%s: ready says %v", step, s.ready())
 			}
 		}
 		want("as it was", "inapp", 0, 0)
@@ -110,7 +110,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		s.write("rules.yaml", ruled("owl, bat", "  Y: 3\n"))
 		want("other mistakes", "pigeon", 3, 3)
 		s.write("rules.yaml", ruled("pigeon", ""))
-		want("back to what is in force", "pigeon", 0, 4)
+		want("back to the rules in force", "pigeon", 0, 4)
 		check.OK(t, os.Remove(filepath.Join(s.folder, "rules.yaml")))
 		want("no file", "pigeon", -1, 5)
 		check.Says(t, s.Stats().Failed, "no such file")
@@ -221,7 +221,7 @@ func TestCheckRules(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
 	s.write("rules.yaml", ruled("email, pigeon, inapp", ""))
-	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not what is checked
+	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not checked here
 	check.Is(t, CheckRules(s.path, ways, "pigeon"), nil)
 	s.write("rules.yaml", ruled("email, pigeon", "  Y:\n    ADMIN: {channels: [email]}\n"))
 	s.write("templates/Z/default.txt", "t")

@@ -210,7 +210,7 @@ func TestEveryKindOfRecipient(t *testing.T) {
 	}
 }
 
-// What is no event, and an event of another form.
+// Messages that are no events, and an event of another form.
 func TestIntake(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))

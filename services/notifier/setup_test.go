@@ -32,10 +32,10 @@ import (
 
 func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, fallers, planner, expander) }
 
-// patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
+// patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 const patience = time.Minute
 
-// pigeon is a channel that counts what it was given, by message id. By default it takes everything.
+// pigeon is a channel that counts its messages, by message id. By default it takes everything.
 type pigeon struct {
 	name string
 	send func(ctx context.Context, m channel.Message) (channel.Receipt, error)
@@ -169,7 +169,7 @@ func event(id, kind string, mutate ...func(*contracts.Event)) contracts.Event {
 	return e
 }
 
-// publish publishes an event, without a message id: the stream's window is not what is tested.
+// publish publishes an event, without a message id: the stream's window is not tested.
 func (p *place) publish(e contracts.Event) {
 	p.Helper()
 	data := check.Must(contracts.Encode(e))(p)
@@ -178,7 +178,7 @@ func (p *place) publish(e contracts.Event) {
 }
 
 // until waits for a condition, which it asks for again and again.
-func (p *place) until(what string, met func() bool) {
+func (p *place) until(condition string, met func() bool) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
@@ -187,7 +187,7 @@ func (p *place) until(what string, met func() bool) {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			p.Fatalf("%s: not in %s", what, patience)
+			p.Fatalf("%s: not in %s", condition, patience)
 		}
 	}
 }

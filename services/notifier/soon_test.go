@@ -60,7 +60,7 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// look is a look at what is told, past the notifier.
+// look reads the records of events and rows, past the notifier.
 type look struct {
 	*place
 
@@ -102,7 +102,8 @@ func (l *look) startOn(nc *nats.Conn) *Notifier {
 	return n
 }
 
-// open says what of an event is not told, "" for nothing. A server that is away does not say.
+// open describes the rows of an event that have not ended, "" when all have. For a server that is away it
+// returns its error.
 func (l *look) open(id string) string {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(l.Context(), time.Second)
@@ -130,11 +131,11 @@ func (l *look) open(id string) string {
 	return open.String()
 }
 
-// What the store does not answer puts an event and a plan off for a second and uses no attempt, so that no wait grows with them. One
-// that has taken all the time that it has uses one.
+// A request that the store does not answer puts an event and a plan off for a second and uses no attempt, so that no wait grows. An
+// attempt that has taken all its time is used.
 func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 	for name, test := range map[string]struct {
-		silent string // what is not answered, by what its subject begins with
+		silent string // the prefix of the subjects that are not answered
 		work   func(n *Notifier, within time.Duration) error
 		within time.Duration
 		retry  bool // an attempt is used

@@ -115,7 +115,7 @@ func (p *place) planned() {
 	}
 }
 
-// source is the life of the process that plans the large event, and says what that took.
+// source runs in the process that plans the large event, and reports the memory that it took.
 func source(ctx context.Context, urls string) error {
 	url, resolverURL, _ := strings.Cut(urls, " ")
 	nc, err := nats.Connect(url)
@@ -176,7 +176,7 @@ func (a again) Resolve(ctx context.Context, q recipient.Query) iter.Seq2[contrac
 	}
 }
 
-// A recipient whom a source, or an event, names twice counts once.
+// A recipient that a source, or an event, names twice counts once.
 func TestRecipientsWhoComeTwice(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()
@@ -247,7 +247,7 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 // audience is how many recipients the large event has.
 const audience = 100_000
 
-// maxHeap is what planning and expanding may have in memory for it, in bytes: four times what they have.
+// maxHeap bounds the memory for planning and expanding it, in bytes: four times the usual.
 const maxHeap = 32 << 20
 
 // An event for 100,000 recipients, in a process of its own, so that the server's memory does not count.
@@ -298,7 +298,7 @@ func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contrac
 	}
 }
 
-// large is the life of the process that plans and expands the large event, and says what that took.
+// large runs in the process that plans and expands the large event, and reports the memory that it took.
 func large(ctx context.Context, url string) error {
 	nc, err := nats.Connect(url)
 	if err != nil {

@@ -90,8 +90,8 @@ events:
   OTHER: {CUSTOMER: {scope: user, channels: [email], category: other, template: X}}
 `
 
-// A user who follows the link of a mail gets no other one of its category; what is critical comes all the same, and has no link.
-// The notifier does it with what deploy/nats permits it.
+// A user who follows the link of a mail gets no other one of its category; critical mails come all the same, and have no link.
+// The permissions of deploy/nats are enough for that.
 func TestALinkSwitchesACategoryOff(t *testing.T) {
 	t.Parallel()
 	box := newLetterbox(t)
@@ -148,7 +148,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 		t.Errorf("%d %s", status, page)
 	}
 	r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada")
-	check.That(t, err == nil && len(r.OptOut) == 0, "whoever looks at the page has switched off: %v %v", r.OptOut, err)
+	check.That(t, err == nil && len(r.OptOut) == 0, "looking at the page has switched off: %v %v", r.OptOut, err)
 	if status, _ := w.call(http.MethodPost, path+"x", ""); status != http.StatusForbidden {
 		t.Errorf("a link that is not ours: %d", status)
 	}
@@ -179,7 +179,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	told("evt-003", "ALARM")
 	link, body, header = received()
 	check.That(t, link == "" && header.Get("List-Unsubscribe-Post") == "" && !strings.Contains(body, "n.example/v1/unsub"),
-		"what is critical has a link: %q in %v: %s", link, header, body)
+		"a critical mail has a link: %q in %v: %s", link, header, body)
 	told("evt-004", "OTHER")
 	link, _, _ = received()
 	check.That(t, link != "", "no link")
@@ -197,7 +197,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	called := make(chan struct{}, 10)
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/who" {
-			//nolint:errcheck // whoever asked will miss it
+			//nolint:errcheck // the client sees it
 			io.WriteString(w, `{"recipients":[{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"webhook":"`+base+`/hook"}}]}`)
 			return
 		}
@@ -232,8 +232,8 @@ func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
 	}
 }
 
-// What strangers write into payloads and addresses comes out of a mail server as text: no header, no recipient, no markup and no
-// link is made of it.
+// Values that strangers write into payloads and addresses arrive at the mail server as text: they add no header, no recipient,
+// no markup and no link.
 func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()

@@ -232,7 +232,7 @@ func TestKeysOfUsers(t *testing.T) {
 	check.That(t, err == nil && len(r.OptOut) == 0 && r.Addresses["email"] == "a@example.com", "%+v %v", r, err)
 }
 
-// What is imported over HTTP is what is exported over NATS.
+// Users that are imported over HTTP are exported alike over NATS.
 func TestImportAndExportOfUsers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t)).watched()

@@ -24,7 +24,8 @@ const (
 	// expansions is how many plans are expanded at a time: each keeps hundreds of rows under way.
 	expansions = 4
 
-	// planTimeout bounds one try to find and to write down whom an event concerns; expandTimeout one to store the rows.
+	// planTimeout bounds one try to find the recipients of an event and to store its plan; expandTimeout one to store
+	// the rows.
 	planTimeout   = 10 * time.Minute
 	expandTimeout = 30 * time.Minute
 
@@ -35,9 +36,8 @@ const (
 	// storeSnooze is when to try again after the store did not answer.
 	storeSnooze = time.Second
 
-	// planBackoff bounds the wait until the source of recipients is asked again that failed, expandBackoff that after an error that
-	// is not the store's. The worker takes the deaths of workers for attempts too, so only what the source is the reason of waits
-	// for long.
+	// planBackoff bounds the wait after a failure of the source of recipients, expandBackoff that after any other error that is not
+	// the store's. The worker counts deaths of workers as attempts too, so only failures of the source wait for long.
 	planBackoff, expandBackoff = 5 * time.Minute, 15 * time.Second
 )
 
@@ -183,7 +183,7 @@ func (c *payloads) put(eventID string, payload json.RawMessage) {
 
 type counters struct{ duplicates, ignored, planned, refused, repeated, rows atomic.Int64 }
 
-// Stats is what a notifier has done since it started.
+// Stats counts the work of a notifier since it started.
 type Stats struct {
 	// Duplicates is how many events had a plan already.
 	Duplicates int64 `json:"duplicates"`
@@ -203,14 +203,14 @@ type Stats struct {
 	// Rows is how many rows were stored.
 	Rows int64 `json:"rows"`
 
-	// Rules is what is known of the rules.
+	// Rules is the state of the rules.
 	Rules RulesStats `json:"rules"`
 
 	// States is how often rows came into each state.
 	States map[string]int64 `json:"states"`
 }
 
-// Stats returns what the notifier has done since it started.
+// Stats returns the counts of the notifier since it started.
 func (n *Notifier) Stats() Stats {
 	stats := Stats{
 		Duplicates: n.counters.duplicates.Load(), Ignored: n.counters.ignored.Load(), Planned: n.counters.planned.Load(),
@@ -228,31 +228,31 @@ func (n *Notifier) Stats() Stats {
 // State is where a row stands, see [Delivery].
 type State = deliveries.State
 
-// Delivery is what became of one row: its state, why it has it, and every attempt to send it.
+// Delivery is the record of one row: its state, the reason for it, and every attempt to send it.
 type Delivery = deliveries.Delivery
 
-// Accepted is what became of an event that was told.
+// Accepted is the outcome of publishing an event.
 type Accepted = api.Accepted
 
-// Event is what is known of one.
+// Event is the state of an event.
 type Event = api.Event
 
-// Cancellation is what is not to be told any more.
+// Cancellation names an event or a digest that is not to be delivered any more.
 type Cancellation = api.Cancellation
 
-// Cancelled is what became of the rows of a cancellation.
+// Cancelled counts the outcomes of the rows of a cancellation.
 type Cancelled = api.Cancelled
 
-// Replayed is what a replay has done.
+// Replayed is the result of a replay.
 type Replayed = api.Replayed
 
-// Notification is one row: one event, one user, one channel, and what became of it.
+// Notification is one row: one event, one user, one channel, with its outcome.
 type Notification = api.Notification
 
 // Query selects notifications.
 type Query = api.Query
 
-// Page is a part of what a query selects.
+// Page is a page of the rows that a query selects.
 type Page = api.Page
 
 // Publish takes an event in without a network in between: it is in the stream when this returns. Another event under an
@@ -261,12 +261,12 @@ func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, er
 	return n.api.Publish(ctx, e)
 }
 
-// Event returns what is known of an event.
+// Event returns the state of an event.
 func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
 	return n.api.Event(ctx, eventID)
 }
 
-// Cancel cancels an event, for all users or for one. What has been sent stays so.
+// Cancel cancels an event, for all users or for one. Rows that have been sent stay sent.
 func (n *Notifier) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	return n.api.Cancel(ctx, c)
 }
@@ -276,8 +276,8 @@ func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
 	return n.api.Notifications(ctx, q)
 }
 
-// ReadEvent reads what [Notifier.Publish] takes, as the APIs do: an Event, or a CloudEvent in structured mode, which says
-// its specversion. The error is a *contracts.ValidationError.
+// ReadEvent reads an event for [Notifier.Publish], as the APIs do: an Event, or a CloudEvent in structured mode, which
+// says its specversion. The error is a *contracts.ValidationError.
 func ReadEvent(data []byte) (contracts.Event, error) {
 	var probe struct {
 		SpecVersion json.RawMessage `json:"specversion"`
@@ -303,16 +303,16 @@ type User = api.User
 // UserQuery selects users.
 type UserQuery = api.UserQuery
 
-// UserPage is a part of what a query selects.
+// UserPage is a page of the users that a query selects.
 type UserPage = api.UserPage
 
-// ImportedUser is what became of a line of an import.
+// ImportedUser is the outcome of a line of an import.
 type ImportedUser = api.Imported
 
-// TestMessage is a message that shows what a template makes. It is for no user, and leaves no row.
+// TestMessage is a message that shows the text of a template. It is for no user, and leaves no row.
 type TestMessage = api.TestMessage
 
-// TestSent is what became of one.
+// TestSent is the outcome of a test message.
 type TestSent = api.TestSent
 
 // AddressRequest is about one of a user's addresses on a channel.

@@ -1,7 +1,8 @@
-// Package channel is how notifications leave: a [Channel] sends one message to one user, and returns the outcome.
+// Package channel defines how notifications leave: a [Channel] sends one message to one user, and returns the
+// outcome.
 //
-// What keeps a message from being sent is an [*Error] whose [Kind] says whether to try again, and whether the provider
-// may have taken the message nevertheless.
+// A message that was not sent is reported by an [*Error]. Its [Kind] says whether to try again, and whether the
+// provider may have taken the message nevertheless.
 package channel
 
 import (
@@ -24,8 +25,8 @@ type Channel interface {
 	// Send sends one message to one user, once. A message with the same ID is the same message: when the first may have
 	// arrived already, the provider is to be given the means to drop the second.
 	//
-	// A nil error means that the provider has accepted the message. Whatever kept it from doing so is an [*Error], also the
-	// end of ctx; an error of another type counts as one that passes, with the message perhaps taken.
+	// A nil error means that the provider has accepted the message. Any failure is an [*Error], also the end of ctx; an
+	// error of another type counts as a temporary failure after which the message may have been taken.
 	//
 	// Send is called from many goroutines at once.
 	Send(ctx context.Context, m Message) (Receipt, error)
@@ -39,20 +40,21 @@ type Message struct {
 	// Attempt counts the tries to send the message, from 1.
 	Attempt int
 
-	// Category is what the user can switch off. "" is none.
+	// Category is the group of messages that the user can switch off. "" is none.
 	Category string
 
 	// CreatedAt is when the row was planned.
 	CreatedAt time.Time
 
-	// Endpoint is what is known of the address, and EndpointID its id, "" for the plain one of the channel.
+	// Endpoint is the directory's record of the address, and EndpointID its id, "" for the plain one of the
+	// channel.
 	Endpoint   contracts.Endpoint
 	EndpointID string
 
 	// EventID is the event that the message is about.
 	EventID string
 
-	// EventType is what happened.
+	// EventType is the type of the event.
 	EventType string
 
 	// FirstAttempt is when the first attempt to send the message began: the same in every attempt.
@@ -68,7 +70,7 @@ type Message struct {
 	// Payload is the event's, JSON or nothing.
 	Payload json.RawMessage
 
-	// Preferences is where the user chooses what to get, a URL. "" is nowhere.
+	// Preferences is the URL of the page on which the user chooses what to get. "" is none.
 	Preferences string
 
 	// Priority is how urgent it is.
@@ -99,7 +101,7 @@ type Receipt struct {
 	ID string
 }
 
-// Kind says what sort of thing went wrong. Its text is stable: it goes into the record of the delivery, logs, metrics and dead letters.
+// Kind classifies a failure. Its text is stable: it goes into the record of the delivery, logs, metrics and dead letters.
 type Kind string
 
 // The kinds of failure.
@@ -131,7 +133,7 @@ const (
 
 // Error is why a message was not sent, as far as is known.
 type Error struct {
-	// Cause is what lay below, or nil.
+	// Cause is the underlying error, or nil.
 	Cause error
 
 	// Channel is the name of the channel.
@@ -150,7 +152,7 @@ type Error struct {
 	Status int
 }
 
-// Error says what failed, how, and why.
+// Error names the channel, the kind of failure, and its cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", e.Channel, e.Kind)

@@ -30,9 +30,9 @@ func (d *Directory) putProfile(ctx context.Context, f *file, patch json.RawMessa
 	return changed, err
 }
 
-// SetAddress says where a channel reaches a recipient, such as a browser's subscription to webpush. "" is nowhere. What else is
-// known of the recipient stays; one who is not known comes to be. Three round trips, also for what is so already; more when others
-// write at the same time.
+// SetAddress sets the address at which a channel reaches a recipient, such as a browser's subscription to webpush. "" removes it.
+// All other fields of the recipient stay; a recipient that is not in the directory is added. Three round trips, also when the
+// address is set already; more when others write at the same time.
 func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) error {
 	f, err := d.change(ctx, addresses, kind, userID, address != "", func(r *contracts.Recipient) bool {
 		if r.Addresses[channel] == address {
@@ -95,7 +95,7 @@ func (d *Directory) OptIn(ctx context.Context, kind contracts.RecipientType, use
 	return err
 }
 
-// change changes a section of a recipient, and returns what there was of the recipient. Of a recipient whose data was erased nothing
+// change changes a section of a recipient, and returns the recipient as it was read. For a recipient whose data was erased nothing
 // is written, unless revive is set.
 func (d *Directory) change(
 	ctx context.Context, s section, kind contracts.RecipientType, userID string, revive bool, f func(r *contracts.Recipient) bool,
@@ -109,9 +109,8 @@ func (d *Directory) change(
 	return found, err
 }
 
-// changeFound changes a section, over exactly the record that was read, and reports whether it has written. What was found is from
-// any replica, which may not have what was written a moment ago: that there is nothing to do, and what a write has lost to, the
-// leader says.
+// changeFound changes a section, over exactly the record that was read, and reports whether it has written. found is from any
+// replica, which may lag behind: when there seems nothing to do, or a write is refused, the records of the leader decide.
 func (d *Directory) changeFound(
 	ctx context.Context, s section, found *file, revive bool, f func(own kvrecord.Record, r *contracts.Recipient) (bool, error),
 ) (stored kvrecord.Record, changed bool, err error) {
@@ -133,8 +132,8 @@ func (d *Directory) changeFound(
 	return d.rewrite(ctx, found.own[s.at].Subject, alter)
 }
 
-// try replaces a record that any replica has returned by what f makes of it, and reports whether it has. One round trip, none when
-// nothing is to be written.
+// try replaces a record that any replica has returned by the write that f returns for it, and reports whether it has. One round
+// trip, none when nothing is to be written.
 func (d *Directory) try(
 	ctx context.Context, over kvrecord.Record, f func(over kvrecord.Record) (*kvrecord.Write, error),
 ) (stored kvrecord.Record, changed bool, err error) {
@@ -148,9 +147,9 @@ func (d *Directory) try(
 	return stored, err == nil, unwritten(over.Subject, err)
 }
 
-// rewrite replaces the record of a subject by what f makes of it, as the leader has it, or leaves it when that is nil, and reports
-// whether it has written. What was done but not acknowledged is found done. It tries again each time another process writes in
-// between. Two round trips, one when nothing is to be written.
+// rewrite replaces the record of a subject, as the leader has it, by the write that f returns for it, or leaves it when that is
+// nil, and reports whether it has written. A write that was stored but not acknowledged is found stored. It tries again each time
+// another process writes in between. Two round trips, one when nothing is to be written.
 func (d *Directory) rewrite(
 	ctx context.Context, subject string, f func(over kvrecord.Record) (*kvrecord.Write, error),
 ) (stored kvrecord.Record, changed bool, err error) {
@@ -191,11 +190,11 @@ const (
 	forgotten = 40 * 24 * time.Hour
 )
 
-// Forget removes what the directory knows of a recipient, but for the aggregates whose events concern the recipient, and
-// reports whether there was a profile. A mark takes its place for 40 days: the notifier sends nothing to the recipient, also not
-// what was planned before. For other readers of the bucket the keys are deleted. Put and SetAddress make the recipient known
-// again. Two round trips, one for each of the addresses and the preferences and another one if there are any; more when others
-// write at the same time.
+// Forget removes a recipient's profile, addresses and preferences, but not the memberships, and reports whether there was a
+// profile. A mark takes its place for 40 days: the notifier sends nothing to the recipient, not even rows that were planned
+// before. For other readers of the bucket the keys are deleted. Put and SetAddress make the recipient known again. Two round
+// trips, one for each of the addresses and the preferences and another one if there are any; more when others write at the same
+// time.
 func (d *Directory) Forget(ctx context.Context, kind contracts.RecipientType, userID string) (known bool, err error) {
 	return d.forget(ctx, kind, userID, nil)
 }

@@ -63,14 +63,14 @@ func TestAddresses(t *testing.T) {
 	}
 	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", "ada@example.org"))
 	stream, err := js.Stream(ctx, "KV_"+contracts.BucketDirectory)
-	check.That(t, err == nil && stream.CachedInfo().State.LastSeq == revision, "what is so already was written again (%v)", err)
+	check.That(t, err == nil && stream.CachedInfo().State.LastSeq == revision, "an address that is set already was written again (%v)", err)
 	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", ""))
 	r, _, err := d.Get(ctx, "CUSTOMER", "ada")
 	check.That(t, err == nil && len(r.Addresses) == 0, "%+v %v", r, err)
 	dropped, err := d.Drop(ctx, "CUSTOMER", "nobody", "email", "x")
 	check.That(t, err == nil && !dropped, "of nobody: %v %v", dropped, err)
 	_, found, err := d.Get(ctx, "CUSTOMER", "nobody")
-	check.That(t, err == nil && !found, "who is not known has come to be: %v %v", found, err)
+	check.That(t, err == nil && !found, "a recipient that is not known was added: %v %v", found, err)
 	err = d.SetAddress(ctx, "CUSTOMER", "ada", "e mail", "x")
 	e, ok := errors.AsType[*recipient.Error](err)
 	check.That(t, ok && e.Permanent, "a channel that is none: %v", err)
@@ -128,7 +128,7 @@ func TestChangesDoNotOverwriteEachOther(t *testing.T) {
 			if !known && name == "a drop" {
 				continue // of nothing
 			}
-			t.Run(fmt.Sprint(name, " of one who is known: ", known), func(t *testing.T) {
+			t.Run(fmt.Sprint(name, " of a known recipient: ", known), func(t *testing.T) {
 				t.Parallel()
 				srv, other := serve(t)
 				ctx := t.Context()
@@ -186,10 +186,10 @@ func TestAStaleReplicaHidesNoChange(t *testing.T) {
 	check.OK(t, d.SetAddress(ctx, "ADMIN", "root", "fax", ""))
 	check.OK(t, d.OptIn(ctx, "ADMIN", "root", "news", "email"))
 	if dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "new"); err != nil || dropped {
-		t.Errorf("what has been replaced was dropped: %v %v", dropped, err)
+		t.Errorf("an address that has been replaced was dropped: %v %v", dropped, err)
 	}
 	if dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "old"); err != nil || !dropped {
-		t.Errorf("what is there was not dropped: %v %v", dropped, err)
+		t.Errorf("an address that is there was not dropped: %v %v", dropped, err)
 	}
 	r, _, err := other.Get(ctx, "ADMIN", "root")
 	check.That(t, err == nil && len(r.Addresses)+len(r.OptOut) == 0, "%+v %v", r, err)

@@ -36,8 +36,8 @@ type Member struct {
 	ID string `json:"id"`
 }
 
-// OpenDirectory binds the bucket. records stays the caller's to close. logger gets what is wrong with profiles, at most one line
-// a minute; it defaults to slog.Default(). One round trip.
+// OpenDirectory binds the bucket. records stays the caller's to close. logger gets the mistakes of profiles, at most one line a
+// minute; it defaults to slog.Default(). One round trip.
 func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, logger *slog.Logger) (*Directory, error) {
 	if _, err := js.KeyValue(ctx, contracts.BucketDirectory); err != nil {
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
@@ -47,7 +47,7 @@ func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecor
 	}, nil
 }
 
-// file is what the bucket has of one recipient.
+// file is the bucket's records of one recipient.
 type file struct {
 	absent    bool // there is no profile
 	forgotten bool
@@ -59,7 +59,7 @@ type file struct {
 	ignored   []contracts.FieldError
 }
 
-// take takes what a record says of the profile.
+// take sets the profile from its record.
 func (f *file) take(profile kvrecord.Record) {
 	f.record = profile
 	f.absent, f.forgotten, f.profile, f.ignored, f.wrong = isAbsent(profile), isForgotten(profile), f.who, nil, nil
@@ -142,10 +142,10 @@ func (d *Directory) readMany(ctx context.Context, all []contracts.Recipient, rea
 	return files, nil
 }
 
-// Get returns what the directory knows of a recipient; found is false when that is nothing. An invalid field of the profile counts
-// as absent and is logged; an opt-out that cannot be read is a permanent error. The error matches [ErrForgotten] for some time after
-// [Directory.Forget]. One round trip, which calls at the same time share, and a write when the profile says something new of addresses
-// or preferences.
+// Get returns a recipient; found is false when the directory has no record of it. An invalid field of the profile counts as absent
+// and is logged; an opt-out that cannot be read is a permanent error. The error matches [ErrForgotten] for some time after
+// [Directory.Forget]. One round trip, which calls at the same time share, and a write when the profile has new addresses or
+// preferences.
 func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error) {
 	f, err := d.readShared(ctx, kind, userID)
 	switch {
@@ -174,8 +174,8 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 	return r, true, nil
 }
 
-// adopt stores what the profile says anew of sections in their records. When that fails, or another process was faster,
-// the next read does it.
+// adopt stores sections that are new in the profile in their own records. When that fails, or another process was
+// faster, the next read does it.
 func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 	if f.forgotten || f.absent {
 		return
@@ -186,7 +186,7 @@ func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 			_, err = d.records.PutOnce(ctx, *w)
 		}
 		if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
-			d.warner.warn(ctx, "what a profile says of addresses and preferences is not stored apart from it yet", f.who, err)
+			d.warner.warn(ctx, "addresses and preferences of a profile are not stored in their own records yet", f.who, err)
 		}
 	}
 }
@@ -194,8 +194,9 @@ func (d *Directory) adopt(ctx context.Context, f *file, parts ...section) {
 // isAbsent reports whether a record says that its key is not there, or not any more.
 func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
 
-// Resolve implements [Resolver]. It yields ids only: what else is known of a recipient is read when they are told.
-// A list costs one consumer, for as long as it is read, and a round trip for each who is written meanwhile; it is linear in the audience.
+// Resolve implements [Resolver]. It yields ids only: the other fields of a recipient are read when a row is sent. A list costs one
+// consumer, for as long as it is read, and a round trip for each recipient that is written meanwhile; its cost is linear in the
+// audience.
 func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	switch q.Scope {
 	case rules.ScopeUser:
@@ -224,7 +225,7 @@ func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Re
 	}
 }
 
-// prefix is what the subjects of the directory begin with, before the key.
+// prefix precedes the key in the subjects of the directory.
 const prefix = "$KV." + contracts.BucketDirectory + "."
 
 const (
@@ -245,15 +246,15 @@ const (
 	listEnd = 2 * time.Second
 )
 
-// errSilent is why a list is given up that brings nothing.
+// errSilent is the error of a list that brings no message for listSilence.
 var errSilent = errors.New("the server has sent nothing more")
 
 // list yields a recipient for each key, once.
 //
-// A consumer alone does not find all: it says that it has seen everything when no message is pending, and a record that is
-// written while it reads is neither pending at its old place nor yet at its new one for a moment. So the leader is asked afterwards for
-// what is behind the consumer's last message. (All keys at once are no way to find who is missing: a server took 3 to 5 seconds to name
-// 100,000 of a million.)
+// A consumer alone does not find all: it ends when no message is pending, and a record that is written while it reads is for a
+// moment pending neither at its old place nor at its new one. So the leader is asked afterwards for the records behind the
+// consumer's last message. (Listing all keys is no way to find the missing recipients: a server took 3 to 5 seconds to name 100,000
+// of a million.)
 func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
 		l := listing{Directory: d, keys: keys, kind: kind, yield: yield}
@@ -349,8 +350,9 @@ func removed(header nats.Header) bool {
 	return header.Get("KV-Operation") != "" || header.Get(jetstream.MarkerReasonHeader) != ""
 }
 
-// written yields those who were written since the position of the consumer, some of whom it has shown. Its reads are in the order of the
-// stream, and a record that is written meanwhile comes behind: none escapes them. One round trip for each, and one.
+// written yields the recipients that were written since the position of the consumer; it may have shown some of them. Its reads
+// follow the order of the stream, and a record that is written meanwhile comes behind them: none is missed. One round trip for
+// each, and one.
 func (l *listing) written(ctx context.Context) (more bool, err error) {
 	for {
 		r, err := l.records.Next(ctx, prefix+l.keys, l.position+1)

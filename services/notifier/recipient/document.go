@@ -28,8 +28,8 @@ const (
 // MaxDocument is the largest record of a part, in bytes.
 const MaxDocument = 64 << 10
 
-// Document is a part of a recipient as people edit it: a [contracts.Recipient] with the fields of that part, and a profile with
-// what the application keeps there besides.
+// Document is a part of a recipient as people edit it: a [contracts.Recipient] with the fields of that part; a profile also has
+// the application's own fields.
 type Document struct {
 	// Body is a JSON object.
 	Body json.RawMessage
@@ -43,7 +43,8 @@ type Edit struct {
 	// Body is the new document, a JSON object.
 	Body json.RawMessage
 
-	// Merge reports whether Body is a merge patch (RFC 7396): what it does not name stays, and null removes.
+	// Merge reports whether Body is a merge patch (RFC 7396): fields that it does not name stay, and null
+	// removes.
 	Merge bool
 
 	// Own reports whether the recipient made the edit. Only such an edit takes an opt-out back.
@@ -94,8 +95,8 @@ func (d *Directory) Read(ctx context.Context, kind contracts.RecipientType, user
 }
 
 // Write changes a part of a recipient, which a write of the profile makes known, also when its data was erased. A recipient's own
-// preferences need not be of one who is known. The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or [ErrForgotten], or
-// is a [*contracts.ValidationError] with all mistakes. Two or three round trips, more when others write at the same time.
+// preferences need no profile. The error matches [ErrChanged], [ErrKept], [ErrTooLarge], [ErrUnknown] or [ErrForgotten], or is a
+// [*contracts.ValidationError] with all mistakes. Two or three round trips, more when others write at the same time.
 func (d *Directory) Write(ctx context.Context, kind contracts.RecipientType, userID string, part Part, e Edit) (Document, error) {
 	who := contracts.Recipient{RecipientType: kind, UserID: userID}
 	if err := who.Validate(); err != nil {
@@ -201,8 +202,8 @@ func profileFields(r kvrecord.Record) (fields, old map[string]json.RawMessage) {
 	return fields, old
 }
 
-// alterProfile returns the write that makes a profile what an edit says, or nil when it is so already. What it has from
-// earlier versions stays: it may not be in the records yet that it belongs to.
+// alterProfile returns the write that applies an edit to a profile, or nil when it changes nothing. Fields that earlier
+// versions kept in the profile stay: they may not be in their own records yet.
 func alterProfile(over kvrecord.Record, who contracts.Recipient, e *Edit) (*kvrecord.Write, error) {
 	fields, old := profileFields(over)
 	next, data, err := merged(fields, who, e.Body, e.Merge)
@@ -223,7 +224,7 @@ func alterProfile(over kvrecord.Record, who contracts.Recipient, e *Edit) (*kvre
 	return &kvrecord.Write{Subject: over.Subject, Data: data, Over: over}, err
 }
 
-// merged returns what a body makes of fields, also as JSON.
+// merged returns fields with a body merged in, also as JSON; without merge the body alone.
 func merged(
 	fields map[string]json.RawMessage, who contracts.Recipient, body json.RawMessage, merge bool,
 ) (next map[string]json.RawMessage, data json.RawMessage, err error) {
@@ -296,7 +297,7 @@ var endpointFields = []string{"address", "disabled", "events", "generation", "na
 // unknownOfEndpoints names the fields that no endpoint has: a misspelt "disabled" would have the endpoint go on to get all.
 func unknownOfEndpoints(body json.RawMessage) (wrong []contracts.FieldError) {
 	var all map[string]map[string]map[string]json.RawMessage
-	_ = json.Unmarshal(body, &all) //nolint:errcheck // what is of another kind is a mistake of its own
+	_ = json.Unmarshal(body, &all) //nolint:errcheck // a value of another kind is a mistake of its own
 	for channel, byID := range all {
 		for id, fields := range byID {
 			for name := range fields {

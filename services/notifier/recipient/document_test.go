@@ -102,7 +102,8 @@ func TestWritesBesideAnUnsubscribe(t *testing.T) {
 	check.That(t, len(r.OptOut) == 20 && r.Addresses["sms"] != "" && r.QuietHours != nil, "%+v", r)
 }
 
-// What earlier versions have written into the profile is read as the parts that it belongs to, and no write of the profile loses it.
+// Addresses and preferences that earlier versions have written into the profile are read as those parts, and no write of the
+// profile loses them.
 func TestPartsOfAnOldProfile(t *testing.T) {
 	t.Parallel()
 	d, js := open(t)
@@ -178,7 +179,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 		get(t.Context(), "u1", "1", nil)
 		all.Wait()
 
-		lose(1, 3) // and so what the one of the crowd sends that reads for all
+		lose(1, 3) // and so is the request of the caller that reads for all
 		crowd, leave := context.WithCancel(t.Context())
 		get(t.Context(), "u0", "0", nil)
 		synctest.Wait()
@@ -220,8 +221,8 @@ func reading(t *testing.T, d *recipient.Directory, user string) error {
 	return err
 }
 
-// What a profile leaves out stays: opt-outs and addresses have records of their own, also those that earlier versions
-// stored in the profile. What a profile says anew counts, what it repeats does not.
+// Opt-outs and addresses that a profile leaves out stay: they have records of their own, also those that earlier
+// versions stored in the profile. A profile's new values are taken over, repeated ones are not.
 func TestNoProfileTouchesAddressesAndPreferences(t *testing.T) {
 	t.Parallel()
 	type (
@@ -315,7 +316,8 @@ func TestAReadIsOneRequest(t *testing.T) {
 	}
 }
 
-// A field that is invalid counts as absent, which the log says once. What a recipient refuses is not guessed.
+// A field that is invalid counts as absent, which the log says once. Opt-outs that cannot be read are an
+// error.
 func TestInvalidFieldsOfAProfile(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)

@@ -42,7 +42,7 @@ type HTTPConfig struct {
 	// Client makes the requests. Defaults to one with a timeout of 30 seconds that follows no redirects.
 	Client *http.Client
 
-	// Logger gets what is wrong with recipients, at most one line a minute. Defaults to slog.Default().
+	// Logger gets the mistakes of recipients, at most one line a minute. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// RootCAs are the authorities that the service's certificate is checked against, unless Client is set. Defaults to the

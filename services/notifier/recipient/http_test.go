@@ -64,7 +64,7 @@ func TestHTTPReadsPageByPage(t *testing.T) {
 	check.That(t, diff == "" && requests[2]["cursor"] == "p2", "%s, third page asked for as %v", diff, requests[2])
 }
 
-// Whatever is not a whole answer is an error, and says whether asking again can help.
+// An answer that is not whole is an error, which says whether asking again can help.
 func TestHTTPTakesNothingForTheEnd(t *testing.T) {
 	t.Parallel()
 	const page = `{"recipients":[{"user_id":"u","recipient_type":"CUSTOMER"}]`
@@ -139,7 +139,7 @@ func TestHTTPNeedsAURL(t *testing.T) {
 	}
 }
 
-// errUnknown is for a recipient of whom nothing is known.
+// errUnknown is the error for a recipient that the directory does not have.
 var errUnknown = errors.New("nothing is known of the recipient")
 
 // getting returns why a recipient cannot be read.

@@ -29,7 +29,7 @@ func TestKeySet(t *testing.T) {
 	check.Same(t, "from the beginning", full.slots[0], ^uint64(0))
 }
 
-// FuzzReadProfile: whatever a program writes, what is read of it is valid, and has every opt-out.
+// FuzzReadProfile: whatever a program writes, the recipient read from it is valid, and has every opt-out.
 func FuzzReadProfile(f *testing.F) {
 	f.Add([]byte(`{"user_id":"u","recipient_type":"CUSTOMER","locale":5,"addresses":{"a":1,"b":"x"},"opt_out":{"news":["email"]}}`))
 	f.Add([]byte(`{"opt_out":{"news":"email"}}`))

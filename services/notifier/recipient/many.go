@@ -26,7 +26,7 @@ const (
 	writers = 64
 )
 
-// Entry is a recipient as it is put: what is known already and not named stays. Make it with [ParseEntry].
+// Entry is a recipient to put: stored fields that it does not name stay. Make it with [ParseEntry].
 type Entry struct {
 	contracts.Recipient
 
@@ -68,8 +68,8 @@ func ValidateMembers(lists map[string][]Member) error {
 	return mistakes
 }
 
-// ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and what else the profile is to
-// keep. With "profile": false it writes no profile, and makes nobody known who is not. The error names all mistakes.
+// ParseEntry reads an entry: a JSON object with the fields of [contracts.Recipient], memberships, and further fields for the
+// profile. With "profile": false it writes no profile, and adds no recipient to the directory. The error names all mistakes.
 func ParseEntry(data []byte) (e Entry, err error) {
 	if len(data) > MaxDocument {
 		return e, ErrTooLarge
@@ -93,7 +93,7 @@ func ParseEntry(data []byte) (e Entry, err error) {
 	return e, err //nolint:wrapcheck // it was decoded
 }
 
-// Outcome is what became of an entry.
+// Outcome is the outcome of an entry.
 type Outcome struct {
 	// Changed reports whether something was written.
 	Changed bool
@@ -117,8 +117,8 @@ func withMistakes(err, more error) error {
 	return err
 }
 
-// Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r; what
-// others keep in the record stays. Otherwise it is [Directory.PutMany] for one.
+// Put stores a recipient and adds the aggregates whose events concern it. Locale, time zone and quiet hours become those of r;
+// further fields of the profile stay. Otherwise it is [Directory.PutMany] for one.
 func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
 	if err := r.Validate(); err != nil {
 		return permanent(err)
@@ -142,9 +142,9 @@ func textOrNull(text string) *string {
 }
 
 // PutMany puts entries, those of one recipient in their order. Opt-outs are added to those that there are, see OptIn for taking one
-// back; addresses replace those of the same channels, see SetAddress for removing one; the profile is merged (RFC 7396), and what
-// was erased is known again. One round trip for each 170 recipients, and one for each record that is written; two or three more for
-// one that is so already, or that others write at the same time.
+// back; addresses replace those of the same channels, see SetAddress for removing one; the profile is merged (RFC 7396), and a
+// recipient that was erased is known again. One round trip for each 170 recipients, and one for each record that is written; two or
+// three more for one that needs no change, or that others write at the same time.
 func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 	done := make([]Outcome, len(entries))
 	places := map[[2]string]int{}
@@ -177,7 +177,8 @@ func (d *Directory) PutMany(ctx context.Context, entries []Entry) []Outcome {
 	return done
 }
 
-// put puts an entry over what was found of its recipient. The profile comes last: there is none without its opt-outs.
+// put puts an entry over the records that were found of its recipient. The profile comes last: there is none without
+// its opt-outs.
 func (d *Directory) put(ctx context.Context, f *file, e Entry) (changed bool, err error) {
 	for _, s := range sections {
 		only, name := s.of(e.Recipient)

@@ -59,8 +59,8 @@ func (d *Directory) Page(
 	return entries, next, nil
 }
 
-// few is how many records are read one by one: each takes the server some 0.05 ms, and together they are a sixth of what it takes to
-// look at all keys.
+// few is how many records are read one by one: each takes the server some 0.05 ms, and together they take a sixth of the time for
+// all keys.
 const few = 500
 
 // scan reads records of the directory in the order in which they were written, see [kvrecord.Stream.Scan].
@@ -95,8 +95,8 @@ func nameOf(subject string) contracts.Recipient {
 	return r
 }
 
-// entry returns the entry that one of a recipient's records stands for, nil when another record does. What cannot be read is an entry
-// that is refused when it is put.
+// entry returns the entry that one of a recipient's records stands for, nil when another record does. A record that cannot be read
+// becomes an entry that is refused when it is put.
 func (f *file) entry(of kvrecord.Record) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	switch {

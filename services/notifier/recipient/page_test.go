@@ -110,7 +110,7 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 	}
 }
 
-// A directory that gets no answer says so within seconds, whichever answer it is that does not come, although its caller has
+// A directory that gets no answer returns an error within seconds, whichever answer is missing, although its caller has
 // minutes: the server may have died with the request, and is back.
 func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 	const (
@@ -164,7 +164,7 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 				}
 				e, ok := errors.AsType[*recipient.Error](err)
 				check.That(t, ok && !e.Permanent, "%d answers: %v", answers, err)
-				time.Sleep(time.Minute) //nolint:forbidigo // fake time: what is left of the list ends
+				time.Sleep(time.Minute) //nolint:forbidigo // fake time: the rest of the list ends
 			}
 		})
 	}
@@ -253,7 +253,7 @@ func TestAddressesAreExported(t *testing.T) {
 	check.Same(t, "profile", string(doc.Body), `{"locale":"fr","recipient_type":"CUSTOMER","user_id":"ada"}`)
 }
 
-// An address that is gone is dropped by what it is: one that was put in its place stays, and so do others.
+// An address that is gone is dropped by its value: one that has replaced it stays, and so do others.
 func TestOneOfSeveralAddressesIsDropped(t *testing.T) {
 	t.Parallel()
 	d, js := open(t)

@@ -19,9 +19,9 @@ import (
 // AggregateRestaurant is the type of the aggregate of events that name a restaurant and no aggregate.
 const AggregateRestaurant = "RESTAURANT"
 
-// Query asks for the recipients of one kind whom an event concerns.
+// Query asks for the recipients of one kind that an event concerns.
 type Query struct {
-	// Event is what happened.
+	// Event is the event.
 	Event contracts.Event
 
 	// Scope says which of the kind are meant.
@@ -41,8 +41,8 @@ type Resolver interface {
 	Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error]
 }
 
-// Aggregate returns what the event happened to: its aggregate or, in events that only name a restaurant, that. The id is
-// "" when the event names neither.
+// Aggregate returns the aggregate of an event or, in events that only name a restaurant, the restaurant. The id is ""
+// when the event names neither.
 func Aggregate(e contracts.Event) (kind, id string) {
 	if e.AggregateID != "" {
 		return e.AggregateType, e.AggregateID
@@ -116,7 +116,7 @@ func (c carried) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recip
 // place is a channel, and the id of an address there.
 type place struct{ channel, id string }
 
-// endpoints yields what is known of the addresses of a recipient.
+// endpoints yields the endpoints of a recipient.
 func endpoints(r contracts.Recipient) iter.Seq2[place, contracts.Endpoint] {
 	return func(yield func(place, contracts.Endpoint) bool) {
 		for channel, all := range r.Endpoints {
@@ -139,7 +139,7 @@ func setEndpoint(r *contracts.Recipient, at place, e contracts.Endpoint) {
 	r.Endpoints[at.channel][at.id] = e
 }
 
-// newer returns what an edit says of an address, with the secret that it has, unless the edit knows of a later one.
+// newer returns an endpoint of an edit with the generation of the present one, unless the edit's is later.
 func newer(was, is contracts.Endpoint) contracts.Endpoint {
 	if is.Generation <= was.Generation {
 		is.Generation, is.Previous, is.RotatedAt = was.Generation, was.Previous, was.RotatedAt
@@ -147,8 +147,8 @@ func newer(was, is contracts.Endpoint) contracts.Endpoint {
 	return is
 }
 
-// stamp has the addresses of r keep the secrets that they have, and gives each new one a secret of its own: one who knows that of
-// an address that was removed knows nothing of the next one of its name.
+// stamp has the addresses of r keep their secrets, and gives each new one a secret of its own: the secret of an address that was
+// removed does not sign for the next one of its name.
 func stamp(known contracts.Recipient, r *contracts.Recipient) {
 	for at, e := range endpoints(*r) {
 		was, old := known.Endpoints[at.channel][at.id]
@@ -159,7 +159,8 @@ func stamp(known contracts.Recipient, r *contracts.Recipient) {
 	}
 }
 
-// replaceAddresses has r have the addresses of an edit. What has signed for main before its last rotation never does again.
+// replaceAddresses replaces the addresses of r by those of an edit. A secret of main from before its last rotation never
+// signs again.
 func replaceAddresses(r *contracts.Recipient, by contracts.Recipient) {
 	stamp(*r, &by)
 	for at, e := range endpoints(*r) {
@@ -174,8 +175,8 @@ func replaceAddresses(r *contracts.Recipient, by contracts.Recipient) {
 // back that is in use.
 const rotated = time.Minute
 
-// Rotate gives an address of a recipient a new secret, unless it has got one within the last minute, and returns what is known of it
-// then. The error matches [ErrUnknown] when there is no such address. Two round trips, more when others write at the same time.
+// Rotate gives an address of a recipient a new secret, unless it has got one within the last minute, and returns the endpoint. The
+// error matches [ErrUnknown] when there is no such address. Two round trips, more when others write at the same time.
 func (d *Directory) Rotate(
 	ctx context.Context, kind contracts.RecipientType, userID, channel, id string,
 ) (e contracts.Endpoint, err error) {
@@ -212,7 +213,7 @@ var (
 	ErrKept = errors.New("an opt-out is taken back by its person only")
 
 	// ErrNoAggregate is returned when an event that concerns those of its aggregate does not say which that is.
-	ErrNoAggregate = errors.New("the event has no aggregate_id and no restaurant_id, so whom it concerns cannot be looked up")
+	ErrNoAggregate = errors.New("the event has no aggregate_id and no restaurant_id, so its recipients cannot be looked up")
 
 	// ErrNoUser is returned when an event that concerns its user does not name one.
 	ErrNoUser = errors.New("the event has no user_id, and its rule is for the user whom the event names")
@@ -226,7 +227,7 @@ var (
 
 // Error is why recipients could not be found.
 type Error struct {
-	// Cause is what lay below.
+	// Cause is the underlying error.
 	Cause error
 
 	// Permanent says that asking again cannot help: the event, or the source's answer to it, has to change.
@@ -236,7 +237,7 @@ type Error struct {
 	RetryAfter time.Duration
 }
 
-// Error says what went wrong.
+// Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("recipients: %v", e.Cause) }
 
 // Unwrap returns the cause.

@@ -22,12 +22,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// headerStated is in the record of a section. It names what the profile said of the section when that was added to the record.
+// headerStated is in the record of a section. It is the hash of the section's fields in the profile when these were added to
+// the record.
 const headerStated = "Expediter-Stated"
 
-// section is a part of a recipient with a record of its own, which no write of the profile changes. What a program writes of it
-// into the profile, as earlier versions of this package did, is added to the record once: when it is read for the first time, and
-// again when it says something else than before. What the profile omits stays.
+// section is a part of a recipient with a record of its own, which no write of the profile changes. Its fields in a profile that
+// another program writes, as earlier versions of this package did, are added to the record when they are read for the first time,
+// and again when they have changed. Fields that the profile omits stay.
 type section struct {
 	at     int // in sections
 	part   Part
@@ -38,7 +39,7 @@ type section struct {
 	add func(to *contracts.Recipient, from contracts.Recipient)
 }
 
-// The sections. An opt-out can be added, and never taken back, by a profile; otherwise what was written last counts.
+// The sections. A profile can add an opt-out, and never take one back; otherwise the last write counts.
 var (
 	addresses = section{
 		at: 0, part: Addresses, fields: []string{"addresses", "endpoints"}, key: contracts.DirectoryAddressesKey,
@@ -66,7 +67,7 @@ var (
 	sections = []section{addresses, preferences}
 )
 
-// over adds to a map what another one has, in place of what there is of the same name.
+// over copies the members of a map into another one, in place of members of the same name.
 func over[T any](to, from map[string]T) map[string]T {
 	if to == nil && len(from) > 0 {
 		to = map[string]T{}
@@ -87,7 +88,7 @@ func refuse(r *contracts.Recipient, category, channel string) bool {
 	return true
 }
 
-// of returns what a profile says of the section, and the name of that, "" for nothing. Quiet hours stay in the profile: those of the
+// of returns the fields of the section in a profile, and their hash, "" for none. Quiet hours stay in the profile: those of the
 // preferences only go before them.
 func (s section) of(r contracts.Recipient) (only contracts.Recipient, name string) {
 	r.QuietHours = nil
@@ -100,7 +101,7 @@ func (s section) of(r contracts.Recipient) (only contracts.Recipient, name strin
 	return only, hex.EncodeToString(sum[:8])
 }
 
-// read returns the section as its record and the profile have it, and the name of what the profile says of it.
+// read returns the section as its record and the profile have it, and the hash of its fields in the profile.
 func (s section) read(f *file) (r contracts.Recipient, stated string, err error) {
 	own := f.own[s.at]
 	r = f.who
@@ -121,7 +122,7 @@ func (s section) read(f *file) (r contracts.Recipient, stated string, err error)
 	return r, stated, nil
 }
 
-// alter returns the write that makes a section what change makes of it, or nil when that is what its record says.
+// alter returns the write that applies change to a section, or nil when its record has the result already.
 func (s section) alter(f *file, change func(own kvrecord.Record, r *contracts.Recipient) (bool, error)) (*kvrecord.Write, error) {
 	own := f.own[s.at]
 	r, stated, err := s.read(f)
@@ -149,8 +150,8 @@ func (s section) alter(f *file, change func(own kvrecord.Record, r *contracts.Re
 	return w, nil
 }
 
-// overlay writes a recipient over a record, with what others keep there and this package does not know. The fields named in
-// without are removed from the record first.
+// overlay writes a recipient over a record. Fields that this package does not know stay. The fields named in without are
+// removed from the record first.
 func overlay(data []byte, r contracts.Recipient, without ...string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -171,7 +172,7 @@ func overlay(data []byte, r contracts.Recipient, without ...string) ([]byte, err
 
 // readProfile decodes a recipient whom another program describes. A field that is invalid counts as absent, so that one of them
 // does not cost the recipient every notification, and is returned in wrong. An opt-out that cannot be read is an error, as is
-// anything but a JSON object: what the recipient refuses is not known then. who has the ids, if these are known.
+// anything but a JSON object: the opt-outs are not known then. who has the ids, if these are known.
 func readProfile(data []byte, who contracts.Recipient) (r contracts.Recipient, wrong []contracts.FieldError, err error) {
 	r, err = contracts.Decode[contracts.Recipient](data)
 	invalid, ok := errors.AsType[*contracts.ValidationError](err)
@@ -223,7 +224,7 @@ func validAddresses(data json.RawMessage) json.RawMessage {
 // warnEvery bounds the log: of all that is wrong with profiles, one line is written in this time.
 const warnEvery = time.Minute
 
-// warner logs what is wrong with profiles, and little of it: a program may write the same mistake for every recipient.
+// warner logs mistakes of profiles, at a limited rate: a program may write the same mistake for every recipient.
 type warner struct {
 	logger *slog.Logger
 	some   rate.Sometimes

@@ -63,8 +63,8 @@ func (t *together) take() []*reading {
 	return some
 }
 
-// answer reads what some ask for. When the caller's time ends meanwhile, the others wait for another one to read. Of several of which one
-// is for good no recipient, each is read by itself. One round trip.
+// answer reads what some ask for. When the caller's time ends meanwhile, the others wait for another one to read. When one of
+// several recipients fails permanently, each is read by itself. One round trip.
 func (d *Directory) answer(ctx context.Context, some []*reading) {
 	all := make([]contracts.Recipient, len(some))
 	for i, r := range some {

@@ -1,8 +1,8 @@
-// Package rules says who is notified of which events, and how: for each type of event and kind of recipient the channels,
-// the template, the category, and the priority.
+// Package rules reads the rules of notifications: for each type of event and kind of recipient the channels, the
+// template, the category, and the priority.
 //
 //	version: 1
-//	categories:                 # what users see them called; optional
+//	categories:                 # the titles that users see; optional
 //	  reservations: {default: Reservations, he: הזמנות}
 //	events:
 //	  RESERVATION_REQUESTED:
@@ -15,7 +15,7 @@
 //	        - after: 30m          # up to 504h
 //	          unread: true        # only if the user has not read it in the inbox by then; needs inapp in channels
 //	          channels: [email]
-//	      category: reservations  # what users switch off together
+//	      category: reservations  # events that users switch off together
 //	      priority: normal        # low, normal, high, critical
 //	      template: reservation.requested
 //	      digest:                 # delivered together, by the clock on the user's wall; see below
@@ -26,7 +26,7 @@
 //	      throttle:               # of one category to one user on one channel
 //	        limit: 5              # 1 to 100
 //	        per: 1h               # up to 168h; in no stretch of time as long as this are there more
-//	        over: defer           # what is over the limit is delivered later (default), or: suppress
+//	        over: defer           # rows over the limit are delivered later (default), or: suppress
 //	    CUSTOMER:
 //	      scope: user
 //	      channels: [inapp]
@@ -36,16 +36,17 @@
 //	      channels: [inapp]
 //
 // All of one category that is to be delivered to a user on a channel, or of one template when there is no category, goes into the
-// same digest. A digest keeps to quiet hours, to what the user opted out of or muted, and to no throttle. What a user wants of digests
-// goes before the rule. A window in which the clocks change is as much longer or shorter; a time of day that the clock jumps over is as
-// much later as it jumps, and one that it shows twice is the first. What is critical is delivered at once, whatever else a rule says.
+// same digest. A digest keeps to quiet hours, opt-outs and mutes, and to no throttle. A user's own preference for digests goes
+// before the rule. A window in which the clocks change is as much longer or shorter; a time of day that the clock jumps over is as
+// much later as it jumps, and one that it shows twice is the first. Critical events are delivered at once, whatever else a rule
+// says.
 //
 // Channels of later count from when the event is delivered on the others. Their rows are stored with all others, and can be
 // cancelled; they keep to quiet hours and throttles, and are in no digest. With unread a row ends as suppressed, with the reason
 // read, when the user has read or archived the item of the inbox, or it is there no more; that is looked at each time that
 // the row is sent. A user in whose inbox it has not been delivered, because of an opt-out or a failure, has not read it.
 //
-// JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines. The notifier also
-// takes for one a route to a channel with texts whose text is not there. A route of "*" that names no template is delivered by the
-// template of the event's own type: nobody knows that before it comes, so it is not checked, and a row without a text fails.
+// JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines. A route to a channel
+// whose text is missing is such a mistake, too. A route of "*" that names no template is delivered by the template of the event's
+// own type: nobody knows that before it comes, so it is not checked, and a row without a text fails.
 package rules

@@ -18,7 +18,7 @@ import (
 // maxMistakes is how many mistakes are reported: a text with more was not meant as rules.
 const maxMistakes = 100
 
-// parser walks a document and collects what is wrong with it.
+// parser walks a document and collects its mistakes.
 type parser struct {
 	channels []string
 	checks   []Check
@@ -202,7 +202,7 @@ func (p *parser) list(n *yaml.Node, path string) []string {
 	return names
 }
 
-// mapping hands each member to the one who reads it, and returns the names that were there.
+// mapping passes each member to the function for its name, and returns the names that were there.
 func (p *parser) mapping(n *yaml.Node, path string, known map[string]func(*yaml.Node, string)) map[string]bool {
 	seen := map[string]bool{}
 	p.each(n, path, func(key, value *yaml.Node, path string) {
@@ -276,7 +276,7 @@ func oneOf[T ~string](p *parser, n *yaml.Node, path string, allowed ...T) T {
 
 func isName(s string) bool { return len(s) <= contracts.MaxName && token.IsSafe(s) }
 
-// clip keeps what a mistake repeats of the file short.
+// clip shortens a text of the file for a mistake.
 func clip(s string) string {
 	if len(s) > contracts.MaxName {
 		return strings.ToValidUTF8(s[:contracts.MaxName], "") + "…"

@@ -28,11 +28,11 @@ type Scope string
 
 // The scopes.
 const (
-	// ScopeAggregate is those whom events of the aggregate concern, as the directory has it.
+	// ScopeAggregate is the members of the event's aggregate in the directory.
 	ScopeAggregate Scope = "aggregate"
 	// ScopeAll is every recipient of the kind.
 	ScopeAll Scope = "all"
-	// ScopeUser is the user whom the event names.
+	// ScopeUser is the user that the event names.
 	ScopeUser Scope = "user"
 )
 
@@ -48,7 +48,7 @@ type Route struct {
 	// FallbackAfter is for how long a channel of Fallback is tried before the next one is. 0 is as often as it is tried.
 	FallbackAfter time.Duration `json:"fallback_after,omitempty"`
 
-	// Category groups what users can switch off together. "" is none.
+	// Category groups routes that users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
 	// Digest says that rows are delivered together, on some of the channels. nil is never.
@@ -60,7 +60,7 @@ type Route struct {
 	// Priority is how urgent it is.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
-	// Scope is who is notified.
+	// Scope selects the recipients.
 	Scope Scope `json:"scope"`
 
 	// Template names the text. "" is the one of the type of event.
@@ -99,7 +99,7 @@ type Rules struct {
 	version string
 }
 
-// Check says what else is wrong with a route, such as that its text is not there, or "".
+// Check returns a further problem of a route, such as that its text is missing, or "".
 type Check func(eventType string, route Route) (problem string)
 
 // Load reads a file, see [Parse].
@@ -115,7 +115,7 @@ func Load(path string, channels []string, checks ...Check) (*Rules, error) {
 	return rules, nil
 }
 
-// Read returns what a file holds. One that is too long is cut behind the first byte that is too many.
+// Read reads a file. One that is too long is cut behind the first byte that is too many.
 func Read(path string) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
@@ -129,8 +129,8 @@ func Read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse reads rules. channels are the names of those that there are: a rule for another is a mistake, and so is what the
-// checks find. The error is an [*Error].
+// Parse reads rules. channels are the names of those that there are: a rule for another is a mistake, and so is a
+// problem that a check returns. The error is an [*Error].
 func Parse(data []byte, channels []string, checks ...Check) (*Rules, error) {
 	p := parser{channels: channels, checks: checks}
 	events := p.file(data)
@@ -180,7 +180,7 @@ func (r *Rules) Channels() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Version names what the rules were read from: the same text, the same version.
+// Version identifies the text that the rules were read from: the same text, the same version.
 func (r *Rules) Version() string { return r.version }
 
 // anyLocale names the title of a category for readers whose locale has none.
@@ -189,7 +189,7 @@ const anyLocale = "default"
 // maxTitle bounds the title of a category, in bytes.
 const maxTitle = 100
 
-// Category is what users can switch off together.
+// Category is a group of messages that users can switch off together.
 type Category struct {
 	// Channels are those on which users are told of it, in alphabetical order.
 	Channels []string
@@ -203,7 +203,7 @@ type Category struct {
 	titles map[string]string // by locale
 }
 
-// Title is what a category is called, and the language of that: "" when it is not known.
+// Title returns the title of a category, and its language: "" when that is not known.
 func (c Category) Title(locale string) (title, language string) {
 	for tag := strings.ToLower(locale); tag != ""; tag = tag[:max(0, strings.LastIndexByte(tag, '-'))] {
 		if title, found := c.titles[tag]; found {
@@ -214,8 +214,8 @@ func (c Category) Title(locale string) (title, language string) {
 	return cmp.Or(c.titles[anyLocale], strings.ToUpper(words[:1])+words[1:]), ""
 }
 
-// Categories returns what users of a kind can switch off, in the order of the names, and with the name [contracts.Anything] all that they
-// get. What is critical comes all the same, and is in neither.
+// Categories returns the categories that users of a kind can switch off, in the order of the names, and as all, with the name
+// [contracts.Anything], everything that they get. Critical messages come all the same, and are in neither.
 func (r *Rules) Categories(kind contracts.RecipientType) (all Category, each []Category) {
 	all.Name = contracts.Anything
 	byName := map[string]*Category{}
@@ -247,7 +247,7 @@ func (r *Rules) Categories(kind contracts.RecipientType) (all Category, each []C
 	return sorted(all), each
 }
 
-// categories reads what categories are called: each by a text, or by one for each locale.
+// categories reads the titles of categories: each is a text, or one for each locale.
 func (p *parser) categories(n *yaml.Node, path string) map[string]map[string]string {
 	all := map[string]map[string]string{}
 	p.each(n, path, func(key, value *yaml.Node, path string) {
@@ -280,14 +280,14 @@ type Mistake struct {
 	// Line is the line of the mistake, counted from 1; 0 stands for the whole file.
 	Line int
 
-	// Path is what of the file, such as events.RESERVATION_REQUESTED.CUSTOMER.channels.
+	// Path is the place in the file, such as events.RESERVATION_REQUESTED.CUSTOMER.channels.
 	Path string
 
-	// Problem is what is wrong, and what is wanted.
+	// Problem says what is wrong, and what is wanted.
 	Problem string
 }
 
-// String says where and what.
+// String returns the place and the problem.
 func (m Mistake) String() string {
 	text := m.Problem
 	if m.Path != "" {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var channels = []string{"email", "inapp"}
 
-const good = `# who is notified
+const good = `# the recipients
 version: 1
 events:
   RESERVATION_REQUESTED:

@@ -51,15 +51,15 @@ func (p *parser) digest(n *yaml.Node, path string) *Digest {
 	return &d
 }
 
-// finish checks what parts of a route say of each other, and gives the digest its channels.
+// finish checks the parts of a route against each other, and gives the digest its channels.
 func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	d := route.Digest
 	if route.Priority == contracts.UrgencyCritical {
 		if d != nil {
-			p.addf(member(n, "digest"), path+".digest", "is for what is critical, which is delivered at once: leave one of them out")
+			p.addf(member(n, "digest"), path+".digest", "cannot be with priority critical, which is delivered at once: leave one of them out")
 		}
 		if route.Throttle != nil {
-			p.addf(member(n, "throttle"), path+".throttle", "is for what is critical, which is delivered at once: leave one of them out")
+			p.addf(member(n, "throttle"), path+".throttle", "cannot be with priority critical, which is delivered at once: leave one of them out")
 		}
 	}
 	if d == nil {
@@ -102,7 +102,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 	p.digests[of] = name
 }
 
-// DigestSuffix is what stands behind the category, or else the template, in the name of the template of its digests.
+// DigestSuffix follows the category, or else the template, in the name of the template of its digests.
 const DigestSuffix = ".digest"
 
 // throttle reads how often a user is notified.
@@ -216,7 +216,7 @@ type Later struct {
 	Unread bool `json:"unread,omitempty"`
 }
 
-// LaterOn is what is said of a channel of Later, the zero value for all other channels.
+// LaterOn returns the entry of Later for a channel, the zero value for all other channels.
 func (r Route) LaterOn(channel string) Later {
 	for _, later := range r.Later {
 		if slices.Contains(later.Channels, channel) {
@@ -234,7 +234,7 @@ func (r Route) Longest() (longest time.Duration) {
 	return longest
 }
 
-// laters reads a list of what is delivered later.
+// laters reads the list of later channels.
 func (p *parser) laters(n *yaml.Node, path string) []Later {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 		p.addf(n, path, "must be a list such as [{after: 30m, unread: true, channels: [email]}]")
@@ -259,7 +259,7 @@ func (p *parser) laters(n *yaml.Node, path string) []Later {
 	return list
 }
 
-// afterwards checks what is delivered later against the rest of the route.
+// afterwards checks the later channels against the rest of the route.
 func (p *parser) afterwards(n *yaml.Node, path string, route Route) {
 	at, path := member(n, "later"), path+".later"
 	elsewhere := slices.Concat(route.Channels, route.Fallback)

@@ -94,8 +94,8 @@ line 21: events.A.K5.throttle.limit is "x": want 1 to 100
 line 21: events.A.K5.throttle.per is "90": want whole seconds up to 168h, such as 1h
 line 24: events.A.K6.digest.every is "30s": want whole minutes that divide a day, such as 15m, 30m, 1h, 4h or 24h
 line 24: events.A.K6.digest.channels is missing: inapp delivers no digests unless it is named here
-line 28: events.A.K7.digest is for what is critical, which is delivered at once: leave one of them out
-line 29: events.A.K7.throttle is for what is critical, which is delivered at once: leave one of them out
+line 28: events.A.K7.digest cannot be with priority critical, which is delivered at once: leave one of them out
+line 29: events.A.K7.throttle cannot be with priority critical, which is delivered at once: leave one of them out
 line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its rows are delivered together
 line 33: events.B.K9.digest.at has 0 times of day: want 1 to 24`
 	check.Require(t, err != nil, "accepted")

@@ -13,14 +13,14 @@
 // The locale is chosen first, of those that have all that the channel shows, and within it a part for the channel goes before the
 // same part for all channels: a push in he has he.webpush.json, and he.subject and he.txt for a title and a body that this lacks; if
 // there is no text in he, it has those of default. No message has parts of two locales. A mail shows a subject, a text and HTML; an SMS a
-// text; a push a title and a body, or a subject and a text. A channel that [Config.Channels] does not name shows what a mail does, and has
-// no parts of its own. [Parse] reports every mistake with its file and line: a locale without the parts that a channel shows, a field
-// that [Data] does not have, a template that is not defined, an unknown channel.
+// text; a push a title and a body, or a subject and a text. A channel that [Config.Channels] does not name shows the parts of a
+// mail, and has none of its own. [Parse] reports every mistake with its file and line: a locale without the parts that a channel
+// shows, a field that [Data] does not have, a template that is not defined, an unknown channel.
 //
-// Parts are Go templates over [Data]: "{{.Payload.guests}} guests". What the payload does not have is an error, unless the
+// Parts are Go templates over [Data]: "{{.Payload.guests}} guests". A field that the payload does not have is an error, unless the
 // template asks: {{with index .Payload "note"}}…{{end}}. Times are written as the reader's language does, in the reader's zone:
-// {{.Date .Payload.at}}, {{.Time .Payload.at}}, {{.DateTime .CreatedAt}}, and within a range {{$.Date .at}}. A file of JSON is one object,
-// whose texts are templates:
+// {{.Date .Payload.at}}, {{.Time .Payload.at}}, {{.DateTime .CreatedAt}}, and within a range {{$.Date .at}}. A file of JSON is one
+// object, whose texts are templates:
 //
 //	{"title": "Table for {{.Payload.guests}}", "body": "{{.DateTime .Payload.at}}", "url": "/reservations/{{.Payload.id}}",
 //	 "icon": "https://static.example.com/table.png", "data": {"reservation": "{{.Payload.id}}"}}
@@ -43,9 +43,9 @@
 // A template has an end: after [MaxSteps], [MaxText] or [MaxTime] of one part it fails, and so does the row whose text it is.
 //
 // Payloads are written by strangers, so nothing that they hold can become markup, a header, or a link: in HTML it is escaped
-// for where it stands, in subjects it has no line breaks, in JSON it stays within its text, in a url it is one segment of a path. What mail
-// programs would make a link of, because it could be a host or has "://", is broken by an invisible space, and in an SMS by a space; in
-// what the template itself says, and in a push, nothing is. A link is made of a value on purpose only: {{link .Payload.url}} is empty
-// unless it leads to one of [Config.LinkHosts] over https, and {{path .Payload.id}} is one segment of a path, for use in a link of the
-// template's own.
+// for where it stands, in subjects it has no line breaks, in JSON it stays within its text, in a url it is one segment of a path. A
+// text that mail programs would turn into a link, because it could be a host or has "://", is broken by an invisible space, and in
+// an SMS by a space. Texts of the template itself, and of a push, are not broken. A link is made of a value on purpose only: {{link
+// .Payload.url}} is empty unless it leads to one of [Config.LinkHosts] over https, and {{path .Payload.id}} is one segment of a
+// path, for use in a link of the template's own.
 package template

@@ -33,7 +33,7 @@ const (
 // locale is how a file may be called: a language tag, or default.
 var localeTag = regexp.MustCompile(`^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$`)
 
-// Channels are email, sms, webpush, and others that show what pushes do.
+// Channels returns email, sms, webpush, and further channels that show pushes.
 func Channels(pushes ...string) map[string]Kind {
 	kinds := map[string]Kind{}
 	for _, name := range pushes {
@@ -100,7 +100,7 @@ type parser struct {
 	shared    map[shelf]map[string]snippet
 }
 
-// kind is that of a channel. What is not known shows what a mail does.
+// kind is that of a channel. An unknown channel shows the parts of a mail.
 func (p *parser) kind(channel string) Kind { return cmp.Or(p.kinds[channel], Mail) }
 
 func (p *parser) mistakef(file string, line int, format string, args ...any) {
@@ -155,7 +155,7 @@ func (p *parser) template(name string) texts {
 	return all
 }
 
-// misnamed returns what is wrong with the name of a file, if anything.
+// misnamed returns the problem with the name of a file, "" for none.
 func (p *parser) misnamed(tag, channel, part string, isFolder bool) string {
 	kind, known := p.kinds[channel]
 	switch {
@@ -230,8 +230,8 @@ func (p *parser) parse(t *text.Template, s source, body string) executor {
 	return parsed
 }
 
-// own reviews a template that a file has itself: what it shares has been reviewed. defines is nil when somebody else looks for missing
-// templates.
+// own reviews a template that a file has itself: shared ones have been reviewed. defines is nil when the caller checks for missing
+// templates in another way.
 func (p *parser) own(s source, tree *parse.Tree, defines func(name string) bool) {
 	if tree == nil || tree.ParseName != s.file {
 		return
@@ -251,8 +251,8 @@ func (p *parser) html(s source, body string) executor {
 	for _, defined := range t.Templates() {
 		p.own(s, defined.Tree, nil)
 	}
-	// The first execution finds out what is to be escaped how, and fails when that is unknown. What it prints, and that there
-	// is no payload, does not matter.
+	// The first execution finds out how each value is to be escaped, and fails when that is unknown. Its output, and that
+	// there is no payload, does not matter.
 	if err := t.Execute(newBounded(), Data{}); err != nil {
 		if errors.Is(err, ErrTooManySteps) || errors.Is(err, ErrTooSlow) {
 			p.mistakef(s.file, 0, "%v", err)
@@ -285,8 +285,8 @@ const maxFolder = 10_000
 
 var errTooMany = errors.New("has too many files")
 
-// Version names what a folder holds, mistakes included: the same names and contents, the same version. It reads every file,
-// each up to MaxFile.
+// Version identifies the contents of a folder, mistakes included: the same names and contents, the same version. It reads
+// every file, each up to MaxFile.
 func Version(folder string) (string, error) {
 	sum := sha256.New()
 	files := 0
@@ -302,7 +302,7 @@ func Version(folder string) (string, error) {
 		}
 		sum.Write(fmt.Appendf(nil, "%q\n", name))
 		if !isFolder(root, entry) {
-			continue // a mistake, whatever it holds
+			continue // a mistake, with any contents
 		}
 		parts, err := fs.ReadDir(root, name)
 		if err != nil {
@@ -320,7 +320,7 @@ func Version(folder string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// add adds the name of a file and what it holds.
+// add adds the name and the contents of a file.
 func add(sum hash.Hash, root fs.FS, name string, isDir bool) error {
 	sum.Write(fmt.Appendf(nil, "%q\n", name))
 	if isDir {

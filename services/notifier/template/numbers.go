@@ -156,7 +156,7 @@ func (d Data) DateTime(value any) (Plain, error) {
 	return date + " " + clock, err
 }
 
-// Words returns what a program calls something, such as ORDER_CREATED, for a reader: "Order created".
+// Words returns an identifier, such as ORDER_CREATED, in words: "Order created".
 func (Data) Words(value any) string {
 	words := strings.Fields(strings.ToLower(strings.NewReplacer("_", " ", ".", " ", "-", " ").Replace(fmt.Sprint(value))))
 	if len(words) > 0 {

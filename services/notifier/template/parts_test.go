@@ -53,7 +53,7 @@ func TestPartsPerChannel(t *testing.T) {
 	}
 }
 
-// What breaks links is only in what could be one, and comes from an event; an SMS has a space, and a push nothing.
+// Only values of an event that could become links are broken: by a space in an SMS, and not at all in a push.
 func TestOnlyWhatCouldBeALinkIsBroken(t *testing.T) {
 	t.Parallel()
 	const own = `www.ours.example {{"ours.example"}} {{printf "%s/%d" "ours.example" 5}} {{.CreatedAt.Format "2.Jan"}}`
@@ -114,7 +114,7 @@ func TestTimesOfTheReader(t *testing.T) {
 	check.Contains(t, check.Err(set.Render(m, "email", "")), "x/default.subject:1:")
 }
 
-// What would fail when a message is sent is found before, with its line.
+// Mistakes that would fail when a message is sent are found before, with their lines.
 func TestMistakesOfPartsAreReported(t *testing.T) {
 	t.Parallel()
 	_, err := template.Parse(files(map[string]string{
@@ -186,7 +186,7 @@ func TestADigestWithoutATemplate(t *testing.T) {
 	check.That(t, err == nil && text.Subject == "news" && text.Text == "1;;", "%q %q, %v", text.Subject, text.Text, err)
 	m.EventType, m.Template = "X", "x"
 	_, err = set.Render(m, "email", "")
-	check.That(t, err != nil, "what is no digest has a text")
+	check.That(t, err != nil, "an event without a template has a text")
 }
 
 // Shared texts are chosen by the locale of the text that they are part of, and by the channel that it is for. A layout is around all but
@@ -250,8 +250,8 @@ _shared/default.a.txt:3: template "b" is not defined
 _shared/default.c.txt:1: missing value for if
 _shared/default.content.txt: want <locale>.<name>.txt or <locale>.<name>.html, or <locale>.<channel>.<name> with one of these; no name is content
 _shared/default.d.html:2: {{if}} branches end in different contexts
-_shared/default.layout.html: has no place for what it is the layout of: want {{template "content" .}}
-_shared/default.layout.txt:2: want {{template "content" $}}, outside of what is defined: the content is a template over all
+_shared/default.layout.html: has no place for the content: want {{template "content" .}}
+_shared/default.layout.txt:2: want {{template "content" $}}, outside of definitions: the content is a template over all
 _shared/default.layout.txt:2: .Usr: there is no Usr
 _shared/default.pigeon.a.txt: there is no channel "pigeon": want email, sms, webpush
 _shared/default.sms.a.html: html is not for sms

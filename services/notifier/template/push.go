@@ -12,7 +12,7 @@ import (
 	text "text/template"
 )
 
-// push is what a channel of the kind Push shows beside a subject and a text, or instead of them.
+// push is the parts that a channel of the kind Push shows beside a subject and a text, or instead of them.
 type push struct {
 	body, icon, title, url executor
 	data                   any // JSON, in which a text is an executor
@@ -134,7 +134,8 @@ func (r *pushReader) text(field, body string) executor {
 	return r.parse(t, r.source, "{{/*"+strings.Repeat("\n", r.line()-1)+"*/}}"+body)
 }
 
-// segment is put behind what a template prints into an address: unless it is a link on purpose, it is one segment of a path.
+// segment is put behind each value that a template prints into an address: unless it is a link on purpose, it becomes one
+// segment of a path.
 func segment(value any) (any, error) {
 	switch value.(type) {
 	case Link, Plain, nil:
@@ -143,7 +144,7 @@ func segment(value any) (any, error) {
 	return path(value)
 }
 
-// render adds what a push has beside a title and a body to a text.
+// render adds the parts of a push beside title and body to a text.
 func (p *push) render(out *Text, data Data) (err error) {
 	for _, part := range []struct {
 		into     *string

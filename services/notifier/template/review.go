@@ -9,14 +9,14 @@ import (
 )
 
 // review finds the mistakes of a template that its parser does not, and puts the function that makes values inert behind every
-// pipeline that prints something of an event or a user. What the template itself wrote stays as it is.
+// pipeline that prints a value of an event or a user. Texts of the template itself stay as they are.
 type review struct {
 	*parser
 
 	defines func(name string) bool // nil when somebody else looks for missing templates
 	isMain  bool                   // not a template that another one calls: $ is Data
 
-	layout, hasContent bool // of a layout: it calls what stands in it
+	layout, hasContent bool // of a layout: it calls the content
 }
 
 // node reviews a node. isData reports whether the dot is Data there.
@@ -50,7 +50,7 @@ func (r *review) node(node parse.Node, isData bool) {
 		if r.layout && n.Name == contentName {
 			r.hasContent = true
 			if given := n.Pipe.String(); (given != "." || !isData) && (given != "$" || !r.isMain) {
-				r.notef(n, `want {{template "content" $}}, outside of what is defined: the content is a template over all`)
+				r.notef(n, `want {{template "content" $}}, outside of definitions: the content is a template over all`)
 			}
 		}
 	}
@@ -62,8 +62,8 @@ func (r *review) branch(n *parse.BranchNode, isData, isDataInside bool) {
 	r.node(n.ElseList, isData)
 }
 
-// pipe reviews a pipeline, and reports whether what it makes is the template's own: it has texts and functions only, and what no
-// event and no user says.
+// pipe reviews a pipeline, and reports whether its result is the template's own: it consists of texts, functions, and fields
+// that do not come from an event or a user.
 func (r *review) pipe(n *parse.PipeNode, isData bool) (own bool) {
 	own = n != nil
 	if n == nil {
@@ -93,7 +93,8 @@ func (r *review) argument(node parse.Node, isData bool) (own bool) {
 	return false
 }
 
-// field looks for fields and methods of Data, and reports whether neither an event nor a user says what the first one has.
+// field looks for fields and methods of Data, and reports whether the value of the first one comes neither from an event
+// nor from a user.
 func (r *review) field(node parse.Node, names []string) (own bool) {
 	t := reflect.TypeFor[Data]()
 	for _, name := range names {

@@ -18,27 +18,27 @@ import (
 type Link string
 
 const (
-	// breaker is invisible, and ends what mail programs take for a link.
+	// breaker is invisible, and ends a text that mail programs take for a link.
 	breaker = "\u200b"
 
-	// mark stands in a text for what breaks links in the channel that the text is for. It is no character, and not in values.
+	// mark stands in a text for the breaker or the space of its channel. It is no character, and not in values.
 	mark = '\ufdd0'
 )
 
 var (
-	// hostDot is a dot, or what browsers take for one, before what could be a label of a host.
+	// hostDot is a dot, or a character that browsers take for one, before a possible label of a host.
 	hostDot = regexp.MustCompile(`(\S)([.\x{3002}\x{ff0e}\x{ff61}])([\p{L}\p{N}])`)
 
-	// host is what could be a host in a word: a dot before a label that begins with a letter and has another character. So prices,
+	// host finds a possible host in a word: a dot before a label that begins with a letter and has another character. So prices,
 	// dates and "p.m." are none.
 	host = regexp.MustCompile(`\S[.\x{3002}\x{ff0e}\x{ff61}]\p{L}[\p{L}\p{M}\p{N}\p{Cf}_-]`)
 
-	// word is what a program that looks for links takes as a whole.
+	// word is a text that a program that looks for links takes as a whole.
 	word = regexp.MustCompile(`\S+`)
 )
 
-// inert returns the function that is put behind what a template prints of events and users: that cannot become a link by itself,
-// since separator is in it, and has no control characters but line breaks.
+// inert returns the function that is put behind each value of events and users that a template prints: its result cannot become
+// a link by itself, since separator is in it, and has no control characters but line breaks.
 func inert(separator string) func(value any) (any, error) {
 	return func(value any) (any, error) {
 		switch value := value.(type) {
@@ -95,7 +95,7 @@ func oneLine(lines string) string {
 	return lines
 }
 
-// linker returns the function that makes links of what payloads hold.
+// linker returns the function that makes links of values of payloads.
 func linker(hosts []string) func(value any) Link {
 	return func(value any) Link {
 		address, ok := value.(string)
@@ -177,7 +177,7 @@ func boundedFunctions() map[string]any {
 	}
 }
 
-// within bounds what a function gets and returns.
+// within bounds the arguments and the result of a function.
 func within(f func(...any) string) func(...any) (string, error) {
 	return func(args ...any) (string, error) {
 		if _, err := sizeOf(args); err != nil {

@@ -26,13 +26,13 @@ const (
 	contentName = "content"
 )
 
-// source is a file, and what it is for.
+// source is a file, and the locale, channel and part that it is for.
 type source struct{ file, locale, channel, part string }
 
 // shelf is where shared texts are found: those for one locale, one channel or "", and one part, txt or html.
 type shelf struct{ locale, channel, part string }
 
-// snippet is a shared text, and what it defines.
+// snippet is a shared text, and the templates that it defines.
 type snippet struct {
 	file  string
 	trees []*parse.Tree
@@ -101,7 +101,7 @@ func (p *parser) reviewShared(s source, t *text.Template, names map[string]bool)
 		stepped(defined.Root)
 	}
 	if isLayout && !r.hasContent {
-		p.mistakef(s.file, 0, `has no place for what it is the layout of: want {{template "content" .}}`)
+		p.mistakef(s.file, 0, `has no place for the content: want {{template "content" .}}`)
 	}
 }
 
@@ -125,14 +125,14 @@ type grown[T any] interface {
 	Parse(text string) (T, error)
 }
 
-// include parses the text of a file among the shared texts, and puts it into their layout if there is one: subjects and what is a whole
-// document have none.
+// include parses the text of a file among the shared texts, and puts it into their layout if there is one: subjects and whole
+// documents have none.
 func include[T grown[T]](p *parser, t T, s source, body string, tree func(T) *parse.Tree) (T, error) {
 	shared := p.sharedFor(s)
 	layout, ok := shared[layoutName]
 	delete(shared, layoutName)
 	if ok {
-		shared[""] = layout // for what it defines
+		shared[""] = layout // for its definitions
 	}
 	for _, name := range slices.Sorted(maps.Keys(shared)) {
 		for _, one := range shared[name].trees {
@@ -175,7 +175,7 @@ func (c perChannel) Execute(w io.Writer, data any) error {
 // Name implements executor.
 func (c perChannel) Name() string { return c[""].Name() }
 
-// Kind is what a channel shows of a text.
+// Kind says which parts of a text a channel shows.
 type Kind string
 
 // The kinds of channels.
@@ -214,7 +214,7 @@ func (p parts) over(general parts) parts {
 	return p
 }
 
-// lacks returns what a channel of a kind needs beside the parts, "" when it has all.
+// lacks returns the parts that a channel of a kind needs besides, "" when it has all.
 func (p parts) lacks(kind Kind) string {
 	hasTitle, hasBody := p.subject != nil, p.text != nil
 	if kind == Push && p.push != nil {
@@ -260,8 +260,8 @@ func fitting(locale string) iter.Seq[string] {
 // normalize writes a tag as files are found by: case does not matter.
 func normalize(locale string) string { return strings.ToLower(strings.ReplaceAll(locale, "_", "-")) }
 
-// complete reports what a template lacks: each locale needs all that a channel with files in it shows, and default what the others
-// have.
+// complete reports the parts that a template lacks: each locale needs all parts that a channel with files in it shows, and default
+// has to have a text for each channel of the others.
 func (p *parser) complete(name string, all texts) {
 	used := map[string]bool{"": len(all) == 0}
 	for _, by := range all {

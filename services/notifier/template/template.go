@@ -21,8 +21,8 @@ const (
 	// MaxText bounds each part of a text, and each value that goes into one, in bytes.
 	MaxText = 256 << 10
 
-	// MaxSteps bounds what a template does for one part: the texts and values that it prints, the turns of its loops and the
-	// templates that it calls.
+	// MaxSteps bounds the steps of a template for one part: the texts and values that it prints, the turns of its loops and
+	// the templates that it calls.
 	MaxSteps = 20_000
 
 	// MaxTime bounds how long it takes for that.
@@ -32,10 +32,10 @@ const (
 	maxSubject = 200
 )
 
-// Config says what templates may do.
+// Config configures templates.
 type Config struct {
-	// Channels are the channels by name for which a text may have parts of their own, and what they show. Defaults to email, sms and
-	// webpush.
+	// Channels are the channels by name for which a text may have parts of their own, each with its kind. Defaults to email, sms
+	// and webpush.
 	Channels map[string]Kind
 
 	// Language is that of the texts in default, by whose rules their plurals are. Defaults to en.
@@ -52,9 +52,9 @@ type Set struct {
 	language string
 }
 
-// Text is what is said.
+// Text is the text of a message.
 type Text struct {
-	// Data is what the application gets with a push, JSON. nil is nothing.
+	// Data is JSON for the application that shows a push. nil is none.
 	Data json.RawMessage
 
 	// HTML is the content of Text for clients that show HTML. "" is none.
@@ -73,9 +73,9 @@ type Text struct {
 	URL string
 }
 
-// Data is what a template is executed with.
+// Data is the data that a template is executed with.
 type Data struct {
-	// Category is what the user can switch off.
+	// Category is the group of messages that the user can switch off.
 	Category string
 
 	// Channel is the channel that the text is for.
@@ -87,7 +87,7 @@ type Data struct {
 	// EventID is the event.
 	EventID string
 
-	// EventType is what happened.
+	// EventType is the type of the event.
 	EventType string
 
 	// Locale is the user's.
@@ -96,7 +96,7 @@ type Data struct {
 	// Payload is the event's. Its numbers are as they were written.
 	Payload any
 
-	// Preferences is where the user chooses what to get. "" is nowhere.
+	// Preferences is the link to the page on which the user chooses what to get. "" is none.
 	Preferences Link
 
 	// RecipientType is the kind of recipient that the user is.
@@ -126,7 +126,7 @@ func (s *Set) Locales(name string) []string {
 	return []string{defaultLocale}
 }
 
-// Channels yields the channels for which a text may have parts of its own, in alphabetical order, and what they show.
+// Channels yields the channels for which a text may have parts of its own, in alphabetical order, each with its kind.
 func (s *Set) Channels() iter.Seq2[string, Kind] {
 	return func(yield func(string, Kind) bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.kinds)) {
@@ -148,10 +148,10 @@ func (s *Set) Has(name string, channels ...string) bool {
 	return found
 }
 
-// kind is that of a channel. What is not known shows what a mail does.
+// kind is that of a channel. An unknown channel shows the parts of a mail.
 func (s *Set) kind(on string) Kind { return cmp.Or(s.kinds[on], Mail) }
 
-// Become makes a set what another one is, for everybody who uses it: from the next text on.
+// Become replaces the templates of a set by those of another one, from the next text on.
 func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
 // Render makes the text of a message for a channel, by its template or, when it names none, by the one of its type of event. A
@@ -206,7 +206,7 @@ func (p parts) render(kind Kind, data Data) (text Text, err error) {
 	case Mail:
 		separator = breaker
 	case SMS:
-		separator = " " // what else breaks a link makes the message a longer one
+		separator = " " // the breaker would make the message a longer one
 	case Push:
 		if p.push != nil {
 			p.subject, p.text = cmp.Or(p.push.title, p.subject), cmp.Or(p.push.body, p.text)
@@ -235,7 +235,7 @@ func (p parts) render(kind Kind, data Data) (text Text, err error) {
 // testMark is before the subject of a message that shows a template, and before the text of one that shows no subject.
 const testMark = "[test] "
 
-// execute returns what a template makes.
+// execute returns the output of a template.
 func execute(e executor, data Data) (string, error) {
 	out := newBounded()
 	if err := e.Execute(out, data); err != nil {
@@ -266,7 +266,7 @@ type Mistake struct {
 	// Line is the line of it, 0 for all of it.
 	Line int
 
-	// Text says what is wrong.
+	// Text describes the mistake.
 	Text string
 }
 

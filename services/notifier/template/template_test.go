@@ -87,7 +87,7 @@ func TestLocalesFallBack(t *testing.T) {
 	}
 }
 
-// Whatever a payload holds is neither markup, nor a header, nor a link.
+// No value of a payload becomes markup, a header, or a link.
 func TestPayloadsInjectNothing(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{

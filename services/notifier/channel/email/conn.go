@@ -35,7 +35,7 @@ type conn struct {
 	expiry *time.Timer
 }
 
-// dial connects, protects the connection, and says who we are.
+// dial connects, secures the connection, and authenticates.
 func (e *Email) dial(ctx context.Context) (*conn, error) {
 	c := &conn{}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: e.cfg.RootCAs, ServerName: e.host}
@@ -199,13 +199,13 @@ func (p *pool) close() {
 	p.background.Wait()
 }
 
-// result is what came of handing over a mail.
+// result is the outcome of handing over a mail.
 type result struct {
 	code        int                // of the server's reply, 0 when there was none
 	enhanced    string             // the one of RFC 3463, "" when there was none
 	err         error              // nil when the server has taken the mail
 	interrupted bool               // the connection was closed from here
-	response    string             // what the server said when it took the mail
+	response    string             // the server's reply when it took the mail
 	stage       mail.SendErrReason // how far it came
 }
 
@@ -218,12 +218,12 @@ func (r result) healthy() bool {
 	return r.err == nil || refused
 }
 
-// stale reports whether this is what a connection looks like that the server has closed, with nothing taken.
+// stale reports whether the server had closed the connection before it took anything.
 func (r result) stale() bool {
 	return r.stage != mail.ErrSMTPDataClose && (r.code == 0 || r.code == 421)
 }
 
-// failed says what a result means.
+// failed returns the error of a result.
 func (e *Email) failed(ctx context.Context, r result) error {
 	if r.code != 0 {
 		return e.fail(judge(r.stage, r.code, r.enhanced), r.code, clip(r.err.Error()), nil)
@@ -250,7 +250,7 @@ func (e *Email) unsent(ctx context.Context, detail string, cause error) error {
 	return e.fail(channel.KindUnavailable, 0, detail, cause)
 }
 
-// undialled says what it means that there is no connection.
+// undialled returns the error for a connection that could not be made.
 func (e *Email) undialled(ctx context.Context, err error) error {
 	reply, replied := errors.AsType[*textproto.Error](err)
 	switch {
@@ -259,13 +259,14 @@ func (e *Email) undialled(ctx context.Context, err error) error {
 	case replied:
 		return e.fail(channel.KindUnavailable, reply.Code, clip(reply.Msg), nil)
 	case strings.Contains(err.Error(), "does not support"), errors.Is(err, mail.ErrNoSupportedAuthDiscovered):
-		// What of STARTTLS and AUTH is asked of it, the server cannot do: the library has no other name for it.
+		// The server does not support the STARTTLS or AUTH that is configured: the library has no other name
+		// for it.
 		return e.fail(channel.KindMisconfigured, 0, clip(err.Error()), nil)
 	}
 	return e.unsent(ctx, clip(err.Error()), nil)
 }
 
-// judge says what a reply means at a stage.
+// judge returns the kind of failure that a reply means at a stage.
 func judge(stage mail.SendErrReason, code int, enhanced string) channel.Kind {
 	subject, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(enhanced, "5."), "4."), ".")
 	switch {
@@ -287,10 +288,10 @@ func judge(stage mail.SendErrReason, code int, enhanced string) channel.Kind {
 	return channel.KindRejected
 }
 
-// maxReply is how much of what the server says is kept, in bytes.
+// maxReply bounds the part of a reply that is kept, in bytes.
 const maxReply = 300
 
-// clip keeps what the server says short and on one line.
+// clip shortens a reply and puts it on one line.
 func clip(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

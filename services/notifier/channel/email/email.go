@@ -69,7 +69,7 @@ type Config struct {
 	// be the same in every try. Defaults to nowhere.
 	Unsubscribe func(m channel.Message) string
 
-	// User is who sends, to the server. Defaults to nobody: the server does not ask.
+	// User is the name to authenticate with. Defaults to none: the server does not ask.
 	User string
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// DefaultBody is what a message looks like unless something else is configured.
+// DefaultBody is the body of a message unless another one is configured.
 const DefaultBody = `{"to":"$to","text":"$text","id":"$id"}`
 
 // PushBody is one for services that show more than a text.
@@ -97,7 +97,7 @@ func (g *Gateway) Close() { g.client.Close() }
 // Name implements [channel.Channel].
 func (g *Gateway) Name() string { return g.cfg.Name }
 
-// Send implements [channel.Channel]. The address is whatever the service takes for one. One request.
+// Send implements [channel.Channel]. The address has any form that the service takes. One request.
 func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
 	if m.Address == "" {
 		return channel.Receipt{}, g.fail(channel.KindNoAddress, "", nil)
@@ -138,8 +138,8 @@ func (g *Gateway) fail(kind channel.Kind, detail string, cause error) error {
 	return &channel.Error{Cause: cause, Channel: g.cfg.Name, Detail: detail, Kind: kind}
 }
 
-// judge says what an answer means: what is said of the address that was called is about the service, and not about the user. One that
-// names the user's address as gone is about that.
+// judge returns the error that an answer means. A status about the called URL is about the service, and not about the user; only an
+// answer that names the user's address as gone is about that address.
 func (g *Gateway) judge(answer *post.Answer, address string) error {
 	var said struct {
 		Gone string `json:"gone"`
@@ -180,7 +180,7 @@ func fill(node any, values *strings.Replacer, data json.RawMessage) any {
 	return node
 }
 
-// idOf returns what the service calls the message, if it says so in one of the usual ways.
+// idOf returns the service's id of the message, if the answer has it in one of the usual fields.
 func idOf(body []byte) string {
 	var said map[string]any
 	if json.Unmarshal(body, &said) != nil {

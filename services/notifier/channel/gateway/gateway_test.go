@@ -73,7 +73,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// A value stays the text that it is, whatever it looks like.
+// A value stays text, whatever it looks like.
 func TestBody(t *testing.T) {
 	t.Parallel()
 	g, calls := newGateway(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }, func(c *Config) {

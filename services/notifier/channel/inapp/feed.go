@@ -13,7 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// backlog is how many changes a feed holds for a reader that is slow. What is beyond it is read again from the bucket.
+// backlog is how many changes a feed holds for a reader that is slow. Changes beyond it are read again from the
+// bucket.
 const backlog = 256
 
 // flushTimeout bounds the wait for the server to have the subscription.
@@ -34,7 +35,7 @@ type Feed struct {
 	waiting []Item // to be delivered, in the order of their revisions
 }
 
-// Follow returns a feed of what changes after a revision: 0 for the whole inbox first. A revision that the bucket has not
+// Follow returns a feed of the changes after a revision: 0 for the whole inbox first. A revision that the bucket has not
 // come to, because it has been made anew, counts as 0. The server repeats each change to the feed; when it may have missed
 // one, it reads the inbox again. A change that is followed by another of the same item may be left out.
 func (b *Inbox) Follow(ctx context.Context, kind contracts.RecipientType, userID string, after uint64) (*Feed, error) {
@@ -56,7 +57,7 @@ func (b *Inbox) Follow(ctx context.Context, kind contracts.RecipientType, userID
 	return f, nil
 }
 
-// begin reads what the inbox has, after the subscription is there.
+// begin reads the inbox after the subscription is there.
 func (f *Feed) begin(ctx context.Context) error {
 	if f.seen > 0 {
 		stream, err := f.inbox.js.Stream(ctx, "KV_"+contracts.BucketInbox)
@@ -75,7 +76,7 @@ func (f *Feed) begin(ctx context.Context) error {
 	return f.read(ctx)
 }
 
-// read takes from the bucket all that has changed since what was seen.
+// read takes from the bucket the items that have changed since the last revision seen.
 func (f *Feed) read(ctx context.Context) error {
 	var changed []Item
 	for item, err := range f.inbox.items(ctx, f.kind, f.userID) {
@@ -130,7 +131,7 @@ func (f *Feed) Next(ctx context.Context) (Item, error) {
 				f.waiting = append(f.waiting, item)
 			}
 			f.behind = f.missed()
-		case <-f.status: // what happened while there was no connection nobody repeats
+		case <-f.status: // changes made while there was no connection are not repeated
 			f.behind = true
 		case <-ctx.Done():
 			return Item{}, fmt.Errorf("inapp: follow: %w", context.Cause(ctx))

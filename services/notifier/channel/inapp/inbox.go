@@ -37,7 +37,7 @@ var (
 	ErrState = errors.New("items are unread, read or archived")
 )
 
-// State is what a user has done with an item.
+// State says whether a user has read or archived an item.
 type State string
 
 // The states of an item.
@@ -49,7 +49,7 @@ const (
 
 // Item is one notification in the inbox of a user.
 type Item struct {
-	// Category is what the user can switch off.
+	// Category is the group of messages that the user can switch off.
 	Category string `json:"category,omitempty"`
 
 	// CreatedAt is when it was decided that the user is told.
@@ -58,7 +58,7 @@ type Item struct {
 	// EventID is the event, and the item's name within the inbox.
 	EventID string `json:"event_id"`
 
-	// EventType is what happened.
+	// EventType is the type of the event.
 	EventType string `json:"event_type"`
 
 	// ExpiresAt is when the item is removed.
@@ -79,7 +79,7 @@ type Item struct {
 	// RecipientType is the kind of recipient that the user is told as.
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 
-	// State is what the user has done with it.
+	// State says whether the user has read or archived it.
 	State State `json:"state"`
 
 	// StateAt is since when.
@@ -188,8 +188,8 @@ func (b *Inbox) send(ctx context.Context, m channel.Message, sent *deliveries.It
 // withheld is for how long an item that was withheld cannot come: longer than any row can be sent.
 const withheld = 40 * 24 * time.Hour
 
-// Withhold has the item of a row never come, unless it is there, and reports that it is. Lists and feeds leave out what it writes. One
-// round trip.
+// Withhold keeps the item of a row from ever coming, and reports whether it is there already. Lists and feeds leave out the mark
+// that it writes. One round trip.
 func (b *Inbox) Withhold(ctx context.Context, n *contracts.Notification) (there bool, err error) {
 	subject, err := b.subjectOf(n.RecipientType, n.UserID, n.EventID)
 	if err != nil {

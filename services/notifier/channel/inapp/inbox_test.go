@@ -273,14 +273,14 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 	})
 }
 
-// A feed that nobody reads for long drops what it cannot hold, and reads it again.
+// A feed that is not read for long drops the changes that it cannot hold, and reads them again.
 func TestFeedThatIsReadSlowlyMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv, inapp.Config{})
 		f := check.Must(through(t, natstest.NewProxy(t, srv), srv).Follow(t.Context(), "CUSTOMER", "u", 0))(t)
 		defer f.Close()
 		var want []string
-		for i := range 600 { // more than twice what it holds
+		for i := range 600 { // more than twice its capacity
 			want = append(want, fmt.Sprintf("e%03d", i))
 			send(t, b, message("u", want[i], time.Now()))
 		}

@@ -131,7 +131,7 @@ func keysOf(kind contracts.RecipientType, userID string) (string, error) {
 	return "*" + strings.TrimPrefix(keys, anyKind), err
 }
 
-// items yields the items of a user, in no particular order. Any replica may answer, so what was written a moment ago may be
+// items yields the items of a user, in no particular order. Any replica may answer, so an item written a moment ago may be
 // missing. An item that cannot be read is left out. One round trip for each 100,000 keys, and one for each 512 items.
 func (b *Inbox) items(ctx context.Context, kind contracts.RecipientType, userID string) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {

@@ -67,7 +67,7 @@ func New(cfg Config) (*Webhook, error) {
 	return &Webhook{name: name, keys: keys, client: post.New(post.Config{
 		AllowHTTP: cfg.AllowHTTP, BodyTimeout: time.Second, Channel: name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks},
 		RootCAs: cfg.RootCAs,
-		Refused: channel.KindUnavailable, // receivers refuse what they cannot use yet, and expect the schedule
+		Refused: channel.KindUnavailable, // receivers refuse messages that they cannot use yet, and expect the schedule
 	})}, nil
 }
 
@@ -190,9 +190,9 @@ const (
 	maxKey = 64
 )
 
-// Secret returns the secret that signs what one user is sent at a plain address whose secret was never rotated, of one of the
-// service's: 32 bytes, as "whsec_" and base64. It is what the user is given to check signatures with. [Webhook.Secrets] has those of
-// other addresses.
+// Secret derives from one of the service's secrets the one that signs the messages to a user's plain address, if that was never
+// rotated: 32 bytes, as "whsec_" and base64. The user checks signatures with it. [Webhook.Secrets] returns those of other
+// addresses.
 func Secret(service string, kind contracts.RecipientType, userID string) (string, error) {
 	key, err := parseSecret(service)
 	if err != nil {
@@ -218,8 +218,8 @@ const Overlap = 24 * time.Hour
 // ErrOwnSecrets is returned for an address that names its secrets itself.
 var ErrOwnSecrets = errors.New("the address has secrets of its own: change these in the address")
 
-// Secrets returns the secrets that sign what an address of a user gets: that to check signatures with, and others that sign for a
-// while. id is that of the address, and e what is known of it.
+// Secrets returns the secrets that sign the messages to an address of a user: first the one to check signatures with, then others
+// that sign for a while. id is that of the address, and e its endpoint.
 func (w *Webhook) Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (secrets []string, err error) {
 	if strings.HasPrefix(e.Address, "{") {
 		return nil, ErrOwnSecrets
@@ -230,7 +230,7 @@ func (w *Webhook) Secrets(kind contracts.RecipientType, userID, id string, e con
 	return secrets, nil
 }
 
-// keysOf returns the keys that sign what an address gets, the newest first.
+// keysOf returns the keys that sign the messages to an address, the newest first.
 func (w *Webhook) keysOf(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) (keys [][]byte) {
 	generations := []int64{e.Generation}
 	if !e.RotatedAt.IsZero() && time.Since(e.RotatedAt) < Overlap {

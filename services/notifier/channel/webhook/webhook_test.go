@@ -39,7 +39,7 @@ type call struct {
 	body   []byte
 }
 
-// endpoint is a user's, over TLS, which hands on what it gets.
+// endpoint is a user's server, over TLS, which passes on the calls that it gets.
 func endpoint(t *testing.T, answer http.HandlerFunc) (srv *httptest.Server, calls chan call) {
 	t.Helper()
 	calls = make(chan call, 10)
@@ -86,7 +86,8 @@ func failure(t *testing.T, err error) *channel.Error {
 	return failed
 }
 
-// What is sent is checked as users check it: by the library of Standard Webhooks, with the secret that each was given.
+// Calls are verified as users verify them: by the library of Standard Webhooks, with the secret that each user was
+// given.
 func TestUsersCanCheckIt(t *testing.T) {
 	t.Parallel()
 	srv, calls := endpoint(t, nil)

@@ -1,12 +1,12 @@
 // Package webpush sends messages to browsers, through the push service that each browser chose (RFC 8030): encrypted for
 // that browser alone (RFC 8291), and in our name (VAPID, RFC 8292).
 //
-// An address is what a browser's subscription looks like as JSON:
+// An address is a browser's subscription as JSON:
 //
 //	{"endpoint":"https://push.example/abc","keys":{"p256dh":"…","auth":"…"}}
 //
-// What the browser's service worker gets is JSON; the id is the same in every try, and is meant for the notification's tag,
-// so that a second one takes the place of the first:
+// The browser's service worker gets JSON; the id is the same in every try, and is meant for the notification's tag, so that
+// a second one replaces the first:
 //
 //	{"id":"ntf_…","title":"…","body":"…","event_id":"…","event_type":"…","url":"…","icon":"…","data":…}
 //

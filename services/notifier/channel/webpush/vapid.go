@@ -46,7 +46,8 @@ func GenerateKey() (private, public string, err error) {
 	return b64.EncodeToString(secret), b64.EncodeToString(shown), nil
 }
 
-// signer says to push services who we are. It keeps what it said: a signature holds for hours, for all messages to one service.
+// signer identifies this service to push services. It keeps its signatures: each holds for hours, for all messages to one push
+// service.
 type signer struct {
 	key     *ecdsa.PrivateKey
 	public  string

@@ -33,7 +33,7 @@ import (
 // Name is the channel's name, unless it is given another.
 const Name = "webpush"
 
-// keep is how long push services keep what they cannot deliver.
+// keep is how long push services keep a message that they cannot deliver.
 const keep = 28 * 24 * time.Hour
 
 // Config says how browsers are reached.
@@ -53,7 +53,7 @@ type Config struct {
 	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
 	RootCAs *x509.CertPool
 
-	// Subject is whom push services turn to: a mailto: or https: URL. Required.
+	// Subject is the contact for the operators of push services: a mailto: or https: URL. Required.
 	Subject string
 
 	// Templates make the texts: the subject is the title, the text the body, unless a file of JSON has others. Required.
@@ -98,7 +98,7 @@ func (w *WebPush) Close() { w.client.Close() }
 // Name implements [channel.Channel].
 func (w *WebPush) Name() string { return w.cfg.Name }
 
-// PublicKey is what browsers subscribe with, as applicationServerKey.
+// PublicKey returns the key that browsers subscribe with, as applicationServerKey.
 func (w *WebPush) PublicKey() string { return w.signer.public }
 
 // Send implements [channel.Channel]. One request.
@@ -147,7 +147,7 @@ func (w *WebPush) fail(kind channel.Kind, detail string, cause error) error {
 	return &channel.Error{Cause: cause, Channel: w.cfg.Name, Detail: detail, Kind: kind}
 }
 
-// judge says what an answer means where push services mean something of their own.
+// judge returns the error of an answer, with the statuses that mean something else to push services.
 func (w *WebPush) judge(answer *post.Answer) error {
 	switch answer.Status {
 	case http.StatusNotFound, http.StatusGone:
@@ -205,7 +205,7 @@ func (s subscription) seal(plain []byte) ([]byte, error) {
 	return encrypt(plain, s.browser, s.auth, ours, salt)
 }
 
-// notice is what the service worker gets.
+// notice is the message to the service worker.
 type notice struct {
 	ID        string `json:"id"`
 	Title     string `json:"title"`
@@ -218,7 +218,8 @@ type notice struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// encode writes what the service worker gets. A body that is too long is cut, for what matters is to be told.
+// encode returns the message to the service worker. A body that is too long is cut, so that the user is
+// notified all the same.
 func encode(m channel.Message, text template.Text) []byte {
 	write := func(body string) []byte {
 		var out bytes.Buffer
@@ -257,7 +258,7 @@ func urgency(p contracts.Urgency) string {
 	return "normal"
 }
 
-// clip keeps what a push service calls the message short.
+// clip bounds the push service's id of the message.
 func clip(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), contracts.MaxURL)], "")
 }
@@ -270,7 +271,8 @@ const (
 	authSize   = 16
 	publicSize = 65
 
-	// overhead is what encryption adds: the header of RFC 8188, the delimiter, and the tag.
+	// overhead is the number of bytes that encryption adds: the header of RFC 8188, the delimiter, and the
+	// tag.
 	overhead = saltSize + 4 + 1 + publicSize + 1 + 16
 
 	// MaxPlain is how much can be told, in bytes.

@@ -66,7 +66,7 @@ func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
 	return b
 }
 
-// address is what the browser's subscription looks like.
+// address returns the browser's subscription.
 func (b *browser) address() string {
 	return `{"endpoint":"` + b.srv.URL + `/sesame","expirationTime":null,"keys":{"p256dh":"` +
 		b64.EncodeToString(b.key.PublicKey().Bytes()) + `","auth":"` + b64.EncodeToString(b.auth) + `"}}`
@@ -133,7 +133,7 @@ func TestSend(t *testing.T) {
 	check.That(t, len(name) == 32 && name != topic("ntf_2"), "topic %q", name)
 }
 
-// checkToken checks who we say we are, as push services do.
+// checkToken checks the token of a call as push services do.
 func checkToken(t *testing.T, header, audience, public string) {
 	t.Helper()
 	jwt, key, found := strings.Cut(strings.TrimPrefix(header, "vapid t="), ", k=")
@@ -229,7 +229,7 @@ func TestPartsOfAPush(t *testing.T) {
 	check.Same(t, "result", failure(t, send("b", strings.Repeat("x", MaxPlain))).Kind, channel.KindRejected)
 }
 
-// Keys come in either alphabet of base64, and what is too long is cut.
+// Keys come in either alphabet of base64, and a body that is too long is cut.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	b := subscribe(t, nil)
@@ -277,7 +277,7 @@ func private(t *testing.T, text string) *ecdh.PrivateKey {
 	return check.Must(ecdh.P256().NewPrivateKey(unb64(t, text)))(t)
 }
 
-// decrypt does what a browser does.
+// decrypt decrypts as a browser does.
 func decrypt(t *testing.T, body []byte, browser *ecdh.PrivateKey, auth []byte) []byte {
 	t.Helper()
 	return check.Must((&webpushtest.Browser{Auth: auth, Key: browser}).Open(body))(t)

@@ -1,5 +1,5 @@
-// Package api is what the notifier's APIs stand on: it takes events in, and answers what became of them and of their
-// rows.
+// Package api is the common part of the notifier's HTTP and NATS APIs: it takes events in, and reports the states of
+// events and rows.
 package api
 
 import (
@@ -33,7 +33,7 @@ import (
 // ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
 var ErrUnknownEvent = errors.New("there is no such event")
 
-// Config says what the API works on. All but the backlog and Partitions is required.
+// Config holds the parts that the API works on. All but the backlog and Partitions are required.
 type Config struct {
 	Audit      *audit.Log
 	Channels   map[string]channel.Channel // that have addresses
@@ -54,7 +54,7 @@ type Config struct {
 	Withhold func(ctx context.Context, n *contracts.Notification) (there bool, err error)
 }
 
-// API takes events in and answers what became of them. It may be used by many at once.
+// API takes events in and reports their states. It may be used by many goroutines at once.
 type API struct {
 	cfg        Config
 	deliveries *kvrecord.Stream
@@ -69,7 +69,7 @@ func New(records *kvrecord.Client, cfg Config) *API {
 	return &API{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: row.Open(records)}
 }
 
-// Accepted is what became of an event that was told.
+// Accepted is the outcome of publishing an event.
 type Accepted struct {
 	// Duplicate says that it had been told before.
 	Duplicate bool `json:"duplicate"`
@@ -104,7 +104,8 @@ func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) 
 	if err != nil {
 		return Accepted{}, err
 	}
-	// The record tells who was first: of two at the same moment the other one may be so in the stream.
+	// The record says which caller was first: of two at the same moment the other one may be first in the
+	// stream.
 	answer := Accepted{Duplicate: !news, EventID: e.EventID, State: kept.State}
 	if !kept.Unplanned() {
 		return answer, nil
@@ -127,7 +128,7 @@ func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published
 	return done, err
 }
 
-// Event is what is known of one.
+// Event is the state of an event.
 type Event struct {
 	// At is when it was first seen.
 	At time.Time `json:"at"`
@@ -135,7 +136,7 @@ type Event struct {
 	// EventID is the event.
 	EventID string `json:"event_id"`
 
-	// EventType is what happened, as long as the plan is kept.
+	// EventType is the type of the event, as long as the plan is kept.
 	EventType string `json:"event_type,omitempty"`
 
 	// Reason is why it was refused, "" when it was not.
@@ -152,7 +153,7 @@ type Event struct {
 	State plan.State `json:"state"`
 }
 
-// Event returns what is known of an event. Two round trips.
+// Event returns the state of an event. Two round trips.
 func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
 	kept, err := a.cfg.Reader.Event(ctx, eventID)
 	if errors.Is(err, plan.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
@@ -217,7 +218,7 @@ type EndpointQuery struct {
 	State   health.State `json:"state"`
 }
 
-// EndpointPage is a part of what a query selects.
+// EndpointPage is a page of the endpoints that a query selects.
 type EndpointPage struct {
 	// Endpoints are in the order in which they came into their states.
 	Endpoints []health.Endpoint `json:"endpoints"`
@@ -276,7 +277,7 @@ func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) 
 	return was, err
 }
 
-// unnameable is what is wrong with a text that isToken does not report.
+// unnameable is the problem of a text that isToken refuses.
 const unnameable = "must be of A-Z, a-z, 0-9, '_' and '-'"
 
 func isToken(s string) bool {
@@ -284,8 +285,8 @@ func isToken(s string) bool {
 	return err == nil && token == s
 }
 
-// Extension attributes of CloudEvents that say what an event is about, whom it is for, and when they are told at the
-// earliest, as RFC 3339 has it.
+// Extension attributes of CloudEvents for the subject of an event, its recipients, and the earliest time of delivery
+// in RFC 3339.
 const (
 	extensionAggregateType = "aggregatetype"
 	extensionNotBefore     = "notbefore"
@@ -299,11 +300,11 @@ const noAggregate = "CLOUDEVENT"
 // Direct is the subject of an event that came by none.
 const Direct = "events"
 
-// routed is what the subjects of events with a route begin with.
+// routed is the prefix of the subjects of events with a route.
 var routed = strings.TrimSuffix(contracts.RoutedEventsSubjects, ">")
 
-// Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. What the latter
-// holds becomes the payload, and its source is part of the event's id, as CloudEvents has it.
+// Read reads an event from a message: an Event, by itself or in a CloudEvent, or any CloudEvent. The data of the
+// latter becomes the payload, and its source is part of the event's id, as in CloudEvents.
 func Read(subject string, header nats.Header, data []byte) (contracts.Event, error) {
 	envelope, err := contracts.ParseCloudEvent(subject, header, data)
 	if err != nil {
@@ -343,7 +344,7 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 	return event, event.Validate()
 }
 
-// aggregateType is what the sender says, or the subject that the event came by.
+// aggregateType returns the type that the sender names, or else that of the subject by which the event came.
 func aggregateType(subject string, envelope contracts.CloudEvent) string {
 	if said := envelope.Extensions[extensionAggregateType]; said != "" {
 		return said
@@ -358,7 +359,7 @@ func aggregateType(subject string, envelope contracts.CloudEvent) string {
 	return tokens[1]
 }
 
-// named reports whether the message itself said what makes it a CloudEvent.
+// named reports whether the message itself had the attributes of a CloudEvent.
 func named(e contracts.CloudEvent) bool {
 	for _, attribute := range e.Assumed {
 		if attribute == "id" || attribute == "source" || attribute == "type" {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxUnexpanded is for how many users an event may be cancelled before its rows show whom it concerns.
+	// maxUnexpanded is for how many users an event may be cancelled before its rows are stored.
 	maxUnexpanded = 1000
 
 	// shown is how long after an event was expanded its rows show that: longer than a leader that was deposed answers.
@@ -27,15 +27,15 @@ const (
 // has no rows yet.
 var ErrNotExpanded = errors.New("too many users are cancelled before it is expanded: cancel them a minute later, or it for all")
 
-// Cancellation is what is not to be told any more: an event, or a digest, to all or to one user.
+// Cancellation names an event or a digest that is not to be delivered any more, to all users or to one.
 type Cancellation struct {
 	Cursor        string                  `json:"cursor,omitempty"` // where the call before has ended; its rows are seen to
 	EventID       string                  `json:"event_id"`
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"` // with UserID
-	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both empty are all whom the event concerns
+	UserID        string                  `json:"user_id,omitempty"`        // with RecipientType; both empty are all recipients of the event
 }
 
-// Cancelled is what became of the rows of a cancellation.
+// Cancelled counts the outcomes of the rows of a cancellation.
 type Cancelled struct {
 	// Again says that it had been cancelled before.
 	Again bool `json:"again,omitempty"`
@@ -66,22 +66,23 @@ type Cancelled struct {
 	Unpublished bool `json:"unpublished,omitempty"`
 }
 
-// Cancel cancels an event, for all users or for one. What has been sent stays so; an event that is published again after it
-// is not sent. It may be called again after any error and any crash, and then ends what it has begun.
+// Cancel cancels an event, for all users or for one. Rows that have been sent stay sent; an event that is published again
+// after it is not sent. After an error or a crash call it again: it finishes what it has begun.
 //
 // No row that is counted as suppressed goes out, nor any that has been put off or is tried again. A row that was not
-// stored yet, or is behind the first 1,000, may go out for [cancel.Trust] if this is what its sender has not heard of, which as
-// a rule takes less than a millisecond. A row that has gone into a digest has ended; the digest does not tell it, unless it is
-// being told.
+// stored yet, or is behind the first 1,000, may go out for [cancel.Trust] if its sender has not heard of the cancellation,
+// which as a rule takes less than a millisecond. A row that has gone into a digest has ended; the digest leaves its event out,
+// unless the digest is being sent.
 //
-// Of a digest, by its own id, it takes what is in it at this moment. What comes later goes into the next one, so those behind
-// the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for a digest that is not there.
+// A digest is cancelled by its own id, with the events that are in it at this moment. Later events go into the next one. Digests
+// behind the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for a digest that is
+// not there.
 //
-// An event that has not been published is cancelled for when it is, within [plan.KeepUnpublished]: that is kept of
-// [plan.MaxUnpublished] events at a time, and the error is [plan.ErrUnpublished] for more. Of a user whom the event does not concern
-// nothing is kept. Until a minute after the event is expanded it is not certain whom it concerns: it can then be cancelled for
-// 1,000 users without a row, and the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not
-// published, up to two more for one user, and two for each row, three for one of the inbox; two more for a digest.
+// An event can be cancelled before it is published, which holds for [plan.KeepUnpublished]: there are at most [plan.MaxUnpublished]
+// such events at a time, and the error is [plan.ErrUnpublished] for more. Nothing is stored for a user whom the event does not
+// concern. Until a minute after the event is expanded its users are not certain: until then it can be cancelled for 1,000 users
+// without a row, and the error is [ErrNotExpanded] for more. Seven round trips, four more for an event that is not published, up to
+// two more for one user, and two for each row, three for one of the inbox; two more for a digest.
 //
 // The audit stream has a record of each call, also of one with a cursor.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
@@ -116,7 +117,8 @@ func (a *API) cancel(ctx context.Context, c Cancellation, q Query, from position
 	return answer, err
 }
 
-// forestall cancels an event that has not been published. A digest that is not there is unknown, and so is what cannot be an event.
+// forestall cancels an event that has not been published. The error is unknown for a digest, and for an id that is too long for an
+// event.
 func (a *API) forestall(ctx context.Context, c Cancellation, unknown error) (Cancelled, error) {
 	if strings.HasPrefix(c.EventID, contracts.DigestIDPrefix) || len(c.EventID) > contracts.MaxID {
 		return Cancelled{}, unknown
@@ -198,7 +200,7 @@ func (c Cancellation) query() (Query, position, error) {
 // collects reports whether the row is a digest.
 func (s stored) collects() bool { return s.Collected }
 
-// suppress ends the rows that have not been sent, some at a time, and counts what became of all.
+// suppress ends the rows that have not been sent, some at a time, and counts the outcomes of all.
 func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	errs := make([]error, len(rows))
 	all := make([][]*deliveries.Delivery, len(rows))

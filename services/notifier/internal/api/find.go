@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// position is where a question goes on. What it means is up to the way in which rows are found. Its zero value is the beginning.
+// position is where a query goes on. Its meaning depends on the way in which rows are found. Its zero value is the beginning.
 type position struct {
 	// revision is that of the record to go on with, 0 while the recipients of a plan are gone through.
 	revision uint64
@@ -114,8 +114,8 @@ type part struct {
 	next   position // where the others are
 }
 
-// find returns rows that a query selects, whatever their state, from a position on: it looks at most of them. It costs the server
-// time in proportion to the rows of the user, or to those that it looks at, and not to all that there are.
+// find returns rows that a query selects, whatever their state, from a position on: it looks at most of them. Its cost on the
+// server grows with the rows of the user, or with those that it looks at, and not with all rows.
 func (a *API) find(ctx context.Context, q Query, from position, most int) (part, error) {
 	switch {
 	case q.UserID != "":

@@ -39,7 +39,7 @@ func name(event, channel string, kind contracts.RecipientType, user, address str
 	return fmt.Sprintf("%s %s %s %s %s %s", event, channel, kind, user, address, state)
 }
 
-// place is a stream of rows, and what is known of them.
+// place is a stream of rows, and the rows that were stored in it.
 type place struct {
 	*testing.T
 
@@ -168,7 +168,7 @@ func (p *place) digest(id string) {
 	}
 }
 
-// others stores what is no row.
+// others stores messages that are no rows.
 func (p *place) others() {
 	p.Helper()
 	replay, err := (&contracts.Notification{Channel: "inapp", RecipientType: contracts.RecipientCustomer, UserID: "u/1", EventID: "e1"}).ReplaySubject(1)
@@ -262,7 +262,7 @@ func (p *place) got(d *api.API, q api.Query) []string {
 	}
 }
 
-// Whatever is asked, the rows that it is about are found, each once and always in the same order, in pages of any size.
+// Any query finds the rows that it selects, each once and always in the same order, in pages of any size.
 func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
 	t.Parallel()
 	seed := crash.Seed(t)

@@ -88,7 +88,8 @@ func (a *API) Notify(ctx context.Context, body []byte, key string) (Accepted, er
 // testTimeout bounds the call of a channel for a test message.
 const testTimeout = 10 * time.Second
 
-// TestMessage is a message that shows what a template makes of a payload. It belongs to no event and no user, and leaves no row.
+// TestMessage is a message that shows the text of a template for a payload. It belongs to no event and no user, and leaves no
+// row.
 type TestMessage struct {
 	// Channel sends it. Required.
 	Channel string `json:"channel"`
@@ -96,7 +97,7 @@ type TestMessage struct {
 	// Locale is the reader's. Defaults to none.
 	Locale string `json:"locale,omitempty"`
 
-	// Payload is what the event would have. Defaults to nothing.
+	// Payload is the payload of the event. Defaults to none.
 	Payload json.RawMessage `json:"payload,omitempty"`
 
 	// Template names the text. Required.
@@ -109,7 +110,7 @@ type TestMessage struct {
 	To string `json:"to"`
 }
 
-// TestSent is what became of a test message.
+// TestSent is the outcome of a test message.
 type TestSent struct {
 	// ID is the message's.
 	ID string `json:"id"`
@@ -117,7 +118,7 @@ type TestSent struct {
 	// Problem is why the far side has not taken it, "" when it has.
 	Problem string `json:"problem,omitempty"`
 
-	// ProviderID is what the far side calls it.
+	// ProviderID is the provider's id of the message.
 	ProviderID string `json:"provider_id,omitempty"`
 }
 
@@ -156,7 +157,7 @@ func (a *API) sendTest(ctx context.Context, target string, by channel.Channel, m
 		receipt, err := by.Send(ctx, m)
 		if err != nil {
 			sent.Problem = fmt.Sprintf("%.500s", err.Error())
-			return 0, nil // the far side's answer is what was asked for
+			return 0, nil // the caller asked for the provider's answer, also a bad one
 		}
 		sent.ProviderID = receipt.ID
 		return 1, nil

@@ -30,7 +30,7 @@ import (
 // audience is how many users each event of the benchmark has.
 const audience = 100
 
-// BenchmarkQuestions measures what questions cost beside many rows of others: 1,000,000, or as many as ROWS says.
+// BenchmarkQuestions measures queries for one user among many rows of others: 1,000,000, or ROWS.
 //
 //	go test -run=- -bench=Questions -benchtime=20x ./internal/api
 func BenchmarkQuestions(b *testing.B) {

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
-// Replayed is what a replay has done.
+// Replayed is the result of a replay.
 type Replayed struct {
 	// Gone is how many rows cannot be sent again because their stream, which keeps them for 30 days, has them no more.
 	Gone int `json:"gone"`
@@ -32,8 +32,8 @@ type Replayed struct {
 // query selects and that are failed, or bounced where its state says so. One call takes 1,000 rows at most, and goes on
 // with the cursor; a row that fails again is not taken twice by the calls of one cursor.
 //
-// A row is written down as pending before there is the message that has it sent. A call that dies in between has lost
-// nothing: another one that selects the row, by whatever state, finishes that. Four round trips for each row.
+// A row is recorded as pending before its message is stored. A crash in between loses nothing: the next call that
+// selects the row, by any state, finishes it. Four round trips for each row.
 func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 	q.State = cmp.Or(q.State, deliveries.Failed)
 	if q.State != deliveries.Failed && q.State != deliveries.Bounced {

@@ -22,7 +22,7 @@ const (
 	// defaultLimit is how many it has when nothing is said.
 	defaultLimit = 100
 
-	// scanned is how many rows one question looks at, whatever it finds.
+	// scanned is how many rows one query looks at, at most.
 	scanned = 2000
 
 	// maxReads is how often one question reads rows: 8 MiB at most each time.
@@ -52,8 +52,8 @@ type Query struct {
 	UserID        string                  `json:"user_id,omitempty"`
 }
 
-// target says in a record of the audit what is selected. The user is a hash, so that erasing a user leaves nothing there to
-// erase.
+// target describes the selection in a record of the audit. The user is a hash, so that nothing is left to erase there with
+// a user.
 func (q Query) target() string {
 	var b strings.Builder
 	b.WriteString("notifications")
@@ -81,8 +81,8 @@ func timeOf(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// Notification is one row: one event, one user, one channel, perhaps one of several addresses, and what became of it. What the row
-// itself says is there for as long as the stream keeps it.
+// Notification is one row, of one event, one user, one channel, and perhaps one of several addresses, with its outcome. The fields
+// of the row itself are there for as long as the stream keeps it.
 type Notification struct {
 	Address       string                  `json:"address,omitempty"`   // the id of the one that it is for, or was tried
 	Addresses     []string                `json:"addresses,omitempty"` // the ids of those whose rows have taken its place
@@ -112,7 +112,7 @@ type Notification struct {
 	key  string
 }
 
-// Page is a part of what a query selects.
+// Page is a page of the rows that a query selects.
 type Page struct {
 	// Next is the cursor of the page behind, "" when there is none. A page may be empty and have a next one.
 	Next string `json:"next,omitempty"`
@@ -196,9 +196,9 @@ func (q Query) selects(n Notification) bool {
 }
 
 // Notifications returns rows: by event, by user, by state, or by reason. One that is selected by nothing but its state has to have
-// been tried, or put off, at least once: a row that no worker has begun has a record in no state. A question looks at 2,000
-// rows at most and goes on with the cursor; memory is bounded by the page. What it costs does not depend on how many rows
-// there are: it grows with those of the user, when one is named.
+// been tried, or put off, at least once: a row that no worker has begun has a record in no state. A call looks at 2,000 rows at
+// most and goes on with the cursor; memory is bounded by the page. Its cost does not depend on how many rows there are: it grows
+// with those of the user, when one is named.
 func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	from, err := q.begin()
 	if err != nil {
@@ -260,8 +260,8 @@ func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*de
 	return page, nil
 }
 
-// became returns rows with what became of them, in their order, and if asked to those of addresses behind the one that was split for
-// them, stored or not yet. One round trip for each 512.
+// became returns rows with their outcomes, in their order; with split also the rows of single addresses, stored or not yet, behind
+// the row that was split for them. One round trip for each 512.
 func (a *API) became(ctx context.Context, rows []stored, split bool) ([]Notification, error) {
 	known, err := a.kept(ctx, rows)
 	if err != nil {
@@ -300,7 +300,7 @@ func (a *API) kept(ctx context.Context, rows []stored) (map[string]*deliveries.D
 	return a.cfg.Deliveries.GetMany(ctx, keys)
 }
 
-// became returns a row with what became of it.
+// became returns a row with its outcome.
 func (s stored) became(known map[string]*deliveries.Delivery) Notification {
 	kept, ok := known[s.key]
 	if !ok {
@@ -323,7 +323,7 @@ func (s stored) parts(split *deliveries.Delivery) (rows []stored) {
 	return rows
 }
 
-// recorded is what the record of a row says.
+// recorded returns the outcome that the record of a row has.
 func recorded(key string, d *deliveries.Delivery) Notification {
 	of, _ := contracts.RowOfKey(key) //nolint:errcheck // of a row
 	return Notification{

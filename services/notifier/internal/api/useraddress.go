@@ -26,7 +26,7 @@ type AddressRequest struct {
 	UserID        string                  `json:"user_id"`
 }
 
-// AddressSecrets are the secrets that sign what an address gets.
+// AddressSecrets are the secrets that sign the messages to an address.
 type AddressSecrets struct {
 	// Also are others that sign for a while: those before the last rotation, and of secrets of the service that are replaced.
 	Also []string `json:"also,omitempty"`
@@ -38,12 +38,12 @@ type AddressSecrets struct {
 	Secret string `json:"secret"`
 }
 
-// signer is a channel that signs what addresses get.
+// signer is a channel that signs its messages.
 type signer interface {
 	Secrets(kind contracts.RecipientType, userID, id string, e contracts.Endpoint) ([]string, error)
 }
 
-// address returns what is known of the address of a request, and of its user.
+// address returns the endpoint that a request names, and its user.
 func (a *API) address(ctx context.Context, r AddressRequest) (contracts.Recipient, contracts.Endpoint, error) {
 	if err := (contracts.Recipient{RecipientType: r.RecipientType, UserID: r.UserID}).Validate(); err != nil {
 		return contracts.Recipient{}, contracts.Endpoint{}, err
@@ -107,8 +107,8 @@ func (a *API) Rotate(ctx context.Context, r AddressRequest) (s AddressSecrets, e
 	return s, err
 }
 
-// Test sends a message of the type TEST to an address now, also to one that is disabled, and returns what the far side said. One round
-// trip, and the call of the channel.
+// Test sends a message of the type TEST to an address now, also to one that is disabled, and returns the provider's answer. One
+// round trip, and the call of the channel.
 func (a *API) Test(ctx context.Context, r AddressRequest) (TestSent, error) {
 	of, e, err := a.address(ctx, r)
 	by := a.cfg.Channels[r.Channel]
@@ -134,7 +134,7 @@ func (a *API) ReplayAddress(ctx context.Context, r AddressRequest) (Replayed, er
 	})
 }
 
-// target says in a record of the audit what a request is about.
+// target names the address of a request in a record of the audit.
 func (r AddressRequest) target() string {
 	return fmt.Sprintf("address=%q channel=%q user=%q type=%q", r.ID, r.Channel, audit.User(r.UserID), r.RecipientType)
 }

@@ -39,7 +39,7 @@ var errUnknownPart = errors.New("a user has addresses, preferences and membershi
 
 // UserRequest is about a part of a user.
 type UserRequest struct {
-	// Body is what is written.
+	// Body is the document to write.
 	Body json.RawMessage `json:"body,omitempty"`
 
 	// IfMatch is the ETag that is to be written over, "0" for none and "*" for any. "" is not to look.
@@ -113,7 +113,8 @@ func (a *API) WriteUser(ctx context.Context, r UserRequest) (User, error) {
 	}))
 }
 
-// DeleteUser removes a part of a user, or with the profile everything but what has been sent: nothing more is sent then.
+// DeleteUser removes a part of a user. With the profile it removes everything but the record of sent messages, and no
+// more are sent.
 func (a *API) DeleteUser(ctx context.Context, r UserRequest) error {
 	if err := r.validate(); err != nil {
 		return err
@@ -173,7 +174,7 @@ func user(d recipient.Document, err error) (User, error) {
 	return User{Body: d.Body, ETag: strconv.FormatUint(d.Revision, 10)}, err
 }
 
-// validate checks what does not depend on the part, and fills in its name.
+// validate makes the checks that do not depend on the part, and fills in its name.
 func (r *UserRequest) validate() error {
 	if r.Part == "" {
 		r.Part = recipient.Profile
@@ -206,7 +207,7 @@ func mistake(path, problem string) error {
 	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
 }
 
-// Imported is what became of a line of an import.
+// Imported is the outcome of a line of an import.
 type Imported struct {
 	Line          int                    `json:"line"`
 	RecipientType string                 `json:"recipient_type,omitempty"`

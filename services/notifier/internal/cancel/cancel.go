@@ -34,7 +34,8 @@ const (
 	// backlog is how many pushed cancellations may wait to be read.
 	backlog = 1024
 
-	// recheck is how often what was not heard is asked for, at least; at most it is twice that.
+	// recheck is the least time between two questions for cancellations that were not pushed; the longest is
+	// twice that.
 	recheck = time.Second
 )
 
@@ -155,7 +156,7 @@ func (s *Set) learn(subject string) {
 	s.known[i] = time.Now()
 }
 
-// forget drops what the bucket does not have any more.
+// forget drops cancellations that the bucket does not have any more.
 func (s *Set) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +167,8 @@ func (s *Set) forget() {
 	}
 }
 
-// Covers reports whether a row is cancelled. sure asks for what holds now: one round trip. Otherwise what this process
-// has been told counts, if it has asked within [Trust].
+// Covers reports whether a row is cancelled. With sure it asks the server: one round trip. Otherwise it answers from
+// the cancellations in memory, if the process has asked within [Trust].
 func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
 	if s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID) {
 		return true, nil

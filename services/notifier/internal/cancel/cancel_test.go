@@ -79,8 +79,8 @@ func TestWhatIsCancelled(t *testing.T) {
 	}
 }
 
-// A process hears of a cancellation at once; one that heard nothing asks within two seconds, and one that could not ask
-// does not go by what it knows.
+// A process gets a cancellation at once; one that was missed is asked for within two seconds, and a process that could
+// not ask does not answer from memory.
 func TestACancellationIsHeardOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		deaf bool // the server repeats nothing

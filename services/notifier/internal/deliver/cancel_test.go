@@ -47,8 +47,8 @@ func (g *gone) For(context.Context, contracts.RecipientType, string) (func(cance
 	return func(m cancel.Mark) bool { return marks[m] }, nil
 }
 
-// A row that is cancelled is not sent, and one that is tried again or has waited asks whether it is: what this process has
-// heard is not enough then.
+// A row that is cancelled is not sent. A row that is tried again or has waited is looked up at the server: the
+// cancellations in memory are not enough then.
 func TestARowThatIsCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		fly    func(context.Context, int) (channel.Receipt, error)

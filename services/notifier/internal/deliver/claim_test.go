@@ -143,8 +143,8 @@ func TestAnItemThatIsRemoved(t *testing.T) {
 	})
 }
 
-// The item of a worker that died is what was sent, whatever is wanted by then, and whenever the next worker hears of it: before it begins,
-// or not before it ends the row. The next channel is not called then.
+// The item of a worker that died counts as sent, whatever the user wants by then, and whenever the next worker finds it: before it
+// begins, or not before it ends the row. The next channel is not called then.
 func TestAnItemOfADeadWorkerIsDelivered(t *testing.T) {
 	var cancelled gone
 	cancelled.are("e")
@@ -320,7 +320,8 @@ func TestAnItemThatIsWithheld(t *testing.T) {
 	})
 }
 
-// What others have made of a row while one of its workers was calling stays, unless the call has brought the item.
+// The outcome that others recorded for a row while one of its workers was calling stays, unless the call has
+// stored the item.
 func TestALateCallOfAnItem(t *testing.T) {
 	sent := []string{deliveries.OutcomeSent}
 	for _, test := range []struct {

@@ -1,5 +1,5 @@
-// Package deliver sends rows: it asks what the user wants, waits for the end of quiet hours, writes down that it is going
-// to call the channel, calls it, and writes down what became of that.
+// Package deliver sends rows: it reads the user's preferences, waits for the end of quiet hours, records the attempt,
+// calls the channel, and records the outcome.
 //
 // A row is sent once. It is sent again, under the same message id, only when a channel said that it had not taken it, or
 // when nobody knows whether it had: its caller died, or got no answer. A channel that is set to at-most-once gives up
@@ -32,16 +32,16 @@ import (
 
 // Profiles know users.
 type Profiles interface {
-	// Get returns what is known of a user. Nothing is sent to a user for whom the error matches [recipient.ErrForgotten].
+	// Get returns a user of the directory. Nothing is sent to a user for whom the error matches [recipient.ErrForgotten].
 	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
 
 	// Drop removes an address of a channel that is never to be used again, if it is still the user's, and reports that.
 	Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error)
 }
 
-// Cancellations know what is not to be sent any more. A [cancel.Set] is one.
+// Cancellations knows the rows that are not to be sent any more. A [cancel.Set] is one.
 type Cancellations interface {
-	// Covers reports whether a row is cancelled. sure asks for what holds now, and not for what this process has heard.
+	// Covers reports whether a row is cancelled. With sure it asks the server instead of answering from memory.
 	Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
 
 	// For returns a function that reports, by its mark, whether an event is cancelled for a user: all that was when For was
@@ -68,7 +68,7 @@ type Config struct {
 	// again, under the same message id.
 	AtMostOnce bool
 
-	// Cancelled knows what is not to be sent any more. Defaults to nothing.
+	// Cancelled knows the rows that are not to be sent any more. Defaults to none.
 	Cancelled Cancellations
 
 	// Channel sends. Required.
@@ -78,7 +78,7 @@ type Config struct {
 	// the row, and has an attempt. Defaults to Channel.
 	Claim func(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error)
 
-	// Digests keep what is delivered together. Required.
+	// Digests collect the events that are delivered together. Required.
 	Digests *digest.Store
 
 	// Read reports whether a user has read an event in the inbox. Defaults to no.
@@ -87,7 +87,7 @@ type Config struct {
 	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
 	Health Health
 
-	// Deliveries keep what became of rows. Required.
+	// Deliveries keep the outcomes of rows. Required.
 	Deliveries *deliveries.Store
 
 	// Logger gets the log. Defaults to slog.Default().
@@ -99,10 +99,10 @@ type Config struct {
 	// Payload returns the payload of an event whose rows do not carry it. Required.
 	Payload func(ctx context.Context, eventID string) (json.RawMessage, error)
 
-	// Preferences returns where a user chooses what to get, or "". Defaults to nowhere.
+	// Preferences returns the URL at which a user chooses what to get, or "". Defaults to none.
 	Preferences func(kind contracts.RecipientType, userID string) string
 
-	// Profiles know what users want. Required.
+	// Profiles are the users' profiles and preferences. Required.
 	Profiles Profiles
 
 	// Retries are the waits after the first, second, ... failure of a row, ±20 %. It has one try more than there are waits,

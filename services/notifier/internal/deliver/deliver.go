@@ -30,7 +30,7 @@ const (
 	PointSent     = "deliver.sent"     // the channel has answered
 	PointEnded    = "deliver.ended"    // a row that is followed by another has ended, and that one is not stored yet
 	PointFollowed = "deliver.followed" // the row of the next channel is stored
-	PointRecorded = "deliver.recorded" // so is what it answered, unless the message stands for that
+	PointRecorded = "deliver.recorded" // so is its answer, unless the message stands for that
 )
 
 // The points that a sender passes with a row that is for several addresses, and with the rows of these.
@@ -47,7 +47,7 @@ const (
 	PointSealed = "deliver.sealed" // nothing more comes into the digest
 )
 
-// PointUnread is passed when a user has not read in the inbox what a row is about.
+// PointUnread is passed when a user has not read the event of a row in the inbox.
 const PointUnread = "deliver.unread"
 
 // PointGranted is passed when a throttle has let a row through.
@@ -125,8 +125,8 @@ type row struct {
 	stream  string             // that has the row
 }
 
-// Work sends one row, unless it has been dealt with, or is to wait. It never acts on what it read alone: the channel is
-// called after an attempt has been written over exactly the record that was read, or takes the message once however often it is sent.
+// Work sends one row, unless it has ended, or is to wait. It never acts on a read alone: the channel is called after an attempt has
+// been written over exactly the record that was read, or takes the message once however often it is sent.
 func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
 	n := job.Args
 	key, err := n.Key()
@@ -155,7 +155,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	}
 }
 
-// advance does with a row what its record says is next.
+// advance takes the next step with a row, according to its record.
 func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
 	if d.Behind() {
 		if err := s.write(ctx, r, d); err != nil {
@@ -180,7 +180,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
 	}
-	if !r.Collected { // who cancels a digest ends it: there may be events, and digests of others, that are called like it
+	if !r.Collected { // cancelling a digest ends it: events, and digests of others, may have the same id
 		cancelled, err := s.cfg.Cancelled.Covers(ctx, &r.Notification, r.late)
 		if err != nil {
 			return s.later(ctx, r, err)

@@ -34,7 +34,7 @@ func TestARowIsSentOnce(t *testing.T) {
 	})
 }
 
-// Each way in which a channel can fail, and what becomes of the row.
+// Each kind of failure of a channel, and the outcome of the row.
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind    channel.Kind
@@ -82,7 +82,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// The waits are those of the schedule, or what the provider asked for when that is longer.
+// The waits are those of the schedule, or those that the provider asked for when these are longer.
 func TestRetriesKeepToTheSchedule(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
@@ -153,7 +153,7 @@ func TestADeadCaller(t *testing.T) {
 	}
 }
 
-// While one calls the channel, another to whom the row is delivered waits.
+// While one worker calls the channel, another that gets the row waits.
 func TestARowIsNotSentTwiceAtATime(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
@@ -197,7 +197,7 @@ func TestAWorkerThatStopsGivesTheRowBack(t *testing.T) {
 // until mutes everything for as long after midnight.
 func until(d time.Duration) map[string]time.Time { return map[string]time.Time{"*": start.Add(d)} }
 
-// What the user does not want, and when.
+// The preferences of the user decide whether a row is sent, and when.
 func TestWhatTheUserWants(t *testing.T) {
 	night := &contracts.QuietHours{From: "22:00", To: "00:20"} // it is midnight
 	for name, test := range map[string]struct {
@@ -245,7 +245,7 @@ func TestWhatTheUserWants(t *testing.T) {
 	}
 }
 
-// What came with the event goes over what the directory has, but for what the user opted out of.
+// Fields of the event replace those of the directory, except that the opt-outs of both count.
 func TestWhatThePlanKnows(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}

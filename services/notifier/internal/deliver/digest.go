@@ -75,7 +75,7 @@ func (s *Sender) join(ctx context.Context, into, n *contracts.Notification, r *r
 	return joined, err
 }
 
-// seal ends what a digest collects. What it has of events that are cancelled is not delivered.
+// seal closes a digest to further events. Those of its events that are cancelled are not delivered.
 func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.Digest, error) {
 	cancelled, err := s.cfg.Cancelled.For(ctx, n.RecipientType, n.UserID)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.D
 	return collected, err
 }
 
-// recall reads what a digest knows of its user beside the directory. One round trip.
+// recall reads the fields of its user that a digest has beside the directory. One round trip.
 func (s *Sender) recall(ctx context.Context, r *row) error {
 	collected, err := s.cfg.Digests.Get(ctx, &r.Notification)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 	return nil
 }
 
-// sendDigest seals a digest and sends what it has collected, which is the same each time. One event is delivered as it would be by
+// sendDigest seals a digest and sends its events, which are the same each time. A single event is delivered as it would be by
 // itself. Three round trips before those of sending.
 func (s *Sender) sendDigest(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	collected, err := s.seal(ctx, &r.Notification)
@@ -126,8 +126,9 @@ func (s *Sender) sendDigest(ctx context.Context, r *row, d *deliveries.Delivery)
 	return s.send(ctx, r, d)
 }
 
-// throttle reports whether a user is notified too often for a row to be delivered now, and does what its rule says then: err is the
-// error for the worker. Two round trips for a row that is let through, and for each time that it is put off one write more.
+// throttle reports whether a user is notified too often for a row to be delivered now. If so it puts the row off or suppresses it,
+// as its rule says: err is the error for the worker. Two round trips for a row that is let through, and for each time that it is
+// put off one write more.
 func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (over bool, err error) {
 	promised := d.State == deliveries.Deferred && d.Reason == deliveries.ReasonThrottled
 	if wait := time.Until(d.Until); promised && wait > 0 {

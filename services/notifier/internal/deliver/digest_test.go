@@ -106,7 +106,7 @@ func TestADigestTellsItsWindow(t *testing.T) {
 // start is when fake time begins.
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// What the user wants of the digest as of everything.
+// The preferences of the user hold for a digest as for any row.
 func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
 	for name, test := range map[string]struct {
 		profile profile
@@ -184,7 +184,7 @@ func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 	})
 }
 
-// A digest that ends before its window does takes what is in it, and nothing that comes later.
+// A digest that ends before its window has the events that are in it, and none that come later.
 func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
@@ -276,7 +276,7 @@ var points = []string{
 	deliver.PointNoted, deliver.PointJoined, deliver.PointSealed, deliver.PointClaimed, deliver.PointSent, deliver.PointRecorded,
 }
 
-// Whatever dies, at which point and how late in the window: each event is in one digest.
+// Whichever process dies, at any point and however late in the window: each event is in one digest.
 func TestADigestSurvivesEveryCrash(t *testing.T) {
 	for _, point := range points {
 		for nth := 1; nth <= 3; nth++ {
@@ -284,7 +284,7 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 				var mu sync.Mutex
 				left := nth
 				b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-					elapse(3 * time.Second) // who dies on the way into a digest comes back while it is being delivered
+					elapse(3 * time.Second) // a worker that dies on the way into a digest comes back while it is being delivered
 					return channel.Receipt{}, nil
 				}}
 				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
@@ -303,7 +303,7 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 				n.storeEvent("e1", often)
 				elapse(time.Minute)
 				n.storeEvent("e2", often)
-				elapse(time.Minute - 500*time.Millisecond) // who dies now comes back in the next window
+				elapse(time.Minute - 500*time.Millisecond) // a worker that dies now comes back in the next window
 				n.storeEvent("e3", often)
 				n.storeEvent("e4", often)
 				elapse(2 * time.Minute)

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
-// A caller that is taken for dead and is not: what it knows is written down all the same.
+// A caller that is taken for dead and is not: its outcome is recorded all the same.
 func TestACallerThatIsLate(t *testing.T) {
 	for name, once := range map[string]bool{"at most once": true, "at least once": false} {
 		runInNest(t, name, func(n *nest) {
@@ -141,8 +141,8 @@ func TestACallerThatIsLateKeepsNoOutcomeOut(t *testing.T) {
 	}
 }
 
-// A row whose callers died, or were stopped, is put off by its channel's first failure as any other is: the waits of the schedule
-// are for what the provider does.
+// A row whose callers died, or were stopped, waits after its channel's first failure as any other does: the waits of the schedule
+// count failures of the provider only.
 func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 	inNest(t, func(n *nest) {
 		now := time.Now().UTC()
@@ -189,7 +189,7 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 	}
 }
 
-// What the worker cannot tell from a failure of the row itself, it tries again within seconds, however often the row's workers died.
+// A row whose failure may be its own or its worker's is tried again within seconds, however often its workers died.
 func TestNoBackoffIsLong(t *testing.T) {
 	inNest(t, func(n *nest) {
 		p := n.sender("a", &bird{}, profile{}).Policy()

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
-// maxDetail bounds what is kept of a channel's error, in bytes.
+// maxDetail bounds the text of a channel's error that is kept, in bytes.
 const maxDetail = 1024
 
 // judge writes the outcome of a call into the record, and returns the error for the worker.
@@ -62,8 +62,8 @@ func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, 
 	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.giveUpAt(d))), failure)
 }
 
-// settle writes down what became of a call. Nobody else knows, so it is written over whatever is there: somebody may
-// have taken the caller for dead and gone on.
+// settle records the outcome of a call. Only the caller knows it, so it is merged into any record that is there:
+// another worker may have taken the caller for dead and gone on.
 func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) err
 		}
 		switch {
 		case sent && there.State != deliveries.Delivered:
-			// It was sent: whatever somebody else made of the silence, that is what holds.
+			// The message was sent: that replaces any state that another worker inferred from the silence.
 			there.State, there.Reason, there.Until, there.ProviderID = made.State, "", time.Time{}, made.ProviderID
 		case last:
 			there.State, there.Reason, there.Until, there.FellBackTo = made.State, made.Reason, made.Until, made.FellBackTo
@@ -113,8 +113,8 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, kvrecord.ErrUnavailable) && !errors.Is(err, kvrecord.ErrFull) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// write writes down what is to be known before anything more is done with a row. A store that takes nothing, because it is full or
-// not there, is not the row's fault: the row is put off. The error is a [*deliveries.TakenError] when somebody else wrote.
+// write stores the record of a row, before anything more is done with the row. When the store is full or not there, the row is put
+// off and its attempt does not count. The error is a [*deliveries.TakenError] when another process wrote.
 func (s *Sender) write(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	err := s.cfg.Deliveries.Put(ctx, r.key, d)
 	if _, taken := errors.AsType[*deliveries.TakenError](err); err == nil || taken {
@@ -123,8 +123,8 @@ func (s *Sender) write(ctx context.Context, r *row, d *deliveries.Delivery) erro
 	return s.later(ctx, r, err)
 }
 
-// end writes the state that a row stays in, and returns the error for the worker after that write. A digest is sealed first:
-// what comes later is not lost in it.
+// end writes the state that a row stays in, and returns the error for the worker after that write. A digest is sealed first,
+// so that no later event is lost in it.
 func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state deliveries.State, reason string, verdict error) error {
 	if r.Collected && !r.sealed {
 		if _, err := s.seal(ctx, &r.Notification); err != nil {
@@ -292,7 +292,7 @@ func (s *Sender) timeout(r *row) time.Duration {
 	return cmp.Or(r.call.Timeout, s.cfg.Timeout)
 }
 
-// called reports to the health of the endpoint what came of a call.
+// called reports the outcome of a call to the health of the endpoint.
 func (s *Sender) called(ctx context.Context, r *row, m channel.Message, took time.Duration, failure *channel.Error) {
 	if call := r.call; call != nil {
 		r.call, call.Took = nil, took

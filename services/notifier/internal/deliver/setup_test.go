@@ -69,7 +69,7 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 	return false, nil
 }
 
-// nest is one row on a server, and those who send it.
+// nest is one row on a server, and the workers that send it.
 type nest struct {
 	*testing.T
 
@@ -172,7 +172,7 @@ func (n *nest) deadAt(b *bird, at string, delivered int, mutate ...func(*deliver
 	}()
 }
 
-// record is what the store of deliveries has of the row.
+// record returns the row's record in the store of deliveries.
 func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
 	return check.Must(n.book.Get(n.Context(), rowKey))(n)
@@ -214,7 +214,8 @@ func (n *nest) letters() uint64 {
 	return sum
 }
 
-// elapse lets fake time pass, until all workers wait again. The test may then read what they have written.
+// elapse lets fake time pass, until all workers wait again. The test may then read the records that they have
+// written.
 func elapse(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // inside a bubble only
 	synctest.Wait()

@@ -239,7 +239,8 @@ func TestALateCallerOfASplitRow(t *testing.T) {
 	})
 }
 
-// What is cancelled after it was split is not sent to any address, and what is gone drops its own address alone.
+// A row that is cancelled after it was split is not sent to any address, and a failure of the kind gone drops
+// its own address alone.
 func TestASplitRowKeepsTheRules(t *testing.T) {
 	runInNest(t, "cancelled", func(n *nest) {
 		var cancelled gone
@@ -302,8 +303,8 @@ func TestASplitRowKeepsTheRules(t *testing.T) {
 	})
 }
 
-// Whatever worker dies wherever, each address gets its message at least once, and again only for a death between a call and its record;
-// the next channel gets a row when no address has the message, and only then.
+// Whichever worker dies, at any point, each address gets its message at least once, and again only after a death between a call and
+// its record; the next channel gets a row when no address has the message, and only then.
 func TestWorkersThatDieLoseNoAddress(t *testing.T) {
 	seed := crash.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))

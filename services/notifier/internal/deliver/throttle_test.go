@@ -178,7 +178,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 	}
 }
 
-// What comes before its time is put off again, however often: a server that restarts delivers it early.
+// A row that comes before its time is put off again, however often: a server that restarts delivers it early.
 func TestARowThatComesTooEarlyIsPutOffAgain(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: fails(channel.KindUnavailable)}

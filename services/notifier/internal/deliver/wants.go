@@ -19,8 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of, or
-// muted, in either place counts.
+// profile merges the user's fields of the plan into those of the directory. Opt-outs and mutes of both count.
 func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contracts.Recipient, error) {
 	known, _, err := s.cfg.Profiles.Get(ctx, n.RecipientType, n.UserID)
 	if err != nil || n.Recipient == nil {
@@ -56,8 +55,8 @@ func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contra
 	return merged, nil
 }
 
-// unknown reads what is known of the user of a row, and reports whether that keeps the row from being sent: err is the error for the
-// worker then.
+// unknown reads the profile of a row's user, and reports whether the row is not sent now, because the user was erased or the
+// profile cannot be read: err is the error for the worker then.
 func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	r.profile, err = s.profile(ctx, &r.Notification)
 	unreadable, ok := errors.AsType[*recipient.Error](err)
@@ -73,9 +72,9 @@ func (s *Sender) unknown(ctx context.Context, r *row, d *deliveries.Delivery) (h
 	return false, nil
 }
 
-// seen reports whether the user has read in the inbox what the row is about, and is spared: err is the error for the worker then. It
-// asks each time that the row could be sent, also between its tries. One round trip for a row that says so, two for one that is in no
-// inbox.
+// seen reports whether the row has ended because the user has read its event in the inbox: err is the error for the worker then. It
+// asks each time that the row could be sent, also between its tries. One round trip for a row that says so, two for one that is in
+// no inbox.
 func (s *Sender) seen(ctx context.Context, r *row, d *deliveries.Delivery) (seen bool, err error) {
 	if !r.Unread {
 		return false, nil
@@ -111,8 +110,8 @@ func optedOut(optOut map[string][]string, category, by string) bool {
 	return false
 }
 
-// hold does with a row what its user or its rule wants instead of delivering it now, and reports whether that is anything: err
-// is the error for the worker then. What is critical is delivered.
+// hold suppresses a row, or puts it off, when its user or its rule wants that, and reports whether it did: err is the error
+// for the worker then. A critical row is never held.
 func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil
@@ -141,10 +140,9 @@ func (s *Sender) muted(r *row) bool {
 	return !s.cfg.Silent && (now.Before(r.profile.Mute[contracts.Anything]) || r.Category != "" && now.Before(r.profile.Mute[r.Category]))
 }
 
-// together returns when a row is delivered together with others, nil when it is by itself: as its user wants or else its rule says. A
-// row that was tried, or that another one was split for, is by itself, also when the user wants it otherwise now. So is one that another
-// one may follow, or that follows one, one that is for a user who has not read something, and that of a channel that disturbs nobody: no
-// rule has it otherwise, unless it names that channel.
+// together returns the digest into which a row goes, as its user wants or else its rule says, nil when it is delivered by itself. A
+// row that was tried, or that is for one address, is always by itself. So are rows with a fallback, fallbacks, rows for users who
+// have not read the event, and rows of a silent channel, unless the user or the rule says otherwise.
 func (s *Sender) together(r *row, d *deliveries.Delivery) *contracts.Digest {
 	if d.Tries() > 0 || r.Address != "" {
 		return nil
@@ -236,8 +234,8 @@ func (r *row) giveUpAt(d *deliveries.Delivery) time.Time {
 	return d.Attempts[d.AttemptsBefore].At.Add(time.Duration(r.FallbackAfter) * time.Second)
 }
 
-// fallBack notes in the record of a row that has ended which channel is next. One that the user does not want is followed too: the
-// next channel asks for itself. What is not to be delivered at all is not.
+// fallBack notes in the record of a row that has ended which channel is next. A row that the user does not want on this channel is
+// followed too: the next channel checks its own preferences. A row that is not to be delivered at all is not.
 func (r *row) fallBack(d *deliveries.Delivery) {
 	if len(r.Fallback) > 0 && r.Address == "" && unheard(d) {
 		d.FellBackTo = r.Fallback[0]

@@ -69,7 +69,7 @@ const (
 	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
 	ReasonQuietHours       = "quiet_hours"       // deferred
 	ReasonRead             = "read"              // suppressed: the user has read it in the inbox, or removed it there
-	ReasonRecipient        = "recipient"         // failed: what the directory has of the user cannot be read; Detail says why
+	ReasonRecipient        = "recipient"         // failed: the user's record in the directory cannot be read; Detail says why
 	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user is told no more for now
 	ReasonUnknownOutcome   = "unknown_outcome"   // failed: it may have been sent, and must not be sent twice
 )
@@ -80,7 +80,7 @@ const (
 	OutcomeUnknown = "unknown" // the sender died, or lost the connection
 )
 
-// Delivery is what is kept of one row.
+// Delivery is the record of one row.
 type Delivery struct {
 	// Addresses are the ids of the addresses whose rows have taken the place of this one.
 	Addresses []string `json:"addresses,omitempty"`
@@ -160,7 +160,7 @@ type Attempt struct {
 	// At is when it began.
 	At time.Time `json:"at"`
 
-	// Detail is what the channel said when it failed.
+	// Detail is the text of the channel's error.
 	Detail string `json:"detail,omitempty"`
 
 	// Outcome is OutcomeSent, OutcomeUnknown, or a channel.Kind.
@@ -173,8 +173,8 @@ type Attempt struct {
 	Worker string `json:"worker,omitempty"`
 }
 
-// lost reports whether nobody was there to write down what came of it. Of a call of which the channel says that its outcome is
-// unknown there is more to tell.
+// lost reports whether the caller died before it recorded an outcome. An attempt whose channel reported an unknown outcome has
+// a Detail.
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
 // Keep is for how long a record stays after its last change: longer than its row, which the stream of rows keeps for 30 days and
@@ -197,8 +197,8 @@ func New(records *kvrecord.Client) *Store {
 	}
 }
 
-// Get returns what is kept of a row: a pending one when that is nothing. One round trip, two for a row of the inbox that no record says
-// to have ended.
+// Get returns the record of a row, a pending one when there is none. One round trip, two for a row of the inbox whose record has
+// not ended.
 func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	found, err := s.records.Get(ctx, s.records.Key(key))
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	return d, nil
 }
 
-// GetMany returns what is kept of rows, by their keys. Rows of which nothing is kept are left out; one whose record cannot be read
-// is Unreadable. One round trip for each 512, two where there are rows of the inbox that no record says to have ended.
+// GetMany returns the records of rows, by their keys. Rows without a record are left out; one whose record cannot be read is
+// Unreadable. One round trip for each 512, two where there are rows of the inbox whose records have not ended.
 func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
 	subjects := make([]string, len(keys))
 	for i, key := range keys {
@@ -257,10 +257,10 @@ type Entry struct {
 	Revision uint64
 }
 
-// Scan reads what is kept of rows, in the order in which it was written, from a revision on: limit records at most, and 8 MiB,
-// those of events and digests among them, which it leaves out. read is how many there were; next is the revision to go on
-// from, and 0 when there is no more. One round trip, two where there are rows of the inbox that have not ended. [Store.ScanItems] has
-// the rows without a record.
+// Scan reads the records of rows, in the order in which they were written, from a revision on: limit records at most, and 8 MiB.
+// Records of events and digests count too, but are left out. read is how many there were; next is the revision to go on from, and 0
+// when there is no more. One round trip, two where there are rows of the inbox that have not ended. [Store.ScanItems] has the rows
+// without a record.
 func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
 	found, next, err := s.records.Scan(ctx, from, limit)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 	}
 }
 
-// One record that cannot be read hides no other: it is listed as what it is, and reported.
+// One record that cannot be read hides no other: it is listed as unreadable, and reported.
 func TestAnUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))

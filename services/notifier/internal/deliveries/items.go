@@ -76,11 +76,11 @@ func (s *Store) Came(ctx context.Context, key string) (bool, error) {
 	return came, nil
 }
 
-// settled reports whether the record of a row holds, whatever the inbox has. The item of a row that was given up may have come all the
-// same. One that goes into a digest may have an item, because the digest is about nothing else.
+// settled reports whether the record of a row decides its outcome, whatever the inbox has. A row that failed may have an item all
+// the same. The item of a row in a digest may be that of the digest, if it is the only event there.
 func (d *Delivery) settled() bool { return d.State.Ended() && d.State != Failed || d.Digest != "" }
 
-// addItems adds what the inbox says to what is kept of the rows of keys. One round trip for each 512 items that are asked for, none
+// addItems adds the inbox's items to the records of the rows of keys. One round trip for each 512 items that are asked for, none
 // without.
 func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys []string) error {
 	var subjects []string

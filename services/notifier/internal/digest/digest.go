@@ -25,7 +25,7 @@ const (
 	// MaxItems is how many events a digest contains at most.
 	MaxItems = 100
 
-	// MaxMore is how many it counts behind them. What comes then goes into the next one.
+	// MaxMore is how many it counts behind them. Further events go into the next one.
 	MaxMore = 5000
 
 	// maxPayload is up to which size, in bytes, the payload of an event is delivered.
@@ -49,7 +49,7 @@ type Item struct {
 	// EventID is the event.
 	EventID string `json:"event_id"`
 
-	// EventType is what happened.
+	// EventType is the type of the event.
 	EventType string `json:"event_type"`
 
 	// Payload is the event's, or null when it is too large.
@@ -70,7 +70,7 @@ type Digest struct {
 	// Sealed is since when nothing is added. It is zero before.
 	Sealed time.Time `json:"sealed,omitzero"`
 
-	// Locale, Recipient and Template are what the last row said.
+	// Locale, Recipient and Template are those of the last row.
 	Locale    string               `json:"locale,omitempty"`
 	Recipient *contracts.Recipient `json:"recipient,omitempty"`
 	Template  string               `json:"template,omitempty"`
@@ -81,14 +81,14 @@ type Digest struct {
 // Count is how many events the digest has.
 func (d *Digest) Count() int { return len(d.Members) / memberText }
 
-// payload is what the template of a digest is given.
+// payload is the payload for the template of a digest.
 type payload struct {
 	Count int    `json:"count"`
 	Items []Item `json:"items"`
 	More  int    `json:"more"`
 }
 
-// Payload is what a digest delivers: how many events there are, those that it has, and how many more.
+// Payload returns the payload of a digest: how many events there are, those that it has, and how many more.
 func (d *Digest) Payload() (json.RawMessage, error) {
 	data, err := json.Marshal(payload{Count: d.Count(), Items: append([]Item{}, d.Items...), More: d.Count() - len(d.Items)})
 	if err != nil {
@@ -210,7 +210,8 @@ func (d *Digest) remove(gone func(cancel.Mark) bool) {
 	d.Members = kept.String()
 }
 
-// put writes a record over the one that was read, and returns what is there then: it, or what somebody else wrote.
+// put writes a record over the one that was read, and returns the record that is there then: this one, or another
+// process's.
 func (s *Store) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
 	data, err := json.Marshal(d)
 	if err != nil {
@@ -275,7 +276,8 @@ func (s *Store) subjectOf(n *contracts.Notification) (string, error) {
 // maxGroup is up to which length, in bytes, a template is part of an id.
 const maxGroup = 128
 
-// Group is what a row is counted, and collected, with: its category or, when it has none, its template.
+// Group returns the name under which a row is counted, and collected: its category or, when it has none, its
+// template.
 func Group(n *contracts.Notification) string {
 	if n.Category != "" {
 		return n.Category
@@ -323,7 +325,7 @@ func Row(n *contracts.Notification, end time.Time) *contracts.Notification {
 	}
 }
 
-// clip keeps the name of a template that was not named in the rules within what a row takes.
+// clip bounds the name of a template that was not named in the rules by the limit of a row.
 func clip(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), contracts.MaxText)], "")
 }

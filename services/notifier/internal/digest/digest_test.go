@@ -83,7 +83,7 @@ func (s *shelf) record() string {
 	return "$KV." + contracts.BucketDeliveries + "." + key
 }
 
-// stored is what a stream has under a subject, nil when that is nothing.
+// stored returns the last message of a stream under a subject, nil when there is none.
 func (s *shelf) stored(name, subject string) []byte {
 	s.Helper()
 	stream := check.Must(s.js.Stream(s.Context(), name))(s)
@@ -158,7 +158,7 @@ func TestAnEmptyDigestIsSealed(t *testing.T) {
 	check.That(t, d.Count() == 0 && !d.Sealed.IsZero() && !s.join(1, about("a")), "%+v, and it took an event", d)
 }
 
-// Seal and Join at the same moment: an event that Join says is there is in what Seal returned.
+// Seal and Join at the same moment: an event that Join reports as there is in the digest that Seal returned.
 func TestAnEventIsNotLostBetweenJoinAndSeal(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)

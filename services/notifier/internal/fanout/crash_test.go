@@ -61,10 +61,10 @@ events:
 	return b
 }
 
-// killed is what a process dies of.
+// killed is the panic by which a process dies.
 type killed struct{}
 
-// dies returns a function that panics at the n-th call: what was sent until then is under way, and nothing follows.
+// dies returns a function that panics at the n-th call: messages sent until then are under way, and none follows.
 func dies(n int) func(string) {
 	return func(string) {
 		if n--; n == 0 { //nolint:gocritic // counts the calls
@@ -86,7 +86,7 @@ func survive(f func() error) (alive bool, err error) {
 	return true, err
 }
 
-// crowd is a directory in which others are each time that it is asked, and that remembers what it said.
+// crowd is a directory that returns other users each time that it is asked, and remembers its answers.
 type crowd struct{ said [][]string }
 
 func (c *crowd) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
@@ -143,8 +143,8 @@ func (b *bench) rows(ctx context.Context, id string) (map[string]string, error) 
 	return rows, nil
 }
 
-// Whatever dies, in whichever order: the plan is what one resolution said, it never changes once it is there, and the
-// rows are those of the plan, each stored once.
+// Whichever process dies, in any order: the plan is one answer of the directory, it never changes once it is there,
+// and the rows are those of the plan, each stored once.
 func TestAnyOrderOfCrashesGivesTheRowsOfThePlan(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -59,10 +59,10 @@ func New(nc *nats.Conn, records *kvrecord.Client, passed func(point string)) (*E
 	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: row.Open(records)}, nil
 }
 
-// Close ends what publishes. No call may be under way.
+// Close ends the publisher. No call may be under way.
 func (e *Expander) Close() { e.js.CleanupPublisher() }
 
-// Stored is what an expansion came to.
+// Stored is the result of an expansion.
 type Stored struct {
 	// New is how many rows this call stored.
 	New int
@@ -148,7 +148,7 @@ func (e *Expander) send(n contracts.Notification, to *kvrecord.Stream, encoder *
 		return sent{}, err
 	}
 	s := sent{data: first.Data, header: first.Header, stream: to, subject: first.Subject}
-	// The option writes into the headers what a second try, see settle, writes anew.
+	// The option writes into the headers; a second try, see settle, replaces its value.
 	msg := &nats.Msg{Subject: to.To(s.subject), Data: s.data, Header: s.header}
 	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))
 	switch {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// planned returns the plan of an event for n customers, who are told on two channels.
+// planned returns the plan of an event for n customers, each notified on two channels.
 func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 	t.Helper()
 	e := contracts.Event{EventID: "e", EventType: "X", AggregateType: "Y"}

@@ -84,7 +84,7 @@ type endpoint struct {
 
 	calls  int           // under way
 	heard  time.Time     // when it answered last, or when the first of the calls under way began
-	took   time.Duration // what its answers take, those that take long above all; 0 when there was none
+	took   time.Duration // the time of its answers, a mean in which slow ones weigh most; 0 when there was none
 	turns  turns
 	missed int
 	pause  time.Duration // the last one, 0 for none
@@ -157,7 +157,7 @@ func (b *breaker) enter(c *Call, now time.Time) (wait time.Duration, down bool) 
 // full returns for how long a call waits because its endpoint, its site, or those that do not answer have their share.
 func (l *lane) full(c *Call, e *endpoint, now time.Time) time.Duration {
 	one, slow, site := max(1, c.Slots/endpointShare), max(1, c.Slots/slowShare), max(1, c.Slots-c.Slots/othersShare)
-	if e.took == 0 { // one call shows what it is like
+	if e.took == 0 { // the first call measures it
 		one = 1
 	}
 	switch {
@@ -186,7 +186,7 @@ func (c *Call) bound(e *endpoint, l *lane) time.Duration {
 	return c.Timeout
 }
 
-// called records the outcome of a call, nil for a success. An answer, whatever it says, means that the endpoint is there.
+// called records the outcome of a call, nil for a success. Any answer means that the endpoint is there.
 func (b *breaker) called(c *Call, now time.Time, failure *channel.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,8 +261,8 @@ func (b *breaker) lane(name string) *lane {
 	return b.lanes[name]
 }
 
-// endpoint returns what is known of an endpoint. When too many are known, one makes room that is well and idle, or was not called
-// for long.
+// endpoint returns the state of an endpoint. When too many are in memory, one that is healthy and idle, or was not called for
+// long, makes room.
 func (b *breaker) endpoint(c *Call, now time.Time) *endpoint {
 	if e := b.known[c.key]; e != nil {
 		return e

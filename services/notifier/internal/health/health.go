@@ -40,7 +40,7 @@ const (
 )
 
 const (
-	// maxError bounds what is kept of an error, in bytes.
+	// maxError bounds the text of an error that is kept, in bytes.
 	maxError = 512
 
 	// keep is how long the record of an endpoint stays that works again, or has been called in vain and not since. That of one that
@@ -84,7 +84,7 @@ type Config struct {
 	// DisableAfter is for how long an endpoint has to have failed to be disabled. Defaults to 5 days.
 	DisableAfter time.Duration
 
-	// Every is how often is read what other processes wrote. Defaults to 5 seconds.
+	// Every is how often the records of other processes are read. Defaults to 5 seconds.
 	Every time.Duration
 
 	// Logger gets the log. Defaults to slog.Default().
@@ -101,7 +101,8 @@ type Store struct {
 	known map[string]Endpoint // by subject, all that are not healthy
 }
 
-// Open reads what is kept. One round trip, and one for each 512 endpoints that have ever failed.
+// Open reads the records of all endpoints. One round trip, and one for each 512 endpoints that have ever
+// failed.
 func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, error) {
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
 	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
@@ -113,7 +114,7 @@ func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, er
 	return s, nil
 }
 
-// Run reads what other processes write, until ctx ends, as Open does.
+// Run reads the records again, as Open does, at each interval until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	pause.Every(ctx, s.cfg.Every, func(ctx context.Context) {
 		if err := s.read(ctx); err != nil && ctx.Err() == nil {
@@ -123,7 +124,8 @@ func (s *Store) Run(ctx context.Context) error {
 	return nil
 }
 
-// read reads the records of all endpoints. It costs the server time in proportion to those, not to what else is in the bucket.
+// read reads the records of all endpoints. Its cost on the server grows with their number, not with other records of the
+// bucket.
 func (s *Store) read(ctx context.Context) error {
 	for offset, more := 0, true; more; more = offset > 0 {
 		subjects, next, err := s.records.Subjects(ctx, s.subject("*", "*"), offset)
@@ -210,7 +212,7 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 		next.Channel, next.ID, next.RecipientType, next.UserID = name, id(name, c.Address), m.RecipientType, m.UserID
 		err := s.put(ctx, next, there.over)
 		switch {
-		case errors.Is(err, kvrecord.ErrConflict): // what is there is known now
+		case errors.Is(err, kvrecord.ErrConflict): // another process's record, which is known now
 			continue
 		case err != nil:
 			s.cfg.Logger.WarnContext(ctx, "notifier: the health of an endpoint is not kept", "channel", name, "endpoint", next.ID, "error", err)
@@ -225,7 +227,7 @@ func (s *Store) Called(ctx context.Context, c *Call, m channel.Message, failure 
 // Left records that a call that Gate let through was not made.
 func (s *Store) Left(c *Call) { s.breaker.left(c, time.Now()) }
 
-// after says what a call makes of an endpoint, and whether that is something else.
+// after returns an endpoint after a call, and reports whether the call has changed it.
 func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 	now := time.Now().UTC()
 	switch {
@@ -252,7 +254,7 @@ func counts(failure *channel.Error) bool {
 	return false
 }
 
-// put writes a record over the one that is known, and learns what is there then.
+// put writes a record over the one that is known, and learns the record that is there then.
 func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -281,7 +283,7 @@ func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error
 	return err
 }
 
-// remember is learn for a writer who has to know the revision, also of what is healthy.
+// remember is learn for a writer, which needs the revision also of a healthy endpoint.
 func (s *Store) remember(e Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,8 +298,8 @@ func (s *Store) forget(e Endpoint) {
 }
 
 // List returns the endpoints that are not healthy, of a channel, "" for all, and in a state, "" for both, in the order in which
-// they came into it: at most limit, from a revision on. next is where to go on, 0 when there is no more. It costs what
-// Open does.
+// they came into it: at most limit, from a revision on. next is where to go on, 0 when there is no more. Its cost is that of
+// Open.
 func (s *Store) List(ctx context.Context, name string, state State, from uint64, limit int) (found []Endpoint, next uint64, err error) {
 	if err := s.read(ctx); err != nil {
 		return nil, 0, err
@@ -381,7 +383,7 @@ func id(name, address string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// subject is where an endpoint is kept: it begins with what no id becomes.
+// subject returns the subject of an endpoint's record: no id is encoded to its first token.
 func (s *Store) subject(name, id string) string { return s.records.Key("/endpoint." + name + "." + id) }
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxError)], "") }

@@ -298,7 +298,7 @@ func (h *handler) enable(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sendTest answers POST /v1/templates/test with what became of the message.
+// sendTest answers POST /v1/templates/test with the outcome of the message.
 func (h *handler) sendTest(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, contracts.MaxBody)
 	if err != nil {

@@ -1,2 +1,2 @@
-// Package httpapi serves the notifier over HTTP: events in, what became of them and of their rows, and inboxes.
+// Package httpapi serves the notifier over HTTP: publishing events, the states of events and rows, and inboxes.
 package httpapi

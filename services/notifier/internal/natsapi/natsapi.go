@@ -1,5 +1,5 @@
-// Package natsapi serves the notifier as a NATS micro service (ADR-32): what HTTP offers, for those who have a NATS
-// connection already, and for the nats command line.
+// Package natsapi serves the notifier as a NATS micro service (ADR-32), with the operations of the HTTP API, for
+// callers that have a NATS connection already, and for the nats command line.
 package natsapi
 
 import (
@@ -16,19 +16,19 @@ import (
 
 // The endpoints' subjects. Services of one name share the requests.
 const (
-	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"}, and perhaps one user; answers what came of it
+	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"}, and perhaps one user; answers the outcomes of the rows
 	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers how the endpoint was
 	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of those that do not work
 	SubjectReplayOne = "notifier.v1.endpoints.replay" // one of a user's addresses; answers how many of its rows are sent again
 	SubjectRotate    = "notifier.v1.endpoints.rotate" // the same; answers its new secret
 	SubjectSecret    = "notifier.v1.endpoints.secret" //nolint:gosec // a subject; answers the secret of one of a user's addresses
-	SubjectTestOne   = "notifier.v1.endpoints.test"   // the same; answers what it said to a test message
-	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers what is known of the event
+	SubjectTestOne   = "notifier.v1.endpoints.test"   // the same; answers its reply to a test message
+	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers the state of the event
 	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
 	SubjectNotify    = "notifier.v1.notify"           // a notification; answers as publish does
 	SubjectReplay    = "notifier.v1.replay"           // a query; answers how many rows are sent again
 	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
-	SubjectTest      = "notifier.v1.templates.test"   // a message that shows a template; answers what became of it
+	SubjectTest      = "notifier.v1.templates.test"   // a message that shows a template; answers its outcome
 
 	SubjectUsersDelete = "notifier.v1.users.delete" // {"recipient_type","user_id"}, and perhaps a part
 	SubjectUsersGet    = "notifier.v1.users.get"    // the same; answers the part and its ETag
@@ -37,7 +37,7 @@ const (
 	SubjectUsersPut    = "notifier.v1.users.put"    // the same as get, with a body; answers the part and its ETag
 )
 
-// Endpoints are what the notifier answers.
+// Endpoints returns the endpoints of the notifier.
 func Endpoints(d *api.API) []service.Endpoint {
 	h := handler{d}
 	return []service.Endpoint{

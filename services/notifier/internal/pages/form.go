@@ -33,7 +33,7 @@ type form struct {
 	Cards    []card
 	From, To string // of the quiet hours
 	Notice   string
-	State    string // what the form was made of
+	State    string // fingerprint of the preferences that the form shows
 	Title    string
 	Zone     string
 
@@ -108,7 +108,7 @@ func (f *form) open(known contracts.Recipient, categories []rules.Category) {
 	f.State = fmt.Sprintf("%d.%s", f.revision, hex.EncodeToString(sum[:8]))
 }
 
-// fill takes what a user has chosen, and reports whether that is all that the form has, and nothing else.
+// fill takes the values that a user has chosen, and reports whether they are exactly the fields of the form.
 func (f *form) fill(values url.Values) bool {
 	ok := true
 	take := func(name string) string {
@@ -141,7 +141,8 @@ func (f *form) fill(values url.Values) bool {
 	return ok && len(values) == 0 && len(on) == 0
 }
 
-// wanted returns the preferences that the form says, or what is wrong with it. What it does not show stays.
+// wanted returns the preferences that the form says, or the problem with it. Preferences that it does not
+// show stay.
 func (f *form) wanted() (body []byte, problem string) {
 	var want struct {
 		Digest     map[string]string     `json:"digest"`
@@ -227,7 +228,7 @@ func page(name string) *template.Template {
 	return template.Must(template.ParseFS(files, "frame.html", "style.css", name))
 }
 
-func show(w http.ResponseWriter, status int, page *template.Template, what any) error {
+func show(w http.ResponseWriter, status int, page *template.Template, data any) error {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", policy)
@@ -236,6 +237,6 @@ func show(w http.ResponseWriter, status int, page *template.Template, what any) 
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Robots-Tag", "noindex")
 	w.WriteHeader(status)
-	_ = page.Execute(w, what) //nolint:errcheck // the client may have gone
+	_ = page.Execute(w, data) //nolint:errcheck // the client may have gone
 	return nil
 }

@@ -26,7 +26,7 @@ const (
 	minSecret  = 32
 	maxSecrets = 4
 
-	// maxToken bounds what is read of a link.
+	// maxToken bounds the token of a link that is read, in bytes.
 	maxToken = 4096
 )
 
@@ -35,7 +35,8 @@ var ErrLink = errors.New("this link is not valid")
 
 var b64 = base64.RawURLEncoding.Strict()
 
-// Subject is whom a link is for, and what a link to unsubscribe switches off.
+// Subject is the user for whom a link is, and the category and channel that a link to unsubscribe switches
+// off.
 type Subject struct {
 	Kind     contracts.RecipientType `json:"t"`
 	UserID   string                  `json:"u"`
@@ -70,8 +71,8 @@ func New(publicURL string, secrets []string) (*Links, error) {
 	return l, errors.Join(errs...)
 }
 
-// Unsubscribe returns the link for a message on a channel: what switches its category off, or everything when it has none. What is
-// critical is told all the same, so it has no link: it would promise what is not kept. Nor has a test.
+// Unsubscribe returns a function that returns the link for a message on a channel: it switches the message's category off, or
+// everything when it has none. Critical messages are sent all the same, so they have no link; nor have test messages.
 func (l *Links) Unsubscribe(name string) func(m channel.Message) string {
 	return func(m channel.Message) string {
 		if m.Priority == contracts.UrgencyCritical || m.Test {
@@ -102,7 +103,7 @@ func (l *Links) Token(path string, s Subject) string {
 	return b64.EncodeToString(data) + "." + b64.EncodeToString(sign(l.keys[0], path, data))
 }
 
-// Read returns what a token says when it was made for a path by one of the secrets, or ErrLink.
+// Read returns the subject of a token that was made for a path by one of the secrets, or else ErrLink.
 func (l *Links) Read(path, token string) (s Subject, err error) {
 	head, tail, found := strings.Cut(token, ".")
 	if !found || len(token) > maxToken {

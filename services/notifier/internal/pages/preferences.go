@@ -13,10 +13,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// maxForm bounds what is read of a form.
+// maxForm bounds the body of a form, in bytes.
 const maxForm = recipient.MaxDocument
 
-// Directory knows what users want.
+// Directory holds the preferences of users.
 type Directory interface {
 	Refuser
 
@@ -32,8 +32,8 @@ type Directory interface {
 
 var _ Directory = (*recipient.Directory)(nil)
 
-// Preferences answers those who follow a link to their preferences: with a form that has them, and what is not known of a user is as if
-// nothing was said.
+// Preferences serves the page of a user's preferences: a form with their values, and the defaults for those that the user has not
+// set.
 type Preferences struct {
 	Directory Directory
 	Links     *Links
@@ -49,8 +49,8 @@ func (p *Preferences) Show(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, http.StatusOK, f, err)
 }
 
-// Save answers POST: it makes the preferences what the form says, and leads to what they are then. A form that is older than the
-// preferences changes nothing, and they are shown as they are. Nothing else but the form of [Preferences.Show] is taken.
+// Save answers POST: it stores the values of the form, and redirects to the page with them. A form that is older than the
+// preferences changes nothing, and the page shows the present ones. It takes only the form of [Preferences.Show].
 func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err != nil {
@@ -87,11 +87,11 @@ func (p *Preferences) Save(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// stale shows the preferences to somebody who has seen other ones.
+// stale shows the present preferences to a user whose form has older ones.
 func (p *Preferences) stale(w http.ResponseWriter, r *http.Request) error {
 	f, err := p.form(r)
 	if err == nil {
-		f.Notice = "Your preferences have been changed somewhere else, so nothing was saved. This is what they are now."
+		f.Notice = "Your preferences have been changed somewhere else, so nothing was saved. The page shows them as they are now."
 	}
 	return answer(w, http.StatusConflict, f, err)
 }
@@ -135,7 +135,7 @@ func (p *Preferences) form(r *http.Request) (*form, error) {
 // long is the page of preferences.
 var long = page("preferences.html")
 
-// channelTitles are what users call channels that have other names here.
+// channelTitles are the titles of channels on the page.
 var channelTitles = map[string]string{"email": "Email", "inapp": "In the app", "sms": "SMS", "webpush": "Push", "webhook": "Webhook"}
 
 // option is one of a list.
@@ -161,13 +161,13 @@ func chosen(wish string) []option {
 	return append(slices.Clip(digests), option{wish, "Together: " + wish})
 }
 
-// Refuser is told what users do not want.
+// Refuser stores the opt-outs of users.
 type Refuser interface {
 	// OptOut says that a user does not want a category on a channel any more.
 	OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error
 }
 
-// Unsubscribe answers those who follow a link to unsubscribe. The answers say nothing of the user, nor whether one is known.
+// Unsubscribe serves links to unsubscribe. The answers say nothing of the user, nor whether one is known.
 type Unsubscribe struct {
 	Directory Refuser
 	Links     *Links
@@ -182,7 +182,7 @@ func (p *Unsubscribe) Ask(w http.ResponseWriter, r *http.Request) error {
 	return p.show(w, s, asked)
 }
 
-// Do answers POST: it switches off what the link says, and may be repeated. The body does not matter: the link says it all.
+// Do answers POST: it switches off the category and channel of the link, and may be repeated. The body is ignored.
 func (p *Unsubscribe) Do(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.Links.Read(PathUnsubscribe, r.URL.Query().Get("token"))
 	if errors.Is(err, ErrLink) {
@@ -198,9 +198,9 @@ func (p *Unsubscribe) Do(w http.ResponseWriter, r *http.Request) error {
 }
 
 // show shows words with a link to all preferences: one that is relative, as the public URL may have a path.
-func (p *Unsubscribe) show(w http.ResponseWriter, s Subject, what words) error {
-	what.Preferences = "preferences?token=" + p.Links.Token(PathPreferences, Subject{Kind: s.Kind, UserID: s.UserID})
-	return show(w, http.StatusOK, short, what)
+func (p *Unsubscribe) show(w http.ResponseWriter, s Subject, page words) error {
+	page.Preferences = "preferences?token=" + p.Links.Token(PathPreferences, Subject{Kind: s.Kind, UserID: s.UserID})
+	return show(w, http.StatusOK, short, page)
 }
 
 // words are those of a short page.

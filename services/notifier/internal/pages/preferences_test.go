@@ -53,7 +53,7 @@ func newSite(t *testing.T, srv *natsrun.Server) *site {
 	return &site{T: t, directory: d, links: l, page: &pages.Preferences{Directory: d, Links: l, Rules: func() *rules.Rules { return r }}}
 }
 
-// put makes the preferences of a user what JSON says.
+// put replaces the preferences of a user by JSON.
 func (s *site) put(user, body string) {
 	s.Helper()
 	check.OK(s.T, s.directory.Put(s.Context(), contracts.Recipient{RecipientType: "CUSTOMER", UserID: user, Locale: "he", TimeZone: "Asia/Jerusalem"}))
@@ -115,7 +115,7 @@ var (
 	picked  = regexp.MustCompile(`<option value="([^"]*)" selected>`)
 )
 
-// form is what a browser would send of the page of a user when nothing is changed.
+// form returns the values that a browser would send of the page of a user when nothing is changed.
 func (s *site) form(user string) url.Values {
 	s.Helper()
 	page := s.answers(s.token(user), nil, http.StatusOK)
@@ -131,7 +131,8 @@ func (s *site) form(user string) url.Values {
 	return values
 }
 
-// What the form shows is what there is; what is changed on it is changed, what it does not show stays, and times are those of the user.
+// The form shows the stored preferences; its changes are stored, preferences that it does not show stay, and times are those of the
+// user.
 func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		s := newSite(t, srv)
@@ -166,7 +167,7 @@ func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 		values = s.form("ada")
 		check.That(t, values.Get("from") == "" && values.Get("to") == "", "quiet hours that are none: %v", values)
 
-		// What is wrong is said with what was chosen.
+		// A problem is shown with the chosen values.
 		for problem, fields := range map[string][2]string{
 			"News: a pause needs a time that is to come": {"mute.news", "2000-01-01T01:00"}, "Quiet hours need both times": {"from", "22:00"},
 		} {
@@ -180,8 +181,8 @@ func TestPreferencesAreWhatTheFormSays(t *testing.T) {
 	})
 }
 
-// A form that is older than the preferences, the rules or the user's zone changes nothing, and what there is now is shown. That is so
-// until the very write.
+// A form that is older than the preferences, the rules or the user's zone changes nothing, and the present preferences are shown.
+// That holds until the very write.
 func TestAStaleForm(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, natstest.Server(t))
@@ -271,7 +272,7 @@ func TestPreferencesNeedTheirLink(t *testing.T) {
 	s.has("eve", `{"digest":{"news":"4h"}}`)
 }
 
-// What is not the form of the page is refused, and changes nothing.
+// A body other than the form of the page is refused, and changes nothing.
 func TestFormsThatNoBrowserSends(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, natstest.Server(t))
@@ -305,8 +306,8 @@ func TestFormsThatNoBrowserSends(t *testing.T) {
 	check.That(t, err == nil && status == http.StatusConflict, "an old form: %d %v", status, err)
 }
 
-// Of a user whom the directory does not have the page shows what it shows of one who has said nothing, and takes what is said. Of one
-// whose data was erased it takes nothing.
+// For a user who is not in the directory the page shows the defaults, and stores changes. For one whose data was erased it stores
+// nothing.
 func TestPreferencesOfNobody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, natstest.Server(t))

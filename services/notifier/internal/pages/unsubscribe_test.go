@@ -49,7 +49,7 @@ func TestLinksAreReadByAnySecret(t *testing.T) {
 	s, err := now.Read(pages.PathUnsubscribe, token)
 	check.That(t, err == nil && s.Category == contracts.Anything, "no category: %+v %v", s, err)
 	m.Priority = contracts.UrgencyCritical
-	check.Same(t, "what is critical has a link", now.Unsubscribe("email")(m), "")
+	check.Same(t, "a critical message has a link", now.Unsubscribe("email")(m), "")
 }
 
 // No byte of a link can be another one.
@@ -81,7 +81,7 @@ func TestConfigIsChecked(t *testing.T) {
 	check.Failsf(t, check.Err(pages.New("https://n.example", nil)), "no secret")
 }
 
-// book keeps what it is told.
+// book keeps the opt-outs that it gets.
 type book struct {
 	err  error
 	told []pages.Subject

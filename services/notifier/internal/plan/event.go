@@ -29,7 +29,7 @@ const (
 	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when that is replayed, or when it
 	// is told again and the stream has forgotten its id.
 	StateRefused State = "refused"
-	// StateCancelled means: it is not to be told any more, however far it had come.
+	// StateCancelled means: it is not to be delivered any more, whatever its state was.
 	StateCancelled State = "cancelled"
 )
 
@@ -37,16 +37,16 @@ const (
 // for 30 days. An event that is told again after that is another one.
 const keep = 40 * 24 * time.Hour
 
-// The bounds of what is kept of events that are cancelled before they are published.
+// The bounds of events that are cancelled before they are published.
 const (
-	// MaxUnpublished is of how many events at a time something is kept.
+	// MaxUnpublished is how many such events are kept at a time.
 	MaxUnpublished = 1000
 
-	// KeepUnpublished is for how long. An event that is published later is not cancelled.
+	// KeepUnpublished is how long each is kept. An event that is published later is not cancelled.
 	KeepUnpublished = 7 * 24 * time.Hour
 )
 
-// Event is what is kept of an event.
+// Event is the record of an event.
 type Event struct {
 	// At is when it was first seen.
 	At time.Time `json:"at"`
@@ -79,7 +79,7 @@ func (e *Event) Unplanned() bool { return e.State == StateSeen || e.State == Sta
 // Published reports whether the event has been published. One that has not is cancelled, for all users or for some.
 func (e *Event) Published() bool { return e.Fingerprint != "" }
 
-// name sets what distinguishes the event from others under its id.
+// name sets the fields that distinguish the event from others under its id.
 func (e *Event) name(event contracts.Event) (err error) {
 	if e.Fingerprint, err = event.ExactFingerprint(); err != nil {
 		return err
@@ -201,7 +201,8 @@ func (s events) announce(ctx context.Context, eventID string) error {
 	return err
 }
 
-// planned notes that the plan is committed. What somebody else has noted since it was seen is that as well, or more.
+// planned notes that the plan is committed. When another process has written the record since it was read, its
+// record says so too.
 func (s events) planned(ctx context.Context, e *Event, plan *Plan) error {
 	e.come(StatePlanned, plan)
 	return s.note(ctx, e)

@@ -67,7 +67,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 	}
 }
 
-// A refusal, and the note that a refused event is published again, change only what is as they have read it.
+// A refusal, and the note that a refused event is published again, change a record only as they have read it.
 func TestARefusalTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	js := server(t)

@@ -1,8 +1,8 @@
-// Package plan turns an event into its plan: who is told, and on which channels, decided once and for all.
+// Package plan turns an event into its plan: the recipients and their channels, decided once and for all.
 //
 // A plan is committed by one write, of its record at notify.plan.<event>, which the stream takes only where there is
 // none. A small plan is all in the record. The entries of a large one are in pages, written before it to subjects that
-// name the try, so that what two planners found out never mixes: the record names the try whose pages count. Pages that
+// name the try, so that the results of two planners never mix: the record names the try whose pages count. Pages that
 // no record names are left to the age of the stream.
 //
 // Beside the plan, which lives as long as its stream keeps it, a record in the bucket of deliveries says which payload
@@ -23,10 +23,10 @@ const (
 	// MaxPayload bounds the payload of an event, in bytes: with all the rest its plan record must fit into a message.
 	MaxPayload = 768 << 10
 
-	// maxEntry bounds what is kept of one recipient, in bytes.
+	// maxEntry bounds the entry of one recipient, in bytes.
 	maxEntry = 64 << 10
 
-	// MaxReason bounds what is kept of why an event was refused, in bytes. Its dead letter has all of it.
+	// MaxReason bounds the reason of a refusal that is kept, in bytes. The event's dead letter has all of it.
 	MaxReason = 512
 
 	// pageBytes is how large a page may become, in bytes, before its last entry.
@@ -44,13 +44,14 @@ type Plan struct {
 	// CreatedAt is when the plan was made.
 	CreatedAt time.Time `json:"created_at"`
 
-	// Entries are the recipients when there are no pages: their ids, and what the event or a resolver said of them.
+	// Entries are the recipients when there are no pages: their ids, and the fields that the event or a resolver
+	// gave them.
 	Entries []contracts.Recipient `json:"entries,omitempty"`
 
 	// EventID is the event.
 	EventID string `json:"event_id"`
 
-	// EventType is what happened.
+	// EventType is the type of the event.
 	EventType string `json:"event_type"`
 
 	// Fingerprint distinguishes the event from another one under the same id.

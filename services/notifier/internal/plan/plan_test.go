@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// list is a resolver that yields what it is, and then its error.
+// list is a resolver that yields its users, and then its error.
 type list struct {
 	users []contracts.Recipient
 	err   error
@@ -117,8 +117,8 @@ func ids(list []contracts.Recipient) []string {
 func TestASmallPlanIsOneRecord(t *testing.T) {
 	t.Parallel()
 	js := server(t)
-	who := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "a", Locale: "he", Addresses: map[string]string{"email": "a@b.example"}}
-	p := newPlanner(t, js, list{users: []contracts.Recipient{who, {RecipientType: "ADMIN", UserID: "root"}, who}})
+	user := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "a", Locale: "he", Addresses: map[string]string{"email": "a@b.example"}}
+	p := newPlanner(t, js, list{users: []contracts.Recipient{user, {RecipientType: "ADMIN", UserID: "root"}, user}})
 	outcome, err := p.Plan(t.Context(), happened("e/1"))
 	if err != nil || outcome != plan.Planned {
 		t.Fatalf("%s: %v", outcome, err)
@@ -135,7 +135,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	}
 	customer := contracts.Notification{
 		EventID: "e/1", UserID: "a", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", Category: "c", Priority: "high",
-		Template: "x", Locale: "he", CreatedAt: got.CreatedAt, Payload: []byte(`{"a":1}`), Recipient: &who,
+		Template: "x", Locale: "he", CreatedAt: got.CreatedAt, Payload: []byte(`{"a":1}`), Recipient: &user,
 	}
 	mail, admin := customer, customer
 	mail.Channel = "email"
@@ -161,7 +161,7 @@ func TestALargePlanIsInPages(t *testing.T) {
 	check.Equal(t, ids(want), users)
 }
 
-// Planners that found out different things, at the same time: the plan is what one of them found out.
+// Planners with different results, at the same time: the plan is the result of one of them.
 func TestResolutionsDoNotMix(t *testing.T) {
 	t.Parallel()
 	js := server(t)
@@ -268,7 +268,7 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	check.Is(t, check.Err(newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten"))), nil)
 }
 
-// What the event says of whom it is for goes before the rules.
+// The recipients that an event names go before those of the rules.
 func TestAudience(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -295,7 +295,7 @@ func TestAudience(t *testing.T) {
 	}
 }
 
-// ask is a resolver that knows nobody and reports what it is asked.
+// ask is a resolver that knows nobody and reports its queries.
 type ask func(recipient.Query)
 
 func (a ask) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {

@@ -279,9 +279,9 @@ func (p *Planner) resolve(ctx context.Context, e contracts.Event, fingerprint st
 	return plan, data, err
 }
 
-// audience returns whom to look for. What the event says goes before the rules: one that is a broadcast is for all whom
-// it concerns, one that names a kind is for that kind, and one that names a user with it for that user. An event that
-// says nothing is for those that the rules name.
+// audience returns the queries for the recipients of an event. The event goes before the rules: a broadcast is for all
+// whom it concerns, an event that names a kind is for that kind, and one that names a user with it for that user. An
+// event that names none is for those of the rules.
 func audience(e contracts.Event, routes map[contracts.RecipientType]rules.Route) []recipient.Query {
 	queries := make([]recipient.Query, 0, len(routes))
 	for _, kind := range slices.Sorted(maps.Keys(routes)) {

@@ -54,7 +54,7 @@ func (r *Reader) Get(ctx context.Context, eventID string) (*Plan, error) {
 	return Decode(found.Data)
 }
 
-// Event returns what is kept of an event. The error matches [ErrNotFound] when it was never seen. One round trip.
+// Event returns the record of an event. The error matches [ErrNotFound] when it was never seen. One round trip.
 func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.get(ctx, eventID)
 }
@@ -179,7 +179,7 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 		return fmt.Errorf("recipient %.80q: %w", r.UserID, err)
 	}
 	if len(data) > maxEntry {
-		return tooLarge("what is known of recipient %.80q has %d bytes, at most %d", r.UserID, len(data), maxEntry)
+		return tooLarge("the entry of recipient %.80q has %d bytes, at most %d", r.UserID, len(data), maxEntry)
 	}
 	if w.page.Len() >= w.planner.cfg.PageBytes {
 		if err := w.flush(ctx); err != nil {

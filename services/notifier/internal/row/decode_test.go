@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Rows that are read by their frames are those that contracts.Decode reads, and what it refuses is refused: whatever their senders write,
-// and whichever of them came before.
+// Decoding by frames returns the rows that contracts.Decode returns, and refuses those that it refuses, whatever their senders
+// write, and whichever rows came before.
 func TestRowsAreDecodedAsContractsDo(t *testing.T) {
 	t.Parallel()
 	header := check.Must(Header(time.Unix(1, 0)))(t)

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Rows that are put together of parts are those that contracts.Encode writes, whatever is in ids, payloads and profiles,
-// and what it refuses is refused.
+// Encoding by frames returns the bytes that contracts.Encode returns, and refuses the rows that it refuses, whatever is
+// in ids, payloads and profiles.
 func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 	t.Parallel()
 	id := rapid.SampledFrom([]string{

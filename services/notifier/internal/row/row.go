@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Header returns what the headers of all rows of a plan have in common. created is when the plan was made.
+// Header returns the headers that all rows of a plan share. created is when the plan was made.
 func Header(created time.Time) (nats.Header, error) {
 	header, err := contracts.CloudEvent{
 		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: created,
@@ -28,14 +28,14 @@ func Header(created time.Time) (nats.Header, error) {
 	return header, nil
 }
 
-// Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in nothing but the
-// user, so what a row has around its user is kept. It is used by one goroutine.
+// Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in the user only,
+// so it keeps the bytes around the user. It is used by one goroutine.
 type Encoder struct {
 	frames map[frameOf]frame
 }
 
-// frameOf is what tells one row of a plan from another, beside the user. Digest, throttle and unread are those of kind and channel.
-// So are the channels that are tried in order; a row that follows another has an encoder of its own.
+// frameOf is the fields by which rows of a plan differ, beside the user. Digest, throttle, unread and fallback depend on kind and
+// channel; a row that follows another has an encoder of its own.
 type frameOf struct {
 	address   string
 	category  string
@@ -50,7 +50,8 @@ type frameOf struct {
 // frame is a row without its user.
 type frame struct{ before, after []byte }
 
-// maxFrames bounds what is kept: a plan has few kinds, channels and languages, but a resolver may say anything.
+// maxFrames bounds the frames in memory: a plan has few kinds, channels and languages, but a resolver may
+// return any number.
 const maxFrames = 64
 
 // Message returns the message of a row of the encoder's plan. Its id is the row's key.
@@ -70,7 +71,7 @@ func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.M
 	return &nats.Msg{Subject: subject, Data: data, Header: named(common, id)}, nil
 }
 
-// Replay returns the message that has a row sent again for the n-th time. It says what the row says, and has an id of its
+// Replay returns the message that has a row sent again for the n-th time. It has the data of the row, and an id of its
 // own: its dead letter is another.
 func Replay(n contracts.Notification, data []byte, number int) (*nats.Msg, error) {
 	id, err := n.Key()
@@ -94,11 +95,11 @@ func named(common nats.Header, id string) nats.Header {
 	return header
 }
 
-// Decoder reads rows as contracts.Decode does. What the rows of a plan have around their users is read once: see [Encoder]. It may be
-// used by many at once. What it returns shares memory, and is not changed.
+// Decoder reads rows as contracts.Decode does. It parses the bytes around the user once for all rows of a plan: see [Encoder]. It
+// may be used by many goroutines at once. Rows that it returns share memory, and must not be changed.
 type Decoder struct {
 	mu     sync.RWMutex
-	frames map[string]contracts.Notification // by what is around the user
+	frames map[string]contracts.Notification // by the bytes around the user
 }
 
 // maxFrame bounds the rows that are kept, in bytes.

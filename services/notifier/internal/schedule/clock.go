@@ -84,7 +84,7 @@ func following(t time.Time, every time.Duration) time.Time {
 	return t.Add(shown.Truncate(every).Add(every).Sub(shown))
 }
 
-// reading is what the clock shows, as if it were UTC.
+// reading returns the time that the clock shows, as if it were UTC.
 func reading(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()

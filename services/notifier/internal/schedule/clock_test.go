@@ -29,7 +29,8 @@ var changes = map[string][]string{
 }
 
 // ends are the windows' ends from begin on, minute by minute: whenever the clock comes to a time, or that once a day. One
-// that it jumps over is when it jumps, or as much later as it jumps. It knows nothing of zones but what the clock shows.
+// that it jumps over is when it jumps, or as much later as it jumps. It knows of a zone only the times that its clock
+// shows.
 func ends(begin time.Time, minutes int, is func(minuteOfDay int) bool, daily bool) []time.Time {
 	show := func(t time.Time) time.Time {
 		return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC)
@@ -57,7 +58,7 @@ func ends(begin time.Time, minutes int, is func(minuteOfDay int) bool, daily boo
 	return slices.CompactFunc(found, time.Time.Equal)
 }
 
-// Through each change, from moments chosen at random, the next end is the one that who looks at the clock each minute sees.
+// Through each change, from moments chosen at random, the next end is the one found by looking at the clock each minute.
 func TestNextIsWhatTheClockShows(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

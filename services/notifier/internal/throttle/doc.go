@@ -1,5 +1,5 @@
 // Package throttle counts how many rows a user was sent lately, over all processes: one record for each user, channel and
-// group of notifications, written only over what was read.
+// group of notifications, written only over the one that was read.
 //
 // A grant lets one row be sent now. In no stretch of time as long as the period are there more grants than the limit. A row
 // that finds no room is promised a time at which there will be, behind those that were promised before: rows come to their

@@ -57,7 +57,7 @@ type Store struct{ records *kvrecord.Stream }
 // New returns the store. No round trip.
 func New(records *kvrecord.Client) *Store { return &Store{records.Bucket(contracts.BucketDeliveries)} }
 
-// Key names what is counted together.
+// Key names the rows that are counted together.
 type Key struct {
 	Channel, Group, UserID string
 
@@ -135,7 +135,7 @@ func (s *state) ask(now time.Time, row Turn, t contracts.Throttle, promised bool
 			if t.Suppress {
 				return until, false
 			}
-			if promised { // what was delivered fills the period until then, for the others too
+			if promised { // the rows that were delivered fill the period until then, for the others too
 				s.delay(until)
 			}
 			row.At = until

@@ -69,7 +69,7 @@ func (g *gate) askPlanned(process int, key throttle.Key, row string, at time.Tim
 	return time.Until(until)
 }
 
-// turns are what a record has of them.
+// turns are the grants and promises of a record.
 type turns struct {
 	Granted  []throttle.Turn `json:"granted"`
 	Promised []throttle.Turn `json:"promised"`
@@ -131,7 +131,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// Of all who ask at the same moment as many are granted as the limit says, and each of the others has a turn of its own, three in
+// Of all rows that ask at the same moment the limit's number is granted, and each of the others has a turn of its own, three in
 // each period.
 func TestManyAskAtOnce(t *testing.T) {
 	inGate(t, func(g *gate) {
@@ -167,11 +167,11 @@ func TestARowTakesOneGrant(t *testing.T) {
 		for range 3 {
 			check.Same(t, "it is to wait for", g.ask(1, ada, "fourth", three, false), time.Minute)
 		}
-		check.Same(t, "who asked three times has taken the turns of others", g.ask(1, ada, "fifth", three, false), time.Minute)
+		check.Same(t, "a row that asked three times has taken the turns of others", g.ask(1, ada, "fifth", three, false), time.Minute)
 	})
 }
 
-// What is over the limit and to be suppressed has no turn, and keeps nobody from having one.
+// A row over the limit that is to be suppressed gets no turn, and takes none from another.
 func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
 	inGate(t, func(g *gate) {
 		for n := range 10 {

@@ -1,2 +1,2 @@
-// Package post makes the call of a channel that speaks HTTP, and says what its answer means.
+// Package post makes the calls of channels that speak HTTP, and classifies the answers.
 package post

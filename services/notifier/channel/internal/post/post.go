@@ -35,16 +35,16 @@ const (
 	idleTimeout = 90 * time.Second
 	tlsTimeout  = 10 * time.Second
 
-	// timeout bounds calls of callers who do not.
+	// timeout bounds calls whose context has no deadline.
 	timeout = time.Minute
 )
 
-// Config says who calls, and whom.
+// Config configures a client.
 type Config struct {
 	// AllowHTTP permits addresses without TLS. Defaults to false.
 	AllowHTTP bool
 
-	// BodyTimeout bounds how long the body of an answer is read: its status has said what became of the message. Defaults to as
+	// BodyTimeout bounds how long the body of an answer is read: the status alone is the outcome of the message. Defaults to as
 	// long as the call may take.
 	BodyTimeout time.Duration
 
@@ -67,9 +67,9 @@ type Client struct {
 	http *http.Client
 }
 
-// Answer is what the provider said.
+// Answer is the provider's answer.
 type Answer struct {
-	// Body is the beginning of what it holds.
+	// Body is the beginning of its body.
 	Body []byte
 
 	// Header are the headers.
@@ -103,7 +103,7 @@ func New(cfg Config) *Client {
 // Close closes the connections that no call is using.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Check returns what an address says, or an error that says why it is none that this client calls.
+// Check parses an address. The error says why this client does not call it.
 func (c *Client) Check(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
@@ -143,12 +143,13 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 	if c.cfg.BodyTimeout > 0 {
 		defer time.AfterFunc(c.cfg.BodyTimeout, cancel).Stop()
 	}
-	// The status has said what became of the message: an answer that breaks off does not change it.
+	// The status is the outcome of the message: an answer that breaks off does not change it.
 	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) //nolint:errcheck // see above
 	return &Answer{Body: data, Header: response.Header, Status: response.StatusCode}, nil
 }
 
-// broken says what it means that no answer came. Before there is a connection nothing can have been sent.
+// broken returns the error of a call without an answer. Before there is a connection nothing can have been
+// sent.
 func (c *Client) broken(ctx context.Context, err error, reached bool) error {
 	if sent, ok := errors.AsType[*url.Error](err); ok {
 		err = sent.Err // without the address
@@ -172,8 +173,8 @@ func (c *Client) fail(kind channel.Kind, status int, detail string, cause error)
 	return &channel.Error{Cause: cause, Channel: c.cfg.Channel, Detail: detail, Kind: kind, Status: status}
 }
 
-// Judge says what a status means, nil when the provider has taken the message. A provider that is not set up right may be
-// by the next time; one that will not have this message will not have it again.
+// Judge returns the error that a status means, nil when the provider has taken the message. A provider that is not set up
+// may be at the next attempt; one that refused this message will refuse it again.
 func (c *Client) Judge(answer *Answer) error {
 	kind, detail := cmp.Or(c.cfg.Refused, channel.KindRejected), "the message is refused"
 	switch status := answer.Status; {

@@ -21,7 +21,7 @@ const (
 
 // Browser is one that has subscribed at a push service.
 type Browser struct {
-	// Auth are the 16 bytes that it has in common with those who may send to it.
+	// Auth is the secret of 16 bytes that it shares with the services that may send to it.
 	Auth []byte
 
 	// Key is its own.
@@ -37,7 +37,7 @@ func New() (*Browser, error) {
 	return &Browser{Auth: []byte("0123456789abcdef"), Key: key}, nil
 }
 
-// Address is what its subscription at an endpoint looks like, in JSON.
+// Address returns its subscription at an endpoint, in JSON.
 func (b *Browser) Address(endpoint string) string {
 	return fmt.Sprintf(`{"endpoint":%q,"expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}`, endpoint,
 		base64.RawURLEncoding.EncodeToString(b.Key.PublicKey().Bytes()), base64.RawURLEncoding.EncodeToString(b.Auth))
