@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// patience ends a test that waits for what does not come.
+// patience ends a test that waits in vain.
 const patience = 5 * time.Minute
 
 // named is a provider that finds every place, but those called Nowhere, and fails for those called Trouble.
@@ -135,7 +135,7 @@ func TestRun(t *testing.T) {
 		"the log does not say where the service is:\n%s", log)
 }
 
-// TestMissingAssets names what an administrator has to make.
+// TestMissingAssets names the streams and buckets that an administrator has to make.
 func TestMissingAssets(t *testing.T) {
 	t.Parallel()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
@@ -166,7 +166,7 @@ func TestDrift(t *testing.T) {
 	check.Says(t, log.String(), "max_bytes", "KV_requests")
 }
 
-// TestListenFails: what cannot listen leaves nothing running.
+// TestListenFails: a service that cannot listen leaves nothing running.
 func TestListenFails(t *testing.T) {
 	t.Parallel()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
@@ -202,7 +202,7 @@ func TestProbes(t *testing.T) {
 	check.That(t, status == 200, "without a server livez is %d", status)
 }
 
-// TestInProcess is what a program that embeds the service does.
+// TestInProcess uses the service as a program that embeds it does.
 func TestInProcess(t *testing.T) {
 	t.Parallel()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
@@ -326,7 +326,7 @@ func TestValidateReportsEverything(t *testing.T) {
 		"two providers of one name were taken")
 }
 
-// TestProviders opens what is configured, and says what cannot be.
+// TestProviders opens the configured providers, and names those that cannot be opened.
 func TestProviders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

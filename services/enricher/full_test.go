@@ -158,7 +158,7 @@ func TestMetricsPage(t *testing.T) {
 		check.That(t, (status == http.StatusOK) == (x != nil) && (x == nil || strings.Contains(text, "go_goroutines")),
 			"/metrics is %d with exports %t: %s", status, x != nil, text)
 		if strings.Contains(text, "any.test") || strings.Contains(text, "server_port") || x != nil && !strings.Contains(text, "http_server_request_duration_seconds_count") {
-			t.Errorf("requests are not counted, or by what a client writes as the host and port: %s", text)
+			t.Errorf("requests are not counted, or by the host and port that a client writes: %s", text)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
 	}
 }
 
-// The trace of a request over HTTP or NATS leads to the look-up that it caused, in whichever process that runs.
+// The trace of a request over HTTP or NATS leads to the look-up that it caused, in any process.
 func TestTraceReachesTheJob(t *testing.T) {
 	spans := make(chan string, 100)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@
 //	                    +-> features -> weights -> score -> Outcome
 //	Place -> Prepared --+         \______ Evidence ______/
 //
-// # What is missing does not count
+// # Missing fields do not count
 //
 // A feature that was not observed is zero and adds nothing. Agreement and disagreement of a field are two features with two
 // weights, so a missing telephone number neither helps nor harms. There are three exceptions, each a feature of its own: a
@@ -24,9 +24,9 @@
 //
 // # Weights
 //
-// The weights are those of a logistic regression with a prior for each weight (internal/fit). The priors are what is
-// generally known of such observations, so a feature that the labelled pairs do not show keeps a sensible weight. The
-// words of the tables (internal/lexicon) are general knowledge of the languages, fitted to nothing.
+// The weights are those of a logistic regression with a prior for each weight (internal/fit). The priors come from
+// general knowledge of such observations, so a feature that the labelled pairs do not show keeps a sensible weight.
+// The words of the tables (internal/lexicon) are general knowledge of the languages, fitted to nothing.
 //
 // # When it abstains
 //
@@ -36,9 +36,9 @@
 //
 // # Across scripts
 //
-// Streets in two scripts are the same, others, or not to be told by sound; what cannot be told is not observed, and only
-// house numbers that contradict each other count, for half. A street that sounds otherwise weighs less than one that is
-// written otherwise, because it may be translated, and little beside an equal house number.
+// Whether streets in two scripts are the same is judged by sound. A street that cannot be judged is not observed, and
+// only house numbers that contradict each other count, for half. A street that sounds otherwise weighs less than one
+// that is written otherwise, because it may be translated, and little beside an equal house number.
 //
 // Names that sound unlike in two scripts may be translations. Those whose words are in the tables are compared by meaning
 // ("House of Pancakes"), and found as any other. Of the rest nothing is known: when the telephone and the address or the

@@ -76,8 +76,8 @@ const (
 	quarter = 1500
 )
 
-// otherTown is what the same street and house number count for when the cities differ
-// and no telephone number shows that one of them is a suburb: there is more than one Main Street.
+// otherTown is the factor of the same street and house number when the cities differ and no telephone number
+// shows that one of them is a suburb: there is more than one Main Street.
 const otherTown = 0.5
 
 // The likeness from which two street names are one, and below which they are two.
@@ -164,9 +164,9 @@ func (v *vector) numberAlone(n address.NumberAgreement) {
 	}
 }
 
-// otherByEar is what a street name that sounds otherwise in another script counts for beside one that is written otherwise
-// in the same: it may be a translation. Where the house numbers differ too, it hardly is. Where they are the same, about
-// as many streets are translated as share a number by chance; the little that is left is caution.
+// otherByEar returns the weight of a street name that sounds otherwise in another script, relative to one that is written
+// otherwise in the same script: it may be a translation. Where the house numbers differ too, it hardly is. Where they are
+// the same, about as many streets are translated as share a number by chance; the little that is left is caution.
 func otherByEar(n address.NumberAgreement) float64 {
 	switch n {
 	case address.NumberSame:
@@ -217,9 +217,9 @@ func (v *vector) distance(d float64) {
 	}
 }
 
-// cross observes what no field shows alone. A name without any other evidence may be anyone's. Names that have nothing in
-// common are two venues, whatever else agrees: those of a hotel, a food court or a former tenant share telephone and
-// address.
+// cross makes the observations that need several fields. A name without any other evidence may be anyone's. Names that
+// have nothing in common are two venues, whatever else agrees: those of a hotel, a food court or a former tenant share
+// telephone and address.
 func (v *vector) cross(untold float64) {
 	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
 		v[addressSame] *= otherTown

@@ -315,8 +315,8 @@ func TestDisagreementNeverHelps(t *testing.T) {
 	}
 }
 
-// TestLessNeverConvinces takes agreeing fields away from pairs that something speaks against: what was not found must not
-// be found then.
+// TestLessNeverConvinces takes agreeing fields away from pairs with contradictions: a pair that was not found must not be
+// found then.
 func TestLessNeverConvinces(t *testing.T) {
 	t.Parallel()
 	r := newRandom(t)
@@ -373,7 +373,7 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// TestLongFields checks that a field of any length costs no more than one of 512 bytes: what follows is not read.
+// TestLongFields checks that a field of any length costs no more than one of 512 bytes: the rest is not read.
 func TestLongFields(t *testing.T) {
 	t.Parallel()
 	for _, filler := range []string{"spago ", "ג'ירף ", "銀", "a", "1-", "(", "'", "x y z ", "ال", "٣", "\u0301"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// TestInteractions holds what fields do together that none does alone.
+// TestInteractions checks the effects of fields together that none has alone.
 func TestInteractions(t *testing.T) {
 	t.Parallel()
 	hotel := match.Place{Name: "Lobby Bar", Address: "Allenby 5", City: "Haifa", Phone: "04-8555555", Location: at(32.8, 35)}
@@ -48,8 +48,8 @@ func TestInteractions(t *testing.T) {
 	}
 }
 
-// TestTranslatedNames follows a name that sounds like nothing in the other script through what else agrees. It is found
-// only when the tables know a common meaning; two strong identifiers leave it open; less than two refuse it.
+// TestTranslatedNames compares names that sound unlike in two scripts, while other fields agree. It is found only when
+// the tables know a common meaning; two strong identifiers leave it open; less than two refuse it.
 func TestTranslatedNames(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 )
 
-// Outcome is what was decided.
+// Outcome is the outcome of a decision.
 type Outcome string
 
 // The outcomes. A fourth, ERROR, belongs to the caller whose provider did not answer.
@@ -41,7 +41,7 @@ const (
 
 // Decision is the outcome of looking for a place among candidates.
 type Decision struct {
-	// Outcome is what was decided.
+	// Outcome is the outcome.
 	Outcome Outcome `json:"outcome"`
 	// Index is the best candidate, or -1 when there was none. It is set whatever the outcome.
 	Index int `json:"index"`
@@ -197,19 +197,19 @@ type Evidence struct {
 	Model string `json:"model"`
 	// Score is the probability that the places are one venue, in [0,1].
 	Score float64 `json:"score"`
-	// Base is what the log-odds start from.
+	// Base is the log-odds without any observation.
 	Base float64 `json:"base"`
-	// Features are the observations, in a fixed order. What was not observed is left out.
+	// Features are the observations, in a fixed order, without those that were not made.
 	Features []Feature `json:"features"`
 }
 
-// Feature is one observation and what it did to the score.
+// Feature is one observation and its effect on the score.
 type Feature struct {
 	// Name is the name of the observation, for example "phone.same".
 	Name string `json:"name"`
 	// Value is how strongly it was observed, in (0,1].
 	Value float64 `json:"value"`
-	// Contribution is what it added to the log-odds: above zero it speaks for a match.
+	// Contribution is its term of the log-odds: above zero it speaks for a match.
 	Contribution float64 `json:"contribution"`
 }
 
@@ -279,7 +279,7 @@ func Prepare(p Place) *Prepared {
 	return q
 }
 
-// block collects what candidates are found by.
+// block collects the keys by which candidates are found.
 func (p *Prepared) block() {
 	for i := range p.name.Variants {
 		v := &p.name.Variants[i]
@@ -317,8 +317,8 @@ func appendNew(to []string, s string) []string {
 	return append(to, s)
 }
 
-// Place is what is known of a venue. Every field may be empty: what is missing counts neither for nor against a match.
-// Of each text field the first 512 bytes are read.
+// Place describes a venue. Every field may be empty: a missing one counts neither for nor against a match. Of each
+// text field the first 512 bytes are read.
 type Place struct {
 	// Address is the street address in any order, with or without postcode, city and country.
 	Address string `json:"address,omitempty"`

@@ -10,7 +10,8 @@ import (
 //go:embed weights.tsv
 var weightsText string
 
-// base is the log-odds of a pair of which nothing was observed, and weights is what each feature adds to it when it is fully observed.
+// base is the log-odds of a pair of which nothing was observed, and weights are the terms that the features add to it when they are
+// fully observed.
 var base, weights = parseWeights(weightsText)
 
 // parseWeights panics on a mistake in the text, which is a part of the program.

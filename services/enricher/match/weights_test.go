@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// TestSigns checks that what a feature is called is what it does.
+// TestSigns checks that each weight has the sign that the name of its feature implies.
 func TestSigns(t *testing.T) {
 	t.Parallel()
 	against := map[feature]bool{

@@ -1,4 +1,4 @@
-// Package provider defines what the enricher needs of a source of delivery links.
+// Package provider defines the interface of a source of delivery links.
 //
 // A provider gets a place and returns the venues that may be that place, as many
 // as it likes and in any order; it does not decide. Deciding is the matcher's
@@ -41,8 +41,8 @@ type Provider interface {
 	// the matcher decides.
 	//
 	// An empty list with a nil error means that the provider answered and has no such place. Nothing else means that.
-	// Whatever keeps the provider from answering is an [*Error], also the end of ctx; then the list is nil. Every venue has
-	// an ID, unique in the list, a name and a URL.
+	// Any failure is an [*Error], also the end of ctx; then the list is nil. Every venue has an ID, unique in the list, a
+	// name and a URL.
 	//
 	// Search is called from many goroutines at once.
 	Search(ctx context.Context, place match.Place) ([]Venue, error)
@@ -74,7 +74,7 @@ type Venue struct {
 	match.Place
 
 	// Hash is the SHA-256 of the record as the provider sent it, in hexadecimal:
-	// evidence of what the decision was made on.
+	// evidence for the decision.
 	Hash string
 
 	// ID is the provider's own identifier of the venue.
@@ -124,10 +124,10 @@ const (
 	KindUnsupported Kind = "unsupported"
 )
 
-// Error is what a provider returns instead of an answer. It never means that the
-// place is unknown to the provider.
+// Error is returned by a provider instead of an answer. It never means that the place is unknown to the
+// provider.
 type Error struct {
-	// Cause is what lay below, or nil.
+	// Cause is the underlying error, or nil.
 	Cause error
 
 	// Detail says in words what was wrong, with which input, and what to do.

@@ -79,7 +79,8 @@ func TestDescriptionsOfAPlace(t *testing.T) {
 	}
 }
 
-// TestNothingFoundIsNotShared: what was not found by one description is looked up by a richer or poorer one.
+// TestNothingFoundIsNotShared: a place that was not found by one description is looked up again by a richer
+// or poorer one.
 func TestNothingFoundIsNotShared(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: noVenue}
@@ -135,7 +136,7 @@ func TestJobOfAnotherDescription(t *testing.T) {
 	})
 }
 
-// TestSlotOfAnEarlierVersion: it has no description, and answers what its venue does not contradict.
+// TestSlotOfAnEarlierVersion: it has no description, and answers requests that its venue does not contradict.
 func TestSlotOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	slot := flight.Slot{
@@ -222,7 +223,7 @@ func TestRequestOfAnotherCaller(t *testing.T) {
 	check.That(t, err == nil && len(record.Jobs) == 2, "%d places, %v, want those of the first caller", len(record.Jobs), err)
 }
 
-// TestRequestsAreBounded: a record takes no more places than it may have, whatever id is used again.
+// TestRequestsAreBounded: a record takes no more places than it may have, also when its id is used again.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
@@ -236,8 +237,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	check.That(t, resp.Pending == 1 && resp.Skipped == "", "under another id: %+v", resp)
 }
 
-// TestAnswerWhileTheConnectionHangs: the client library waits, whatever the context, when the server takes nothing. The answer comes
-// all the same.
+// TestAnswerWhileTheConnectionHangs: the client library ignores the context and waits when the server takes nothing. The answer
+// comes all the same.
 func TestAnswerWhileTheConnectionHangs(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
@@ -253,7 +254,7 @@ func TestAnswerWhileTheConnectionHangs(t *testing.T) {
 	check.That(t, resp.Pending == 100 && resp.Skipped == contracts.SkippedStoreDown, "%d pending, skipped %q", resp.Pending, resp.Skipped)
 }
 
-// hang stops what clients send on its way, until open.
+// hang holds the messages of clients back, until open.
 func hang(proxy *natstest.Proxy) (open func()) {
 	gate := make(chan struct{})
 	proxy.Filter(func(natstest.Frame) natstest.Verdict {

@@ -30,7 +30,7 @@ const (
 // share one.
 type claimCall struct {
 	done   chan struct{} // closed when the rest is there
-	taken  *flight.Slot  // what the place held when it could not be claimed
+	taken  *flight.Slot  // the slot of the place when it could not be claimed
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
 
@@ -40,7 +40,7 @@ type claims struct {
 	calls map[string]*claimCall
 }
 
-// join returns the call for a key, and whether it is the caller who has to make it.
+// join returns the call for a key, and reports whether the caller has to make it.
 func (c *claims) join(key string) (call *claimCall, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 	wg.Wait()
 }
 
-// claim claims the slot of a place for whichever worker gets its job, and queues that. Of all who do it at the same
-// time one has the claim; the others find it held. A slot that was claimed for another description leaves the other slot of the
+// claim claims the slot of a place for the worker that will get its job, and queues the job. Of all callers at the same time
+// one gets the claim; the others find it held. A slot that was claimed for another description leaves the other slot of the
 // place. claim reports whether somebody has the place now, or had. Two round trips for each slot, in the background: they are
 // finished although ctx ends.
 func (s *Service) claim(ctx context.Context, t *target) bool {

@@ -21,8 +21,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// TestSharedClaims: a request that wants a place which another one of this process claims just now waits for what that
-// comes to, and claims nothing itself; if that takes too long it is answered.
+// TestSharedClaims: a request for a place that another request of this process is claiming waits for that claim, and
+// makes none itself; if that takes too long it is answered.
 func TestSharedClaims(t *testing.T) {
 	link := linkOf("Pizza House")
 	for name, c := range map[string]struct {
@@ -191,7 +191,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	i.background.Wait()
 }
 
-// TestInvalidVenue: what a provider says is checked before it is stored.
+// TestInvalidVenue: the venues of a provider are checked before they are stored.
 func TestInvalidVenue(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {

@@ -22,8 +22,8 @@ import (
 
 const conformJobs = 20
 
-// TestWorkConforms puts the handler of look-ups through what happens to a worker in production. The effect of a job is
-// the result in its slot; the provider is where the suite takes hold of it.
+// TestWorkConforms runs the handler of look-ups in the conformance suite of the worker. The effect of a job is the
+// result in its slot; the suite intercepts it in the provider.
 func TestWorkConforms(t *testing.T) {
 	workertest.Conform(t, workertest.Suite{
 		Effects: conformEffects, Job: conformJob, Jobs: conformJobs, Prepare: conformPrepare, Service: conformService,
@@ -147,7 +147,8 @@ func TestScenario2ConcurrentRequests(t *testing.T) {
 	check.Same(t, "the provider was asked, times", p.total(), 1)
 }
 
-// TestScenario3CacheHit: what was found, and what was not, is answered at once, and nothing is claimed or queued.
+// TestScenario3CacheHit: places that were found, and places that were not, are answered at once, and nothing is
+// claimed or queued.
 func TestScenario3CacheHit(t *testing.T) {
 	t.Parallel()
 	p := &far{}
@@ -188,7 +189,7 @@ func TestScenario4MultiInstance(t *testing.T) {
 	check.Same(t, "requests found the lock held", held, 2)
 	instances[2].work(t)
 	for n := range instances {
-		other := instances[(n+1)%3] // who asked one instance may listen to another
+		other := instances[(n+1)%3] // a client may ask one instance and listen to another
 		wantStatus(t, other.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
 	}
 	check.Same(t, "the provider was asked, times", p.total(), 1)

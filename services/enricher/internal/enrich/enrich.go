@@ -34,9 +34,8 @@ import (
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
 // if it is queued.
 //
-// What is known of a place answers a request that describes it in the same way, as far as both say something. One that describes
-// it otherwise has a slot of its own: a place has one slot for the description that came first, and contracts.EnrichVariants for others,
-// which make room for each other.
+// The result of a place answers a request whose description does not contradict it. A description that does has a slot of its own:
+// a place has one slot for the description that came first, and contracts.EnrichVariants for others, which replace each other.
 //
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
 // when all are known. Otherwise three: read, claim, queue; the claims go out
@@ -146,7 +145,7 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 }
 
 // resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It returns why
-// what is pending cannot be subscribed to, "" when it can. The error is that of [service.Backlog.Admit], or of save.
+// pending places cannot be subscribed to, "" when they can. The error is that of [service.Backlog.Admit], or of save.
 func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReason, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
@@ -221,12 +220,12 @@ func (s *Service) read(ctx context.Context, all []*target) error {
 	return nil
 }
 
-// detached bounds what is to be finished although its caller has gone.
+// detached returns a context for work that is to be finished although its caller has gone.
 func (s *Service) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// observe takes over what a slot says and logs it. It reports whether the place has to be claimed.
+// observe takes over the state of a slot and logs it. It reports whether the place has to be claimed.
 func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (missing bool) {
 	if err := t.learn(slot); err != nil {
 		s.discard(ctx, t, err)
@@ -255,7 +254,7 @@ func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (mis
 	return true
 }
 
-// wait waits until every target is settled, for at most d. What is known by then is the answer.
+// wait waits until every target is settled, for at most d.
 func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
 	open := slices.DeleteFunc(slices.Clone(all), func(t *target) bool { return t.settled })
 	if len(open) == 0 {

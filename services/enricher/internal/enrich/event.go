@@ -19,7 +19,7 @@ import (
 // attribute "event" of a log line.
 type Event string
 
-// The log events of a request, and what they carry beside requestId, placeId and restaurantName.
+// The log events of a request, with their attributes beside requestId, placeId and restaurantName.
 const (
 	EventCacheHit       Event = "cache_hit"       // status
 	EventCacheMiss      Event = "cache_miss"      // cityText
@@ -30,7 +30,7 @@ const (
 	EventEnqueueSkipped Event = "enqueue_skipped" // reason: a SkipReason
 )
 
-// The log events of a job, and what they carry beside requestId, placeId and restaurantName.
+// The log events of a job, with their attributes beside requestId, placeId and restaurantName.
 const (
 	EventMatched      Event = "matched"       // outcome, score, venueId, candidates
 	EventJobSkipped   Event = "job_skipped"   // reason: the place needs no work any more, or not now
@@ -82,7 +82,7 @@ func (s *Service) skipAll(ctx context.Context, requestID string, providers []str
 	}
 }
 
-// Stats is what a Service has done since it was made.
+// Stats counts the work of a Service since it was made.
 type Stats struct {
 	Requests      int64                `json:"requests"`       // answered
 	Places        int64                `json:"places"`         // asked for, each provider counted
@@ -142,8 +142,8 @@ func (c *counters) outcome(o contracts.Outcome) {
 // issued.
 var errStaleEventID = errors.New("event id does not belong to this request")
 
-// told is what a subscriber has received about one place: nothing, that it has no answer for now, or the answer. It only
-// grows.
+// told is the last state that a subscriber has received of one place: none, that it has no answer for now, or the
+// answer. It only grows.
 type told uint8
 
 const (
@@ -152,9 +152,9 @@ const (
 	toldAnswer
 )
 
-// progress is what a subscriber has received about each place of a request. Event ids carry it: two bits for each place, in
-// the order of the request's record, behind the record's nonce. So any process can continue exactly where another one
-// stopped, in whatever order the answers came, and no state is kept for subscribers that may come back.
+// progress is the state that a subscriber has received of each place of a request. Event ids carry it: two bits for each
+// place, in the order of the request's record, behind the record's nonce. So any process can continue exactly where another
+// one stopped, in whatever order the answers came, and no state is kept for subscribers that may come back.
 type progress struct {
 	nonce string
 	told  []told

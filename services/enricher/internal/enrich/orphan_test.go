@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// orphanTime is within what a claim without a job has to get one.
+// orphanTime is the time within which a claim without a job has to get one.
 const orphanTime = orphanAge + orphanSpread + time.Second
 
 // mortal is the queue of a process that dies when it is about to queue a job.
@@ -47,7 +47,7 @@ func orphan(t *testing.T, srv *natsrun.Server, p provider.Provider) {
 		"did not die between claim and job")
 }
 
-// jobMessages counts what is sent to the queue, whether it takes that or not.
+// jobMessages counts the messages that are sent to the queue, whether it takes them or not.
 func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 	t.Helper()
 	nc, _ := natstest.Connect(t, srv)
@@ -101,7 +101,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			wantStatus(t, learn(t, i), contracts.StatusFound)
 			took := time.Since(began)
 			check.That(t, took <= orphanTime, "told after %s, want within seconds", took)
-			i.background.Wait() // the worker may be done before who queued the job has heard of it
+			i.background.Wait() // the worker may be done before the acknowledgement of the queued job comes
 			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
 				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
 			}
@@ -260,7 +260,7 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 	})
 }
 
-// TestPlaceOfAnOrphan: the job that is queued for a claim of somebody else has what the one who asks knows of the place.
+// TestPlaceOfAnOrphan: the job that is queued for another process's claim has the description of the present request.
 func TestPlaceOfAnOrphan(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		var got match.Place
@@ -281,7 +281,7 @@ func TestPlaceOfAnOrphan(t *testing.T) {
 	})
 }
 
-// TestRequeuesAreForgotten: what is remembered of claims does not grow for ever.
+// TestRequeuesAreForgotten: the list of claims that were queued again does not grow for ever.
 func TestRequeuesAreForgotten(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, _ *natsrun.Server) {
 		var r requeues

@@ -65,8 +65,8 @@ func FuzzResume(f *testing.F) {
 		if p.resume(id) != nil {
 			return
 		}
-		for i, what := range p.told {
-			check.That(t, what <= toldAnswer, "place %d is told %d", i, what)
+		for i, state := range p.told {
+			check.That(t, state <= toldAnswer, "place %d is told %d", i, state)
 		}
 		q := progress{nonce: p.nonce, told: make([]told, n)}
 		if err := q.resume(p.eventID()); err != nil || !slices.Equal(p.told, q.told) {
@@ -75,7 +75,7 @@ func FuzzResume(f *testing.F) {
 	})
 }
 
-// FuzzReadState: what a slot holds is a valid state or an error.
+// FuzzReadState: the value of a slot is a valid state or an error.
 func FuzzReadState(f *testing.F) {
 	for _, value := range []string{
 		`{"status":"FOUND","url":"https://wolt.com/x","updatedAt":"2026-02-03T12:00:00Z"}`, `{"status":"NOT_FOUND","url":null}`,
@@ -93,7 +93,7 @@ func FuzzReadState(f *testing.F) {
 	})
 }
 
-// TestReadState reads what the plain cache entry of the document is, and what this service writes.
+// TestReadState reads the plain cache entry of the document, and values that this service writes.
 func TestReadState(t *testing.T) {
 	t.Parallel()
 	link := "https://wolt.com/en/isr/tel-aviv/restaurant/pizza-house"

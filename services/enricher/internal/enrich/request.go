@@ -69,7 +69,7 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 	fresh := requestRecord{Nonce: uuid.NewString()[:8], Owner: caller}
 	fresh.add(targets)
 	record, over, header := fresh, kvrecord.Record{}, nats.Header{}
-	s.cfg.Telemetry.Inject(ctx, header) // the spans of those who subscribe to the request link to it
+	s.cfg.Telemetry.Inject(ctx, header) // the spans of subscriptions to the request link to it
 	for range saveTries {
 		data, err := json.Marshal(record)
 		if err != nil {
@@ -151,7 +151,7 @@ func (s *Service) load(ctx context.Context, requestID string) (requestRecord, er
 const maxFingerprint = 1 << 10
 
 // fingerprint returns the description by which a job looks a place up, in the form that its slot keeps: name, address, city,
-// telephone number and location, one a line, without what has no meaning. A long description is hashed: it is compared for
+// telephone number and location, one a line, in lower case with single spaces. A long description is hashed: it is compared for
 // equality only. Location is rounded to some ten metres.
 func fingerprint(job contracts.EnrichJob) string {
 	var room [256]byte
@@ -211,7 +211,7 @@ func placeOf(job contracts.EnrichJob) match.Place {
 	return place
 }
 
-// sameFields reports whether two places have the same fields, whatever is in them.
+// sameFields reports whether two places have the same fields, with any values.
 func sameFields(a, b match.Place) bool {
 	return (a.Address == "") == (b.Address == "") && (a.City == "") == (b.City == "") && (a.Phone == "") == (b.Phone == "") &&
 		(a.Location == nil) == (b.Location == nil)
@@ -224,10 +224,10 @@ func variantOf(name string) int {
 	return 1 + int(hash.Sum32()%contracts.EnrichVariants)
 }
 
-// fits reports whether a slot is about the place as the target describes it, so that what it holds answers the target. A slot
-// with the same description does. One with another does when neither contradicts the other, and the answer does not rest on
-// what only one of them says: a venue that was found must not contradict the target, and that nothing was found counts only
-// for descriptions with the same fields. Slots of earlier versions have no description, only their venue.
+// fits reports whether a slot is about the place as the target describes it, so that its value answers the target. A slot
+// with the same description does. One with another does when neither contradicts the other, and the answer does not rest on a
+// field that only one of them has: a venue that was found must not contradict the target, and that nothing was found counts
+// only for descriptions with the same fields. Slots of earlier versions have no description, only their venue.
 func (t *target) fits(slot flight.Slot) bool {
 	switch {
 	case slot.State == flight.Absent:

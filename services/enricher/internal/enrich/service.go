@@ -80,7 +80,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	return s, nil
 }
 
-// Close waits for what still runs in the background and ends all subscriptions.
+// Close waits for the work in the background and ends all subscriptions.
 func (s *Service) Close() {
 	s.background.Wait() // each part is bounded, and needs the Flight
 	s.flight.Close()
@@ -137,11 +137,11 @@ type Config struct {
 	MaxSubscriptions int
 
 	// MemoryBytes bounds the results that this process keeps in memory, so that a request whose places it has costs no round
-	// trip. What it has is settled, has not expired, and is dropped when the store changes it: see [flight.MemoryConfig]. A
-	// result that was replaced or removed is answered for up to 3 seconds more, when the push of that change was lost; one
-	// that an administrator removed from the stream by hand for up to 5 minutes. The process gets every change of the
-	// bucket, and asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000 results; -1 keeps
-	// none.
+	// trip. Results in memory are settled, have not expired, and are dropped when the store changes them: see
+	// [flight.MemoryConfig]. A result that was replaced or removed is answered for up to 3 seconds more, when the push of
+	// that change was lost; one that an administrator removed from the stream by hand for up to 5 minutes. The process gets
+	// every change of the bucket, and asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000
+	// results; -1 keeps none.
 	MemoryBytes int64
 
 	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
@@ -160,8 +160,9 @@ type Config struct {
 	// RequestTTL is how long after a request its events can be subscribed to, in whole seconds. Defaults to 1 hour.
 	RequestTTL time.Duration
 
-	// StoreTimeout bounds what one request spends on the store and the queue: after it the request is answered with
-	// what is known, while claims and jobs are finished in the background. Defaults to 1.8 seconds, so that the answer is out within two.
+	// StoreTimeout bounds the time that one request spends on the store and the queue: after it the request is answered with the
+	// results so far, while claims and jobs are finished in the background. Defaults to 1.8 seconds, so that the answer is out
+	// within two.
 	StoreTimeout time.Duration
 
 	// Telemetry measures and traces jobs that are queued, and searches. Defaults to none.
@@ -252,7 +253,7 @@ func limits(providers []provider.Provider) []worker.Limit {
 
 func limitName(providerName string) string { return "provider-" + providerName }
 
-// Turn returns what a provider waits for before each call of a search.
+// Turn returns the function by which a provider waits before each call of a search.
 func Turn(providerName string) func(context.Context) error {
 	return func(ctx context.Context) error { return worker.Turn(ctx, limitName(providerName)) }
 }

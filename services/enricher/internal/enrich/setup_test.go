@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
+// patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 const patience = time.Minute
 
 // far is a provider that counts, and answers as the test says: by default each place has one venue, its own.
@@ -108,7 +108,7 @@ func failTimes(n int, err error) func(context.Context, match.Place) ([]provider.
 	}
 }
 
-// gate is a search that says that it has begun, and waits to be let go, whatever becomes of its caller.
+// gate is a search that signals its begin, and waits to be let go, even when its context ends.
 type gate struct {
 	begun chan string
 	open  chan struct{}
@@ -190,7 +190,7 @@ func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, 
 	return check.Must(i.Enrich(t.Context(), req))(t)
 }
 
-// told follows a request to its end, and returns what it was told last about each place of wolt.
+// told follows a request to its end, and returns the last state of each place of wolt.
 func (i *instance) told(t *testing.T, id string) map[string]contracts.ProviderState {
 	t.Helper()
 	states, err := i.hear(t.Context(), id)
@@ -298,7 +298,7 @@ func places(n int) []contracts.Restaurant {
 	return list
 }
 
-// state is what an answer says about one of its restaurants.
+// state returns the state of one restaurant of an answer.
 func state(t *testing.T, resp contracts.EnrichResponse, n int) contracts.ProviderState {
 	t.Helper()
 	s, ok := resp.Results[n].State(contracts.ProviderWolt)

@@ -91,7 +91,7 @@ func TestEventsOfALockError(t *testing.T) {
 	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
 	wantEvent(t, i, "wolt_lock_failed", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House"})
 	e := i.log.events("wolt_lock_failed")[0]["lockError"]
-	check.That(t, strings.Contains(e, "sealed"), "lockError is %q, want what the server said", e)
+	check.That(t, strings.Contains(e, "sealed"), "lockError is %q, want the server's error", e)
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House", "reason": "lock_error"})
 	ever, _ := i.jobs(t)
 	check.That(t, ever == 0, "%d jobs were queued without a claim", ever)
@@ -120,7 +120,7 @@ func TestNoResults(t *testing.T) {
 	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": resp.RequestID, "reason": "no_results"})
 }
 
-// TestBothFields checks what is written into a restaurant with and without the deprecated field, and what is not.
+// TestBothFields checks the fields of a restaurant with and without the deprecated one.
 func TestBothFields(t *testing.T) {
 	t.Parallel()
 	const body = `{"requestId":"r","results":[{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4}}}]}`
@@ -207,7 +207,7 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 		i.ask(t, "req-0", places(10))
 		i.told(t, "req-0")
 		stop()
-		other.ask(t, "req-1", places(10)) // has read what it did not know, or been told
+		other.ask(t, "req-1", places(10)) // has read the places that were not pushed to it
 		count := reads(t, srv)
 		before := count()
 		for range 5 {
@@ -245,8 +245,8 @@ func TestWithoutAMemoryEveryRequestReads(t *testing.T) {
 // soon is how long after a crash, when everything is up again, a place is answered that no provider puts off, with default settings.
 const soon = 30 * time.Second
 
-// Each message that an instance sends in the life of a place meets with each mishap, one message of each place. As soon as that is
-// promised those who ask again have the answer, and no job is left. Settings are the defaults.
+// Each message that an instance sends in the life of a place meets with each mishap, one message of each place. Within the
+// promised time a request that is repeated has the answer, and no job is left. Settings are the defaults.
 func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
 		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
@@ -287,7 +287,8 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// open says what of a request is not answered, "" for nothing. A server that is away does not say.
+// open describes the places of a request that are not answered, "" when all are. For a server that is away it
+// returns its error.
 func (i *instance) open(t *testing.T, req contracts.EnrichRequest) string {
 	t.Helper()
 	resp, err := i.Enrich(t.Context(), req)

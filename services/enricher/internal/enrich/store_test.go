@@ -25,7 +25,7 @@ func equalJSON(t *testing.T, a, b string) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// answerTime is within what a request has to be answered whatever is down.
+// answerTime is the time within which a request has to be answered, whichever server is down.
 const answerTime = 2 * time.Second
 
 // TestStoreDown stops the server: everything is PENDING, in time.
@@ -107,8 +107,8 @@ func TestQueueFull(t *testing.T) {
 	check.That(t, ever == 2, "%d jobs were queued, want 2", ever)
 }
 
-// TestFollowersQueueAgain: somebody who listens has the place queued soon after there is a queue again, however long there
-// was none, without another request.
+// TestFollowersQueueAgain: a subscription has the place queued soon after there is a queue again, however long there was
+// none, without another request.
 func TestFollowersQueueAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
@@ -199,7 +199,7 @@ func TestSlowQueue(t *testing.T) {
 }
 
 // TestLostJob: a claim whose job never reached the queue, because its holder did not learn that it has it, blocks its
-// place for seconds only, for those who listen.
+// place for seconds only while a subscription is open.
 func TestLostJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
@@ -260,7 +260,7 @@ func put(t *testing.T, i *instance, value string) {
 	check.OK(t, err)
 }
 
-// TestCorruptSlotWhileListening: those who listen have it looked up again too.
+// TestCorruptSlotWhileListening: a subscription has it looked up again too.
 func TestCorruptSlotWhileListening(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})

@@ -23,7 +23,7 @@ const (
 
 // Update is one event of a Subscription.
 type Update struct {
-	// ID is what to pass to Subscribe to go on after this event: "" after a reset, to begin anew.
+	// ID is the event id to pass to Subscribe to go on after this event: "" after a reset, to begin anew.
 	ID string
 
 	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.

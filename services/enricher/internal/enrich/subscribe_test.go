@@ -34,7 +34,7 @@ func take(t *testing.T, sub *Subscription, n int) []Update {
 	return updates
 }
 
-// body is what an event says.
+// body decodes the data of an event.
 func body[T any](t *testing.T, update Update) T {
 	t.Helper()
 	b, ok := update.Body.(T)
@@ -60,7 +60,7 @@ func wantTypes(t *testing.T, updates []Update, want ...string) {
 	check.Equal(t, want, types(updates))
 }
 
-// TestSubscription: a snapshot, the changes, the end; and what each of the ids leads to.
+// TestSubscription: a snapshot, the changes, the end; and a subscription from each of their ids.
 func TestSubscription(t *testing.T) {
 	t.Parallel()
 	held := newGate()
@@ -106,7 +106,7 @@ func TestSubscription(t *testing.T) {
 		got := take(t, sub, 10)
 		sub.Close()
 		wantTypes(t, got, TypeReset, TypeSnapshot, TypeComplete)
-		check.Same(t, "the id of a reset : who comes back with it would miss the snapshot", got[0].ID, "")
+		check.Same(t, "the id of a reset : a client that comes back with it would miss the snapshot", got[0].ID, "")
 		s := body[Snapshot](t, got[1])
 		check.That(t, s.Pending == 0 && len(s.Patches()) == 2, "snapshot is %+v, want two that are found", s)
 	}
@@ -114,7 +114,8 @@ func TestSubscription(t *testing.T) {
 	check.Is(t, check.Err(i.Subscribe(t.Context(), "", "")), ErrUnknownRequest)
 }
 
-// TestRequestGrows: the same id is used for more places. What was told before stays told, and earlier ids stay valid.
+// TestRequestGrows: the same id is used for more places. States that were sent before are not sent again, and earlier
+// ids stay valid.
 func TestRequestGrows(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
@@ -249,7 +250,8 @@ func TestUnreadableRecord(t *testing.T) {
 	i.ask(t, "req-1", places(1)) // is answered all the same
 }
 
-// TestWait: an answer that waits comes when everything is settled, or when its time is over with what is known.
+// TestWait: an answer that waits comes when everything is settled, or when its time is over, with the results
+// so far.
 func TestWait(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
@@ -295,7 +297,7 @@ func TestWaitEndsWithItsCaller(t *testing.T) {
 	check.That(t, err == nil && resp.Pending == 1, "answer has %d pending, %v", resp.Pending, err)
 }
 
-// TestHitCostsOneRoundTrip counts what a request of ten known places sends: one message, which is answered at once.
+// TestHitCostsOneRoundTrip counts the messages of a request for ten known places: one, which is answered at once.
 func TestHitCostsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)

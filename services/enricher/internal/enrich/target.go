@@ -28,7 +28,7 @@ type target struct {
 	at    int            // which of them answers the target
 
 	state contracts.ProviderState
-	// settled: the state is what the look-up came to, whether it is an answer or not.
+	// settled: the look-up has ended with this state, whether that is an answer or not.
 	settled bool
 	value   []byte // of the slot, that a settled state was read from
 
@@ -38,7 +38,7 @@ type target struct {
 	unclaimed bool
 }
 
-// targets lists what a request asks for, in its order.
+// targets lists the places and providers of a request, in its order.
 func targets(req contracts.EnrichRequest, requestID string, providers []string) ([]*target, error) {
 	room := make([]target, len(req.Results)*len(providers))
 	list := make([]*target, 0, len(room))
@@ -96,8 +96,8 @@ func (t *target) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name
 // foreign reports whether the slot that is to answer the target is about another description.
 func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
 
-// learn takes over what one of the slots says. The first one answers the target when it fits; otherwise the other does when it fits,
-// or when the first is not free. learn reports an error for a result that cannot be read, and knows nothing then.
+// learn takes over the state of one of the slots. The first one answers the target when it fits; otherwise the other does when it
+// fits, or when the first is not free. learn returns an error for a result that cannot be read, and the target stays pending.
 func (t *target) learn(slot flight.Slot) error {
 	of := 0
 	if slot.Key != t.first {
@@ -111,7 +111,7 @@ func (t *target) learn(slot flight.Slot) error {
 	slot = t.seen()
 	done := slot.State == flight.Done && t.fit[t.at]
 	if done && t.settled && bytes.Equal(slot.Value, t.value) {
-		return nil // what is read is looked at again, and parsed once
+		return nil // slots are read repeatedly, and each value is parsed once
 	}
 	t.state, t.settled = contracts.PendingState(), false
 	if !done {
@@ -128,7 +128,7 @@ func (t *target) learn(slot flight.Slot) error {
 // answered reports whether the look-up has an answer: FOUND or NOT_FOUND.
 func (t *target) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
 
-// Lookup is what is known of a place at a provider, by one description of it.
+// Lookup is the result for a place at a provider, by one description of it.
 type Lookup struct {
 	Attempt  int             `json:"attempt,omitempty"`
 	Provider string          `json:"provider"`
@@ -139,7 +139,7 @@ type Lookup struct {
 	Variant  int             `json:"variant,omitempty"`
 }
 
-// Place returns what is known of a place at all providers, by all descriptions of it. One round trip for 32 providers.
+// Place returns the results for a place at all providers, by all descriptions of it. One round trip for 32 providers.
 func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 	var keys []string
 	known := []Lookup{}
@@ -171,9 +171,9 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 	return there, nil
 }
 
-// Results returns what look-ups of the places of a request came to, with score and evidence, by place id. Places without a result,
-// or with one that cannot be read, are left out. One round trip for each 512 places, and as many for those that were described
-// otherwise before.
+// Results returns the results of look-ups for the places of a request, with score and evidence, by place id. Places without a
+// result, or with one that cannot be read, are left out. One round trip for each 512 places, and as many for those that were
+// described otherwise before.
 func (s *Service) Results(ctx context.Context, provider string, req contracts.EnrichRequest) (map[string]contracts.EnrichResult, error) {
 	all, err := targets(req, "", []string{provider})
 	if err == nil {

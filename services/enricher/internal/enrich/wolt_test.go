@@ -138,7 +138,7 @@ func TestWoltBacklog(t *testing.T) {
 		}
 		took := time.Since(began)
 		check.Require(t, took >= limitedFor, "took %s: there was no backlog", took)
-		stop() // who listens may be told before the worker has counted
+		stop() // the subscriber may have the event before the worker has counted
 		check.Same(t, "dead letters: nobody failed", i.letters(t), 0)
 		if stats := i.Stats(); stats.NotFound != int64(total) || stats.ProviderCalls != int64(total) || stats.Jobs != int64(total) {
 			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
@@ -163,7 +163,7 @@ func TestWoltHasNoSuchPlace(t *testing.T) {
 // counting is the far side as it is seen from all instances: when each call came, and how many were under way.
 type counting struct {
 	next http.RoundTripper
-	slow time.Duration // what each call takes at least
+	slow time.Duration // the least time of each call
 
 	mu    sync.Mutex
 	came  []time.Time

@@ -31,8 +31,8 @@ const (
 	// searchAttempts is after how many attempts a failure of the provider is final.
 	searchAttempts = 3
 
-	// jobAttempts is how often a job is tried whatever happens: more than searchAttempts, because the death of a worker
-	// uses one too.
+	// jobAttempts is how often a job is tried in all: more than searchAttempts, because the death of a worker uses one
+	// too.
 	jobAttempts = 10
 
 	// maxRetryAfter bounds how long a provider can have itself left alone.
@@ -201,7 +201,7 @@ func outcomeOf(err error) string {
 	return cmp.Or(string(provider.KindOf(err)), "error")
 }
 
-// resultOf puts a decision into the form that is kept: the answer, and what it was made on.
+// resultOf puts a decision into the stored form: the answer and its evidence.
 func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult, error) {
 	outcome := contracts.Outcome(d.Outcome)
 	result := contracts.EnrichResult{Status: outcome.Status(), UpdatedAt: time.Now().UTC(), Outcome: outcome, Matcher: match.ModelVersion}
@@ -247,7 +247,7 @@ func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, 
 	return nil
 }
 
-// ttl is how long a result is kept: ±10 %, so that what was found together does not expire together.
+// ttl is how long a result is kept: ±10 %, so that results of the same moment do not expire together.
 func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	var d time.Duration
 	switch o {
@@ -284,12 +284,12 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 		return s.putBack(ctx, claim, cause)
 	}
 	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
-		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key(), "error", err)
+		s.logger.WarnContext(ctx, "enricher: subscribers will learn the result by the expiry of the claim", "key", t.key(), "error", err)
 	}
 	return worker.Cancel(cause)
 }
 
-// errorResult is what a look-up came to that will not be tried again for now.
+// errorResult is the result of a look-up that failed and is not tried again for now.
 func errorResult() contracts.EnrichResult {
 	return contracts.EnrichResult{
 		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,

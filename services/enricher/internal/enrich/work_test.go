@@ -175,7 +175,7 @@ func follow(t *testing.T, i *instance, id string, bound time.Duration) map[strin
 	return nil
 }
 
-// TestClaimLostInMidSearch: the claim is taken away while the provider is asked. What it says is stored all the same,
+// TestClaimLostInMidSearch: the claim is taken away while the provider is asked. Its answer is stored all the same,
 // and it is not asked again.
 func TestClaimLostInMidSearch(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 				check.That(t, e.Problem != "", "field %q has no problem", e.Path)
 			}
 			slices.Sort(fields)
-			// What the second occurrence of a name is called is the contract's business.
+			// The names of repeated fields are part of the contract.
 			diff := cmp.Diff(c.fields, fields)
 			check.That(t, diff == "", "failing fields (-want +got):\n%s%s", diff, p.Detail)
 			check.That(t, len(p.Detail) <= 4096, "the answer has %d bytes of detail", len(p.Detail))
@@ -157,7 +157,7 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
-// TestUnknownRequests are 404, whatever they look like.
+// TestUnknownRequests: any id that is not known is answered with 404.
 func TestUnknownRequests(t *testing.T) {
 	t.Parallel()
 	i := start(t, natstest.Server(t), options{})

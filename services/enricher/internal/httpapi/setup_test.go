@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// patience ends a test that waits for what does not come.
+// patience ends a test that waits in vain.
 const patience = 5 * time.Minute
 
 // far is a provider that answers each search when the test lets it.
@@ -161,7 +161,7 @@ type event struct{ id, kind, data string }
 
 var errEnd = errors.New("the stream has ended")
 
-// events reads a stream to its end, or until each returns false. What is cut off in the middle is dropped, as the
+// events reads a stream to its end, or until each returns false. An event that is cut off is dropped, as the
 // standard says.
 func events(r io.Reader, each func(event) bool) error {
 	lines := bufio.NewScanner(r)
@@ -187,7 +187,7 @@ func events(r io.Reader, each func(event) bool) error {
 	return errors.Join(errEnd, lines.Err())
 }
 
-// listener is what a client knows: what it was told of each place, and how often.
+// listener is the state of a client: the last state of each place, and how often it got one.
 type listener struct {
 	mu     sync.Mutex
 	last   string
@@ -248,7 +248,8 @@ func (l *listener) check(t *testing.T, results []contracts.Restaurant) {
 	}
 }
 
-// TestRoutesThatAreNot: what has no route is answered as other errors are, and says what would be allowed.
+// TestRoutesThatAreNot: a request without a route is answered as other errors are, and the answer names the
+// methods that are allowed.
 func TestRoutesThatAreNot(t *testing.T) {
 	t.Parallel()
 	i := start(t, natstest.Server(t), options{})

@@ -116,7 +116,7 @@ func TestEventStream(t *testing.T) {
 	check.Same(t, "the id of the reset", list[0].id, "")
 }
 
-// TestSnapshotByRequest: those who poll get it as JSON.
+// TestSnapshotByRequest: a client that polls gets it as JSON.
 func TestSnapshotByRequest(t *testing.T) {
 	t.Parallel()
 	i, _ := begin(t, options{})
@@ -142,7 +142,8 @@ func dial(t *testing.T, i *instance, query string, header http.Header) (conn *we
 	return conn, status, err
 }
 
-// TestPlainWebSocket gets the frame of the document and nothing else, for what changes and for what is known already.
+// TestPlainWebSocket gets the frame of the document and nothing else, for changes and for results that are known
+// already.
 func TestPlainWebSocket(t *testing.T) {
 	t.Parallel()
 	i, let := begin(t, options{heartbeat: time.Millisecond})

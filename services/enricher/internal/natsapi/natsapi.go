@@ -16,7 +16,7 @@ import (
 const (
 	SubjectEnrich = "enricher.v1.enrich" // an EnrichRequest; answers an EnrichResponse
 	SubjectGet    = "enricher.v1.get"    // {"requestId"}; answers a Snapshot
-	SubjectPlace  = "enricher.v1.place"  // {"placeId"}; answers what the look-ups of the place came to, with their evidence
+	SubjectPlace  = "enricher.v1.place"  // {"placeId"}; answers the results of the place's look-ups, with their evidence
 )
 
 // Endpoints returns the endpoints of the enricher.

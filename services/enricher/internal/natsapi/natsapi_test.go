@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience ends a test that waits for what does not come.
+// patience ends a test that waits in vain.
 const patience = 5 * time.Minute
 
 // never is a provider that nobody asks: no jobs are worked here.
@@ -149,7 +149,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestDiscovery: what the nats command line shows of the service.
+// TestDiscovery: the nats command line finds the service and its endpoints.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	_, nc := start(t, natstest.Server(t))
@@ -186,7 +186,8 @@ func TestStoreDown(t *testing.T) {
 	check.That(t, msg.Header.Get(micro.ErrorCodeHeader) != "", "answer is %v %s, want an error", msg.Header, msg.Data)
 }
 
-// TestStop answers who is waiting with what is known, before it returns: the connection may be closed then.
+// TestStop: Stop answers waiting requests with the results so far, before it returns: the connection may be
+// closed then.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
@@ -204,7 +205,7 @@ func TestStop(t *testing.T) {
 		msg, err := replies.NextMsg(patience)
 		check.Require(t, err == nil, "answer %d: %v", n, err)
 		if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
-			t.Errorf("answer %d is %v %s, want what was known", n, msg.Header, msg.Data)
+			t.Errorf("answer %d is %v %s, want the results so far", n, msg.Header, msg.Data)
 		}
 	}
 	check.Is(t, api.Stop(), nil)

@@ -26,12 +26,11 @@
 // The file is loaded once, into an index in memory: words of the names, parts of their
 // consonants (which are alike across scripts and misspellings), telephone numbers,
 // house numbers with their streets, and squares of the map of about 500 m. A search
-// weighs what a place shares with each venue by how rare that is, and returns the best
-// 50. On 100,000 venues that takes one to four milliseconds, on one core. Building the
-// index costs some 40 µs for each venue.
+// weighs the keys that a place shares with each venue by how rare they are, and returns the best 50. On
+// 100,000 venues that takes one to four milliseconds, on one core. Building the index costs some 40 µs for
+// each venue.
 //
-// The candidates are ordered to be complete, not to be right: which of them is the
-// place, the matcher decides.
+// The search is meant to miss no venue: which of the candidates is the place, the matcher decides.
 package catalog
 
 import (
@@ -51,7 +50,7 @@ import (
 
 var _ provider.Provider = (*Catalog)(nil)
 
-// What a Config falls back to.
+// The defaults of a Config.
 const (
 	defaultMaxBytes  = 256 << 20
 	defaultMaxVenues = 1_000_000
@@ -117,7 +116,7 @@ func Open(path string, config Config) (*Catalog, error) {
 	return c, nil
 }
 
-// Read loads what [Open] loads, from a reader.
+// Read loads a catalogue, as [Open] does, from a reader.
 func Read(r io.Reader, config Config) (*Catalog, error) {
 	config = config.withDefaults()
 
@@ -150,8 +149,8 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 	return b.build()
 }
 
-// rowsOf finds out what a file is and reads its rows. An error in between ends the
-// file: nothing after it can be read.
+// rowsOf finds out the format of a file and reads its rows. An error in between ends the file: nothing after
+// it can be read.
 func rowsOf(data []byte) (iter.Seq2[*row, error], error) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return nil, fmt.Errorf("%w: it is UTF-16, save it as UTF-8", ErrFormat)
@@ -176,7 +175,7 @@ func rowsOf(data []byte) (iter.Seq2[*row, error], error) {
 	}
 }
 
-// builder collects the venues of a catalogue, and what is wrong with the others.
+// builder collects the venues of a catalogue, and the problems of rows that cannot be used.
 type builder struct {
 	bad    LoadError
 	config Config
@@ -315,7 +314,7 @@ type RowError struct {
 	// Line is the line of the file that the row starts on, from 1.
 	Line int
 
-	// Problems are what is wrong.
+	// Problems are the mistakes of the row.
 	Problems []string
 }
 

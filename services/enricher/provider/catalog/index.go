@@ -88,14 +88,14 @@ func (x *index) weight(key string) float32 {
 // Four of eight classes are rare enough, and survive a misspelling elsewhere.
 const gramLength = 4
 
-// The bounds of what is looked at in one address.
+// The bounds of the keys of one address.
 const (
 	maxAddressKeys  = 24
 	maxAddressWords = 32
 )
 
-// keys are what a place is found by, beside its position. Each text starts with a
-// letter of its own, so that the kinds never meet.
+// keys are the keys by which a place is found, beside its position. Each text starts with a letter of its
+// own, so that the kinds never meet.
 type keys struct {
 	address []string // a number of the address with each of its words
 	names   []string // words and parts of the sound of the names

@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// The bounds of what a row may hold, in bytes.
+// The bounds of a row's values, in bytes.
 const (
 	maxField = 4096
 	maxID    = 256
@@ -32,8 +32,8 @@ type row struct {
 	aliases    []string
 	fields     map[column]string
 	line       int
-	problems   []string // what is wrong with it
-	raw        []byte   // what its hash is taken of
+	problems   []string // its mistakes
+	raw        []byte   // its bytes, for the hash
 	unreadable bool     // its fields are not known, so they are not missing either
 }
 
@@ -66,7 +66,7 @@ func (r *row) addAliases(aliases ...string) {
 	}
 }
 
-// clean takes out what a spreadsheet or a page leaves around a value.
+// clean removes the characters that a spreadsheet or a page leaves around a value.
 func clean(value string) string {
 	return strings.TrimFunc(value, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\ufeff'
@@ -127,7 +127,7 @@ func problems(v provider.Venue) []string {
 	return list
 }
 
-// checkURL accepts what a customer may be sent to.
+// checkURL accepts a link to which a customer may be sent.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 
@@ -173,7 +173,7 @@ func (r *row) degrees(c column) (float64, bool) {
 	return value, true
 }
 
-// column is a field of a venue, whatever a file calls it.
+// column is a field of a venue, under any of its names in files.
 type column string
 
 const (

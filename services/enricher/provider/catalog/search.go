@@ -13,14 +13,14 @@ import (
 )
 
 // maxScan bounds the entries that are looked at for the keys of one search. The rarest
-// keys come first, and the first one is looked at whatever its length.
+// keys come first, and the first one is looked at in full.
 const maxScan = 150_000
 
 // maxCandidates bounds the venues that a search returns.
 const maxCandidates = 50
 
-// What each agreement is worth beside the names, which are worth namesWorth when they
-// agree in all. It only orders candidates; the matcher judges them.
+// The worth of each agreement beside the names, which are worth namesWorth when they agree in all. It only
+// orders candidates; the matcher judges them.
 const (
 	namesWorth   = 10
 	phoneWorth   = 10
@@ -32,7 +32,7 @@ const (
 	otherRegion  = 50_000.0
 )
 
-// hit is a venue with what agrees.
+// hit is a venue with the worth of its agreements.
 type hit struct {
 	at    int32
 	names float32 // the weights of the names' common keys
@@ -65,7 +65,7 @@ func (t *tally) reset() {
 // the name, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no
 // venue shares any. It makes no request and takes a few milliseconds at most.
 //
-// The venues share memory with the catalogue: do not change what they point to.
+// The venues share memory with the catalogue: do not change the data that they point to.
 func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	if err := ctx.Err(); err != nil {
 		kind := provider.KindCanceled
@@ -167,7 +167,7 @@ func (x *index) collectNear(t *tally, to *match.Point) {
 	}
 }
 
-// nearness is what the distance of two points is worth. It is 0 when one is unknown.
+// nearness returns the worth of the distance of two points, 0 when one is unknown.
 func nearness(a, b *match.Point) float64 {
 	if a == nil || b == nil {
 		return 0

@@ -16,8 +16,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
 
-// TestCandidatesHoldWhatTheMatcherWouldFind compares the candidates with what the
-// matcher takes when it sees every venue.
+// TestCandidatesHoldWhatTheMatcherWouldFind compares the candidates with the venue that the matcher takes
+// when it sees every venue.
 func TestCandidatesHoldWhatTheMatcherWouldFind(t *testing.T) {
 	t.Parallel()
 

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
 )
 
-// badDays says what each fault of the fake server has to become.
+// badDays are the faults of the fake server, each with the error that it has to become.
 var badDays = map[string]struct {
 	kind       provider.Kind
 	retryAfter time.Duration

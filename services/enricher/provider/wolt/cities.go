@@ -94,10 +94,9 @@ func (l *cityList) add(c city) {
 	}
 }
 
-// named finds the city of that name or slug, of which what follows a comma, a
-// slash or a bracket is not part. It guesses no further, and a name that several
-// cities have finds none: in a wrong city no venue would be found, which would
-// read as an answer.
+// named finds the city of that name or slug, without the text behind a comma, a slash or a bracket. It
+// guesses no further, and a name that several cities have finds none: in a wrong city no venue would be
+// found, which would read as an answer.
 func (l *cityList) named(name string) (city, bool) {
 	if end := strings.IndexAny(name, ",/(|"); end > 0 {
 		name = name[:end]
@@ -254,7 +253,7 @@ func (s *cityStore) failedSince(asked time.Time) error {
 	return s.failure
 }
 
-// settle keeps the outcome of a fetch and returns what the caller gets.
+// settle keeps the outcome of a fetch and returns the caller's result.
 func (s *cityStore) settle(c *Client, list *cityList, err error) (*cityList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

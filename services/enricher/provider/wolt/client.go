@@ -65,11 +65,10 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Name returns [Name].
 func (c *Client) Name() string { return Name }
 
-// Limits are those that the far side sets, by Rate, Burst, Timeout and MaxCalls. No
-// more searches are under way at a time than can end within Timeout although each
-// makes all its calls: half of that time for their turns under the rate, half for the
-// answers. With more of them each gets a few of its calls, none ends, and what was
-// asked is lost.
+// Limits returns the limits of the configuration, from Rate, Burst, Timeout and MaxCalls. No more searches
+// are under way at a time than can end within Timeout although each makes all its calls: half of that time
+// for their turns under the rate, half for the answers. With more of them each gets a few of its calls, none
+// ends, and all calls are wasted.
 func (c *Client) Limits() provider.Limits {
 	turns := c.config.Rate * c.config.Timeout.Seconds() / 2
 	gap := float64(time.Second) / c.config.Rate

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// What a Config falls back to.
+// The defaults of a Config.
 const (
 	defaultBurst    = 2
 	defaultMaxCalls = 4
@@ -36,7 +36,7 @@ const (
 	citiesTTL = 24 * time.Hour
 	// clientVersion is the version of Wolt's own client. Versions that are too old are refused (HTTP 430 or 410).
 	clientVersion = "1.16.125"
-	// linkBase is what the links start with: pages in English.
+	// linkBase is the prefix of the links: pages in English.
 	linkBase = "https://wolt.com/en/"
 	// maxBodyBytes bounds the body of an answer, unpacked.
 	maxBodyBytes = 8 << 20
@@ -69,8 +69,8 @@ type Config struct {
 	// left out. Defaults to the matcher deciding FOUND.
 	Confident func(place match.Place, venues []provider.Venue) bool
 
-	// Logger gets what is not an error of the search: a list of cities that could
-	// not be refreshed, a breaker that opened. Defaults to none.
+	// Logger gets events that are no errors of a search: a list of cities that could not be refreshed, a
+	// breaker that opened. Defaults to none.
 	Logger *slog.Logger
 
 	// MaxCalls bounds the calls to the search for one place. Defaults to 4.
@@ -85,8 +85,8 @@ type Config struct {
 	// default. Defaults to 20 s.
 	Timeout time.Duration
 
-	// Transport makes the calls. Redirects are never followed, whatever it is.
-	// Defaults to a transport of the Client's own, without cookies.
+	// Transport makes the calls. Redirects are never followed. Defaults to a transport of the Client's own,
+	// without cookies.
 	Transport http.RoundTripper
 
 	// Turn waits before each call until Rate and Burst allow one, or ctx ends. Defaults
@@ -197,8 +197,8 @@ func positive[T int | float64 | time.Duration](field string, value T) error {
 var ErrCircuitOpen = errors.New("the circuit breaker is open after too many failed calls in a row")
 
 // errNoContent is returned when the answer is a page that says it has nothing to
-// show. That is also what a client gets whose headers are wrong, or who is taken
-// for a robot, so it says nothing about the place.
+// show. A client with wrong headers, or one that is taken for a robot, gets it too, so it says nothing about
+// the place.
 var errNoContent = errors.New("the answer is a no-content page, which is also given to clients that are not trusted")
 
 // errSearchTimeout is the cause of the end of a search's own time.

@@ -19,7 +19,7 @@ import (
 // practice. The rest counts as broken: it was not looked at.
 const maxVenues = 1000
 
-// searchPage is what the search answers with, as far as it is read.
+// searchPage is the answer of the search, as far as it is read.
 type searchPage struct {
 	Sections []struct {
 		Items    *[]searchItem `json:"items"` // nil: missing, which is not an empty list
@@ -51,7 +51,7 @@ type hit struct {
 	venue   provider.Venue
 }
 
-// found is what an answer holds.
+// found is the venues of an answer.
 type found struct {
 	// broken counts the venues that could not be read. Among them may be the one
 	// that was asked for, so such an answer can show that a venue exists, and never
@@ -106,8 +106,8 @@ func decodeSearch(body []byte) (found, error) {
 // add takes an item in, and reports whether it is about a venue that can be read.
 func (f *found) add(item searchItem, seen map[string]bool) bool {
 	if len(item.Venue) == 0 || bytes.Equal(item.Venue, []byte("null")) {
-		// A banner between the venues has a template of its own. What claims to be a
-		// venue, or says nothing, should have had one.
+		// A banner between the venues has a template of its own. An item with the template of a venue, or
+		// with none, should have had one.
 		if item.Template == "" || venueTemplate(item.Template) {
 			f.broken++
 		}
@@ -160,8 +160,8 @@ func decodeVenue(raw json.RawMessage) (hit, error) {
 	}, nil
 }
 
-// point reads [longitude, latitude]. What is no point on earth is no location,
-// and neither is 0,0, which only says that a field was not filled in.
+// point reads [longitude, latitude]. A point that is not on earth is no location, and neither is 0,0, which
+// only says that a field was not filled in.
 func point(lonLat []float64) *match.Point {
 	if len(lonLat) < 2 {
 		return nil
@@ -174,8 +174,8 @@ func point(lonLat []float64) *match.Point {
 	return &match.Point{Lat: lat, Lng: lon}
 }
 
-// restaurant reports whether a product line is what the enricher looks for. One
-// that is not stated is: leaving the venue out could hide the place.
+// restaurant reports whether a product line is one of restaurants. A missing one counts as such: leaving the
+// venue out could hide the place.
 func restaurant(productLine string) bool {
 	return productLine == "" || productLine == "restaurant"
 }
@@ -199,7 +199,7 @@ func decodeJSON(body []byte, into any) error {
 	return nil
 }
 
-// maxSegment bounds what goes into a link as one segment of its path.
+// maxSegment bounds one segment of the path of a link.
 const maxSegment = 200
 
 // link is the public page of a venue:

@@ -254,8 +254,8 @@ func (c *Client) Held() bool {
 	return c.pause.left() > 0 || c.guard.breaker.State() == gobreaker.StateOpen
 }
 
-// takeTurn waits until the rate allows a call. What happened meanwhile counts: a queue of calls must not be sent when Wolt
-// has begun to refuse or to fail.
+// takeTurn waits until the rate allows a call. It checks again afterwards: a queue of calls must not be sent when Wolt has
+// begun to refuse or to fail.
 func (c *Client) takeTurn(ctx context.Context) error {
 	if err := c.config.Turn(ctx); ctx.Err() != nil {
 		return c.ended(ctx)

@@ -47,7 +47,7 @@ func (c *Client) ask(ctx context.Context, q query, at match.Point) (found, error
 	return result, err
 }
 
-// gathered is what the calls of one search have brought so far.
+// gathered is the venues that the calls of one search have found so far.
 type gathered struct {
 	at     map[string]int // index in venues by venue ID
 	broken int
@@ -57,8 +57,8 @@ type gathered struct {
 	venues []provider.Venue
 }
 
-// add takes in what one call brought. A venue that is there already gains the new
-// name as an alias: it is the same venue in another language.
+// add adds the venues of one call. A venue that is there already gains the new name as an alias: it is the
+// same venue in another language.
 func (g *gathered) add(f found) {
 	g.broken += f.broken
 
@@ -104,9 +104,8 @@ type query struct {
 	text     string
 }
 
-// generic are words that say what a place is and not which, in the languages that
-// places are searched for in. They are left out in a second attempt, because one
-// side often has them and the other does not.
+// generic are words for kinds of places, in the languages of searches. They are left out in a second attempt,
+// because one side often has them and the other does not.
 var generic = wordSet( //nolint:gochecknoglobals // A constant table.
 	"restaurant restaurants ristorante restaurante the bar cafe café coffee grill kitchen bistro bistrot eatery diner",
 	"מסעדת מסעדה המסעדה קפה בית גריל בר ביסטרו מטבח פיצרייה פיצריה מאפיית",

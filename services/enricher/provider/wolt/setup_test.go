@@ -27,7 +27,7 @@ var telAviv = match.Point{Lat: 32.08, Lng: 34.78}
 // pizzaHouse is a place that the venues hold.
 var pizzaHouse = match.Place{Name: "Pizza House", City: "Tel Aviv", Location: &telAviv}
 
-// venues are what the fake server knows unless a test says otherwise.
+// venues returns the venues of the fake server unless a test sets others.
 func venues() []wolttest.Venue {
 	return []wolttest.Venue{
 		{

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
-// Address is what an address states.
+// Address is a parsed address.
 type Address struct {
 	// Street is the words of the street's name, without the word for street.
 	Street []token.Token
@@ -56,7 +56,7 @@ func Parse(raw string, city []string) Address {
 	return assemble(read, city)
 }
 
-// split cuts a folded address at what separates its parts: commas, semicolons, bars, brackets, and full stops that stand alone.
+// split cuts a folded address at separators: commas, semicolons, bars, brackets, and full stops that stand alone.
 func split(s string) []string {
 	s = strings.ReplaceAll(s, " . ", ",")
 	return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(",;|()[]\n", r) })
@@ -285,7 +285,7 @@ func parseNumber(s string) (Number, bool) {
 	return house, true
 }
 
-// to reads what follows a dash.
+// to reads the number behind a dash.
 func (n *Number) to(high, digits int) {
 	decades := pow10(digits)
 	switch {

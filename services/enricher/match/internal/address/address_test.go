@@ -121,7 +121,8 @@ func TestStreetsOfOneScript(t *testing.T) {
 	}
 }
 
-// crossing is two addresses in different scripts and what a person who reads both states of their streets.
+// crossing is two addresses in different scripts, and the verdict of a person who reads both on their
+// streets.
 type crossing struct{ verdict, a, b string }
 
 func crossings(t *testing.T) (all []crossing) {

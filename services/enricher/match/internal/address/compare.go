@@ -19,7 +19,7 @@ type Agreement struct {
 	Street float64
 	// Number reports how the house numbers compare.
 	Number NumberAgreement
-	// Heard is true when the street names are in different scripts: what they say is then known less surely.
+	// Heard is true when the street names are in different scripts: their likeness is less certain then.
 	Heard bool
 	// Opposite is true when the streets are named after opposite quarters of the compass.
 	Opposite bool
@@ -36,7 +36,7 @@ const (
 	NumberDiffers
 )
 
-// alsoWorth is what finding a street among crossing streets and buildings counts for.
+// alsoWorth is the likeness of a street that is found among crossing streets and buildings.
 const alsoWorth = 0.85
 
 // Compare compares two addresses. It does not allocate.
@@ -154,7 +154,7 @@ func compareNumbers(a, b []Number) NumberAgreement {
 	return best
 }
 
-// word is a word of an address and what it stands for.
+// word is a word of an address with its meaning.
 type word struct {
 	word    text.Word
 	concept string
@@ -164,7 +164,7 @@ type word struct {
 type segment struct {
 	plain     []word // the name of a street, a building or a place
 	types     []word // words for street
-	rest      []word // what follows "at", "between", "corner of"
+	rest      []word // the words behind "at", "between", "corner of"
 	numbers   []Number
 	direction Direction
 	typed     bool // has a word for street

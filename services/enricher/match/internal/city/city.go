@@ -25,7 +25,7 @@ type City struct {
 	script    text.Script
 }
 
-// Parse reads the name of a city. What follows a comma or a bracket is a region or a country.
+// Parse reads the name of a city. The text behind a comma or a bracket is a region or a country, and ignored.
 func Parse(raw string) City {
 	folded := text.Fold(raw)
 	if i := strings.IndexAny(folded, ",;(|"); i > 0 {

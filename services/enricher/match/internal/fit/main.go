@@ -110,7 +110,8 @@ func logOdds(w []float64, s sample) float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// prior is what is believed of a weight before any pair is seen: its mean, how far it may stray, and its sign.
+// prior is the assumption about a weight before any pair is seen: its mean, how far it may stray, and its
+// sign.
 type prior struct {
 	name        string
 	mean, width float64
@@ -140,7 +141,7 @@ func parsePriors(text string) (all []prior) {
 	return all
 }
 
-// head is the beginning of what is written.
+// head is the beginning of the file.
 const head = `# What each feature adds to the log-odds of a pair when it is fully observed, and under "base" those of a pair of which
 # nothing was observed. To make it again from labelled pairs, in the folder of the module:
 #

@@ -40,7 +40,8 @@ var masks = []struct{ addr, city, phone bool }{
 	{true, false, true},
 }
 
-// extraWeight is what all pairs made of records that do not belong together weigh beside the labelled ones.
+// extraWeight is the weight of all pairs made of records that do not belong together, relative to that of the
+// labelled ones.
 const extraWeight = 0.5
 
 func readPairs(path string) ([]pair, error) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Part is what a word of an address is.
+// Part is the role of a word of an address.
 type Part uint8
 
 // The parts of an address that are not the name of a street.
@@ -18,7 +18,7 @@ const (
 	Direction
 	// Unit starts a suite, floor or flat, whose number is not the house's.
 	Unit
-	// Cross starts a crossing street or a neighbour: what follows is not the street itself.
+	// Cross starts a crossing street or a neighbour: the words behind it are not the street itself.
 	Cross
 	// NumberMark means that the next word is the house number.
 	NumberMark
@@ -28,7 +28,7 @@ const (
 	Filler
 )
 
-// AddressWord is what the tables know of a word of an address.
+// AddressWord is the entry of a word of an address in the tables.
 type AddressWord struct {
 	// Canonical is the same for all spellings of the word.
 	Canonical string
@@ -102,9 +102,9 @@ var suffixes = []struct{ suffix, canonical string }{
 	{"weg", "road"},
 }
 
-// StreetName returns what a word of a street's name means, the same in every language, and nothing for the words that
-// streets do not translate, which are most. A street whose name is said otherwise in another language is met in these
-// words only: "King George", "Independence Road", "Red Square".
+// StreetName returns the meaning of a word of a street's name, the same in every language, and nothing for the words
+// that streets do not translate, which are most. A street whose name is said otherwise in another language is met in
+// these words only: "King George", "Independence Road", "Red Square".
 func StreetName(word string) string {
 	if c, ok := streetNames[word]; ok {
 		return c

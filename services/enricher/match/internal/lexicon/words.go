@@ -28,13 +28,13 @@ const (
 	Stop
 )
 
-// weights is what a word of each kind counts for beside a distinctive one.
+// weights are the weights of words by kind, relative to a distinctive one.
 var weights = [...]float64{Distinctive: 1, Food: 0.45, Venue: 0.25, Stop: 0.06}
 
-// Weight returns what a word of the kind counts for, in (0,1].
+// Weight returns the weight of a word of the kind, in (0,1].
 func (k Kind) Weight() float64 { return weights[k] }
 
-// Entry is what the tables know of a word.
+// Entry is the entry of a word in the tables.
 type Entry struct {
 	// Concept is the same for words that mean the same, in any language.
 	Concept string

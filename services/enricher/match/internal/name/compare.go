@@ -96,7 +96,8 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	return g
 }
 
-// The least likeness of two names written as one word that outweighs what their words say: "Mc Donalds", "McDonald's".
+// The least likeness of two names written as one word that outweighs the comparison of their words: "Mc Donalds",
+// "McDonald's".
 const (
 	joinedSpelling = 0.96
 	joinedSound    = 0.88
@@ -133,7 +134,8 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	}
 }
 
-// hear compares names in two scripts, and reports whether they sound so alike that it outweighs what their words say.
+// hear compares names in two scripts, and reports whether they sound so alike that it outweighs the comparison of
+// their words.
 func (g *Agreement) hear(a, b *Variant) (alike bool) {
 	written := phonetic.VowelsOf(a.Script, b.Script)
 	g.Joined = max(phonetic.Similarity(a.Row, b.Row, written), phonetic.Similarity(a.Whole, b.Whole, written))
@@ -171,7 +173,7 @@ const stretch = 0.8
 // slack is the difference in sound of two spellings that says nothing.
 const slack = 0.02
 
-// sums is what one side of an alignment adds up to.
+// sums are the totals of one side of an alignment.
 type sums struct {
 	total, common, left float64
 	telling             float64 // weight of distinctive words that agree
@@ -239,7 +241,7 @@ func (s *sums) lacks(w *Word, there, telling bool) {
 	}
 }
 
-// What a name that is the initials of the other counts for.
+// The likeness of a name that is the initials of the other.
 const (
 	acronymOverlap   = 0.7
 	acronymContained = 0.9

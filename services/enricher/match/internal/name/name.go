@@ -36,7 +36,7 @@ type Variant struct {
 	telling bool    // has a distinctive word
 }
 
-// Word is what a word counts for.
+// Word is the weight of a word, and the reasons for it.
 type Word struct {
 	Kind   lexicon.Kind
 	Weight float64
@@ -48,7 +48,7 @@ type Word struct {
 	Number string
 }
 
-// What qualifiers and words of the own address count for beside the name itself.
+// The weights of qualifiers and words of the own address, relative to the name itself.
 const (
 	qualifierWorth = 0.5
 	localWorth     = 0.35

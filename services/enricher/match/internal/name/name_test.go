@@ -40,10 +40,10 @@ func TestOtherName(t *testing.T) {
 func TestObservations(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		a, b string
-		what string
-		got  func(name.Agreement) float64
-		want float64
+		a, b    string
+		feature string
+		got     func(name.Agreement) float64
+		want    float64
 	}{
 		{"Pier 23", "Pier 39", "numbers differ", func(g name.Agreement) float64 { return g.NumbersDiffer }, 1},
 		{"Pier 39", "Pier 39", "numbers same", func(g name.Agreement) float64 { return g.NumbersSame }, 1},
@@ -62,7 +62,7 @@ func TestObservations(t *testing.T) {
 	} {
 		for _, g := range []name.Agreement{compare(test.a, test.b), compare(test.b, test.a)} {
 			got := test.got(g)
-			check.That(t, got == test.want, "%q and %q: %s %v, want %v", test.a, test.b, test.what, got, test.want)
+			check.That(t, got == test.want, "%q and %q: %s %v, want %v", test.a, test.b, test.feature, got, test.want)
 		}
 	}
 }

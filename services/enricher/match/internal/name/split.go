@@ -87,7 +87,7 @@ func parentheses(s string) (base string, asides []string) {
 	return strings.TrimSpace(b.String()), asides
 }
 
-// dashes splits a text at its dashes, bars, slashes, colons and commas, and at "at"; what follows the first part qualifies it.
+// dashes splits a text at its dashes, bars, slashes, colons and commas, and at "at"; the parts behind the first qualify it.
 func dashes(s string) []part {
 	var parts []part
 	add := func(t string) {

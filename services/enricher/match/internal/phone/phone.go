@@ -56,7 +56,7 @@ func split(s string) []string {
 	return parts
 }
 
-// byWords cuts at letters; what follows "ext", "x" and the like is not a number.
+// byWords cuts at letters; an extension, behind "ext", "x" and the like, is not a number.
 func byWords(s string) []string {
 	var parts []string
 	for s != "" {

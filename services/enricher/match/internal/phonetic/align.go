@@ -130,7 +130,7 @@ func AtLeast(a, b Row, written Vowels, least float64) float64 {
 	return 0
 }
 
-// lonely counts the consonants that cost one whatever they are aligned with.
+// lonely counts the consonants that cost one in any alignment.
 func (r *Row) lonely(reach Sound) int {
 	n := 0
 	for _, s := range r.Sounds {
@@ -144,7 +144,7 @@ func (r *Row) lonely(reach Sound) int {
 // Vowels is how many vowels a pair of scripts writes.
 type Vowels uint8
 
-// What the scripts of a pair write.
+// The vowels that the scripts of a pair write.
 const (
 	// AllVowels are written by both.
 	AllVowels Vowels = iota
@@ -154,7 +154,7 @@ const (
 	LongVowels
 )
 
-// VowelsOf returns what two scripts write.
+// VowelsOf returns the vowels that two scripts write.
 func VowelsOf(a, b text.Script) Vowels {
 	switch {
 	case a == text.Arabic || b == text.Arabic:
@@ -166,7 +166,7 @@ func VowelsOf(a, b text.Script) Vowels {
 }
 
 // Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
-// Written is what their scripts write. It is symmetric and does not allocate.
+// written is the vowels that their scripts write. It is symmetric and does not allocate.
 func Similarity(a, b Row, written Vowels) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0

@@ -103,8 +103,8 @@ func randomRow(r *rand.Rand) (phonetic.Row, string, text.Script) {
 	return phonetic.NewRow(phonetic.Of(string(word), script)), string(word), script
 }
 
-// TestRowsOfRandomWords holds what every comparison has to: bounds, symmetry, likeness to itself, and that giving up
-// early changes nothing.
+// TestRowsOfRandomWords checks the properties of every comparison: bounds, symmetry, likeness to itself, and that
+// giving up early changes nothing.
 func TestRowsOfRandomWords(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

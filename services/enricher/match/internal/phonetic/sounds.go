@@ -144,7 +144,7 @@ func read(in []rune, i int) ([2]Sound, int) {
 // carrier reports whether a letter carries the vowel that is written behind it, and parts two vowels.
 func carrier(r rune) bool { return strings.ContainsRune("אעاع", r) }
 
-// english returns the sounds of a Latin letter that English and its neighbours read by what stands around it.
+// english returns the sounds of a Latin letter that English and its neighbours read by the letters around it.
 func english(in []rune, i int, next rune) [2]Sound {
 	soft := next == 'e' || next == 'i' || next == 'y'
 	switch r := in[i]; {
@@ -217,7 +217,7 @@ func Weight(row []Sound) int {
 }
 
 // letters gives the sounds of a letter wherever no other table has another. The values follow the usual romanisations
-// (ISO 259, ISO 233, ISO 9, ISO 843) widened by what signs and menus really spell.
+// (ISO 259, ISO 233, ISO 9, ISO 843) widened by spellings of signs and menus.
 var letters = map[rune][2]Sound{
 	// Latin.
 	'a': {pA}, 'b': {pB}, 'c': {pK | pTs}, 'd': {pD}, 'e': {pE}, 'f': {pF}, 'g': {pG}, 'h': {pH | silent}, 'i': {pI}, 'j': {pJ | pZh | pY | pH | pKh},

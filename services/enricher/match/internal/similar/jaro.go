@@ -98,7 +98,7 @@ func Edits(a, b []rune, limit int) int {
 	return min(last[len(b)], limit+1)
 }
 
-// trim drops what both begin and end with, which needs no edit.
+// trim drops the common prefix and suffix, which need no edit.
 func trim(a, b []rune) (restA, restB []rune) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
 		a, b = a[1:], b[1:]

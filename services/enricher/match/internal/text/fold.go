@@ -59,7 +59,7 @@ func Fold(s string) string {
 	return out
 }
 
-// writeFolded writes r and reports whether what it wrote is ASCII.
+// writeFolded writes r folded and reports whether the result is ASCII.
 func writeFolded(b *strings.Builder, r rune) bool {
 	if to, ok := special[r]; ok {
 		b.WriteString(to)

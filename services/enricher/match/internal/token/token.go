@@ -44,7 +44,7 @@ func New(w text.Word, concept string) Token {
 // numeral reports whether the word is a number in letters, whose concept is "#" and its value.
 func (t *Token) numeral() bool { return t.Concept != "" && t.Concept[0] == '#' }
 
-// The least likeness that counts, and what each kind of likeness is worth beside equality.
+// The least likeness that counts, and the worth of each kind of likeness relative to equality.
 const (
 	plural     = 0.95
 	leastEdit  = 0.74

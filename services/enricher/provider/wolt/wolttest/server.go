@@ -34,7 +34,7 @@ type Config struct {
 	// a random port of 127.0.0.1.
 	InMemory bool
 
-	// Venues are what is searched. Defaults to none.
+	// Venues are the venues to search. Defaults to none.
 	Venues []Venue
 }
 
@@ -55,7 +55,7 @@ type Call struct {
 	// Query is the text that was searched for.
 	Query string
 
-	// Target is what was searched for: venues, items, or empty for both.
+	// Target is the target of the search: venues, items, or empty for both.
 	Target string
 }
 
@@ -173,7 +173,7 @@ func (s *Server) Searches() map[string]int {
 	return counts
 }
 
-// SetVenues replaces what is searched.
+// SetVenues replaces the venues to search.
 func (s *Server) SetVenues(venues []Venue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -182,7 +182,7 @@ type Fault struct {
 	serve func(x exchange)
 }
 
-// exchange is a call to be answered badly. Body is what should have been the answer.
+// exchange is a call to be answered badly. body is the right answer.
 type exchange struct {
 	body []byte
 	quit <-chan struct{}
