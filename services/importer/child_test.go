@@ -36,7 +36,7 @@ func TestMain(m *testing.M) { crash.Main(m, 4, workers, bounded) }
 // workers are the processes that are killed.
 var workers = crash.Role[duty]{Name: "worker", Run: func(ctx context.Context, d duty) error { return d.work(ctx) }}
 
-// duty says what a worker process does, and where it dies.
+// duty is the work of a worker process, and the point at which it dies.
 type duty struct {
 	After   int    `json:"after"` // it dies at the how manieth time
 	CAFile  string `json:"ca_file"`
@@ -48,7 +48,7 @@ type duty struct {
 	URL     string `json:"url"`
 }
 
-// token is what the Recipe Service of the tests wants to see.
+// token is the token that the Recipe Service of the tests requires.
 const token = "crash-test-token"
 
 // work is the life of a worker process: it works until it kills itself, is killed, or its standard input ends.
@@ -116,7 +116,7 @@ func (d *deadly) Fetch(ctx context.Context, request source.Request, progress fun
 	select {}
 }
 
-// judge says what is wrong after all.
+// judge checks the outcome.
 func (c *run) judge(kills int) {
 	c.Helper()
 	failed := 0
@@ -140,7 +140,7 @@ func (c *run) judge(kills int) {
 			c.Errorf("video %d was fetched %d times, %d of them by workers that were killed in the middle of it", video, n, c.wasted[video])
 		}
 		if n > 0 && failed == 0 && !c.shared(video) {
-			c.Errorf("what is said in video %d is not found: the test does not know where it is", video)
+			c.Errorf("the transcript of video %d is not found: the test looks in the wrong place", video)
 		}
 	}
 	entries, err := os.ReadDir(c.dir)
@@ -281,7 +281,7 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	check.Is(t, (Config{}).withDefaults().validate(), nil)
 }
 
-// What was extracted by one extractor is not taken for another's: the version says all that the recipes depend on.
+// The result of one extractor is not taken for another's: the version names all that the recipes depend on.
 func TestExtractorsAreToldApart(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

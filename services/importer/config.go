@@ -56,8 +56,8 @@ type Config struct {
 	// Fetcher fetches the sources instead of one made from this configuration. Defaults to none.
 	Fetcher source.Fetcher `env:"-"`
 
-	// Memory is about how much sources, and what is made of them, may take at once, in bytes: jobs wait for it. A process that only
-	// imports takes at most as much again, and its programs what they take. Defaults to 256 MiB, the least is 160 MiB.
+	// Memory bounds, roughly, the bytes of sources and recipes in work at once: jobs wait for it. A process that only imports takes
+	// at most as much again, beside its programs. Defaults to 256 MiB, the least is 160 MiB.
 	Memory int64 `env:"IMPORTER_MEMORY"`
 
 	// OpenAIKey is sent to OpenAIURL as a bearer token. Defaults to none.

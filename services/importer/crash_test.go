@@ -35,7 +35,7 @@ var points = []string{
 	imports.PointCreated, imports.PointNoted, imports.PointReady, imports.PointEnded, imports.PointSettled,
 }
 
-// patience ends a test that waits for what does not come. No outcome depends on it otherwise.
+// patience ends a test that waits in vain. No outcome depends on it otherwise.
 const patience = 3 * time.Minute
 
 // TestKilledWorkers kills worker processes at every point of the life of a job, and while yt-dlp is at work, while the Recipe
@@ -143,7 +143,8 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 	return c
 }
 
-// play has workers die one after the other, each of some new jobs and of what was left, and a last one finish them all.
+// play has workers die one after the other, each while it works on new jobs and on those that are left, and a last one
+// finish them all.
 func (c *run) play(jobs int, at []string) {
 	c.Helper()
 	portion := jobs / (len(at) + 1)
@@ -206,7 +207,8 @@ func (c *run) insert(jobs int, how sourcetest.Video) {
 
 func jobName(job int) string { return fmt.Sprint("job-", job) }
 
-// kind is what a source is: where there are videos, every other one is, in the long form.
+// kind returns the type of a source: videos if there are any; in the long form, every other source is
+// captions.
 func (c *run) kind(video int) string {
 	if c.youTube == nil || crash.Long() && video%2 == 1 {
 		return contracts.SourceCaptions
@@ -334,8 +336,8 @@ func (c *run) queued() uint64 {
 	return stream.CachedInfo().State.Msgs
 }
 
-// await waits until something has come true, and says what when it never does.
-func (c *run) await(what string, done func() bool) {
+// await waits until a condition holds, and fails the test with its name when it never does.
+func (c *run) await(condition string, done func() bool) {
 	c.Helper()
 	giveUp := time.NewTimer(patience)
 	defer giveUp.Stop()
@@ -345,7 +347,7 @@ func (c *run) await(what string, done func() bool) {
 		select {
 		case <-ticker.C:
 		case <-giveUp.C:
-			c.Fatalf("waited in vain: %s", what)
+			c.Fatalf("waited in vain: %s", condition)
 		}
 	}
 }

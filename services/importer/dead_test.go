@@ -70,8 +70,8 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	check.That(t, len(left) == 0, "letters %+v", left)
 }
 
-// eventually waits until something has come true, and says what when it never does.
-func eventually(t *testing.T, what string, done func() bool) {
+// eventually waits until a condition holds, and fails the test with its name when it never does.
+func eventually(t *testing.T, condition string, done func() bool) {
 	t.Helper()
 	giveUp := time.NewTimer(time.Minute)
 	defer giveUp.Stop()
@@ -81,7 +81,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 		select {
 		case <-ticker.C:
 		case <-giveUp.C:
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited in vain: %s", condition)
 		}
 	}
 }
@@ -114,8 +114,8 @@ func TestAFullStoreIsNamedAndOvercome(t *testing.T) {
 	}
 }
 
-// A field of a page that a recipe may lack, and that cannot be read, costs the recipe nothing else, and a warning names it. What a
-// recipe does not have is not missed.
+// A field of a page that a recipe may lack, and that cannot be read, costs the recipe nothing else, and a warning names it. A
+// field that a recipe does not have causes no warning.
 func TestFieldsThatCannotBeReadAreLeftOut(t *testing.T) {
 	t.Parallel()
 	i, _ := start(t, natstest.Server(t))

@@ -27,8 +27,9 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// The importer does with what deploy/nats permits it, when an administrator has made what it needs: it takes jobs in all
-// ways, works them, keeps what is large, dead-letters what it cannot work, and shows recipes. What is not its own it may not touch.
+// The permissions of deploy/nats are enough for the importer when an administrator has made its streams and buckets: it takes jobs
+// in all ways, works them, keeps large files, dead-letters jobs that it cannot work, and shows recipes. It may not touch the
+// streams of others.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
 	site := newVideos(t)
@@ -94,12 +95,12 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		"$KV.jobs.excused.IMPORT_JOBS.>",                              // an attempt that does not count
 		"$JS.API.DIRECT.GET.KV_jobs",                                  // a job that takes long
 		"$JS.API.STREAM.MSG.GET.KV_import-steps", "rp.import-steps.>", // a second attempt, and one that waits for a step of another
-		"$JS.API.DIRECT.GET.OBJ_import-steps", "$JS.API.STREAM.MSG.GET.OBJ_import-steps", // a second attempt reads what the first kept
+		"$JS.API.DIRECT.GET.OBJ_import-steps", "$JS.API.STREAM.MSG.GET.OBJ_import-steps", // a second attempt reads the steps that the first kept
 	)
 	wantDenied(t, nc, denied)
 }
 
-// wantDenied tries what is none of the importer's business.
+// wantDenied tries operations on the streams of others, which must be denied.
 func wantDenied(t *testing.T, nc *nats.Conn, denied <-chan error) {
 	t.Helper()
 	for _, subject := range []string{

@@ -95,7 +95,7 @@ func answerTwice(w http.ResponseWriter, status int, answer string) {
 	}
 }
 
-// do is what the document says.
+// do answers a request as the document says.
 func (s *recipeService) do(r *http.Request, body []byte) (status int, answer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// recorder is a program that is called like yt-dlp, and writes down what it is asked.
+// recorder is a program with the name yt-dlp that writes down its arguments.
 const recorder = `#!/bin/sh
 case "$*" in *--version*) echo 2026.08.19; exit 0;; esac
 for argument; do echo "$argument"; done >> "ASKED"
@@ -31,11 +31,11 @@ echo "ERROR: [youtube] x: Private video" >&2
 exit 1
 `
 
-// hostile is an importer that may dial 127.0.0.1 alone, with what is around it.
+// hostile is an importer that may dial 127.0.0.1 alone, with its sites and programs.
 type hostile struct {
 	*testing.T
 
-	asked    string // what yt-dlp was called with
+	asked    string // a file with the arguments of yt-dlp
 	importer *importer.Importer
 	js       jetstream.JetStream
 	marker   string // a file that nobody is to make
@@ -76,8 +76,8 @@ func newHostile(t *testing.T) *hostile {
 	return h
 }
 
-// ways hand a job in: over HTTP, over NATS, and through the stream, as the document has it. They return what the caller is
-// told, "" from the stream, which tells nobody.
+// ways hand a job in: over HTTP, over NATS, and through the stream, as the document has it. They return the answer to the
+// caller, "" for the stream, which has none.
 func (h *hostile) ways() map[string]func(body string) string {
 	return map[string]func(string) string{
 		"HTTP": func(body string) string {
@@ -110,7 +110,7 @@ func (h *hostile) letters() uint64 {
 	return dead.CachedInfo().State.Msgs
 }
 
-// unharmed says that nothing has happened but what the importer is there for.
+// unharmed checks that no command was run, no private address reached, and no file left.
 func (h *hostile) unharmed() {
 	h.Helper()
 	check.Failsf(h, check.Err(os.Stat(h.marker)), "a command of a stranger was run")
@@ -122,8 +122,8 @@ func (h *hostile) unharmed() {
 	}
 }
 
-// A job id is a name and nothing else: what could be a path is refused by name, in all ways, and what is odd besides is a job
-// like any other, with a recipe of its own.
+// A job id is a name and nothing else: an id that could be a path is refused by name, in all ways, and any other odd id is a
+// job like any other, with a recipe of its own.
 func TestHostileJobIDs(t *testing.T) {
 	t.Parallel()
 	h := newHostile(t)
@@ -159,13 +159,13 @@ func TestHostileJobIDs(t *testing.T) {
 	h.unharmed()
 }
 
-// An address is data: none is a file, an option, or a way into a private network, in whatever way it comes in.
+// An address is data: none is a file, an option, or a way into a private network, however it comes in.
 func TestHostileURLs(t *testing.T) {
 	t.Parallel()
 	h := newHostile(t)
 	touch := "--exec=touch " + h.marker
 	private := func(host string) string { return "http://" + host + h.private + "/secret.vtt" }
-	cases := map[string][]string{ // by type, "" for what it looks like
+	cases := map[string][]string{ // by type, "" for the one that it looks like
 		"youtube": {
 			touch, "--exec", "--config-locations=/etc/passwd", "file:///etc/passwd", "ytsearch:cake", "https://www.youtube.com/watch?v=" + touch,
 			"https://www.youtube.com/watch?v=../../etc/pa", "https://www.youtube.com/watch?v=$(touch%20x)", "https://www.youtube.com.evil.test/watch?v=aaaaaaaaaaa",
@@ -218,7 +218,7 @@ func TestHostileURLs(t *testing.T) {
 	h.unharmed()
 }
 
-// A video may be called like an option. It is asked for by its address, behind what ends the options.
+// A video may have the name of an option. It is asked for by its address, behind the end of the options.
 func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 	t.Parallel()
 	h := newHostile(t)

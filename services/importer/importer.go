@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if os.Getenv("GOMEMLIMIT") == "" { // garbage is collected before it doubles what jobs take
+	if os.Getenv("GOMEMLIMIT") == "" { // garbage is collected before it doubles the memory of the jobs
 		debug.SetMemoryLimit(cmp.Or(cfg.Memory, imports.DefaultMemory) + 128<<20)
 	}
 	return service.Run(ctx, i.spec())

@@ -158,7 +158,7 @@ func TestFromACaptionFileToARecipe(t *testing.T) {
 	last := events[len(events)-1]
 	check.Require(t, last.job.Status == contracts.ImportReady && last.job.RecipeID == kvstore.RecipeID(job.JobID), "last event: %+v", last.job)
 	resp, _ = call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id)
-	check.That(t, resp.StatusCode == http.StatusNoContent, "a follower who knows the end gets %d", resp.StatusCode)
+	check.That(t, resp.StatusCode == http.StatusNoContent, "a follower that knows the end gets %d", resp.StatusCode)
 
 	recipe := i.URL() + "/v1/recipes/" + last.job.RecipeID
 	_, text = call(t, http.MethodGet, recipe, "")

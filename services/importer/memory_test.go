@@ -37,12 +37,12 @@ import (
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 )
 
-// mostMemory is what an importer takes at most, whatever its sources hold, in bytes.
+// mostMemory bounds the memory of an importer, whatever its sources hold, in bytes.
 const mostMemory = 512 << 20
 
 // bounded is an importer as a process of its own, as an operator runs it, that the system allows no more memory.
 var bounded = crash.Role[boundedDuty]{Name: "bounded", Run: func(ctx context.Context, d boundedDuty) error {
-	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: 2 * mostMemory, Max: 2 * mostMemory}); err != nil { // with what was given back
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: 2 * mostMemory, Max: 2 * mostMemory}); err != nil { // with memory that was given back
 		return err
 	}
 	cfg, err := FromEnvironment()
@@ -125,12 +125,12 @@ var heaviest = []string{"attributes.html", "cmyk.jpg", "flat.heic", "ids.vtt", "
 // tried reports whether the source of this name is tried in this run.
 func tried(name string) bool { return crash.Long() || slices.Contains(heaviest, name) }
 
-// repeated fills what is read of a source with a text.
+// repeated fills the part of a source that is read with a text.
 func repeated(text, head string) func() []byte {
 	return func() []byte { return append([]byte(head), bytes.Repeat([]byte(text), (8<<20)/len(text))...) }
 }
 
-// ld is a page with two scripts of JSON-LD: as long as one may be, and so long that there is room for what it holds.
+// ld returns a page with two scripts of JSON-LD: one of the largest size, and one whose values still fit.
 func ld(head, text, tail string) func() []byte {
 	return func() []byte {
 		const open = `<script type="application/ld+json">`
@@ -203,7 +203,7 @@ func lossless() []byte {
 	return append(binary.LittleEndian.AppendUint32(append(out, "WEBPVP8L"...), uint32(len(data))), data...)
 }
 
-// worstSite serves what is worst, packed, and the answers of a model and of a Recipe Service.
+// worstSite serves the worst sources, compressed, and the answers of a model and of a Recipe Service.
 func worstSite(t *testing.T) *httptest.Server {
 	t.Helper()
 	packed := map[string][]byte{}
@@ -262,8 +262,8 @@ func peak(t *testing.T, pid int) int64 {
 	return kilobytes << 10
 }
 
-// An importer takes no more than its memory, whatever its sources, and what helps it, answer, eight at a time. No process dies,
-// and every job ends.
+// An importer takes no more than its memory, whatever its sources, its model and its Recipe Service answer, eight at a time. No
+// process dies, and every job ends.
 //
 //	go test . -run MemoryIsBounded -args -long     eight of each source, and all forms
 func TestMemoryIsBounded(t *testing.T) {

@@ -35,7 +35,7 @@ func heicOf(width, height uint32) []byte {
 }
 
 const (
-	// atOnce is how many files arrive at a time, and boundary what is between the parts of their forms.
+	// atOnce is how many files arrive at a time, and boundary the line between the parts of their forms.
 	atOnce   = 8
 	boundary = "b"
 

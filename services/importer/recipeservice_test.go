@@ -24,7 +24,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
 
-// calls notes what a Recipe Service is asked, and by whom.
+// calls notes the calls of a Recipe Service, and their callers.
 type calls struct {
 	mu   sync.Mutex
 	seen []string
@@ -109,7 +109,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 	}
 }
 
-// echo is an extractor whose recipe shows what it was given: the language, the first chapter and the first sentence.
+// echo is an extractor whose recipe shows its input: the language, the first chapter and the first sentence.
 type echo struct{}
 
 // Extract implements extract.Extractor.
@@ -149,7 +149,7 @@ type videoCase struct {
 	fetches int
 }
 
-// videoCases are what a video can be like, and what the document says of it.
+// videoCases are the cases of videos in the document, each with its outcome.
 func videoCases() []videoCase {
 	with := func(tracks ...sourcetest.Track) sourcetest.Video {
 		return sourcetest.Video{Title: "Cake", Tracks: tracks}
@@ -246,7 +246,7 @@ func TestVideosEndAsDocumented(t *testing.T) {
 		check.Same(t, c.name+": requests for captions", y.Fetches(videoID(n)), c.fetches)
 	}
 	_, js := natstest.Connect(t, srv)
-	eventually(t, "what may go better another time is a dead letter", func() bool {
+	eventually(t, "a job that may succeed another time is a dead letter", func() bool {
 		dead, err := js.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == letters
 	})

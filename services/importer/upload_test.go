@@ -198,8 +198,8 @@ func TestFormsThatAreRefused(t *testing.T) {
 		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", "--y", "Content-Type", contentType)
 		check.That(t, resp.StatusCode == http.StatusBadRequest, "%s: %d: %s", contentType, resp.StatusCode, text)
 	}
-	check.Same(t, "jobs of what was refused", i.Stats().Submitted, 0)
-	// Nor is the file kept of what is refused for something else.
+	check.Same(t, "jobs of refused uploads", i.Stats().Submitted, 0)
+	// Nor is the file of a submission kept that is refused for another reason.
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
 	check.OK(t, err)
@@ -220,7 +220,7 @@ func TestALargePhotoIsHandedIn(t *testing.T) {
 	check.That(t, len(got) == 1 && string(got[0]) == photo, "%d photos were seen: want one, as it was handed in", len(got))
 }
 
-// What there is no room for is refused when it is handed in, not when a worker looks for it.
+// A file for which there is no room is refused when it is handed in, not when a worker looks for it.
 func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	t.Parallel()
 	i, _ := startWatched(t, func(c *importer.Config) { c.MaxBytes = 64 << 20 })
@@ -229,7 +229,7 @@ func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	check.That(t, resp.StatusCode == http.StatusInsufficientStorage && i.Stats().Submitted == 0, "%d: %s", resp.StatusCode, text)
 }
 
-// noise is what does not get smaller when it is compressed.
+// noise is a text that does not get smaller when it is compressed.
 func noise(size int) string {
 	random := rand.NewChaCha8([32]byte{1})
 	data := make([]byte, size)

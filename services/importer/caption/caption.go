@@ -6,21 +6,21 @@
 // # WebVTT
 //
 // The parser follows the parsing rules of the W3C (https://www.w3.org/TR/webvtt1/, section 6): which lines make a cue,
-// which timings count and what markup means are decided there, not here. A file without the signature is refused with a
-// [FormatError] that reports what was found instead. A block whose timings are wrong is left out as the rules demand, and
+// which timings count and how markup is read are decided there, not here. A file without the signature is refused with a
+// [FormatError] that names the format found instead. A block whose timings are wrong is left out as the rules demand, and
 // counted in [Summary.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen
 // and are read over.
 //
 // # Limits
 //
-// Time is linear in the input. Memory is bounded by [Options], whatever the input holds. Nothing is cut in silence:
-// [Summary.Truncated] is set and [Summary.Cuts] reports what was cut, where and by which limit.
+// Time is linear in the input. Memory is bounded by [Options]. Nothing is cut in silence: [Summary.Truncated] is
+// set and [Summary.Cuts] reports what was cut, where and by which limit.
 //
 // # Rolling captions
 //
 // Automatic captions scroll: every cue shows the line before once more, so that a plain reading finds each word two or three
-// times. A track that scrolls is recognised by its cues, and each cue then gives the lines that it adds. What is really
-// said twice is kept.
+// times. A track that scrolls is recognised by its cues, and each cue then gives the lines that it adds. A line that is
+// really said twice is kept.
 package caption
 
 import (
@@ -47,7 +47,7 @@ type Cue struct {
 	// Text is the text as the file has it, markup and all, its lines separated by "\n".
 	Text string
 
-	// Format is the format it was read from, which decides what in Text is markup.
+	// Format is the format that it was read from, which decides which parts of Text are markup.
 	Format Format
 
 	// Line is the line of the input that the times are in, or the text when it is not timed, counted from 1.
@@ -57,7 +57,7 @@ type Cue struct {
 	Truncated bool
 }
 
-// Summary is what is known of a track besides its cues.
+// Summary describes a track besides its cues.
 type Summary struct {
 	// Cuts are the limits that took something away, each with the first place where it did.
 	Cuts []Cut
@@ -77,7 +77,7 @@ type Summary struct {
 	// Timed reports whether the cues have times. Plain text has none.
 	Timed bool
 
-	// Truncated reports that a limit cut something; Cuts reports what.
+	// Truncated reports that a limit cut something; Cuts lists where.
 	Truncated bool
 }
 
@@ -90,9 +90,9 @@ type Track struct {
 }
 
 // Parse reads captions from r to its end, or until a limit of opts is reached. The error is a [*FormatError] when the input
-// is not what it should be, about opts, or whatever r returned.
+// has another format, an error about opts, or the error of r.
 //
-// A limit is no error: what was read by then is returned with Truncated set.
+// A limit is no error: the cues read so far are returned with Truncated set.
 func Parse(r io.Reader, opts Options) (Track, error) {
 	var track Track
 	summary, err := Each(r, opts, func(c Cue) error {
@@ -107,7 +107,7 @@ func Parse(r io.Reader, opts Options) (Track, error) {
 }
 
 // Each reads captions as Parse does and calls yield with each cue as soon as it is complete, keeping none itself. An error
-// of yield ends the reading and is returned as it is, with the summary of what came before.
+// of yield ends the reading and is returned as it is, with the summary of the cues before.
 func Each(r io.Reader, opts Options, yield func(Cue) error) (Summary, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -185,7 +185,7 @@ func ignoreEOF(err error) error {
 const (
 	// DefaultMaxBytes is room for the longest caption files there are, hundreds of times over.
 	DefaultMaxBytes = 256 << 20
-	// DefaultMaxCueBytes is far above what a screen can show.
+	// DefaultMaxCueBytes is far more than a screen can show.
 	DefaultMaxCueBytes = 4 << 20
 	// DefaultMaxCues is a day of cues that last a third of a second.
 	DefaultMaxCues = 250_000
@@ -195,7 +195,7 @@ const (
 
 // Options sets how to read and how much. The zero value reads any format with the default limits.
 type Options struct {
-	// Format is what to read the input as. Defaults to FormatAuto, which looks at the content.
+	// Format is the format of the input. Defaults to FormatAuto, which looks at the content.
 	Format Format
 
 	// MaxBytes is how much of the input is read. Defaults to DefaultMaxBytes.
@@ -245,15 +245,15 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// FormatError is returned when the input is not what it was to be read as, or is nothing that can be read at all.
+// FormatError is returned when the input is not of the format that was asked for, or of none that can be read.
 type FormatError struct {
 	// Want is the format that was asked for; FormatAuto when any would have done.
 	Want Format
 
-	// Found reports in a few words what is there instead, with the start of the input where that helps.
+	// Found describes the input in a few words, with its start where that helps.
 	Found string
 
-	// Hint names what to do about it.
+	// Hint is advice.
 	Hint string
 }
 
@@ -284,7 +284,7 @@ type Cut struct {
 	Line int `json:"line"`
 }
 
-// String reports what was cut, where and by which limit.
+// String returns the place of the cut and its limit.
 func (c Cut) String() string {
 	return "cut at line " + strconv.Itoa(c.Line) + " by " + c.Limit + " (" + strconv.FormatInt(c.Max, 10) + ")"
 }

@@ -52,7 +52,7 @@ func find(head []byte, withTimes bool) (Format, error) {
 	return FormatText, nil
 }
 
-// notWebVTT reports what is wrong with a file that is not WebVTT, nor anything else.
+// notWebVTT returns the error for a file that is not WebVTT, nor anything else.
 func notWebVTT(head []byte, want Format) error {
 	err := &FormatError{Want: want, Found: found(head)}
 	timed, _ := firstTimings(head)
@@ -100,7 +100,7 @@ func firstTimings(head []byte) (timed, srt bool) {
 	return false, false
 }
 
-// foreign names what the input is when it is known to be something else.
+// foreign names the format of an input that is known not to be captions.
 func foreign(head []byte) string {
 	for _, kind := range []struct{ prefix, name string }{
 		{"\xff\xfe", "text in UTF-16"},
@@ -138,7 +138,7 @@ func foreign(head []byte) string {
 	return ""
 }
 
-// binary reports whether too many bytes can be no text: control characters and what is not UTF-8.
+// binary reports whether too many bytes can be no text: control characters and invalid UTF-8.
 func binary(head []byte) bool {
 	bad, size := 0, len(head)
 	for i := 0; i < len(head); {

@@ -271,7 +271,7 @@ func TestCharacterReferences(t *testing.T) {
 		"&amp": "&", "&ampx": "&x", "&amp x": "& x", "&lt3": "<3", "&copy2": "©2", "&notit;": "¬it;", "&notin;": "∉", "&notin": "¬in",
 		"&hellip": "&hellip", "&apos": "&apos", "&AMP;": "&", "&Amp;": "&Amp;", "&ampamp;": "&amp;", "&amplt;": "&lt;", "&amp=": "&=",
 
-		// What is none.
+		// Texts that are no references.
 		"&": "&", "&&": "&&", "& amp;": "& amp;", "&;": "&;", "&unknown;": "&unknown;", "&amp&": "&&", "&a": "&a", "AT&T": "AT&T",
 		"&-amp;": "&-amp;", "&é;": "&é;", "&lt&gt": "<>",
 
@@ -288,7 +288,7 @@ func TestCharacterReferences(t *testing.T) {
 	}
 }
 
-// TestNamesAgreeWithStandardLibrary compares with a reader of HTML wherever both know what is right.
+// TestNamesAgreeWithStandardLibrary compares with a reader of HTML wherever both follow the standard.
 func TestNamesAgreeWithStandardLibrary(t *testing.T) {
 	t.Parallel()
 	for name := range strings.FieldsSeq("AMP Aacute lt LT gt copy reg yen sup1 thorn ETH szlig zwnj deg times divide frac34 middot laquo euro") {

@@ -123,7 +123,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestLargeInputs reads up to 200 MB of several kinds. What is held at the end is bounded by the limits, not by the input.
+// TestLargeInputs reads up to 200 MB of several kinds. The memory held at the end is bounded by the limits, not by the
+// input.
 func TestLargeInputs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads half a gigabyte")
@@ -162,7 +163,7 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// TestBigButWhole has what is large and yet no reason to cut.
+// TestBigButWhole reads inputs that are large, and within all limits.
 func TestBigButWhole(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("word ", 1<<20/5)

@@ -24,7 +24,7 @@ const (
 // lines splits the input at CR, LF and CRLF and brings each line into the form that the rules ask for: valid UTF-8 with
 // U+FFFD in place of NUL. A line is valid until the next one is asked for.
 type lines struct {
-	buf      []byte // what was read and not consumed is buf[lo:hi]
+	buf      []byte // bytes that are read and not consumed are buf[lo:hi]
 	carried  []byte // the start of a line that began in an earlier buffer
 	clean    []byte // room for a repaired line
 	cuts     []Cut
@@ -100,7 +100,7 @@ func (l *lines) next() ([]byte, error) {
 // unread makes next return the current line once more.
 func (l *lines) unread() { l.repeat = true }
 
-// piece consumes what there is of the current line, and its end where it is in the buffer.
+// piece consumes the buffered part of the current line, and its end if that is buffered.
 func (l *lines) piece() (text []byte, ended bool) {
 	for i, c := range l.buf[l.lo:l.hi] {
 		if c != '\n' && c != '\r' {
@@ -188,7 +188,7 @@ const (
 	replacement   = "\ufffd"
 )
 
-// repair returns text with U+FFFD in place of NUL and of what is not UTF-8, one for each part that the Encoding Standard
+// repair returns text with U+FFFD in place of NUL and of invalid UTF-8, one for each part that the Encoding Standard
 // counts as one error (https://encoding.spec.whatwg.org/#utf-8-decoder). A text that needs no repair is returned as it is;
 // otherwise the result is in room, which is returned too, grown where it had to.
 func repair(room, text []byte) (grown, repaired []byte) {
@@ -306,8 +306,8 @@ func (p *plainText) next() (Cue, error) {
 	}
 }
 
-// decide finds out from the first line with words whether there are stamps. A note of a sound has none, and it is right to
-// leave it out, so that what is below it would come first when the transcript is read again.
+// decide finds out from the first line with words whether there are stamps. Notes of sounds are passed over: a transcript
+// is written without them, and the line below comes first when it is read again.
 func (p *plainText) decide(line string) {
 	if p.decided {
 		return
@@ -334,8 +334,8 @@ func (p *plainText) finish(next Cue, have bool) Cue {
 	return done
 }
 
-// stampedLine reads a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals. What looks
-// only similar is text.
+// stampedLine reads a stamp as Transcript.WriteText writes it: seconds without leading zeros and two decimals. A text
+// that only looks similar is no stamp.
 func stampedLine(line []byte) (at time.Duration, rest []byte, ok bool) {
 	s := scanner{text: line}
 	if !s.is('[') {
@@ -353,7 +353,7 @@ func stampedLine(line []byte) (at time.Duration, rest []byte, ok bool) {
 	return duration(0, 0, min(seconds, int64(maxStamp/time.Second)-1), 10*hundredths), bytes.TrimSpace(line[s.pos:]), true
 }
 
-// number matches a numeric character reference, and the beginning of what is none.
+// number matches a numeric character reference, and the beginning of a text that is none.
 var number = regexp.MustCompile(`&#(?:[xX][0-9a-fA-F]+|[0-9]+)?;?`)
 
 // unescape replaces the character references of HTML, as its rules have it outside of attributes: the semicolon may be

@@ -220,8 +220,8 @@ func referenceInt(text string) int64 {
 	return n
 }
 
-// referenceText is the text that the "WebVTT cue text tokenizer" finds. What it does in the states "start tag", "class",
-// "annotation", "end tag" and "timestamp tag" differs in what it makes of the tag; all leave it at ">" and at the end.
+// referenceText is the text that the "WebVTT cue text tokenizer" finds. The states "start tag", "class", "annotation",
+// "end tag" and "timestamp tag" differ only in the tag that they produce; all end at ">" and at the end of the text.
 func referenceText(text string) string {
 	all, result, state := "", "", "data"
 	for _, c := range text {
@@ -288,7 +288,7 @@ func FuzzPlain(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		text = string([]rune(text)) // what a parsed cue has is valid
+		text = string([]rune(text)) // the text of a parsed cue is valid
 		check.Same(t, text, textOf(text), referenceText(text))
 		for _, tag := range pieces(text) {
 			p := &referenceParser{input: []rune(tag)}

@@ -120,7 +120,8 @@ func scrolls(cues []Cue) bool {
 	return carry > 0 && 2*carry >= follow
 }
 
-// unroll calls yield with what each cue of a track that scrolls adds, and the time until which it is held.
+// unroll calls yield with the lines that each cue of a track that scrolls adds, and the time until which they
+// are shown.
 func unroll(cues []Cue, yield func(start, end time.Duration, text string)) {
 	var before, current view
 	var start, end time.Duration
@@ -183,7 +184,7 @@ func textOf(text string) string {
 }
 
 // pieces takes the text of a WebVTT cue apart (section 6.4 of the rules, the "cue text tokenizer"): text, with character
-// references replaced, and the tag after it. A tag goes from "<" to the next ">" whatever is between, or to the end.
+// references replaced, and the tag after it. A tag goes from "<" to the next ">", or to the end.
 func pieces(text string) iter.Seq2[string, string] {
 	return func(yield func(said, tag string) bool) {
 		for rest := text; rest != ""; {
@@ -196,15 +197,15 @@ func pieces(text string) iter.Seq2[string, string] {
 	}
 }
 
-// isStamp reports whether a tag is a timestamp: what follows is said from then on.
+// isStamp reports whether a tag is a timestamp: the text behind it is said from then on.
 func isStamp(tag string) bool {
 	s := scanner{text: []byte(tag)}
 	_, ok := s.stamp()
 	return ok && s.pos == len(tag)
 }
 
-// untagged removes what players take for markup in SRT: the tags of HTML that they know and the overrides of SubStation
-// Alpha in braces. Anything else that stands in angle brackets is text.
+// untagged removes markup that players know in SRT: tags of HTML and the overrides of SubStation Alpha in braces.
+// Anything else that stands in angle brackets is text.
 func untagged(text string) string {
 	if !strings.ContainsAny(text, "<{") {
 		return text
@@ -281,13 +282,13 @@ func squeezed(text string) bool {
 func isGap(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 const (
-	// maxNoteBytes and maxNoteWords are the longest note of a sound. What is longer in brackets is content.
+	// maxNoteBytes and maxNoteWords are the longest note of a sound. A longer text in brackets is content.
 	maxNoteBytes = 80
 	maxNoteWords = 5
 )
 
 // withoutSounds removes notes of sounds such as "[Music]" or "[upbeat music playing]", and notes of music. A note is short and
-// has no digit, so that [add 2 cups of flour] stays. The text has single spaces, and so has what is returned.
+// has no digit, so that [add 2 cups of flour] stays. The text has single spaces, and so has the result.
 func withoutSounds(text string) string {
 	if !strings.ContainsAny(text, "]♩♪♫♬") {
 		return text

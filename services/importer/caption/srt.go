@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// subRip reads SRT. There is no standard, so it takes what is found in the wild: a full stop or a colon for the comma,
-// missing or repeated numbers, missing empty lines, empty lines in a text, hours left out, coordinates after the times.
+// subRip reads SRT. There is no standard, so it takes the variants found in practice: a full stop or a colon for the
+// comma, missing or repeated numbers, missing empty lines, empty lines in a text, hours left out, coordinates after the
+// times.
 type subRip struct {
 	in      *lines
 	summary *Summary
@@ -105,7 +106,7 @@ const (
 	goodTimings
 )
 
-// srtTimings reads a line of times, from its start to what follows the second one.
+// srtTimings reads a line of times, from its start to the end of the second one.
 func srtTimings(line []byte) (start, end time.Duration, kind int) {
 	if line[0] < '0' || line[0] > '9' || !bytes.Contains(line, arrow) {
 		return 0, 0, notTimings

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxStamp is what a stamp of more hours than a time.Duration can hold, some 292 years, is held at.
+// maxStamp is the value of a stamp that is longer than a time.Duration can be, some 292 years.
 const maxStamp = time.Duration(math.MaxInt64 - math.MaxInt64%int64(time.Millisecond))
 
 // scanner walks over one line.
@@ -15,7 +15,7 @@ type scanner struct {
 	pos  int
 }
 
-// space skips what HTML calls ASCII whitespace.
+// space skips the ASCII whitespace of HTML.
 func (s *scanner) space() {
 	for s.pos < len(s.text) && isSpace(s.text[s.pos]) {
 		s.pos++

@@ -25,7 +25,7 @@ type Segment struct {
 	Text string
 }
 
-// Transcript is what is said in a track.
+// Transcript is the text of a track.
 type Transcript struct {
 	// Language is the language that the file names; empty when it names none.
 	Language string `json:"language,omitempty"`
@@ -100,7 +100,7 @@ func (s Segment) wire() any {
 	return segmentJSON{Start: seconds(s.Start), Dur: seconds(s.Dur), Text: s.Text}
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON is the inverse of MarshalJSON.
 func (s *Segment) UnmarshalJSON(data []byte) error {
 	var wire segmentJSON
 	if err := json.Unmarshal(data, &wire); err != nil {
@@ -111,7 +111,7 @@ func (s *Segment) UnmarshalJSON(data []byte) error {
 }
 
 // WriteText writes a line per segment, "[12.34s] text". Where the track has no times there are no stamps either.
-// Parse reads it again, and what it then writes is the same.
+// Parse reads it again, to the same transcript.
 func (t Transcript) WriteText(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
 	var line []byte
@@ -212,7 +212,7 @@ func writeArray[T any](w *bufio.Writer, elements []T, wire func(T) any) error {
 	return err //nolint:wrapcheck // the writer's own error
 }
 
-// finish writes what is left.
+// finish writes the end and flushes.
 func finish(w *bufio.Writer, end string) error {
 	if _, err := w.WriteString(end); err != nil {
 		return err //nolint:wrapcheck // the writer's own error

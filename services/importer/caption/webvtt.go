@@ -43,8 +43,8 @@ func (w *webVTT) start() error {
 	}
 }
 
-// header keeps what automatic captions say of themselves. The rules know nothing of it, so it has to look like what it
-// should be.
+// header keeps the kind and the language that automatic captions declare. The rules do not have these lines, so a
+// value counts only if it is one word.
 func (w *webVTT) header(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	word := string(bytes.TrimSpace(value))
@@ -79,8 +79,8 @@ func (w *webVTT) next() (Cue, error) {
 	}
 }
 
-// block reads a block ("collect a WebVTT block") and reports whether it is a cue. The other kinds, comments among them,
-// differ from no block at all only in what is done with them.
+// block reads a block ("collect a WebVTT block") and reports whether it is a cue. Blocks of other kinds, comments among
+// them, are read over.
 func (w *webVTT) block() (cue Cue, ok bool, err error) {
 	w.text = w.text[:0]
 	seenArrow, cut := false, false
@@ -107,7 +107,7 @@ func (w *webVTT) block() (cue Cue, ok bool, err error) {
 			w.text, cut = w.text[:0], cut || w.in.short
 			continue
 		}
-		if ok || count == 1 { // what else stands in a block nobody asks for
+		if ok || count == 1 { // further lines of a block without timings are read over
 			cut = w.add(line) || cut
 		}
 	}
@@ -142,8 +142,8 @@ func addLine(text, line []byte, limit int) (longer []byte, cut bool) {
 	return append(text, line...), false
 }
 
-// timings reads the line with the arrow ("collect WebVTT cue timings and settings"). What follows the second time are
-// settings, which cannot spoil it.
+// timings reads the line with the arrow ("collect WebVTT cue timings and settings"). The text behind the second time
+// is settings, which cannot invalidate it.
 func timings(line []byte) (start, end time.Duration, ok bool) {
 	s := scanner{text: line}
 	s.space()

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// got is what a conformance test compares.
+// got is the part of a cue that a conformance test compares.
 type got struct {
 	ID, Times, Text string
 }
@@ -46,7 +46,7 @@ func TestFileStructure(t *testing.T) {
 		name, input string
 		want        []got
 	}{
-		// The signature and what follows it.
+		// The signature and the text behind it.
 		{"signature alone", "WEBVTT", nil},
 		{"signature and line end", "WEBVTT\n", nil},
 		{"signature and empty lines", "WEBVTT\n\n\n", nil},
@@ -81,7 +81,7 @@ func TestFileStructure(t *testing.T) {
 		{"CRLF is one in the text", "WEBVTT\n\n" + at01 + "\r\na\r\nb", []got{{"", span01, "a\nb"}}},
 		{"other separators are text", "WEBVTT\n\n" + at01 + "\na\vb\fc\u0085d\u2028e", []got{{"", span01, "a\vb\fc\u0085d\u2028e"}}},
 
-		// NUL and what is not UTF-8.
+		// NUL and invalid UTF-8.
 		{"NUL", "WEBVTT\n\ni\x00d\n" + at01 + "\nte\x00xt\x00", []got{{"i\ufffdd", span01, "te\ufffdxt\ufffd"}}},
 		{"NUL alone on a line", "WEBVTT\n\n" + at01 + "\n\x00\nb", []got{{"", span01, "\ufffd\nb"}}},
 		{"NUL in the header", "WEBVTT \x00\n\n" + at01 + "\ntext", one},
@@ -284,7 +284,7 @@ func TestSkippedCuesAreCounted(t *testing.T) {
 	check.Equal(t, want, track)
 }
 
-// TestHeaderWords has what a header states of the track, and what only looks like it.
+// TestHeaderWords has headers that state the kind and the language, and lines that only look alike.
 func TestHeaderWords(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string][2]string{

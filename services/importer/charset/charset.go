@@ -72,7 +72,7 @@ func Declared(text []byte, contentType string) string {
 		}
 		return r
 	}, text[:min(len(text), 1000)])
-	// Of a text that declares nothing the function says what it looks like: with the é, UTF-8.
+	// The function guesses the encoding of a text that declares none: with the é, UTF-8.
 	if _, name, _ := charset.DetermineEncoding(append(head, "é "...), contentType); name != UTF8 {
 		return name
 	}
@@ -84,10 +84,11 @@ func Declared(text []byte, contentType string) string {
 
 var declaration = regexp.MustCompile(`^\s*<\?xml[^>]{1,200}\sencoding\s*=\s*["']([^"'>]{1,40})["']`)
 
-// NewReader returns a reader of a text as UTF-8, with U+FFFD in place of what the encoding does not have, except where the
-// text is UTF-8 already: that is passed on as it is. The encoding is that of a byte order mark, else the one that the caller
-// names, else UTF-8 where the text is such, else the one that the text declares, unless it does not fit, else what the bytes
-// look like. Named and declared can be empty. It reads up to 1 MiB before it returns. The error is that of [Canonical].
+// NewReader returns a reader of a text as UTF-8, with U+FFFD in place of bytes that the encoding does not have; a text that
+// is UTF-8 already is passed on as it is. The encoding is that of a byte order mark, else the one that the caller names,
+// else UTF-8 where the text is such, else the one that the text declares, unless it does not fit, else the one that the
+// bytes look like. Named and declared can be empty. It reads up to 1 MiB before it returns. The error is that of
+// [Canonical].
 func NewReader(r io.Reader, named, declared string) (io.Reader, Encoding, error) {
 	if _, err := Canonical(named); err != nil {
 		return nil, Encoding{}, err
@@ -231,7 +232,7 @@ func fits(e codec, sample []byte) bool {
 }
 
 // foreign returns the words of a text that have other characters than those of ASCII: the names of data around a text are not
-// its language. What separates words here is no part of a character in any encoding.
+// its language. The separators of words are no part of a character in any encoding.
 func foreign(text []byte) []byte {
 	words := bytes.FieldsFunc(text, func(r rune) bool { return r <= ' ' && r != '\x1b' || strings.ContainsRune(`"<>,:`, r) })
 	words = slices.DeleteFunc(words, func(word []byte) bool {
@@ -243,8 +244,8 @@ func foreign(text []byte) []byte {
 // guessSize is how many bytes an encoding is guessed by.
 const guessSize = 64 << 10
 
-// guess returns what a text looks like: the likeliest encoding that fits, UTF-8 where none does. The text has characters other
-// than those of ASCII.
+// guess returns the likeliest encoding that fits a text, UTF-8 where none does. The text has characters other than those of
+// ASCII.
 func guess(sample []byte) codec {
 	first := bytes.IndexFunc(sample, func(r rune) bool { return r >= utf8.RuneSelf || r == '\x1b' })
 	sample = sample[max(0, first-guessSize/2):]

@@ -212,7 +212,7 @@ func (c *cleaner) prose(text string, most int) string {
 // PlainText returns a text without tags, with entities decoded, and without characters that cannot be seen. Addresses stay.
 func PlainText(text string) string {
 	text = words.Plain(text)
-	// Twice, because what is left when tags and entities are gone may be tags again.
+	// Twice, because the text may have tags again when tags and entities are gone.
 	for range 2 {
 		if strings.ContainsAny(text, "<&") {
 			text = withoutTags(text)
@@ -221,7 +221,7 @@ func PlainText(text string) string {
 	return words.Plain(strings.NewReplacer("<", "", ">", "").Replace(text))
 }
 
-// plain takes out HTML and addresses. What is far over the bound is cut before, so that nobody makes it work for long.
+// plain takes out HTML and addresses. A text far over the bound is cut before, so that it does not work for long.
 func (c *cleaner) plain(text string, most int) string {
 	if text == "" {
 		return ""

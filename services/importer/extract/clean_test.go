@@ -104,7 +104,8 @@ func TestCleanMakesAnythingValid(t *testing.T) {
 	check.That(t, warned(&r, extract.WarnCut) && warned(&r, extract.WarnField), "nobody says that it was cut")
 }
 
-// A long step is divided at sentences, else at words, and loses nothing; what is over all bounds is reported.
+// A long step is divided at sentences, else at words, and loses nothing; a step beyond all bounds is
+// reported.
 func TestCleanDividesLongSteps(t *testing.T) {
 	t.Parallel()
 	at := 5.0
@@ -128,7 +129,7 @@ func TestCleanDividesLongSteps(t *testing.T) {
 	check.That(t, warned(&r, extract.WarnCut), "warnings %v: want the cut reported", r.Warnings)
 }
 
-// What is not of its form is left out, not bent into it, and named.
+// A field that is not of its form is left out, not bent into it, and named.
 func TestCleanNamesWhatItDrops(t *testing.T) {
 	t.Parallel()
 	at, before := 5.0, 3.0

@@ -1,14 +1,13 @@
-// Package extract turns what a source says about a dish into a recipe, and checks what an extractor claims against the
-// source.
+// Package extract turns the text of a source into a recipe, and checks the claims of an extractor against the source.
 //
 // An [Extractor] reads an [Input]: the timed text of a video, or the text of a page, with its title, description and
 // chapters. Package rules has one that needs no network, orchestrator one that asks a service, and openai one that asks a
-// model. Whatever the extractor, [Checked] puts its output through the same three gates: HTML and addresses are taken out of
-// every field and sizes are cut to their bounds ([Clean]), every claim is looked up in the source and marked where it cannot
-// be found ([Verify]), and the result is validated. [Failure] says what an error means to an import.
+// model. [Checked] puts the output of any extractor through the same three gates: HTML and addresses are taken out of every
+// field and sizes are cut to their bounds ([Clean]), every claim is looked up in the source and marked where it cannot be
+// found ([Verify]), and the result is validated. [Failure] returns the meaning of an error for an import.
 //
-// The text of a source is whatever a stranger wrote. Sentences that speak to a model ("ignore previous instructions") are
-// no evidence for anything, and the rules extractor does not read them.
+// The text of a source is written by strangers. Sentences that speak to a model ("ignore previous instructions") are no
+// evidence for anything, and the rules extractor does not read them.
 package extract
 
 import (
@@ -34,14 +33,14 @@ type Chapter struct {
 type Input struct {
 	// Chapters of the video, in order; may be empty.
 	Chapters []Chapter
-	// Description is what the publisher wrote below the video, or the text of a page.
+	// Description is the publisher's text below the video, or the text of a page.
 	Description string
 	// Duration of the video. Defaults to the end of the last segment.
 	Duration time.Duration
 	// Image is a photo of a recipe, and ImageType its media type, "image/jpeg". Extractors that cannot see leave it out.
 	Image     []byte
 	ImageType string
-	// Language is the BCP 47 tag of the transcript. Defaults to what the words look like.
+	// Language is the BCP 47 tag of the transcript. Defaults to the one that the words look like.
 	Language string
 	// Segments of the transcript, in order, as [caption.Transcript] has them; may be empty when the description holds the
 	// recipe.
@@ -57,7 +56,7 @@ type Input struct {
 	Untimed bool
 }
 
-// Extractor makes a recipe of a source. [Failure] says what its errors mean.
+// Extractor makes a recipe of a source. [Failure] classifies its errors.
 type Extractor interface {
 	// Extract returns the recipe of a source, as the extractor sees it.
 	Extract(ctx context.Context, in Input) (recipe.Recipe, error)
@@ -92,7 +91,7 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// Bounds of what is read of a source, in bytes where they are no counts.
+// Bounds of the parts of a source that are read, in bytes where they are no counts.
 const (
 	maxChapters    = 1000
 	maxDescription = 64 << 10
@@ -164,7 +163,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Failed makes the error of an extraction that failed: code extraction_failed, and a message that says what the reason is.
+// Failed makes the error of an extraction that failed: code extraction_failed, and a message with the reason.
 func Failed(retryable bool, cause error, reason string, args ...any) *Error {
 	return &Error{
 		Code: contracts.CodeExtractionFailed, Err: cause, Message: messageFailed + fmt.Sprintf(reason, args...), Retryable: retryable,

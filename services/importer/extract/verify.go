@@ -65,7 +65,7 @@ func verify(r *recipe.Recipe, in Input, stop func() error) error {
 	return nil
 }
 
-// sentence is one of a description, with what is between it and the next.
+// sentence is one of a description, with the space before the next.
 var sentence = regexp.MustCompile(`(?s).+?(?:[.!?。]+\s+|\n+|$)`)
 
 // borneOut returns the sentences of a text that the source bears out.

@@ -177,7 +177,7 @@ func TestVerifyReplacesMarks(t *testing.T) {
 		"marks of somebody else are left: %+v", r)
 }
 
-// made is an extractor that returns what it holds.
+// made is an extractor that returns a fixed recipe.
 type made struct {
 	recipe recipe.Recipe
 	err    error

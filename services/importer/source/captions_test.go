@@ -99,7 +99,7 @@ func TestCaptionFile(t *testing.T) {
 	}
 }
 
-// The material is the result of a durable step: what is read back is what was written.
+// The material is the result of a durable step: it is read back as it was written.
 func TestMaterialThroughJSON(t *testing.T) {
 	t.Parallel()
 	server := site(t, map[string]http.HandlerFunc{"/en.vtt": text("text/vtt", captionFile)})

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What a Config falls back to.
+// The defaults of a Config.
 const (
 	defaultMaxBytes      = 8 << 20
 	defaultPhotoTimeout  = 60 * time.Second
@@ -26,7 +26,7 @@ const (
 	// which Material.Truncated reports.
 	maxTranscript = 1 << 20
 
-	// maxCue is how much is kept of one cue: a part of what is kept of all, so that one that is too long does not hide the others.
+	// maxCue bounds the text of one cue: a part of the transcript, so that one that is too long does not hide the others.
 	maxCue = maxTranscript / 4
 
 	// minTranscript is the number of characters below which a transcript, and the description that comes with it, are too
@@ -60,14 +60,14 @@ type Config struct {
 	// Photo configures how photos are read. Defaults to tesseract, where that is installed.
 	Photo Photo
 
-	// TempDir is the folder for temporary files, of which nothing else makes use. What was left in it by a process that is gone
-	// is removed. Defaults to the folder expediter-importer among the temporary files of the system.
+	// TempDir is the folder for temporary files, of which nothing else makes use. Files of processes that are gone are removed.
+	// Defaults to the folder expediter-importer among the temporary files of the system.
 	TempDir string
 
 	// Timeout bounds the fetching of one file or page, redirects included. Defaults to 30 seconds.
 	Timeout time.Duration
 
-	// YouTube turns on what needs the program yt-dlp. Defaults to nil: videos are refused.
+	// YouTube turns on videos, which need the program yt-dlp. Defaults to nil: videos are refused.
 	YouTube *YouTube
 }
 
@@ -108,7 +108,7 @@ type YouTube struct {
 	SocketTimeout time.Duration
 
 	// Timeout bounds all that is done for one video, and the question for the program's version at the start; the program and
-	// whatever it started is then killed. Defaults to 90 seconds.
+	// all that it started are then killed. Defaults to 90 seconds.
 	Timeout time.Duration
 }
 

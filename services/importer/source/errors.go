@@ -23,7 +23,7 @@ var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")
 type Error struct {
 	// Code is the class of the error.
 	Code contracts.ImportCode
-	// Outage reports whether the site does not work, or limits us, whatever the source: a later attempt may succeed, for this
+	// Outage reports whether the site does not work, or limits us, for any source: a later attempt may succeed, for this
 	// source or another.
 	Outage bool
 	// Retryable reports whether a later attempt may succeed.
@@ -63,8 +63,9 @@ func failed(code contracts.ImportCode, err error, format string, args ...any) *E
 	return &Error{Code: code, Retryable: retryable(code), Message: cut(fmt.Sprintf(format, args...), maxMessage), Err: err}
 }
 
-// fetchError says what it means that something could not be fetched over HTTP. What names the thing: "The caption file".
-func fetchError(ctx context.Context, what string, err error) error {
+// fetchError returns the error for a file that could not be fetched over HTTP. subject names the file in messages:
+// "The caption file".
+func fetchError(ctx context.Context, subject string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("source: %w", context.Cause(ctx))
 	}
@@ -77,15 +78,15 @@ func fetchError(ctx context.Context, what string, err error) error {
 	var name *net.DNSError
 	switch {
 	case errors.As(err, &status):
-		return statusError(what, status)
+		return statusError(subject, status)
 	case errors.As(err, &blocked):
-		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", what, blocked.Reason)
+		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", subject, blocked.Reason)
 	case errors.As(err, &timeout):
-		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", what, timeout.After))
+		return outage(failed(contracts.CodeTimeout, err, "%s did not arrive within %s", subject, timeout.After))
 	case errors.As(err, &name) && name.IsNotFound:
-		return failed(contracts.CodeNetwork, err, "%s could not be fetched: its host has no address", what)
+		return failed(contracts.CodeNetwork, err, "%s could not be fetched: its host has no address", subject)
 	default:
-		return outage(failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", what))
+		return outage(failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", subject))
 	}
 }
 
@@ -95,17 +96,17 @@ func outage(err *Error) *Error {
 	return err
 }
 
-func statusError(what string, err *fetch.StatusError) *Error {
+func statusError(subject string, err *fetch.StatusError) *Error {
 	var out *Error
 	switch code := err.Status; {
 	case code == http.StatusTooManyRequests:
-		out = failed(contracts.CodeRateLimited, err, "%s is rate limited by its site (HTTP 429)", what)
+		out = failed(contracts.CodeRateLimited, err, "%s is rate limited by its site (HTTP 429)", subject)
 	case code == http.StatusRequestTimeout, code >= 500:
-		out = failed(contracts.CodeNetwork, err, "%s could not be fetched: the site answered HTTP %d", what, code)
+		out = failed(contracts.CodeNetwork, err, "%s could not be fetched: the site answered HTTP %d", subject, code)
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		out = failed(contracts.CodePrivate, err, "%s is private: the site answered HTTP %d", what, code)
+		out = failed(contracts.CodePrivate, err, "%s is private: the site answered HTTP %d", subject, code)
 	default:
-		out = failed(contracts.CodeUnavailable, err, "%s is not there: the site answered HTTP %d", what, code)
+		out = failed(contracts.CodeUnavailable, err, "%s is not there: the site answered HTTP %d", subject, code)
 	}
 	if out.Retryable {
 		out.RetryAfter = err.RetryAfter

@@ -53,7 +53,7 @@ func begin(content []byte) []byte {
 
 func isFile(address string) bool { return strings.HasPrefix(address, contracts.FileScheme+":") }
 
-// get returns what an address holds: of the network, or of the files that were handed in.
+// get returns the content of an address: of the network, or of a file that was handed in.
 func (s *Sources) get(ctx context.Context, address, accept string, maxBytes int64) (*fetch.Response, error) {
 	if !isFile(address) {
 		return s.client.Get(ctx, address, accept, maxBytes)
@@ -145,7 +145,7 @@ func (s *Sources) parse(m *Material, r io.Reader, timed bool) error {
 const heic = "image/heic"
 
 // maxPixels bounds photos that are read here: unpacked, they are much larger than their files. With so many, the program that reads
-// them takes what all jobs together may.
+// them takes the memory of all jobs together.
 const maxPixels = 20_000_000
 
 // setPhoto finds the program that reads photos. Without one, photos are only passed on, unless byName asks for it.
@@ -206,7 +206,7 @@ func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo
 		}
 	}
 	if s.photos == nil || !known {
-		return nil // an extractor that can see may know what to make of it
+		return nil // an extractor that can see may read it
 	}
 	progress("text", 0.4)
 	if err := memory.Hold(ctx, ocr.Memory(takes*size.Width*size.Height)); err != nil {

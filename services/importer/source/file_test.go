@@ -47,7 +47,7 @@ func (d drawer) put(name, content string) string {
 	return file.URL()
 }
 
-// What is handed in is read as what comes from an address.
+// A file that is handed in is read as one that comes from an address.
 func TestFilesThatWereHandedIn(t *testing.T) {
 	t.Parallel()
 	files := drawer{}

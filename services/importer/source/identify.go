@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/charset"
 )
 
-// maxURL is what contracts.ImportJob accepts.
+// maxURL is the longest URL that contracts.ImportJob accepts.
 const maxURL = 2048
 
 // target is a request that was understood.
@@ -31,7 +31,7 @@ type target struct {
 	video    string // the id of a YouTube video
 }
 
-// identify tells what a request asks for, here. Its error is an *Error.
+// identify returns the target of a request, with the configuration of s. Its error is an *Error.
 func (s *Sources) identify(request Request) (target, error) {
 	t, err := identify(request)
 	if err == nil && s.config.Files == nil && isFile(t.url) {
@@ -40,7 +40,7 @@ func (s *Sources) identify(request Request) (target, error) {
 	return t, err
 }
 
-// identify tells what a request asks for. Its error is an *Error.
+// identify returns the target of a request. Its error is an *Error.
 func identify(request Request) (target, error) {
 	t, err := locate(request)
 	if err != nil {
@@ -94,7 +94,7 @@ func locate(request Request) (target, error) {
 }
 
 // canonical checks an address and writes it in one way: host in lower case and ASCII, no default port, no fragment, and
-// without what only counts visitors.
+// without parameters that only count visitors.
 func canonical(address string) (*url.URL, error) {
 	refuse := func(err error, why string) (*url.URL, error) {
 		return nil, failed(contracts.CodeUnavailable, err, "The address cannot be used: %s", why)

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// FuzzIdentify checks what holds of every address that is accepted: it is http or https without a user, reading it again gives
-// the same, and of a video nothing is left but eleven harmless characters.
+// FuzzIdentify checks every address that is accepted: it is http or https without a user, reading it again gives the same, and
+// of a video nothing is left but eleven harmless characters.
 func FuzzIdentify(f *testing.F) {
 	for _, address := range []string{
 		"https://www.youtube.com/watch?v=dQw4w9WgXcQ", "https://youtu.be/--exec=touc", "https://youtu.be/dQw4w9WgXcQ?v=x", "http://[::1%25eth0]:80/",

@@ -34,14 +34,14 @@ const (
 // Request names a source.
 type Request struct {
 	// Encoding is a label of the Encoding Standard, such as windows-1251: that of a file or page that is not UTF-8. Defaults to
-	// what the source declares, or looks like.
+	// the encoding that the source declares, or looks like.
 	Encoding string
 	// JobID is the job that wants it. Temporary files are kept apart by it; it is never part of a path.
 	JobID string
-	// Language is a BCP 47 tag: the language that is wanted where there are several, and that of what does not say. Defaults
-	// to what is spoken.
+	// Language is a BCP 47 tag: the language that is wanted where there are several, and that of a source that does not name
+	// its own. Defaults to the spoken one.
 	Language string
-	// Type is a source type of package contracts. Defaults to what the URL looks like.
+	// Type is a source type of package contracts. Defaults to the one that the URL looks like.
 	Type string
 	// URL is the address, http or https.
 	URL string
@@ -51,7 +51,7 @@ type Request struct {
 type Chapter struct {
 	// Start counts from the beginning of the video.
 	Start time.Duration `json:"start"`
-	// Title is what the publisher calls it.
+	// Title is the publisher's title.
 	Title string `json:"title"`
 }
 
@@ -63,7 +63,7 @@ type Track struct {
 	Language string `json:"language,omitempty"`
 }
 
-// Material is what a source holds. It keeps its meaning through JSON.
+// Material is the content of a source. It keeps its meaning through JSON.
 type Material struct {
 	// ID is the identity of the source, as Identify returns it.
 	ID string `json:"id"`
@@ -94,9 +94,9 @@ type Material struct {
 	Sure string `json:"sure,omitempty"`
 	// Truncated reports that a limit cut something.
 	Truncated bool `json:"truncated,omitempty"`
-	// Warnings say what a reader of the recipe should know of how the source was read; may be empty.
+	// Warnings are remarks on the reading of the source for the reader of the recipe; may be empty.
 	Warnings []recipe.Warning `json:"warnings,omitempty"`
-	// Version names what read the source, so that a cache can tell what an older one has read.
+	// Version identifies the reader of the source, so that a cache can tell the results of an older one.
 	Version string `json:"version"`
 }
 
@@ -105,9 +105,9 @@ type Fetcher interface {
 	// Identify returns the identity of a source: equal for requests that would fetch the same. It validates the request and
 	// does not touch the network. The error is an [*Error].
 	Identify(ctx context.Context, request Request) (id string, err error)
-	// Fetch returns what the source holds. It calls progress, which may be nil, with the name of the step that begins and
-	// the share of the work that is done, from 0 to 1, in the caller's goroutine. The error is an [*Error], and the cause
-	// of ctx when that was cancelled.
+	// Fetch returns the content of the source. It calls progress, which may be nil, with the name of the step that begins
+	// and the share of the work that is done, from 0 to 1, in the caller's goroutine. The error is an [*Error], and the
+	// cause of ctx when that was cancelled.
 	Fetch(ctx context.Context, request Request, progress func(step string, share float64)) (*Material, error)
 }
 
@@ -133,7 +133,7 @@ func (m *Material) warnf(code, format string, args ...any) {
 	}
 }
 
-// decode returns what was fetched as UTF-8. An encoding that is a guess adds a warning.
+// decode returns the body of a response as UTF-8. An encoding that is a guess adds a warning.
 func (m *Material) decode(response *fetch.Response, request Request) ([]byte, error) {
 	text, found, err := charset.Decode(response.Body, request.Encoding, charset.Declared(response.Body, response.ContentType))
 	if err != nil {
@@ -260,7 +260,7 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 		return nil, err
 	}
 	if t.kind == contracts.SourceCaptions || t.kind == contracts.SourcePhoto || m.Language == "" {
-		m.Language = cmp.Or(t.language, m.Language) // who asks knows better than a file, and not better than a page
+		m.Language = cmp.Or(t.language, m.Language) // the request goes before a file, and not before a page
 	}
 	m.compareLanguage(t.language)
 	if err := s.enough(m); err != nil {
@@ -285,7 +285,7 @@ func (s *Sources) enough(m *Material) error {
 	return failed(contracts.CodeTooShort, nil, messageTooShort, said)
 }
 
-// paragraphs makes a bounded text of what a stranger wrote. Its lines stay.
+// paragraphs makes a bounded text of a stranger's text. Its lines stay.
 func paragraphs(text string) (string, bool) {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/ytdlp"
 )
 
-// SchemaOrg is what recipes name as their extractor that were read from the data of a page.
+// SchemaOrg is the name of the extractor in recipes that were read from the data of a page.
 const SchemaOrg = "schema-org"
 
 // web fetches a page: its recipe, or else the captions of its video.
@@ -91,7 +91,7 @@ func (s *Sources) pageRecipe(m *Material, found *recipe.Recipe, p *page.Page) er
 	return nil
 }
 
-// listed adds what is known of a recipe to a description, in the form in which people write it there.
+// listed adds the parts of a recipe to a description, in the form in which people write it there.
 func listed(description string, r *recipe.Recipe) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(description))
@@ -152,10 +152,11 @@ func (s *Sources) guessed(
 }
 
 var (
-	// trailing is what browsers append to a second copy, and yt-dlp to each: "(1)", "[dQw4w9WgXcQ]".
+	// trailing matches the suffix that browsers append to a second copy, and yt-dlp to each: "(1)",
+	// "[dQw4w9WgXcQ]".
 	trailing = regexp.MustCompile(`[\s._-]*(?:\(\d+\)|\[[\w-]{11}\])\s*$`)
 
-	// nothing are words that say what kind of file it is, and not what is in it.
+	// nothing are words for kinds of files, which say nothing of the content.
 	nothing = strings.Fields("auto caption captions cc clip copy default dl download dsc file image img index " +
 		"ingredientes ingredienti " + //nolint:misspell // Spanish
 		"ingredients ingrédients input mov new orig output photo picture pxl recipe scan screen screenshot shot srt sub subs " +
@@ -256,13 +257,13 @@ func (s *Sources) video(m *Material, video *ytdlp.Video) error {
 	}
 	m.Language = video.Track.Language
 	m.Truncated = m.Truncated || video.Truncated
-	if len(bytes.TrimSpace(video.Captions)) == 0 { // what the site sends those whom it does not trust
+	if len(bytes.TrimSpace(video.Captions)) == 0 { // the answer to clients that the site does not trust
 		return failed(contracts.CodeCaptionsBlocked, nil, "The video has captions, but its site does not hand them out")
 	}
 	return s.parse(m, bytes.NewReader(video.Captions), true)
 }
 
-// videoError makes an *Error of one of the program; the cause of a cancelled context stays what it is.
+// videoError makes an *Error of one of the program; the cause of a cancelled context stays as it is.
 func videoError(err error) error {
 	var e *ytdlp.Error
 	if !errors.As(err, &e) {

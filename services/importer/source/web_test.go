@@ -71,7 +71,7 @@ func TestPageWithVideo(t *testing.T) {
 	}
 	m, err = s.Fetch(t.Context(), source.Request{URL: server.URL + "/guess"}, nil)
 	check.That(t, err == nil && m.Type == contracts.SourceCaptions && len(m.Transcript.Segments) == 2,
-		"material %+v, error %v: want an address without an ending read by what it holds", m, err)
+		"material %+v, error %v: want an address without an ending read by its content", m, err)
 }
 
 func TestPageErrors(t *testing.T) {
@@ -215,8 +215,8 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	wantEmpty(t, dir)
 }
 
-// await waits until something has come true, and says what when it never does.
-func await(t *testing.T, what string, done func() bool) {
+// await waits until a condition holds, and fails the test with its name when it never does.
+func await(t *testing.T, condition string, done func() bool) {
 	t.Helper()
 	giveUp := time.NewTimer(time.Minute)
 	defer giveUp.Stop()
@@ -226,7 +226,7 @@ func await(t *testing.T, what string, done func() bool) {
 		select {
 		case <-ticker.C:
 		case <-giveUp.C:
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("waited in vain: %s", condition)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func cues(sentences ...string) string {
 
 func stamp(d time.Duration) string { return time.Time{}.Add(d).Format("15:04:05.000") }
 
-// rolling is what automatic captions look like: each line stands in three cues.
+// rolling is a file of automatic captions: each line is in three cues.
 const rolling = `WEBVTT
 Kind: captions
 Language: en

@@ -12,10 +12,10 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Store takes what comes of imports. Every method may be called again with the same arguments, also by two processes at
-// the same time, and then changes nothing more.
+// Store takes the status and the recipes of imports. Every method may be called again with the same arguments, also by
+// two processes at the same time, and then changes nothing more.
 type Store interface {
-	// Status returns what the store knows of a job, nil when it knows nothing of it, or does not keep that.
+	// Status returns the store's status of a job, nil when it does not know the job, or keeps no status.
 	Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error)
 
 	// SetStatus stores the status of a job.
@@ -44,7 +44,7 @@ var ErrNotFound = errors.New("importer: there is no such recipe")
 
 // Error is returned when a store refused a call or failed.
 type Error struct {
-	// Op is what it was asked, such as "create recipe".
+	// Op is the operation, such as "create recipe".
 	Op string
 
 	// Status is the HTTP status that it answered with, 0 when it did not.
@@ -75,7 +75,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Retryable reports whether what failed with err may work later: anything may, but what a store refused for good.
+// Retryable reports whether a call that failed with err may succeed later: any may, except one that a store
+// refused for good.
 func Retryable(err error) bool {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		return failed.Retryable

@@ -23,7 +23,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// TestErrors names for each bad answer whether it is worth repeating, when, and what the importer shows.
+// TestErrors names for each bad answer whether it is worth repeating, when, and the importer's message.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	const failed, invalid = contracts.CodeExtractionFailed, contracts.CodeInvalidRecipe
@@ -125,7 +125,7 @@ func TestConfigErrorsAreNamedTogether(t *testing.T) {
 	}
 }
 
-// FuzzAnswer feeds anything in place of what a model says: there is a recipe that holds, or an error.
+// FuzzAnswer feeds anything in place of a model's answer: the result is a valid recipe, or an error.
 func FuzzAnswer(f *testing.F) {
 	f.Add(honest)
 	f.Add("```json\n{}\n```")
@@ -161,7 +161,7 @@ func TestConforms(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// absent are members that no model fills in: what is known without it, and what only the source can say.
+// absent are members that no model fills in: they are known without it, or found in the source alone.
 var absent = map[string]bool{"source": true, "unverified": true, "warnings": true, "index": true, "end_sec": true}
 
 // TestSchemaIsThatOfTheRecipe makes the schema of package recipe and its comments. Run it with -update after a change there.
@@ -187,7 +187,8 @@ func TestSchemaIsThatOfTheRecipe(t *testing.T) {
 }
 
 // strict brings a schema into the form that strict modes ask for: every member required, no others allowed, and no keyword
-// that only some servers know. What a source does not say is an empty text, 0 or an empty list; only times can be null.
+// that only some servers know. A member that the source does not have is an empty text, 0 or an empty list; only times can
+// be null.
 func strict(s *jsonschema.Schema) {
 	if s.Items != nil {
 		strict(s.Items)

@@ -34,7 +34,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Name is what recipes name as their extractor.
+// Name is the name of the extractor in recipes.
 const Name = "openai"
 
 const (
@@ -48,7 +48,7 @@ const (
 	maxTranscript = 200_000
 )
 
-// schema is what the answer has to conform to, made of package recipe by a test.
+// schema is the JSON schema of the answer, made of package recipe by a test.
 //
 //go:embed recipe.schema.json
 var schema []byte
@@ -81,7 +81,8 @@ func New(config Config) (*Extractor, error) {
 // Close closes idle connections. Extractions in progress go on.
 func (e *Extractor) Close() { e.client.Close() }
 
-// Version names what the recipes depend on besides the source, for caches: the model, the prompt and the schema.
+// Version identifies, for caches, the inputs of the recipes besides the source: the model, the prompt and the
+// schema.
 func (e *Extractor) Version() string {
 	sum := sha256.New()
 	for _, part := range []string{e.config.Model, system, string(schema)} {
@@ -128,7 +129,7 @@ func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, err
 	return out, nil
 }
 
-// complete returns what the model says. A format that the server refuses is not tried again.
+// complete returns the model's answer. A format that the server refuses is not tried again.
 func (c call) complete(ctx context.Context, text string, image []byte, imageType string) (string, error) {
 	for {
 		level := c.level.Load()

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// system says what to do. Change it together with the golden file, and read the difference.
+// system is the instruction to the model. Change it together with the golden file, and read the difference.
 const system = `You write down recipes. The message of the user holds one source: what is known of a cooking video or a page, and ` +
 	`what is said in it. It begins with a line "<<<SOURCE word" and ends with a line "<<<END word", with the same word.
 
@@ -118,7 +118,7 @@ func unforeseen(text string) string {
 	return word
 }
 
-// completion is the body of an answer. What is not listed is ignored.
+// completion is the body of an answer, as far as it is read.
 type completion struct {
 	Choices []struct {
 		FinishReason string `json:"finish_reason"`
@@ -130,7 +130,7 @@ type completion struct {
 	Error json.RawMessage `json:"error"` // some gateways send it with a 200
 }
 
-// content returns what the model said, if it came to an end.
+// content returns the model's text, if it is complete.
 func (c call) content(answer []byte) (string, error) {
 	var got completion
 	if err := json.Unmarshal(answer, &got); err != nil {
@@ -189,7 +189,7 @@ func objectOf(content string) (found []byte) {
 	return found
 }
 
-// decode reads a recipe. What stands around the object is left out.
+// decode reads a recipe. Text around the object is left out.
 func decode(content string) (recipe.Recipe, error) {
 	var r recipe.Recipe
 	if err := json.Unmarshal(objectOf(content), &r); err != nil {
@@ -202,13 +202,13 @@ func decode(content string) (recipe.Recipe, error) {
 	return r, nil
 }
 
-// problem is what a server says of a call that it does not take. Its texts are not kept: they may repeat the call.
+// problem is a server's answer to a call that it refuses. Its texts are not kept: they may repeat the call.
 type problem struct {
 	code, param, kind string
 	format            bool // it speaks of the format of the answer
 }
 
-// safe is what a code looks like, which no key and no sentence does.
+// safe matches codes, and no keys or sentences.
 var safe = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40})*$`)
 
 func problemOf(body []byte) problem {
@@ -238,7 +238,7 @@ func (p problem) refusesFormat(status int) bool {
 	return p.format && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity || status == http.StatusNotImplemented)
 }
 
-// explain adds to an error what is known besides its status.
+// explain adds the code and the parameter of a problem to an error.
 func (c call) explain(err error, p problem) error {
 	failed, ok := errors.AsType[*extract.Error](err)
 	if !ok {

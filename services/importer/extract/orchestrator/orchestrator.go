@@ -54,7 +54,7 @@ func (c Config) remote() remote.Config {
 	}
 }
 
-// Name is what recipes name as their extractor.
+// Name is the name of the extractor in recipes.
 const Name = "orchestrator"
 
 const path = "/extract"
@@ -85,7 +85,7 @@ func New(config Config) (*Extractor, error) {
 // Close closes idle connections. Extractions in progress go on.
 func (e *Extractor) Close() { e.client.Close() }
 
-// Version names what the recipes depend on besides the source, for caches.
+// Version identifies, for caches, the inputs of the recipes besides the source.
 func (*Extractor) Version() string { return "1" }
 
 // Extract implements [extract.Extractor]: one call, at most as long as Config.Timeout. The recipe is clean, verified and
@@ -163,8 +163,8 @@ type response struct {
 	} `json:"steps"`
 }
 
-// recipe returns the steps in the order in which they came: that is the one that counts, whatever their index. Their times
-// and temperatures, for which the answer has no place, are read out of their texts.
+// recipe returns the steps in the order in which they came: their index does not count. Their times and temperatures, for
+// which the answer has no place, are read out of their texts.
 func (r response) recipe() recipe.Recipe {
 	out := recipe.Recipe{Title: r.Title, Description: r.Description, Servings: string(r.Servings)}
 	for _, i := range r.Ingredients {

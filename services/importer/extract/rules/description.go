@@ -42,7 +42,7 @@ func parseHeadings(text string) map[string]string {
 	return out
 }
 
-// heading returns what kind of heading a line is.
+// heading returns the kind of heading that a line is.
 func heading(line string) string {
 	ws := words.Split(words.Plain(line))
 	letters := 0
@@ -94,9 +94,9 @@ func (r *reader) readDescription() error {
 	return nil
 }
 
-// description is what is known after some of its lines.
+// description is the state of reading a description line by line.
 type description struct {
-	mode    string // what the last heading was
+	mode    string // the kind of the last heading
 	section string // the last heading inside the list
 	blank   int    // empty lines since the last other line
 
@@ -161,7 +161,7 @@ func (d *description) ingredient(line string) {
 	}
 }
 
-// withoutOffer drops what stands between an ingredient and the address of a shop: "- get it at", "(link:".
+// withoutOffer drops the words between an ingredient and the address of a shop: "- get it at", "(link:".
 func withoutOffer(line string) string {
 	line = strings.TrimRight(line, " :-(@")
 	for _, separator := range []string{" - ", " (", ": ", " | "} {
@@ -218,7 +218,7 @@ func (r *reader) facts() {
 	}
 }
 
-// notes are what may be said of an ingredient after its name.
+// notes match the notes behind the name of an ingredient.
 var notes = regexp.MustCompile(`(?i)\s*[,;]?\s*(?:\((?:` + noteWords + `)\)|\b(?:` + noteWords + `)\b)`)
 
 const noteWords = `to taste|optional|as needed|for (?:serving|garnish|frying|dusting|greasing|the pan)|` +
@@ -260,8 +260,8 @@ func ingredientLine(line string) (recipe.Ingredient, bool) {
 	return out, true
 }
 
-// withoutBrackets returns a text without what stands in brackets, and the outermost brackets' contents without the marks. A
-// bracket that does not close ends with the text; one that does not open is dropped.
+// withoutBrackets returns a text without its brackets, and the outermost brackets' contents without the marks. A bracket
+// that does not close ends with the text; one that does not open is dropped.
 func withoutBrackets(text string) (outside string, inside []string) {
 	var out, in strings.Builder
 	depth := 0

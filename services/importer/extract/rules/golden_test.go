@@ -108,7 +108,7 @@ func TestStepOfInstruction(t *testing.T) {
 	check.Equal(t, want, rules.Step("Bake at 350 F\n for 20 minutes."))
 }
 
-// Without times, what is written as a method is better than what is made of the talk; the ingredients may be spoken of.
+// Without times, a written method is better than steps made of the talk; the ingredients may come from the talk.
 func TestWrittenMethodOfUntimedText(t *testing.T) {
 	t.Parallel()
 	in := extract.Input{

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// readIngredients takes the list of the description, and without one gathers what is spoken of.
+// readIngredients takes the list of the description, and without one gathers ingredients from the transcript.
 func (r *reader) readIngredients() error {
 	if len(r.listed) > 0 {
 		r.recipe.Ingredients = r.listed
@@ -231,8 +231,8 @@ func contains(long, short []string) bool {
 	return true
 }
 
-// ingredients returns what has an amount or is acted on, but not the dish itself; the dish as well when there is nothing
-// else, and whatever is spoken of when that is nothing either.
+// ingredients returns foods that have an amount or are acted on, without the dish itself; with the dish when there is
+// nothing else, and all foods that are spoken of when that is nothing either.
 func (g *gatherer) ingredients(title []string) []recipe.Ingredient {
 	for _, fits := range []func(*mention) bool{
 		func(m *mention) bool { return m.amount || m.acted && !isDish(m.stems, title) },

@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// checkRecipe holds what is true of every recipe, whatever the source.
+// checkRecipe checks the properties of every recipe, of any source.
 func checkRecipe(t *testing.T, in extract.Input) {
 	t.Helper()
 	r, err := rules.New().Extract(t.Context(), in)

@@ -2,11 +2,11 @@
 //
 // # What it does
 //
-// The transcript is cut into sentences. Each is scored by what is observed of it: verbs of the kitchen and the form in
-// which they stand, foods, amounts, times, heat, vessels, and the words of greetings, praise and stories. The weights were
-// fitted to sentences that people marked (internal/fit); the word lists are general knowledge. What scores enough is a
-// step, and what only goes on with the step before it is joined to it. Ingredients come from the list in the description,
-// or else from what is said: amounts of foods, and foods that something is done with.
+// The transcript is cut into sentences. Each is scored by its features: verbs of the kitchen and their forms, foods,
+// amounts, times, heat, vessels, and the words of greetings, praise and stories. The weights were fitted to sentences that
+// people marked (internal/fit); the word lists are general knowledge. A sentence with a high score is a step, and one that
+// only continues the step before is joined to it. Ingredients come from the list in the description, or else from the
+// transcript: amounts of foods, and foods that are acted on.
 //
 // # What it does not do
 //
@@ -31,7 +31,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Name is what recipes name as their extractor.
+// Name is the name of the extractor in recipes.
 const Name = "rules"
 
 // Codes of the warnings that this extractor gives.
@@ -40,7 +40,7 @@ const (
 	WarnLanguage = "language_unsupported"
 	// WarnNoTimes says that the steps come from a description and have no timestamps.
 	WarnNoTimes = "no_timestamps"
-	// WarnSpoken says that there was no list of ingredients: they were gathered from what is said.
+	// WarnSpoken says that there was no list of ingredients: they were gathered from the transcript.
 	WarnSpoken = "ingredients_from_speech"
 	// WarnDoubtful says that little in the source speaks of cooking, so that the recipe may be none.
 	WarnDoubtful = "cooking_doubtful"
@@ -123,7 +123,7 @@ func (r *reader) warn(code, text string) {
 	r.recipe.Warnings = append(r.recipe.Warnings, recipe.Warning{Code: code, Text: text})
 }
 
-// prepare bounds the source, cuts it into sentences and lines, and drops what speaks to a model.
+// prepare bounds the source, cuts it into sentences and lines, and drops sentences that speak to a model.
 func (r *reader) prepare(in extract.Input) error {
 	in, cut := extract.Bounded(in)
 	r.in = in
@@ -167,7 +167,7 @@ func (r *reader) prepare(in extract.Input) error {
 // item as a whole, so only of an empty one the item is empty. Nothing is cut: extract.Clean does.
 func Ingredient(line string) recipe.Ingredient {
 	line = strings.Join(strings.Fields(line), " ")
-	if len(line) <= 4*recipe.MaxNote { // what is longer has no parts
+	if len(line) <= 4*recipe.MaxNote { // a longer line has no parts
 		if i, ok := ingredientLine(line); ok {
 			return i
 		}
@@ -214,7 +214,8 @@ func (r *reader) judge() error {
 	return nil
 }
 
-// document returns the source as it is judged: its title, what is said, and then the list and the method that are written.
+// document returns the source as it is judged: its title, the transcript, and then the list and the method that are
+// written.
 func (r *reader) document() (*talk.Document, error) {
 	d := &talk.Document{}
 	written := make([]talk.Segment, 0, len(r.listed)+len(r.instructions))
@@ -282,7 +283,7 @@ func title(text string) string {
 		r := recipe.Recipe{Title: calm(candidate)}
 		extract.Clean(&r)
 		if r.Title != "" {
-			return calm(candidate) // not cut yet: what is cut is reported where the recipe is cleaned
+			return calm(candidate) // not cut yet: a cut is reported where the recipe is cleaned
 		}
 	}
 	return extract.Untitled

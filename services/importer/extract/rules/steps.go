@@ -14,9 +14,9 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// readSteps takes the steps from what is said, and otherwise from chapters or the description.
+// readSteps takes the steps from the transcript, and otherwise from chapters or the description.
 func (r *reader) readSteps() error {
-	if r.in.Untimed && len(r.instructions) > 0 { // there are no times to be had: what is written as a method is one
+	if r.in.Untimed && len(r.instructions) > 0 { // there are no times to be had, so the written method counts
 		return r.writtenSteps()
 	}
 	if r.english() {
@@ -93,7 +93,7 @@ func (r *reader) addStep(text string, start, end *float64) {
 	r.recipe.Steps = append(r.recipe.Steps, step)
 }
 
-// millis rounds sums of starts and durations to what people write.
+// millis rounds sums of starts and durations to milliseconds.
 func millis(s float64) float64 { return math.Round(s*1000) / 1000 }
 
 // spokenSteps makes a step of every sentence in which something is done. A sentence that only goes on belongs to the step

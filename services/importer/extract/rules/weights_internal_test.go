@@ -118,7 +118,7 @@ func speech(t *testing.T) []observed {
 	return observeAll(t, texts)
 }
 
-// pieces cuts what is said into texts of 100 words without marks.
+// pieces cuts a transcript into texts of 100 words without marks.
 func pieces(said string, cooking bool) (out []rulestest.Text) {
 	for piece := range slices.Chunk(strings.Fields(strings.ToLower(strings.NewReplacer(".", "", ",", "", "?", "").Replace(said))), 100) {
 		text := rulestest.Text{Cooking: cooking}
@@ -143,8 +143,8 @@ type model struct {
 	stems   map[string]int
 }
 
-// fit fits with signs: what cooks say speaks for cooking, what other people say against it, and small talk never for it. A stem is
-// known that is in three texts.
+// fit fits with signs: words of cooks speak for cooking, words of others against it, and small talk never for it. A stem counts
+// when it is in three texts.
 func fit(texts []observed, chatter map[string]bool) *model {
 	m := &model{stems: map[string]int{}}
 	in := map[string]int{}
@@ -233,7 +233,7 @@ package talk
 // cookingBase is the log-odds of a document of which nothing was observed.
 const cookingBase = %.3f
 
-// cookingWeights is what each trait adds to the log-odds.
+// cookingWeights are the terms of the traits in the log-odds.
 var cookingWeights = Traits{
 `, m.base)
 	for j, name := range talk.TraitNames {

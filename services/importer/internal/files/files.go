@@ -1,5 +1,5 @@
-// Package files keeps what is handed in with a job, so that any worker can read it: in the bucket of shared steps, by the
-// SHA-256 of the content, once however often it is handed in.
+// Package files keeps the files that are handed in with jobs, so that any worker can read them: in the bucket of shared
+// steps, by the SHA-256 of the content, each once however often it is handed in.
 package files
 
 import (
@@ -63,7 +63,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	return &Store{cfg: cfg, flight: results}, nil
 }
 
-// Close ends what the store does in the background.
+// Close ends the store's work in the background.
 func (s *Store) Close() { s.flight.Close() }
 
 // Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for one that is too large. Two round trips,

@@ -44,7 +44,7 @@ type Config struct {
 	Service *imports.Service
 }
 
-// API answers what is about jobs and recipes.
+// API answers requests about jobs and recipes.
 type API struct {
 	Config
 
@@ -154,7 +154,7 @@ func (a *API) allowed(r *http.Request) error {
 	return err
 }
 
-// change answers what reads or changes a job with the job as it is then.
+// change returns a handler that reads or changes a job, and answers with the job as it is then.
 func (a *API) change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := a.allowed(r); err != nil {
@@ -168,7 +168,7 @@ func (a *API) change(do func(context.Context, string) (imports.Job, error)) func
 	}
 }
 
-// seen is the change that the client saw last. What is no change is none.
+// seen returns the change that the client saw last, 0 for a value that is none.
 func seen(r *http.Request) uint64 {
 	n, err := strconv.ParseUint(service.LastEventID(r), 10, 64)
 	if err != nil {
@@ -183,8 +183,8 @@ type update struct {
 	change uint64
 }
 
-// events answers GET /v1/imports/{job}/events with server-sent events: the job as it is, unless that is what Last-Event-ID
-// names, and again after each change. It ends when the job has. A client that comes back after that gets 204, at which
+// events answers GET /v1/imports/{job}/events with server-sent events: the job as it is, unless Last-Event-ID names that
+// change, and again after each change. It ends when the job has. A client that comes back after that gets 204, at which
 // EventSource stops.
 func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err := a.allowed(r); err != nil {
@@ -213,7 +213,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 			err = stream.Event(strconv.FormatUint(next.change, 10), "status", next.job)
 		}
 	}
-	return nil // the client has gone, and comes back with the id of what it saw
+	return nil // the client has gone, and comes back with the id of the last event
 }
 
 // list answers GET /v1/recipes?owner=...&q=...&limit=...

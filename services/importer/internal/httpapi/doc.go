@@ -1,3 +1,3 @@
-// Package httpapi serves the importer over HTTP: imports, their events as SSE, recipes, and what operators and load
-// balancers ask.
+// Package httpapi serves the importer over HTTP: imports, their events as SSE, recipes, and the routes for
+// operators and load balancers.
 package httpapi

@@ -21,14 +21,14 @@ import (
 
 var errFileTooLarge = fmt.Errorf("the file is over the limit of %d MiB: %w", maxFile>>20, service.ErrBodyTooLarge)
 
-// Files keeps what is handed in.
+// Files keeps uploaded files.
 type Files interface {
 	// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for one that is too large.
 	Put(ctx context.Context, name string, content []byte) (url string, err error)
 }
 
 const (
-	// maxFile bounds a file; what is larger is not read to its end.
+	// maxFile bounds a file; a larger one is not read to its end.
 	maxFile = 8 << 20
 
 	formType = "multipart/form-data"
@@ -67,7 +67,7 @@ func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission
 	return f.sub, err
 }
 
-// submissionForm is what was read of a form.
+// submissionForm is the parts of a form that were read.
 type submissionForm struct {
 	content  []byte
 	found    bool
@@ -103,7 +103,7 @@ func (f *submissionForm) read(form *multipart.Reader) error {
 	}
 }
 
-// uploadError is what is wrong with a form that could not be read.
+// uploadError returns the error of a form that could not be read.
 func uploadError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return errFileTooLarge

@@ -32,8 +32,9 @@ func extractFails(err error) func(context.Context, extract.Input) (recipe.Recipe
 	return func(context.Context, extract.Input) (recipe.Recipe, error) { return recipe.Recipe{}, err }
 }
 
-// TestFailuresAreToldByCodeAndMessage makes each step fail in each way. What may pass is tried again as often as is
-// documented before it is told, and ends in the dead letters; what will not pass is told at once and does not. Time is fake.
+// TestFailuresAreToldByCodeAndMessage makes each step fail in each way. A temporary failure is tried again as often as is
+// documented before it is reported, and ends in the dead letters; a permanent one is reported at once and does not. Time is
+// fake.
 func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 	const noCaptions = "No transcript available - this video may not have captions enabled"
 	for name, c := range map[string]struct {
@@ -133,7 +134,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 	}
 }
 
-// What passes by itself is not told as a failure, and what was done before is not done again.
+// A failure that passes is not reported, and steps that were done before are not done again.
 func TestWhatPassesIsTriedAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
@@ -172,7 +173,7 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		i := newInstance(t, srv)
 		var heard time.Time
 		began, refused := time.Now(), 0
-		var back time.Time // when the importer has just put off what it tried in vain
+		var back time.Time // when the importer has just put off a job that it tried in vain
 		i.keeper.setStatus = func(s contracts.ImportStatus) error {
 			if s.Status != contracts.ImportReady {
 				return nil
@@ -216,7 +217,7 @@ func (i *instance) settledAfter(t *testing.T, limit time.Duration) {
 	}
 }
 
-// What the store knows to have ended is not worked, as far as the store says so.
+// A job that has ended for the store is not worked, if the store says so.
 func TestWhatTheStoreKnowsToHaveEndedIsSkipped(t *testing.T) {
 	t.Parallel()
 	for _, known := range []contracts.ImportStatus{
@@ -295,7 +296,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	check.Is(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
 }
 
-// A job that failed runs again when somebody asks for it, and only then. Time is fake: what failed is kept for a while.
+// A job that failed runs again when a client asks for it, and only then. Time is fake: failures are kept for a while.
 func TestRetryIsAnotherRun(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)

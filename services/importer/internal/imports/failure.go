@@ -18,12 +18,12 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// FailedError is why an attempt failed: what a person and a program are told of it.
+// FailedError is why an attempt failed: a message for a person and a code for a program.
 type FailedError struct {
 	Code    contracts.ImportCode
 	Message string
 
-	// Retryable reports whether it may pass; RetryAfter is how long to wait then, 0 for what is usual.
+	// Retryable reports whether it may pass; RetryAfter is how long to wait then, 0 for the usual wait.
 	Retryable  bool
 	RetryAfter time.Duration
 
@@ -93,8 +93,8 @@ func limit(text string) string {
 	return text[:end] + "…"
 }
 
-// carried is a failure on its way through a flight.Flight: those who wait in other processes get its text alone, so the
-// text holds all of it.
+// carried is a failure on its way through a flight.Flight: waiters in other processes get its text alone, so the text
+// holds all of it.
 type carried struct {
 	Code       contracts.ImportCode `json:"code"`
 	Message    string               `json:"message"`

@@ -175,7 +175,7 @@ func (u *Subscription) wait(ctx context.Context) error {
 // Event is the name of a log event: the attribute "event" of a log line.
 type Event string
 
-// The log events, and what they carry beside job_id. None carries text of a source.
+// The log events, with their attributes beside job_id. None carries text of a source.
 const (
 	EventStarted     Event = "import_started"     // url, attempt, run
 	EventSkipped     Event = "import_skipped"     // status: the job has ended already

@@ -49,7 +49,7 @@ func TestAPublishedMessageIsAJob(t *testing.T) {
 	i.ready(t, "j1")
 }
 
-// However often and in whatever way a job comes in, it is one recipe and one fetch.
+// However often a job comes in, and over any API, it is one recipe and one fetch.
 func TestDuplicatesAreOneImport(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
@@ -181,8 +181,8 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 	})
 }
 
-// Each of these puts the service through what happens to a worker in production, and takes hold of it in another step:
-// there it is killed, stopped, refused for good and kept waiting. The effect of a job is its recipe.
+// Each of these runs the service in the conformance suite of the worker, which intercepts another step: there it is
+// killed, stopped, refused for good and kept waiting. The effect of a job is its recipe.
 
 func TestConformsInTranscript(t *testing.T) {
 	conform(t, func(i *instance, reach func(context.Context, string) error) {

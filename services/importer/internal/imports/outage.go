@@ -126,7 +126,7 @@ func (b *breaker) called(side, job string, f *FailedError) bool {
 }
 
 // Check is the check of readiness of the far sides that all jobs need: an error when one of them refuses our key, and a
-// [service.Note] when one does not work. What was not called for a while is left out.
+// [service.Note] when one does not work. Far sides that were not called for a while are left out.
 func (s *Service) Check() error {
 	s.breaker.mu.Lock()
 	defer s.breaker.mu.Unlock()
@@ -150,8 +150,8 @@ func (s *Service) Check() error {
 	return nil
 }
 
-// Held tells how many far sides are not called, but for one call at a time, under the name of each; the sites together. What was not
-// called for a while is left out.
+// Held tells how many far sides are not called, but for one call at a time, under the name of each; the sites together. Far sides
+// that were not called for a while are left out.
 func (s *Service) Held(tell func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
 	s.breaker.mu.Lock()

@@ -106,8 +106,8 @@ func (w *world) instance(t *testing.T, srv *natsrun.Server) *instance {
 // rarely makes heartbeats rare: those of a day of fake time take long.
 func rarely(c *worker.Config) { c.AckWait = 10 * time.Minute }
 
-// While a far side does not work, the jobs wait and show for what, use no attempts, and call it now and then, all together. When it
-// works again they end well. Time is fake.
+// While a far side does not work, the jobs wait, name it, use no attempts, and call it now and then, all together. When it works
+// again they end well. Time is fake.
 func TestAnOutageFailsNoJob(t *testing.T) {
 	const jobs, lasts = 10, time.Hour
 	for name, c := range outages {
@@ -235,7 +235,8 @@ func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 	}
 }
 
-// open says what of a job is not done, "" for nothing. A server that is away does not say.
+// open describes the state of a job that is not done, "" for one that is. For a server that is away it
+// returns its error.
 func (i *instance) open(t *testing.T, id string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

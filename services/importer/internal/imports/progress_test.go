@@ -112,7 +112,8 @@ func TestProgressOfADeadWorkerIsNotShown(t *testing.T) {
 
 func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
 
-// photos makes a source of what is larger than a message of the server, and an extractor that looks at it.
+// photos makes a source with a photo that is larger than a message of the server, and an extractor that looks
+// at it.
 func photos(i *instance, size int) (seen func() map[[32]byte]int, want [32]byte) {
 	image := make([]byte, size)
 	random := rand.NewChaCha8([32]byte{1})
@@ -137,8 +138,8 @@ func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// What does not fit into a message of the server is shared all the same: jobs of one photo fetch it once and get the very
-// bytes. It goes with the time for which it is kept. Time is fake.
+// A photo that does not fit into a message of the server is shared all the same: jobs of one photo fetch it once and get
+// the very bytes. It is removed at the end of its time. Time is fake.
 func TestLargePhotosAreSharedAndGo(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, func(_ *instance, c *Config) { c.TranscriptTTL, c.ExtractTTL = time.Hour, time.Hour })
@@ -166,7 +167,7 @@ func TestLargePhotosAreSharedAndGo(t *testing.T) {
 	})
 }
 
-// A photo for which there is no room is each job's own: the job goes on with what it has fetched.
+// A photo for which there is no room is each job's own: the job goes on with the photo that it has fetched.
 func TestLargePhotosWithoutRoomAreNotShared(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)

@@ -41,7 +41,7 @@ type Job struct {
 	Priority    contracts.ImportPriority `json:"priority,omitempty"`
 	RequestedAt time.Time                `json:"requested_at,omitzero"`
 
-	// SourceID is what the source is, whichever of its addresses was given.
+	// SourceID identifies the source, whichever of its addresses was given.
 	SourceID string `json:"source_id,omitempty"`
 
 	// Retryable reports whether a retry of a failed job may succeed.
@@ -113,7 +113,7 @@ func newRecord(req contracts.ImportJob, sourceID string, now time.Time) record {
 	}}
 }
 
-// enter sets the status and clears what belonged to the one before.
+// enter sets the status and clears the fields of the one before.
 func (r *record) enter(status contracts.ImportState, attempt int) {
 	r.ImportStatus = contracts.ImportStatus{JobID: r.JobID, Status: status, Attempt: attempt}
 	r.Crashes = 0
@@ -124,8 +124,8 @@ func (r *record) enter(status contracts.ImportState, attempt int) {
 	}
 }
 
-// begin enters the first step of an attempt. An attempt before it that has left no outcome has died, by what its source holds if
-// that was being read.
+// begin enters the first step of an attempt. An attempt before it without an outcome has died; if it was reading the source,
+// that counts as a crash by the source.
 func (r *record) begin(attempt int) {
 	crashes := 0
 	if r.Status == contracts.ImportRunning {

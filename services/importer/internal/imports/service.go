@@ -3,8 +3,8 @@
 // The state of a job is one record in a bucket, changed only under the condition that no other process changed it meanwhile.
 // A final state stays, unless a client asks for a retry, which begins another run of the job.
 //
-// The transcript of a source and what is extracted from it are computed once for all jobs, by a flight.Flight; the steps
-// of a job are kept by the worker, so that a job goes on where its worker died.
+// The transcript of a source and the recipe extracted from it are computed once for all jobs, by a flight.Flight; the
+// steps of a job are kept by the worker, so that a job goes on where its worker died.
 package imports
 
 import (
@@ -97,7 +97,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	return s, nil
 }
 
-// Close waits for what still runs in the background and ends all subscriptions.
+// Close waits for the work in the background and ends all subscriptions.
 func (s *Service) Close() error {
 	s.background.Wait()
 	s.flight.Close()
@@ -117,7 +117,7 @@ func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 // DefaultMemory is the default of Config.Memory.
 const DefaultMemory = 256 << 20
 
-// minMemory is what the largest page takes to be read, in bytes.
+// minMemory is the memory for reading the largest page, in bytes.
 const minMemory = 160 << 20
 
 // Config configures a [Service].
@@ -129,11 +129,11 @@ type Config struct {
 	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration
 
-	// Extractor makes recipes of what sources say. Required.
+	// Extractor makes recipes of sources. Required.
 	Extractor Extractor
 
-	// ExtractTTL is how long what was extracted from a transcript is kept for other jobs, in whole seconds.
-	// Defaults to 7 days.
+	// ExtractTTL is how long a recipe that was extracted from a transcript is kept for other jobs, in whole
+	// seconds. Defaults to 7 days.
 	ExtractTTL time.Duration
 
 	// Fetcher fetches sources. Required.
@@ -142,7 +142,7 @@ type Config struct {
 	// Logger gets the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Memory is about how much sources, and what is made of them, may take at once, in bytes: jobs wait for it. Defaults to 256 MiB.
+	// Memory bounds, roughly, the bytes of sources and recipes in work at once: jobs wait for it. Defaults to 256 MiB.
 	Memory int64
 
 	// Meter makes the instruments. Defaults to one that measures nothing.
@@ -182,11 +182,11 @@ type Config struct {
 	Unique bool
 }
 
-// Extractor is an extractor and what its results depend on.
+// Extractor is an extractor with its name and version.
 type Extractor struct {
 	extract.Extractor
 
-	// Name is what it is called: rules, orchestrator or openai.
+	// Name is its name: rules, orchestrator or openai.
 	Name string
 
 	// Version changes when its results do: the version of its rules, or the service, the model and the prompt.
@@ -245,7 +245,7 @@ func (cfg Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Stats is what a Service has done since it was made.
+// Stats counts the work of a Service since it was made.
 type Stats struct {
 	Submitted         int64                          `json:"submitted"` // new jobs taken in
 	Ready             int64                          `json:"ready"`
@@ -293,7 +293,7 @@ type meters struct {
 	step     metric.Float64Histogram // by step and outcome
 }
 
-// seconds are bounds for what takes from milliseconds to minutes.
+// seconds are the bounds of histograms of times from milliseconds to minutes.
 var seconds = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 90, 180, 600}
 
 func newMeters(m metric.Meter) (meters, error) {

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
+// patience ends a test that waits in vain. No test's outcome depends on it otherwise.
 func patience() time.Duration {
 	if time.Now().Year() == 2000 { // fake time costs nothing
 		return time.Hour
@@ -37,7 +37,7 @@ func patience() time.Duration {
 	return time.Minute
 }
 
-// far is a source that counts, and says what the test has it say: by default each URL is a video of its own.
+// far is a source that counts, and answers as the test sets it: by default each URL is a video of its own.
 type far struct {
 	fetch func(ctx context.Context, req source.Request, progress func(string, float64)) (*source.Material, error)
 
@@ -116,7 +116,8 @@ func soup(in extract.Input) recipe.Recipe {
 	}
 }
 
-// keeper is a store that counts what is created, in front of the one of the bucket, and fails when the test wants it to.
+// keeper is a store that counts the recipes that are created, in front of the one of the bucket, and fails when the test
+// wants it to.
 type keeper struct {
 	store.Store
 

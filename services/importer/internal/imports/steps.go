@@ -30,10 +30,11 @@ const (
 )
 
 const (
-	// version is a part of the keys of shared steps: it changes when what they hold does.
+	// version is a part of the keys of shared steps: it changes with the form of their values.
 	version = "v1"
 
-	// spread makes the lives of shared results differ, so that what was made together does not end together.
+	// spread makes the lives of shared results differ, so that results of the same moment do not end
+	// together.
 	spread = 0.1
 )
 
@@ -59,7 +60,7 @@ func (a *attempt) steps(ctx context.Context) error {
 	return a.ready(ctx, recipeID, made)
 }
 
-// transcript fetches what the source says: once for all jobs that want it.
+// transcript fetches the material of the source, once for all jobs that want it.
 func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 	if err := a.enterStep(ctx, stepTranscript); err != nil {
 		return nil, err
@@ -99,8 +100,8 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 	})
 }
 
-// share computes what is under a key once for all jobs. What this job has computed and the bucket does not take, as one
-// that is full, is for this job alone: it would have to be computed again and again, and each time for nothing.
+// share computes the result of a key once for all jobs. A result that this job has computed and that the bucket does
+// not take, because it is full, is used by this job alone: otherwise it would be computed again and again for nothing.
 func (a *attempt) share(
 	ctx context.Context, key string, compute func(context.Context) ([]byte, error), ttl time.Duration,
 ) (flight.Result, error) {
@@ -121,7 +122,7 @@ func (a *attempt) share(
 	return found, err
 }
 
-// sourceOf is what a job requests of its source.
+// sourceOf returns the request of a job to its source.
 func sourceOf(job contracts.ImportJob) source.Request {
 	return source.Request{JobID: job.JobID, Encoding: job.Encoding, Language: job.Language, Type: job.SourceType, URL: job.URL}
 }
@@ -200,7 +201,7 @@ func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recip
 	})
 }
 
-// warned says in the recipe what is to be known of the reading of the source.
+// warned adds the warnings about the reading of the source to the recipe.
 func warned(made recipe.Recipe, m *source.Material) recipe.Recipe {
 	made.Warnings = append(made.Warnings, m.Warnings...)
 	if len(m.Image) > 0 {
@@ -216,7 +217,7 @@ func warned(made recipe.Recipe, m *source.Material) recipe.Recipe {
 	return made
 }
 
-// extractKey is the key of what an extractor makes of an input.
+// extractKey is the key of the extractor's result for an input.
 func (a *attempt) extractKey(in extract.Input) (string, error) {
 	data, err := json.Marshal(in) //nolint:musttag // hashed, and read by nobody
 	if err != nil {

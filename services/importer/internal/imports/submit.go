@@ -116,7 +116,7 @@ func (s *Service) queue(ctx context.Context, r *record) error {
 	return nil
 }
 
-// jobOf returns what is inserted for a run of a job: a CloudEvent in binary mode.
+// jobOf returns the job to insert for a run: a CloudEvent in binary mode.
 func jobOf(r *record) (worker.NewJob, error) {
 	req := r.request()
 	subject, err := contracts.ImportJobSubject(cmp.Or(req.Priority, contracts.PriorityNormal), req.JobID)
@@ -294,7 +294,7 @@ func (b body) submission() Submission {
 // Validate implements contracts.Message.
 func (b body) Validate() error { return b.submission().Validate() }
 
-// DecodeSubmission reads a submission as strictly as package contracts reads what travels, and validates it.
+// DecodeSubmission reads a submission as strictly as package contracts reads messages, and validates it.
 func DecodeSubmission(data []byte) (Submission, error) {
 	b, err := contracts.Decode[body](data)
 	return b.submission(), err
@@ -309,7 +309,7 @@ const WarnTruncated = "source_truncated"
 // PublishedBy is the extractor that a recipe names when its page had it as data.
 const PublishedBy = "page"
 
-// inputOf is what an extractor gets to see of a source.
+// inputOf returns the input of an extractor for a source.
 func inputOf(m *source.Material, sourceType string) extract.Input {
 	in := extract.Input{
 		Description: m.Description, Duration: m.Duration, Language: m.Language, Segments: m.Transcript.Segments, Title: m.Title,

@@ -187,7 +187,8 @@ type stepProgress struct {
 	Step  string  `json:"step"`
 }
 
-// progress returns what records how much of a step is done. It writes now and then, and never fails the step. One write.
+// progress returns a function that records how much of a step is done. It writes now and then, and never fails the step.
+// One write.
 func (a *attempt) progress(ctx context.Context, name string) func(string, float64) {
 	var mu sync.Mutex
 	var last time.Time
@@ -228,7 +229,7 @@ func (s *Service) view(ctx context.Context, r *record) Job {
 	return job
 }
 
-// isSubjectOf reports whether a job has a subject, whatever its priority.
+// isSubjectOf reports whether a job has a subject, with any priority.
 func isSubjectOf(subject, jobID string) bool {
 	key, err := contracts.ImportJobKey(jobID)
 	return err == nil && strings.HasSuffix(subject, "."+key)

@@ -91,7 +91,7 @@ func answer(status int, body string) *http.Response {
 }
 
 // TestABadDayOfTheRecipeService works many jobs of fewer videos at two instances, each job published twice. Whatever the
-// service does, each job ends, has one recipe at most, and the service knows how it ended. Time is fake.
+// service answers, each job ends, has one recipe at most, and the service knows how it ended. Time is fake.
 func TestABadDayOfTheRecipeService(t *testing.T) {
 	const jobs, videos = 500, 50
 	seed := uint64(time.Now().UnixNano())
@@ -152,7 +152,7 @@ func TestTheEndIsTheLastThatTheStoreIsTold(t *testing.T) {
 }
 
 // TestAnEndThatIsOvertakenDoesNotStay has one attempt tell that a job has failed, while another makes its recipe and tells
-// that: whatever becomes of the first, the store hears last what is so.
+// that: however the first ends, the last status that the store gets is the right one.
 func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 	t.Parallel()
 	for _, arrives := range []error{nil, errFar} {

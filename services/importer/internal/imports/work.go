@@ -22,8 +22,8 @@ const (
 	// jobTimeout bounds one attempt at a job.
 	jobTimeout = 15 * time.Minute
 
-	// jobAttempts is how often a job is tried whatever happens: more than Config.SourceAttempts, because the death of a
-	// worker uses one too.
+	// jobAttempts is how often a job is tried in all: more than Config.SourceAttempts, because the death of a worker
+	// uses one too.
 	jobAttempts = 10
 
 	// storeSnooze is when to try again after NATS did not answer. That is not the job's fault: no attempt is used.
@@ -79,7 +79,7 @@ type attempt struct {
 	started time.Time
 }
 
-// Work makes a recipe of one source. What happened before a crash is not done again.
+// Work makes a recipe of one source. Steps that were done before a crash are not done again.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -161,7 +161,7 @@ func (a *attempt) runsAgain(r *record) bool {
 	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != contracts.CodeCancelled
 }
 
-// again ends an attempt at a job that has ended: what its end still asks for is done.
+// again ends an attempt at a job that has ended: it finishes the steps behind the end that are still open.
 func (a *attempt) again(ctx context.Context) error {
 	r := a.record
 	if !r.Status.Final() {

@@ -1,5 +1,5 @@
-// Package memory bounds what the jobs of a process hold at once, in bytes. A job reserves about what reading its source takes
-// before it reads it, so that many large sources are read one after the other, and many small ones at the same time.
+// Package memory bounds the memory that the jobs of a process hold at once, in bytes. A job reserves the memory for its
+// source before it reads it, so that many large sources are read one after the other, and many small ones at the same time.
 package memory
 
 import (
@@ -22,7 +22,8 @@ func New(size int64) *Room { return &Room{free: semaphore.NewWeighted(size), siz
 // Share returns an empty share with one user, which has to call Leave.
 func (r *Room) Share() *Share { return &Share{room: r, users: 1} }
 
-// Share is what one job holds. It is given back when its last user has left it. It is safe for concurrent use.
+// Share is the memory of one job. It is given back when its last user has left it. It is safe for concurrent
+// use.
 type Share struct {
 	room *Room
 
@@ -31,7 +32,7 @@ type Share struct {
 	users int
 }
 
-// Hold makes the share a number of bytes large, or as large as the room. A share that has to wait gives back what it held
+// Hold makes the share a number of bytes large, or as large as the room. A share that has to wait gives back its bytes
 // before, so that no two wait for each other. The error wraps the cause of ctx.
 func (s *Share) Hold(ctx context.Context, size int64) error {
 	s.mu.Lock()

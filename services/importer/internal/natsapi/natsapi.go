@@ -21,10 +21,10 @@ const (
 	SubjectCancel = "importer.v1.cancel"
 	SubjectRetry  = "importer.v1.retry"
 
-	SubjectRecipe = "importer.v1.recipe" // {"recipe_id"}; answers the recipe with what it was read from
+	SubjectRecipe = "importer.v1.recipe" // {"recipe_id"}; answers the recipe with its source
 )
 
-// Endpoints are what the importer answers. Without recipes another service keeps them.
+// Endpoints returns the endpoints of the importer. recipes is nil when another service keeps the recipes.
 func Endpoints(jobs *imports.Service, recipes *kvstore.Store) []service.Endpoint {
 	endpoint := func(name, subject, takes string, answer func(context.Context, []byte) (imports.Job, error)) service.Endpoint {
 		return service.Endpoint{

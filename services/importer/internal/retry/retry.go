@@ -68,7 +68,7 @@ func (p Policy) Pause(attempt int) time.Duration {
 	return max(minPause, time.Duration(delay+spread))
 }
 
-// Verdict is what is to be done about an error.
+// Verdict says whether and when to try again after an error.
 type Verdict struct {
 	// Again reports whether another attempt may succeed.
 	Again bool

@@ -15,8 +15,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Cooklang returns a recipe as a .cook file: YAML front matter with the canonical names, notes for what a reader should
-// know, and a paragraph for each step, by the specification at https://github.com/cooklang/spec.
+// Cooklang returns a recipe as a .cook file: YAML front matter with the canonical names, notes for the reader, and a
+// paragraph for each step, by the specification at https://github.com/cooklang/spec.
 //
 // An ingredient is marked up where a step first names it, in the words of the step; those that no step names stand in a
 // paragraph of their own before the steps. Times that stand in a step become timers. A step ends in a comment with its
@@ -185,7 +185,7 @@ const (
 	inNote   = `\()`
 )
 
-// escape puts a backslash before special characters, and before what would begin a comment: "--" and "[-".
+// escape puts a backslash before special characters, and before the begin of a comment: "--" and "[-".
 func escape(text, special string) string {
 	var b strings.Builder
 	for i := range len(text) {

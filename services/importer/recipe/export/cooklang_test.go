@@ -107,7 +107,7 @@ func stepsRoundTrip(t *testing.T, r *recipe.Recipe, c *cook, file string) {
 	}
 }
 
-// TestTitlesStayText whatever YAML would take them for.
+// TestTitlesStayText: a title stays text, also one that YAML would take for another type.
 func TestTitlesStayText(t *testing.T) {
 	t.Parallel()
 	for _, title := range []string{
@@ -221,7 +221,7 @@ func cookies() *recipe.Recipe {
 	}
 }
 
-// hostile holds what each format is made of.
+// hostile has the special characters of each format.
 func hostile() *recipe.Recipe {
 	return &recipe.Recipe{
 		Title:       `</script><script>alert(1)</script> "---" & @all: #1`,
@@ -249,7 +249,7 @@ func hostile() *recipe.Recipe {
 	}
 }
 
-// golden holds what was written against a file. Run with -update after a change that is meant, and read the difference.
+// golden compares an output with a file. Run with -update after a change that is meant, and read the difference.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -260,5 +260,5 @@ func golden(t *testing.T, name string, got []byte) {
 	check.Equal(t, string(want), string(got))
 }
 
-// oneLine is what becomes of a text in a place that has one line.
+// oneLine returns a text as it is in a place that has one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,8 +1,8 @@
 // Package export writes recipes in the formats of others: schema.org/Recipe as JSON-LD, and Cooklang.
 //
-// Both take a valid recipe; what a recipe holds was written by strangers, and cannot break out of either format. What a
-// format has no place for is left out: sections of ingredients in both, times and temperatures of steps in JSON-LD. Fields
-// that the source does not bear out are named, in a comment or a note, as are the warnings.
+// Both take a valid recipe. Its texts were written by strangers, and cannot break out of either format. Fields without a
+// place in a format are left out: sections of ingredients in both, times and temperatures of steps in JSON-LD. Fields that
+// are not found in the source are named, in a comment or a note, as are the warnings.
 package export
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Media types of what this package writes.
+// Media types of the formats.
 const (
 	MediaTypeJSONLD   = "application/ld+json"
 	MediaTypeCooklang = "text/x-cooklang; charset=utf-8" // not registered; other programs use it
 )
 
-// remarks are what a reader should know of a recipe.
+// remarks returns remarks on a recipe for its reader.
 func remarks(r *recipe.Recipe) []string {
 	var out, fields []string
 	for _, w := range r.Warnings {

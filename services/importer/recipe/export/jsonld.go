@@ -135,7 +135,7 @@ type draft struct {
 	marks        []mark
 }
 
-// mark says what takes the place of a part of the text.
+// mark is the markup that replaces a part of the text.
 type mark struct {
 	from, to int
 	markup   string

@@ -73,11 +73,11 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 	decoder := json.NewDecoder(strings.NewReader(string(document)))
 	decoder.DisallowUnknownFields()
 	check.OK(t, decoder.Decode(&got))
-	for what, pair := range map[string][2]string{
+	for name, pair := range map[string][2]string{
 		"context": {"https://schema.org", got.Context}, "type": {"Recipe", got.Type}, "name": {r.Title, got.Name},
 		"description": {r.Description, got.Description}, "language": {r.Language, got.Language}, "yield": {r.Servings, got.Yield},
 	} {
-		check.Same(t, what, pair[0], pair[1])
+		check.Same(t, name, pair[0], pair[1])
 	}
 	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
 	check.Same(t, "times", times, r.Times)
@@ -101,7 +101,7 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 	}
 }
 
-// inPage returns what a browser finds in the script element that holds a document.
+// inPage returns the content of the script element with a document, as a browser reads it.
 func inPage(t *testing.T, document []byte) string {
 	t.Helper()
 	page, err := html.Parse(strings.NewReader(`<title>x</title><script type="application/ld+json">` + string(document) + `</script><p>end`))

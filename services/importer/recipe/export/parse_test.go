@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// cook is what a reader of Cooklang sees in a file. It is written from the specification, not from the writer.
+// cook is a parsed file of Cooklang. It is written from the specification, not from the writer.
 type cook struct {
 	meta     map[string]any
 	steps    []step
@@ -18,7 +18,7 @@ type cook struct {
 	cookware int
 }
 
-// step is a paragraph: its text with the names of ingredients and nothing in the place of timers, and what is marked in it.
+// step is a paragraph: its text with the names of ingredients and nothing in the place of timers, and its marked parts.
 type step struct {
 	text        string
 	ingredients []component
@@ -169,7 +169,7 @@ func (r *reader) until(end, stop string) (string, bool) {
 	return "", false
 }
 
-// component reads what comes after "@", "#" or "~": "several words{2%cup}(note)", or one word.
+// component reads the component behind "@", "#" or "~": "several words{2%cup}(note)", or one word.
 func (r *reader) component() (component, bool) {
 	var c component
 	from := r.at

@@ -31,7 +31,7 @@ var pages string
 
 // Page is a page with a recipe.
 type Page struct {
-	// Name says what is special about it.
+	// Name describes the case.
 	Name string
 	// Body is the page in its encoding.
 	Body []byte
@@ -89,8 +89,8 @@ func (p Page) Read(ctx context.Context) ([]string, error) {
 	return Facts(made), nil
 }
 
-// Facts are what is in a recipe, as sorted lines: "title: Soup", "times: 60 0 60", "ingredient: 2|cup|flour|sifted|Crust",
-// "step: Mix.", "warning: cut".
+// Facts returns the contents of a recipe, as sorted lines: "title: Soup", "times: 60 0 60", "ingredient:
+// 2|cup|flour|sifted|Crust", "step: Mix.", "warning: cut".
 func Facts(r recipe.Recipe) []string {
 	out := []string{"title: " + r.Title}
 	add := func(kind, text string) {

@@ -26,7 +26,7 @@ type Video struct {
 	Live bool
 	// Reason is why it cannot be seen; empty when it can.
 	Reason string
-	// Status is the HTTP status of the page and of what belongs to it. Defaults to 200.
+	// Status is the HTTP status of the page and its files. Defaults to 200.
 	Status int
 	// Stall lets the page never arrive.
 	Stall bool
@@ -51,7 +51,7 @@ type Track struct {
 // object is JSON.
 type object = map[string]any
 
-// player is what YouTube says of a video.
+// player returns YouTube's description of a video.
 func (v Video) player(id string) object {
 	switch v.Reason {
 	case "":
@@ -153,7 +153,7 @@ func (y *YouTube) site() http.Handler {
 	return mux
 }
 
-// player is what the site says of a video: that it is gone when it never was.
+// player returns the site's description of a video; one that never was is gone.
 func (y *YouTube) player(id string) object {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -177,7 +177,7 @@ func begin(w http.ResponseWriter, r *http.Request, status int, stall bool) bool 
 }
 
 func write(w http.ResponseWriter, data []byte) {
-	_, _ = w.Write(data) //nolint:gosec // nobody is left to tell, and what it shows is a test's
+	_, _ = w.Write(data) //nolint:gosec // the client has gone, and the data is a test's
 }
 
 func encode(value any) []byte {

@@ -22,7 +22,7 @@ type YouTube struct {
 	Proxy string
 
 	authority *authority
-	inner     *http.Server // what answers as YouTube
+	inner     *http.Server // the server that stands for YouTube
 	conns     *conns
 	proxy     *http.Server
 	servers   sync.WaitGroup
@@ -101,7 +101,7 @@ func (y *YouTube) count(counts map[string]int, id string) Video {
 	return y.videos[id]
 }
 
-// connect hands the other end of a tunnel to the site, whatever host it was to lead to.
+// connect connects the other end of a tunnel, to any host, with the site.
 func (y *YouTube) connect(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
 		http.Error(w, "want CONNECT", http.StatusMethodNotAllowed)

@@ -1,7 +1,8 @@
 // Package kvstore keeps recipes in a KV bucket of the NATS server that the importer runs on.
 //
-// A recipe is the record recipe.<recipe>; that it is somebody's, and what it can be searched by, is the record
-// owner.<owner>.<recipe>. The id of a recipe is made of the id of its job, so that one job never has two.
+// A recipe is the record recipe.<recipe>; the record owner.<owner>.<recipe> says that an owner has it, with
+// the fields that a search compares. The id of a recipe is made of the id of its job, so that one job never
+// has two.
 package kvstore
 
 import (
@@ -49,7 +50,7 @@ func New(js jetstream.JetStream, logger *slog.Logger) (*Store, error) {
 	return &Store{records: records.Bucket(contracts.BucketRecipes), log: logger}, nil
 }
 
-// Close ends what is under way.
+// Close ends requests that are under way.
 func (s *Store) Close() { s.records.Close() }
 
 // namespace makes ids of recipes out of those of jobs (RFC 9562, version 5).
@@ -109,7 +110,7 @@ func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, 
 	return kept, err
 }
 
-// headroom is what a message holds beside its body.
+// headroom is the part of a message beside its body, in bytes.
 const headroom = 1 << 10
 
 // index notes whose a recipe is.
@@ -193,8 +194,8 @@ type Query struct {
 }
 
 // List returns recipes of an owner, the newest first, and whether there are more than the limit. Its cost grows with how
-// many recipes the owner has: one round trip for up to 1,024, and otherwise one for each 512. Any replica may answer, so what was written a
-// moment ago may be missing. A record that cannot be read is left out, and logged.
+// many recipes the owner has: one round trip for up to 1,024, and otherwise one for each 512. Any replica may answer, so a recipe
+// written a moment ago may be missing. A record that cannot be read is left out, and logged.
 func (s *Store) List(ctx context.Context, q Query) (list []Summary, more bool, err error) {
 	if q.Limit <= 0 || q.Limit > MaxList {
 		q.Limit = MaxList

@@ -62,7 +62,7 @@ func draft(jobID, owner, title, item string) store.Draft {
 	}}
 }
 
-// However many create the recipe of a job at the same time, with whatever in it, there is one, and all get its id.
+// When many callers create different recipes of a job at the same time, there is one, and all get its id.
 func TestAJobHasOneRecipe(t *testing.T) {
 	t.Parallel()
 	s := open(t)

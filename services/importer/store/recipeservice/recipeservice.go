@@ -144,7 +144,7 @@ func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
 	return id, nil
 }
 
-// job is the path of a job. An id is one segment, whatever is in it.
+// job is the path of a job. An id is one segment, with any characters.
 func (*Store) job(id, rest string) string {
 	return "/internal/import-jobs/" + url.PathEscape(id) + rest
 }
@@ -199,7 +199,7 @@ func (s *Store) call(ctx context.Context, op, method, path string, body, answer 
 	return nil
 }
 
-// withoutAddress takes the address out of an error of the client: it may hold what is nobody's business.
+// withoutAddress takes the address out of an error of the client: it may hold private data.
 func withoutAddress(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "s3cret-t0ken"
 
-// far is a Recipe Service that notes what it is asked.
+// far is a Recipe Service that notes its calls.
 type far struct {
 	answer http.HandlerFunc
 

@@ -1,4 +1,4 @@
-// Package digest makes of a source the text that a service gets to see: bounded, and without what speaks to a model.
+// Package digest makes of a source the text for a service: bounded, and without sentences that speak to a model.
 package digest
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// Bounds of what is shown besides the transcript, in bytes; chapters are counted.
+// Bounds of the parts besides the transcript, in bytes; chapters are counted.
 const (
 	maxTitle       = 500
 	maxDescription = 32 << 10
 	maxChapters    = 200
 )
 
-// Digest is what is shown of a source.
+// Digest is the part of a source that is shown.
 type Digest struct {
 	// Chapters and Transcript have a line for each part, "[12.34s] text", without the stamp where there are no times.
 	Chapters, Transcript string
@@ -40,7 +40,7 @@ func Of(in extract.Input, maxTranscript int) Digest {
 	return d
 }
 
-// Warnings are what the reader of a recipe should know of the digest that it was made of.
+// Warnings returns warnings about the digest for the reader of the recipe.
 func (d Digest) Warnings() []recipe.Warning {
 	var out []recipe.Warning
 	if d.Cut {

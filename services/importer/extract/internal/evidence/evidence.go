@@ -22,7 +22,7 @@ const (
 // gap is put between two texts, so that nothing is near across them.
 const gap = nearBefore + nearAfter
 
-// Source is what was said and written. The zero value is not ready; use New.
+// Source is the words of a source, spoken and written. The zero value is not ready; use New.
 type Source struct {
 	next       int // the place of the next word
 	places     map[string][]int

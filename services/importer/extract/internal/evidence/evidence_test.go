@@ -35,7 +35,7 @@ func TestIngredient(t *testing.T) {
 		{"flour", "3", "cup", []string{"qty"}},
 		{"flour", "350", "", []string{"qty"}}, // said, but of the oven
 		{"flour", "2.5", "gram", []string{"unit"}},
-		{"onions", "1", "", []string{"qty"}}, // "an" is no number before what is counted
+		{"onions", "1", "", []string{"qty"}}, // "an" is no number before a countable noun
 		{"onion", "", "", nil},
 		{"cloves of garlic", "3", "", nil},
 		{"garlic", "3", "clove", nil},
@@ -74,7 +74,7 @@ func TestSentencesToAModelAreNoEvidence(t *testing.T) {
 func TestNumbersTimesAndHeat(t *testing.T) {
 	t.Parallel()
 	s := source("Bake it at 180 degrees celsius for 20 to 25 minutes over medium heat until brown.")
-	for what, ok := range map[string]bool{
+	for name, ok := range map[string]bool{
 		"duration":              s.HasDuration(1200, 1500),
 		"no duration":           s.HasDuration(0, 0),
 		"number":                s.HasNumbers("bake for 25 minutes"),
@@ -90,6 +90,6 @@ func TestNumbersTimesAndHeat(t *testing.T) {
 		"not other words":       !s.HasMost("Fold in whipped cream"),
 		"not mostly other ones": !s.HasMost("Bake unicorn feathers gently"),
 	} {
-		check.That(t, ok, "%v", what)
+		check.That(t, ok, "%v", name)
 	}
 }

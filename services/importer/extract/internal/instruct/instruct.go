@@ -32,11 +32,11 @@ var patterns = regexp.MustCompile(`(?i)` + strings.Join([]string{
 var hints = strings.Fields(`ignor disregard forget override bypass system developer hidden ai a.i. assistant chatbot model llm gpt
 claude gemini bot extractor title name description json output prompt respond im_ endoftext inst vergiss игнорируй забудь התעלם ſ`)
 
-// longest bounds what is looked at; a sentence is far shorter.
+// longest bounds the text that is looked at; a sentence is far shorter.
 const longest = 4000
 
-// Speaks reports whether a sentence or a line gives instructions to a model. It is a list of ways to say so, so it finds
-// what is usual and no more; nothing may depend on it alone.
+// Speaks reports whether a sentence or a line gives instructions to a model. It is a list of phrases, so it finds the
+// usual ones and no more; nothing may depend on it alone.
 func Speaks(text string) bool {
 	text = text[:min(len(text), longest)]
 	lower := strings.ToLower(text)

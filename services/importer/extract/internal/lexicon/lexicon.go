@@ -1,4 +1,4 @@
-// Package lexicon holds the words of the kitchen: foods, actions, vessels, and what cooks say besides. The lists are
+// Package lexicon holds the words of the kitchen: foods, actions, vessels, and other words of cooks. The lists are
 // general knowledge of the language and are fitted to nothing.
 package lexicon
 
@@ -29,7 +29,7 @@ type Force uint8
 const (
 	// None is no verb of the kitchen.
 	None Force = iota
-	// Light is what cooks do, and everybody else: "use", "let".
+	// Light is an action that is not of cooks only: "use", "let".
 	Light
 	// Motion moves or parts something: "put", "cut".
 	Motion
@@ -120,7 +120,7 @@ func Food(stems []string, i int) (used int, dependent bool) {
 	return used, kind == "+"
 }
 
-// Thing returns what a word or a phrase at i tells about its sentence: "vessel", "greet", ...; "" when nothing.
+// Thing returns the kind of a word or a phrase at i: "vessel", "greet", ...; "" for none.
 func Thing(stems []string, i int) (kind string, used int) { return things.at(stems, i) }
 
 // Domain returns the subject that a word or a phrase at i belongs to: "kitchen", "computing", ...; "" when none.

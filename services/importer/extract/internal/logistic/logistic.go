@@ -6,7 +6,7 @@ import "math"
 // sweeps is how often each weight is moved.
 const sweeps = 40
 
-// Sample is what was observed, with a label of 0 or 1.
+// Sample is an observation, with a label of 0 or 1.
 type Sample struct {
 	Features []float64
 	Label    float64

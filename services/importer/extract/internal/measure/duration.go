@@ -55,7 +55,7 @@ func duration(ws []words.Word, i int, ranges bool) (d Duration, used int) {
 	return Duration{Min: int(math.Round(low)), Max: int(math.Round(high))}, used
 }
 
-// bounds reads what may follow a number and its unit, and returns the bounds in seconds.
+// bounds reads the words behind a number and its unit, and returns the bounds in seconds.
 func bounds(ws []words.Word, i, used int, n Number, unit float64, ranges bool) (low, high float64, all int) {
 	low, high = n.Min*unit, n.Max*unit
 	if at(ws, i+used) == "." && isShort(at(ws, i+used-1)) && i+used+1 < len(ws) && ws[i+used+1].Kind == words.Digits {
@@ -95,7 +95,7 @@ func minuteAndHalf(ws []words.Word, i int, n Number, used int) (Duration, int) {
 	return Duration{Min: int(n.Min * unit), Max: int(n.Max * unit)}, skip + 1
 }
 
-// rest reads what follows the larger unit: "30 minutes", "and a half", "and 20 minutes".
+// rest reads the words behind the larger unit: "30 minutes", "and a half", "and 20 minutes".
 func rest(ws []words.Word, i int, unit float64) (extra float64, used int) {
 	skip := 0
 	if w := at(ws, i); w == "and" || w == "," {
@@ -150,7 +150,7 @@ func ReadUntil(ws []words.Word, i int) (sign string, used int) {
 	return textOf(ws[i+1 : end]), end - i
 }
 
-// signs are what food looks and feels like when it is done.
+// signs are words for the look and feel of food that is done.
 var signs = words.Set(`brown browned golden crisp crispy tender soft softened fragrant translucent thick thickened smooth fluffy bubbly
 bubbling firm opaque melted creamy done hot warm pale light dry sticky glossy cooked evaporated`)
 

@@ -1,7 +1,7 @@
 // Package measure reads numbers, units, durations and temperatures out of words.
 //
-// Every reader takes the words of a text and the index at which to begin, and returns what it read and how many words that
-// took; zero words means that there was nothing to read.
+// Every reader takes the words of a text and the index at which to begin, and returns a value and the number of words that
+// it took; zero words means that there was no value.
 package measure
 
 import (
@@ -204,7 +204,7 @@ func spelled(ws []words.Word, i int) (float64, int) {
 	return x, used
 }
 
-// hundreds reads what follows the word hundred: "and fifty".
+// hundreds reads the words behind "hundred": "and fifty".
 func hundreds(ws []words.Word, i int, x float64, used int) (float64, int) {
 	skip := 0
 	if at(ws, i) == "and" {

@@ -8,7 +8,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
-// Split is [words.Split], and takes apart what scripts without spaces write as one word: "250克奶油", "两个鸡蛋", "醤油大さじ2".
+// Split is [words.Split], and takes apart words that scripts without spaces write as one: "250克奶油", "两个鸡蛋",
+// "醤油大さじ2".
 func Split(text string) []words.Word {
 	ws := words.Split(text)
 	out := ws[:0:0]

@@ -10,7 +10,7 @@ import (
 //go:embed units.txt
 var unitsText string
 
-// Class is what a unit measures.
+// Class is the quantity that a unit measures.
 type Class uint8
 
 // The classes.
@@ -19,7 +19,7 @@ const (
 	Counted Class = iota
 	// Measured is weight or volume.
 	Measured
-	// Vessel is what something is sold or served in.
+	// Vessel is a container in which food is sold or served.
 	Vessel
 )
 
@@ -177,7 +177,7 @@ func ofAny(ws []words.Word, i int) int {
 	return 0
 }
 
-// readSize reads the size of what follows: "400 gram" before "cans", "(14 oz)".
+// readSize reads the size of the vessel behind it: "400 gram" before "cans", "(14 oz)".
 func readSize(ws []words.Word, i int) (string, int) {
 	open := 0
 	if at(ws, i) == "(" {

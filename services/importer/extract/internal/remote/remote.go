@@ -1,5 +1,5 @@
-// Package remote asks a service that reads recipes: one call with a JSON body, in bounded time, with a bounded answer, and
-// what it means when that fails.
+// Package remote asks a service that reads recipes: one call with a JSON body, in bounded time, with a bounded answer. It
+// classifies failures.
 package remote
 
 import (
@@ -109,7 +109,7 @@ func (c *Client) exchange(request *http.Request) ([]byte, error) {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		// What cannot be read of it is not needed.
+		// An error of reading does not matter.
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody)) //nolint:errcheck // the status says enough
 		return nil, statusError(&StatusError{
 			Body: body, RetryAfter: retryAfter(response.Header), Status: response.StatusCode,
@@ -134,13 +134,14 @@ func (c *Client) exchange(request *http.Request) ([]byte, error) {
 type Config struct {
 	// AllowHTTP permits plain http to another machine.
 	AllowHTTP bool
-	// BaseURL is what paths are appended to.
+	// BaseURL is the URL to which paths are appended.
 	BaseURL string
 	// Name stands in errors.
 	Name string
 	// Timeout bounds a call.
 	Timeout time.Duration
-	// Token is sent in TokenHeader, after TokenPrefix, when it is not empty. TokenField is what the caller calls it.
+	// Token is sent in TokenHeader, after TokenPrefix, when it is not empty. TokenField is its name in the caller's
+	// configuration.
 	Token, TokenField, TokenHeader, TokenPrefix string
 	// Transport makes the calls. Defaults to one of the client's own.
 	Transport http.RoundTripper
@@ -192,8 +193,7 @@ func loopback(host string) bool {
 
 // StatusError is an answer that is not 200.
 type StatusError struct {
-	// Body is the beginning of what came with it. It is not part of the text of the error: a service may repeat in it what
-	// it was sent.
+	// Body is the beginning of the body. It is not part of the text of the error: a service may repeat the request in it.
 	Body []byte
 	// RetryAfter is how long the service asked to be left alone; zero when it did not say, and at most an hour.
 	RetryAfter time.Duration
@@ -204,7 +204,7 @@ type StatusError struct {
 // Error implements error.
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d", e.Status) }
 
-// statusError says what a status means.
+// statusError returns the error of a status.
 func statusError(cause *StatusError) *extract.Error {
 	retryable, out, reason := true, true, "it is out of order"
 	switch status := cause.Status; {

@@ -9,7 +9,7 @@ package talk
 // cookingBase is the log-odds of a document of which nothing was observed.
 const cookingBase = 2.853
 
-// cookingWeights is what each trait adds to the log-odds.
+// cookingWeights are the terms of the traits in the log-odds.
 var cookingWeights = Traits{
 	FoodActed:     0.608,
 	HeatNamed:     0.681,

@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
 
-// Features are what is observed of a sentence, by index; most are 0 or 1.
+// Features are the observations of a sentence, by index; most are 0 or 1.
 type Features [Count]float64
 
 // The features.
@@ -60,7 +60,7 @@ const (
 	Early              // the second tenth
 	Ending             // the last tenth
 	NoVerb             // none of the verbs in any form
-	Core               // one of the verbs that recipes are made of, as an order, a plan or what is being done
+	Core               // one of the core verbs of recipes, as an order, a plan or in progress
 	GiveIt             // "give it a stir"
 	Have               // "i have", "we 've got", "you need" before a food
 	Habit              // "usually", "like to"
@@ -280,7 +280,7 @@ func stemSet(list string) map[string]bool {
 	return out
 }
 
-// manner observes how somebody speaks of what is done.
+// manner observes how the speaker presents an action.
 func (f *Features) manner(s *Sentence, i int) {
 	next := lower(s, i+1)
 	switch s.Words[i].Lower {

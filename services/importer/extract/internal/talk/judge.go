@@ -14,7 +14,7 @@ import (
 
 // Document is a source as a whole.
 type Document struct {
-	// Sentences are what is said, and the lines that are written as a list or a method.
+	// Sentences are the spoken sentences, and the lines that are written as a list or a method.
 	Sentences []Sentence
 	// Listed counts the written ingredients that have an amount and name a food.
 	Listed int
@@ -65,7 +65,7 @@ func (d *Document) parts() iter.Seq[*Sentence] {
 //go:embed stems.txt
 var stemsText string
 
-// stemWeights is what each stem adds to the log-odds, before it is shared.
+// stemWeights are the terms of the stems in the log-odds, before they are shared.
 var stemWeights = parseStems(stemsText)
 
 func parseStems(text string) map[string]float64 {
@@ -77,7 +77,7 @@ func parseStems(text string) map[string]float64 {
 	return out
 }
 
-// said returns what the words of a part add to the log-odds.
+// said returns the term of the words of a part in the log-odds.
 func said(s *Sentence) float64 {
 	sum := 0.0
 	stems, share := Said(s.Stems, func(stem string) bool { _, ok := stemWeights[stem]; return ok })
@@ -99,7 +99,7 @@ func Said(stems []string, known func(stem string) bool) (said []string, share fl
 	return said, 1.6 / math.Sqrt(float64(len(said)+10))
 }
 
-// Traits are what is observed of a document, by index. None depends on where sentences end, or on marks and capitals: speech that
+// Traits are the observations of a document, by index. None depends on where sentences end, or on marks and capitals: speech that
 // was recognized by a program has none.
 type Traits [TraitCount]float64
 
@@ -156,7 +156,7 @@ func (d *Document) Observe() (t Traits, stems []string, err error) {
 	return t, nil, nil
 }
 
-// traits returns what is observed of a part of the document.
+// traits returns the observations of a part of the document.
 func (d *Document) traits(s *Sentence, stop func() error) (t Traits, err error) {
 	t.words(s)
 	if err := t.deeds(s, stop); err != nil {
@@ -222,7 +222,7 @@ func (t *Traits) words(s *Sentence) {
 	}
 }
 
-// deeds counts what is done, and how it is spoken of.
+// deeds counts actions, by the way in which they are spoken of.
 func (t *Traits) deeds(s *Sentence, stop func() error) error {
 	for i := range s.Words {
 		if i%maxWords == 0 {
@@ -245,8 +245,8 @@ func (t *Traits) deeds(s *Sentence, stop func() error) error {
 // observed are the features of words that are traits of their document.
 var observed = map[int]int{HeatSaid: HeatNamed, Until: UntilNamed, Vessel: VesselNamed, Taste: TasteNamed}
 
-// acts reports whether a verb of the kitchen at i is an order, a plan, or what is or was done. Without marks, an order shows by what
-// follows it: "chop the onions", "add salt".
+// acts reports whether a verb of the kitchen at i is an order, a plan, or an action in progress or past. Without marks, an order is
+// recognised by the words behind it: "chop the onions", "add salt".
 func acts(s *Sentence, i int) bool {
 	a, ok := ActionAt(s, i)
 	if !ok || a.Force < lexicon.Motion || a.Negated {

@@ -151,7 +151,7 @@ func beginsAnew(ws []words.Word, i int, before string) bool {
 	return false
 }
 
-// joins are the words after which a clause belongs to what was said before.
+// joins are the words after which a clause belongs to the words before.
 var joins = words.Set("so and then that what which because if when as but while where until once how why or cause than")
 
 // before returns the word before one, which may stand in the segment before.
@@ -213,9 +213,9 @@ type Form uint8
 const (
 	// FormBase is an order or a plan.
 	FormBase Form = iota
-	// FormIng is what is being done.
+	// FormIng is an action in progress.
 	FormIng
-	// FormPast is what was done, or the state something is in.
+	// FormPast is a past action, or a state.
 	FormPast
 	// FormElse is a noun or an adjective, or a verb that others do.
 	FormElse

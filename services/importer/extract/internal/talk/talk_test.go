@@ -177,7 +177,7 @@ func TestFeatures(t *testing.T) {
 	check.Same(t, "names", len(talk.Names), int(talk.Count))
 }
 
-// TestScore holds the weights to what nobody would argue about.
+// TestScore checks the weights on undisputed sentences.
 func TestScore(t *testing.T) {
 	t.Parallel()
 	middle := func(text string) float64 {

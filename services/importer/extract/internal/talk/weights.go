@@ -12,7 +12,7 @@ const Threshold = 0.25
 // base is the log-odds of a sentence of which nothing was observed.
 const base = -2.33
 
-// weights is what each feature adds to the log-odds.
+// weights are the terms of the features in the log-odds.
 var weights = Features{
 	StrongBase:  0.707,
 	StrongIng:   0.8,

@@ -17,11 +17,11 @@ type Word struct {
 	Text, Lower string
 	// Start and End are its place in the text, in bytes.
 	Start, End int
-	// Kind says what it is.
+	// Kind is its kind.
 	Kind Kind
 }
 
-// Kind is what a word is made of.
+// Kind says whether a word is made of letters, digits or marks.
 type Kind uint8
 
 // The kinds.

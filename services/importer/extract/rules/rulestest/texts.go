@@ -15,12 +15,12 @@ type Text struct {
 	Cooking bool
 	// Source names where it comes from.
 	Source string
-	// Input is what an extractor reads.
+	// Input is the input of an extractor.
 	Input extract.Input
 }
 
 // Read reads data in which "## cooking: TITLE" or "## other: TITLE" begins a text, a line with ">" is of its description, and any
-// other line is a caption of four seconds. What stands after a " | " in the title is the text's source; the given one otherwise.
+// other line is a caption of four seconds. The part of the title after " | " is the text's source; the given one otherwise.
 func Read(source, data string) []Text {
 	texts := strings.Split("\n"+data, "\n## ")[1:]
 	out := make([]Text, 0, len(texts))

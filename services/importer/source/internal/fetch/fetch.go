@@ -44,9 +44,9 @@ type Client struct {
 	http   *http.Client
 }
 
-// Response is what an address holds.
+// Response is the content of an address.
 type Response struct {
-	// Body is what was read of it, unpacked.
+	// Body is the part of it that was read, decompressed.
 	Body []byte
 	// ContentType is the header, as it came.
 	ContentType string
@@ -90,8 +90,8 @@ func check(u *url.URL) error {
 	return nil
 }
 
-// Get returns what an address holds, up to maxBytes. The error wraps a [*StatusError], [*guardeddial.BlockedError] or [*TimeoutError],
-// or says how the connection failed.
+// Get returns the content of an address, up to maxBytes. The error wraps a [*StatusError], [*guardeddial.BlockedError] or
+// [*TimeoutError], or says how the connection failed.
 func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64) (*Response, error) {
 	parent := ctx
 	ctx, cancel := context.WithCancel(ctx)

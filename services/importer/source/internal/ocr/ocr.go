@@ -24,7 +24,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
-// maxText is far above what a photo can hold.
+// maxText is far more than a photo can hold.
 const maxText = 1 << 20
 
 // Config sets up a [Reader]. All fields are required.
@@ -33,7 +33,7 @@ type Config struct {
 	Folders *program.Folders
 	// Languages are those to look for, as the program names them: eng+deu.
 	Languages string
-	// Log gets what is no error of a photo.
+	// Log gets events that are no errors of a photo.
 	Log *slog.Logger
 	// Path is the program.
 	Path string
@@ -65,14 +65,14 @@ func New(ctx context.Context, config Config) (*Reader, error) {
 	return r, nil
 }
 
-// maxMemory bounds what the program takes, in bytes.
+// maxMemory bounds the memory of the program, in bytes.
 const maxMemory = 344 << 20
 
 // Memory is how much reading a photo takes, here and in the program.
 func Memory(pixels int) int64 { return 64<<20 + 22*int64(pixels) }
 
 // Read returns the lines of an image, upright and level. The error is program.ErrTimeout or program.ErrOutput, the cause of ctx, or
-// says what the program says.
+// has the program's message.
 func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (lines []Line, err error) {
 	page, err := upright(image)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Reader) check(ctx context.Context) error {
 	return nil
 }
 
-// run runs the program in a folder with a photo, and returns what it prints.
+// run runs the program in a folder with a photo, and returns its output.
 func (r *Reader) run(ctx context.Context, jobID string, photo []byte, args ...string) (text string, err error) {
 	env := []string{"OMP_THREAD_LIMIT=1"}
 	if data := os.Getenv("TESSDATA_PREFIX"); data != "" {
@@ -114,7 +114,7 @@ func (r *Reader) run(ctx context.Context, jobID string, photo []byte, args ...st
 	return text, err
 }
 
-// inFolder runs a program in a folder with a photo, and hands over the folder and what the program has printed.
+// inFolder runs a program in a folder with a photo, and passes on the folder and the program's output.
 func (c *Config) inFolder(
 	ctx context.Context, jobID string, photo []byte, cmd program.Command, done func(root *os.Root, out []byte) error,
 ) error {

@@ -135,10 +135,10 @@ func (v view) at(x, y float64) float64 {
 	return (1-fy)*((1-fx)*pixel(left, top)+fx*pixel(left+1, top)) + fy*((1-fx)*pixel(left, top+1)+fx*pixel(left+1, top+1))
 }
 
-// noise returns the standard deviation of the noise in an image, from the median of what is left of it without its edges and slopes
-// (J. Immerkær, Fast Noise Variance Estimation, 1996).
+// noise returns the standard deviation of the noise in an image, from the median of the residue without its edges and slopes (J.
+// Immerkær, Fast Noise Variance Estimation, 1996).
 func noise(page *image.Gray) float64 {
-	var by [16*math.MaxUint8 + 1]int // pixels by what is left
+	var by [16*math.MaxUint8 + 1]int // pixels by residue
 	total := 0
 	at := func(x, y int) int { return int(page.Pix[y*page.Stride+x]) }
 	step := 1 + page.Rect.Dy()/maxSmall
@@ -150,7 +150,7 @@ func noise(page *image.Gray) float64 {
 			total++
 		}
 	}
-	const perSigma = 6 * 0.6745 // the median of what white noise leaves
+	const perSigma = 6 * 0.6745 // the median residue of white noise
 	for left, seen := 0, 0; left < len(by); left++ {
 		if seen += by[left]; 2*seen > total {
 			return float64(left) / perSigma

@@ -22,8 +22,8 @@ const maxDuration = 200
 var clock = regexp.MustCompile(`^(\d{1,3}):([0-5]\d)(?::([0-5]\d))?$`)
 
 // seconds reads a duration of ISO 8601, such as PT1H30M, in the forms that pages have: any case, spaces, words for units,
-// fractions, days behind the T; also 1:30 and what is written for people, such as 20 minutes. It reports false for a text that
-// is none, and for one that is longer than a recipe may take.
+// fractions, days behind the T; also 1:30 and texts for people, such as 20 minutes. It reports false for a text that is none,
+// and for one that is longer than a recipe may take.
 func seconds(text string) (int, bool) {
 	if len(text) > maxDuration {
 		return 0, false

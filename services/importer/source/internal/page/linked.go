@@ -16,7 +16,7 @@ import (
 // thing is an item of schema.org: the values of each property, in order. A value is a string or a thing; "@type" holds types.
 type thing map[string][]any
 
-// maxDepth is how deep things can be within each other: what is deeper is not read, and the page is reported as truncated.
+// maxDepth is how deep things can be within each other: deeper ones are not read, and the page is reported as truncated.
 const maxDepth = 24
 
 // is reports whether the thing is of a type, however that is written: Recipe, recipe, schema:Recipe, http://schema.org/Recipe.
@@ -57,11 +57,12 @@ func name(value any) string {
 	}
 }
 
-// wrapping is what stands before and behind the data of a script so that old browsers did not read it.
+// wrapping matches the text before and behind the data of a script that hid it from old browsers.
 var wrapping = regexp.MustCompile(`^[\s\x{feff}]*(?:(?://|/\*)?\s*(?:<!--|<!\[CDATA\[)\s*(?:\*/)?\s*)*|` +
 	`[\s;]*(?:(?://|/\*)?\s*(?:-->|\]\]>)\s*(?:\*/)?[\s;]*)*$`)
 
-// linked reads the things of a script of JSON-LD. What cannot be read, even when it is repaired, is nothing.
+// linked reads the things of a script of JSON-LD. A script that cannot be read, even when it is repaired, has
+// none.
 func linked(script string) (things []thing, deep bool) {
 	script = wrapping.ReplaceAllString(script, "")
 	if !strings.Contains(script, `"`) {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Page is what there is on a page.
+// Page is the content of a page.
 type Page struct {
-	// Title, Description and Author are what the page says of itself.
+	// Title, Description and Author are those of the page's metadata.
 	Title, Description, Author string
-	// Language is the attribute lang of the page, or what stands for it.
+	// Language is the attribute lang of the page, or the metadata in its place.
 	Language string
 	// Tracks are the caption tracks of its videos, in order.
 	Tracks []Track
@@ -47,7 +47,7 @@ func Parse(text []byte, address *url.URL) *Page {
 // linkedData is the type of the scripts that hold JSON-LD.
 const linkedData = "application/ld+json"
 
-// facts notes what an element that begins says of the page.
+// facts notes the metadata in the tag of an element.
 func (r *reader) facts(e *element, attrs attributes) {
 	p := r.page
 	switch e.name {
@@ -109,7 +109,7 @@ func (p *Page) track(attrs attributes) {
 }
 
 // Choose returns the track to read: that in the language that is wanted, which may be empty, then the page's own language,
-// then what the page would show, then English, then the first.
+// then the one that the page would show, then English, then the first.
 func (p *Page) Choose(wanted string) (Track, bool) {
 	wanted = base(wanted)
 	own := base(p.Language)
@@ -138,7 +138,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // repair makes JSON of a script that is nearly so. It mends the mistakes that many pages have: line breaks, tabs and quotes
 // in strings that are not escaped, escapes that JSON does not have, comments, and commas behind the last value. A script that
-// is JSON stays what it means.
+// is JSON keeps its meaning.
 func repair(script string) string {
 	var b strings.Builder
 	inText := false
@@ -184,7 +184,7 @@ func escape(text string) int {
 	}
 }
 
-// endsText reports whether a quote that comes before the text ends a string: what follows goes on with the list.
+// endsText reports whether a quote before the text ends a string: the text goes on with the list.
 func endsText(text string) bool {
 	text = strings.TrimLeft(text, " \t\r\n")
 	if after, ok := strings.CutPrefix(text, ","); ok {

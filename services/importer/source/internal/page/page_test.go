@@ -121,7 +121,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// What is not read is reported, and what is read is whole.
+// Parts that are not read are reported, and parts that are read are whole.
 func TestNothingIsDroppedInSilence(t *testing.T) {
 	t.Parallel()
 	long := strings.TrimSpace(strings.Repeat("Whisk until smooth. ", 150))
@@ -174,7 +174,7 @@ func TestTracks(t *testing.T) {
 	}
 }
 
-// Pages are made by strangers: whatever they hold, reading them ends, and soon.
+// Pages are made by strangers: reading any of them ends, and soon.
 func TestHostilePages(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -210,7 +210,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A script that is repaired is no less than it was: what is JSON stays the same.
+// Repairing a script loses nothing: one that is JSON stays the same.
 func FuzzRepair(f *testing.F) {
 	f.Add("{\"a\": [\"x\ny \\\" 9\\\" \\u00e9 \\'\", 1, /* c */ {}, ],} // e")
 	f.Fuzz(func(t *testing.T, script string) {
@@ -237,7 +237,7 @@ const (
 	cakeData  = `{"@type":"Recipe","name":"Cake",` + whole + `}`
 )
 
-// item is a recipe in microdata: an ingredient and a step are in what is given, in the order of cakeBrief.
+// item is a recipe in microdata with the given parts: an ingredient and a step, in the order of cakeBrief.
 func item(parts string) string {
 	return `<article itemscope itemtype="https://schema.org/Recipe"><meta itemprop=name content=Cake>` + parts + `</article>`
 }
@@ -255,7 +255,7 @@ func TestTagsOutOfOrder(t *testing.T) {
 		"definitions":          `<dl><dt itemprop=recipeIngredient>2 cups flour<dd>x<dt itemprop=recipeIngredient>1 egg</dl><ol itemprop=recipeInstructions><li>Mix.<li>Bake.</ol>`,
 		"lists in lists":       `<ul><li>x<ul><li itemprop=recipeIngredient>2 cups flour</ul><li itemprop=recipeIngredient>1 egg</ul><ol itemprop=recipeInstructions><li>Mix.<ul><li>Bake.</ul></ol>`,
 		"an end of the body":   ingredients + `</body></html><p itemprop=recipeInstructions>Mix.<br>Bake.`,
-		"what is not shown":    ingredients + `<p itemprop=recipeInstructions><script>x</script>Mix.<template><p>x</p></template><style>x</style><br>Bake.`,
+		"hidden elements":      ingredients + `<p itemprop=recipeInstructions><script>x</script>Mix.<template><p>x</p></template><style>x</style><br>Bake.`,
 	} {
 		r, ok := parse(t, item(parts)).Recipe()
 		if !ok || brief(r) != cakeBrief {
@@ -264,7 +264,7 @@ func TestTagsOutOfOrder(t *testing.T) {
 	}
 }
 
-// A page cannot make its reader keep more than so much: what is beyond is left out, and said to be.
+// The memory for a page has bounds: parts beyond them are left out, and the page is reported as truncated.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxToken+1)
@@ -293,7 +293,7 @@ func TestBounds(t *testing.T) {
 	check.That(t, ok, "many references: no recipe")
 }
 
-// FuzzReader: whatever a page holds, all that was opened is closed, and what is kept has a bound.
+// FuzzReader: whatever a page holds, all open elements are closed, and the kept data has a bound.
 func FuzzReader(f *testing.F) {
 	f.Add(script(cakeData))
 	f.Add(item(`<b><p itemprop=name>x</b><table><td itemprop="a b">1<td>2</table><a itemprop=url href="?x">y</a>`))

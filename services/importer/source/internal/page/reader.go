@@ -10,9 +10,9 @@ import (
 	"golang.org/x/net/html"
 )
 
-// Bounds of what a page can make its reader keep or compare. A page beyond them is read in part, and reported as truncated.
+// Bounds of the data of a page that is kept or compared. A page beyond them is read in part, and reported as truncated.
 const (
-	// maxToken is the longest tag, text or script in bytes. What is longer is read in pieces, as text.
+	// maxToken is the longest tag, text or script in bytes. A longer one is read in pieces, as text.
 	maxToken = 2 << 20
 
 	// maxOpen is how many elements can be open at once: one within so many is read as if it had no content.
@@ -21,7 +21,7 @@ const (
 	// maxBase is how long, in bytes, a base can be: it becomes a part of each address.
 	maxBase = 4 << 10
 
-	// maxRoom is the memory in bytes, roughly, for the data of a page, and costOfValue what one value of it takes.
+	// maxRoom is the memory in bytes, roughly, for the data of a page, and costOfValue that of one value.
 	maxRoom     = 32 << 20
 	costOfValue = 384
 )
@@ -32,7 +32,7 @@ type reader struct {
 	based  bool // the base of the page's addresses was named
 	page   *Page
 	open   []element // the innermost last
-	room   int       // what is left of maxRoom
+	room   int       // the rest of maxRoom
 	silent int       // open elements whose text is not shown
 	text   []byte    // since the outermost of the open elements with fill began
 	wanted int       // open elements with fill
@@ -141,7 +141,7 @@ func (r *reader) implied(name string) {
 
 // endTag ends the element that an end tag means, and those within it. Formatting is ended alone: blocks within it go on.
 func (r *reader) endTag(name string) {
-	if name == "body" || name == "html" { // what comes behind them belongs to the body
+	if name == "body" || name == "html" { // elements behind them belong to the body
 		return
 	}
 	for i, e := range slices.Backward(r.open) {
@@ -208,7 +208,7 @@ func (r *reader) within(name string) bool {
 	return slices.ContainsFunc(r.open, func(e element) bool { return e.name == name })
 }
 
-// plain is the text of a piece of HTML as a reader sees it: what begins on a line of its own does so here.
+// plain is the text of a piece of HTML as a reader sees it, with its lines.
 func plain(piece string) string {
 	out := ""
 	r := reader{page: &Page{address: &url.URL{}}, room: maxRoom, wanted: 1, open: []element{{fill: func(text string) { out = text }}}}
@@ -271,16 +271,18 @@ var (
 	hidden = set("script style template")
 	breaks = set("br dd div dt h1 h2 h3 h4 h5 li ol p section td tr ul")
 
-	// blocks end an open paragraph, and are not ended by the end tag of what is none and began before them.
+	// blocks end an open paragraph, and are not ended by the end tag of an element that is no block and began
+	// before them.
 	blocks = set("address article aside blockquote center details dd dialog dir div dl dt fieldset figcaption figure footer form " +
 		"h1 h2 h3 h4 h5 h6 header hr li main menu nav ol p pre section summary table ul")
 	formatting = set("a b big code em font i nobr s small strike strong tt u")
 
-	// cells are what only the tags of tables end from inside.
+	// cells are the elements that only tags of tables end from inside.
 	cells  = set("caption table td template th")
 	tables = set("caption table tbody td template tfoot th thead tr")
 
-	// ended are the elements that the start of another one ends, within what they are looked for.
+	// ended are, by name of the element that starts, the elements that it ends, and those within which they
+	// are looked for.
 	ended = map[string]struct{ by, within map[string]bool }{
 		"dd": {set("dd dt"), set("dl table td th")}, "dt": {set("dd dt"), set("dl table td th")},
 		"li":     {set("li"), set("menu ol table td th ul")},

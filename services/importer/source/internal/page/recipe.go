@@ -145,7 +145,7 @@ func (p *Page) resolve(t thing, names ...string) string {
 	return ""
 }
 
-// servings is what the recipe makes. Of several ways to say so the one in words tells most.
+// servings returns the yield of the recipe. Of several texts the one with words says most.
 func servings(t thing) string {
 	out := ""
 	for _, property := range []string{"recipeYield", "yield"} {

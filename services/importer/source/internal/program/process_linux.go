@@ -17,14 +17,14 @@ const guardShell = "/bin/sh"
 // guard is a script that runs a program and, when the process that runs it ends, kills the program with all that it has
 // started: the kernel tells a process of the end of its parent, but not of that of its grandparent. It takes the bound of
 // files in units of 512 bytes, that of memory in units of 1024 bytes, that of the processor's time in seconds, and the program with
-// its arguments. Memory is what is allocated: some programs reserve far more address space than they use.
+// its arguments. The bound of memory is on allocated memory: some programs reserve far more address space than they use.
 const guard = `trap 'kill -KILL 0' USR1; ulimit -c 0; ulimit -f "$1"; ulimit -d "$2"; ulimit -t "$3"; shift 3; "$@" & wait $!`
 
 // units returns a size in units, as shells take it.
 func units(size, unit int64) string { return strconv.FormatInt((size+unit-1)/unit, 10) }
 
-// command makes the process of a program, in a process group of its own, that dies with us. Where there is no shell, what
-// the program has started stays when we are killed.
+// command makes the process of a program, in a process group of its own, that dies with us. Where there is no shell,
+// processes that the program has started stay when we are killed.
 func command(c Command) *exec.Cmd {
 	args := append([]string{
 		"-c", guard, "guard", units(c.MaxFile, 512), units(c.MaxMemory, 1024), units(int64(c.Timeout), int64(time.Second)), c.Path,
@@ -61,7 +61,7 @@ func waitForExit(pid int) {
 	}
 }
 
-// kill kills a process group. That there is none any more is what it is for.
+// kill kills a process group, which may be gone already.
 func kill(pid int) {
 	_ = unix.Kill(-pid, unix.SIGKILL) //nolint:errcheck // see above
 }

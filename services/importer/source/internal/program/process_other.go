@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Elsewhere only the program itself is killed: what it started, and what it wrote, is its own affair.
+// Elsewhere only the program itself is killed: processes that it started go on, and its files have no bound.
 
 func command(c Command) *exec.Cmd { return exec.Command(c.Path, c.Args...) } //nolint:gosec,noctx // callers build the arguments; ctx kills it
 

@@ -38,12 +38,12 @@ type Command struct {
 	Timeout time.Duration
 	// MaxStdout is how much it may print. Of its errors the last 64 KiB are kept.
 	MaxStdout int
-	// MaxFile bounds each file that it writes, and MaxMemory what each of its processes allocates, in bytes, on Linux, where they
-	// count in units of 512 and 1024 bytes. Each process may use the processor for Timeout as well.
+	// MaxFile bounds each file that it writes, and MaxMemory the memory that each of its processes allocates, in bytes, on Linux,
+	// where they count in units of 512 and 1024 bytes. Each process may use the processor for Timeout as well.
 	MaxFile, MaxMemory int64
 }
 
-// Result is what a program leaves behind.
+// Result is the outcome of a program.
 type Result struct {
 	Stdout, Stderr []byte
 	// ExitCode is -1 when it was killed here, and 128 and the signal's number when another signal ended it.
@@ -52,9 +52,9 @@ type Result struct {
 
 // Run runs a program in a process group of its own. When it returns, the whole group is gone: it is killed when the program
 // ends, when ctx ends, after the timeout, and when it prints too much. On Linux the whole group also dies with this process,
-// whatever ends that.
+// however that ends.
 //
-// The error is nil when the program ran to its end, whatever its exit code, and all that it printed was read. The result is
+// The error is nil when the program ran to its end, with any exit code, and all that it printed was read. The result is
 // never nil.
 func Run(ctx context.Context, c Command) (*Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
@@ -82,14 +82,14 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 		err = fmt.Errorf("program: wait for %s: %w", c.Path, waitErr)
 	}
 	select {
-	case <-stdout.over: // by what was still in the pipe
+	case <-stdout.over: // by bytes that were still in the pipe
 		err = errors.Join(err, ErrOutput)
 	default:
 	}
 	return &Result{Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode()}, err
 }
 
-// watch waits until a program ends, or kills it, and then kills what it has left. The program is not reaped yet when that
+// watch waits until a program ends, or kills it, and then kills its group. The program is not reaped yet when that
 // happens, so that its number still belongs to it.
 func watch(ctx context.Context, pid int, over <-chan struct{}) error {
 	exited := make(chan struct{})
@@ -107,7 +107,7 @@ func watch(ctx context.Context, pid int, over <-chan struct{}) error {
 	}
 	kill(pid)
 	<-exited
-	kill(pid) // what was started between the two
+	kill(pid) // processes that were started between the two
 	return err
 }
 

@@ -148,7 +148,7 @@ echo ready > ready
 
 var errStop = errors.New("stop")
 
-// What is read is not taken for all when something still holds the output: here a process that has left the group.
+// The output does not count as complete when another process still holds it: here one that has left the group.
 func TestOutputThatStaysOpen(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
@@ -208,7 +208,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A program dies with the process that runs it, even when that has no time to say so, and so does what the program started.
+// A program dies with the process that runs it, even when that is killed, and so do the processes that the program started.
 func TestProgramDiesWithItsParent(t *testing.T) {
 	child.Main("parent", func(ctx context.Context, dir string) error {
 		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
@@ -262,7 +262,8 @@ func TestFolderNames(t *testing.T) {
 	check.Same(t, "folders", len(names(t, root)), len(seen))
 }
 
-// What a process left that is gone is removed at the next start; what one is at work in, and what is not ours, stays.
+// Folders of processes that are gone are removed at the next start; those of running processes, and other files,
+// stay.
 func TestOldFoldersAreRemoved(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

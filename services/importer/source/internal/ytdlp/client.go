@@ -1,4 +1,5 @@
-// Package ytdlp gets what is known of a video, and exactly one of its caption tracks, by the program yt-dlp.
+// Package ytdlp gets the description of a video, and exactly one of its caption tracks, by the program
+// yt-dlp.
 //
 // It runs the program twice: once for the description of the video in JSON, by which everything is decided, and once for the
 // one track that was chosen, for which the program gets a description of its own that names nothing but that track. Whether
@@ -30,7 +31,7 @@ const MinVersion = "2023.03.04"
 const (
 	maxInfo = 16 << 20 // a video with all its translations has one or two megabytes
 
-	// maxMemory is several times what the program takes.
+	// maxMemory is several times the memory that the program takes.
 	maxMemory = 512 << 20
 )
 
@@ -42,7 +43,7 @@ type Config struct {
 	Extractors string
 	// Folders is where it works.
 	Folders *program.Folders
-	// Log gets what is no error of a video.
+	// Log gets events that are no errors of a video.
 	Log *slog.Logger
 	// MaxFile bounds a caption file.
 	MaxFile int64
@@ -95,7 +96,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 	return c, nil
 }
 
-// Video is what there is of a video.
+// Video is the description of a video, and its captions.
 type Video struct {
 	Info
 
@@ -215,8 +216,8 @@ func (c *Client) run(ctx context.Context, folder *program.Folder, args ...string
 	return result, nil
 }
 
-// command is a run of the program. It sees nothing of our environment but where programs are: what configures it, or loads
-// code into it, lies in the home folder.
+// command is a run of the program. Of our environment it sees only where programs are: files that configure it, or load
+// code into it, are in the home folder.
 func (c *Client) command(dir string, timeout time.Duration, args ...string) program.Command {
 	env := []string{
 		"HOME=" + dir, "LANG=C.UTF-8", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "PYTHONDONTWRITEBYTECODE=1",

@@ -30,7 +30,7 @@ type Error struct {
 	Code contracts.ImportCode
 	// Detail is for a person.
 	Detail string
-	// Err is the cause, or what the program said; may be nil.
+	// Err is the cause, or the program's message; may be nil.
 	Err error
 	// Local says that the machine is at fault, not the video, so that another attempt may succeed.
 	Local bool
@@ -47,7 +47,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// said is what the program said, as an error.
+// said is a message of the program, as an error.
 type said string
 
 // Error implements error.
@@ -60,7 +60,8 @@ type class struct {
 	words  *regexp.Regexp
 }
 
-// classes are looked through in order; what names more is first. The words are those of versions 2023 to 2026.
+// classes are looked through in order; the more specific ones are first. The words are those of versions 2023
+// to 2026.
 var classes = []class{
 	{contracts.CodeCaptionsBlocked, captionsBlocked, regexp.MustCompile(`any data blocks`)}, // the file is empty
 	{contracts.CodeBadCaptions, tooLarge, regexp.MustCompile(`file too large`)},
@@ -80,7 +81,7 @@ var classes = []class{
 		`proxy|ssl|certificate|remote end|incomplete ?read|bytes read|tunnel|temporary failure|eof occurred|getaddrinfo`)},
 }
 
-// explain finds the class of what the program said. The lines are its errors, or its warnings where those are all there is.
+// explain finds the class of the program's messages. The lines are its errors, or its warnings if it has no errors.
 func explain(lines []string) *Error {
 	text := strings.ToLower(strings.ReplaceAll(strings.Join(lines, "\n"), "’", "'"))
 	for _, class := range classes {
@@ -158,7 +159,7 @@ func unknown(stderr string) *Error {
 	return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: " + detail, Err: said(bounded(saidAs(stderr, "")))}
 }
 
-// saidAs returns the lines that begin in a way, with what continues them.
+// saidAs returns the lines that begin with a prefix, with their continuations.
 func saidAs(stderr, prefix string) []string {
 	var out []string
 	for line := range strings.Lines(strings.ToValidUTF8(stderr, "?")) {

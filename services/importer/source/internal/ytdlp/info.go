@@ -20,7 +20,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
-// Info is what the program says of a video, as far as it is used.
+// Info is the program's description of a video, as far as it is used.
 type Info struct {
 	ID          text     `json:"id"`
 	Type        text     `json:"_type"`
@@ -40,7 +40,7 @@ type Info struct {
 // Duration is how long the video is; zero when that is not known.
 func (i *Info) Duration() time.Duration { return i.Seconds.duration() }
 
-// Author is who published it.
+// Author returns the publisher.
 func (i *Info) Author() string {
 	if i.Channel != "" {
 		return string(i.Channel)
@@ -55,7 +55,7 @@ func decide(result *program.Result) (Info, error) {
 	case result.ExitCode != 0 || errors.Is(err, errNothing):
 		return Info{}, infoError(string(result.Stderr))
 	case err != nil:
-		return Info{}, &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: what it says of the video cannot be read", Err: err}
+		return Info{}, &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: its description of the video cannot be read", Err: err}
 	default:
 		return info, nil
 	}
@@ -63,7 +63,7 @@ func decide(result *program.Result) (Info, error) {
 
 var errNothing = errors.New("ytdlp: no description of a video")
 
-// decode reads what the program prints. A page with several videos counts as its first.
+// decode reads the program's output. A page with several videos counts as its first.
 func decode(data []byte) (Info, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || string(data) == "null" {
@@ -112,7 +112,7 @@ func (e *entries) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// The types below take whatever JSON holds: a field of another type is as good as a missing one.
+// The types below take any JSON: a field of another type counts as missing.
 
 type text string
 
@@ -136,7 +136,7 @@ func (n *number) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// duration reads seconds. What is no time that a video can have is none.
+// duration reads seconds. A time that no video can have is 0.
 func (n number) duration() time.Duration {
 	const most = 30 * 24 * 3600
 	if !(n > 0 && n <= most) {
@@ -188,11 +188,11 @@ type Track struct {
 	// Automatic says that nobody wrote it.
 	Automatic bool
 
-	source  json.RawMessage // what the program says of the file
+	source  json.RawMessage // the program's description of the file
 	address string
 }
 
-// trackKey is what may reach the command line, where it is read as a regular expression.
+// trackKey matches the keys that may reach the command line, where they are read as regular expressions.
 var trackKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
 
 type tracks []Track
@@ -239,7 +239,8 @@ func fetchable(address string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
 }
 
-// tag makes a BCP 47 tag of a key: "iw" is "he", and what YouTube adds to tell tracks apart goes.
+// tag makes a BCP 47 tag of a key: "iw" is "he", and a suffix by which YouTube distinguishes tracks is
+// removed.
 func tag(key string) string {
 	key = strings.TrimSuffix(key, "-orig")
 	for {
@@ -258,8 +259,7 @@ func tag(key string) string {
 }
 
 // choose picks a track: one in the language that is wanted, then one in the language that is spoken, then English, then
-// whatever is first; of one language that which somebody wrote before that which a machine heard. A machine's translation is
-// never taken.
+// the first; of one language a written track before an automatic one. A machine's translation is never taken.
 func (i *Info) choose(wanted string) (Track, bool) {
 	automatic := i.Automatic.originals(tag(string(i.Language)))
 	spoken := tag(string(i.Language))

@@ -41,7 +41,8 @@ func none(string, float64) {}
 
 const captions = "WEBVTT\n\n00:01.000 --> 00:02.000\nStir.\n"
 
-// A page with <video> and <track>: what the program makes of one goes through the same two phases as a video of YouTube.
+// A page with <video> and <track>: the program's description of one goes through the same two phases as that of a video
+// of YouTube.
 func TestVideoSite(t *testing.T) {
 	t.Parallel()
 	patient, hasty := client(t, nil), client(t, func(c *Config) { c.SocketTimeout = 500 * time.Millisecond })
@@ -251,7 +252,7 @@ func TestLanguageTags(t *testing.T) {
 	}
 }
 
-// What several versions of the program say, word by word.
+// Messages of several versions of the program, word by word.
 func TestWhatItSays(t *testing.T) {
 	t.Parallel()
 	for _, row := range check.Rows(t, "testdata/said.tsv") {

@@ -154,7 +154,7 @@ func render(base float64, weights []float64, threshold float64) ([]byte, error) 
 	b.WriteString(head)
 	fmt.Fprintf(&b, "// Threshold is the score from which on a sentence is a step.\nconst Threshold = %v\n\n", round(threshold))
 	fmt.Fprintf(&b, "// base is the log-odds of a sentence of which nothing was observed.\nconst base = %v\n\n", round(base))
-	b.WriteString("// weights is what each feature adds to the log-odds.\nvar weights = Features{\n")
+	b.WriteString("// weights are the terms of the features in the log-odds.\nvar weights = Features{\n")
 	for j, w := range weights {
 		fmt.Fprintf(&b, "%s: %v,\n", talk.Names[j], round(w))
 	}
