@@ -73,10 +73,6 @@ type Limits struct {
 type Venue struct {
 	match.Place
 
-	// Hash is the SHA-256 of the record as the provider sent it, in hexadecimal:
-	// evidence for the decision.
-	Hash string
-
 	// ID is the provider's own identifier of the venue.
 	ID string
 

@@ -277,8 +277,6 @@ func csvRow(reader *csv.Reader, columns []column, record []string, err error) *r
 		return r.refuse(fmt.Sprintf("it has %d columns, the first line has %d", len(record), len(columns)))
 	}
 
-	r.raw = []byte(strings.Join(record, "\x1f"))
-
 	for i, value := range record {
 		if columns[i] != "" {
 			r.set(columns[i], value)

@@ -2,8 +2,6 @@ package catalog
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +31,6 @@ type row struct {
 	fields     map[column]string
 	line       int
 	problems   []string // its mistakes
-	raw        []byte   // its bytes, for the hash
 	unreadable bool     // its fields are not known, so they are not missing either
 }
 
@@ -79,10 +76,7 @@ const noURL = "https://catalog.invalid/venues/"
 // venue checks a row. It is only usable when the row has no problems afterwards.
 func (r *row) venue() provider.Venue {
 	f := r.fields
-	sum := sha256.Sum256(r.raw)
-
 	v := provider.Venue{
-		Hash: hex.EncodeToString(sum[:]),
 		ID:   f[colID],
 		Kind: f[colKind],
 		Place: match.Place{
@@ -288,7 +282,7 @@ func jsonLines(data []byte) iter.Seq2[*row, error] {
 
 // jsonRow reads one object.
 func jsonRow(object []byte, line int) *row {
-	r := &row{fields: make(map[column]string), line: line, raw: object}
+	r := &row{fields: make(map[column]string), line: line}
 
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil || fields == nil {

@@ -2,8 +2,6 @@ package wolt
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,12 +140,10 @@ func decodeVenue(raw json.RawMessage) (hit, error) {
 		return hit{}, fmt.Errorf("venue %q lacks an id, a name or a usable slug", v.ID)
 	}
 
-	sum := sha256.Sum256(raw)
 	return hit{
 		country: v.Country,
 		slug:    v.Slug,
 		venue: provider.Venue{
-			Hash: hex.EncodeToString(sum[:]),
 			ID:   v.ID,
 			Kind: v.ProductLine,
 			Place: match.Place{
