@@ -1,5 +1,5 @@
-// Command console measures the pages of expediter console over a long queue: what jobs cost while the queue grows, how long each page takes
-// with all of it, and the memory of the console while browsers follow.
+// Command console measures the pages of expediter console over a long queue: the cost of jobs while the queue grows, how long each page
+// takes with all of it, and the memory of the console while browsers follow.
 //
 //	go -C bench run ./console [--jobs N] [--browsers N] [--only REGEXP] [--write FILE] [--json]
 //
@@ -136,14 +136,14 @@ const (
 	following = time.Minute
 )
 
-// named is a page that is measured, or what nats.go alone costs the server: the floor of a page.
+// named is a page that is measured, or the same reads by nats.go alone: the floor of a page.
 type named struct {
 	name string
 	path func(i int) string                            // of a page, when it is asked for once more
 	raw  func(ctx context.Context, i int) (int, error) // reads, and returns how many bytes
 }
 
-// read reads a page, or what is raw, once more, and returns its size.
+// read reads a page once more, or calls raw, and returns the size.
 func (n named) read(ctx context.Context, b *bench, i int) (int, error) {
 	if n.raw != nil {
 		return n.raw(ctx, i)
@@ -331,7 +331,7 @@ func (b *bench) follow(ctx context.Context, _ point) (rig.Figures, error) {
 	}, errors.Join(errs...)
 }
 
-// collected is what the runtime says of a collection: the heap before, after, and what of it is in use.
+// collected matches the runtime's line about a collection: the heap before, after, and the live part of it.
 var collected = regexp.MustCompile(`(\d+)->(\d+)->(\d+) MB`)
 
 // heap is the greatest of the console's latest collections.

@@ -48,7 +48,7 @@ type bench struct {
 	taken    int          // jobs that were completed
 }
 
-// open prepares what the rows share, once.
+// open prepares the shared part of the rows, once.
 func (b *bench) open(ctx context.Context, on *rig.Service) (err error) {
 	if b.client != nil {
 		return nil

@@ -7,7 +7,7 @@
 // every case once. A figure is the median of the rounds, with the least and the greatest of them beside it.
 //
 // One client asks one request after the other and lets the enricher finish its jobs in between, outside the time that
-// is measured; 16 clients ask without a pause. The CPU time of a request is what the whole process spent: client,
+// is measured; 16 clients ask without a pause. The CPU time of a request is that of the whole process: client,
 // enricher, NATS server and, for a miss, the jobs. Places that are missed have ids never used before, and the provider
 // answers at once with the one venue that matches. The 99th percentile of fewer than a hundred requests is their
 // slowest.
@@ -154,7 +154,7 @@ func runCase(ctx context.Context, s *stand, k kase, known []int) (rig.Figures, e
 	return f, nil
 }
 
-// askAll asks everything and returns what each answer took.
+// askAll sends all requests and returns the time of each answer.
 func askAll(ctx context.Context, s *stand, k kase, bodies [][]byte) ([]time.Duration, error) {
 	if k.Clients == 1 {
 		return askEach(ctx, s, k, s.askers[k.Transport][0], bodies)
@@ -195,7 +195,7 @@ func askEach(ctx context.Context, s *stand, k kase, a asker, bodies [][]byte) ([
 	return took, nil
 }
 
-// kase is one combination of what is measured.
+// kase is one combination of the measured properties.
 type kase struct {
 	Transport string // "http" or "nats"
 	Kind      string // "hit" or "miss"
@@ -211,7 +211,7 @@ func (k kase) String() string {
 
 func (k kase) hit() bool { return k.Kind == "hit" }
 
-// cases lists what is measured, in the order of the report.
+// cases lists the cases, in the order of the report.
 func cases(o options) []kase {
 	requests := map[string]map[int]int{
 		"hit":  {1: 500, 10: 500, 100: 200},
@@ -240,7 +240,7 @@ func cases(o options) []kase {
 // manyClients is how many ask at the same time where throughput is measured.
 const manyClients = 16
 
-// targets are what the answer to a request of ten known places may take at the median.
+// targets bound the median time of the answer to a request of ten known places.
 var targets = []rig.Target{
 	{On: "http/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},
 	{On: "nats/hit/10/1", Figure: "request_p50_ms", Kind: rig.AtMost, Goal: 1},

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// durability is how the server that natsrun starts keeps what it acknowledges.
+	// durability is that of acknowledged writes on the server that natsrun starts.
 	durability = "R1, default sync"
 
-	// storeBytes is what the streams may reserve together.
+	// storeBytes is how much the streams may reserve together.
 	storeBytes = 4 << 30
 
 	// settlePoll is how often the bench looks whether the jobs are done.

@@ -33,7 +33,7 @@ func set(list string) map[string]bool {
 
 var separators = regexp.MustCompile(`[;,/&；，、]|\band\b|\bor\b|\bwith\b`)
 
-// objects returns the foods that people marked as what something is done with, each once, but not the dish itself.
+// objects returns the foods that people marked as objects of an action, each once, but not the dish itself.
 func (v *video) objects() [][]string {
 	var out [][]string
 	for _, r := range v.rows {
@@ -55,7 +55,7 @@ func (v *video) objects() [][]string {
 
 var letters = regexp.MustCompile(`[\p{L}]+`)
 
-// nameOf returns the words of a name in the singular. Of "center of dough" the dough is what counts.
+// nameOf returns the words of a name in the singular. Of "center of dough" the dough counts.
 func nameOf(text string) []string {
 	if _, after, ok := strings.Cut(text, " of "); ok {
 		text = after
@@ -251,7 +251,7 @@ func measureTalks(p *printer, paths []string) (map[string]*verdicts, error) {
 	return out, nil
 }
 
-// loadTalks reads files and folders of them; what does not exist has no texts.
+// loadTalks reads files and folders of them; a missing one has no texts.
 func loadTalks(paths []string) ([]rulestest.Text, error) {
 	var out []rulestest.Text
 	for _, path := range paths {

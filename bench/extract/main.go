@@ -106,7 +106,7 @@ func (p *printer) linef(format string, args ...any) {
 	}
 }
 
-// row is a sentence with what people marked in it.
+// row is a sentence with the marks that people made in it.
 type row struct {
 	start, end   float64
 	text         string

@@ -317,7 +317,7 @@ func level(text string) string {
 	return strings.TrimPrefix(strings.Join(levels.FindAllString(strings.ToLower(text), -1), " "), "very ")
 }
 
-// compare pairs what was found in a sentence with what was marked. What was found in an unmarked sentence is not judged.
+// compare pairs the findings in a sentence with the marks. Findings in an unmarked sentence are not judged.
 func compare[T any](r row, found, marked []T, equal func(a, b T) bool) rig.Counts {
 	var c rig.Counts
 	if !r.step {

@@ -5,7 +5,7 @@
 //	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //
 // Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, one that syncs before
-// every acknowledgement, and three of those), and redis-server and postgres where they are installed. What is missing is
+// every acknowledgement, and three of those), and redis-server and postgres where they are installed. A missing one is
 // named and skipped; README.md beside this folder says how to install it.
 //
 // In each round every row is run by every contestant before the next row begins, and every other round goes through the
@@ -56,17 +56,17 @@ type contestant struct {
 	lease time.Duration
 }
 
-// settings are what a client needs to know, here and in a process of its own.
+// settings are those of a client, here and in a process of its own.
 type settings struct {
 	Address string
 	Queue   string // of this run alone
 	Old     bool   // the queue is there
 }
 
-// handler is what a job does.
+// handler handles a job.
 type handler func(ctx context.Context, id string) error
 
-// client is what a process has of a contestant, with connections of its own. What it does not offer is nil.
+// client has the operations of a contestant in one process, with connections of its own. Those that it does not offer are nil.
 type client struct {
 	// insert inserts a unique job.
 	insert func(ctx context.Context, id string) error
@@ -92,7 +92,7 @@ type client struct {
 	// list reads a page of jobs from a position in the queue on, those of a subject with wildcards, or all.
 	list func(ctx context.Context, from uint64, subject string) error
 
-	// broker is what pkg/worker works on, and has dead letters.
+	// broker is the stream that pkg/worker works on, with dead letters.
 	broker *broker
 
 	// close ends the client and removes the queue.
@@ -117,7 +117,7 @@ const (
 // ackWait is that of everybody on NATS.
 const ackWait = 5 * time.Second
 
-// field is everybody who takes part, in the order of the tables.
+// field has the contestants, in the order of the tables.
 func field() []contestant {
 	var all []contestant
 	for _, on := range []struct {
@@ -167,7 +167,7 @@ func field() []contestant {
 	)
 }
 
-// starters start what they run on.
+// starters start their servers.
 var starters = map[string]rig.Starter{
 	"nats":                      rig.StartNATS(1, false),
 	"nats, sync always":         rig.StartNATS(1, true),

@@ -18,10 +18,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
-// payload is what every job carries.
+// payload is that of every job.
 const payload = `{"n":1}`
 
-// broker is what every contestant on NATS has: a connection to insert, one to work, and a stream.
+// broker is the common part of the contestants on NATS: a connection to insert, one to work, and a stream.
 type broker struct {
 	insert, work   jetstream.JetStream
 	insertC, workC *nats.Conn
@@ -107,7 +107,8 @@ func (b *broker) close() {
 	b.workC.Close()
 }
 
-// openRaw is what nats.go alone needs for the same. A keyed job is unique by its key and leaves a record, in the same writes.
+// openRaw opens a client that does the same by nats.go alone. A keyed job is unique by its key and leaves a record, in the same
+// writes.
 func openRaw(keyed bool) func(context.Context, settings) (*client, error) {
 	return func(ctx context.Context, s settings) (*client, error) {
 		b, err := openBroker(ctx, s)

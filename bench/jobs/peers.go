@@ -151,7 +151,7 @@ func (r *riverClient) work(ctx context.Context, slots int, handle handler) (func
 	return r.run(ctx, slots, func(ctx context.Context, job *river.Job[noop]) error { return handle(ctx, job.Args.ID) })
 }
 
-// steps checkpoints each step in a transaction, which is what makes it durable.
+// steps checkpoints each step in a transaction, which makes it durable.
 func (r *riverClient) steps(ctx context.Context, slots int, handle handler) (func() error, error) {
 	return r.run(ctx, slots, func(ctx context.Context, job *river.Job[noop]) error {
 		for _, name := range []string{"one", "two", "three", "four", "five"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-// What is done while there is more and more of something else.
+// The operations that are measured beside growing queues and dead letters.
 const (
 	jobAmongQueued    rig.Growth = "job_queued"
 	deathAmongLetters rig.Growth = "death_letters"

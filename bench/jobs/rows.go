@@ -128,7 +128,7 @@ func rows(o options) []rig.Row[contestant] {
 // childRole is that of a worker of its own. It reads its task, as JSON.
 const childRole = "worker"
 
-// task is what such a worker is told.
+// task is the input of such a worker.
 type task struct {
 	Contestant string
 	Settings   settings
@@ -244,10 +244,10 @@ func (b *bench) close() {
 	}
 }
 
-// offers is what each contestant offers; closed.
+// offers has a closed client of each contestant, for the operations that it offers.
 var offers = map[string]*client{}
 
-// enter looks at what a contestant offers.
+// enter records the operations that a contestant offers.
 func enter(ctx context.Context, who contestant, on *rig.Service) error {
 	b := newBench(options{}, who, on)
 	c, err := b.client(ctx)
@@ -281,7 +281,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	}.Run(ctx, out, o.Options)
 }
 
-// limitOf is what a large queue takes to grow.
+// limitOf returns how long a large queue takes to grow.
 func limitOf(o options) time.Duration {
 	return time.Duration(max(o.listed, o.queued)) * 200 * time.Microsecond
 }
@@ -299,7 +299,7 @@ var targets = append([]rig.Target{
 	{On: "r1", Figure: "listing_vain_server_cpu_us", Kind: rig.AtMost, Goal: 5000},
 }, rig.GrowthTargets([]rig.Growth{jobAmongQueued, deathAmongLetters, pageOfLetters, replayOfLetters}, "r1")...)
 
-// judge adds the effects that were lost or doubled to what is said of each. Where one is ours, it is a failure.
+// judge adds the effects that were lost or doubled to the note of each. Where one is ours, it is a failure.
 func judge(r *rig.Report, got rig.Results) {
 	for who := range r.Classes {
 		double, lost := total(got[who], "_double"), total(got[who], "_lost")

@@ -119,8 +119,8 @@ func await(ctx context.Context, count *atomic.Int64, n int) error {
 	return nil
 }
 
-// flow inserts n jobs and works them at the same time. Its figures are the jobs a second and what both sides took for a
-// job.
+// flow inserts n jobs and works them at the same time. Its figures are the jobs a second and the processor time of both
+// sides for a job.
 func (b *bench) flow(
 	ctx context.Context, row, prefix string, n int, work func(*client) func(context.Context, int, handler) (func() error, error),
 ) (rig.Figures, error) {

@@ -4,7 +4,7 @@
 //	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--keys N] [--only REGEXP] [--json] [--cpuprofile FILE]
 //
 // Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, and two clusters of
-// three), and redis-server and etcd where they are installed. What is missing is named and skipped; README.md beside
+// three), and redis-server and etcd where they are installed. A missing one is named and skipped; README.md beside
 // this folder says how to install it.
 //
 // In each round every row is run by every contestant before the next row begins, and every other round goes through the
@@ -114,10 +114,10 @@ func (b *bench) repeat(n int, name, unit string, op func() error) (rig.Figures, 
 	return f, nil
 }
 
-// offers is what each contestant offers; closed.
+// offers has a closed client of each contestant, for the operations that it offers.
 var offers = map[string]*client{}
 
-// enter prepares a contestant, and looks at what it offers.
+// enter prepares a contestant, and records the operations that it offers.
 func enter(ctx context.Context, who contestant, on *rig.Service) error {
 	who.settings.Address = on.Address
 	if who.prepare != nil {

@@ -17,7 +17,7 @@ const waiting = 8
 // value is of the size of a small JSON document.
 var value = make([]byte, 300)
 
-// coalesce is from when a computation ends until each of those in other processes who waited for it has the value.
+// coalesce measures the time from the end of a computation until each waiter in another process has the value.
 func coalesce(ctx context.Context, b *bench) (rig.Figures, error) {
 	clients, err := b.clients(ctx, waiting+1)
 	if err != nil {
@@ -164,7 +164,7 @@ func batchRead(name string, keys int) measured {
 				return nil, err
 			}
 		}
-		if err := store(ctx, c, b.name(name)); err != nil { // what was stored before it is found, too
+		if err := store(ctx, c, b.name(name)); err != nil { // values stored before it are found, too
 			return nil, err
 		}
 		var trips []int64

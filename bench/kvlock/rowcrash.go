@@ -17,7 +17,7 @@ import (
 // childRole is that of a client of its own. It reads its task, as JSON.
 const childRole = "client"
 
-// task is what such a client does.
+// task is the input of such a client.
 type task struct {
 	Contestant string
 	Settings   settings
@@ -68,7 +68,7 @@ func lockForever(ctx context.Context, c *client, name string) error {
 	return err
 }
 
-// waited is what such a client says of its memory: before, and while everything waits.
+// waited is such a client's memory: before, and while all wait.
 type waited struct {
 	Before, While int64 // bytes resident
 	Subscriptions int   // how many more
@@ -131,7 +131,7 @@ func waiter(c *client, kind string) func(context.Context, string) error {
 	}
 }
 
-// takeover is from the kill -9 of a process that computes a key until somebody who waited for it computes it.
+// takeover measures the time from the kill -9 of a process that computes a key until a waiter computes it.
 func takeover(ctx context.Context, b *bench) (rig.Figures, error) {
 	b.settings.TTL = lockTTL // longer than the take-over: it is not to be waited for
 	return b.kill(ctx, "compute", "takeover_kill9_ms", func(ctx context.Context, c *client, key string, got chan<- time.Time) error {
@@ -189,7 +189,7 @@ func (b *bench) kill(
 	return rig.Figures{figure: rig.In("ms", (<-got).Sub(start))}, nil
 }
 
-// waiters is what waiters of a kind, each for a key of its own, cost in a process of their own, and in the server.
+// waiters measures the costs of waiters of a kind, each for a key of its own, in a process of their own, and in the server.
 func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
 	return func(ctx context.Context, b *bench) (rig.Figures, error) { return b.wait(ctx, name, kind, n) }
 }
@@ -220,7 +220,7 @@ func (b *bench) wait(ctx context.Context, name, kind string, n int) (rig.Figures
 	}
 	var w waited
 	if err := json.Unmarshal([]byte(line), &w); err != nil {
-		return nil, fmt.Errorf("read what the waiters said, %q: %w", line, err)
+		return nil, fmt.Errorf("read the waiters' answer, %q: %w", line, err)
 	}
 	server := max(0, b.service.ResidentBytes()-before)
 	f := rig.Figures{

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// What is done while there is more and more of something else.
+// The operations that are measured beside growing numbers of keys, waiters, callers and watchers.
 const (
 	lockAmongKeys   rig.Growth = "lock_keys"
 	readAmongKeys   rig.Growth = "read_keys"
@@ -23,7 +23,7 @@ const (
 // fewest is how many waiters, callers and watchers there are at first.
 const fewest = 10
 
-// growth is what a lock and its unlock, and a read, cost with few and with many other keys in the same bucket.
+// growth measures the costs of a lock and its unlock, and of a read, with few and with many other keys in the same bucket.
 func growth(ctx context.Context, b *bench) (rig.Figures, error) {
 	c, err := b.client(ctx)
 	if err != nil {
@@ -83,8 +83,8 @@ func together(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// growingWaiters is what a turn costs while ever more callers, over ten clients, hand one lock to each other, and while 100 callers do so
-// over ever more clients.
+// growingWaiters measures the costs of a turn while ever more callers, over ten clients, hand one lock to each other, and while 100
+// callers do so over ever more clients.
 func growingWaiters(ctx context.Context, b *bench) (rig.Figures, error) {
 	const all = 100
 	clients, err := b.clients(ctx, all)
@@ -140,7 +140,7 @@ func (b *bench) turns(ctx context.Context, f rig.Figures, g rig.Growth, times, c
 	})
 }
 
-// growingCallers is what it costs to give the result of one computation to ever more callers, over ten clients.
+// growingCallers measures the costs of giving the result of one computation to ever more callers, over ten clients.
 func growingCallers(ctx context.Context, b *bench) (rig.Figures, error) {
 	clients, err := b.clients(ctx, fewest+1)
 	if err != nil {
@@ -162,7 +162,7 @@ func growingCallers(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, nil
 }
 
-// growingWatchers is what a change of a result costs while ever more results are watched, each by a watcher of its own.
+// growingWatchers measures the costs of a change of a result while ever more results are watched, each by a watcher of its own.
 func growingWatchers(ctx context.Context, b *bench) (rig.Figures, error) {
 	clients, err := b.clients(ctx, 2)
 	if err != nil {
@@ -202,7 +202,8 @@ func growingWatchers(ctx context.Context, b *bench) (rig.Figures, error) {
 // parts are over how many buckets the same locks and results are divided.
 var parts = []int{1, 4}
 
-// divided is what a lock and its unlock, and a result, cost in one bucket and in four, and how much of the writes the busiest has.
+// divided measures the costs of a lock and its unlock, and of a result, in one bucket and in four, and the busiest bucket's share
+// of the writes.
 func divided(ctx context.Context, b *bench) (rig.Figures, error) {
 	bucket, f := b.settings.Bucket, rig.Figures{}
 	clients := map[int][]*client{}

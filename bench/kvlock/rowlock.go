@@ -26,7 +26,7 @@ func lockUnlock(ctx context.Context, b *bench) (rig.Figures, error) {
 	return b.repeat(b.n(1000), "lock_unlock", "us", func() error { return b.cycle(ctx, c) })
 }
 
-// cycle locks and unlocks what nobody else wants.
+// cycle locks and unlocks a lock that no other client wants.
 func (b *bench) cycle(ctx context.Context, c *client) error {
 	unlock, err := c.lock(ctx, b.name("lock"))
 	if err != nil {
@@ -38,7 +38,7 @@ func (b *bench) cycle(ctx context.Context, c *client) error {
 // longWait is longer than the quarter of a second within which ours has a lock without confirming it first.
 const longWait = 300 * time.Millisecond
 
-// wake is from before one client gives the lock back until the other, who has just begun to wait for it, has it.
+// wake measures the time from before one client releases the lock until another, which has just begun to wait for it, has it.
 func wake(ctx context.Context, b *bench) (rig.Figures, error) {
 	n := b.n(100)
 	if b.contestant.settle > settles {
@@ -91,7 +91,7 @@ func wakeAfter(ctx context.Context, b *bench, figure string, n int, wait time.Du
 	return f, nil
 }
 
-// handover is 32 clients who want one lock all the time.
+// handover measures 32 clients that want one lock all the time.
 func handover(ctx context.Context, b *bench) (rig.Figures, error) {
 	clients, err := b.clients(ctx, many)
 	if err != nil {
@@ -127,7 +127,7 @@ func handover(ctx context.Context, b *bench) (rig.Figures, error) {
 	return t.figures(b, before)
 }
 
-// turns records who had the lock.
+// turns records the holders of the lock.
 type turns struct {
 	mu       sync.Mutex
 	counts   []int
@@ -137,7 +137,7 @@ type turns struct {
 	released time.Time
 	same     int // how often it stayed with the same one
 	start    time.Time
-	settled  bool // everybody has had a turn, or a while has passed: what follows counts
+	settled  bool // every client has had a turn, or a while has passed: the next turns count
 	taken    []time.Duration
 	within   int // how many have it: more than one is a failure
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// settles is how long one who is woken by a push needs until it waits.
+// settles is how long a client needs until it waits for a push.
 const settles = 20 * time.Millisecond
 
 // settlesEach is how much longer it takes for each of many.
 const settlesEach = 100 * time.Microsecond
 
-// field is everybody who takes part, in the order of the tables.
+// field has the contestants, in the order of the tables.
 func field() []contestant {
 	ours := func(name, service, note string, cfg kvlock.BucketConfig) contestant {
 		return contestant{
@@ -66,7 +66,7 @@ func field() []contestant {
 	}
 }
 
-// starters start what they run on.
+// starters start their servers.
 var starters = map[string]rig.Starter{
 	"nats":                      rig.StartNATS(1, false),
 	"nats cluster":              rig.StartNATS(3, false),
@@ -87,7 +87,7 @@ type contestant struct {
 	settle   time.Duration // how long a waiter needs until it waits
 }
 
-// settings are what a client needs to know, here and in a process of its own.
+// settings are those of a client, here and in a process of its own.
 type settings struct {
 	Address    string
 	Bucket     string
@@ -95,7 +95,7 @@ type settings struct {
 	TTL        time.Duration // of locks and claims
 }
 
-// client is what one process has of a contestant, with connections of its own. What it does not offer is nil.
+// client has the operations of a contestant in one process, with connections of its own. Those that it does not offer are nil.
 type client struct {
 	// lock waits for the lock. unlock gives it back.
 	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
@@ -103,10 +103,10 @@ type client struct {
 	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
 
-	// wait waits for the value of a key that somebody computes, where that is not what do does.
+	// wait waits for the value of a key that another client computes, where do does not.
 	wait func(ctx context.Context, key string) error
 
-	// store makes value what the reads find.
+	// store stores the value of a key.
 	store func(ctx context.Context, key string, value []byte) error
 
 	// watch watches a key. seen waits until it has a value. forget makes it absent.
@@ -126,7 +126,7 @@ type client struct {
 	close func()
 }
 
-// lockTTL is what all locks and claims are taken for, but in the rows that wait for its end.
+// lockTTL is the TTL of all locks and claims, but in the rows that wait for its end.
 const lockTTL = 10 * time.Second
 
 // crashTTL is the TTL where a holder dies: the shortest that all contestants take.
@@ -294,7 +294,7 @@ func dividedColumns() (all []rig.Column) {
 	return append(all, rig.Column{Figure: "divided_busiest_percent", Title: "the busiest's % of the writes", Format: "%.1f"})
 }
 
-// targets are what is aimed at, on one server.
+// targets are those on one server.
 func targets() (all []rig.Target) {
 	for _, on := range []string{"r1", "r1_file"} {
 		all = append(all,

@@ -5,8 +5,8 @@
 // DIR holds pairs-*.jsonl, one {"left":{...},"right":{...},"label":0|1} a line. Without --data it looks beside the
 // project, and says that it skips when there is nothing.
 // Records have a name and may have an address, a city, a telephone number, a latitude and a longitude, under the usual
-// column names. Every pairs file is read the same way: pairs-valid.jsonl is for reporting, pairs-train.jsonl is what the
-// weights were fitted on.
+// column names. Every pairs file is read the same way: pairs-valid.jsonl is for reporting, the weights were fitted on
+// pairs-train.jsonl.
 package main
 
 import (
@@ -74,7 +74,7 @@ func run(args []string, out io.Writer) error {
 	return p.err
 }
 
-// fieldSet is what a comparison gets to see.
+// fieldSet is the fields that a comparison may use.
 type fieldSet struct {
 	name           string
 	address, phone bool

@@ -29,7 +29,7 @@ import (
 // childRole is that of a notifier. It reads its task, as JSON.
 const childRole = "notifier"
 
-// task is what such a process is told first.
+// task is the input of such a process.
 type task struct {
 	Address    string
 	Partitions int
@@ -37,14 +37,14 @@ type task struct {
 	Storage    jetstream.StorageType
 }
 
-// order is what it is told then, one of these.
+// order is a command to it, one of these.
 type order struct {
-	Mark   bool // what has been until now does not count
+	Mark   bool // the counts begin anew
 	Settle bool // say what was spent
 	Rows   int  // say when so many more rows are stored and sent
 }
 
-// answer is what it says to an order. To one for rows it answers twice, first with nothing.
+// answer is its answer to an order. To one for rows it answers twice, first with nothing.
 type answer struct {
 	Stored, Sent time.Time     // rows
 	CPU          time.Duration // settle
@@ -119,7 +119,7 @@ func obey(m *measured) error {
 	}
 }
 
-// measured is a notifier and what it spends.
+// measured is a notifier and its processor time and memory.
 type measured struct {
 	notifier *notifier.Notifier
 	profile  string

@@ -1,7 +1,7 @@
 // Command notify measures how an event becomes rows and messages in services/notifier, side by side with rows that are
 // stored one at a time: an event to 10, 1,000, 10,000 and 100,000 recipients, from its publication until all rows are
-// stored, and until all are in the inboxes. It measures as well what a row costs clients and servers, how much memory the
-// notifier has, and how both grow with the audience.
+// stored, and until all are in the inboxes. It measures as well the costs of a row for clients and servers, how much
+// memory the notifier has, and how both grow with the audience.
 //
 //	go -C bench run ./notify [--rounds N] [--scale X] [--short] [--audience N] [--only REGEXP] [--json]
 //
@@ -56,9 +56,9 @@ const (
 	threeAlways = "on 2 of 3, synced before the answer"
 )
 
-// field is everybody who takes part, in the order of the tables.
+// field has the contestants, in the order of the tables.
 func field() []contestant {
-	const some, many = 1_000, 10_000 // for those that wait for a disk at each row
+	const some, many = 1_000, 10_000 // for the contestants that wait for a disk at each row
 	var all []contestant
 	for _, on := range []struct {
 		name, service, class string
@@ -108,7 +108,7 @@ func field() []contestant {
 	return append(all, divided)
 }
 
-// starters start what they run on.
+// starters start their servers.
 var starters = map[string]rig.Starter{
 	"nats":                      rig.StartNATS(1, false),
 	"nats, sync always":         rig.StartNATS(1, true),
@@ -132,7 +132,7 @@ type contestant struct {
 	open func(ctx context.Context, b *bench) (*client, error)
 }
 
-// client is a contestant during one row. What it does not offer is nil.
+// client is a contestant during one row. Operations that it does not offer are nil.
 type client struct {
 	// tell publishes an event to n recipients and returns when all are notified, or all rows stored where nothing is sent.
 	tell func(ctx context.Context, event string, n int) (timing, error)
@@ -144,10 +144,10 @@ type client struct {
 	// client is this process.
 	settle func(ctx context.Context) (time.Duration, error)
 
-	// memory is the most that the client had since mark, beyond what it had then, in bytes.
+	// memory is the most that the client had since mark, less its memory then, in bytes.
 	memory func() int64
 
-	// count counts what is there of all events since mark.
+	// count counts the rows and messages of all events since mark.
 	count func(ctx context.Context) (counts, error)
 
 	close func()
@@ -159,7 +159,7 @@ type timing struct {
 	sent   time.Duration // 0 where nothing is sent
 }
 
-// counts are what there has to be one of for each recipient.
+// counts are the numbers of rows and messages, one of each for each recipient.
 type counts struct {
 	stored  int
 	sent    int // -1 where nothing is sent
@@ -167,12 +167,12 @@ type counts struct {
 	busiest int // rows in the stream that has most, where the notifier stores them
 }
 
-// payload is what every event carries.
+// payload is that of every event.
 const payload = `{"reservation_id":"res-81723","date":"2025-01-21","time":"20:30","guests":4,"customer_name":"Ada Lovelace"}`
 
 const eventType = "RESERVATION_REQUESTED"
 
-// row is what everybody stores of one recipient.
+// row is the row of one recipient that all contestants store.
 func row(event string, i int, at time.Time) contracts.Notification {
 	return contracts.Notification{
 		EventID: event, UserID: userID(i), RecipientType: contracts.RecipientCustomer, Channel: inbox, EventType: eventType,

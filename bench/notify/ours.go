@@ -149,7 +149,7 @@ func (o *ours) mark(ctx context.Context) error {
 	return o.begin(ctx)
 }
 
-// begin has what was spent until now not count.
+// begin starts the measurement of costs anew.
 func (o *ours) begin(ctx context.Context) error {
 	if err := o.idle(ctx); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// table is what a notification is in Postgres: its unique index is what keeps a row from being stored twice.
+// table is the table of notifications in Postgres: its unique index keeps a row from being stored twice.
 const table = `
 CREATE TABLE IF NOT EXISTS notification (
 	id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -133,7 +133,7 @@ func connect(address string) (*nats.Conn, jetstream.JetStream, error) {
 	return nc, js, nil
 }
 
-// retry repeats what a server that has just started cannot do yet.
+// retry repeats a request that a server which has just started cannot serve yet.
 func retry(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

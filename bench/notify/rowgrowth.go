@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
-// What is done while there is more and more of something else.
+// The operations that are measured beside growing numbers of followers and events.
 const (
 	itemOfFollowed  rig.Growth = "item_followed"
 	rowAmongEvents  rig.Growth = "row_events"
@@ -30,7 +30,7 @@ const (
 // isOurs reports whether a contestant is the notifier.
 func isOurs(who contestant) bool { return who.Raw != "" }
 
-// growing are the rows of what is done while there is more of something else.
+// growing are the rows of operations beside growing state.
 func (o options) growing() []rig.Row[contestant] {
 	run := func(of func(context.Context, *bench) (rig.Figures, error)) func(context.Context, contestant, *rig.Service) (rig.Figures, error) {
 		return func(ctx context.Context, who contestant, on *rig.Service) (rig.Figures, error) {
@@ -165,7 +165,7 @@ func (o *ours) fill(ctx context.Context, events int) error {
 	return err
 }
 
-// spent measures what n operations cost the notifier and the servers.
+// spent measures the costs of n operations for the notifier and the servers.
 func (o *ours) spent(ctx context.Context, f rig.Figures, g rig.Growth, times, n int, do func() error) error {
 	if err := o.begin(ctx); err != nil {
 		return err

@@ -127,7 +127,7 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 	return f, errors.Join(err, r.judge(f, counted))
 }
 
-// times adds what the events took: the median of them.
+// times adds the median time of the events.
 func (r rowOf) times(f rig.Figures, all []timing) {
 	figure := func(what string, taken time.Duration) {
 		f[r.name()+"_"+what+"_per_s"] = float64(r.recipients) / taken.Seconds()
@@ -141,7 +141,7 @@ func (r rowOf) times(f rig.Figures, all []timing) {
 	}
 }
 
-// judge adds what is missing and what is there twice. Either is an error.
+// judge adds the numbers of missing and of doubled messages. Either is an error.
 func (r rowOf) judge(f rig.Figures, c counts) error {
 	want := r.recipients * r.events
 	if c.sent < 0 {

@@ -1,9 +1,9 @@
-// Command scale measures what the parts cost of which a deployment is made: messages and reads by the number of streams that they are
-// spread over, and idle streams and consumers.
+// Command scale measures the costs of the parts of a deployment: messages and reads by the number of streams that they are spread
+// over, and idle streams and consumers.
 //
 //	go -C bench run ./scale [--rounds N] [--scale X] [--short] [--only REGEXP] [--write FILE] [--json]
 //
-// It uses nats.go alone, so the figures are those of the server, and a lower bound of what everything built on it costs.
+// It uses nats.go alone, so the figures are those of the server, and a lower bound of the costs of everything built on it.
 package main
 
 import (

@@ -278,7 +278,8 @@ func (b *bench) consume(ctx context.Context, stream string, ended func(error)) (
 // rates are those for which the page says what they take.
 var rates = []int{1_000, 10_000, 100_000, 1_000_000}
 
-// derive adds what rates take: the processors of all servers, and how many streams so that each has half of what one had here.
+// derive adds the needs of given rates: the processors of all servers, and how many streams so that each has half of what one had
+// here.
 func derive(got rig.Results, entered []contestant) {
 	for _, who := range entered {
 		cpu, rate := got[who.Name]["jobs_1_server_cpu_us"], got[who.Name]["jobs_1_per_s"]
@@ -294,7 +295,7 @@ func derive(got rig.Results, entered []contestant) {
 	}
 }
 
-// sizes are the columns of what derive adds.
+// sizes are the columns of the figures that derive adds.
 func sizes() (all []rig.Column) {
 	for _, r := range rates {
 		all = append(all,

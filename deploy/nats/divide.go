@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// divided are the parts of subjects that name what is divided into partitions: streams of jobs and of rows, and a bucket.
+// divided matches the parts of subjects that name a stream or bucket which is divided into partitions.
 var divided = regexp.MustCompile(`\b(ENRICH_JOBS|NOTIFICATIONS|KV_enrich|rp\.enrich|\$KV\.enrich)\b`)
 
 var (
@@ -16,7 +16,7 @@ var (
 	remark      = regexp.MustCompile(`\s+#.*`)
 )
 
-// entries are the subjects under which clients write to what is divided, each with the form of those of a partition. The first partition
+// entries are the subjects under which clients write to divided streams, each with the form of those of a partition. The first partition
 // of jobs and of results has an entry of its own.
 var entries = []struct {
 	subject, form string
@@ -27,8 +27,8 @@ var entries = []struct {
 	{`"$KV.enrich.>"`, `"$KV.enrich-%d.>"`, 0},
 }
 
-// Divide returns accounts.conf with what n partitions need: each permission, export and import of a stream that `expediter apply
-// --partitions` divides is repeated for the others, and the accounts may have so many more streams.
+// Divide returns accounts.conf with the lines for n partitions: each permission, export and import of a stream that `expediter
+// apply --partitions` divides is repeated for the others, and the accounts may have so many more streams.
 func Divide(accounts string, n int) string {
 	var b strings.Builder
 	account := ""
@@ -66,7 +66,7 @@ func writePartitions(b *strings.Builder, line string, n int) {
 	if !divided.MatchString(line) || strings.Contains(line, "notify.plan") {
 		return
 	}
-	if strings.Contains(line, `"$JS.API.STREAM.INFO.ENRICH_JOBS"`) { // what is left in the first is read by any replica
+	if strings.Contains(line, `"$JS.API.STREAM.INFO.ENRICH_JOBS"`) { // messages left in the first are read from any replica
 		b.WriteString(strings.ReplaceAll(line, "STREAM.INFO", "DIRECT.GET"))
 	}
 	for p := 1; p < n; p++ {

@@ -12,8 +12,8 @@ import (
 // maxDepth bounds how deep files may include each other; the files here use two levels.
 const maxDepth = 8
 
-// ErrVariable is returned when variables of a configuration are not set, or are
-// set to what the server would read as something else.
+// ErrVariable is returned when variables of a configuration are not set, or
+// have a value that the server would read as another.
 var ErrVariable = errors.New("deploy: unusable variable")
 
 var (
@@ -40,7 +40,7 @@ func Text(name string, without ...string) (string, error) {
 }
 
 // Variables returns the names of the environment variables that the
-// configuration name and what it includes refer to, sorted.
+// configuration name and its includes refer to, sorted.
 func Variables(name string) ([]string, error) {
 	text, err := Text(name)
 	if err != nil {
@@ -77,7 +77,7 @@ func CheckVariables(name string, getenv func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// check returns what is wrong with the value of a variable.
+// check returns the mistake in the value of a variable, "" for none.
 func check(name, value string) string {
 	switch {
 	case value == "":

@@ -59,7 +59,7 @@ func clusterFaults(s *site) {
 		if i == 0 {
 			dial = fromFirst.URLs
 		}
-		// What a node tells the others of itself is no way around the networks.
+		// The address that a node advertises does not lead around the networks.
 		tasks[i] = server{Folder: s.TempDir(), Name: fmt.Sprint("n", i+1), Config: fmt.Sprintf(
 			"cluster {name: c, listen: %q, advertise: \"%s9:6222\", routes: [nats://%s]}\n",
 			routes[i], place, strings.ReplaceAll(dial, ",", ", nats://"))}

@@ -40,7 +40,7 @@ type program struct {
 	again   func() *crash.Process // starts it at the same address
 }
 
-// serves is what a service logs when it serves, with its address.
+// serves matches the log line of a service that serves, with its address.
 const serves = `: ready".*"http":"http://([^"]+)"`
 
 // start starts a program with flags and variables, in which ADDRESS is where it listens, and returns when it serves.
@@ -78,7 +78,7 @@ func (p *program) restart() {
 	p.Process = p.again()
 }
 
-// expediter runs a command of the runbooks, and returns what it prints.
+// expediter runs a command of the runbooks, and returns its output.
 func (s *site) expediter(args ...string) string {
 	s.Helper()
 	out, err := exec.CommandContext(s.Context(), filepath.Join(s.bin, "expediter"), args...).CombinedOutput()
@@ -100,7 +100,7 @@ func (s *site) post(url, body string) int {
 	return answer.StatusCode
 }
 
-// apply makes what the services need, as small as it may be.
+// apply makes the streams and buckets of the services, as small as they may be.
 func (s *site) apply(nats string, more ...string) {
 	s.Helper()
 	s.expediter(append([]string{"apply", "--server", nats, "--max-bytes", "1"}, more...)...)
@@ -135,7 +135,7 @@ func (s *site) watch(jobs map[string][]*program) {
 		s.read("query?query=up%3D%3D1", &found)
 		return len(found.Data.Result) == all
 	})
-	check.Same(s, "alerts of what is healthy", fmt.Sprint(s.firing()), "map[]")
+	check.Same(s, "alerts of a healthy site", fmt.Sprint(s.firing()), "map[]")
 }
 
 // read decodes an answer of Prometheus.
@@ -207,7 +207,7 @@ func (s *site) await(fires bool, names ...string) {
 	})
 }
 
-// fault is one that fires alerts, and what its runbook says to mend it.
+// fault is one that fires alerts, and the steps of its runbook that mend it.
 type fault struct {
 	name   string
 	inject func()
@@ -235,7 +235,7 @@ func (s *site) suffer(faults ...fault) {
 	}
 }
 
-// Faults of running programs fire their alerts, and what the runbooks say ends these.
+// Faults of running programs fire their alerts, and the steps of the runbooks end these.
 func TestFaultsFireAndAreMended(t *testing.T) {
 	t.Parallel()
 	installed.Prometheus.Find(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// post is what a mail server does, at an address.
+// post is the task of a mail server, at an address.
 type post struct {
 	Address string
 	Refuses bool // all mails

@@ -60,7 +60,7 @@ func gunzip(t *testing.T, data string) []byte {
 	return check.Must(io.ReadAll(z))(t)
 }
 
-// blob reads what a descriptor names.
+// blob reads the blob that a descriptor names.
 func blob(t *testing.T, files map[string]string, d v1.Descriptor, into any) {
 	t.Helper()
 	text, ok := files["blobs/sha256/"+d.Digest.Encoded()]

@@ -106,7 +106,7 @@ func (im image) put(kind string, document any) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: kind, Digest: sum, Size: int64(len(data))}, nil
 }
 
-// manifest adds what one platform needs: layers, configuration and manifest.
+// manifest adds the parts of one platform: layers, configuration and manifest.
 func (b *build) manifest(im image, p program) (v1.Descriptor, error) {
 	platform := v1.Platform{OS: p.os, Architecture: p.arch}
 	config := v1.Image{Created: &b.time, Platform: platform, RootFS: v1.RootFS{Type: "layers"}, Config: v1.ImageConfig{
@@ -154,7 +154,7 @@ func (b *build) manifest(im image, p program) (v1.Descriptor, error) {
 	return d, err
 }
 
-// base are the files beside the program: the user, the certificates of Mozilla's authorities, and a folder for what is temporary.
+// base are the files beside the program: the user, the certificates of Mozilla's authorities, and a folder for temporary files.
 func base() []file {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
@@ -188,7 +188,7 @@ type file struct {
 	data []byte
 }
 
-// archive writes the programs of a platform into an archive, with what belongs to them.
+// archive writes the programs of a platform into an archive, with their SBOMs, the licence and the changelog.
 func (b *build) archive(platform string, built []program) error {
 	name := "expediter-" + b.version + "-" + strings.ReplaceAll(platform, "/", "-")
 	var files []file

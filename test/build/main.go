@@ -1,6 +1,6 @@
-// Build makes what a release gives to those that run it: the programs for each platform in archives, container images, lists of what
-// they are made of, and the sums of all these files. It installs the programs from the modules of a version, as `go install` does
-// for everybody, so each file is the same wherever it is made with the same version of Go.
+// Build makes the files of a release for its users: the programs for each platform in archives, container images, SBOMs, and the
+// sums of all these files. It installs the programs from the modules of a version, as `go install` does for everybody, so each file
+// is the same wherever it is made with the same version of Go.
 //
 //	go run ./test/build v0.2.0     of the tags of a version
 //	go run ./test/build -tree      of the work tree, as a release of it would be
@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/modules"
 )
 
-// programs are what is built, by the folders of their modules.
+// programs are the programs to build, by the folders of their modules.
 var programs = map[string]string{
 	"cmd/expediter":     "cmd/expediter",
 	"services/enricher": "services/enricher/cmd/enricher",
@@ -37,7 +37,7 @@ func main() { modules.Main(run) }
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
 	dir := flags.String("out", "", "the folder of the files, dist/VERSION in the work tree by default")
-	platforms := flags.String("platforms", all, "what to build for")
+	platforms := flags.String("platforms", all, "the platforms to build for")
 	ofTree := flags.Bool("tree", false, "build the work tree instead of the tags of a version")
 	twice := flags.Bool("twice", false, "build twice and compare")
 	if err := flags.Parse(args); err != nil {

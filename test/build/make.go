@@ -33,7 +33,7 @@ type program struct {
 	name     string
 	arch, os string
 	path     string
-	sbom     string // the path of the list of what it is made of
+	sbom     string // the path of its SBOM
 }
 
 // make makes all files, and returns their sums.
@@ -62,11 +62,11 @@ func (b *build) make(ctx context.Context) (string, error) {
 	return b.sums()
 }
 
-// install installs the programs for a platform, and writes the lists of what they are made of.
+// install installs the programs for a platform, and writes their SBOMs.
 func (b *build) install(ctx context.Context, platform string) ([]program, error) {
 	goos, arch, _ := strings.Cut(platform, "/")
 	for _, variable := range []string{
-		// What the surroundings say must not change the programs. GOBIN is for the programs of the own platform alone.
+		// The environment must not change the programs. GOBIN is for the programs of the own platform alone.
 		"GOBIN=", "GOPATH=" + b.temp, "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOSUMDB=off",
 		"GOOS=" + goos, "GOARCH=" + arch,
 	} {

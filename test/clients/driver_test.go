@@ -64,7 +64,7 @@ type ours struct {
 	end  func(outcome string) (any, error) // of the job that runs
 }
 
-// input is what operations take.
+// input has the arguments of operations.
 type input struct {
 	A        json.RawMessage `json:"a"`
 	B        json.RawMessage `json:"b"`
@@ -165,7 +165,7 @@ func newGo(t *testing.T, js jetstream.JetStream) *ours {
 	return g
 }
 
-// check1 leaves out what was decoded.
+// check1 leaves out the decoded value.
 func check1(_ any, err error) (any, error) { return "valid", err }
 
 // harness reports whether an operation is the suite's own.

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var command = flag.String("driver", "", "the `command` that starts the driver of another language, with spaces between its words")
 
-// step is one call of an operation, and what it has to answer: Out, or a refusal for the Fields, or any refusal.
+// step is one call of an operation, and its expected answer: Out, or a refusal for the Fields, or any refusal.
 type step struct {
 	By     string          `json:"by"` // "go" in the cases in which both languages take part
 	Op     string          `json:"op"`
@@ -36,7 +36,7 @@ type step struct {
 	Fields []string        `json:"fields"`
 }
 
-// answer is what a driver says.
+// answer is the answer of a driver.
 type answer struct {
 	Out    any      `json:"out"`
 	Error  string   `json:"error"`

@@ -142,7 +142,7 @@ func TestEventInPlainWords(t *testing.T) {
 	check.Says(t, s.Get("/notifications?state=lost", http.StatusBadRequest), "state must be")
 }
 
-// What is unsent is cancelled once, by a record that names the operator; nobody else does it.
+// An operator cancels the unsent rows once, by a record that names the operator; a viewer cannot.
 func TestEventIsCancelled(t *testing.T) {
 	t.Parallel()
 	guard, secrets := consoletest.Keys(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/consoletest"
 )
 
-// deployed is a site whose console has what it needs for each page and action.
+// deployed is a site whose console has the permissions for each page and action.
 type deployed struct {
 	*consoletest.Site
 

@@ -1,4 +1,4 @@
-// Package deployment tests that pages about deployment do what they say.
+// Package deployment tests pages about deployment by following them.
 package deployment
 
 import (
@@ -43,7 +43,7 @@ var (
 	trouble    = regexp.MustCompile(`(?m)^.*(?:"level":"(?:WARN|ERROR)"|\[FTL\]).*$`)
 )
 
-// ready is what the program of a folder logs when others may use it.
+// ready is the log line of a folder's program when others may use it.
 var ready = map[string]string{
 	"n1": "Server is ready", "n2": "Server is ready", "n3": "Server is ready",
 	"console": "Console: https://", "enricher": "enricher: ready", "importer": "importer: ready", "notifier": "notifier: ready",
@@ -84,7 +84,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// follow does what a block says, in each of its folders. A program that goes on is ready when follow returns.
+// follow runs a block in each of its folders. A program that goes on is ready when follow returns.
 func (s *site) follow(block string) {
 	s.Helper()
 	where := place.FindStringSubmatch(block)
@@ -102,7 +102,7 @@ func (s *site) follow(block string) {
 	}
 }
 
-// run starts what a block says, in one of its folders, and waits for its end unless it goes on.
+// run starts the commands of a block in one of its folders, and waits for its end unless it goes on.
 func (s *site) run(folder, block string) {
 	s.Helper()
 	cmd := s.command(folder, block)
@@ -225,8 +225,8 @@ func (s *site) replaceKey(blocks [][]string) {
 	}
 }
 
-// The page about the servers, followed block by block, leads from a checkout to three servers, three services, and what they are
-// for: a notification in an inbox, a recipe, a link. Nothing is denied to a service, and the servers let in nobody without a
+// The page about the servers, followed block by block, leads from a checkout to three servers and three services that work: a
+// notification in an inbox, a recipe, a link. Nothing is denied to a service, and the servers let in nobody without a
 // certificate. A key is replaced while the others go on.
 func TestPage(t *testing.T) {
 	t.Parallel()
@@ -245,7 +245,7 @@ func TestPage(t *testing.T) {
 	}
 	for folder, sign := range ready {
 		p := s.processes[folder]
-		check.Require(t, p != nil, "no block has started what logs %q", sign)
+		check.Require(t, p != nil, "no block has started a program that logs %q", sign)
 		if lines := trouble.FindAllString(p.Output(), -1); lines != nil || p.Ended() {
 			t.Errorf("%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
 		}

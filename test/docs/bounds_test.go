@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// bounds is a line of the table of streams: name, bound, age, and what happens when it is full.
+// bounds is a line of the table of streams: name, bound, age, and behaviour when it is full.
 var bounds = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9]+ [MG]iB) \\| ([^|]+) \\| (refuses|drops the oldest) \\| ([^|]+) \\|$")
 
 // The table in docs/operate.md has every stream and bucket, as it is declared, and each has a bound.

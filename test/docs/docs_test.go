@@ -1,4 +1,4 @@
-// Package docs checks what documents say of files and tests.
+// Package docs checks the names of files, tests and declarations in documents.
 package docs
 
 import (
@@ -98,7 +98,7 @@ func TestRequirementsAreMetByTheTestsTheyName(t *testing.T) {
 	check.That(t, rows >= 70, "%d rows are too few to be all", rows)
 }
 
-// Documents name paths of this repository, and beside them what is declared there: `pkg/kvlock/guard.go`: `Put`.
+// Documents name paths of this repository, and beside them declarations there: `pkg/kvlock/guard.go`: `Put`.
 func TestPathsThatDocumentsNameExist(t *testing.T) {
 	t.Parallel()
 	paths, symbols := 0, 0
@@ -229,7 +229,7 @@ func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
 	check.That(t, len(quoted) >= 5, "documents quote %d programs: want the five first programs", len(quoted))
 }
 
-// A first program is read in one go: it has at most 25 lines, beside what it imports, comments and blank lines.
+// A first program is read in one go: it has at most 25 lines, beside imports, comments and blank lines.
 func TestFirstProgramsAreShort(t *testing.T) {
 	t.Parallel()
 	programs := 0

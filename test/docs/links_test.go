@@ -107,7 +107,8 @@ func isReserved(host string) bool {
 		regexp.MustCompile(`(^|\.)(example|invalid|example\.(com|org|net))$`).MatchString(host)
 }
 
-// Comments name what the package, or one that the file imports, declares, and files that exist. So do the pages that services serve.
+// Comments name declarations of the package or of one that the file imports, and files that exist. So do the pages that services
+// serve.
 func TestCommentsAndPagesLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	sources, declared := files(t, ".go"), map[string]map[string]bool{}
@@ -193,7 +194,7 @@ func TestTasksOfDocumentsExist(t *testing.T) {
 	check.That(t, named >= 20, "%d tasks are too few to be all", named)
 }
 
-// declare adds what a file declares, methods and fields behind their types.
+// declare adds the declarations of a file, methods and fields behind their types.
 func declare(declared map[string]map[string]bool, dir string, file *ast.File) {
 	if declared[dir] == nil {
 		declared[dir] = map[string]bool{}

@@ -59,7 +59,7 @@ func untilStalled(t *testing.T) (ctx context.Context, moved func()) {
 
 // TestCrash has three instances asked 200 times each, at the same moment, for the same 50 new places. One instance is
 // killed in the middle of a look-up, and the server is restarted in the middle of everything. Each place is looked up
-// once, but for what the killed instance was in the middle of; every client gets every answer, and none twice.
+// once, but for those that the killed instance had begun; every client gets every answer, and none twice.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const requestsPerInstance, restartAfter, retriesAtOnce = 200, 20, 8

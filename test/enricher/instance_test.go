@@ -73,7 +73,7 @@ func serve(ctx context.Context, is instance) error {
 	return e.Stop()
 }
 
-// linkBase is what links begin with. After it comes the name of the instance that found the venue.
+// linkBase is the beginning of links. After it comes the name of the instance that found the venue.
 const linkBase = "https://wolt.com/"
 
 // remote is a provider that asks the test's far side.
@@ -259,12 +259,12 @@ type lookUps struct {
 	killed string // the instance
 }
 
-// check returns what is wrong with the look-ups of a place whose answer is of the instance found. again reports whether
-// the killed instance was in the middle of looking it up: it had asked, and its answer was not stored. Then, and only
-// then, one more look-up is right, by another instance, after the kill.
+// check returns the fault of the look-ups of a place whose answer is of the instance found. again reports whether the
+// killed instance was in the middle of looking it up: it had asked, and its answer was not stored. Then, and only then,
+// one more look-up is right, by another instance, after the kill.
 //
-// What the far side had read when the instance was killed does not tell what that instance had asked: calls were on
-// their way. A call that it read before the kill was made before the kill.
+// The far side's reads by then do not show all requests of the killed instance: calls were on their way. A call
+// that it read before the kill was made before the kill.
 func (l lookUps) check(place, found string) (again bool, err error) {
 	var errs []error
 	for instance, n := range l.all[place] {
@@ -297,7 +297,7 @@ func checkOnce(t *testing.T, clients []*client, l lookUps) (again []string) {
 			found[finder(c.states[p.PlaceID])]++
 		}
 		if len(found) != 1 || found[""] > 0 {
-			t.Errorf("clients were told of %s what these instances found: %v; it was looked up by %v", p.Name, found, l.all[p.Name])
+			t.Errorf("clients got answers about %s from these instances: %v; it was looked up by %v", p.Name, found, l.all[p.Name])
 			continue
 		}
 		for instance := range found {
@@ -327,7 +327,7 @@ func TestLookUps(t *testing.T) {
 		before, all by
 		found       string
 		again       bool
-		wrong       string // what the error says; "" for none
+		wrong       string // the text of the error; "" for none
 	}{
 		"once":                                     {by{}, by{"a": 1}, "a", false, ""},
 		"once, by the killed instance":             {by{"dead": 1}, by{"dead": 1}, "dead", false, ""},

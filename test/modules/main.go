@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 }
 
 // alone looks at each module without go.work. One that has the same packages then, of the same files and of the same versions of other
-// modules, is what the workspace has, which other steps vet and build. Any other is vetted, which type-checks each package with its tests.
+// modules, is as in the workspace, which other steps vet and build. Any other is vetted, which type-checks each package with its tests.
 func alone(ctx context.Context, work string, tree *modules.Tree, proxy *modules.Proxy, say *modules.Printer) error {
 	if err := tree.Stage(ctx, proxy); err != nil {
 		return err
@@ -76,7 +76,7 @@ func alone(ctx context.Context, work string, tree *modules.Tree, proxy *modules.
 	}
 	var failed []string
 	for _, m := range tree.Modules {
-		if m.Dir == "tools" || m.Dir == "tools/install" { // one has no packages, the other is what Kubernetes brings
+		if m.Dir == "tools" || m.Dir == "tools/install" { // one has no packages, the other has the modules of Kubernetes
 			continue
 		}
 		dir := filepath.Join(tree.Root, m.Dir)

@@ -105,7 +105,7 @@ func (s *jobs) state(r worker.Receipt) worker.State {
 	return j.State
 }
 
-// last is the last record of what was done.
+// last is the last record of the audit.
 func (s *jobs) last() string {
 	all, err := audit.List(s.Context(), s.JetStream, 1)
 	check.OK(s.T, err)
@@ -301,16 +301,16 @@ func TestJobsForEverybody(t *testing.T) {
 	}
 }
 
-// tabTo presses the tab key until what a selector names has the focus.
-func tabTo(p *browser.Page, what string) {
+// tabTo presses the tab key until the element of a selector has the focus.
+func tabTo(p *browser.Page, selector string) {
 	p.Helper()
 	for range 100 {
-		if browser.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(what)+`)`)) {
+		if browser.Get(p, chromedp.Evaluate[bool](`document.activeElement.matches(`+strconv.Quote(selector)+`)`)) {
 			return
 		}
 		p.Press(kb.Tab)
 	}
-	p.Fatalf("tabs never get to %s", what)
+	p.Fatalf("tabs never get to %s", selector)
 }
 
 // Each action needs a keyboard only, with a script and without.

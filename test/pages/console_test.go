@@ -199,7 +199,7 @@ const (
 		document.dispatchEvent(new Event("visibilitychange")); true`
 )
 
-// A page that is open follows; it pauses while it is hidden, says when its connection is lost, and shows afterwards what it has missed.
+// A page that is open follows; it pauses while it is hidden, says when its connection is lost, and shows the missed changes afterwards.
 func TestConsoleIsLive(t *testing.T) {
 	b := browser.Start(t)
 	s := consoletest.Start(t)
@@ -245,7 +245,7 @@ func TestConsoleIsLive(t *testing.T) {
 	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)), "it never says that it was cut off")
 }
 
-// A keyboard is enough to sign in, to see the keys, and to replay what has died.
+// A keyboard is enough to sign in, to see the keys, and to replay dead letters.
 func TestConsoleByKeyboard(t *testing.T) {
 	b := browser.Start(t)
 	guard, secrets := consoletest.Keys(t)
@@ -272,7 +272,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 	}
 }
 
-// What is written from right to left stands beside its name all the same.
+// A text from right to left stands beside its name all the same.
 func TestConsoleAlignsHebrew(t *testing.T) {
 	b := browser.Start(t)
 	s := consoletest.Start(t)
@@ -282,7 +282,7 @@ func TestConsoleAlignsHebrew(t *testing.T) {
 	p.Looks("console-hebrew")
 }
 
-// The page of what was done is for everybody.
+// Everybody can use the page of the audit.
 func TestAuditForEverybody(t *testing.T) {
 	b := browser.Start(t)
 	s := consoletest.Start(t)

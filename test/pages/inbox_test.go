@@ -122,7 +122,7 @@ func (s *stream) next() error {
 		s.find()
 		return nil
 	}
-	s.end = []error{io.EOF, io.ErrUnexpectedEOF}[end%2] // a browser drops what it has not read before an error
+	s.end = []error{io.EOF, io.ErrUnexpectedEOF}[end%2] // a browser drops bytes that it has not read before an error
 	s.front.cuts.Add(1)
 	return nil
 }
@@ -165,7 +165,7 @@ func startFront(t *testing.T, cutting bool) (*front, *notifier.Notifier) {
 	return f, n
 }
 
-// until waits for what a script says. chromedp.Poll would hang: the policy of the page forbids how it looks again.
+// until waits until a script returns true. chromedp.Poll would hang: the policy of the page forbids how it looks again.
 func until(p *browser.Page, script string) {
 	p.Helper()
 	wait := `new Promise((r) => { const look = () => (` + script + `) ? r(true) : setTimeout(look, 10); look(); })`

@@ -1,5 +1,5 @@
-// Proxy does what a stranger does with a release, before there is one: it puts the modules of the work tree into a folder proxy as
-// a release would, and then, outside the repository and with an empty module cache, gets and builds every module that is released,
+// Proxy uses a release as a stranger does, before there is one: it puts the modules of the work tree into a folder proxy as a
+// release would, and then, outside the repository and with an empty module cache, gets and builds every module that is released,
 // installs the command, and runs the first programs that the documents show (testdata).
 //
 //	go run ./test/proxy               of the work tree
@@ -140,7 +140,7 @@ func (s *stranger) program(ctx context.Context, file string) error {
 	if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600); err != nil { //nolint:gosec // of a temporary folder
 		return err //nolint:wrapcheck // names the file
 	}
-	if _, err := s.proxy.Go(ctx, dir, "mod", "tidy"); err != nil { // it finds the modules by what is imported
+	if _, err := s.proxy.Go(ctx, dir, "mod", "tidy"); err != nil { // it finds the modules by the imports
 		return err
 	}
 	run, want := []string{"run", "."}, comment(string(text))
@@ -176,7 +176,7 @@ func (s *stranger) tutorial(ctx context.Context, work string) error {
 	return nil
 }
 
-// comment returns what the comment at the end of a program says that it writes.
+// comment returns the output that the comment at the end of a program states.
 func comment(program string) string {
 	_, said, _ := strings.Cut(program, "\n// Output:")
 	var lines []string

@@ -15,7 +15,7 @@ import (
 
 const noRelease = "API: there is no release to compare with\n"
 
-// api prints what breaks the exported API since the last release.
+// api prints the changes that break the exported API since the last release.
 func (r *release) api(ctx context.Context) (err error) {
 	tags, err := readTags(ctx, r.work)
 	if err != nil || tags.last == "" {
@@ -36,8 +36,8 @@ func (r *release) api(ctx context.Context) (err error) {
 	return r.compare(ctx, tree, proxy, tags.last)
 }
 
-// compare prints what breaks the exported API of released modules since a version, "" if there is none, and fails if the release
-// must not break it: before v1 one that is no patch may.
+// compare prints the changes that break the exported API of released modules since a version, "" if there is none, and fails if
+// the release must not break it: before v1 one that is no patch may.
 func (r *release) compare(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, last string) error {
 	if last == "" {
 		r.say.Printf(noRelease)
@@ -47,7 +47,7 @@ func (r *release) compare(ctx context.Context, tree *modules.Tree, proxy *module
 	if err != nil {
 		return err
 	}
-	r.say.Printf("API: what breaks it since %s:\n", last)
+	r.say.Printf("API: breaking changes since %s:\n", last)
 	broken := 0
 	for _, m := range old.Modules {
 		if !m.Released || strings.HasPrefix(m.Dir, "cmd/") { // programs have no API

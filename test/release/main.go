@@ -1,9 +1,9 @@
 // Release makes a release: it writes the version into every go.mod and go.work file, the sums of the repository's own modules into
 // the go.sum files, and the heading into CHANGELOG.md, commits that, and tags each module. It does so here, and prints the command
-// that pushes it. Without --yes it only says what it would do.
+// that pushes it. Without --yes it only prints the steps.
 //
 //	go run ./test/release v0.2.0 [--yes]
-//	go run ./test/release --api             only what breaks the exported API since the last release
+//	go run ./test/release --api             only the changes that break the exported API since the last release
 package main
 
 import (
@@ -143,7 +143,7 @@ const (
 	unreleased = "## Unreleased\n"
 )
 
-// changelog returns the changelog with what was unreleased under the heading of the release.
+// changelog returns the changelog with the unreleased entries under the heading of the release.
 func (r *release) changelog() (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.work, changelog))
 	if err != nil {

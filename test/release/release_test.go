@@ -34,7 +34,7 @@ var files = map[string]string{
 	"pkg/test/name_test.go": "package test\n\nimport _ \"" + modules.Prefix + "pkg/kvlock\"\n",
 }
 
-// repository makes such a repository, and returns a release of it and what that prints.
+// repository makes such a repository, and returns a release of it and its output.
 func repository(t *testing.T, version string) (*release, *strings.Builder) {
 	t.Helper()
 	work := t.TempDir()
@@ -207,7 +207,8 @@ func TestWhatStandsAgainstARelease(t *testing.T) {
 	}
 }
 
-// A patch must not break the API, and another release before v1 may: it says what it breaks. What is internal is none of it.
+// A patch must not break the API, and another release before v1 may: it lists the breaking changes. Internal packages are not
+// compared.
 func TestBrokenAPIIsToldAndRefusedInAPatch(t *testing.T) {
 	t.Parallel()
 	r, out := repository(t, "")
@@ -221,7 +222,7 @@ func TestBrokenAPIIsToldAndRefusedInAPatch(t *testing.T) {
 	out.Reset()
 	r.version = ""
 	check.Is(t, r.api(t.Context()), nil)
-	want := "API: what breaks it since v0.1.0:\n\tpkg/kvlock: Name: changed from func() string to func(...int) string\n"
+	want := "API: breaking changes since v0.1.0:\n\tpkg/kvlock: Name: changed from func() string to func(...int) string\n"
 	check.That(t, out.String() == want, "it prints\n%s\nwant\n%s", out, want)
 	r.version = "v0.1.1"
 	check.Contains(t, r.make(t.Context(), true), "v0.1.1 must not break the API")

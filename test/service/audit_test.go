@@ -105,7 +105,7 @@ func TestALostAnswerIsNoSecondRecord(t *testing.T) {
 	}
 }
 
-// A message says what it likes. Its source is that of the subject, and what was written before stays so.
+// A message may say anything. The source of its record is that of the subject, and earlier records stay as they are.
 func TestARecordIsNotForged(t *testing.T) {
 	t.Parallel()
 	js, log := audited(t, "cli", direct)

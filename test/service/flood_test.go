@@ -132,7 +132,7 @@ func (f *flooded) read(method, path string) string {
 	return said(resp)
 }
 
-// reads makes many reads, some at a time, and counts what is said. It logs the time that 99 of 100 take at most.
+// reads makes many reads, some at a time, and counts the answers by their texts. It logs the time that 99 of 100 take at most.
 func (f *flooded) reads(n, atOnce int) map[string]int {
 	f.Helper()
 	var mu sync.Mutex
@@ -297,15 +297,15 @@ func TestReadsAtOnce(t *testing.T) {
 	check.That(t, got["200"] != 0 && got["200"]+got["429 after 1"]+got["429 after 2"]+got["503 after 2"] == 3000, "reads: %v", got)
 }
 
-// flood is what a client floods a service with: connections on each of which it sends the same.
+// flood is the task of a client that floods a service over connections, on each of which it sends the same.
 type flood struct {
 	Address string
 	N       int
 	Text    string
 }
 
-// floods are clients in processes of their own, whose files are not those of the service. They print what the answers say, and keep
-// the connections open.
+// floods are clients in processes of their own, whose files are not those of the service. They print the counts of the answers, and
+// keep the connections open.
 var floods = crash.Role[flood]{Name: "flood", Run: func(ctx context.Context, f flood) error {
 	conns, err := f.open()
 	if err != nil {
@@ -330,7 +330,7 @@ func (f flood) open() ([]net.Conn, error) {
 	return conns, nil
 }
 
-// answers counts the answers on connections by what they say.
+// answers counts the answers on connections by their texts.
 func answers(conns []net.Conn) map[string]int {
 	counts := map[string]int{}
 	for _, c := range conns {

@@ -184,7 +184,7 @@ func TestAStreamThatDropsTheOldestIsOnlyMeasured(t *testing.T) {
 	})
 }
 
-// What counts is the bound that the server has, of messages too.
+// The server's present bounds count, also that of messages.
 func TestTheServersBoundsCount(t *testing.T) {
 	inStore(t, func(sh *store) {
 		s := check.Must(sh.js.Stream(sh.Context(), jobs))(sh)

@@ -204,7 +204,7 @@ func TestStrandedMessagesAreCounted(t *testing.T) {
 	})
 }
 
-// What came before a job, for others, does not make the job older.
+// Messages for other consumers before a job do not make the job older.
 func TestTheAgeIsThatOfAJob(t *testing.T) {
 	inWorkedStore(t, func(sh *store) {
 		sh.hold <- struct{}{}

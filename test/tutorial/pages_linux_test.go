@@ -20,7 +20,8 @@ import (
 // root is the checkout.
 const root = "../.."
 
-// elsewhere is what is not run here, as a page and the beginning of a command, and what runs it, or why nothing does.
+// elsewhere has the commands that are not run here, each as a page and its beginning, with the test that runs it, or why none
+// does.
 var elsewhere = map[string]string{
 	`README.md: go run ./cmd/expediter demo`:                             "the step demo of CI",
 	`README.md: go test work`:                                            "the step test of CI",
@@ -42,7 +43,7 @@ var elsewhere = map[string]string{
 	`docs/operate.md: go run ./(services/|cmd/expediter apply --acc)`:    "TestPage, with accounts",
 }
 
-// stays are commands that go on, and what they print when others may count on them.
+// stays are commands that go on, and the text that they print when others may count on them.
 var stays = map[string]string{
 	`expediter up$`:        "Stop with Ctrl-C.",
 	`expediter console +#`: "Console: http://127.0.0.1:8010/",
@@ -60,7 +61,7 @@ var readers = map[string]string{
 	"yaml": "cat cmd/expediter/internal/sample/rules.yaml - > rules.yaml <<'END'\n%sEND\nexpediter rules check rules.yaml",
 }
 
-// pages are what some pages need beside a server, and what they print.
+// pages has the environment and preparations that some pages need beside a server, and their output.
 var pages = map[string]struct{ env, before, shows string }{
 	"README.md":        {shows: "https://wolt.com/\n1 tablespoon \nevt-001\nalone"},
 	"docs/enricher.md": {shows: "https://wolt.com/\nhttps://example.org/alma"},
@@ -77,10 +78,10 @@ var pages = map[string]struct{ env, before, shows string }{
 	"docs/people.md":   {env: "NOTIFIER_WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
 }
 
-// ofTest replaces what only the pages' reader has.
+// ofTest replaces addresses that only the pages' reader has.
 var ofTest = strings.NewReplacer("postgres://127.0.0.1/app", `"$APP_DATABASE"`, "https://example.org/cake.html", "http://127.0.0.1:8099/bread.html")
 
-// prelude has commands fail that would go on, and does not build anew what is built.
+// prelude has commands fail that would go on, and uses programs that are already built.
 const prelude = `curl() { command curl --fail-with-body "$@"; }
 go() {
 	case "$1 $2" in
@@ -96,8 +97,8 @@ var fenced = regexp.MustCompile("(?s)([^\n]*)\n\n?```([a-z]*)\n(.*?)```\n")
 
 var quoted = regexp.MustCompile(`^<!-- \S+\.(go|ts) -->$`)
 
-// Every block of README and of the pages is run as it stands, on what "expediter up" starts, or is quoted from a file, or is one of
-// those that run elsewhere. A command fails unless its exit code is 0, or the one in its comment.
+// Every block of README and of the pages is run as it stands, on the services of "expediter up", or is quoted from a file, or
+// runs elsewhere. A command fails unless its exit code is 0, or the one in its comment.
 func TestBlocksOfPages(t *testing.T) {
 	t.Parallel()
 	installed.Shell.Find(t)
@@ -186,7 +187,7 @@ func commandsOf(t *testing.T, page string, used map[string]bool) (here []string)
 	return here
 }
 
-// isElsewhere returns what runs a command elsewhere, or why nothing does, and "" for one that is run here.
+// isElsewhere returns the test that runs a command elsewhere, or why nothing does, and "" for one that is run here.
 func isElsewhere(command string, used map[string]bool) (why string) {
 	for pattern, why := range elsewhere {
 		if regexp.MustCompile("^" + pattern).MatchString(command) {
@@ -230,7 +231,7 @@ func split(t *testing.T, block string) (commands []string) {
 	return commands
 }
 
-// checkout returns a folder that has what the checkout has, and may be written to.
+// checkout returns a copy of the checkout that may be written to.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

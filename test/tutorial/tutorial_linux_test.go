@@ -1,5 +1,5 @@
-// Package tutorial_test types the tutorial: it does what docs/tutorial.md says, in an empty folder, and looks for what it says is
-// printed.
+// Package tutorial_test types the tutorial: it runs the commands of docs/tutorial.md in an empty folder, and looks for the output
+// that the tutorial shows.
 package tutorial_test
 
 import (
@@ -46,7 +46,7 @@ var spaces atomic.Int64
 // shownAt is the page of which a paragraph says that it shows what stands below.
 var shownAt = regexp.MustCompile("`(http://[^`]*)`:$")
 
-// patience bounds what is waited for; it is no measure.
+// patience bounds each wait; it is no measure.
 const patience = 4 * time.Minute
 
 func TestTutorial(t *testing.T) {
@@ -91,7 +91,7 @@ type typist struct {
 	screens []*screen
 }
 
-// screen is what a terminal shows. Its fields are guarded by the typist's mutex.
+// screen is the text on a terminal. Its fields are guarded by the typist's mutex.
 type screen struct {
 	of   *typist
 	text []byte // that was not asked for yet
@@ -191,7 +191,7 @@ func (ty *typist) want(content string) {
 	}
 }
 
-// all returns what the terminals show since it was last waited for.
+// all returns the terminals' texts since the last wait.
 func (ty *typist) all() string {
 	ty.mu.Lock()
 	defer ty.mu.Unlock()

@@ -30,7 +30,7 @@ var everything = map[string]any{
 	"serviceMonitor": map[string]any{"enabled": true, "labels": map[string]any{"release": "p"}}, "console": map[string]any{"enabled": true},
 }
 
-// scaledObject is what the chart uses of the type of KEDA.
+// scaledObject is the part of KEDA's type that the chart uses.
 type scaledObject struct {
 	APIVersion, Kind string
 	Metadata         struct {

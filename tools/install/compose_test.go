@@ -1,4 +1,4 @@
-// Package install tests what is installed: images, the compose file, and the chart.
+// Package install tests the ways of installation: images, the compose file, and the chart.
 package install
 
 import (

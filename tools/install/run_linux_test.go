@@ -33,7 +33,7 @@ type site struct {
 	dir     string // of a copy of deploy
 	hosts   string // the names of all
 	project *types.Project
-	spaces  string // what the names of network namespaces begin with
+	spaces  string // the prefix of the names of network namespaces
 	started map[string]*exec.Cmd
 	output  map[string]*bytes.Buffer
 }
@@ -41,7 +41,7 @@ type site struct {
 // pause lets a probe wait.
 func pause() { time.Sleep(200 * time.Millisecond) } //nolint:forbidigo // the services are processes in real time
 
-// must runs a program, and returns what it writes.
+// must runs a program, and returns its output.
 func must(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	var stderr strings.Builder
@@ -141,7 +141,7 @@ func (s *site) connect() {
 		remove += "ip netns del " + s.spaces + name + "\n"
 		s.hosts += fmt.Sprintf("%s%d %s\n", network, i+10, name)
 	}
-	s.Cleanup(func() { exec.Command("bash", "-c", remove).Run() }) //nolint:errcheck // of what there is
+	s.Cleanup(func() { exec.Command("bash", "-c", remove).Run() }) //nolint:errcheck // some may not exist
 	must(s.T, exec.Command("bash", "-ec", script))
 	if err := os.WriteFile(filepath.Join(s.dir, "hosts"), []byte(s.hosts), 0o644); err != nil {
 		s.Fatal(err)
@@ -219,7 +219,7 @@ func (s *site) healthy(names ...string) {
 	}
 }
 
-// said ends a service, and returns what it has written.
+// said ends a service, and returns its output.
 func (s *site) said(name string) string {
 	cmd := s.started[name]
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with its children; it may have ended
@@ -238,8 +238,8 @@ func (s *site) client(input string, args ...string) string {
 	return must(s.T, cmd)
 }
 
-// What compose.yaml says of the site is enough for the images: without root, on read-only folders, with the servers' configuration, TLS
-// and users, each service gets ready, a place is looked up, an event of the outbox reaches its user, and the console shows what became of it.
+// The settings of compose.yaml are enough for the images: without root, on read-only folders, with the servers' configuration, TLS and
+// users, each service gets ready, a place is looked up, an event of the outbox reaches its user, and the console shows its outcome.
 func TestImagesRunAsComposeSays(t *testing.T) {
 	if *dist == "" || os.Getuid() != 0 {
 		t.Skip("no images to run, or not root")

@@ -5,32 +5,32 @@ import (
 	"os"
 )
 
-// Growth is what an operation costs clients and servers while there is more and more of something. It is the name of its figures.
+// Growth names the figures of an operation whose costs for clients and servers are measured at growing sizes of some state.
 type Growth string
 
-// Times are how much there is, one after the other.
+// Times are the sizes, in multiples of the first.
 var Times = []int{1, 10, 100}
 
-// MaxGrowth is how much more an operation may cost with a hundred times as much.
+// MaxGrowth bounds the cost of an operation at the largest size, over that at the first.
 const MaxGrowth = 1.5
 
-func (g Growth) figure(what string, times int) string {
-	return fmt.Sprintf("growth_%s_%s_x%d", g, what, times)
+func (g Growth) figure(name string, times int) string {
+	return fmt.Sprintf("growth_%s_%s_x%d", g, name, times)
 }
 
-// Add adds what n operations have cost clients and servers since before.
+// Add adds the cost of n operations since before for clients and servers.
 func (g Growth) Add(f Figures, times int, s *Service, before Work, n int) {
 	now := WorkOf(s)
 	g.Set(f, times, In("us", now.clients-before.clients+now.servers-before.servers)/float64(n))
 }
 
-// Set is Add of what one operation costs, in microseconds, and adds how much that is of what it was at first.
+// Set is Add for an operation's processor time in microseconds. It also adds the ratio to the time at the first size.
 func (g Growth) Set(f Figures, times int, cpu float64) {
 	f[g.figure("cpu_us", times)] = cpu
 	f["growth_"+string(g)] = cpu / f[g.figure("cpu_us", 1)]
 }
 
-// Hold adds the memory that clients, of so many bytes, and servers have.
+// Hold adds the resident memory of clients, in bytes, and of servers.
 func (g Growth) Hold(f Figures, times int, clients int64, s *Service) {
 	f[g.figure("mb", times)], f[g.figure("server_mb", times)] = float64(clients)/1e6, float64(s.ResidentBytes())/1e6
 }
@@ -38,12 +38,12 @@ func (g Growth) Hold(f Figures, times int, clients int64, s *Service) {
 // OwnBytes is the memory of this process.
 func OwnBytes() int64 { return ResidentBytes(os.Getpid()) }
 
-func (g Growth) columns(what, title string) (all []Column) {
+func (g Growth) columns(name, title string) (all []Column) {
 	for i, times := range Times {
 		if i > 0 {
 			title = fmt.Sprintf("× %d", times)
 		}
-		all = append(all, Column{Figure: g.figure(what, times), Title: title, Format: "%.0f"})
+		all = append(all, Column{Figure: g.figure(name, times), Title: title, Format: "%.0f"})
 	}
 	return all
 }

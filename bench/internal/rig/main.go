@@ -1,5 +1,5 @@
-// Package rig is what the benchmarks that compare with peers have in common: servers as processes of their own, what they
-// cost, and tables of figures with their spreads.
+// Package rig is the common part of the benchmarks that compare with peers: servers as processes of their own, their
+// costs, and tables of figures with their spreads.
 package rig
 
 import (
@@ -50,7 +50,7 @@ func parse(name string, register func(*flag.FlagSet)) (Options, error) {
 	flags.IntVar(&o.Rounds, "rounds", 3, "how often every row is run, `N` rounds of them all")
 	flags.Float64Var(&o.Scale, "scale", 1, "multiply the operations of every row by `X`")
 	flags.BoolVar(&short, "short", false, "one round of a quarter of the operations")
-	flags.StringVar(&only, "only", "", "run what matches `REGEXP` of row/contestant, such as ^wake/ or /r1$")
+	flags.StringVar(&only, "only", "", "run the pairs row/contestant that match `REGEXP`, such as ^wake/ or /r1$")
 	flags.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of the clients to `FILE`")
 	flags.StringVar(&o.MemProfile, "memprofile", "", "write a profile of every allocation of the clients to `FILE`, and be slower")
 	flags.BoolVar(&o.JSON, "json", false, "end with one line of JSON")
@@ -90,7 +90,7 @@ func run(
 		if err != nil {
 			return fmt.Errorf("--cpuprofile: %w", err)
 		}
-		defer f.Close() //nolint:errcheck // what was written of it is better than nothing
+		defer f.Close() //nolint:errcheck // a part of the profile is better than none
 		if err := pprof.StartCPUProfile(f); err != nil {
 			return fmt.Errorf("--cpuprofile: %w", err)
 		}

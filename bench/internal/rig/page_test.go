@@ -44,6 +44,6 @@ func TestPageIsWrittenInItsPlace(t *testing.T) {
 		}
 	}
 	if _, err := OpenPage("cellar", file); err == nil {
-		t.Error("there is a place for what has none")
+		t.Error("there is a place for a text that has none")
 	}
 }

@@ -27,7 +27,8 @@ func processor() string {
 // clockTick is the unit of processor times in /proc: the same on every architecture that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// processorTime is what a process and all below it have spent, in user and in system mode, in steps of ten milliseconds.
+// processorTime returns the processor time of a process and all below it, in user and in system mode, in steps of ten
+// milliseconds.
 func processorTime(pid int) (sum time.Duration) {
 	sum = ownTime(pid)
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) //nolint:errcheck // the pattern is ours
@@ -45,7 +46,7 @@ func processorTime(pid int) (sum time.Duration) {
 	return sum
 }
 
-// ownTime is what a process has spent, and those of its children that have ended.
+// ownTime returns the processor time of a process and of its children that have ended.
 func ownTime(pid int) time.Duration {
 	s := statOf(pid)
 	ticks := int(s.UTime+s.STime) + s.CUTime + s.CSTime //nolint:gosec // a process does not live that long
@@ -62,7 +63,7 @@ func statOf(pid int) procfs.ProcStat {
 	return s
 }
 
-// resetPeak makes the peak of a process what it has now.
+// resetPeak sets the peak of a process's memory to its present size.
 func resetPeak(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) //nolint:errcheck // the peak is then a greater one
 }

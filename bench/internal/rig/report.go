@@ -109,7 +109,7 @@ func (p *Printer) Note(format string, args ...any) {
 	fmt.Fprintf(p.page, format+"\n\n", args...)
 }
 
-// Entry is who stands in a table, and what is said of it behind its figures.
+// Entry is the name of a contestant in a table, and the note behind its figures.
 type Entry struct{ Name, Note string }
 
 // Table writes a line for each that has figures of these columns, and nothing if nobody has.
@@ -132,7 +132,7 @@ func (p *Printer) Table(title string, columns []Column, who []Entry, got Results
 		}
 		line := strings.Join(cells, "\t") + "\t"
 		if one.Note != "" {
-			line += "  " + one.Note // what no tab ends is in no column
+			line += "  " + one.Note // a text that no tab ends is in no column
 		}
 		fmt.Fprintln(w, line)
 		pageLine(&page, one.Name, columns, got[one.Name])
@@ -166,7 +166,7 @@ func pageLine(page *strings.Builder, name string, columns []Column, got map[stri
 	page.WriteString("\n")
 }
 
-// Page is a part of a document in Markdown: what stands between two lines with its name, which a benchmark writes anew.
+// Page is a part of a document in Markdown, between two lines with its name, which a benchmark writes anew.
 type Page struct {
 	name, file string
 	text       strings.Builder
@@ -209,7 +209,7 @@ func (p *Page) put(text string) (string, error) {
 	return before + begin + text + end + after, nil
 }
 
-// Save puts what was written in its place, below the command with its arguments.
+// Save puts the text in its place, below the command with its arguments.
 func (p *Page) Save(args []string) error {
 	if p == nil {
 		return nil
@@ -236,7 +236,7 @@ func (p *Page) SaveText(args []string) error {
 	return p.Save(args)
 }
 
-// measuring leaves out of arguments the flags that do not change what is measured.
+// measuring leaves out of arguments the flags that do not change the measurement.
 func measuring(args []string) []string {
 	var kept []string
 	for i := 0; i < len(args); i++ {
@@ -255,7 +255,7 @@ func measuring(args []string) []string {
 	return kept
 }
 
-// Machine is where figures come from, and what was measured.
+// Machine is the machine that was measured on, and the versions of the contestants.
 type Machine struct {
 	CPU      string            `json:"cpu"`
 	CPUs     int               `json:"cpus"`

@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
-// Service is what contestants run on: one process, or three.
+// Service is the server of contestants: one process, or three.
 type Service struct {
 	Address string
 	Version string // as its program tells it, "" for one of this program's own
@@ -45,7 +45,7 @@ func (s *Service) Stop() {
 	ending.Wait()
 }
 
-// ProcessorTime is what its processes have spent.
+// ProcessorTime returns the processor time of its processes.
 func (s *Service) ProcessorTime() (sum time.Duration) {
 	for _, one := range s.ProcessorTimes() {
 		sum += one
@@ -53,7 +53,7 @@ func (s *Service) ProcessorTime() (sum time.Duration) {
 	return sum
 }
 
-// ProcessorTimes is what each of its processes has spent.
+// ProcessorTimes returns the processor time of each of its processes.
 func (s *Service) ProcessorTimes() []time.Duration {
 	all := make([]time.Duration, len(s.processes))
 	for i, p := range s.processes {
@@ -70,7 +70,7 @@ func (s *Service) ResidentBytes() (sum int64) {
 	return sum
 }
 
-// ResetPeak makes the peaks of its processes what they have now.
+// ResetPeak sets the memory peaks of its processes to their present sizes.
 func (s *Service) ResetPeak() {
 	for _, p := range s.processes {
 		p.ResetPeak()
@@ -140,7 +140,7 @@ func startNATS(ctx context.Context, dir string, n int, always bool) (_ *Service,
 	return s, nil
 }
 
-// StartRedis starts a Redis that keeps on disk what args say, nothing without.
+// StartRedis starts a Redis with args that set its persistence; without any it keeps nothing on disk.
 func StartRedis(args ...string) Starter {
 	return func(ctx context.Context, dir string) (*Service, error) {
 		path, err := find("redis-server")
@@ -202,7 +202,7 @@ func StartConsole(ctx context.Context, server string) (*Service, error) {
 	})
 }
 
-// Said is the end of what its first process wrote to its standard error.
+// Said returns the end of its first process's standard error.
 func (s *Service) Said() string { return s.processes[0].Said() }
 
 // startForeign starts a server that does not say when it is ready, nor ends with its input.
@@ -241,7 +241,7 @@ func version(ctx context.Context, program string) string {
 // nodeRole is that of a NATS server. It reads its node, as JSON.
 const nodeRole = "node"
 
-// maxStore is what a server lets streams reserve in memory, and on disk, in bytes.
+// maxStore is how much a server lets streams reserve in memory, and on disk, in bytes.
 const maxStore = 8 << 30
 
 // node is one NATS server.
@@ -335,7 +335,7 @@ type Process struct{ *child.Process }
 // ResidentBytes is its memory that is in RAM.
 func (p *Process) ResidentBytes() int64 { return ResidentBytes(p.PID()) }
 
-// ResetPeak makes its peak what it has now.
+// ResetPeak sets its memory peak to its present size.
 func (p *Process) ResetPeak() { resetPeak(p.PID()) }
 
 // PeakBytes is the most memory that it had in RAM since ResetPeak.
@@ -351,7 +351,7 @@ func (p *Process) End() {
 	_ = p.Stop() //nolint:errcheck // it is killed, mostly
 }
 
-// StartTask starts this program in a role, and hands it what to do as JSON.
+// StartTask starts this program in a role, and hands it a task as JSON.
 func StartTask(role string, task any) (*Process, error) {
 	p, err := child.Start(io.Discard, role, task)
 	if err != nil {

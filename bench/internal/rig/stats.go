@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Figures are what one row of one contestant came to in one round, by the name of the figure.
+// Figures are the results of one row of one contestant in one round, by the name of the figure.
 type Figures map[string]float64
 
 // Spread is the median of the rounds, the least and the greatest.
@@ -29,7 +29,7 @@ func NewSpread(values []float64) Spread {
 	return Spread{Median: median, Min: values[0], Max: values[len(values)-1]}
 }
 
-// Quantiles adds the 50th and the 99th percentile of what was taken. Of fewer than a hundred the latter is the slowest.
+// Quantiles adds the 50th and the 99th percentile of taken. Of fewer than a hundred the latter is the slowest.
 func (f Figures) Quantiles(name, unit string, taken []time.Duration) {
 	if len(taken) == 0 {
 		return
@@ -51,20 +51,20 @@ func In(unit string, d time.Duration) float64 {
 	}
 }
 
-// Work is what processors did: for the clients, which are this process, and for the servers.
+// Work is processor time: of the clients, which are this process, and of the servers.
 type Work struct{ clients, servers time.Duration }
 
-// WorkOf is what was done so far.
+// WorkOf returns the work so far.
 func WorkOf(s *Service) Work { return Work{SelfTime(), s.ProcessorTime()} }
 
-// Since adds what was spent for each of n operations since before.
+// Since adds the work since before for each of n operations.
 func (f Figures) Since(name string, s *Service, before Work, n int) {
 	now := WorkOf(s)
 	f[name+"_client_cpu_us"] = In("us", now.clients-before.clients) / float64(n)
 	f[name+"_server_cpu_us"] = In("us", now.servers-before.servers) / float64(n)
 }
 
-// SelfTime is what this process has spent, in user and in system mode.
+// SelfTime returns the processor time of this process, in user and in system mode.
 func SelfTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -107,7 +107,7 @@ func (c *Counts) Sum(other Counts) {
 	c.Right, c.Wrong, c.Missed = c.Right+other.Right, c.Wrong+other.Wrong, c.Missed+other.Missed
 }
 
-// Score is what counts come to.
+// Score is the precision and recall of counts.
 type Score struct {
 	Counts
 
@@ -164,7 +164,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// Target is what is aimed at.
+// Target is a bound that a figure should meet.
 type Target struct {
 	On     string  `json:"on"`
 	Figure string  `json:"figure"`
@@ -178,7 +178,7 @@ const (
 	AtMost  = "at most"
 )
 
-// Verdict is a target, and what it came to.
+// Verdict is a target, its figure, and whether it is met.
 type Verdict struct {
 	Target
 
@@ -186,7 +186,7 @@ type Verdict struct {
 	Met bool    `json:"met"`
 }
 
-// NewReport sums up what was measured. All contestants are ours where no stand has others; else those whose names start with r1 or r3.
+// NewReport sums up the results. All contestants are ours where no stand has others; else those whose names start with r1 or r3.
 func NewReport(s *Stand, got Results, o Options, m Machine, targets []Target) Report {
 	r := Report{
 		OK: len(s.Failures) == 0, Failures: s.Failures, Rounds: o.Rounds, Scale: o.Scale,
@@ -210,14 +210,14 @@ func NewReport(s *Stand, got Results, o Options, m Machine, targets []Target) Re
 	return r
 }
 
-// Head writes who takes part in what.
-func (p *Printer) Head(what string, s *Stand, who []Entry, o Options, m Machine) {
+// Head writes the title, the machine and the contestants.
+func (p *Printer) Head(title string, s *Stand, who []Entry, o Options, m Machine) {
 	for name, running := range s.running {
 		if running.Version != "" {
 			m.Versions[name] = running.Version
 		}
 	}
-	p.Note("%s over TCP on the loopback; clients in one process, every server in one of its own.", what)
+	p.Note("%s over TCP on the loopback; clients in one process, every server in one of its own.", title)
 	p.Note("%s", m)
 	p.Note("Rounds: %d, operations × %g. A figure is the median of the rounds, with the least and the greatest behind it.", o.Rounds, o.Scale)
 	p.versions(m)
@@ -227,7 +227,7 @@ func (p *Printer) Head(what string, s *Stand, who []Entry, o Options, m Machine)
 	p.list(who)
 }
 
-// versions writes those of what is compared.
+// versions writes those of the contestants.
 func (p *Printer) versions(m Machine) {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.Versions)) {
@@ -249,7 +249,7 @@ func (p *Printer) list(all []Entry) {
 	fmt.Fprintln(p.page)
 }
 
-// Foot writes what became of the targets, and what went wrong.
+// Foot writes the verdicts of the targets, and the failures.
 func (p *Printer) Foot(r Report) {
 	p.Line("")
 	var all []Entry

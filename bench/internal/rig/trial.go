@@ -19,8 +19,8 @@ var ErrFailed = errors.New("a row failed, or its count was wrong")
 // Contestant is one system on one kind of server. The contestants of a benchmark embed it.
 type Contestant struct {
 	Name    string // in tables, in JSON and for --only
-	Service string // what it runs on
-	Class   string // how durable what it has acknowledged is, "" where the note says so
+	Service string // the kind of server
+	Class   string // the durability of acknowledged writes, "" where the note says so
 	Note    string // how it is set
 	Raw     string // the contestant that does the same with nats.go alone, "" for none
 }
@@ -48,7 +48,7 @@ type Table struct {
 type Trial[C interface{ About() Contestant }] struct {
 	What     string
 	Remark   string // behind the list of contestants, "" for none
-	Field    []C    // everybody who takes part, in the order of the tables
+	Field    []C    // the contestants, in the order of the tables
 	Rows     []Row[C]
 	More     []Table
 	Starters map[string]Starter // by Contestant.Service
@@ -60,7 +60,7 @@ type Trial[C interface{ About() Contestant }] struct {
 	Judge  func(r *Report, got Results)                        // nil for no more than failures of rows
 }
 
-// Run runs the rounds and writes the report. What was measured is reported also when a round could not be ended.
+// Run runs the rounds and writes the report. The results so far are reported also when a round could not be ended.
 func (t Trial[C]) Run(ctx context.Context, out io.Writer, o Options) (any, error) {
 	machine := ThisMachine()
 	s, err := NewStand(t.Starters)
@@ -128,7 +128,7 @@ func (t Trial[C]) wanted(o Options, r Row[C], who C) bool {
 	return o.Only.MatchString(r.Name + "/" + who.About().Name)
 }
 
-// enter starts what the contestants run on that are to run a row, and leaves out those for which nothing is installed.
+// enter starts the servers of the contestants that are to run a row, and leaves out those whose server is not installed.
 func (t Trial[C]) enter(ctx context.Context, s *Stand, o Options) (entered []C, err error) {
 	for _, who := range t.Field {
 		if !slices.ContainsFunc(t.Rows, func(r Row[C]) bool { return t.wanted(o, r, who) }) {
@@ -189,7 +189,7 @@ func (r Results) OverRaw(c Contestant, figure, ratio string) {
 // Starter starts a service that keeps its files in a folder of its own.
 type Starter func(ctx context.Context, dir string) (*Service, error)
 
-// Stand is what contestants run on, and what became of them.
+// Stand is the running servers, the contestants that are skipped, and the failures.
 type Stand struct {
 	Skipped  map[string]string // the contestants that do not take part, and why
 	Failures []string
@@ -235,7 +235,7 @@ func (s *Stand) Service(ctx context.Context, name string) (*Service, error) {
 	return s.running[name], nil
 }
 
-// Enter lets somebody take part, unless what it needs is not installed.
+// Enter adds a contestant, unless its server is not installed.
 func (s *Stand) Enter(ctx context.Context, who string, enter func(context.Context) error, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// actAs returns the attributes of a process of another user than root, who gets the folders.
+// actAs returns the attributes of a process of another user than root, and makes that user the owner of the folders.
 func actAs(name string, folders ...string) (*syscall.SysProcAttr, error) {
 	attributes := &syscall.SysProcAttr{}
 	if os.Geteuid() != 0 {

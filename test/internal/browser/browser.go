@@ -33,7 +33,7 @@ const (
 // patience bounds each thing that is done with a page.
 const patience = time.Minute
 
-// axe finds what keeps people from using a page: axe-core 4.14.1 as its authors have published it on npm, under the MPL 2.0.
+// axe finds barriers in a page: axe-core 4.14.1 as its authors have published it on npm, under the MPL 2.0.
 //
 //go:embed axe/axe.min.js
 var axe string
@@ -99,7 +99,7 @@ func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 	return p
 }
 
-// Visit leaves the page for another, or loads the same in another view. That costs half of what it costs to open one.
+// Visit leaves the page for another, or loads the same in another view. That costs half as much as to open one.
 func (p *Page) Visit(url string, v View) {
 	p.Helper()
 	p.width = v.Width
@@ -123,7 +123,7 @@ func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromed
 	})
 }
 
-// hear keeps what the browser complains of: what a page's policy forbids, errors of scripts, requests that fail.
+// hear keeps the browser's complaints: loads that a page's policy forbids, errors of scripts, requests that fail.
 func (p *Page) hear(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// need ends the test when the browser could not do something, with what the page shows then.
+// need ends the test when the browser could not do something, with the page as it is then.
 func (p *Page) need(err error) {
 	p.Helper()
 	if err == nil {
@@ -159,7 +159,7 @@ func (p *Page) need(err error) {
 	p.Fatalf("%v: the page shows %q (%v) and complains of %q", err, shows, unseen, p.complaints[max(0, len(p.complaints)-10):])
 }
 
-// Get returns what an action on the page has found.
+// Get returns the result of an action on the page.
 func Get[T any](p *Page, action chromedp.Action[T]) T {
 	p.Helper()
 	ctx, stop := context.WithTimeout(p.ctx, patience)
@@ -186,8 +186,8 @@ func (p *Page) Submit(key string) {
 	p.need(err)
 }
 
-// Looks keeps a picture of the page under a name, and reports what keeps people from using it: what axe finds, what the browser complains
-// of, and whether it is wider than the window. Scripts must be on.
+// Looks keeps a picture of the page under a name, and reports barriers: the findings of axe, the complaints of the browser, and a page
+// that is wider than the window. Scripts must be on.
 func (p *Page) Looks(name string) {
 	p.Helper()
 	if folder := os.Getenv(screenshots); folder != "" {

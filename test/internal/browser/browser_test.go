@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// What looks at pages is what its authors have published.
+// The copy of axe-core is the file that its authors have published.
 func TestAxeIsAsPublished(t *testing.T) {
 	t.Parallel()
 	sum := sha256.Sum256([]byte(axe))

@@ -47,7 +47,7 @@ func (s *Site) as(user string) (*nats.Conn, jetstream.JetStream) {
 }
 
 // Deployed is Start on a server with the accounts of deploy/nats, as the user console. Conn and JetStream are those of the administrator,
-// JetStream in the account of the importer. may counts what the console does.
+// JetStream in the account of the importer. may counts the permissions that the console uses.
 func Deployed(t *testing.T) (s *Site, may *natstest.Permissions) {
 	t.Helper()
 	users := natstest.NewUsers(t)

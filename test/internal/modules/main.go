@@ -20,7 +20,7 @@ func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
 	}
 }
 
-// Printer writes what a program has to say, and keeps the first error.
+// Printer writes the output of a program, and keeps the first error.
 type Printer struct {
 	W   io.Writer
 	Err error

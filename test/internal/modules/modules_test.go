@@ -48,7 +48,7 @@ func scratch(t *testing.T, work string) (*Tree, *Proxy) {
 	return tree, proxy
 }
 
-// What is tidied stays as it was released, though the work tree has other content by then.
+// Tidy keeps the sums of the last release, though the work tree has other content by then.
 func TestTidyKeepsTheSumsOfTheLastRelease(t *testing.T) {
 	t.Parallel()
 	work := repository(t)
@@ -65,7 +65,7 @@ func TestTidyKeepsTheSumsOfTheLastRelease(t *testing.T) {
 	check.That(t, err == nil && text == ofRelease, "the work tree was changed: %v\n%s", err, text)
 }
 
-// A version stands for the content of the moment: what it stood for a moment ago is in no cache that is asked.
+// A version stands for the content of the moment: no cache has the content of a moment ago.
 func TestVersionIsThePresentContent(t *testing.T) {
 	t.Parallel()
 	work := repository(t)

@@ -105,9 +105,9 @@ func (t *Tree) write(name string, text []byte) error {
 	return os.WriteFile(filepath.Join(t.Root, name), text, 0o644) //nolint:gosec,wrapcheck // as Git makes it; names the file
 }
 
-// Stage makes the tree what it is when its version is released, and puts the released modules into the proxy: each go.mod and
-// go.sum file is tidied when the modules before it are in there, so that their sums are right. The tree is a copy, which
-// nothing is built from but this: the licence is put into every module.
+// Stage brings the tree into its state when its version is released, and puts the released modules into the proxy: each
+// go.mod and go.sum file is tidied when the modules before it are in there, so that their sums are right. The tree is a copy,
+// which nothing is built from but this: the licence is put into every module.
 func (t *Tree) Stage(ctx context.Context, p *Proxy) error {
 	for _, m := range t.Modules {
 		if err := t.dropSums(m); err != nil {
@@ -232,10 +232,10 @@ type Proxy struct {
 	env []string // of those that ask it
 }
 
-// NewProxy returns a proxy in a folder, empty if there is none. It makes a module cache for those that ask it, which has no module
-// of this repository: a module cache takes a version for something that never changes, and here it stands for what the work tree
-// has at the moment. With shared the cache has all others that the machine's own module cache has, and what is downloaded gets
-// there; otherwise it is empty, and is filled from what that has downloaded, or from the network.
+// NewProxy returns a proxy in a folder, empty if there is none. It makes a module cache for its clients, which has no module of
+// this repository: a module cache takes a version for something that never changes, and here it stands for the present content of
+// the work tree. With shared the cache has all other modules of the machine's own cache, and downloads get there; otherwise it is
+// empty, and is filled from the downloads of that, or from the network.
 func NewProxy(ctx context.Context, dir, cache string, shared bool) (*Proxy, error) {
 	out, err := Output(ctx, ".", "go", "env", "GOMODCACHE", "GOPROXY", "GONOSUMDB", "GOFLAGS")
 	if err != nil {
@@ -255,11 +255,11 @@ func NewProxy(ctx context.Context, dir, cache string, shared bool) (*Proxy, erro
 	return &Proxy{Dir: dir, env: []string{
 		"GOWORK=off", "GOMODCACHE=" + cache, "GOPROXY=" + strings.Join(append(proxies, upstream), ","),
 		"GONOPROXY=none", "GONOSUMDB=" + strings.Trim(unsummed+","+strings.TrimSuffix(Prefix, "/"), ","),
-		"GOFLAGS=" + flags + " -trimpath", // what is built in one temporary folder need not be built in the next
+		"GOFLAGS=" + flags + " -trimpath", // packages built in one temporary folder need not be built in the next
 	}}, err
 }
 
-// Go runs the go command in a folder, with the modules of the proxy, and returns what it writes to its standard output.
+// Go runs the go command in a folder, with the modules of the proxy, and returns its standard output.
 func (p *Proxy) Go(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(ctx, dir, p.env, "go", args...)
 }

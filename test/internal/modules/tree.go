@@ -18,7 +18,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// Prefix is what the paths of all modules begin with.
+// Prefix is the beginning of the paths of all modules.
 const Prefix = "github.com/expediter-io/expediter/"
 
 // Module is one of them.
@@ -166,13 +166,13 @@ func (t *Tree) order() error {
 	return nil
 }
 
-// Output runs a command in a folder and returns what it writes to its standard output.
+// Output runs a command in a folder and returns its standard output.
 func Output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	return output(ctx, dir, nil, name, args...)
 }
 
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // git, go, tar, or what they made
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // git, go, tar, or a program that they made
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), env...)
 	var stderr strings.Builder
@@ -237,7 +237,7 @@ func Scratch(ctx context.Context, dir string) (t *Tree, p *Proxy, remove func() 
 }
 
 // Tidy brings the go.mod, go.sum and go.work files of a copy into order: the modules of the workspace agree on the versions that
-// they need, and each lists what it needs alone. The sums of the repository's own modules are of the present content then.
+// they need, and each lists only its own. The sums of the repository's own modules are of the present content then.
 func (t *Tree) Tidy(ctx context.Context, p *Proxy) error {
 	if err := t.SetVersion(t.Version); err != nil {
 		return err
@@ -250,7 +250,7 @@ func (t *Tree) Tidy(ctx context.Context, p *Proxy) error {
 
 // Changes returns the files of modules and workspaces that differ from those of a work tree, by their names, as they are in its
 // copy. With released they have the sums of the repository's own modules as they are there, and otherwise as they are in the
-// work tree, which are of what was released last.
+// work tree, which are of the last release.
 func (t *Tree) Changes(work string, released bool) (map[string]string, error) {
 	names := make([]string, 0, 2*len(t.Modules))
 	for _, m := range t.Modules {
