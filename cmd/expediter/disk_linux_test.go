@@ -54,7 +54,7 @@ func (e *emitter) emit(ctx context.Context) bool {
 	return true
 }
 
-// turned waits until all or any of the services are ready, or are not, and returns how long that took and what they said.
+// turned waits until all or any of the services are ready, or are not, and returns how long that took and their answers.
 func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.Duration, string) {
 	t.Helper()
 	begun := time.Now()

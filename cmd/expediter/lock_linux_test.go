@@ -289,8 +289,8 @@ func TestCommandHasTheStandardStreams(t *testing.T) {
 	}
 }
 
-// On a terminal the command reads its input, and Ctrl-C interrupts it once: expediter does not pass on what the terminal sends to
-// both.
+// On a terminal the command reads its input, and Ctrl-C interrupts it once: expediter does not pass on the signal that the
+// terminal sends to both.
 func TestCommandOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := newLockPlace(t)

@@ -63,7 +63,7 @@ func hastyMain() {
 	}, os.Args[1:]))
 }
 
-// clientTimeout bounds what a client waits for.
+// clientTimeout bounds the wait of a client.
 const clientTimeout = 20 * time.Second
 
 // curl is `curl -s URL -d BODY` and `curl -sN URL`.

@@ -69,7 +69,7 @@ func (d *divided) apply(to, args string) string {
 	return d.expediter(fmt.Sprintf("apply --account %s --services %s --max-bytes 400000000 %s", strings.ToUpper(to), to, args))
 }
 
-// as connects as a user, and notes what it is denied.
+// as connects as a user, and notes the operations that it is denied.
 func (d *divided) as(user string) *nats.Conn {
 	nc, _ := natstest.Connect(d, d.srv, d.users.As(user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { d.denied <- err }))
 	return nc

@@ -27,14 +27,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
-// startRelay starts `expediter relay`, which prints what it says to its standard error, and returns when metrics are served.
+// startRelay starts `expediter relay`, with its messages on the standard error, and returns when metrics are served.
 func startRelay(t *testing.T, args ...string) running {
 	t.Helper()
 	return start(t, "Metrics are at ", exec.Command("sh", append([]string{"-c", `exec expediter relay "$@" 2>&1`, "sh"}, args...)...))
 }
 
-// The relay makes its table, publishes what is committed, before it runs and while it does, shows metrics, and says at its
-// end what it did and what waits.
+// The relay makes its table, publishes events that are committed before it runs and while it does, serves metrics, and
+// reports at its end how many events it published and how many wait.
 func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
@@ -95,7 +95,7 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// examine runs `expediter doctor`, and returns the cures of what it finds.
+// examine runs `expediter doctor`, and returns the cures of its findings.
 func examine(t *testing.T, args ...string) (cures map[string]string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "expediter", append([]string{"doctor", "--json"}, args...)...).Output()
@@ -119,7 +119,7 @@ func TestDoctorOfWhatIsUp(t *testing.T) {
 	t.Parallel()
 	r := up(t)
 	found := examine(t, "--server", r.find(t, `nats://[0-9.:]+`))
-	check.That(t, len(found) == 0, "of what is up it finds %v", found)
+	check.That(t, len(found) == 0, "in the deployment of up it finds %v", found)
 	r.Interrupt()
 }
 

@@ -86,7 +86,7 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// exports starts those of a program. The function that it returns sends what is left.
+// exports starts those of a program. The function that it returns sends the rest.
 func (c *collector) exports(name string) (*export.Exports, func()) {
 	c.Helper()
 	x := check.Must(export.Start(c.Context(), export.Config{Service: name}))(c)

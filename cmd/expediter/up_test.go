@@ -45,7 +45,7 @@ func exitCode(t *testing.T, err error) int {
 	return exit.ExitCode()
 }
 
-// find returns the first match of a pattern in what was said.
+// find returns the first match of a pattern in the output.
 func (r running) find(t *testing.T, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindString(r.Output())
@@ -55,7 +55,7 @@ func (r running) find(t *testing.T, pattern string) string {
 	return found
 }
 
-// lines returns what a user is told to type.
+// lines returns the command lines in the output.
 func (r running) lines() []string {
 	var lines []string
 	for line := range strings.Lines(r.Output()) {
@@ -82,7 +82,7 @@ func writeFile(t *testing.T, path, text string) {
 	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// answer is what matters of the service's answer.
+// answer is the part of the service's answer that the tests need.
 type answer struct {
 	RequestID string `json:"requestId"`
 	Pending   int    `json:"pending"`
@@ -104,8 +104,8 @@ func decode(t *testing.T, text string) answer {
 
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
 
-// The lines work as they are printed: the first asks, the second tells the rest, and the third, over NATS, gets what is
-// known by then. The fourth imports a recipe; the last two are about notifications.
+// The lines work as they are printed: the first asks, the second follows, and the third, over NATS, gets the results so
+// far. The fourth imports a recipe; the last two are about notifications.
 func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	r := up(t)
@@ -136,7 +136,7 @@ func TestUpIsHealthy(t *testing.T) {
 	r.Interrupt()
 }
 
-// Both enrichers answer, and share what is known.
+// Both enrichers answer, and share their results.
 func TestUpRunsTwoEnrichers(t *testing.T) {
 	t.Parallel()
 	r := up(t)
@@ -145,11 +145,11 @@ func TestUpRunsTwoEnrichers(t *testing.T) {
 	body := `'{"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71","cityText":"Tel Aviv"}]}'`
 	check.Same(t, "still pending", decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)).Pending, 0)
 	a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body))
-	check.That(t, a.Pending == 0, "the second enricher does not know what the first does: %+v", a)
+	check.That(t, a.Pending == 0, "the second enricher does not know the results of the first: %+v", a)
 	r.Interrupt()
 }
 
-// With --dir what was found out is known after a restart.
+// With --dir results are known after a restart.
 func TestUpKeepsResults(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -178,7 +178,7 @@ func TestUpOnACluster(t *testing.T) {
 	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)
 	r.Interrupt()
 	if strings.Contains(r.Said(), "route") {
-		t.Errorf("it talks of what is none of its user's business:\n%s", r.Said())
+		t.Errorf("it prints lines of the log:\n%s", r.Said())
 	}
 }
 
@@ -191,7 +191,7 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 	check.That(t, strings.HasPrefix(said, "Starting 3 NATS servers") && !strings.Contains(said, "error"), "it says:\n%s", said)
 }
 
-// What keeps it from starting is told in the words of its flags, with what to do.
+// A reason not to start is reported in the words of its flags, with advice.
 func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
 	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -239,7 +239,7 @@ func emptyPath(t *testing.T) string {
 
 const omelette = "Whisk 3 eggs with a pinch of salt. Melt 1 tablespoon of butter in a hot pan. Pour in the eggs and stir for 2 minutes."
 
-// Where nothing is installed, up says once what does not work for that, and imports what needs nothing.
+// Where no program is installed, up lists once the sources that need one, and imports the others.
 func TestUpWithoutPrograms(t *testing.T) {
 	t.Setenv("PATH", emptyPath(t))
 	r := up(t)
@@ -311,7 +311,7 @@ func TestUpTellsPeople(t *testing.T) {
 	r.Interrupt()
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 
-	// What was told stays told.
+	// Delivered events are not delivered again.
 	r = up(t, "--dir", dir)
 	lines = r.lines()
 	check.Same(t, "again", shell(t, lines[len(lines)-2]), "duplicate  evt-001  RESERVATION_REQUESTED\n")

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/oauth2/jwt"
 )
 
-// said is what a far side answers.
+// said is the answer of a far side.
 type said struct {
 	body   []byte
 	header http.Header
@@ -42,7 +42,7 @@ func post(ctx context.Context, client *http.Client, to string, header http.Heade
 	}
 	request.Header = header
 	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request) //nolint:gosec // FCM, APNs, and what begins as webhooks of Slack do
+	response, err := client.Do(request) //nolint:gosec // FCM, APNs, and URLs with the prefix of Slack's webhooks
 	if err != nil {
 		return got, nil, fmt.Errorf("no answer: %w", err)
 	}
@@ -138,7 +138,7 @@ type apns struct {
 	key           *ecdsa.PrivateKey
 	keyID, teamID string
 	topic, base   string
-	mu            sync.Mutex // guards what is below
+	mu            sync.Mutex // guards the fields below
 	token         string
 	made          time.Time
 }
@@ -232,7 +232,7 @@ type slack struct {
 }
 
 func (s *slack) send(ctx context.Context, m message) (string, error) {
-	if !strings.HasPrefix(m.To, s.prefix) { // nothing else is called for those who may set addresses
+	if !strings.HasPrefix(m.To, s.prefix) { // callers that may set addresses cannot have another URL called
 		return "", &refusal{status: http.StatusUnprocessableEntity, reason: "the address is no webhook of Slack"}
 	}
 	text := "*" + escape.Replace(m.Title) + "*\n" + escape.Replace(m.Text)

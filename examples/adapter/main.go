@@ -1,4 +1,4 @@
-// Command adapter sends what a notifier hands to its gateways to phones and to Slack: by FCM HTTP v1, by APNs with provider tokens, and
+// Command adapter sends messages of a notifier's gateways to phones and to Slack: by FCM HTTP v1, by APNs with provider tokens, and
 // by incoming webhooks. See README.md.
 package main
 
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// message is what a notifier posts, see gateway.PushBody.
+// message is the body of a notifier's call, see gateway.PushBody.
 type message struct {
 	Data  json.RawMessage `json:"data"`
 	ID    string          `json:"id"`
@@ -38,19 +38,19 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%d %s", r.status, r.reason) }
 
-// sender hands a message to a far side, and returns what that calls it.
+// sender sends a message to a far side, and returns that side's id of it.
 type sender interface {
 	send(ctx context.Context, m message) (id string, err error)
 }
 
-// adapter is what all routes have.
+// adapter is the parts that all routes share.
 type adapter struct {
 	client *http.Client
 	logger *slog.Logger
 	token  string
 }
 
-// maxBody bounds what is read of a message, and of an answer.
+// maxBody bounds the body of a message, and of an answer, in bytes.
 const maxBody = 64 << 10
 
 // serve answers a notifier. Its status says whether the notifier tries again: 401, 429 and 5xx do, 422 does not, and 410 with the
@@ -87,8 +87,8 @@ func (a *adapter) serve(name string, to sender) http.HandlerFunc {
 	}
 }
 
-// answer is the status for a notifier: what is wrong with our credentials is mended by the next attempt, and what is wrong with the
-// message never is.
+// answer returns the status for a notifier: a problem with our credentials may be mended by the next attempt, one with the message
+// never is.
 func (r *refusal) answer() int {
 	switch {
 	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden, r.status == http.StatusTooManyRequests:
@@ -116,7 +116,7 @@ func routes(ctx context.Context, getenv func(string) string, a *adapter) (*http.
 	a.token = getenv("ADAPTER_TOKEN")
 	var errs []error
 	if a.token == "" {
-		errs = append(errs, errors.New("ADAPTER_TOKEN is missing: what NOTIFIER_GATEWAYS_TOKEN is"))
+		errs = append(errs, errors.New("ADAPTER_TOKEN is missing: want the value of NOTIFIER_GATEWAYS_TOKEN"))
 	}
 	if file := getenv("FCM_CREDENTIALS"); file != "" {
 		f, err := newFCM(ctx, file, cmp.Or(getenv("FCM_URL"), "https://fcm.googleapis.com"), a.client)

@@ -31,14 +31,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answerOf is what a far side answers, and headers of it.
+// answerOf is an answer of a far side, with headers.
 type answerOf struct {
 	status int
 	body   string
 	header []string
 }
 
-// far stands for Google, Apple and Slack. It checks what they would.
+// far stands for Google, Apple and Slack. It checks calls as they would.
 type far struct {
 	*testing.T
 
@@ -46,7 +46,7 @@ type far struct {
 	ecdsa *ecdsa.PrivateKey
 	srv   *httptest.Server
 
-	mu     sync.Mutex // guards what is below
+	mu     sync.Mutex // guards the fields below
 	next   answerOf
 	body   string
 	tokens int
@@ -99,7 +99,7 @@ type environment map[string]string
 
 func (e environment) get(name string) string { return e[name] }
 
-// claims checks the signature of a token, and returns what it says.
+// claims checks the signature of a token, and returns its claims.
 func (f *far) claims(token string, isSigned func(sum, signature []byte) bool) (all map[string]any) {
 	parts := strings.Split(token, ".")
 	check.Require(f.T, len(parts) == 3, "%q is no JWT", token)
@@ -160,7 +160,8 @@ func (f *far) answer(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte(f.next.body))
 }
 
-// The far sides get what they document, and what they answer is told to the notifier as its gateway takes it.
+// The far sides get calls in their documented form, and their answers reach the notifier in the form of its
+// gateway.
 func TestFarSides(t *testing.T) {
 	t.Parallel()
 	var logged bytes.Buffer

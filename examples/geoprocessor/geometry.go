@@ -37,7 +37,7 @@ func processes() []process {
 	return []process{
 		{"buffer", 7 * day, buffer},
 		{"intersection", 14 * day, intersection},
-		{"union", 12 * time.Hour, union}, // of what changes every day
+		{"union", 12 * time.Hour, union}, // of geometries that change every day
 	}
 }
 
@@ -64,8 +64,8 @@ func union(in Inputs) (geom.Geometry, error) {
 	return geom.UnionMany(in.Geometries) //nolint:wrapcheck // wrapped by compute
 }
 
-// compute runs the process in the plane, in the UTM zone of the first geometry, because degrees are no lengths. What
-// cannot be computed today cannot be computed tomorrow: its errors are final.
+// compute runs the process in the plane, in the UTM zone of the first geometry, because degrees are no lengths. An
+// input that cannot be computed today cannot be computed tomorrow: its errors are final.
 func (p process) compute(_ context.Context, in Inputs) (Output, error) {
 	zone, err := zoneOf(in.Geometries)
 	if err != nil {

@@ -46,7 +46,7 @@ func parse(args []string, out io.Writer) (settings, error) {
 	flags.SetOutput(out)
 	flags.IntVar(&s.concurrency, "concurrency", 4, "how many jobs a worker runs at once")
 	flags.IntVar(&s.port, "port", 4222, "where server listens")
-	flags.StringVar(&s.run, "run", "job", "what the IDs of submitted jobs begin with")
+	flags.StringVar(&s.run, "run", "job", "prefix of the IDs of submitted jobs")
 	flags.DurationVar(&s.slow, "slow", 0, "how much longer each operation takes")
 	flags.Usage = func() {
 		fmt.Fprintln(out, "usage: geoprocessor [flags] demo|server|work|submit|stats") //nolint:errcheck // for people

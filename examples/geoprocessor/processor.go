@@ -38,7 +38,7 @@ type processor struct {
 	flight *flight.Flight
 	caches map[string]*flight.Cache[Job, Output]
 	kinds  map[string]process
-	slow   time.Duration // what each operation takes beside
+	slow   time.Duration // an additional delay of each operation
 
 	mu  sync.Mutex
 	out io.Writer
@@ -121,7 +121,7 @@ func (p *processor) execute(ctx context.Context, job Job) (Output, error) {
 	return p.kinds[job.Process].compute(ctx, job.Inputs)
 }
 
-// observe prints what happens between processes.
+// observe prints the events between processes.
 func (p *processor) observe(_ context.Context, e flight.Event) {
 	switch e.Kind {
 	case flight.EventWaiting:

@@ -5,10 +5,10 @@
 // snapshot are read until there are no more, and appended to it: the file holds each message that the stream had when
 // its backup ended.
 //
-// Streams are not backed up at one instant. First come the snapshots of the streams with work, with what their consumers
-// have acknowledged; then the buckets and dead letters, in full; at the end the messages behind those snapshots. So all work
-// that counts as done has its outcome in a bucket, and each job, plan or row of which a bucket says that it is queued is there.
-// After a restore work may be done that is done already, which its outcome shows.
+// Streams are not backed up at one instant. First come the snapshots of the streams with work, with the acknowledgements of
+// their consumers; then the buckets and dead letters, in full; at the end the messages behind those snapshots. So all work that
+// counts as done has its outcome in a bucket, and each job, plan or row of which a bucket says that it is queued is there.
+// After a restore, a worker may get a job that is done already, and finds its outcome.
 package backup
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Config is what a backup and a restore need to know.
+// Config configures a backup or a restore.
 type Config struct {
 	// Account is the account whose streams JS reaches under a prefix. Defaults to the user's own.
 	Account string
@@ -58,8 +58,8 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// names returns the streams of the services: those with work, and behind them the buckets and the dead letters, which say what
-// has become of work. A record comes before what it refers to.
+// names returns the streams of the services: those with work, and behind them the buckets and the dead letters, with the
+// outcomes of the work. A record comes before the records that it refers to.
 func names(services []string, partitions map[string]int) (work, outcomes []string) {
 	options := contracts.AssetOptions{Partitions: partitions, Services: services}
 	for _, config := range contracts.Streams(options) {
@@ -77,7 +77,7 @@ func names(services []string, partitions map[string]int) (work, outcomes []strin
 }
 
 // Write backs the streams of the services up, into a folder that does not exist or is empty, and calls done for
-// each. It needs some 70 MB of memory, whatever the size of a stream. A folder in which Write did not end well has no
+// each. It needs some 70 MB of memory for streams of any size. A folder in which Write did not end well has no
 // manifest, and Restore refuses it.
 func Write(ctx context.Context, c Config, done func(Stream)) error {
 	c, err := c.validate()
@@ -194,7 +194,7 @@ var (
 	ErrExists = errors.New("the stream exists: restore onto a server without it, or delete it")
 
 	// ErrBusy is returned when a stream is written to faster than it is read.
-	ErrBusy = errors.New("it is written to faster than it is read: stop what writes to it")
+	ErrBusy = errors.New("it is written to faster than it is read: stop the services that write to it")
 )
 
 // FileError names the file of a backup that cannot be used.

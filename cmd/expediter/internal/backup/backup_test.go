@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { crash.Main(m, 4, command) }
 
-// task is what a process does that a test kills.
+// task is the work of a process that a test kills.
 type task struct {
 	Dir, URL string
 	Restore  bool
@@ -195,8 +195,8 @@ func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
 	check.Is(t, check.Err(to.Stream(t.Context(), "EVENTS")), jetstream.ErrStreamNotFound)
 }
 
-// While a stream is backed up, others write to it: keys are replaced, and messages are published. What was there before
-// is in the backup, or what has replaced it.
+// While a stream is backed up, others write to it: keys are replaced, and messages are published. Each message that was
+// there before is in the backup, or the one that has replaced it.
 func TestNothingIsMissingThatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	_, from := applied(t)

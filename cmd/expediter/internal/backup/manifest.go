@@ -28,7 +28,7 @@ const (
 // streamName is a name that a stream of this product can have, and a part of a file's name.
 var streamName = regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]{0,99}$`)
 
-// manifest says what a backup holds.
+// manifest lists the contents of a backup.
 type manifest struct {
 	// Format is the version of the backup. A reader takes no greater one than its own.
 	Format int `json:"format"`
@@ -163,7 +163,7 @@ func readManifest(dir *os.Root) (m manifest, err error) {
 	return m, nil
 }
 
-// verify compares the file with what the manifest says of it.
+// verify compares the file with its entry in the manifest.
 func (s Stream) verify(dir *os.Root) error {
 	file, err := dir.Open(s.file())
 	if errors.Is(err, fs.ErrNotExist) {

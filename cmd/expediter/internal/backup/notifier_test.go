@@ -109,7 +109,7 @@ func (p *post) settled() {
 }
 
 // A notifier that works while its streams are backed up goes on from the backup: each event that was accepted before is
-// delivered, and what was delivered before is not delivered again.
+// delivered, and rows that were delivered before are not delivered again.
 func TestANotifierGoesOnFromABackup(t *testing.T) {
 	t.Parallel()
 	pigeons := &pigeon{sent: map[string]int{}}
@@ -187,7 +187,7 @@ func TestANotifierGoesOnFromABackup(t *testing.T) {
 	second.stop()
 }
 
-// A backup that is not what it was makes no stream, and the error names the file.
+// A backup that was changed makes no stream, and the error names the file.
 func TestABackupThatIsNotAsItWasIsRefused(t *testing.T) {
 	t.Parallel()
 	_, from := applied(t)

@@ -33,8 +33,8 @@ const (
 // the whole backup and looks at all streams before it makes the first. Buckets are marked as restored, so that fencing
 // tokens go on to grow. Dead letters and records of other services are left out when Services does not name them.
 //
-// A restore that was cut off is repeated: it makes anew what was unfinished, and keeps what was finished.
-// No service may run until it has ended well.
+// Repeat a restore that was interrupted: it makes unfinished streams anew, and keeps finished ones. No
+// service may run until it has ended well.
 func Restore(ctx context.Context, c Config, done func(Stream)) error {
 	c, err := c.validate()
 	if err != nil {
@@ -110,7 +110,7 @@ func (c Config) mark(ctx context.Context, name string) (string, error) {
 func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, again bool) error {
 	if again {
 		if err := c.JS.DeleteStream(ctx, s.Name); err != nil {
-			return fmt.Errorf("delete what an earlier restore left: %w", err)
+			return fmt.Errorf("delete the rest of an earlier restore: %w", err)
 		}
 	}
 	err := c.send(ctx, dir, s, id)

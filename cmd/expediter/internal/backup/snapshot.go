@@ -58,7 +58,7 @@ func (c Config) begin(ctx context.Context, dir *os.Root, name string) (f *file, 
 	return f, nil
 }
 
-// close gives up what is not written yet.
+// close discards bytes that are not written yet.
 func (f *file) close() {
 	errors.Join(f.compressed.Close(), f.on.Close()) //nolint:errcheck,gosec // finish has reported it
 }

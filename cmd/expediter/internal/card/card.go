@@ -43,8 +43,8 @@ type Options struct {
 	Width int
 }
 
-// Write writes a recipe: its title, what it makes and how long that takes, the ingredients, the steps with their times
-// in the video, and remarks for the reader.
+// Write writes a recipe: its title, yield and times, the ingredients, the steps with their times in the video, and
+// remarks for the reader.
 func Write(w io.Writer, r *recipe.Recipe, opts Options) error {
 	c := card{bold: opts.Bold, recipe: r, width: min(max(cmp.Or(opts.Width, defaultWidth), minWidth), maxWidth)}
 	c.heading(r.Title + c.mark(r.Unverified, "title"))

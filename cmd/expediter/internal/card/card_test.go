@@ -77,7 +77,7 @@ Steps
 	}
 }
 
-// What strangers write cannot move the cursor, and lines keep to the width in every script.
+// Texts of strangers cannot move the cursor, and lines keep to the width in every script.
 func TestCardOfStrangers(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("麺 שלום \x1b[2Jevil\r ", 30) + "\u202e"

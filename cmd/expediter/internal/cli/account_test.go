@@ -76,7 +76,7 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	run(0, "emit", "--account", "NOTIFIER", "--via", "stream", "-")
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
 	run(0, "forget", "ada", "--type", "GUEST", "--yes", "--account", "NOTIFIER")
-	check.Same(t, "of one who was erased", run(0, "export", "ada", "--account", "NOTIFIER"), "")
+	check.Same(t, "of a user who was erased", run(0, "export", "ada", "--account", "NOTIFIER"), "")
 	check.Says(t, run(0, "audit"), "OPERATOR/", "forget")
 	check.Says(t, run(2, "inbox", "ada", "--account", "A.B"), "--account")
 	check.Is(t, check.Err(own.Stream(t.Context(), "KV_"+contracts.BucketLocks)), nil)
@@ -96,7 +96,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, variable string
 		want           string // the header of the request
-		refused        string // what the error names
+		refused        string // the part of the error
 	}{
 		"none":                 {},
 		"variable":             {variable: inVariable + "\n", want: "Bearer " + inVariable},
@@ -148,7 +148,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 	}
 }
 
-// The console takes tokens where the services' settings of OpenID Connect say so, by flag or variable. What is wrong with them is said.
+// The console takes tokens where the services' settings of OpenID Connect say so, by flag or variable. Mistakes in them are named.
 func TestConsoleTakesTokens(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
@@ -174,7 +174,7 @@ func TestConsoleTakesTokens(t *testing.T) {
 	}()
 	line := make([]byte, 200)
 	n := check.Must(reader.Read(line))(t)
-	go io.Copy(io.Discard, reader) //nolint:errcheck // what is logged
+	go io.Copy(io.Discard, reader) //nolint:errcheck // the log
 	_, url, _ := strings.Cut(strings.TrimSpace(string(line[:n])), "Console: ")
 	for path, want := range map[string]int{"": ExitFailure, "livez": ExitOK, "readyz": ExitOK} { // a page needs a token
 		check.Same(t, "code of ready /"+path, Run(t.Context(), Config{Stderr: io.Discard}, []string{"ready", url + path}), want)

@@ -144,12 +144,12 @@ func (f *applyFlags) apply(ctx context.Context) error {
 // divide divides the streams of the services, and those that were divided already no further.
 func (f *applyFlags) divide(ctx context.Context, js jetstream.JetStream) error {
 	var errs []error
-	into := func(name string, divide func(ctx context.Context, left func(what string)) error) {
+	into := func(name string, divide func(ctx context.Context, left func(subject string)) error) {
 		dividing, enough := context.WithCancel(ctx)
 		defer enough()
 		waits := ""
-		err := divide(dividing, func(what string) {
-			waits = what // it is divided, and the rest needs no call that waits for it
+		err := divide(dividing, func(subject string) {
+			waits = subject // it is divided, and the rest needs no call that waits for it
 			enough()
 		})
 		switch {
@@ -199,7 +199,8 @@ func (f *applyFlags) reach(ctx context.Context, js jetstream.JetStream) error {
 		"and does the user administer it? %w", errUnavailable, err)
 }
 
-// report writes the changes, a row for each stream and consumer and for each of their settings, and notes what was left.
+// report writes the changes, a row for each stream and consumer and for each of their settings, and notes the settings
+// that were left as they are.
 func (f *applyFlags) report(changes []contracts.Change) (err error) {
 	out := f.rows(f.format, "STREAM", "CONSUMER", "ACTION", "SETTING", "IS~", "DECLARED~", "DROPS~")
 	refused, changed, larger := false, 0, 0

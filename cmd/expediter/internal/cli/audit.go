@@ -21,9 +21,9 @@ func newAudit(g *globals) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "List what operators did, the latest first",
-		Long: `Audit lists what was cancelled, replayed, enabled, discarded and stolen: by which caller or user of the NATS server, when, how
-many, and how it ended. "begun" is what is under way, or what a process did that died. Only the operators' account reads it.`,
+		Short: "List the acts of operators, the latest first",
+		Long: `Audit lists each cancel, replay, enable, discard and steal: by which caller or user of the NATS server, when, how
+many, and how it ended. "begun" is an act that is under way, or whose process died. Only the operators' account reads it.`,
 		Example: `  expediter audit
   expediter audit --limit 1000 -o jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -29,7 +29,7 @@ func newBackup(g *globals) *cobra.Command {
 		Long: `Backup writes the streams and buckets of the services, with their consumers, to a folder that does not exist or is empty.
 Services may run meanwhile. The files hold addresses and secrets of recipients; only their owner can read them.
 
-What was accepted before the command began is in the backup, and what was done before counts as done after a restore.
+Jobs and events that were accepted before the command began are in the backup, and those done before count as done after a restore.
 
 It needs an administrator's permissions. With the accounts of deploy/nats, each account has a backup of its own.`,
 		Example: `  expediter backup ./monday
@@ -52,7 +52,7 @@ func newRestore(g *globals) *cobra.Command {
 the whole backup first. Buckets are marked as restored, so that fencing tokens are greater than all earlier ones.
 
 Stop the services first, and start them when the command has ended with 0. Repeat one that was interrupted: it goes on.
-Then run expediter apply, for what a newer version declares otherwise.
+Then run expediter apply, for settings that a newer version declares otherwise.
 
 With --services only the streams of these are restored, and dead letters of others are left out.`,
 		Example: `  expediter restore ./monday --replicas 3

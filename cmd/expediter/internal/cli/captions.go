@@ -21,7 +21,7 @@ type captionsFlags struct {
 	from     string
 }
 
-const encodingUsage = "encoding of the text, such as windows-1251 (default what it declares, or looks like)"
+const encodingUsage = "encoding of the text, such as windows-1251 (default: the one that it declares, or looks like)"
 
 // captionsFormats are the values of its flag --format.
 var captionsFormats = []string{"segments", "text", "json"}
@@ -44,7 +44,7 @@ names a guess; a file named .vtt or .srt has to hold captions with times. WebVTT
 the rules of the W3C. The lines that automatic captions show again and again are written once,
 and notes such as [Music] are left out.
 
-A file that is cut by a limit is written up to the limit; a message says what is missing, and the exit code is 1. Cues
+A file that is cut by a limit is written up to the limit; a message names the missing part, and the exit code is 1. Cues
 whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
 		Example: `  expediter captions video.en.vtt
   expediter captions --format segments - < video.srt`,

@@ -52,7 +52,7 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 	}
 }
 
-// TestCaptionsEncodings reads text that is not UTF-8, and reports what is a guess or lost.
+// TestCaptionsEncodings reads text that is not UTF-8, and reports guesses and lost characters.
 func TestCaptionsEncodings(t *testing.T) {
 	t.Parallel()
 	const koi = "\xee\xc1\xd2\xc5\xd6\xd8\xd4\xc5 \xcc\xd5\xcb \xc9 \xcd\xcf\xd2\xcb\xcf\xd7\xd8, \xcf\xc2\xd6\xc1\xd2\xd8\xd4\xc5 \xc9\xc8"
@@ -122,7 +122,7 @@ func importing(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("SITE", site.URL)
 }
 
-// saved is `saved VARIABLE`: it sets a variable to what was written to the standard output.
+// saved is `saved VARIABLE`: it sets a variable to the text of the standard output.
 func saved(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile("stdout")
 	ts.Setenv(args[0], text[:max(len(text)-1, 0)])
@@ -146,7 +146,7 @@ func (f *sheet) Read(p []byte) (int, error) {
 	return f.buf.Read(p)
 }
 
-// scale weighs what is alive while places are asked for.
+// scale weighs the live memory while places are asked for.
 type scale struct {
 	fake
 

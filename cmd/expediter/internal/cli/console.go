@@ -39,9 +39,9 @@ func newConsole(g *globals) *cobra.Command {
 	f := &consoleFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Serve pages that show what is going on, and act",
-		Long: `Console serves pages for operators until it is interrupted: streams and workers and what is wrong with them, events, imports and
-places, and what operators did. Every action is recorded in the stream AUDIT.
+		Short: "Serve pages that show the state of a deployment, and act",
+		Long: `Console serves pages for operators until it is interrupted: streams and workers with their problems, events, imports and
+places, and the acts of operators. Every action is recorded in the stream AUDIT.
 
 With --keys its users sign in with a key of that file, and with --oidc-issuer with an access token of a provider of OpenID Connect, as
 with the services: the scope read shows, the scope operate acts, and a token needs all-users beside. Without either everybody who
@@ -73,7 +73,7 @@ reaches the address may do everything, so it has to be one of this machine.`,
 	return cmd
 }
 
-// defaults takes from the environment what no flag has: the variables are those of the services.
+// defaults sets fields without a flag from the environment: the variables are those of the services.
 func (f *consoleFlags) defaults() {
 	for name, value := range map[string]*string{
 		"KEYS": &f.keys, "OIDC_AUDIENCE": &f.oidc.Audience, "OIDC_ISSUER": &f.oidc.Issuer, "OIDC_SCOPE_CLAIM": &f.oidc.ScopeClaim,
@@ -126,7 +126,7 @@ func (f *consoleFlags) run(ctx context.Context, flags string) error {
 	return f.serve(ctx, js, cfg)
 }
 
-// admit lets in those who have a key or a token. background is what keeps these up to date.
+// admit lets in callers that have a key or a token. background are the functions that keep these up to date.
 func (f *consoleFlags) admit(cfg *console.Config) (background []func(context.Context) error, err error) {
 	var keys *access.Keys
 	if f.keys != "" {

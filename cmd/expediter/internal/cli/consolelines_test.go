@@ -33,7 +33,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
-// answers are those of services to what the console and the commands ask them.
+// answers are those of services to the requests of the console and the commands.
 var answers = map[string]string{
 	"enricher.v1.place": `{"lookups":[]}`,
 	"importer.v1.get":   `{"job_id":"it's 1","status":"RUNNING","url":"https://a.example/x"}`, "importer.v1.cancel": `{"status":"FAILED","code":"cancelled"}`,
@@ -203,7 +203,7 @@ func (l *lines) work() (d workData) {
 	return d
 }
 
-// Those that act do what the page says.
+// Lines that act do what the page says.
 func TestLinesOfTheConsoleAct(t *testing.T) {
 	t.Parallel()
 	l := startLines(t)

@@ -346,7 +346,7 @@ values, or those of a kind of subject, of a stream, or of a worker. Other comman
 		},
 	}
 	filter.register(cmd)
-	cmd.Flags().StringVar(&by, "by", kinds[0], "what the letters of a group have in common: "+strings.Join(kinds, ", "))
+	cmd.Flags().StringVar(&by, "by", kinds[0], "the property that the letters of a group share: "+strings.Join(kinds, ", "))
 	completeWith(cmd, "by", kinds...)
 	outputFlag(cmd, &format, listFormats...)
 	return cmd

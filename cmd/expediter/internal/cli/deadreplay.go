@@ -229,7 +229,7 @@ func (f *deadFlags) change(
 	return nil
 }
 
-// target says in a record of the audit which letters are meant. A signature and a subject may hold what is of a user, so it only
+// target describes the letters of an act in a record of the audit. A signature and a subject may hold data of a user, so it only
 // says that one selects.
 func (f *deadFlags) target(c changeFlags, args []string) string {
 	var b strings.Builder

@@ -72,7 +72,7 @@ func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, pa
 	return f.describe(e)
 }
 
-// details are what a person is shown of one thing: a line for each value that is not empty.
+// details is a description for a person: a line for each value that is not empty.
 type details struct{ strings.Builder }
 
 func (d *details) line(name, value string) {

@@ -36,7 +36,7 @@ func newDoctor(g *globals) *cobra.Command {
 	f := &doctorFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what is wrong with a deployment, and how to mend it",
+		Short: "Find the problems of a deployment, and how to mend them",
 		Long: `Doctor looks at the servers, accounts, permissions, streams, consumers, workers and dead letters, at the configuration of the
 services in the environment, and at the far sides that it names. Each finding has the command that mends it.
 

@@ -57,7 +57,7 @@ func newEmit(g *globals) *cobra.Command {
 	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}}
 	cmd := &cobra.Command{
 		Use:   "emit FILE...",
-		Short: "Publish events, so that the users whom they concern are notified",
+		Short: "Publish events, so that their recipients are notified",
 		Long: `Emit publishes the events of files, or of the standard input ("-"): JSON, an array of it, or JSON lines. Each is an event as
 in the example, or a CloudEvent in structured mode. An event is published under its id, and takes effect once, even if it is
 published again: after a partial failure, emit all files again.
@@ -141,7 +141,7 @@ func (f *emitFlags) run(ctx context.Context, paths []string) error {
 	return errors.Join(adviseNotifier(e.await(ctx, client)), e.refused())
 }
 
-// target is who takes the events.
+// target returns the API that takes the events.
 func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *notify.Client) (notify.Target, error) {
 	if f.wait || f.via == viaNotifier {
 		return client, nil
@@ -218,7 +218,7 @@ effect once under its id: after an error, repeat it with the same --id. POST /v1
 	flags.StringSliceVar(&channels, "channel", nil, "channels to notify on")
 	flags.StringVar(&id, "id", "", "id of the notification (default: a new one)")
 	flags.StringVar(&payload, "payload", "{}", "payload for the templates: JSON")
-	flags.StringVar(words["category"], "category", "", "what users switch off together")
+	flags.StringVar(words["category"], "category", "", "category that users can switch off")
 	flags.StringVar(words["not_before"], "not-before", "", "earliest time, such as 2026-12-24T18:00:00Z")
 	flags.StringVar(words["priority"], "priority", "", "low, normal, high or critical")
 	flags.StringVar(words["template"], "template", "", "name of the text")

@@ -34,10 +34,10 @@ func newExport(g *globals) *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "export USER",
-		Short: "Write what the notifier keeps of a user",
+		Short: "Write all data that the notifier keeps of a user",
 		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the profile in the directory,
 addresses, preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
-addresses may hold secrets. It reads what is stored while it runs.
+addresses may hold secrets. It includes messages that are stored while it runs.
 
 Not written are events and plans, which are not kept by user, and dead letters, which expediter dead list --subject finds.`,
 		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
@@ -187,13 +187,13 @@ func newForget(g *globals) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "forget USER --type KIND",
-		Short: "Erase what the notifier keeps of a user",
-		Long: `Forget removes what the notifier keeps under the id of a user: all that expediter export writes, and dead letters of what was
-to be sent. A mark without data stays in the directory for 40 days, so that nothing is sent to the user that was planned before;
+		Short: "Erase all data that the notifier keeps of a user",
+		Long: `Forget removes the messages that the notifier keeps under the id of a user: all that expediter export writes, and the dead
+letters of rows. A mark without data stays in the directory for 40 days, so that nothing is sent to the user that was planned before;
 writing the user to the directory again lifts it.
 
-Services may run meanwhile. Repeat the command a minute later for what was being sent, and when it was interrupted: it begins
-again, and counts only what is there. Without --yes it counts, and changes nothing.
+Services may run meanwhile. Repeat the command a minute later for rows that were being sent, and when it was interrupted: it begins
+again, and counts only the messages that are left. Without --yes it counts, and changes nothing.
 
 Not removed are events and plans, which are not kept by user and expire after 7 and 30 days, and backups.`,
 		Example: `  expediter forget carla --type CUSTOMER --yes`,
@@ -237,8 +237,8 @@ func (f *natsFlags) forget(ctx context.Context, user string, kind contracts.Reci
 	})
 }
 
-// erase removes what is kept of a user, or only counts it. The mark in the directory comes first: nothing that was planned
-// before is sent from then on, and adds nothing behind the removal.
+// erase removes the messages of a user, or only counts them. The mark in the directory comes first: from then on no row
+// that was planned before is sent, and none adds messages behind the removal.
 func (f *natsFlags) erase(
 	ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType, dry bool,
 ) (n int, err error) {

@@ -90,8 +90,8 @@ func runOn(t *testing.T, srv *natsrun.Server, want int, args ...string) (stdout,
 	return out.String(), errs.String()
 }
 
-// Everything that is kept under the id of a user is written, whatever is in the id, and nothing of another: neither of one whose
-// id is that of the user's events, nor what has been deleted. The audit names no user.
+// All messages that are kept under the id of a user are written, whatever is in the id, and none of another user, such as one
+// whose id is that of the user's events. Deleted ones are not written. The audit names no user.
 func TestExportWritesWhatIsKeptOfAUser(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
@@ -112,7 +112,7 @@ func TestExportWritesWhatIsKeptOfAUser(t *testing.T) {
 }
 
 // Everything that export writes is removed, with the user's dead letters, and nothing of others, nor of the user as another
-// kind of recipient. What an interrupted removal left is removed by the next. The audit names no user.
+// kind of recipient. Messages that an interrupted removal left are removed by the next. The audit names no user.
 func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) {
@@ -140,7 +140,7 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 	check.Equal(t, slices.Sorted(slices.Values(customer)), exported(t, srv, oddUser, "CUSTOMER"))
 	runOn(t, srv, ExitUsage, "forget", oddUser, "--yes")
 
-	// One who may not remove the deliveries does a part.
+	// A user who may not remove the deliveries does a part.
 	forget = append(forget, "--yes")
 	runOn(t, srv, ExitTimeout, append(forget, "--timeout", "200ms", "--server", strings.Replace(srv.URL(), "//", "//limited:p@", 1))...)
 	left := exported(t, srv, oddUser, "CUSTOMER")
@@ -292,8 +292,8 @@ func fillService(t *testing.T, js jetstream.JetStream, account, service string) 
 	}
 }
 
-// The server does not answer a user who may not ask. Apply names what was denied, and does not go on to wait for each of the
-// other streams.
+// The server does not answer a user who may not ask. Apply names the operation that was denied, and does not go on to wait
+// for each of the other streams.
 func TestApplyStopsAtADenial(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) {

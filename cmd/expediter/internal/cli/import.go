@@ -64,7 +64,7 @@ func (f *importerFlags) client() *imports.Client { return &imports.Client{Key: f
 // advise adds a remedy to the error of an importer that does not answer.
 func advise(err error) error {
 	if errors.Is(err, imports.ErrNoRoute) {
-		return fmt.Errorf("%w: what answers is no importer: %w (say where one is with --url)", imports.ErrUnavailable, err)
+		return fmt.Errorf("%w: the server that answers is no importer: %w (say where one is with --url)", imports.ErrUnavailable, err)
 	}
 	if errors.Is(err, imports.ErrUnavailable) {
 		return fmt.Errorf("%w (start one with \"expediter up\", or say where it is with --url)", err)
@@ -123,7 +123,7 @@ import goes on without the command.`,
 	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
 	flags.StringVar(&f.owner, "owner", defaultOwner, "owner of the recipe")
 	flags.StringVar(&f.priority, "priority", string(contracts.PriorityNormal), "how urgent it is: high, normal or low")
-	flags.StringVar(&f.kind, "type", "", "kind of source: youtube, captions, web or photo (default what it looks like)")
+	flags.StringVar(&f.kind, "type", "", "kind of source: youtube, captions, web or photo (default: the one that it looks like)")
 	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
 	completeWith(cmd, "priority", priorities...)

@@ -20,7 +20,7 @@ func newJobsShow(f *jobsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show everything about one job",
-		Long: `Show writes the state of a job, what its worker last recorded, its error, its result, its headers and its payload. It exits
+		Long: `Show writes the state of a job, the last record of its worker, its error, its result, its headers and its payload. It exits
 with 3 when there is no such job: one that is done and not kept is gone.`,
 		Example: `  expediter jobs show --stream IMPORT_JOBS 88121
   expediter jobs show --stream MAILS jobs.mail --key ada -o json`,
@@ -83,7 +83,7 @@ func newJobsWatch(f *jobsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch JOB",
 		Short: "Follow one job until it ends",
-		Long: `Watch writes a line whenever the state of a job has changed, its attempt or what its worker recorded of it, until it has
+		Long: `Watch writes a line whenever the state of a job has changed, its attempt or its worker's record of it, until it has
 ended. It exits with 1 when the job is dead or was cancelled.`,
 		Example: `  expediter jobs watch --stream IMPORT_JOBS 88121`,
 		Args:    cobra.ExactArgs(1),
@@ -210,7 +210,7 @@ func (f *jobsFlags) cancel(ctx context.Context, client *worker.Client, name stri
 		return f.say("Would cancel job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
 			job.Sequence, table.Printable(job.Subject), job.State)
 	}
-	// A subject may hold what is of a user.
+	// A subject may hold data of a user.
 	err = f.audited(ctx, f.js, "cancel", fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
 		if job, err = client.CancelJob(ctx, refOf(job)); err != nil || isEnded(job) {
 			return 0, err

@@ -59,7 +59,7 @@ is JOBS-1:88121. A job is in one of these states:
 	flags := cmd.PersistentFlags()
 	f.register(flags)
 	f.registerAccount(flags)
-	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with what they recorded of jobs, and the pauses")
+	flags.StringVar(&f.bucket, "bucket", contracts.BucketJobs, "bucket of the workers, with their records of jobs, and the pauses")
 	flags.StringVar(&f.stream, "stream", "", "stream of the jobs")
 	cmd.AddCommand(newJobsCancel(f), newJobsDrain(f), newJobsGrow(f), newJobsList(f), newJobsPause(f), newJobsResume(f), newJobsRun(f),
 		newJobsShow(f), newJobsStreams(f), newJobsUnschedule(f), newJobsWatch(f), newJobsWorkers(f))
@@ -162,7 +162,7 @@ func newJobsList(jobs *jobsFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the jobs of a stream, the oldest first",
-		Long: `List reads the stream in pages of constant cost and filters what it has read: 100,000 messages at most, and --from goes on
+		Long: `List reads the stream in pages of constant cost and filters them: 100,000 messages at most, and --from goes on
 from there. With --state dead it lists the dead letters of the stream, by their numbers in expediter dead. A job without a
 consumer is taken by no worker.`,
 		Example: `  expediter jobs list --stream IMPORT_JOBS

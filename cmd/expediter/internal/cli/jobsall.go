@@ -50,7 +50,7 @@ func (f *jobsAllFlags) check(args []string) error {
 	return usage(err)
 }
 
-// manyJobs is what is done to many jobs.
+// manyJobs is an operation on many jobs.
 type manyJobs struct {
 	verb, name, past, lapsed string
 	can                      func(worker.StoredJob) bool

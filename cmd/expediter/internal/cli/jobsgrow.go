@@ -21,7 +21,7 @@ func newJobsGrow(f *jobsFlags) *cobra.Command {
 		Short: "Divide a stream of jobs into partitions, while it is in use",
 		Long: `Grow divides the jobs of a stream over --partitions streams by their subjects, so that none of them, and no leader, has more than
 its share. It makes the streams and consumers that are missing. All workers and clients need the setting Partitions before; those
-that have it follow by themselves, and the stream refuses others. It waits until the first stream has only what belongs there.
+that have it follow by themselves, and the stream refuses others. It waits until the first stream has only its own jobs.
 When it is interrupted, call it again. A stream that has been divided stays so.`,
 		Example: `  expediter jobs grow --stream JOBS --partitions 4`,
 		Args:    cobra.NoArgs,
@@ -42,8 +42,8 @@ When it is interrupted, call it again. A stream that has been divided stays so.`
 }
 
 func (f *jobsFlags) grow(ctx context.Context, client *worker.Client) error {
-	what := fmt.Sprintf("stream %s to %d partitions", f.stream, f.partitions)
-	err := f.audited(ctx, f.js, "grow", what, func(ctx context.Context) (int, error) {
+	target := fmt.Sprintf("stream %s to %d partitions", f.stream, f.partitions)
+	err := f.audited(ctx, f.js, "grow", target, func(ctx context.Context) (int, error) {
 		if err := client.Grow(ctx, f.noteLeft); err != nil {
 			return 0, err
 		}
@@ -58,7 +58,7 @@ func (f *jobsFlags) grow(ctx context.Context, client *worker.Client) error {
 	return f.say("Divided %s into %d partitions.\n", f.stream, f.partitions)
 }
 
-// noteLeft says what a division waits for.
+// noteLeft writes a line about the job that a division waits for.
 func (f *jobsFlags) noteLeft(subject string, sequence uint64) {
 	f.notef("Divided already, but message %d, %s, is another partition's: waits until it has gone. It may be a job, a delayed one, or the "+
 		"record of one that is kept.\n", sequence, table.Printable(subject))

@@ -73,7 +73,7 @@ func (f *jobsFlags) pause(ctx context.Context, client *worker.Client, pattern st
 	return f.say("Paused %s until %s.\n", table.Printable(pattern), until)
 }
 
-// pattern says in a record of the audit what is paused.
+// pattern describes the paused jobs in a record of the audit.
 func (f *jobsFlags) pattern(pattern string) string {
 	return fmt.Sprintf("handler %q of %s", pattern, f.stream)
 }
@@ -139,11 +139,11 @@ func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 	f := &workersFlags{jobsFlags: jobs}
 	cmd := &cobra.Command{
 		Use:   "workers [WORKER]",
-		Short: "Show the workers that run, and what one of them does",
-		Long: `Workers asks all workers what they are, those of other accounts included, or those of --stream. LAST has the last 200 attempts at
+		Short: "Show the workers that run, or the work of one of them",
+		Long: `Workers asks all workers for their state, those of other accounts included, or those of --stream. LAST has the last 200 attempts at
 most since a worker started: those that completed, and the others; P95 is the time that 95 % of them did not exceed, and WAIT P95 that for
 which 95 % of their jobs waited before the first one. With WORKER, an id or an instance,
-it shows the handlers of one, with --recent its last attempts (200 at most, since it started), with --stacks what runs at this moment,
+it shows the handlers of one, with --recent its last attempts (200 at most, since it started), with --stacks the jobs that run at this moment,
 and where in the program. A worker answers also when all its handlers hang. One that has ended, or has no connection, does not.`,
 		Example: `  expediter jobs workers
   expediter jobs workers --stream IMPORT_JOBS -o json
@@ -366,7 +366,7 @@ func (f *workersFlags) showStacks(s inspect.Stacks) error {
 	return err
 }
 
-// omitted notes what did not fit into an answer.
+// omitted notes how many entries did not fit into an answer.
 func (f *workersFlags) omitted(n int) {
 	if n > 0 {
 		f.notef("%d more did not fit into the answer.\n", n)

@@ -22,7 +22,7 @@ func newLimits(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	cmd := listing(&cobra.Command{
 		Use:   "limits [BUCKET]",
-		Short: "List who holds permits of limits, and who waits for some",
+		Short: "List the keys of limits, with their holders and waiters",
 		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
 locks, or in BUCKET. Only the hash of a key is stored. How many permits there may be, the programs know.`,
 		Example: `  expediter limits
@@ -85,7 +85,7 @@ func newResults(g *globals) *cobra.Command {
 	cmd := listing(&cobra.Command{
 		Use:   "results [BUCKET]",
 		Short: "List the buckets, or count the results of one by their states",
-		Long: `Results lists the buckets of an account. With BUCKET it counts what kvlock/flight has in one: results, computations that are
+		Long: `Results lists the buckets of an account. With BUCKET it counts the entries of kvlock/flight in one: results, computations that are
 pending, and failures that are kept for a while. That reads the headers of all of the bucket, by a consumer.`,
 		Example: `  expediter results
   expediter results enrich --account ENRICHER`,

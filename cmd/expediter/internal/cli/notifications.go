@@ -286,16 +286,16 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
 	return cmd
 }
 
-func (f *notificationsFlags) cancel(ctx context.Context, what notifier.Cancellation) error {
+func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation) error {
 	client, stop, err := f.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	done, err := client.Cancel(ctx, what)
+	done, err := client.Cancel(ctx, c)
 	switch {
 	case errors.Is(err, notify.ErrNotFound):
-		return unknownEvent(what.EventID)
+		return unknownEvent(c.EventID)
 	case err != nil:
 		return adviseNotifier(err)
 	case f.json:

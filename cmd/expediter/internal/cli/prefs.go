@@ -18,7 +18,7 @@ func newPrefs(g *globals) *cobra.Command {
 	f := &usersFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "prefs",
-		Short: "Show and change what people want to be told",
+		Short: "Show and change the preferences of users",
 		Long:  `Prefs shows and changes the preferences of a user. An opt-out is taken back by its person only, and so by no command.`,
 	}
 	f.registerUsers(cmd)

@@ -134,8 +134,8 @@ func newPlaces(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
 	cmd := &cobra.Command{
 		Use:   "places PLACE",
-		Short: "Show what the look-ups of a place came to",
-		Long: `Places asks an enricher for what it knows of a place, by its placeId: a line of JSON with each provider, the venue, the
+		Short: "Show the results of the look-ups of a place",
+		Long: `Places asks an enricher for the results of a place, by its placeId: a line of JSON with each provider, the venue, the
 score and the evidence.`,
 		Example: `  expediter places ChIJH3w7GaZMHRURkD-WwKJy-8E | jq .lookups`,
 		Args:    cobra.ExactArgs(1),

@@ -97,7 +97,7 @@ func (f *relayFlags) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	if f.printSchema {
 		_, err := fmt.Fprint(f.config.Stdout, outbox.Schema)
-		return err //nolint:wrapcheck // says what it was
+		return err //nolint:wrapcheck // names the operation
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (f *relayFlags) run(cmd *cobra.Command) error {
 // undefinedTable is the code of Postgres for a table that is not there.
 const undefinedTable = "42P01"
 
-// withoutTable says what to do about an outbox that is not there.
+// withoutTable adds advice to the error of an outbox that is not there.
 func withoutTable(err error) error {
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.Code == undefinedTable {
 		return fmt.Errorf("%w (expediter relay --migrate makes it)", err)

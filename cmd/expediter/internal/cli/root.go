@@ -127,8 +127,8 @@ func (g *globals) setup() error {
 // serverLogger returns the logger of embedded NATS servers.
 func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
-// complete gives a command and those below it what they have in common: a mistake in the arguments is a UsageError, a command
-// that says nothing of arguments takes none, and one that does nothing shows its help.
+// complete completes a command and those below it: a mistake in the arguments is a UsageError, a command that says nothing of
+// arguments takes none, and one that does nothing shows its help.
 func complete(cmd *cobra.Command) {
 	check := cmd.Args
 	if check == nil {
@@ -224,7 +224,7 @@ func (g *globals) openInput(path string) (io.ReadCloser, error) {
 	return os.Open(path) //nolint:gosec,wrapcheck // the person who runs it names the file, and so does the error
 }
 
-// inputName is what messages call a file, or the standard input.
+// inputName returns the name in messages of a file, or of the standard input.
 func inputName(path string) string {
 	if path == input.Stdin {
 		return "standard input"

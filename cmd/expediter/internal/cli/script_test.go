@@ -105,7 +105,7 @@ func ExampleExitCode() {
 	// Output: 0 2 3
 }
 
-// invocation is a command line in a document: up to what ends it for a shell, or for the text around it.
+// invocation is a command line in a document: up to its end for a shell, or for the text around it.
 var invocation = regexp.MustCompile("(go run \\./cmd/expediter|\\./expediter|`expediter) +([a-z][^|`&;>\\n]*)")
 
 // Every command and flag that a document shows exists.

@@ -174,7 +174,7 @@ func newTemplates(g *globals) *cobra.Command {
 func (f *templatesFlags) newPreview() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "preview DIR",
-		Short: "Write what templates make, in every locale and on every channel",
+		Short: "Write the texts of templates, in every locale and on every channel",
 		Long: `Preview makes the texts of a folder of templates, and writes them into a folder: one file for each, and index.html with all of
 them, where mails are shown wide, narrow and dark, and SMS with the number of their segments. It needs no server. --data is a file of JSON
 with a payload for each template: {"reservation.requested": {"guests": 4}}.

@@ -83,7 +83,7 @@ func (f *usersFlags) newPut() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put USER JSON",
 		Short: "Put a user in, or change one",
-		Long: `Put adds what the JSON says to what is known of the user: fields of the profile, addresses, opt-outs and memberships; "-" reads it
+		Long: `Put merges the JSON into the record of the user: fields of the profile, addresses, opt-outs and memberships; "-" reads it
 from the standard input. With --part it is a merge patch of that part, in which null removes, or with --replace the whole part.`,
 		Example: `  expediter users put carla --type CUSTOMER '{"locale":"he-IL","addresses":{"email":"carla@example.com"}}'
   expediter users put carla --type CUSTOMER --part addresses '{"addresses":{"email":null}}'`,
@@ -104,7 +104,7 @@ func (f *usersFlags) newDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete USER",
 		Short: "Remove a user, or a part of one",
-		Long: `Delete removes a user from the directory: nothing more is sent to the user, also not what was planned before. What was sent stays;
+		Long: `Delete removes a user from the directory: nothing more is sent to the user, not even messages planned before. The record of sent ones stays;
 see expediter forget for erasing that, too. With --part it empties the part.`,
 		Example: `  expediter users delete carla --type CUSTOMER --yes`,
 		Args:    cobra.ExactArgs(1),
@@ -262,7 +262,7 @@ func withUser(fields map[string]json.RawMessage, kind, user string) (line []byte
 // statusInvalid is the status of a line that has mistakes.
 const statusInvalid = "invalid"
 
-// problemOf says what is wrong with a line.
+// problemOf returns the problem of a line.
 func problemOf(r notifier.ImportedUser) string {
 	if len(r.Errors) > 0 {
 		return notify.Fields(r.Errors)
@@ -306,20 +306,20 @@ addresses shows them, and users put --part addresses changes them.`,
 		cmd.AddCommand(one)
 		return one
 	}
-	show := func(what string) func(context.Context, *notify.Client, notifier.AddressRequest) error {
+	show := func(operation string) func(context.Context, *notify.Client, notifier.AddressRequest) error {
 		return func(ctx context.Context, c *notify.Client, r notifier.AddressRequest) error {
 			var answer map[string]any
-			if err := c.Address(ctx, what, r, &answer); err != nil {
+			if err := c.Address(ctx, operation, r, &answer); err != nil {
 				return err
 			}
 			return f.writeLine(answer)
 		}
 	}
-	add("secret", "Show the secret that signs what the address gets", show("secret"))
+	add("secret", "Show the secret that signs the messages to the address", show("secret"))
 	add("rotate", "Replace the secret: the one before signs for another day", show("rotate"))
 	test := add("test", "Send a test message now", f.testAddress)
 	test.Flags().StringVar(&template, "template", "", "template of the text, on a channel that has texts")
-	replay := add("replay", "Send again what has failed", f.replayAddress)
+	replay := add("replay", "Send failed rows again", f.replayAddress)
 	replay.Flags().DurationVar(&since, "since", 0, "how long ago at most (default at any time)")
 	return cmd
 }

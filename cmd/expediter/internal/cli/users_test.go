@@ -28,7 +28,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// An import that cannot go on says how to resume it, and then leaves out what is stored.
+// An import that cannot go on says how to resume it, and then leaves out the lines that are stored.
 func TestAnImportIsResumed(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })

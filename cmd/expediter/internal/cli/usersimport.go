@@ -38,7 +38,7 @@ func (f *usersFlags) newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Put many users in, from CSV or lines of JSON",
-		Long: `Import adds what a file says to what is known of users, and may be repeated: what is so already is left as it is. "-" is
+		Long: `Import merges a file into the records of users, and may be repeated: a record that has its values already is not written. "-" is
 the standard input.
 
 A line of JSON is a user, as users export writes it. CSV has a header with the columns user_id and recipient_type (or --type),

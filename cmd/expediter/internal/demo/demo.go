@@ -43,8 +43,8 @@ type Config struct {
 	// proving that the demo can fail.
 	Asked func(context.Context, *pipeline.Pipeline) error
 
-	// Interpose puts something between the enrichers and the witness who counts the calls to the provider. Defaults to
-	// nothing. It is for proving that the demo can fail.
+	// Interpose puts a provider between the enrichers and the witness that counts the calls to the provider. Defaults
+	// to nothing. It is for proving that the demo can fail.
 	Interpose func(provider.Provider) provider.Provider
 
 	// Logger gets the log of everything. Defaults to slog.Default().

@@ -182,8 +182,8 @@ type Report struct {
 	Seconds  float64        `json:"seconds"`
 }
 
-// EnricherReport counts what the enricher did. Jobs and provider calls are counted outside the service: in the stream
-// with the jobs, and by the provider.
+// EnricherReport counts the work of the enricher. Jobs and provider calls are counted outside the service: in the
+// stream with the jobs, and by the provider.
 type EnricherReport struct {
 	Requests      int     `json:"requests"`
 	Places        int     `json:"places"`   // asked for, by all requests together
@@ -206,8 +206,8 @@ type EnricherReport struct {
 	P99HitMS      float64 `json:"p99_hit_ms"`
 }
 
-// ImporterReport counts what the importer did. Fetches are counted by the site that is fetched from, and recipes in the
-// store.
+// ImporterReport counts the work of the importer. Fetches are counted by the site that is fetched from, and recipes in
+// the store.
 type ImporterReport struct {
 	Submitted         int            `json:"submitted"` // jobs, each submitted twice
 	Ready             int            `json:"ready"`
@@ -220,8 +220,8 @@ type ImporterReport struct {
 	TranscriptFetches int            `json:"transcript_fetches"`
 }
 
-// NotifierReport counts what the notifiers did. Rows are counted in the stream, with the states of their deliveries;
-// letters where they arrived.
+// NotifierReport counts the work of the notifiers. Rows are counted in the stream, with the states of their
+// deliveries; letters where they arrived.
 type NotifierReport struct {
 	Told              int `json:"told"`               // events, each as often as it was published
 	Events            int `json:"events"`             // those that were new

@@ -74,7 +74,7 @@ func (d *demo) addDevices(ctx context.Context, api string) error {
 // fields are those of a page, with their names, values, and whether they are checked. Of a list nothing is chosen.
 var fields = regexp.MustCompile(`<(?:input type="[a-z-]+"|select) name="([^"]*)"(?: value="([^"]*)")?( checked)?>`)
 
-// switchOff does what a customer does who follows the link to the page of preferences, takes one check mark away and saves.
+// switchOff acts as a customer who follows the link to the page of preferences, takes one check mark away and saves.
 func (d *demo) switchOff(ctx context.Context, api string) error {
 	link := strings.Replace(d.pipeline.Notifiers[0].PreferencesURL(contracts.RecipientCustomer, customer(2)), public, api, 1)
 	_, page, err := d.send(ctx, http.MethodGet, link, nil)

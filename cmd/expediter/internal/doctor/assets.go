@@ -111,7 +111,8 @@ func (e *examination) unanswered(ctx context.Context, t target, of, subject stri
 	}
 }
 
-// differs adds the finding of a setting that is not as declared. What is larger than declared is an operator's choice.
+// differs adds the finding of a setting that is not as declared. A limit that is larger than declared is an operator's
+// choice.
 func (e *examination) differs(t target, of string, c contracts.Change, d contracts.Difference) {
 	kind, remove, cure := "stream", e.nats(t, "stream rm -f "+c.Stream), e.apply(t)
 	if c.Consumer != "" {
@@ -221,7 +222,7 @@ func (e *examination) checkConsumers(ctx context.Context) {
 	asking.Wait()
 }
 
-// ackWait is what a service will want of its consumers, 0 where that is not known.
+// ackWait returns the AckWait that a service will want of its consumers, 0 where that is not known.
 func (e *examination) ackWait(service string) time.Duration {
 	d, err := time.ParseDuration(e.Environment[strings.ToUpper(service)+"_ACK_WAIT"])
 	if err != nil {

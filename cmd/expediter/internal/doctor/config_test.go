@@ -31,7 +31,7 @@ func set(variables ...string) func(*site) {
 	}
 }
 
-// restore takes back what set did.
+// restore undoes set.
 func restore(s *site) { s.env = maps.Clone(s.before) }
 
 // rewrite returns the mistake of another text in the file that a variable names. The file is a new one.

@@ -1,8 +1,8 @@
-// Package doctor looks at a deployment and says what is wrong with it, each with the shell command that mends it.
+// Package doctor examines a deployment and reports its problems, each with the shell command that mends it.
 //
 // A check is a function of [checks]. All run at the same time, each within its own bound, so that one that hangs hides none of
-// the others. They read; what they publish to probe permissions is addressed to a stream that does not exist, so that every
-// stream refuses it, but for one record like that of the services' readiness.
+// the others. They read. Messages that they publish to probe permissions are addressed to a stream that does not exist, so
+// that every stream refuses them; one record, like that of the services' readiness, is written.
 package doctor
 
 import (
@@ -43,17 +43,17 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Of is the thing, such as "stream EVENTS".
 	Of string `json:"of"`
-	// Problem is what is wrong with it.
+	// Problem describes the problem.
 	Problem string `json:"problem"`
 	// Cure is a line for a shell. A cure that needs an edit first says so in a comment.
 	Cure string `json:"cure"`
 }
 
-// Report is what was found.
+// Report is the result of an examination.
 type Report struct {
 	// Findings are sorted by severity, thing and id.
 	Findings []Finding `json:"findings"`
-	// Skipped says what could not be looked at, and why.
+	// Skipped lists the checks that could not be made, and why.
 	Skipped []string `json:"skipped,omitempty"`
 }
 
@@ -69,7 +69,8 @@ type Config struct {
 	// As is the user of deploy/nats that Connect authenticates: its permissions are probed. A service sees its own streams only.
 	// Defaults to none, for an administrator.
 	As string
-	// Assets are what is declared. Replicas default to 3 in a cluster, and 1 elsewhere.
+	// Assets are the options of the declared streams and buckets. Replicas default to 3 in a cluster, and 1
+	// elsewhere.
 	Assets contracts.AssetOptions
 	// Connect connects to Server. Required.
 	Connect func(...nats.Option) (*nats.Conn, error)
@@ -108,7 +109,7 @@ type examination struct {
 type target struct {
 	account    string // "" for the user's own
 	js         jetstream.JetStream
-	partitions map[string]int // as the streams are divided, nil for what is not known
+	partitions map[string]int // as the streams are divided, nil where that is not known
 	services   []string
 }
 
@@ -215,7 +216,7 @@ func (e *examination) skipf(format string, args ...any) {
 	e.skipped = append(e.skipped, fmt.Sprintf(format, args...))
 }
 
-// report returns what was found so far, without secrets and without what was found twice.
+// report returns the findings so far, without secrets and without repetitions.
 func (e *examination) report() Report {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -331,7 +332,7 @@ func (e *examination) target(ctx context.Context, account string, services []str
 func (e *examination) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
-	return e.nc.RequestWithContext(ctx, subject, data) //nolint:wrapcheck // callers say of what
+	return e.nc.RequestWithContext(ctx, subject, data) //nolint:wrapcheck // callers name the request
 }
 
 // ask decodes the answer to a question to the JetStream API.

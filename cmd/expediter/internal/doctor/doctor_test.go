@@ -49,7 +49,7 @@ type site struct {
 	connect func(...nats.Option) (*nats.Conn, error) // in the place of the command's
 	js      jetstream.JetStream
 	server  *natsrun.Server
-	stop    func() // ends what a mistake has begun
+	stop    func() // undoes a mistake
 }
 
 // newSite has a server with everything that the services need.
@@ -114,7 +114,7 @@ func issuer(address string) http.Handler {
 	})
 }
 
-// greeter says a line to whom connects, and nothing when the line is empty.
+// greeter sends a line to each connection, and nothing when the line is empty.
 func greeter(t *testing.T, line string) (address string) {
 	t.Helper()
 	listener := check.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -151,7 +151,7 @@ func pair(t *testing.T, until time.Time) (cert, key string) {
 
 func listening(c *natsrun.Config) { c.Listen = true }
 
-// run runs a command of the program, and returns what it wrote.
+// run runs a command of the program, and returns its output.
 func (s *site) run(want int, args ...string) string {
 	s.Helper()
 	var out, errs bytes.Buffer
@@ -173,7 +173,7 @@ func (s *site) run(want int, args ...string) string {
 	return out.String()
 }
 
-// examine returns what doctor finds.
+// examine returns the findings of doctor.
 func (s *site) examine(want int) doctor.Report {
 	s.Helper()
 	var report doctor.Report

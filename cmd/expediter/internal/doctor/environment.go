@@ -27,7 +27,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// fileKind says what is looked for in a file.
+// fileKind is the kind of contents that a file should have.
 type fileKind int
 
 const (
@@ -86,7 +86,7 @@ func (e *examination) configures(name string) bool {
 	return false
 }
 
-// checkConfig adds what a service found in its configuration.
+// checkConfig adds the mistakes that a service found in its configuration.
 func (e *examination) checkConfig(name string, cfg service.BaseConfig, err error, missing bool) {
 	of := "configuration of " + name
 	for _, mistake := range flatten(err) {
@@ -193,7 +193,7 @@ var secretName = regexp.MustCompile(`(PASSWORD|SECRETS?|TOKEN|OPENAI_KEY|WEBPUSH
 // secrets are the values of the environment that must not be shown: those of such variables, in the files that they name, and the
 // users and queries of addresses.
 func secrets(environment map[string]string) (all []string) {
-	const short = 4 // what everything has somewhere
+	const short = 4 // any text may have these bytes
 	add := func(values ...string) {
 		for _, v := range values {
 			if v = strings.TrimSpace(v); len(v) >= short {

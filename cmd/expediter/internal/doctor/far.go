@@ -33,7 +33,8 @@ var farSides = []string{
 // gatewaysVariable names further channels, and where each is sent.
 const gatewaysVariable = "NOTIFIER_GATEWAYS"
 
-// gateways are those that the environment names, by channel. What is no pair the configuration says.
+// gateways are those that the environment names, by channel. An entry that is no pair is a mistake that the
+// configuration reports.
 func gateways(environment map[string]string) map[string]string {
 	all := map[string]string{}
 	for pair := range strings.SplitSeq(environment[gatewaysVariable], ",") {
@@ -177,7 +178,7 @@ func (e *examination) checkDatabase(ctx context.Context, variable, value string)
 		return
 	}
 	if backlog.SetAside > 0 {
-		e.add("outbox.aside", Warning, variable, "expediter relay --requeue # when what they were refused for is mended",
+		e.add("outbox.aside", Warning, variable, "expediter relay --requeue # when the reason of the refusals is mended",
 			"%d rows of the outbox are set aside", backlog.SetAside)
 	}
 	if backlog.Oldest > backlogAge {

@@ -23,7 +23,7 @@ const (
 	userSys       = "sys"
 )
 
-// accountOf are the accounts of the users that have no permissions but what their account imports.
+// accountOf are the accounts of the users that have no permissions except for the imports of their account.
 var accountOf = map[string]string{userAdmin: "OPERATOR", userConsole: "CONSOLE", userPublisher: "PUBLISHER", userSys: "MONITOR"}
 
 // Users are the users of deploy/nats.
@@ -63,7 +63,7 @@ func deniedSubject(err error) (subject string, ok bool) {
 	return m[2], true
 }
 
-// grants returns what accounts.conf lets a service publish and subscribe to.
+// grants returns the subjects to which accounts.conf lets a service publish and subscribe.
 func grants(accounts, user string) map[string][]string {
 	_, text, _ := strings.Cut(accounts, "nkey: $NATS_NKEY_"+strings.ToUpper(user)+", permissions: {")
 	text, _, _ = strings.Cut(text, "allow_responses")
@@ -97,7 +97,7 @@ func harmless(subject string) *nats.Msg {
 	return msg
 }
 
-// checkPermissions tries what accounts.conf permits the user.
+// checkPermissions tries the permissions that accounts.conf gives the user.
 func (e *examination) checkPermissions(ctx context.Context) {
 	text, err := deploy.Text("accounts.conf")
 	if err != nil {
@@ -119,7 +119,7 @@ func (e *examination) checkPermissions(ctx context.Context) {
 	}
 }
 
-// tryGrants publishes and subscribes on a connection of its own. The server answers to what it denies only, before the pong.
+// tryGrants publishes and subscribes on a connection of its own. The server answers only denied operations, before the pong.
 func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	var mu sync.Mutex
 	denied := map[string]bool{}
@@ -160,8 +160,8 @@ func (e *examination) tryGrants(ctx context.Context, all map[string][]string) {
 	}
 }
 
-// tryImports asks what the user's account imports. That something answers, with an error, is enough. Nothing answers where streams
-// are missing, which is another finding.
+// tryImports sends a request to each import of the user's account. Any answer, also an error, is enough. Nothing answers where
+// streams are missing, which is another finding.
 func (e *examination) tryImports(ctx context.Context, user string, lines [][]string) {
 	whole := map[string]bool{}
 	for _, t := range e.targets {

@@ -49,7 +49,7 @@ type healthz struct {
 	name string
 }
 
-// checkServers looks at what all servers say to monitoring.
+// checkServers checks the answers of all servers to requests of monitoring.
 func (e *examination) checkServers(ctx context.Context) {
 	var all []varz
 	var health []healthz
@@ -104,9 +104,9 @@ type pong[T any] struct {
 	Data T `json:"data"`
 }
 
-// ping asks all servers for something.
-func ping[T any](ctx context.Context, e *examination, what string) (all []pong[T]) {
-	for _, data := range e.gather(ctx, "$SYS.REQ.SERVER.PING."+what) {
+// ping sends a request of monitoring to all servers, by the last token of its subject.
+func ping[T any](ctx context.Context, e *examination, request string) (all []pong[T]) {
+	for _, data := range e.gather(ctx, "$SYS.REQ.SERVER.PING."+request) {
 		var answer pong[T]
 		if json.Unmarshal(data, &answer) == nil && answer.Server.Name != "" {
 			all = append(all, answer)
@@ -135,7 +135,7 @@ func (e *examination) monitor(ctx context.Context, address string) (v varz, h he
 	return v, h, err
 }
 
-// get decodes an answer over HTTP, whatever its status.
+// get decodes an answer over HTTP, of any status.
 func get(ctx context.Context, address string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
@@ -203,7 +203,7 @@ func (e *examination) checkClock(of string, at, asked, answered time.Time) {
 	}
 }
 
-// compareServers looks for what all servers should have in common.
+// compareServers compares the settings that all servers should share.
 func (e *examination) compareServers(all []varz) {
 	for i, v := range all {
 		if i == 0 {

@@ -47,7 +47,7 @@ func serve(change func(*server.Options)) func(*site) {
 	}
 }
 
-// through makes doctor connect to an address with a connection that is not what it seems.
+// through makes doctor connect to an address with a connection that is wrapped.
 func through(address string, wrap func(net.Conn) net.Conn, more ...nats.Option) func(*site) {
 	return func(s *site) {
 		_, at, _ := strings.Cut(s.env["NATS_URL"], "://")

@@ -22,8 +22,8 @@ const (
 	maxSubjects = 100_000         // that a server lists
 )
 
-// checkWrites writes to each bucket what the services write to prove that they can. A server that could not write once looks
-// healthy to everything else.
+// checkWrites writes to each bucket the record by which the services check that they can write. A server that could not
+// write once looks healthy to all other checks.
 func (e *examination) checkWrites(ctx context.Context) {
 	if e.ReadOnly || e.As == userConsole {
 		e.skipf("writes: --read-only")
@@ -70,7 +70,8 @@ func (e *examination) checkWrite(ctx context.Context, t target, prefix, name str
 	}
 }
 
-// reported are the codes of refusals for what another check finds: records cannot end by themselves, and the stream is full.
+// reported are the codes of refusals whose cause another check finds: records cannot end by themselves, and the stream is
+// full.
 var reported = []jetstream.ErrorCode{10166, 10077}
 
 // checkWork looks for jobs that nobody works.

@@ -226,7 +226,7 @@ func TestUsers(t *testing.T) {
 	}}.check(t, g.as("admin").site)
 }
 
-// A user of another server may not do what doctor does.
+// A user of another server may not make the requests of doctor.
 func TestARestrictedUser(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]struct {

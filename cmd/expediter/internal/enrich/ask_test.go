@@ -120,7 +120,7 @@ func TestRunTimesOut(t *testing.T) {
 	}
 }
 
-// A request stays below the largest body, whatever its places carry along.
+// A request stays below the largest body, with places of any size.
 func TestRunBoundsTheBody(t *testing.T) {
 	t.Parallel()
 	large := func(yield func(input.Place, error) bool) {

@@ -233,7 +233,8 @@ func (nobody) Asked(int)              {}
 // Enricher answers requests: an embedded pipeline, or a client of a service.
 type Enricher interface {
 	// Enrich answers a request of at most contracts.MaxResults restaurants with the same restaurants in the same
-	// order. When req.WaitMS is set it may take that long; what is PENDING then and has no reason is asked again.
+	// order. When req.WaitMS is set it may take that long; a place that is PENDING then and has no reason is
+	// asked for again.
 	//
 	// It is called from several goroutines at once, and asking again for a place must be cheap and safe. An error ends
 	// the run. One that wraps ErrUnavailable ends it when no request was answered before, and after Config.Timeout.

@@ -34,7 +34,7 @@ func (f enricherFunc) Enrich(ctx context.Context, req contracts.EnrichRequest) (
 	return f(ctx, req)
 }
 
-// states answers each restaurant with what state says.
+// states answers each restaurant with the result of state.
 func states(req contracts.EnrichRequest, state func(id string) contracts.ProviderState) Answer {
 	answer := Answer{Response: contracts.EnrichResponse{RequestID: "r"}}
 	for _, r := range req.Results {
@@ -86,7 +86,7 @@ func (c *collector) ids() []string {
 	return ids
 }
 
-// collectorProgress keeps what a Progress is told.
+// collectorProgress keeps the reports to a Progress.
 type collectorProgress struct {
 	answered, asked atomic.Int64
 	mu              sync.Mutex

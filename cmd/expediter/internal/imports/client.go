@@ -182,7 +182,7 @@ func (c *Client) call(ctx context.Context, method, path string, header http.Head
 		return answer.StatusCode, c.refused(answer.StatusCode, data)
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return answer.StatusCode, fmt.Errorf("%w: what answers at %s is no importer: %w", ErrUnavailable, c.URL, err)
+		return answer.StatusCode, fmt.Errorf("%w: the server at %s is no importer: %w", ErrUnavailable, c.URL, err)
 	}
 	return answer.StatusCode, nil
 }
@@ -198,7 +198,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	}
 	client := c.HTTP
 	client = cmp.Or(client, defaultClient)
-	return client.Do(req) //nolint:wrapcheck // the callers say what it means
+	return client.Do(req) //nolint:wrapcheck // the callers name the request
 }
 
 // silent is why there is no answer: the caller gave up, or the importer is unavailable.
@@ -216,7 +216,7 @@ func (c *Client) silent(ctx context.Context, err error) error {
 func (c *Client) refused(status int, body []byte) error {
 	var p service.Problem
 	if json.Unmarshal(body, &p) != nil || p.Status == 0 {
-		return fmt.Errorf("%w: what answers at %s is no importer: HTTP %d", ErrUnavailable, c.URL, status)
+		return fmt.Errorf("%w: the server at %s is no importer: HTTP %d", ErrUnavailable, c.URL, status)
 	}
 	switch {
 	case status == http.StatusNotFound && strings.HasPrefix(p.Detail, "there is no such resource"):

@@ -82,7 +82,8 @@ func follow(ctx context.Context, c *Client) (states []contracts.ImportState, err
 	return states, err
 }
 
-// A connection that is lost, and an importer that starts anew, are borne: it goes on after what was seen.
+// A connection that is lost, and an importer that starts anew, are survived: it goes on after the last change
+// seen.
 func TestFollowGoesOnAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	s, c := newStub(t,

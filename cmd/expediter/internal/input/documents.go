@@ -16,7 +16,7 @@ import (
 
 // Document is one JSON value of a file.
 type Document struct {
-	// Body is the value. In a file with a value in each line it is the line, whatever that holds.
+	// Body is the value. In a file with a value in each line it is the line, valid or not.
 	Body []byte
 
 	// Index is the position of the value in its array, from 1. It is 0 outside of an array.

@@ -140,7 +140,7 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 	}
 }
 
-// What a reader finds does not depend on how the bytes arrive.
+// The places that a reader finds do not depend on how the bytes arrive.
 func TestReaderAnyChunks(t *testing.T) {
 	t.Parallel()
 	for format, text := range map[Format]string{
@@ -240,8 +240,8 @@ func FuzzJSONLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) { checkInvariants(t, FormatJSONLines, text) })
 }
 
-// checkInvariants reads a text in any state. Whatever comes out as a place has to be usable, has to say the same when
-// its body is read again, and the report has to add up.
+// checkInvariants reads a text in any state. Each place has to be usable and the same when its body is read again,
+// and the report has to add up.
 func checkInvariants(t *testing.T, format Format, text string) {
 	t.Helper()
 	reader := check.Must(NewReader(Config{Format: format, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)}))(t)

@@ -185,11 +185,11 @@ func (r *jsonReader) failure(err error) error {
 	if again, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(value, new(json.RawMessage))); ok {
 		offset += max(again.Offset-1, 0)
 	}
-	what := "the text ends too early"
+	problem := "the text ends too early"
 	if syntax != nil {
-		what = syntax.Error()
+		problem = syntax.Error()
 	}
-	return fmt.Errorf("%s: %w: not valid JSON: %s", r.src.position(offset), ErrSyntax, what)
+	return fmt.Errorf("%s: %w: not valid JSON: %s", r.src.position(offset), ErrSyntax, problem)
 }
 
 // field is a member of an object.

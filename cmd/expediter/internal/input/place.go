@@ -96,7 +96,8 @@ func fold(name string) string {
 	}, strings.ToLower(name))
 }
 
-// encodeRow makes the JSON object of a row. What is no number is a text in it, which no coordinate may be.
+// encodeRow makes the JSON object of a row. A cell that is no number is a text in it, which no coordinate may
+// be.
 func encodeRow(header, cells []string, known map[string]int) (json.RawMessage, error) {
 	place, point := map[string]any{}, map[string]any{}
 	for i, cell := range cells {

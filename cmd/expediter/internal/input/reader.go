@@ -249,7 +249,7 @@ const headBytes = 4096
 // peek returns the beginning of the file. It is read again by Read.
 func (s *source) peek() (head []byte, err error) {
 	peeking := bufio.NewReaderSize(s.reader, headBytes)
-	_, err = peeking.Peek(1)                   // fills the buffer with what one read gives, and does not wait for more
+	_, err = peeking.Peek(1)                   // fills the buffer by one read, and does not wait for more
 	head, _ = peeking.Peek(peeking.Buffered()) //nolint:errcheck // no more than is there
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", s.name, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime is what this process has spent, in user and in system mode.
+// processorTime returns the CPU time of this process, in user and in system mode.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Row is what one kind of operation came to.
+// Row is the result of one kind of operation.
 type Row struct {
 	// Part is the part of the project, one of Parts.
 	Part string `json:"part"`
 
-	// Operation is what was done over and over.
+	// Operation is the operation that was repeated.
 	Operation string `json:"operation"`
 
 	// Callers is how many did it at a time.
@@ -32,7 +32,8 @@ type Row struct {
 	P50 float64 `json:"p50_us"`
 	P99 float64 `json:"p99_us"`
 
-	// CPU is what the process that measures spent on each, its services included, in microseconds; 0 where the system does not tell.
+	// CPU is the CPU time of the measuring process for each, its services included, in microseconds; 0 where the system does not
+	// tell.
 	CPU float64 `json:"cpu_us"`
 }
 
@@ -43,7 +44,7 @@ type operation struct {
 	do      func(ctx context.Context, n int64) error
 }
 
-// perCaller bounds what is kept of how long operations took: one caller's later ones replace the first.
+// perCaller bounds the times that are kept: one caller's later ones replace the first.
 const perCaller = 1 << 16
 
 // run does an operation over and over for a while, once at least for each caller, and ends with the first error.

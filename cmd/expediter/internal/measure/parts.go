@@ -63,7 +63,7 @@ const (
 	// maxBytes bounds each of both.
 	maxBytes = 256 << 20
 
-	// reserved is what the streams of all services reserve together.
+	// reserved is the storage that the streams of all services reserve together, in bytes.
 	reserved = 4 << 30
 )
 
@@ -122,7 +122,7 @@ type measurement struct {
 	nc *nats.Conn
 }
 
-// streams declares what is made for the measurement.
+// streams declares the streams for the measurement.
 func (m *measurement) streams() []jetstream.StreamConfig {
 	jobs := worker.StreamConfig(name, "expediter-bench.>")
 	jobs.MaxBytes, jobs.Replicas = maxBytes, m.Replicas

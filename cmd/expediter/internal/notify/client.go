@@ -49,7 +49,7 @@ func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err er
 	return e, err
 }
 
-// Notify publishes a notification, which is what POST /v1/notify takes.
+// Notify publishes a notification in the form of POST /v1/notify.
 func (c *Client) Notify(ctx context.Context, notification map[string]any) (done notifier.Accepted, err error) {
 	err = c.ask(ctx, subjectNotify, notification, &done)
 	return done, err
@@ -93,10 +93,10 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 
 // Cancel cancels an event, for all users or for one, and returns the outcomes of its rows, over all requests that this
 // takes. The error wraps ErrNotFound when there is no such event.
-func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all notifier.Cancelled, err error) {
+func (c *Client) Cancel(ctx context.Context, cancellation notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
-		if err := c.ask(ctx, subjectCancel, what, &done); err != nil {
+		if err := c.ask(ctx, subjectCancel, cancellation, &done); err != nil {
 			return all, err
 		}
 		done.Ended, done.Sending = done.Ended+all.Ended, done.Sending+all.Sending
@@ -107,7 +107,7 @@ func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all no
 		if all = done; all.Next == "" {
 			return all, nil
 		}
-		what.Cursor = all.Next
+		cancellation.Cursor = all.Next
 	}
 }
 
@@ -138,7 +138,7 @@ func (c *Client) ask(ctx context.Context, subject string, question, into any) er
 		return err
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("%w: what answers is no notifier: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: the service that answers is no notifier: %w", ErrUnavailable, err)
 	}
 	return nil
 }
@@ -281,8 +281,8 @@ func (c *Client) Users(ctx context.Context, q notifier.UserQuery) iter.Seq2[json
 	}
 }
 
-// ImportUsers puts users, which are lines of JSON, and returns what became of each. It tries again when the notifier does not answer,
-// or could not store a line: what is stored already is left as it is.
+// ImportUsers puts users, which are lines of JSON, and returns the outcome of each. It tries again when the notifier does not
+// answer, or could not store a line: users that are stored already are left as they are.
 func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notifier.ImportedUser, err error) {
 	for range tries {
 		var answer []byte
@@ -296,13 +296,13 @@ func (c *Client) ImportUsers(ctx context.Context, lines []byte) (results []notif
 	return results, err
 }
 
-// imported reads what became of lines. The error wraps ErrUnavailable when one could not be stored.
+// imported reads the outcomes of lines. The error wraps ErrUnavailable when one could not be stored.
 func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(answer))
 	for decoder.More() {
 		var r notifier.ImportedUser
 		if broken := decoder.Decode(&r); broken != nil {
-			return nil, fmt.Errorf("%w: what answers is no notifier: %w", ErrUnavailable, broken)
+			return nil, fmt.Errorf("%w: the service that answers is no notifier: %w", ErrUnavailable, broken)
 		}
 		if r.Status == "failed" {
 			err = fmt.Errorf("%w: the notifier says: %s", ErrUnavailable, r.Detail)
@@ -312,15 +312,15 @@ func imported(answer []byte) (results []notifier.ImportedUser, err error) {
 	return results, err
 }
 
-// SendTest has a test message sent now, and returns what the far side said. It is not tried again: it could arrive twice.
+// SendTest has a test message sent now, and returns the provider's answer. It is not tried again: it could arrive twice.
 func (c *Client) SendTest(ctx context.Context, m notifier.TestMessage) (sent notifier.TestSent, err error) {
 	err = c.ask(ctx, "notifier.v1.templates.test", m, &sent)
 	return sent, err
 }
 
 // Address has something done about one of a user's addresses: secret, rotate, test or replay. A test is not tried again.
-func (c *Client) Address(ctx context.Context, what string, r notifier.AddressRequest, answer any) error {
-	return c.ask(ctx, "notifier.v1.endpoints."+what, r, answer)
+func (c *Client) Address(ctx context.Context, operation string, r notifier.AddressRequest, answer any) error {
+	return c.ask(ctx, "notifier.v1.endpoints."+operation, r, answer)
 }
 
 var (

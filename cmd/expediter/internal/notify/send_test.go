@@ -91,7 +91,7 @@ func TestSendKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// The first that cannot be told ends all, and what was told nevertheless is reported.
+// The first event that cannot be published ends the command, and those that were published are reported.
 func TestSendEndsWithTheFirstFailure(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
@@ -113,7 +113,7 @@ func TestSendEndsWithTheFirstFailure(t *testing.T) {
 	}
 }
 
-// A mistake in the input is the end, and what comes before it is told.
+// A mistake in the input is the end, and the events before it are published.
 func TestSendEndsWithTheInput(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")

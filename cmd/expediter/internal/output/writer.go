@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 )
 
-// Writer writes the rows of places. Close ends the output but does not close what it writes to; without a Close the output is not
-// complete. A Writer is for one goroutine.
+// Writer writes the rows of places. Close ends the output but does not close the underlying writer; without a Close the output is
+// not complete. A Writer is for one goroutine.
 type Writer interface {
 	// Close writes what is still held and the end of the format.
 	Close() error
@@ -294,8 +294,8 @@ func (r *Rows) Flush() error {
 	return nil
 }
 
-// Close writes what is still held and the end of the format. It does not close what it writes to. After an Add that failed it only
-// returns the error.
+// Close writes what is still held and the end of the format. It does not close the underlying writer. After an Add that failed it
+// only returns the error.
 func (r *Rows) Close() error {
 	switch {
 	case r.failed != nil:

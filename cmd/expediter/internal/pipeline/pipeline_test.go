@@ -95,7 +95,7 @@ func TestEmbeddedReportsABadRequest(t *testing.T) {
 	check.Contains(t, check.Err((Embedded{p}).Enrich(t.Context(), request(""))), "/results/0/name")
 }
 
-// The instances are one service: what one has found out the other knows.
+// The instances are one service: they share their results.
 func TestEnrichersShareResults(t *testing.T) {
 	t.Parallel()
 	m := &mirror{}
@@ -160,7 +160,7 @@ func TestNATSPort(t *testing.T) {
 	nc.Close()
 }
 
-// What nats.go would write to the standard error is a line of the log.
+// A message that nats.go would write to the standard error is a line of the log.
 func TestLogOfConnections(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -172,7 +172,7 @@ func TestLogOfConnections(t *testing.T) {
 	check.That(t, strings.Contains(log.String(), want), "it logs %q, want %q in it", &log, want)
 }
 
-// What is kept of a place is gone soon when nobody will ask for it again.
+// The result of a place expires soon when no request will need it again.
 func TestResultTTL(t *testing.T) {
 	t.Parallel()
 	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}, ResultTTL: time.Minute})

@@ -1,5 +1,5 @@
-// Package preview shows what templates make, each in every locale and on every channel, before anybody gets it: as files, and as one
-// page that shows all of them.
+// Package preview renders templates, each in every locale and on every channel, before they are used: as files, and as one page
+// that shows all of them.
 package preview
 
 import (
@@ -21,7 +21,7 @@ import (
 	texts "github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// Config says what is shown.
+// Config configures a preview.
 type Config struct {
 	// Data are the payloads by the names of templates.
 	Data map[string]json.RawMessage
@@ -36,7 +36,7 @@ type Config struct {
 // Failure is a text that cannot be made.
 type Failure struct{ Template, Locale, Channel, Problem string }
 
-// shown is what one template makes for one reader on one channel.
+// shown is the text of one template for one reader on one channel.
 type shown struct {
 	texts.Text
 
@@ -54,11 +54,11 @@ const digestName = "digest (built in)"
 // page is the file with all.
 const page = "index.html"
 
-// at is when all of it happens, so that the files differ only by what makes them.
+// at is when all of it happens, so that the files differ only by their templates.
 var at = time.Date(2026, 1, 15, 9, 30, 0, 0, time.UTC)
 
-// Write makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and what could
-// not be made.
+// Write makes all texts, and writes them into a folder, with a page that shows them. It returns the path of the page, and the texts
+// that could not be made.
 func Write(folder string, cfg Config) (path string, failed []Failure, err error) {
 	var all []shown
 	names := cfg.Templates.Names()
@@ -139,7 +139,7 @@ func (cfg Config) digest() json.RawMessage {
 	}
 	data, err := json.Marshal(map[string]any{"count": len(items), "items": items, "more": 0})
 	if err != nil {
-		return nil // what is read from a file of JSON is JSON
+		return nil // a value read from JSON can be written
 	}
 	return data
 }
@@ -173,7 +173,7 @@ var pageHTML string
 
 var layout = template.Must(template.New(page).Parse(pageHTML))
 
-// Segments is what an SMS is sent, and paid, as.
+// Segments is the number of messages as which an SMS is sent, and paid.
 type Segments struct {
 	// Encoding is GSM-7 or UCS-2.
 	Encoding string

@@ -28,7 +28,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// The texts of the example are files, and on one page; what cannot be made is reported, and keeps nothing else from being shown.
+// The texts of the example are files, and on one page; a text that cannot be made is reported, and all others are shown.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	const examples = "../../../../examples/"

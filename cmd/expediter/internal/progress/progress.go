@@ -1,4 +1,4 @@
-// Package progress shows how far a run is on the terminal of the person who started it, and nothing anywhere else.
+// Package progress shows how far a run is, on a terminal, and nothing anywhere else.
 package progress
 
 import (
@@ -141,7 +141,8 @@ func (b *Bar) Show(text string, offset int64) {
 
 // set sets how many bytes are done with. b is locked.
 func (b *Bar) set(offset int64) {
-	// An input in UTF-16 is shorter on disk than what is read of it, or longer; the bar then ends early or jumps.
+	// An input in UTF-16 is shorter on disk than the text read from it, or longer; the bar then ends early or
+	// jumps.
 	if most := b.bar.GetMax64(); most > 0 {
 		offset = min(offset, most-1) // the end is for Close
 	}

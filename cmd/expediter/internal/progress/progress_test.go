@@ -58,7 +58,7 @@ func TestBarShowsCountsOnATerminal(t *testing.T) {
 		b.Close()
 		got := terminal.buf.String()
 		check.That(t, strings.Contains(got, "found, "), "total %d: no counts in %q", total, got)
-		// What stays on the line after the last return is blank: the results come next.
+		// The line after the last return is blank: the results come next.
 		last := got[strings.LastIndex(got, "\r")+1:]
 		check.That(t, strings.TrimSpace(last) == "", "total %d: %q is left on the line", total, last)
 	}
@@ -139,7 +139,7 @@ func TestBarFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// The bar says what is done, is drawn anew while nothing happens, and goes away.
+// The bar shows the present step, is drawn anew while nothing happens, and goes away.
 func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -52,7 +52,7 @@ type Sample struct {
 	// Requests are the searches. They overlap: every place is asked for more than once.
 	Requests []contracts.EnrichRequest
 
-	// Truth says for each place id what a careful person would decide.
+	// Truth is the decision of a careful person for each place id.
 	Truth map[string]Truth
 }
 
@@ -69,7 +69,7 @@ type Truth struct {
 type search struct {
 	CityText  string   `json:"cityText"`
 	PlaceIDs  []string `json:"placeIds"`
-	Query     string   `json:"query"` // what the person typed
+	Query     string   `json:"query"` // as it was typed
 	RequestID string   `json:"requestId"`
 }
 
@@ -103,7 +103,7 @@ func Load() (Sample, error) {
 			if !ok {
 				return Sample{}, fmt.Errorf("%w: %s asks for place %q, which does not exist", ErrInconsistent, search.RequestID, id)
 			}
-			if place.Location != nil { // a copy shares what it points to
+			if place.Location != nil { // a copy would share the location
 				at := *place.Location
 				place.Location = &at
 			}

@@ -49,7 +49,7 @@ type Writer struct {
 	widths  []int // of the columns, -1 for one that is left out; nil until they are known
 }
 
-// New returns a writer to w. The last of the columns is the place for what is long.
+// New returns a writer to w. Long values belong into the last column.
 func New(w io.Writer, columns ...Column) *Writer {
 	return &Writer{buf: bufio.NewWriter(w), columns: columns}
 }
@@ -79,7 +79,7 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Close writes the rows that are still held. It does not close what it writes to.
+// Close writes the rows that are still held. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	if err := w.release(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (w *Writer) release() error {
 	return nil
 }
 
-// width is what the rows need in column i.
+// width returns the width that the rows need in column i.
 func width(c Column, i int, rows [][]string) int {
 	most, empty := uniseg.StringWidth(c.Name), true
 	for _, row := range rows {
@@ -147,8 +147,8 @@ func (w *Writer) line(cells []string, colored bool) error {
 	return nil
 }
 
-// leftToRight is the left-to-right mark: it takes no room, and what stands between two of them cannot change the order
-// of anything outside.
+// leftToRight is the left-to-right mark: it takes no room, and a text between two of them cannot change the order of
+// anything outside.
 const leftToRight = "\u200e"
 
 // isolate keeps the columns in order on terminals that write right-to-left scripts in their direction: two such names
@@ -181,8 +181,8 @@ func cut(text string, cells int) string {
 	return short.String() + "…"
 }
 
-// Printable replaces what could move the cursor, colour the terminal or turn the direction of the line: names come from
-// files and from strangers.
+// Printable replaces characters that could move the cursor, colour the terminal or turn the direction of the line:
+// names come from files and from strangers.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -71,7 +71,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Every column starts at the same terminal cell in each line, whatever the script.
+// Every column starts at the same terminal cell in each line, in any script.
 func TestColumnsAlign(t *testing.T) {
 	t.Parallel()
 	names := []string{"Pizza", "קפה שקד", "קָפֶה", "麺や 白", "Ταβέρνα", "Ye\u0301ti", "👩\u200d🍳 Cook", "مطعم"}

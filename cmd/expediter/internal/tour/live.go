@@ -24,10 +24,11 @@ const retry = 100 * time.Millisecond
 // maxLine bounds a line of an event stream.
 const maxLine = 1 << 20
 
-// shown is an event as the page gets it: a template and what it shows, nothing for an event that the page does not need.
+// shown is an event as the page gets it: a template and its data, the zero value for an event that the page does not
+// need.
 type shown struct {
 	template string
-	what     any
+	data     any
 	over     bool // there is no event behind
 }
 
@@ -48,7 +49,7 @@ func (t *tour) followRequest(w http.ResponseWriter, r *http.Request) error {
 			event.Patch.PlaceID = event.PlaceID
 			event.Places = []place{event.Patch}
 		}
-		return shown{template: "changed", what: t.rows(event.snapshot), over: kind == "complete"}, nil
+		return shown{template: "changed", data: t.rows(event.snapshot), over: kind == "complete"}, nil
 	})
 }
 
@@ -60,8 +61,8 @@ func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
 		if err := json.Unmarshal(data, &j); err != nil {
 			return shown{}, fmt.Errorf("tour: decode an import: %w", err)
 		}
-		what, err := t.job(r.Context(), j)
-		return shown{template: "job", what: what, over: j.Status.Final()}, err
+		view, err := t.job(r.Context(), j)
+		return shown{template: "job", data: view, over: j.Status.Final()}, err
 	})
 }
 
@@ -69,7 +70,7 @@ func (t *tour) followImport(w http.ResponseWriter, r *http.Request) error {
 func (t *tour) followInbox(w http.ResponseWriter, r *http.Request) error {
 	return t.relay(w, r, t.Notifier+"/v1/users/"+staff+"/inbox/events", func(string, []byte) (shown, error) {
 		items, _, err := t.inbox(r.Context())
-		return shown{template: "items", what: items}, err
+		return shown{template: "items", data: items}, err
 	})
 }
 
@@ -120,7 +121,7 @@ func repeat(stream *service.Stream, id, kind string, data []byte, show func(stri
 		return err
 	}
 	var html bytes.Buffer
-	if err := page.ExecuteTemplate(&html, s.template, s.what); err != nil {
+	if err := page.ExecuteTemplate(&html, s.template, s.data); err != nil {
 		return fmt.Errorf("tour: %w", err)
 	}
 	if err := stream.HTML(id, "news", html.String()); err != nil || !s.over {

@@ -32,7 +32,7 @@ const (
 	// maxFound is how many places a search shows, and maxItems how many items of the inbox are shown.
 	maxFound, maxItems = 12, 5
 
-	// maxForm bounds what is pasted, and maxAnswer what a service answers.
+	// maxForm bounds a pasted text, and maxAnswer the answer of a service, in bytes.
 	maxForm, maxAnswer = 256 << 10, 4 << 20
 
 	// maxTitle bounds the first line of a text that is its title.
@@ -139,7 +139,7 @@ func (t *tour) paste(r *http.Request) (url.Values, error) {
 	} else {
 		sub.Content, sub.Name = []byte(source), "Recipe.txt"
 		if title, rest, more := strings.Cut(source, "\n"); more && len(title) <= maxTitle {
-			sub.Content, sub.Name = []byte(rest), strings.TrimSpace(title)+".txt" // a text says nowhere else what it makes
+			sub.Content, sub.Name = []byte(rest), strings.TrimSpace(title)+".txt" // a text has no other place for its title
 		}
 	}
 	job, _, err := t.imports.Submit(r.Context(), sub)
@@ -165,7 +165,7 @@ func (t *tour) ask(r *http.Request) (url.Values, error) {
 	return url.Values{}, err
 }
 
-// show answers GET /, with what its query names: a search, an import.
+// show answers GET /, with the search or the import that its query names.
 func (t *tour) show(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	v := view{Console: t.Console, Query: q.Get("q"), Request: q.Get("request"), Import: q.Get("import")}
@@ -236,7 +236,7 @@ func (t *tour) call(ctx context.Context, method, at string, body []byte, into an
 		return err
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s answers what cannot be read: %w", at, err)
+		return fmt.Errorf("%s gives an answer that cannot be read: %w", at, err)
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ func TestTextTurnsIntoRecipe(t *testing.T) {
 	events := read(t, site.URL+streams(page)[0], "", func(e event) bool { return e.kind == over })
 	check.Says(t, events[len(events)-2].data, "Omelette", "<b>3 </b> eggs", `make the recipe <span class="badge good">done</span>`)
 	again := read(t, site.URL+streams(page)[0], events[len(events)-1].id, func(event) bool { return true })
-	check.Same(t, "what a browser gets that has the end", again[0].kind, over)
+	check.Same(t, "the event for a browser that has the end", again[0].kind, over)
 }
 
 // A question of a guest arrives in the inbox of the staff, once, and as text.

@@ -33,7 +33,7 @@ var (
 // policy lets the page load its own files only.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// view is what the page shows.
+// view is the data of the page.
 type view struct {
 	Console string
 	Import  string
@@ -46,7 +46,7 @@ type view struct {
 	Request string
 }
 
-// FollowRequest, FollowImport and FollowInbox are the event streams of what is shown.
+// FollowRequest, FollowImport and FollowInbox are the event streams for the parts of the page.
 func (v view) FollowRequest() string { return live("request", url.Values{"id": {v.Request}}) }
 
 func (v view) FollowImport() string { return live("import", url.Values{"id": {v.Import}}) }
@@ -114,7 +114,7 @@ type item struct {
 	State inapp.State
 }
 
-// newItem shows what an item has without a template: what happened, and the payload.
+// newItem returns the view of an item without a text: the type of the event, and the payload.
 func newItem(i inapp.Item) item {
 	title := strings.ToLower(strings.ReplaceAll(i.EventType, "_", " "))
 	shown := item{At: i.CreatedAt.UTC(), State: i.State, Title: strings.ToUpper(title[:1]) + title[1:]}
