@@ -127,7 +127,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	check.Same(t, "it complained", r.Said(), "Stopping. Interrupt again to end at once.")
 }
 
-// The console beside it runs doctor, which finds no fault with what up has started.
+// The console beside it runs doctor, which finds no problem in the deployment of up.
 func TestUpIsHealthy(t *testing.T) {
 	t.Parallel()
 	r := up(t)

@@ -118,7 +118,7 @@ func (e *Enricher) answer(ctx context.Context, s *service.Service) (err error) {
 	return e.exportStats(s.Config.Exports)
 }
 
-// held tells which providers are not called now.
+// held returns the providers that are not called now.
 func (e *Enricher) held(tell func(side string, n int)) {
 	for _, p := range e.providers {
 		if guarded, ok := p.(interface{ Held() bool }); ok {

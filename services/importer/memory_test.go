@@ -173,7 +173,7 @@ func interlaced() []byte {
 	var data bytes.Buffer
 	z := zlib.NewWriter(&data)
 	if _, err := z.Write(make([]byte, width*height*pixel+rows)); err != nil || z.Close() != nil {
-		panic(err) // of what is in memory
+		panic(err) // of data in memory
 	}
 	out := append(header(width, height, 1), binary.BigEndian.AppendUint32(nil, uint32(data.Len()))...)
 	chunk := append([]byte("IDAT"), data.Bytes()...)

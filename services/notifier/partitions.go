@@ -27,7 +27,7 @@ func (n *Notifier) streams() []string {
 }
 
 // checkPartitions returns a [*worker.DriftError] unless the rows are divided as the configuration says. An instance with another number
-// would leave rows where nobody looks for them.
+// would store rows where no worker looks for them.
 func (n *Notifier) checkPartitions(ctx context.Context, js jetstream.JetStream) error {
 	there, err := contracts.NotifyPartitions(ctx, js)
 	if err == nil && there == 1 && n.cfg.Partitions > 1 && n.cfg.CreateAssets {

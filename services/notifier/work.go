@@ -255,8 +255,8 @@ type Query = api.Query
 // Page is a page of the rows that a query selects.
 type Page = api.Page
 
-// Publish takes an event in without a network in between: it is in the stream when this returns. Another event under an
-// id that is known is an error.
+// Publish publishes an event from within the process, without HTTP: it is in the stream when Publish returns. Another
+// event under a known id is an error.
 func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
 	return n.api.Publish(ctx, e)
 }

@@ -31,7 +31,7 @@ func detect(head []byte, opts Options) (Format, error) {
 	return find(head, opts.Timed)
 }
 
-// find tells the format by the content.
+// find returns the format by the content.
 func find(head []byte, withTimes bool) (Format, error) {
 	if isWebVTT(head) {
 		return FormatWebVTT, nil

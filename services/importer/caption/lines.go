@@ -15,7 +15,7 @@ import (
 const (
 	// readSize is how much is read at a time.
 	readSize = 64 << 10
-	// headSize is how much the format is told by.
+	// headSize is how much of the input decides the format, in bytes.
 	headSize = 4 << 10
 	// maxEmptyReads is how often a reader may return nothing before it is given up.
 	maxEmptyReads = 100

@@ -117,7 +117,7 @@ const (
 	WarnCharacters = "characters_lost"
 	// WarnCues says that captions were left out because their times cannot be read.
 	WarnCues = "captions_skipped"
-	// WarnEncoding says that nothing names the encoding of the text, and as which it was read.
+	// WarnEncoding says that nothing names the encoding of the text, and names the one that was guessed.
 	WarnEncoding = "encoding_guessed"
 	// WarnLanguage says that the source has nothing in the language that is wanted.
 	WarnLanguage = "language_unavailable"

@@ -338,7 +338,7 @@ func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	}
 }
 
-// forget has the server forget a consumer. When it cannot be told, it does so by itself a little later.
+// forget deletes a consumer. When the request fails, the server deletes it a little later by itself.
 func (l *listing) forget(ctx context.Context, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listEnd)
 	defer cancel()

@@ -191,7 +191,7 @@ const maxTitle = 100
 
 // Category is a group of messages that users can switch off together.
 type Category struct {
-	// Channels are those on which users are told of it, in alphabetical order.
+	// Channels are those on which users are notified of it, in alphabetical order.
 	Channels []string
 
 	// Digest reports whether users can have it come together.

@@ -24,7 +24,7 @@ const (
 	// MaxFile bounds one file, in bytes.
 	MaxFile = 256 << 10
 
-	// defaultLocale is the one for everybody whose locale there is not.
+	// defaultLocale is the one for readers whose locale there is not.
 	defaultLocale = "default"
 
 	inertName = "_inert"

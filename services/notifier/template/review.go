@@ -13,7 +13,7 @@ import (
 type review struct {
 	*parser
 
-	defines func(name string) bool // nil when somebody else looks for missing templates
+	defines func(name string) bool // nil when the caller checks for missing templates in another way
 	isMain  bool                   // not a template that another one calls: $ is Data
 
 	layout, hasContent bool // of a layout: it calls the content

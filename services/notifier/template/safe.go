@@ -84,7 +84,7 @@ func breakLinks(word, separator string) string {
 	return word
 }
 
-// oneLine is a text without line breaks, as headers want it, and without an end that nobody sees.
+// oneLine returns a text without line breaks, as headers want it, cut behind maxSubject characters.
 func oneLine(lines string) string {
 	lines = strings.Join(strings.FieldsFunc(lines, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\u2028' || r == '\u2029'

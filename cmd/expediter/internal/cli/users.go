@@ -104,8 +104,8 @@ func (f *usersFlags) newDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete USER",
 		Short: "Remove a user, or a part of one",
-		Long: `Delete removes a user from the directory: nothing more is sent to the user, not even messages planned before. The record of sent ones stays;
-see expediter forget for erasing that, too. With --part it empties the part.`,
+		Long: `Delete removes a user from the directory: nothing more is sent to the user, not even messages planned before. The record of sent
+ones stays; see expediter forget for erasing that, too. With --part it empties the part.`,
 		Example: `  expediter users delete carla --type CUSTOMER --yes`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

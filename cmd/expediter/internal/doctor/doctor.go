@@ -129,7 +129,7 @@ func (t target) suffix() string {
 	return " of " + t.account
 }
 
-// checks are all checks, by what Skipped names them.
+// checks are all checks, by their names in Skipped.
 var checks = []struct {
 	name   string
 	online bool // needs a connection

@@ -74,7 +74,7 @@ func (e *examination) checkWrite(ctx context.Context, t target, prefix, name str
 // full.
 var reported = []jetstream.ErrorCode{10166, 10077}
 
-// checkWork looks for jobs that nobody works.
+// checkWork looks for jobs without a worker.
 func (e *examination) checkWork(ctx context.Context) {
 	e.checkWorkers(ctx)
 	for _, t := range e.targets {

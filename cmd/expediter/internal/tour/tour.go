@@ -146,7 +146,7 @@ func (t *tour) paste(r *http.Request) (url.Values, error) {
 	return url.Values{"import": {job.JobID}}, err
 }
 
-// ask publishes that a guest asks for a table, which the staff is told.
+// ask publishes a guest's request for a table, of which the staff is notified.
 func (t *tour) ask(r *http.Request) (url.Values, error) {
 	guests, err := strconv.Atoi(r.PostForm.Get("guests"))
 	if err != nil || guests < 1 {

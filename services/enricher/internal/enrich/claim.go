@@ -22,7 +22,7 @@ const (
 	claimsAtOnce = 64
 
 	// claimTimeout bounds a claim together with its job. Nobody waits for so long, but a claim that is given up half way
-	// would keep its place from everybody until it expires.
+	// would block its place until it expires.
 	claimTimeout = 5 * time.Second
 )
 
@@ -78,8 +78,8 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 
 // claim claims the slot of a place for the worker that will get its job, and queues the job. Of all callers at the same time
 // one gets the claim; the others find it held. A slot that was claimed for another description leaves the other slot of the
-// place. claim reports whether somebody has the place now, or had. Two round trips for each slot, in the background: they are
-// finished although ctx ends.
+// place. claim reports whether a process has the place now, or had. Two round trips for each slot, in the background: they
+// are finished although ctx ends.
 func (s *Service) claim(ctx context.Context, t *target) bool {
 	for range 2 * len(t.slots) {
 		if held, again := s.claimSlot(ctx, t); !again {

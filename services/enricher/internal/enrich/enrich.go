@@ -40,7 +40,7 @@ import (
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
 // when all are known. Otherwise three: read, claim, queue; the claims go out
 // together, and so do the jobs. One or two more for a place that was described otherwise before. They are finished although ctx
-// ends meanwhile: a claim without a job would keep its place from everybody until it expires.
+// ends meanwhile: a claim without a job would block its place until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	s.counters.requests.Add(1)
 	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}

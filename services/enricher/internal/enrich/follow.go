@@ -36,7 +36,7 @@ type follower struct {
 	byKey   map[string][]*target
 	watcher *flight.Watcher
 
-	free  map[*target]bool // places that nobody works on
+	free  map[*target]bool // places that no worker has
 	due   time.Time        // when to claim them
 	pause time.Duration    // until the next try when that fails
 

@@ -150,8 +150,8 @@ func (s *Service) Check() error {
 	return nil
 }
 
-// Held tells how many far sides are not called, but for one call at a time, under the name of each; the sites together. Far sides
-// that were not called for a while are left out.
+// Held calls tell with the number of far sides of each name that are not called, except for one call at a time; sites count
+// together. Far sides that were not called for a while are left out.
 func (s *Service) Held(tell func(side string, n int)) {
 	held := map[string]int{sideExtractor: 0, sideRecipes: 0, sideStatus: 0, sideYouTube: 0, sideSites: 0}
 	s.breaker.mu.Lock()

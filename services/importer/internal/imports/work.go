@@ -169,7 +169,7 @@ func (a *attempt) again(ctx context.Context) error {
 	}
 	a.log(ctx, slog.LevelInfo, EventSkipped, a.id, slog.String("status", string(r.Status)))
 	if a.job.Attempt > 1 {
-		r.Told = false // the attempt before may have told that it begins after another one told the end
+		r.Told = false // the attempt before may have reported its begin after another one reported the end
 	}
 	if err := a.tellEnd(ctx, &r); err != nil {
 		return err

@@ -184,7 +184,7 @@ func (p *pool) put(c *conn) {
 	p.idle = append(p.idle, c)
 }
 
-// close takes leave of all connections that nobody uses; those in use are dropped when they come back.
+// close quits all idle connections; those in use are dropped when they come back.
 func (p *pool) close() {
 	for {
 		p.mu.Lock()
@@ -278,7 +278,7 @@ func judge(stage mail.SendErrReason, code int, enhanced string) channel.Kind {
 		return channel.KindMisconfigured
 	case enhanced == "5.1.7", enhanced == "5.1.8": // the sender's address
 		return channel.KindMisconfigured
-	case subject == "1", enhanced == "5.2.1": // nobody there, or not any more
+	case subject == "1", enhanced == "5.2.1": // the address does not exist, or not any more
 		return channel.KindBounced
 	case stage == mail.ErrSMTPMailFrom && subject != "3": // 5.3.4 is a mail that is too big
 		return channel.KindMisconfigured

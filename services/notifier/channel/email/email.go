@@ -173,7 +173,7 @@ func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 		case result.err == nil:
 			return channel.Receipt{ID: result.response}, nil
 		case c.used && result.stale() && !again && ctx.Err() == nil:
-			continue // the server had closed the connection while nobody used it
+			continue // the server had closed the connection while it was idle
 		}
 		return channel.Receipt{}, e.failed(ctx, result)
 	}

@@ -52,7 +52,7 @@ type Item struct {
 	// Category is the group of messages that the user can switch off.
 	Category string `json:"category,omitempty"`
 
-	// CreatedAt is when it was decided that the user is told.
+	// CreatedAt is when the row was planned.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EventID is the event, and the item's name within the inbox.
@@ -76,7 +76,7 @@ type Item struct {
 	// Priority is how urgent it is.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
-	// RecipientType is the kind of recipient that the user is told as.
+	// RecipientType is the kind of recipient as which the user is notified.
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 
 	// State says whether the user has read or archived it.

@@ -275,7 +275,7 @@ const (
 	// tag.
 	overhead = saltSize + 4 + 1 + publicSize + 1 + 16
 
-	// MaxPlain is how much can be told, in bytes.
+	// MaxPlain is the longest message before encryption, in bytes.
 	MaxPlain = recordSize - overhead
 )
 

@@ -30,7 +30,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
+// ErrUnknownEvent is returned for an event that was not published, or that no rule is for.
 var ErrUnknownEvent = errors.New("there is no such event")
 
 // Config holds the parts that the API works on. All but the backlog and Partitions are required.
@@ -71,13 +71,13 @@ func New(records *kvrecord.Client, cfg Config) *API {
 
 // Accepted is the outcome of publishing an event.
 type Accepted struct {
-	// Duplicate says that it had been told before.
+	// Duplicate says that it had been published before.
 	Duplicate bool `json:"duplicate"`
 
 	// EventID is the event.
 	EventID string `json:"event_id"`
 
-	// Ignored says that no rule is for it: it is in the stream, and nobody is told.
+	// Ignored says that no rule is for it: it is in the stream, and nobody is notified.
 	Ignored bool `json:"ignored,omitempty"`
 
 	// State is how far it has come: seen, planned, expanded, refused or cancelled. "" is nothing but being in the stream.

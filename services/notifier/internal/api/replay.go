@@ -166,14 +166,14 @@ func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error)
 		}
 		mine = true
 	}
-	if !kept.Replaying() { // somebody sends it
+	if !kept.Replaying() { // another process sends it
 		return false, nil
 	}
 	msg, err := row.Replay(read, found.Data, kept.Replays)
 	if err != nil {
 		return false, err
 	}
-	if !mine { // somebody died here, or did not
+	if !mine { // another process died here, or did not
 		if there, err := rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
 			return false, err
 		}

@@ -91,7 +91,7 @@ type Notification struct {
 	Channel       string                  `json:"channel"`
 	CreatedAt     time.Time               `json:"created_at,omitzero"`
 	Detail        string                  `json:"detail,omitempty"` // what was wrong, without an attempt
-	Digest        string                  `json:"digest,omitempty"` // the event id of the digest that tells it
+	Digest        string                  `json:"digest,omitempty"` // the event id of the digest that delivers it
 	EventID       string                  `json:"event_id"`
 	EventType     string                  `json:"event_type,omitempty"`
 	FellBackTo    string                  `json:"fell_back_to,omitempty"`
@@ -152,7 +152,7 @@ func (q Query) validate() error {
 	return nil
 }
 
-// tokens are those of event, channel, type and user, "*" for what is empty.
+// tokens are those of event, channel, type and user, "*" for an empty field.
 func (q Query) tokens() (tokens [keyTokens]string) {
 	for i, value := range []string{q.EventID, q.Channel, string(q.RecipientType), q.UserID} {
 		tokens[i] = "*"

@@ -19,7 +19,7 @@ import (
 )
 
 // Trust is for how long a process uses the cancellations that it has received without asking for missed ones. A row that
-// nobody has touched may go out as long after its cancellation, and no longer.
+// no worker has touched may go out as long after its cancellation, and no longer.
 const Trust = 5 * time.Second
 
 const (
@@ -39,7 +39,7 @@ const (
 	recheck = time.Second
 )
 
-// Set is the cancellations. It may be used by many at once.
+// Set is the cancellations. It may be used by many goroutines at once.
 type Set struct {
 	nc      *nats.Conn
 	records *kvrecord.Stream

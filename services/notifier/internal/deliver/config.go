@@ -2,8 +2,8 @@
 // calls the channel, and records the outcome.
 //
 // A row is sent once. It is sent again, under the same message id, only when a channel said that it had not taken it, or
-// when nobody knows whether it had: its caller died, or got no answer. A channel that is set to at-most-once gives up
-// such a row instead.
+// when that is not known: its caller died, or got no answer. A channel that is set to at-most-once gives up such a row
+// instead.
 //
 // A row may have to wait for a time that its event names, on every channel, and may be cancelled. One that has ended
 // without its user being notified is followed by the row of the next channel, when its rule has an order of channels: that row
@@ -84,7 +84,7 @@ type Config struct {
 	// Read reports whether a user has read an event in the inbox. Defaults to no.
 	Read func(ctx context.Context, n *contracts.Notification) (bool, error)
 
-	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
+	// Health knows which of the addresses do not answer. Defaults to none: all are called.
 	Health Health
 
 	// Deliveries keep the outcomes of rows. Required.

@@ -300,8 +300,8 @@ func (s *Sender) called(ctx context.Context, r *row, m channel.Message, took tim
 	}
 }
 
-// left reports to the health of the endpoint that there was no call, if there was none: somebody else wrote the record meanwhile, or the
-// store did not answer.
+// left reports to the health of the endpoint that there was no call, if there was none: another process wrote the record meanwhile,
+// or the store did not answer.
 func (s *Sender) left(r *row) {
 	if call := r.call; call != nil {
 		r.call = nil

@@ -13,9 +13,9 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// choose finds the address that a row goes to. A row that nobody has sent yet is split when there are several, and one that no address
-// is for ends: it reports held, and err is the error for the worker then. One that was tried stays with its address, which knows it by
-// its message id.
+// choose finds the address that a row goes to. A row that was not sent yet is split when there are several, and one that no address
+// is for ends: it reports held, and err is the error for the worker then. One that was tried stays with its address, which knows it
+// by its message id.
 func (s *Sender) choose(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	all := r.profile.Endpoints[r.Channel]
 	if r.Address == "" && len(all) == 0 {
@@ -75,7 +75,7 @@ func (s *Sender) spread(ctx context.Context, r *row, d *deliveries.Delivery, ver
 	return verdict
 }
 
-// lag is for how long a replica may not have heard that a row was split whose addresses have rows.
+// lag is for how long a replica may lag behind, with the rows of addresses but not the split of their row.
 const lag = time.Minute
 
 // siblings notes in the record of a split row that the row of one of its addresses, whose record is d, has not reached the user, and

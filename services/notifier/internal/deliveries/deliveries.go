@@ -28,9 +28,9 @@ const (
 	Sent State = "sent"
 	// Delivered means: the user has it.
 	Delivered State = "delivered"
-	// Bounced means: there is nobody at the address.
+	// Bounced means: the address does not exist.
 	Bounced State = "bounced"
-	// Suppressed means: the user is not told on this channel, on purpose.
+	// Suppressed means: the row is not sent, on purpose.
 	Suppressed State = "suppressed"
 	// Failed means: it was given up.
 	Failed State = "failed"
@@ -57,20 +57,20 @@ func (s State) Known() bool {
 
 // Reasons of states, beside the kinds of channel errors.
 const (
-	ReasonCancelled        = "cancelled"         // suppressed: it is not to be told any more
-	ReasonDigest           = "digest"            // suppressed: it is told in a digest; deferred: it is on its way into one
+	ReasonCancelled        = "cancelled"         // suppressed: it is not to be delivered any more
+	ReasonDigest           = "digest"            // suppressed: it is delivered in a digest; deferred: it is on its way into one
 	ReasonEndpointDisabled = "endpoint_disabled" // suppressed: the address has failed for days
 	ReasonEndpointDown     = "endpoint_down"     // pending: the address was not reached lately
 	ReasonEmpty            = "empty"             // suppressed: a digest without events
 	ReasonExhausted        = "exhausted"         // failed: no attempts are left
 	ReasonFallbackAfter    = "fallback_after"    // failed: it was tried for as long as it may, and another channel is next
 	ReasonMuted            = "muted"             // suppressed: the user does not want to be disturbed for some time
-	ReasonNotBefore        = "not_before"        // deferred: the event is to be told later
+	ReasonNotBefore        = "not_before"        // deferred: the event is to be delivered later
 	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
 	ReasonQuietHours       = "quiet_hours"       // deferred
 	ReasonRead             = "read"              // suppressed: the user has read it in the inbox, or removed it there
 	ReasonRecipient        = "recipient"         // failed: the user's record in the directory cannot be read; Detail says why
-	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user is told no more for now
+	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user gets no more for now
 	ReasonUnknownOutcome   = "unknown_outcome"   // failed: it may have been sent, and must not be sent twice
 )
 
@@ -91,13 +91,13 @@ type Delivery struct {
 	// Detail says what was wrong with a row that ended without an attempt.
 	Detail string `json:"detail,omitempty"`
 
-	// Digest is the event id of the digest that tells the row.
+	// Digest is the event id of the digest that delivers the row.
 	Digest string `json:"digest,omitempty"`
 
 	// Endpoint is the id of the address that was tried, "" for the plain one of the channel.
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// FellBackTo is the channel whose row has taken the place of this one, which has ended without being sent.
+	// FellBackTo is the next channel, whose row was stored because this one ended without being sent.
 	FellBackTo string `json:"fell_back_to,omitempty"`
 
 	// ProviderID is the provider's id of the message.

@@ -133,7 +133,7 @@ func New(records *kvrecord.Client) *Store {
 	return &Store{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
-// Get reads the record of a digest. One that nobody has written is empty. One round trip.
+// Get reads the record of a digest. One that was not written yet is empty. One round trip.
 func (s *Store) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
 	subject, err := s.subjectOf(n)
 	if err != nil {

@@ -36,7 +36,7 @@ const (
 	ackTimeout = 5 * time.Second
 )
 
-// Expander stores the rows of plans. It may be used by many at once, in any number of processes.
+// Expander stores the rows of plans. It may be used by many goroutines at once, in any number of processes.
 type Expander struct {
 	// Telemetry counts rows, and has their spans link to that of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry

@@ -317,7 +317,7 @@ func missed(failure *channel.Error) bool {
 // location finds the URL in an address, which may be JSON.
 var location = regexp.MustCompile(`https?://[^\s"\\]+`)
 
-// site returns whose an endpoint is, as far as its address shows it: the domain that somebody has registered, or host and port.
+// site returns the owner of an endpoint, as far as its address shows it: the registered domain, or host and port.
 func site(address string) string {
 	u, err := url.Parse(location.FindString(address))
 	if err != nil || u.Host == "" {

@@ -319,14 +319,15 @@ func (s *Store) List(ctx context.Context, name string, state State, from uint64,
 	return found, next, nil
 }
 
-// Held tells how many endpoints of each channel this process does not call now, because they were not reached.
+// Held reports how many endpoints of each channel this process does not call now, because they were not
+// reached.
 func (s *Store) Held(tell func(channel string, n int)) {
 	for name, n := range s.breaker.held(time.Now()) {
 		tell(name, n)
 	}
 }
 
-// Counts tells how many endpoints of each channel are in each state but [Healthy].
+// Counts reports how many endpoints of each channel are in each state but [Healthy].
 func (s *Store) Counts(tell func(channel string, state State, n int)) {
 	counts := map[[2]string]int{}
 	s.mu.Lock()
@@ -341,7 +342,8 @@ func (s *Store) Counts(tell func(channel string, state State, n int)) {
 	}
 }
 
-// Enable puts an endpoint back to work, and returns how it was. The others hear of it within Config.Every. Two round trips.
+// Enable puts an endpoint back to work, and returns how it was. Other processes read that within Config.Every. Two round
+// trips.
 func (s *Store) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
 	for {
 		there, err := s.records.Latest(ctx, s.subject(name, endpoint))
@@ -377,7 +379,7 @@ func decode(r kvrecord.Record) (e Endpoint, err error) {
 	return e, nil
 }
 
-// id is short, the same everywhere, and does not tell the address.
+// id is short, the same everywhere, and does not reveal the address.
 func id(name, address string) string {
 	sum := sha256.Sum256([]byte(name + "\x00" + address))
 	return hex.EncodeToString(sum[:16])

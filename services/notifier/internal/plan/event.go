@@ -27,14 +27,14 @@ const (
 	// StateExpanded means: all rows of its plan are stored.
 	StateExpanded State = "expanded"
 	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when that is replayed, or when it
-	// is told again and the stream has forgotten its id.
+	// is published again and the stream has forgotten its id.
 	StateRefused State = "refused"
 	// StateCancelled means: it is not to be delivered any more, whatever its state was.
 	StateCancelled State = "cancelled"
 )
 
 // keep is how long the record of an event stays after its last change: longer than its plan and its rows, which their stream keeps
-// for 30 days. An event that is told again after that is another one.
+// for 30 days. An event that is published again after that is another one.
 const keep = 40 * 24 * time.Hour
 
 // The bounds of events that are cancelled before they are published.
@@ -208,7 +208,7 @@ func (s events) planned(ctx context.Context, e *Event, plan *Plan) error {
 	return s.note(ctx, e)
 }
 
-// reopened notes that the event has been told again since it was refused.
+// reopened notes that the event has been published again since it was refused.
 func (s events) reopened(ctx context.Context, e *Event) error {
 	e.State, e.Reason = StateSeen, ""
 	return s.note(ctx, e)

@@ -58,7 +58,7 @@ func New(config Config) (*Client, error) {
 	}
 	config.BaseURL = strings.TrimRight(config.BaseURL, "/")
 	return &Client{config: config, http: &http.Client{
-		// A redirect would take the token to where nobody set it up to go.
+		// A redirect would send the token to a server that is not configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     transport,
 	}}, nil

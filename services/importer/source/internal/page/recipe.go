@@ -244,7 +244,7 @@ var (
 	// numbers are the marks inside of a text that may begin a step.
 	numbers = regexp.MustCompile(`(?i)(?:^|[\s.!?])(?:step\s*)?(\d{1,2})\s*[.):]\s*`)
 
-	// label is a name of a step or section that tells nothing: "Step 1", "Schritt 2:", "Method".
+	// label is a name of a step or section without meaning: "Step 1", "Schritt 2:", "Method".
 	label = regexp.MustCompile(`(?i)^(?:\pL*\s*\d+|instructions?|directions?|method|preparation|steps?)\s*[.:)]*$`)
 )
 

@@ -151,7 +151,7 @@ func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progres
 	return video, nil
 }
 
-// stopped tells the end of ctx, which is the caller's affair, from a failure.
+// stopped returns the cause of ctx if that has ended, and otherwise the failure.
 func (c *Client) stopped(ctx context.Context, err error) error {
 	var known *Error
 	switch {

@@ -185,7 +185,7 @@ type Track struct {
 	Key string
 	// Language is the language as a BCP 47 tag.
 	Language string
-	// Automatic says that nobody wrote it.
+	// Automatic reports whether a program made it.
 	Automatic bool
 
 	source  json.RawMessage // the program's description of the file
@@ -298,7 +298,7 @@ func sameBase(a, b string) bool {
 	return baseA == baseB
 }
 
-// originals returns the automatic tracks that were heard and not translated.
+// originals returns the automatic tracks that are no translations.
 func (t tracks) originals(spoken string) tracks {
 	var marked, heard tracks
 	for _, track := range t {
