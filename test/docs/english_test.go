@@ -18,6 +18,7 @@ import (
 var unclear = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\bwho(?:m|so)?ever\b`),
 	regexp.MustCompile(`(?:^|[.:;!?)] )Who\b`),
+	regexp.MustCompile(`(?:^|[.:;!?)] )What [^.?]*(?:\.|$)`), // but no question
 	regexp.MustCompile(`(?i)\b(?:by|for|from|of|to|with) who\b`),
 	regexp.MustCompile(`(?i)\b(?:bur(?:y|ies|ied)|excus(?:e|es|ed)|forgiven?|hir(?:e|es|ed)|insist(?:s|ed)?|nudg(?:e|es|ed)|vigils?)\b`),
 }
