@@ -139,7 +139,6 @@ func decodeVenue(raw json.RawMessage) (hit, error) {
 	if v.ID == "" || strings.TrimSpace(v.Name) == "" || !safeSegment(v.Slug) {
 		return hit{}, fmt.Errorf("venue %q lacks an id, a name or a usable slug", v.ID)
 	}
-
 	return hit{
 		country: v.Country,
 		slug:    v.Slug,
