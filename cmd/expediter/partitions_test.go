@@ -187,6 +187,14 @@ func TestPlacesAreAskedForWhileTheyAreDivided(t *testing.T) {
 		check.That(t, n == 1, "%s was looked up %d times, after a restore", name, n)
 	}
 	other.streams("enricher")
+
+	js := check.Must(jetstream.NewWithAPIPrefix(other.as("admin"), "$JS.ENRICHER.API"))(t)
+	check.OK(t, js.DeleteStream(t.Context(), "KV_enrich-1"))
+	other.apply("enricher", fmt.Sprintf("--partitions %d", parts)) // makes it anew
+	for i := range asked.Load() {
+		check.Same(t, "pending", ask(t, url, i+1), 0)
+	}
+	check.That(t, other.streams("enricher", "KV_enrich-1")[0] > 0, "the bucket that was made anew has nothing")
 	other.isPermitted()
 }
 

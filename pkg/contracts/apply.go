@@ -161,7 +161,8 @@ func applyStream(
 		switch {
 		case options.DryRun:
 		case strings.HasPrefix(want.Name, "KV_") && partition.Is(want):
-			change.Err = errors.New("a partition that was deleted is not made again, for its tokens would begin again: restore it from a backup")
+			change.Err = errors.New("the partition was deleted, and by its declaration its tokens would begin again: restore it from a backup, " +
+				"or have kvlock.Grow make it anew, empty, by `expediter apply --partitions`")
 		default:
 			create := want
 			if strings.HasPrefix(want.Name, "KV_") {

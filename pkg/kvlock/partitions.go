@@ -25,8 +25,11 @@ type PartitionsError = kv.PartitionsError
 // A claim, a lease or a result that the first bucket has of a key of another stays there to its end, and the next of that key
 // goes to the other. Until none is left, the first claim or lease of a key there costs two more round trips, and a read at the
 // leader one. Then Grow returns: after the longest TTL of a result, and when each lock of before was free or handed over once. It
-// calls left, which may be nil, with a key that it waits for, once for each entry. When it is interrupted the next call goes on,
-// and one for a bucket that has been divided does nothing. A bucket is divided once.
+// calls left, which may be nil, with a key that it waits for, once for each entry. When it is interrupted the next call goes on.
+// A bucket is divided once.
+//
+// Called for a bucket that has been divided, Grow makes the others anew whose streams were lost, empty: locks in them are lost, and
+// results computed again. Tokens go on growing. Where the clock was set back, so that they might not, it returns an error.
 //
 // While a lock comes to its own bucket, which takes milliseconds, a waiter may overtake others. A result that is computed anew
 // before its end is absent to readers in that time, and is gone if the process dies in it; a purge in it may miss that value, so

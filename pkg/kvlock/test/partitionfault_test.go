@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -89,6 +92,68 @@ func TestDividedBucketIsMadeAnew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The next call of Grow makes a bucket anew whose stream was lost, while programs run: its entries are gone, and its tokens are the greater
+// ones, also where that bucket alone had been marked as restored. The entries of the other buckets stay.
+func TestLostPartitionIsMadeAnew(t *testing.T) {
+	for name, settled := range map[string]bool{"settled": true, "a key is left in the first": false} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, l := b.Flight(t, flight.Config{Partitions: parts}), b.Locker(t, kvlock.LockerConfig{Partitions: parts})
+			again := func() { grow(t, b.JS) }
+			if !settled {
+				complete(t, begin(t, f, "r.k3", flight.BeginOptions{}), "left")
+				again = func() { _ = growing(t, b.JS) }
+			}
+			again()
+			complete(t, begin(t, f, "r.k2", flight.BeginOptions{}), "kept")
+			config := func() jetstream.StreamConfig {
+				cfg := check.Must(b.JS.Stream(t.Context(), "KV_"+buckets[2]))(t).CachedInfo().Config
+				cfg.FirstSeq = 0
+				delete(cfg.Metadata, "kvlock-epoch")
+				return cfg
+			}
+			made := config()
+			for range 2 {
+				pass(time.Second)
+				check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, buckets[2]))
+				pass(2 * time.Second)
+				claim, lease := begin(t, f, "r.a", flight.BeginOptions{}), acquire(t, l, "r.k9")
+				check.Same(t, "bucket of the claim", in(t, b.JS, "r.a"), buckets[2])
+				check.Same(t, "bucket of the lock", in(t, b.JS, "r.k9"), buckets[2])
+				check.OK(t, b.JS.DeleteStream(t.Context(), "KV_"+buckets[2]))
+				pass(time.Second)
+				again()
+				check.Equal(t, config(), made)
+				next := begin(t, f, "r.a", flight.BeginOptions{})
+				check.That(t, next.Token().Compare(claim.Token()) > 0, "%s after %s", next.Token(), claim.Token())
+				wantErr(t, check.Err(claim.Complete(t.Context(), []byte("old"), 0)), kvlock.ErrLost)
+				check.OK(t, next.Release(t.Context()))
+				<-lease.Context().Done()
+				after := acquire(t, l, "r.k9")
+				check.That(t, after.Token().Compare(lease.Token()) > 0, "%s after %s", after.Token(), lease.Token())
+				release(t, after)
+				check.Same(t, "value", string(get(t, f, "r.k2").Value), "kept")
+			}
+		})
+	}
+}
+
+// With a clock that is behind, a lost bucket could give tokens again.
+func TestLostPartitionIsNotMadeInThePast(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		grow(t, b.JS)
+		stream := check.Must(b.JS.Stream(t.Context(), "KV_"+bucket))(t)
+		cfg := stream.CachedInfo().Config
+		cfg.Metadata["kvlock-epoch"] = fmt.Sprint(time.Now().Add(time.Hour).UnixNano())
+		check.Must(b.JS.UpdateStream(t.Context(), cfg))(t)
+		check.OK(t, kvlock.Grow(t.Context(), b.JS, bucket, parts, nil))
+		check.OK(t, b.JS.DeleteStream(t.Context(), "KV_"+buckets[2]))
+		err := kvlock.Grow(t.Context(), b.JS, bucket, parts, nil)
+		check.That(t, err != nil && strings.Contains(err.Error(), "set the clock"), "made anew: %v", err)
+		pass(time.Hour + time.Second)
+		grow(t, b.JS)
+	})
 }
 
 // A division refuses streams of a former or another division in place of its partitions.

@@ -52,7 +52,8 @@ says which messages the server drops at once. A setting that no update can chang
 
 --partitions divides the jobs and results of the enricher, and the rows of the notifier, each over so many streams, while the services
 run. It is for good. All enrichers need ENRICHER_PARTITIONS before, and all notifiers NOTIFIER_PARTITIONS after it. When it says that
-something is left in a first stream, call it again later: until nothing is, requests cost a read more.
+something is left in a first stream, call it again later: until nothing is, requests cost a read more. Called again it makes a partition of
+results anew that was lost, empty, which apply without it does not.
 
 It needs an administrator's permissions. The services do not need them: they only check.`,
 		Example: `  expediter apply --dry-run
@@ -127,6 +128,9 @@ func (f *applyFlags) apply(ctx context.Context) error {
 	if f.assets.Partitions, err = contracts.FindPartitions(ctx, js, f.assets.Services); err != nil {
 		return fmt.Errorf("%w: %w", errUnavailable, errors.Join(err, context.Cause(ctx)))
 	}
+	if err := f.remake(ctx, js); err != nil {
+		return err
+	}
 	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), f.options)
 	if ctx.Err() == nil {
 		consumers, err := contracts.ApplyConsumers(ctx, js, contracts.Consumers(f.assets), f.options)
@@ -139,6 +143,20 @@ func (f *applyFlags) apply(ctx context.Context) error {
 		return err
 	}
 	return f.divide(ctx, js)
+}
+
+// remake makes partitions of the bucket of results anew that were lost, which Apply does not.
+func (f *applyFlags) remake(ctx context.Context, js jetstream.JetStream) error {
+	if f.partitions == 0 || f.options.DryRun || f.assets.Partitions[contracts.ServiceEnricher] < 2 {
+		return nil
+	}
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	left := false // a result, and nothing is lost
+	if err := kvlock.Grow(ctx, js, contracts.BucketEnrich, f.partitions, func(string) { left = true; enough() }); err != nil && !left {
+		return fmt.Errorf("divide KV_%s: %w", contracts.BucketEnrich, err)
+	}
+	return nil
 }
 
 // divide divides the streams of the services, and those that were divided already no further.

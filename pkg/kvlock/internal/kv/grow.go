@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -52,9 +52,11 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 		return errors.New("it is a partition of another: name that one")
 	case d.Partitions > 1 && d.Partitions != n:
 		return &PartitionsError{Bucket: bucket, Configured: n, Partitions: d.Partitions}
-	case d.IsFinal():
-		return nil
-	case d.Partitions == 1:
+	case d.Partitions > 1:
+		if err := remakeParts(ctx, js, bucket, info, d); err != nil || d.IsFinal() {
+			return err
+		}
+	default:
 		if err := errors.Join(CheckStream(bucket, cfg), isPlain(cfg, bucket)); err != nil {
 			return err
 		}
@@ -109,24 +111,12 @@ func makeParts(
 	ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, d partition.Division,
 ) (barrier uint64, err error) {
 	barrier = math.MaxUint64
-	d.State = partition.Settled
 	for p := 1; p < d.Partitions; p++ {
-		part, name := info.Config, partition.Name(bucket, p)
-		part.Name, part.Subjects = StreamName(name), []string{SubjectPrefix(name) + ">"}
-		part.RePublish = republishOf(part.RePublish, bucket, name)
-		if part.MaxBytes > 0 {
-			part.MaxBytes = max(part.MaxBytes/int64(d.Partitions), 1)
-		}
-		part.FirstSeq = max(FirstSequence(), info.State.LastSeq) + beyond
-		part.Metadata = maps.Clone(part.Metadata)
-		if part.Metadata == nil {
-			part.Metadata = map[string]string{}
-		}
-		part.Metadata[generationMetadata] = strconv.FormatUint(generationOf(info)+1, 10)
-		if err := CreateStream(ctx, js, fmt.Sprintf("bucket %q", name), d.In(part)); err != nil {
+		name := partition.Name(bucket, p)
+		if err := makePart(ctx, js, bucket, name, info, d.Partitions, generationOf(info)+1); err != nil {
 			return 0, err
 		}
-		made, err := StreamInfo(ctx, js, name, part.Name)
+		made, err := StreamInfo(ctx, js, name, StreamName(name))
 		if err == nil {
 			err = errors.Join(CheckStream(name, made.Config), checkPart(ctx, js, made, info, d.Partitions))
 		}
@@ -136,6 +126,48 @@ func makeParts(
 		barrier = min(barrier, made.Config.FirstSeq)
 	}
 	return barrier, nil
+}
+
+// makePart makes the stream of one of n partitions as a copy of the first, unless it is there.
+func makePart(
+	ctx context.Context, js jetstream.JetStream, bucket, name string, info *jetstream.StreamInfo, n int, generation uint64,
+) error {
+	part := info.Config
+	part.Name, part.Subjects, part.SubjectTransform = StreamName(name), []string{SubjectPrefix(name) + ">"}, nil
+	part.RePublish = republishOf(part.RePublish, bucket, name)
+	if part.MaxBytes > 0 {
+		part.MaxBytes = max(part.MaxBytes/int64(n), 1)
+	}
+	part.FirstSeq = max(FirstSequence(), info.State.LastSeq) + beyond
+	part = partition.Division{Partitions: n, State: partition.Settled}.In(part)
+	part.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
+	return CreateStream(ctx, js, fmt.Sprintf("bucket %q", name), part)
+}
+
+// remakeParts makes the streams of a divided bucket anew that were lost. Their generation is the time: greater than each that they had, for
+// that was the time of something before, or one more than the generation of the first. With a clock that was set back it might not be.
+func remakeParts(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, d partition.Division) error {
+	for p := 1; p < d.Partitions; p++ {
+		name := partition.Name(bucket, p)
+		_, err := StreamInfo(ctx, js, name, StreamName(name))
+		if err == nil {
+			continue
+		}
+		now := time.Now()
+		generation := uint64(max(0, now.UnixNano()))
+		first := generationOf(info)
+		switch made := time.Unix(0, int64(first)); { //nolint:gosec // it is a time
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			return err
+		case generation <= first+1 || FirstSequence()+beyond <= d.Barrier:
+			return fmt.Errorf("stream %s is lost, and tokens of before could be given again: it is %s here, and was %s when the bucket was "+
+				"made or marked as restored: set the clock, or restore the stream from a backup", StreamName(name), now.UTC(), made.UTC())
+		}
+		if err := makePart(ctx, js, bucket, name, info, d.Partitions, generation); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkPart returns an error for a partition that was there already, and is of another division than the one of n that begins.
