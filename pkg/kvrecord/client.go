@@ -293,6 +293,8 @@ func (s *Stream) failed(ctx context.Context, op string, err error) error {
 		return fmt.Errorf("%s: %w", op, ErrClosed)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("%s: %w: %w", op, context.Cause(ctx), err)
+	case ctx.Err() != nil && !errors.Is(err, ctx.Err()): // between two requests
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
 	if last := s.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
