@@ -106,6 +106,8 @@ type cell struct {
 	reader    *plan.Reader
 	records   *kvrecord.Client
 	view      view
+	written   []trace // see traces
+	writtenAt time.Time
 
 	published int
 	wants     map[string]want // by key
@@ -312,6 +314,35 @@ func (c *cell) consumers() map[string][]string {
 	return all
 }
 
+// consumer asks for a consumer, and returns nil for one that is being made again.
+func (c *cell) consumer(stream, name string) (info *jetstream.ConsumerInfo) {
+	c.Helper()
+	err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
+		consumer, err := c.js.Consumer(ctx, stream, name)
+		if err == nil {
+			info = consumer.CachedInfo()
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		c.Fatal(err)
+	}
+	return info
+}
+
+// undelivered is how many jobs wait for their first delivery by the consumers that there are.
+func (c *cell) undelivered() (n uint64) {
+	c.Helper()
+	for stream, names := range c.consumers() {
+		for _, name := range names {
+			if i := c.consumer(stream, name); i != nil {
+				n += i.NumPending
+			}
+		}
+	}
+	return n
+}
+
 // drained waits until everything that there is has been delivered, and every event and every plan been dealt with, for as long as
 // there comes to be less of it.
 func (c *cell) drained() {
@@ -320,18 +351,11 @@ func (c *cell) drained() {
 		for _, name := range names {
 			least, moved := -1, time.Now()
 			for left := 1; left > 0; <-time.After(20 * time.Millisecond) {
-				if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
-					consumer, err := c.js.Consumer(ctx, stream, name)
-					if err != nil {
-						return err
-					}
-					left = int(consumer.CachedInfo().NumPending)
+				if i := c.consumer(stream, name); i != nil {
+					left = int(i.NumPending)
 					if !strings.Contains(name, "send") { // those wait for the end of quiet hours
-						left += consumer.CachedInfo().NumAckPending
+						left += i.NumAckPending
 					}
-					return nil
-				}); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // it is being made again
-					c.Fatal(err)
 				}
 				if least < 0 || left < least {
 					least, moved = left, time.Now()

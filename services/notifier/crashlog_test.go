@@ -88,23 +88,27 @@ func traced(dir, name string) (worker.Hooks, error) {
 	}, nil
 }
 
-// traces are those of all processes so far, in the order of time. The last line of one that was killed may be torn.
+// traces are those of all processes at the first call, in the order of time: reading them takes seconds, in which processes write
+// more. The last line of one that was killed may be torn.
 func (c *cell) traces() []trace {
 	c.Helper()
+	if !c.writtenAt.IsZero() {
+		return c.written
+	}
+	c.writtenAt = time.Now()
 	files := check.Must(filepath.Glob(filepath.Join(c.duty.Traces, "*")))(c)
-	var all []trace
 	for _, name := range files {
 		file := check.Must(os.Open(name))(c)
 		for lines := bufio.NewScanner(file); lines.Scan(); {
 			var t trace
-			if json.Unmarshal(lines.Bytes(), &t) == nil {
-				all = append(all, t)
+			if json.Unmarshal(lines.Bytes(), &t) == nil && t.At.Before(c.writtenAt) {
+				c.written = append(c.written, t)
 			}
 		}
 		check.Is(c, file.Close(), nil)
 	}
-	slices.SortStableFunc(all, func(a, b trace) int { return a.At.Compare(b.At) })
-	return all
+	slices.SortStableFunc(c.written, func(a, b trace) int { return a.At.Compare(b.At) })
+	return c.written
 }
 
 // judgePutOffs checks how long jobs were put off: none but those that wait for the end of quiet hours, for longer than the whole
@@ -143,7 +147,7 @@ func (c *cell) held() string {
 	b.WriteString("  under way:\n")
 	for _, t := range unsettled(all) {
 		if fate := c.fate(t.Worker); fate == "" {
-			fmt.Fprintf(&b, "    for %s: %s\n", time.Since(t.At).Round(time.Millisecond), t)
+			fmt.Fprintf(&b, "    for %s: %s\n", c.writtenAt.Sub(t.At).Round(time.Millisecond), t)
 		}
 	}
 	return b.String()
