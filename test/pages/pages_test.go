@@ -36,7 +36,7 @@ import (
 	"github.com/expediter-io/expediter/test/internal/browser"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(browser.Tests{M: m}) }
 
 const someRules = `
 version: 1

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -38,31 +39,79 @@ const patience = time.Minute
 //go:embed axe/axe.min.js
 var axe string
 
-// Browser is a Chromium with a profile of its own.
+// Browser is a profile of its own in the Chromium that the tests of a program share.
 type Browser struct {
 	ctx context.Context //nolint:containedctx // is the browser, to the library
+	id  cdp.BrowserContextID
 }
 
-// Start starts a browser for a test, or skips the test.
+// chromium is a process with all tabs.
+type chromium struct {
+	ctx  context.Context //nolint:containedctx // is the browser, to the library
+	stop func()
+}
+
+// shared is the Chromium of the program. The first test that needs it starts it, and Tests ends it.
+var shared struct {
+	sync.Once
+	*chromium
+}
+
+// Tests runs tests, and ends the Chromium that they have shared. It is for goleak.VerifyTestMain.
+type Tests struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (t Tests) Run() int {
+	code := t.M.Run()
+	if shared.chromium != nil {
+		shared.stop()
+	}
+	return code
+}
+
+// find returns the path of a Chromium, "" when there is none. The one without windows computes less.
+func find() string {
+	for _, name := range []string{"chromium-headless-shell", "chromium"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// launch starts a Chromium, which outlives the test.
+func launch(t *testing.T, path string) *chromium {
+	t.Helper()
+	of, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true))...)
+	ctx, cancel := chromedp.NewContext(of)
+	check.OK(t, chromedp.Do(ctx))
+	return &chromium{ctx: ctx, stop: func() {
+		cancel()
+		stop()
+	}}
+}
+
+// Start returns a browser for a test, or skips the test.
 func Start(t *testing.T) *Browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
+	path := find()
+	if path == "" {
 		if os.Getenv(require) != "" {
 			t.Fatalf("chromium is missing, and %s is set", require)
 		}
 		t.Skip("chromium is missing: install it to look at pages")
 	}
-	ctx, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
-		chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()))...)
-	ctx, cancel := chromedp.NewContext(ctx)
+	shared.Do(func() { shared.chromium = launch(t, path) })
+	check.Require(t, shared.chromium != nil, "chromium did not start")
+	of := chromedp.FromContext(shared.ctx).Browser
+	made, err := cdp.Call(shared.ctx, of, target.CreateBrowserContext, target.CreateBrowserContextParams{})
+	check.OK(t, err)
 	t.Cleanup(func() {
-		cancel()
-		stop()
+		check.OK(t, check.Err(cdp.Call(shared.ctx, of, target.DisposeBrowserContext, target.DisposeBrowserContextParams(made))))
 	})
-	check.OK(t, chromedp.Do(ctx))
-	return &Browser{ctx: ctx}
+	return &Browser{ctx: shared.ctx, id: made.BrowserContextID}
 }
 
 // View is how somebody looks at a page.
@@ -90,7 +139,7 @@ type Page struct {
 // Open opens a page, until the end of the test.
 func (b *Browser) Open(t *testing.T, url string, v View) *Page {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithExistingBrowserContext(b.id))
 	t.Cleanup(cancel)
 	p := &Page{T: t, ctx: ctx}
 	check.OK(t, chromedp.Do(ctx)) // whose end is that of the page
