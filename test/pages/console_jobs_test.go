@@ -313,7 +313,16 @@ func tabTo(p *browser.Page, selector string) {
 	p.Fatalf("tabs never get to %s", selector)
 }
 
-// Each action needs a keyboard only, with a script and without.
+// refresh makes a page read itself anew, as it does every few seconds, and waits until it has.
+func refresh(p *browser.Page) {
+	p.Helper()
+	browser.Get(p, chromedp.Evaluate[bool](`new Promise((r) => {
+		document.addEventListener("htmx:afterRequest", () => r(true), {once: true});
+		htmx.trigger(document.querySelector("main"), "refresh");
+	})`, chromedp.EvalAwaitPromise))
+}
+
+// Each action needs a keyboard only, with a script and without. A page that is read anew meanwhile takes nothing away.
 func TestWorkIsDoneByKeyboard(t *testing.T) {
 	b := browser.Start(t)
 	s := startJobs(t)
@@ -327,6 +336,7 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	tabTo(p, "input[type=checkbox]")
 	p.Press(" ")
 	tabTo(p, "button.danger")
+	refresh(p)
 	p.Submit(kb.Enter)
 	says(p, "Cancelled 1 job.")
 	p = b.Open(t, s.URL+s.path(s.later), narrow)
@@ -343,6 +353,7 @@ func TestWorkIsDoneByKeyboard(t *testing.T) {
 	p.Press(" ")
 	tabTo(p, "input[name=typed]")
 	p.Press(strings.Split("nightly", "")...)
+	refresh(p)
 	p.Submit(kb.Enter)
 	says(p, "Took the lock nightly")
 	p = b.Open(t, s.URL+"/schedules", wide)

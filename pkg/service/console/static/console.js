@@ -35,6 +35,23 @@
     }
   });
 
+  // What has the focus, or was filled in, stays: the page is read anew when that has ended.
+  const used = (live) => live.contains(document.activeElement) ||
+    [...live.querySelectorAll("input, textarea")].some((i) => i.value !== i.defaultValue || i.checked !== i.defaultChecked);
+  let again;
+  document.addEventListener("htmx:beforeSwap", (e) => {
+    if (e.target.id !== "live") { return; }
+    clearTimeout(again);
+    if (used(e.target)) {
+      e.detail.shouldSwap = false;
+      say("paused while it is used");
+      again = setTimeout(() => htmx.trigger(main(), "refresh"), 5000);
+    } else if (again) {
+      again = undefined;
+      say("live");
+    }
+  });
+
   // Keys: those of the dialog in the layout.
   const rows = () => [...document.querySelectorAll("main tbody tr a, main [data-row]")];
   document.addEventListener("keydown", (e) => {
