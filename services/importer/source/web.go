@@ -165,7 +165,7 @@ var (
 )
 
 // titleOf makes a title of the last segment of an address, for files that say nothing of themselves: "tomato-soup.en.vtt"
-// is "tomato soup". It is empty for a name that tells nothing either, such as a number.
+// is "tomato soup". It is empty for a name that may not name a dish, such as a number.
 func titleOf(address string) string {
 	name := ""
 	if file, err := contracts.ParseFileURL(address); err == nil {

@@ -94,7 +94,7 @@ func (e *Extractor) Version() string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// Extract implements [extract.Extractor]. A call takes at most as long as Config.Timeout, and there is one, but for a server
+// Extract implements [extract.Extractor]. It makes one call, bounded by Config.Timeout, and further ones only to a server
 // that refuses a format. The recipe is clean, verified and valid. The error is one that [extract.Failure] knows.
 func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
 	return e.checked.Extract(ctx, in)

@@ -13,6 +13,6 @@
 // as 400 or 422, it is sent again, after Retry-After, on the schedule of [Retries]. Redirects are not followed.
 // An address that leads into a network that is not public is refused when it is dialled.
 //
-// Each user has a secret of its own, [Secret], so that none can sign for another. It derives from the service's; more than
-// one of those is a rotation.
+// Each user has a secret of its own, [Secret], so that none can sign for another. It is derived from the secret of the
+// service; while the service has several, for a rotation, all of them sign.
 package webhook

@@ -252,7 +252,7 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 }
 
 // change writes the record of an event as alter leaves it, unless alter says that there is nothing to alter. It begins anew
-// when another process has written meanwhile: of those there are few, since an event comes only ever further.
+// when another process has written meanwhile, which is rare: the state of an event only advances.
 func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
 	for err == nil && alter(e) {

@@ -69,8 +69,8 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
-// Announce records an event that has not been published, so that it can be cancelled for when it is, within [KeepUnpublished]. One
-// that has been published stays as it is. [ErrUnpublished] is returned while [MaxUnpublished] are recorded. Three round trips.
+// Announce records an event that has not been published, for [KeepUnpublished], so that it can be cancelled before. The record of
+// a published event stays as it is. [ErrUnpublished] is returned while [MaxUnpublished] are recorded. Three round trips.
 func (r *Reader) Announce(ctx context.Context, eventID string) error {
 	if err := r.events.announce(ctx, eventID); err != nil {
 		return fmt.Errorf("event %.80q: %w", eventID, err)
