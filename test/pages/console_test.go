@@ -243,6 +243,16 @@ func TestConsoleIsLive(t *testing.T) {
 		until(p, streamsOf+`.includes("`+name+`") && `+linkSays+`.startsWith("live")`)
 	}
 	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`window.said.some((s) => s.startsWith("connection lost"))`)), "it never says that it was cut off")
+
+	focus := func(do string) {
+		browser.Get(p, chromedp.Evaluate[bool](`document.querySelector("#live a, #live button").`+do+`(); true`))
+	}
+	focus("focus")
+	replay("fifth")
+	until(p, linkSays+`.startsWith("paused")`)
+	check.That(t, browser.Get(p, chromedp.Evaluate[bool](`!`+streamsOf+`.includes("fifth")`)), "a page that is used is read anew")
+	focus("blur")
+	until(p, streamsOf+`.includes("fifth") && `+linkSays+`.startsWith("live")`)
 }
 
 // A keyboard is enough to sign in, to see the keys, and to replay dead letters.
