@@ -35,7 +35,7 @@
     }
   });
 
-  // What has the focus, or was filled in, stays: the page is read anew when that has ended.
+  // The page is not read anew while an element in it has the focus or was filled in.
   const used = (live) => live.contains(document.activeElement) ||
     [...live.querySelectorAll("input, textarea")].some((i) => i.value !== i.defaultValue || i.checked !== i.defaultChecked);
   let again;
