@@ -1,4 +1,4 @@
-// What the client does over HTTP when services fail, cut connections and come back.
+// Tests of the client over HTTP: services fail, cut connections and come back.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";

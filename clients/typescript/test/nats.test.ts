@@ -1,4 +1,4 @@
-// What the client does over NATS that no case of the wire has time for.
+// Tests of the client over NATS that no case of the wire has time for.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NatsConnection } from "@nats-io/nats-core";

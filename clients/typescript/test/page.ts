@@ -1,4 +1,4 @@
-// What docs/clients.md shows.
+// The examples of docs/clients.md.
 import type { Event, Item, Place } from "expediter";
 
 declare const notifier: string, enricherURL: string, importerURL: string, token: string;

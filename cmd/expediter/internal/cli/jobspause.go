@@ -143,7 +143,8 @@ func newJobsWorkers(jobs *jobsFlags) *cobra.Command {
 		Long: `Workers asks all workers for their state, those of other accounts included, or those of --stream. LAST has the last 200 attempts at
 most since a worker started: those that completed, and the others; P95 is the time that 95 % of them did not exceed, and WAIT P95 that for
 which 95 % of their jobs waited before the first one. With WORKER, an id or an instance, it shows the handlers of one, with --recent its
-last attempts (200 at most, since it started), with --stacks the jobs that run at this moment, and where in the program. A worker answers also when all its handlers hang. One that has ended, or has no connection, does not.`,
+last attempts (200 at most, since it started), with --stacks the jobs that run at this moment, and where in the program. A worker answers
+also when all its handlers hang. One that has ended, or has no connection, does not.`,
 		Example: `  expediter jobs workers
   expediter jobs workers --stream IMPORT_JOBS -o json
   expediter jobs workers vm-3-812-4Kx0 --recent
