@@ -23,7 +23,14 @@ import (
 // attic is the Object Store bucket of the tests.
 const attic = "attic"
 
-var largeValues = flight.Config{LargeValueBucket: attic} //nolint:gochecknoglobals // read only
+//nolint:gochecknoglobals // read only
+var (
+	largeValues = flight.Config{LargeValueBucket: attic}
+
+	// patient and patientLarge are for megabytes in real time, which take seconds on a busy machine with the race detector.
+	patient      = flight.Config{OpTimeout: time.Minute}
+	patientLarge = flight.Config{LargeValueBucket: attic, OpTimeout: time.Minute}
+)
 
 func (b *bed) withLargeValueBucket(t testing.TB) *bed {
 	t.Helper()
@@ -61,8 +68,10 @@ func (b *bed) chunks(t testing.TB, key string) string {
 func TestLargeValuesOfEverySize(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
-	f, all := b.Flight(t, largeValues), b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1, CompressAbove: -1})
-	reader := b.Flight(t, flight.Config{}) // has no LargeValueBucket itself
+	all := patientLarge
+	all.CompressAbove, all.LargeValueAbove = -1, 1
+	writers := []*flight.Flight{b.Flight(t, patientLarge), b.Flight(t, all)}
+	reader := b.Flight(t, patient) // has no LargeValueBucket itself
 	i := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		const chunk = 512 << 10
@@ -76,7 +85,7 @@ func TestLargeValuesOfEverySize(t *testing.T) {
 		}
 		i++
 		key := fmt.Sprintf("k%d", i)
-		completeBytes(t, begin(t, []*flight.Flight{f, all}[rapid.IntRange(0, 1).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
+		completeBytes(t, begin(t, writers[rapid.IntRange(0, 1).Draw(rt, "writer")], key, flight.BeginOptions{}), value)
 		if s := get(t, reader, key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
 			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
 		}
@@ -87,9 +96,9 @@ func TestEveryWayToReadAnObject(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
 	for name, value := range map[string][]byte{"noise": noise(3 << 20), "text": document(30 << 20)} {
-		completeBytes(t, begin(t, b.Flight(t, largeValues), name, flight.BeginOptions{}), value)
+		completeBytes(t, begin(t, b.Flight(t, patientLarge), name, flight.BeginOptions{}), value)
 		check.That(t, b.object(t, name) != nil, "%s is not in the Object Store", name)
-		readEveryWay(t, b.Flight(t, flight.Config{}), name, value)
+		readEveryWay(t, b.Flight(t, patient), name, value)
 	}
 }
 
@@ -97,7 +106,10 @@ func TestEveryWayToReadAnObject(t *testing.T) {
 func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
-	f, none := b.Flight(t, flight.Config{LargeValueBucket: attic, CompressAbove: -1}), b.Flight(t, flight.Config{CompressAbove: -1})
+	plain := flight.Config{CompressAbove: -1, OpTimeout: time.Minute}
+	none := b.Flight(t, plain)
+	plain.LargeValueBucket = attic
+	f := b.Flight(t, plain)
 	completeBytes(t, begin(t, f, "a", flight.BeginOptions{}), nil)
 	room := int(b.JS.Conn().MaxPayload()) - 4<<10 - len(b.Present(t, "a").Data) // the first line is as long for all keys
 
@@ -122,7 +134,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 func TestClientReadsTheObject(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
-	f := b.Flight(t, largeValues)
+	f := b.Flight(t, patientLarge)
 	store := check.Must(b.JS.ObjectStore(t.Context(), attic))(t)
 	for key, value := range map[string][]byte{"noise": noise(2<<20 + 5), "text": document(20 << 20)} {
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), value)
@@ -265,7 +277,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}))
-	f := b.Flight(t, largeValues)
+	f := b.Flight(t, patientLarge)
 	fn := func(context.Context) ([]byte, error) { return noise(2 << 20), nil }
 	_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
 	wantErr(t, err, kvlock.ErrUnavailable)
@@ -277,7 +289,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 func TestObjectAfterARestart(t *testing.T) {
 	t.Parallel()
 	b := setup(t).withLargeValueBucket(t)
-	f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: time.Minute})
+	f := b.Flight(t, patientLarge)
 	value := noise(5 << 20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
 	c := begin(t, f, "l", flight.BeginOptions{})
