@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -231,15 +232,20 @@ func (p *place) expanded(n *Notifier, id string) *plan.Event {
 func (p *place) settled(n int) map[string]*deliveries.Delivery {
 	p.Helper()
 	var all map[string]*deliveries.Delivery
+	var open []string
+	defer func() {
+		if p.Failed() {
+			p.Logf("%d rows, of which have not ended: %s", len(all), strings.Join(open, "; "))
+		}
+	}()
 	p.until(fmt.Sprintf("%d rows settled", n), func() bool {
-		all = p.deliveries()
-		ended := 0
-		for _, d := range all {
-			if d.State.Ended() {
-				ended++
+		all, open = p.deliveries(), nil
+		for key, d := range all {
+			if !d.State.Ended() {
+				open = append(open, fmt.Sprintf("%s: %+v", key, *d))
 			}
 		}
-		return ended >= n
+		return len(all)-len(open) >= n
 	})
 	return all
 }

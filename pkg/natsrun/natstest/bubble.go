@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,8 +47,8 @@ var statszInterval time.Duration
 // A message is removed up to 250 ms after its TTL, and later when others with a TTL are stored meanwhile: each delays
 // the removal by another 250 ms, until the server's access clock advances, which it does every 100 ms of real time.
 //
-// The server compares the ages of messages with that access clock, which shows the real year: when the MaxAge of a
-// stream has passed since its first message, all its messages are removed, new ones too. A test has to end before that.
+// The server compares the ages of messages with that access clock, which begins with the bubble and goes on in real time:
+// the MaxAge of a stream removes no message in a bubble.
 //
 // Neither the test nor one that contains it may call t.Parallel: it fails if
 // one does. Go runs such tests first, one at a time, while the parallel ones
@@ -60,11 +61,7 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	forgetTimers()
 	defer forgetTimers()
 
-	// The server's access clock is one ticker per process, started by the first
-	// store. In a bubble its ticks would be the only events that ever happen, so
-	// it starts outside.
-	ats.Register()
-	defer ats.Unregister()
+	defer startAccessClock()()
 
 	interval := statszInterval
 	statszInterval = quietInterval
@@ -72,6 +69,45 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	defer func() { statszInterval = interval }()
 
 	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat([]func(*natsrun.Config){quiet}, mutate)...)) })
+}
+
+// accessTime and accessUsers are the server's access clock, and how many stores use it.
+//
+//go:linkname accessTime github.com/nats-io/nats-server/v2/server/ats.utime
+var accessTime atomic.Int64
+
+//go:linkname accessUsers github.com/nats-io/nats-server/v2/server/ats.refs
+var accessUsers atomic.Int64
+
+// startAccessClock runs the access clock from the beginning of fake time, until stop is called. The server would run it by the
+// ticker of its first store: in a bubble the ticks would be the only events that ever happen, and outside they show the real year,
+// in which each message is older than its MaxAge as soon as the configuration of its stream is changed.
+func startAccessClock() (stop func()) {
+	accessUsers.Add(1) // the first store finds a clock that runs
+	accessTime.Store(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
+
+	ticker := time.NewTicker(ats.TickInterval)
+	end, ended := make(chan struct{}), make(chan struct{})
+
+	go func() {
+		defer close(ended)
+
+		for {
+			select {
+			case <-ticker.C:
+				accessTime.Add(int64(ats.TickInterval))
+			case <-end:
+				return
+			}
+		}
+	}()
+
+	return func() {
+		ticker.Stop()
+		close(end)
+		<-ended
+		accessUsers.Add(-1)
+	}
 }
 
 // RunBubble runs Bubble as a subtest.

@@ -81,6 +81,20 @@ func TestBubbleBeginsAtAMoment(t *testing.T) {
 	}, natstest.At(begin))
 }
 
+// A change of a stream's configuration has the server compare the ages of the messages at once.
+func TestBubbleKeepsWhatIsYoungerThanMaxAge(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		cfg := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxAge: time.Hour}
+		check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
+		check.OK(t, check.Err(js.Publish(t.Context(), "s", nil)))
+		cfg.Description = "changed"
+		stream := check.Must(js.UpdateStream(t.Context(), cfg))(t)
+		info := check.Must(stream.Info(t.Context()))(t)
+		check.Same(t, "messages", info.State.Msgs, 1)
+	})
+}
+
 // A request takes its timer from a pool of the process. The runtime ends the
 // process when a timer of a bubble is set outside it.
 func TestBubbleLeavesNoTimersBehind(t *testing.T) {
