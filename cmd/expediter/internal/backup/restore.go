@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/pause"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -93,12 +94,12 @@ func all(services []string) []string {
 
 // mark returns the mark of a restored stream, "?" for a stream that has none, and "" when there is no stream.
 func (c Config) mark(ctx context.Context, name string) (string, error) {
-	stream, err := c.JS.Stream(ctx, name)
+	stream, err := c.stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return "", nil
 	}
 	if err != nil {
-		return "", err //nolint:wrapcheck // the caller does
+		return "", err
 	}
 	if mark := stream.CachedInfo().Config.Metadata[restored]; mark != "" {
 		return mark, nil
@@ -106,11 +107,35 @@ func (c Config) mark(ctx context.Context, name string) (string, error) {
 	return "?", nil
 }
 
+// stream returns a stream. No server of a cluster answers while the leader of a stream that is being restored is elected, or
+// after its restore was cut off until the server has noticed: such a question is asked again.
+func (c Config) stream(ctx context.Context, name string) (stream jetstream.Stream, err error) {
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		stream, err = c.JS.Stream(ctx, name)
+		return err //nolint:wrapcheck // it is wrapped below
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the stream: %w", err)
+	}
+	return stream, nil
+}
+
+// remove deletes the rest of an earlier restore.
+func (c Config) remove(ctx context.Context, name string) error {
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		return c.JS.DeleteStream(ctx, name) //nolint:wrapcheck // it is wrapped below
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // an answer was lost
+		return fmt.Errorf("delete the rest of an earlier restore: %w", err)
+	}
+	return nil
+}
+
 // restore makes a stream. again says that an earlier restore has left a part of it.
 func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, again bool) error {
 	if again {
-		if err := c.JS.DeleteStream(ctx, s.Name); err != nil {
-			return fmt.Errorf("delete the rest of an earlier restore: %w", err)
+		if err := c.remove(ctx, s.Name); err != nil {
+			return err
 		}
 	}
 	err := c.send(ctx, dir, s, id)
@@ -122,26 +147,34 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 	if err != nil {
 		return err
 	}
-	stream, err := c.JS.Stream(ctx, s.Name)
+	stream, err := c.stream(ctx, s.Name)
 	if err != nil {
-		return err //nolint:wrapcheck // the caller does
+		return err
 	}
 	for _, subject := range foreign(s.Name, c.Services) {
-		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+			return stream.Purge(ctx, jetstream.WithPurgeSubject(subject)) //nolint:wrapcheck // it is wrapped below
+		})
+		if err != nil {
 			return fmt.Errorf("leave out %s: %w", subject, err)
 		}
 	}
 	if bucket, ok := strings.CutPrefix(s.Name, "KV_"); ok {
-		if err := kvlock.MarkRestored(ctx, c.JS, bucket); err != nil {
+		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { return kvlock.MarkRestored(ctx, c.JS, bucket) })
+		if err != nil {
 			return err
 		}
 	}
-	if stream, err = c.JS.Stream(ctx, s.Name); err != nil {
-		return err //nolint:wrapcheck // the caller does
+	if stream, err = c.stream(ctx, s.Name); err != nil {
+		return err
 	}
 	config := stream.CachedInfo().Config
 	config.Metadata[restored] = id
-	if _, err := c.JS.UpdateStream(ctx, config); err != nil {
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := c.JS.UpdateStream(ctx, config)
+		return err //nolint:wrapcheck // it is wrapped below
+	})
+	if err != nil {
 		return fmt.Errorf("mark it as finished: %w", err)
 	}
 	return nil
@@ -156,7 +189,7 @@ func (c Config) clear(ctx context.Context, name, id string, inUse error) error {
 		case err != nil:
 			return err
 		case mark == id+unfinished:
-			return c.JS.DeleteStream(ctx, name) //nolint:wrapcheck // the caller does
+			return c.remove(ctx, name)
 		case mark != "":
 			return ErrExists
 		case time.Now().After(until):
@@ -255,12 +288,10 @@ func (c Config) part(ctx context.Context, subject string, answers *nats.Subscrip
 		}
 		msg, err := answers.NextMsgWithContext(ctx)
 		switch {
-		case err != nil:
-			return nil, err //nolint:wrapcheck // the caller does
-		case msg.Header.Get("Status") != "503":
+		case err == nil:
 			return msg.Data, nil
-		case time.Now().After(until):
-			return nil, nats.ErrNoResponders
+		case !errors.Is(err, nats.ErrNoResponders) || time.Now().After(until):
+			return nil, err //nolint:wrapcheck // the caller does
 		}
 		pause.For(ctx, 10*time.Millisecond)
 	}

@@ -1,9 +1,12 @@
 package backup
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -50,4 +53,39 @@ func TestRestoreBesideOneThatWasCutOff(t *testing.T) {
 	stream, err = to.Stream(t.Context(), "KV_enrich")
 	must(t, err)
 	check.That(t, !strings.HasSuffix(stream.CachedInfo().Config.Metadata[restored], unfinished), "it is not finished")
+}
+
+// A part that reached no server is sent again, and each question that can be repeated is asked again when its answer is lost.
+func TestRestoreThroughLostMessages(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, direct := natstest.Connect(t, srv)
+		c := config(direct, t.TempDir())
+		c.Services = []string{contracts.ServiceLock}
+		must(t, check.Err(contracts.Apply(t.Context(), direct, contracts.Assets(contracts.AssetOptions{Services: c.Services}), contracts.ApplyOptions{})))
+		publish(t, direct, "$KV.locks.a", "1")
+		must(t, Write(t.Context(), c, nothing))
+		was := contents(t, direct, "KV_locks")
+		for _, name := range present(c.Services) {
+			must(t, direct.DeleteStream(t.Context(), name))
+		}
+		proxy := natstest.NewProxy(t, srv)
+		_, c.JS = natstest.Connect(t, srv, proxy.Through())
+		parts, lost := 0, map[string]bool{}
+		proxy.Change(func(m natstest.Frame) []byte {
+			if m.FromClient && strings.HasPrefix(m.Subject, "$JS.SNAPSHOT.RESTORE.KV_locks.") {
+				if parts++; parts == 1 {
+					return bytes.Replace(m.Raw, []byte(m.Subject), []byte("nowhere"), 1)
+				}
+			}
+			return nil
+		})
+		proxy.Hit(func(m natstest.Frame) bool {
+			again := lost[m.Subject]
+			lost[m.Subject] = true
+			return !again && (strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") || strings.HasPrefix(m.Subject, "$JS.API.STREAM.UPDATE."))
+		}, natstest.ReplyLost, 10)
+		must(t, Restore(t.Context(), c, nothing))
+		is := contents(t, direct, "KV_locks")
+		check.That(t, parts > 2 && was == is, "%d parts: it was\n%sand is\n%s", parts, was, is)
+	})
 }
