@@ -139,7 +139,7 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	return rig.Trial[contestant]{
 		What: "Locks and coalescing", Remark: "r1, r1_file, r3 and r3_sync_always are pkg/kvlock.",
 		Field: field(), Rows: rows(o), Starters: starters, Targets: targets(), Enter: enter,
-		Limit: timeout + time.Duration(o.keys)*200*time.Microsecond, // of that which takes longest
+		Limit: timeout + time.Duration(o.keys)*600*time.Microsecond, // of the row that takes longest
 		Derive: func(got rig.Results, entered []contestant) {
 			for _, who := range entered {
 				for figure, ratio := range map[string]string{
