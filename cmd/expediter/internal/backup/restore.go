@@ -107,8 +107,8 @@ func (c Config) mark(ctx context.Context, name string) (string, error) {
 	return "?", nil
 }
 
-// stream returns a stream. No server of a cluster answers while the leader of a stream that is being restored is elected, or
-// after its restore was cut off until the server has noticed: such a question is asked again.
+// stream returns a stream. No server of a cluster answers while the leader of the stream is elected, nor after a restore of it was
+// cut off until a server has noticed: such a question is asked again.
 func (c Config) stream(ctx context.Context, name string) (stream jetstream.Stream, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		stream, err = c.JS.Stream(ctx, name)

@@ -300,9 +300,9 @@ func (c Config) end(ctx context.Context, s *Stream) (uint64, error) {
 	if config.MaxMsgsPerSubject > 0 && !config.DiscardNewPerSubject {
 		return math.MaxUint64, nil
 	}
-	stream, err := c.JS.Stream(ctx, s.Name)
+	stream, err := c.stream(ctx, s.Name)
 	if err != nil {
-		return 0, fmt.Errorf("look the stream up: %w", err)
+		return 0, err
 	}
 	return stream.CachedInfo().State.LastSeq, nil
 }
