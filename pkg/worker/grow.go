@@ -1,0 +1,143 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/internal/partition"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+)
+
+// Grow divides the stream into ClientConfig.Partitions, each a stream of its own with a leader and consumers of its own, while clients
+// insert and workers work. The jobs of one subject, and so of one key, are in one partition, see README.md. Streams and consumers
+// that are missing are made as copies of the first, with its MaxBytes divided by their number.
+// Both clients and workers need the setting before; those that have it follow by themselves, and clients without it are refused: the
+// stream takes no job under its former subjects any more.
+//
+// Inserts wait for the two seconds in which the stream is closed. Its messages stay there to their end. Until nothing of other
+// partitions is left, an insert of a unique job, and the start of an ordered one, costs a read there; then Grow returns. When it is
+// interrupted, the next call goes on, and one for a stream that has been divided does nothing. A stream is divided once. While it waits it
+// calls left, which may be nil, with the first message of another partition, once for each.
+//
+// Schedules that repeat stay in the first partition, with their runs. The ID of a job that is not unique is not known across the
+// division. A delayed job that was stored before comes due in the first partition, where an ordered handler may run it beside
+// another of its subject.
+func (c *Client) Grow(ctx context.Context, left func(subject string, sequence uint64)) error {
+	if c.parts == nil {
+		return errors.New("worker: grow: ClientConfig.Partitions is 1")
+	}
+	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream)
+	if err != nil {
+		return err
+	}
+	d, err := partition.Read(cfg)
+	switch {
+	case err != nil:
+		return fmt.Errorf("worker: grow: %w", err)
+	case d.Partitions == 1 && (cfg.SubjectTransform != nil || cfg.Retention == jetstream.InterestPolicy):
+		return fmt.Errorf("worker: grow: stream %s has a subject transform, or retention interest: divide one without", c.cfg.Stream)
+	case d.Partitions != 1 && d.Partitions != len(c.parts):
+		return driftOfPartitions(c.cfg.Stream, d, "ClientConfig", len(c.parts))
+	case d.Partitions == 1:
+		d = partition.Division{Partitions: len(c.parts), State: partition.Closing}
+		err = c.repeat(ctx, func(ctx context.Context) error { return partition.Copy(ctx, c.js, cfg, len(c.parts)) })
+		if err == nil {
+			cfg = d.Config(cfg, 0, endsOfJobs)
+			err = c.setDivision(ctx, cfg, d)
+		}
+	}
+	if err == nil && d.State == partition.Closing {
+		err = c.open(ctx, cfg, &d)
+	}
+	if err == nil && d.State == partition.Open {
+		err = c.drain(ctx, d, left)
+	}
+	if err != nil {
+		return fmt.Errorf("worker: grow: %w", err)
+	}
+	return nil
+}
+
+// endsOfJobs reports whether a subject of a stream is that of records of ends, which workers write as before.
+func endsOfJobs(subject string) bool {
+	first, _, _ := strings.Cut(subject, ".")
+	return key.KindOf(subject) == key.Done && first != "*"
+}
+
+// setDivision stores how far a division is.
+func (c *Client) setDivision(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division) error {
+	err := c.repeat(ctx, func(ctx context.Context) error {
+		once, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+		defer cancel()
+		_, err := c.js.UpdateStream(once, d.In(cfg))
+		return err //nolint:wrapcheck // see below
+	})
+	if err != nil {
+		return fmt.Errorf("update stream %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+// open lets jobs into the other partitions.
+func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partition.Division) error {
+	if !backoff.Sleep(ctx, closingFor) {
+		return context.Cause(ctx)
+	}
+	err := c.repeat(ctx, func(ctx context.Context) (err error) {
+		d.Barrier, err = partition.SetBarrier(ctx, c.js, c.api, cfg, nats.Header{HeaderState: {string(StateFree)}}) // it is nothing to list
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store the barrier in stream %s: %w", c.cfg.Stream, err)
+	}
+	d.State = partition.Open
+	return c.setDivision(ctx, cfg, *d)
+}
+
+// drain waits until nothing of another partition is left in the first, then stores that in its configuration.
+func (c *Client) drain(ctx context.Context, d partition.Division, left func(string, uint64)) error {
+	get, err := directget.New(c.nc, c.api.Prefix)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = get.Close() }() //nolint:errcheck // the connection is closed then
+	if err := d.Drain(ctx, get, c.cfg.Stream, c.parts[0].heldBy, left); err != nil {
+		return err
+	}
+	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream) // days may have passed
+	if err != nil {
+		return err
+	}
+	if now, err := partition.Read(cfg); err != nil || now.Partitions != d.Partitions || now.Barrier != d.Barrier {
+		return errors.Join(err, fmt.Errorf("stream %s was made anew meanwhile, or restored as it was before: call Grow again", c.cfg.Stream))
+	}
+	d.State = partition.Settled
+	return c.setDivision(ctx, cfg, d)
+}
+
+// heldBy returns the subject of the job whose key a message holds, "" for none: periodic jobs stay in the first partition.
+func (c *Client) heldBy(m jsapi.Message) string {
+	const repeats = "." + key.TokenEvery + "."
+	if strings.Contains(m.Subject, repeats) || strings.Contains(m.Header.Get(jetstream.SchedulerHeader), repeats) {
+		return ""
+	}
+	switch state := State(m.Header.Get(HeaderState)); key.KindOf(m.Subject) {
+	case key.Done:
+		if state == StateFree || state == StateCancelled {
+			return ""
+		}
+		return key.JobOf(m.Subject)
+	case key.Later:
+		return c.targetOf(m.Header)
+	case key.Job:
+	}
+	return m.Subject
+}
