@@ -68,14 +68,18 @@ type ApplyOptions struct {
 }
 
 // FindPartitions returns AssetOptions.Partitions of some services as it is on the server, 1 where the stream is missing. One round trip for
-// each service that has the setting.
+// each service that has the setting; while a cluster does not answer it asks again, for up to ten seconds, which is longer than an election.
 func FindPartitions(ctx context.Context, js jetstream.StreamManager, services []string) (map[string]int, error) {
 	found := map[string]int{}
 	for service, name := range map[string]string{ServiceEnricher: StreamEnrichJobs, ServiceNotifier: StreamNotifications} {
 		if !(AssetOptions{Services: services}).wants(service) {
 			continue
 		}
-		stream, err := js.Stream(ctx, name)
+		var stream jetstream.Stream
+		err := jsretry.Do(ctx, 10*time.Second, func(ctx context.Context) (err error) {
+			stream, err = js.Stream(ctx, name)
+			return err //nolint:wrapcheck // it is wrapped below
+		})
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			found[service] = 1

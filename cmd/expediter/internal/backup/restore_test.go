@@ -55,22 +55,18 @@ func TestRestoreBesideOneThatWasCutOff(t *testing.T) {
 	check.That(t, !strings.HasSuffix(stream.CachedInfo().Config.Metadata[restored], unfinished), "it is not finished")
 }
 
-// A part that reached no server is sent again, and each question that can be repeated is asked again when its answer is lost.
-func TestRestoreThroughLostMessages(t *testing.T) {
+// A part that reached no server is sent again, and each request that can be repeated is repeated when its answer is lost.
+func TestBackupAndRestoreThroughLostMessages(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, direct := natstest.Connect(t, srv)
-		c := config(direct, t.TempDir())
-		c.Services = []string{contracts.ServiceLock}
+		proxy := natstest.NewProxy(t, srv)
+		_, through := natstest.Connect(t, srv, proxy.Through())
+		c := Config{Dir: t.TempDir(), JS: through, Services: []string{contracts.ServiceLock}}
 		must(t, check.Err(contracts.Apply(t.Context(), direct, contracts.Assets(contracts.AssetOptions{Services: c.Services}), contracts.ApplyOptions{})))
 		publish(t, direct, "$KV.locks.a", "1")
-		must(t, Write(t.Context(), c, nothing))
 		was := contents(t, direct, "KV_locks")
-		for _, name := range present(c.Services) {
-			must(t, direct.DeleteStream(t.Context(), name))
-		}
-		proxy := natstest.NewProxy(t, srv)
-		_, c.JS = natstest.Connect(t, srv, proxy.Through())
-		parts, lost := 0, map[string]bool{}
+
+		parts, lost := 0, map[string]int{}
 		proxy.Change(func(m natstest.Frame) []byte {
 			if m.FromClient && strings.HasPrefix(m.Subject, "$JS.SNAPSHOT.RESTORE.KV_locks.") {
 				if parts++; parts == 1 {
@@ -80,10 +76,18 @@ func TestRestoreThroughLostMessages(t *testing.T) {
 			return nil
 		})
 		proxy.Hit(func(m natstest.Frame) bool {
-			again := lost[m.Subject]
-			lost[m.Subject] = true
-			return !again && (strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") || strings.HasPrefix(m.Subject, "$JS.API.STREAM.UPDATE."))
-		}, natstest.ReplyLost, 10)
+			kind, ok := strings.CutPrefix(m.Subject, "$JS.API.STREAM.")
+			if !ok || strings.HasPrefix(kind, "RESTORE.") {
+				return false
+			}
+			lost[kind]++
+			return lost[kind] == 1
+		}, natstest.ReplyLost, 100)
+		must(t, Write(t.Context(), c, nothing))
+		for _, name := range present(c.Services) {
+			must(t, direct.DeleteStream(t.Context(), name))
+		}
+		clear(lost)
 		must(t, Restore(t.Context(), c, nothing))
 		is := contents(t, direct, "KV_locks")
 		check.That(t, parts > 2 && was == is, "%d parts: it was\n%sand is\n%s", parts, was, is)

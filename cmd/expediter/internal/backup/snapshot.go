@@ -19,6 +19,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 	// maxBehind is how many messages may be read behind a snapshot.
 	maxBehind = 1 << 20
 
-	codeStreamNotFound, codeMessageNotFound = 10059, 10037
+	codeMessageNotFound = 10037
 )
 
 // file is the file of a stream, with the messages of the server's snapshot, and those behind it still to come.
@@ -65,7 +67,16 @@ func (f *file) close() {
 
 // snapshot writes the messages and consumers that the stream has now.
 func (c Config) snapshot(ctx context.Context, f *file) error {
-	chunks, err := c.request(ctx, &f.Stream)
+	if _, err := c.stream(ctx, f.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w (make it with expediter apply, or leave its service out: --account NOTIFIER goes with --services notifier)", err)
+	} else if err != nil {
+		return err
+	}
+	var chunks *chunks
+	err := jsretry.Do(ctx, jsretry.Wait, func(context.Context) (err error) { // each try has a subject and a time of its own
+		chunks, err = c.request(ctx, &f.Stream)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -121,10 +132,6 @@ func (c Config) request(ctx context.Context, s *Stream) (*chunks, error) {
 	err = c.ask(ctx, "STREAM.SNAPSHOT."+s.Name, map[string]any{
 		"deliver_subject": sub.Subject, "chunk_size": chunkSize, "window_size": window,
 	}, &answer)
-	apiErr, ok := errors.AsType[*jetstream.APIError](err)
-	if ok && apiErr.ErrorCode == codeStreamNotFound || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
-		err = fmt.Errorf("%w (make it with expediter apply, or leave its service out: --account NOTIFIER goes with --services notifier)", err)
-	}
 	if err != nil {
 		return nil, errors.Join(err, sub.Unsubscribe())
 	}
@@ -322,7 +329,9 @@ func (c Config) appendBehind(ctx context.Context, f *file, until uint64) error {
 				Time    time.Time `json:"time"`
 			} `json:"message"`
 		}
-		err := c.ask(ctx, "STREAM.MSG.GET."+f.Name, map[string]any{"seq": f.last + 1, "next_by_subj": ">"}, &answer)
+		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+			return c.ask(ctx, "STREAM.MSG.GET."+f.Name, map[string]any{"seq": f.last + 1, "next_by_subj": ">"}, &answer)
+		})
 		if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == codeMessageNotFound {
 			return nil
 		}

@@ -324,7 +324,9 @@ func (e *examination) target(ctx context.Context, account string, services []str
 	}
 	asked, cancel := context.WithTimeout(ctx, once)
 	defer cancel()
-	t.partitions, _ = contracts.FindPartitions(asked, t.js, services) //nolint:errcheck // the check of the stream says so
+	if t.partitions, err = contracts.FindPartitions(asked, t.js, services); err != nil {
+		e.skipf("partitions of %s: %v", strings.Join(services, ", "), err)
+	}
 	e.targets = append(e.targets, t)
 }
 
