@@ -135,7 +135,7 @@ func TestInspectAndList(t *testing.T) {
 func TestListOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := b.Locker(t, kvlock.LockerConfig{})
+	l := b.Locker(t, kvlock.LockerConfig{OpTimeout: time.Minute}) // however busy the machine is
 	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
 		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))

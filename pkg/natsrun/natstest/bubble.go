@@ -101,7 +101,6 @@ func startAccessClock() (stop func()) {
 			}
 		}
 	}()
-
 	return func() {
 		ticker.Stop()
 		close(end)

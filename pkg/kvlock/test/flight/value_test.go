@@ -64,18 +64,17 @@ func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
 // readEveryWay reads a key in all ways of the API.
 func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 	t.Helper()
-	ctx := within(t)
-	ways := map[string]func() (flight.Slot, error){
-		"Get": func() (flight.Slot, error) { return f.Get(ctx, key) },
-		"GetMany": func() (flight.Slot, error) {
+	ways := map[string]func(ctx context.Context) (flight.Slot, error){
+		"Get": func(ctx context.Context) (flight.Slot, error) { return f.Get(ctx, key) },
+		"GetMany": func(ctx context.Context) (flight.Slot, error) {
 			slots, err := f.GetMany(ctx, []string{"another", key, key})
 			if err != nil {
 				return flight.Slot{}, err
 			}
 			return slots[2], nil
 		},
-		"Wait": func() (flight.Slot, error) { return f.Wait(ctx, key) },
-		"Watch": func() (flight.Slot, error) {
+		"Wait": func(ctx context.Context) (flight.Slot, error) { return f.Wait(ctx, key) },
+		"Watch": func(ctx context.Context) (flight.Slot, error) {
 			w, err := f.Watch(key)
 			if err != nil {
 				return flight.Slot{}, err
@@ -83,7 +82,7 @@ func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 			defer w.Close()
 			return w.Next(ctx)
 		},
-		"Begin": func() (flight.Slot, error) {
+		"Begin": func(ctx context.Context) (flight.Slot, error) {
 			_, err := f.Begin(ctx, key, flight.BeginOptions{})
 			var taken *flight.TakenError
 			if !errors.As(err, &taken) {
@@ -91,13 +90,13 @@ func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 			}
 			return taken.Slot, nil
 		},
-		"Do": func() (flight.Slot, error) {
+		"Do": func(ctx context.Context) (flight.Slot, error) {
 			r, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return nil, errors.New("ran") }, flight.DoOptions{})
 			return flight.Slot{State: flight.Done, Value: r.Value}, err
 		},
 	}
 	for name, way := range ways {
-		if s, err := way(); err != nil || s.State != flight.Done || !bytes.Equal(s.Value, want) {
+		if s, err := way(within(t)); err != nil || s.State != flight.Done || !bytes.Equal(s.Value, want) {
 			t.Errorf("%s of %s: %s with %d bytes, %v; want %d", name, key, s.State, len(s.Value), err, len(want))
 		}
 	}
