@@ -15,24 +15,33 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/partition"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
 // MaxPartitions is the greatest Config.Partitions.
 const MaxPartitions = 64
 
-// PartitionsOf returns the stream of which another is a partition, itself if it is none, and the number of its partitions. One round
-// trip. When the stream cannot be read it is taken for one that is not divided: the next request says why.
-func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (first string, partitions int) {
-	found, err := js.Stream(ctx, stream)
-	if err != nil {
-		return stream, 1
+// PartitionsOf returns the stream of which another is a partition, itself if it is none, and the number of its partitions: 1 for a
+// stream that is not there, or whose name none can have. One round trip; while there is no answer it asks again, for up to ten seconds.
+func PartitionsOf(ctx context.Context, js jetstream.JetStream, stream string) (first string, partitions int, err error) {
+	const wait = 10 * time.Second // an election lasts up to nine
+	var found jetstream.Stream
+	err = jsretry.Do(ctx, wait, func(ctx context.Context) (err error) {
+		found, err = js.Stream(ctx, stream)
+		return err //nolint:wrapcheck // see below
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName):
+		return stream, 1, nil
+	case err != nil:
+		return stream, 0, fmt.Errorf("worker: look up the partitions of stream %s: %w", stream, err)
 	}
 	cfg := found.CachedInfo().Config
 	if IsPartition(cfg) {
 		stream = stream[:strings.LastIndexByte(stream, '-')]
 	}
-	return stream, partition.Count(cfg)
+	return stream, partition.Count(cfg), nil
 }
 
 // IsPartition reports whether the configuration of a stream is that of a partition of another.

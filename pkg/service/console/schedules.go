@@ -117,7 +117,10 @@ func (c *Console) jobsClient(r *request, account, of string) (stream string, cli
 	if err != nil {
 		return "", nil, err
 	}
-	stream, n := worker.PartitionsOf(r.Context(), a.JetStream, of)
+	stream, n, err := worker.PartitionsOf(r.Context(), a.JetStream, of)
+	if err != nil {
+		return "", nil, err
+	}
 	client, err = worker.NewClient(a.JetStream, worker.ClientConfig{
 		Bucket: contracts.BucketJobs, DeadStream: contracts.StreamDead, Partitions: n, Stream: stream,
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/internal/partition"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -101,6 +102,32 @@ func TestEveryCallFindsItsPartition(t *testing.T) {
 		check.Is(t, receive(t, grew, "the division"), nil)
 		check.That(t, strings.HasPrefix(<-left, "jobs"), "nothing was told to be left")
 		check.Same(t, "the description", check.Must(b.js.Stream(ctx, stream))(t).CachedInfo().Config.Description, cfg.Description)
+	})
+}
+
+// TestPartitionsAreFoundDuringAnElection asks for the partitions of a stream whose first answers are lost, of one whose leader stays away,
+// and of streams that are not there.
+func TestPartitionsAreFoundDuringAnElection(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, c := divided(t, srv)
+		check.OK(t, c.Grow(t.Context(), nil))
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		isInfo := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".STREAM.INFO.") }
+
+		p.Hit(isInfo, natstest.ReplyLost, 2)
+		first, n, err := worker.PartitionsOf(t.Context(), js, partition.Name(stream, 1))
+		check.That(t, first == stream && n == grown && err == nil, "after two lost answers: %s, %d, %v", first, n, err)
+
+		p.Filter(natstest.Losing(isInfo))
+		_, n, err = worker.PartitionsOf(t.Context(), js, stream)
+		check.That(t, n == 0 && errors.Is(err, jsretry.ErrNotReady), "without a leader: %d, %v", n, err)
+
+		p.Filter(nil)
+		for _, name := range []string{"NONE", "no.name"} {
+			first, n, err = worker.PartitionsOf(t.Context(), js, name)
+			check.That(t, first == name && n == 1 && err == nil, "%s: %s, %d, %v", name, first, n, err)
+		}
 	})
 }
 

@@ -78,7 +78,9 @@ func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) erro
 	defer stop()
 	f.js = js
 	if f.partitions == 0 {
-		f.stream, f.partitions = worker.PartitionsOf(ctx, js, f.stream)
+		if f.stream, f.partitions, err = worker.PartitionsOf(ctx, js, f.stream); err != nil {
+			return err
+		}
 	}
 	client, err := worker.NewClient(js, worker.ClientConfig{
 		Bucket: f.bucket, Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
@@ -297,7 +299,10 @@ func (f *natsFlags) schedules(ctx context.Context, streams []string, format stri
 }
 
 func (f *natsFlags) schedulesOf(ctx context.Context, js jetstream.JetStream, stream string, out *output.Rows) error {
-	stream, n := worker.PartitionsOf(ctx, js, stream)
+	stream, n, err := worker.PartitionsOf(ctx, js, stream)
+	if err != nil {
+		return err
+	}
 	client, err := worker.NewClient(js, worker.ClientConfig{Partitions: n, RequestTimeout: f.timeout, Stream: stream})
 	if err != nil {
 		return &UsageError{Err: err}
