@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // Config configures a [Store]. The zero value is ready to use.
@@ -21,12 +23,15 @@ type Config struct {
 	DeadSubject string
 
 	// RequestTimeout is how long one request to the server may take before its outcome
-	// counts as unknown. Defaults to 5 seconds.
+	// counts as unknown and, if it bears that, it is made again. Defaults to 5 seconds.
 	RequestTimeout time.Duration
 
 	// Stream is the dead letter stream. Defaults to "DEAD".
 	Stream string
 }
+
+// patience is for how long a question is asked again: longer than an election takes.
+const patience = 15 * time.Second
 
 var safeName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,255}$`)
 
@@ -57,7 +62,7 @@ func (c Config) validate() error {
 }
 
 // Store is a dead letter stream. It is safe for concurrent use and holds nothing that has
-// to be closed.
+// to be closed. While the servers are not ready, as during an election, it asks them again for up to 15 seconds.
 type Store struct {
 	api     jsapi.Client
 	cfg     Config
@@ -94,7 +99,12 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 // get reads a message from the stream's leader, because the answer of a replica may be outdated. It returns nil when there
 // is none. One round trip.
 func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.Message, error) {
-	found, ok, err := s.api.Get(ctx, stream, q)
+	var found jsapi.Message
+	var ok bool
+	err := jsretry.Do(ctx, patience, func(context.Context) (err error) {
+		found, ok, err = s.api.Get(ctx, stream, q)
+		return err
+	})
 
 	switch {
 	case err != nil:
@@ -109,13 +119,8 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 // remove removes messages of a stream. A message that is gone already is no error.
 func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) error {
 	for _, seq := range sequences {
-		err := s.api.Delete(ctx, stream, seq)
-		if err == nil {
-			continue
-		}
-
-		// An answer may have been lost.
-		if found, failed := s.get(ctx, stream, jsapi.Query{Sequence: seq}); failed != nil || found != nil {
+		err := jsretry.Do(ctx, patience, func(context.Context) error { return s.api.Delete(ctx, stream, seq) })
+		if err != nil {
 			return fmt.Errorf("deadletter: remove message %d from stream %s: %w", seq, stream, err)
 		}
 	}
@@ -131,7 +136,7 @@ func (s *Store) lastSequence(ctx context.Context, stream string) (uint64, error)
 func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, error) {
 	var info jetstream.StreamInfo
 
-	err := s.api.Ask(ctx, "STREAM.INFO."+stream, nil, &info)
+	err := s.ask(ctx, "STREAM.INFO."+stream, nil, &info)
 
 	switch {
 	case jsapi.IsNoStream(err):
@@ -140,6 +145,27 @@ func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, 
 		return info, fmt.Errorf("deadletter: look up stream %s: %w", stream, err)
 	}
 	return info, nil
+}
+
+// ask asks a question, again and again while the servers are not ready. RequestTimeout bounds each of them.
+func (s *Store) ask(ctx context.Context, method string, question, answer any) error {
+	return jsretry.Do(ctx, patience, func(context.Context) error { return s.api.Ask(ctx, method, question, answer) })
+}
+
+// unheard returns the error of a message that was sent to a stream. No stream responds while it has no leader, or when none takes
+// the subject: then that is [ErrNoStream].
+func (s *Store) unheard(ctx context.Context, err error, stream, to string) error {
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	info, failed := s.info(ctx, stream)
+	if failed != nil {
+		return failed
+	}
+	if !slices.ContainsFunc(info.Config.Subjects, func(pattern string) bool { return subject.Matches(pattern, to) }) {
+		return fmt.Errorf("%w: none takes %s", ErrNoStream, to)
+	}
+	return err
 }
 
 var (

@@ -2,16 +2,15 @@ package deadletter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // maxTasks bounds how many letters are worked on at once.
@@ -104,15 +103,14 @@ func (s *Store) take(ctx, waiting context.Context, f Filter, p *pass, m *jsapi.M
 	return nil
 }
 
-// work handles one letter of a pass, and tries again while the server does not answer: like a later call it finds out how far the try
+// work handles one letter of a pass, and tries again while the servers are not ready: like a later call it finds out how far the try
 // before came. It returns nil when there is no letter.
 func (s *Store) work(ctx context.Context, p *pass, letter uint64) (o *Outcome, err error) {
-	for try := 1; ; try++ {
+	err = jsretry.Do(ctx, jsretry.Wait, func(context.Context) (err error) { // RequestTimeout bounds each request
 		o, err = s.workOnce(ctx, p, letter, o)
-		if err == nil || try == tries || !isSilence(err) || !backoff.Pause(ctx, firstPause<<try) {
-			return o, err
-		}
-	}
+		return err
+	})
+	return o, err
 }
 
 // workOnce is given the outcome of the try before, nil for none.
@@ -133,11 +131,6 @@ func (s *Store) workOnce(ctx context.Context, p *pass, letter uint64, before *Ou
 		return o, fmt.Errorf("letter %d: %w", e.Sequence, o.Err)
 	}
 	return o, nil
-}
-
-// isSilence reports whether no server answered a request.
-func isSilence(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // lineOf returns the name of the line of a letter, the same for all letters of one job's key; "" when the letter is about a message

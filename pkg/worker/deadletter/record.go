@@ -81,11 +81,11 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 		msg.Header.Set(headerInto, into.cfg.Name)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 
-	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
-	if err != nil {
+	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectLastSequencePerSubject(0))
+	if err = s.unheard(ctx, err, s.cfg.Stream, msg.Subject); err != nil {
 		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
 	}
 	return ticket{entry: entryOf(into.cfg), fresh: true, into: into.cfg.Name, record: ack.Sequence}, nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -110,7 +111,7 @@ func (r *Result) Add(o Outcome) {
 // is given up again gets a new letter, which this call does not replay. The package comment has the guarantees.
 //
 // A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when
-// the server has not answered about a letter five times, ctx has ended, or the filter or the options are invalid. The result
+// the servers have not been ready for a letter for a minute, ctx has ended, or the filter or the options are invalid. The result
 // counts the letters until then, and another call continues there.
 //
 // Six round trips for each letter, and two in a second to look up the stream of the jobs.
@@ -268,16 +269,17 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 		msg.Header.Set(name, value)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	once, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 
 	// A process that continues an old replay looks for the job first, see look. So this must not be sent long after the
 	// record was written.
-	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(t.into))
+	ack, err := s.js.PublishMsg(once, msg, jetstream.WithExpectStream(t.into))
+	err = s.unheard(ctx, err, t.into, msg.Subject)
 
 	switch {
-	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return 0, fmt.Errorf("%w: none takes %s", ErrNoStream, l.Subject)
+	case errors.Is(err, ErrNoStream):
+		return 0, err
 	case jsapi.IsRefused(err):
 		// The key is held by another job, or by this one after a lost answer.
 		return s.holderOf(ctx, e, t)
@@ -300,21 +302,18 @@ type refusedError struct{ error }
 
 func (e refusedError) Unwrap() error { return e.error }
 
-// isFatal reports whether every other letter would fail with the error as well: the server did not answer, or ctx has ended.
+// isFatal reports whether every other letter would fail with the error as well: the servers are not ready, or ctx has ended.
 func isFatal(err error) bool {
 	if _, own := errors.AsType[refusedError](err); own {
 		return false
 	}
 
-	for _, fatal := range []error{
-		context.Canceled, context.DeadlineExceeded, nats.ErrConnectionClosed, nats.ErrDisconnected, nats.ErrNoResponders,
-		nats.ErrTimeout, nats.ErrReconnectBufExceeded,
-	} {
+	for _, fatal := range []error{context.Canceled, nats.ErrConnectionClosed, nats.ErrReconnectBufExceeded} {
 		if errors.Is(err, fatal) {
 			return true
 		}
 	}
-	return false
+	return jsretry.Transient(err) && !jsapi.IsFull(err)
 }
 
 // removeEntry removes an entry and the parts that it consists of.

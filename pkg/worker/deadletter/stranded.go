@@ -42,6 +42,7 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	sequence, err := s.adopted(ctx, letter)
 	if err == nil && sequence == 0 {
 		sequence, err = worker.PublishDeadLetter(ctx, s.js, s.cfg.DeadSubject, letter)
+		err = s.unheard(ctx, err, s.cfg.Stream, s.letterSubject(letter))
 	}
 
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 // adopted returns the sequence of the letter that an interrupted adoption has left, zero for none. It may be older than the
 // duplicate window.
 func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, error) {
-	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.cfg.DeadSubject + "." + letter.Stream + "." + letter.Subject})
+	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.letterSubject(letter)})
 	if m == nil || err != nil {
 		return 0, err
 	}
@@ -76,6 +77,10 @@ func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, 
 		return 0, nil //nolint:nilerr // another program's message
 	}
 	return m.Sequence, nil
+}
+
+func (s *Store) letterSubject(l worker.DeadLetter) string {
+	return s.cfg.DeadSubject + "." + l.Stream + "." + l.Subject
 }
 
 func (s *Store) notQueue(e *Entry) error {
@@ -182,7 +187,7 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 		} `json:"state"`
 	}
 
-	if err := s.api.Ask(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
+	if err := s.ask(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
 		return nil, fmt.Errorf("deadletter: subjects of stream %s: %w", stream, err)
 	}
 
@@ -255,7 +260,7 @@ func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
 			Total int `json:"total"`
 		}
 
-		if err := s.api.Ask(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
+		if err := s.ask(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
 			return nil, fmt.Errorf("deadletter: consumers of stream %s: %w", stream, err)
 		}
 

@@ -192,6 +192,8 @@ func (e *examination) checkDead(ctx context.Context, t target) {
 
 // checkStranded looks for messages that no consumer delivers.
 func (e *examination) checkStranded(ctx context.Context, t target, stream string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*once)
+	defer cancel()
 	store, err := deadletter.Open(ctx, t.js, deadletter.Config{RequestTimeout: once})
 	if err != nil {
 		return // its stream is reported
