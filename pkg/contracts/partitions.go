@@ -93,7 +93,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 	}
 	rows := cfg
 	rows.Subjects = []string{NotifySendsSubjects}
-	if err := partition.Copy(ctx, js, rows, n); err != nil {
+	if _, err := partition.Copy(ctx, js, rows, n); err != nil {
 		return err
 	}
 	if err := second(); err != nil {

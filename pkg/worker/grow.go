@@ -34,25 +34,9 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 	if c.parts == nil {
 		return errors.New("worker: grow: ClientConfig.Partitions is 1")
 	}
-	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream)
-	if err != nil {
-		return err
-	}
-	d, err := partition.Read(cfg)
-	switch {
-	case err != nil:
-		return fmt.Errorf("worker: grow: %w", err)
-	case d.Partitions == 1 && (cfg.SubjectTransform != nil || cfg.Retention == jetstream.InterestPolicy):
-		return fmt.Errorf("worker: grow: stream %s has a subject transform, or retention interest: divide one without", c.cfg.Stream)
-	case d.Partitions != 1 && d.Partitions != len(c.parts):
-		return driftOfPartitions(c.cfg.Stream, d, "ClientConfig", len(c.parts))
-	case d.Partitions == 1:
-		d = partition.Division{Partitions: len(c.parts), State: partition.Closing}
-		err = c.repeat(ctx, func(ctx context.Context) error { return partition.Copy(ctx, c.js, cfg, len(c.parts)) })
-		if err == nil {
-			cfg = d.Config(cfg, 0, endsOfJobs)
-			err = c.setDivision(ctx, cfg, d)
-		}
+	cfg, d, err := c.growing(ctx)
+	if err == nil && d.Partitions == 1 {
+		cfg, d, err = c.shut(ctx, cfg)
 	}
 	if err == nil && d.State == partition.Closing {
 		err = c.open(ctx, cfg, &d)
@@ -64,6 +48,47 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 		return fmt.Errorf("worker: grow: %w", err)
 	}
 	return nil
+}
+
+// growing returns the configuration of the stream, and how far it is divided into as many partitions as the client is for.
+func (c *Client) growing(ctx context.Context) (cfg jetstream.StreamConfig, d partition.Division, err error) {
+	if cfg, err = streamConfig(ctx, c.js, c.cfg.Stream); err != nil {
+		return cfg, d, err
+	}
+	d, err = partition.Read(cfg)
+	switch {
+	case err != nil:
+	case d.Partitions == 1 && (cfg.SubjectTransform != nil || cfg.Retention == jetstream.InterestPolicy):
+		err = fmt.Errorf("stream %s has a subject transform, or retention interest: divide one without", cfg.Name)
+	case d.Partitions != 1 && d.Partitions != len(c.parts):
+		err = driftOfPartitions(cfg.Name, d, "ClientConfig", len(c.parts))
+	}
+	return cfg, d, err //nolint:wrapcheck // by Grow
+}
+
+// shut makes the other partitions, and closes the stream to its former subjects, unless another call has done so meanwhile.
+func (c *Client) shut(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.StreamConfig, partition.Division, error) {
+	var filled string
+	failed := c.repeat(ctx, func(ctx context.Context) (err error) {
+		filled, err = partition.Copy(ctx, c.js, cfg, len(c.parts))
+		return err //nolint:wrapcheck // by Grow
+	})
+	cfg, d, err := c.growing(ctx) // after the others were looked at: jobs come into those once it says so
+	switch {
+	case err != nil:
+		return cfg, d, errors.Join(err, failed)
+	case d.Partitions != 1:
+		return cfg, d, nil
+	case failed != nil:
+		return cfg, d, failed
+	case filled != "":
+		return cfg, d, fmt.Errorf("stream %s has messages, and stream %s is not divided: if another call has just done that, call Grow "+
+			"again; otherwise %s was made anew, or restored as it was before: restore it as it was since, or give up the jobs of %s, and delete "+
+			"that", filled, cfg.Name, cfg.Name, filled)
+	}
+	d = partition.Division{Partitions: len(c.parts), State: partition.Closing}
+	cfg = d.Config(cfg, 0, endsOfJobs)
+	return cfg, d, c.setDivision(ctx, cfg, d)
 }
 
 // endsOfJobs reports whether a subject of a stream is that of records of ends, which workers write as before.

@@ -23,12 +23,13 @@ const (
 )
 
 // Copy makes the streams of the other partitions of a stream, and their consumers, as copies of the first, where they are missing. A
-// consumer that takes none of the subjects of cfg is not copied.
-func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, n int) error {
+// consumer that takes none of the subjects of cfg is not copied. A stream that is there and is none of n partitions is an error: a name
+// is given once, which decides between two calls. Copy returns the name of a partition that has messages, "" for none.
+func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, n int) (filled string, err error) {
 	var consumers []jetstream.ConsumerConfig
 	first, err := js.Stream(ctx, cfg.Name)
 	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", cfg.Name, err)
+		return "", fmt.Errorf("look up stream %s: %w", cfg.Name, err)
 	}
 	list := first.ListConsumers(ctx)
 	for info := range list.Info() {
@@ -40,25 +41,49 @@ func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfi
 		}
 	}
 	if err := list.Err(); err != nil {
-		return fmt.Errorf("list consumers of stream %s: %w", cfg.Name, err)
+		return "", fmt.Errorf("list consumers of stream %s: %w", cfg.Name, err)
 	}
 	for p := 1; p < n; p++ {
 		part := Division{Partitions: n, State: Settled}.Config(cfg, p, nil)
 		if cfg.MaxBytes > 0 {
 			part.MaxBytes = max(cfg.MaxBytes/int64(n), 1)
 		}
-		if _, err := js.CreateStream(ctx, part); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return fmt.Errorf("create stream %s: %w", part.Name, err)
+		made, err := create(ctx, js, part)
+		if err != nil {
+			return filled, err
+		}
+		if filled == "" && made.State.Msgs > 0 {
+			filled = part.Name
 		}
 		for _, one := range consumers {
 			one.Durable, one.Name = Name(one.Durable, p), ""
 			_, err := js.CreateConsumer(ctx, part.Name, one)
 			if err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
-				return fmt.Errorf("create consumer %s/%s: %w", part.Name, one.Durable, consumer.Taken(err, consumer.Filters(one)))
+				return filled, fmt.Errorf("create consumer %s/%s: %w", part.Name, one.Durable, consumer.Taken(err, consumer.Filters(one)))
 			}
 		}
 	}
-	return nil
+	return filled, nil
+}
+
+// create makes the stream of a partition, unless it is there.
+func create(ctx context.Context, js jetstream.JetStream, part jetstream.StreamConfig) (*jetstream.StreamInfo, error) {
+	made, err := js.CreateStream(ctx, part)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		made, err = js.Stream(ctx, part.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create stream %s: %w", part.Name, err)
+	}
+	info := made.CachedInfo()
+	there, want := Count(info.Config), Count(part)
+	if there == want && slices.Equal(info.Config.Subjects, part.Subjects) &&
+		(part.SubjectTransform == nil || info.Config.SubjectTransform != nil && *info.Config.SubjectTransform == *part.SubjectTransform) {
+		return info, nil
+	}
+	return nil, fmt.Errorf("stream %s is there, with %d partitions and the subjects %q; wanted is one of %d partitions with the subjects %q: "+
+		"if it is left from a division that did not come about, divide into that many, or delete it while it is empty; if it is something "+
+		"else, it needs another name", part.Name, there, info.Config.Subjects, want, part.Subjects)
 }
 
 // SetBarrier stores a message, with headers, behind all that was stored under the former subjects, unless that has been done, and

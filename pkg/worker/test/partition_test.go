@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/internal/partition"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -220,5 +222,64 @@ func TestWrongPartitionsAreRefused(t *testing.T) {
 		defer stop()
 		missing, ok := errors.AsType[*worker.MissingError](w.Run(ctx))
 		check.That(t, ok && strings.Contains(missing.Asset, partition.Name(stream, 2)), "work without a consumer: %v", missing)
+	})
+}
+
+// A stream that has the name of a partition and is another is not taken for it: jobs would be in two streams, or lost.
+func TestStreamsInTheWayOfADivision(t *testing.T) {
+	for name, makes := range map[string]func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig){
+		"of another stream": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			check.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: partition.Name(cfg.Name, 1), Subjects: []string{"b.>"}}))(t)
+		},
+		"of a division into 2": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			check.Must(partition.Copy(t.Context(), js, cfg, 2))(t)
+		},
+		"with other subjects": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			cfg.Subjects = []string{"tasks.>"}
+			check.Must(partition.Copy(t.Context(), js, cfg, grown))(t)
+		},
+		"with jobs": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			check.Must(partition.Copy(t.Context(), js, cfg, grown))(t)
+			check.Must(js.Publish(t.Context(), partition.Entry(stream, 1)+"jobs.mail", nil))(t)
+		},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b, c := divided(t, srv)
+			first := func() jetstream.StreamConfig {
+				return check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config
+			}
+			before := first()
+			makes(t, b.js, before)
+			err := c.Grow(t.Context(), nil)
+			check.That(t, err != nil && strings.Contains(err.Error(), "stream "+partition.Name(stream, 1)), "divided: %v", err)
+			check.Equal(t, first(), before)
+			for p := 1; p < grown; p++ {
+				_ = b.js.DeleteStream(t.Context(), partition.Name(stream, p)) //nolint:errcheck // not all are there
+			}
+			check.OK(t, c.Grow(t.Context(), nil))
+		})
+	}
+}
+
+// A call whose answers come late finds that another has divided the stream, and that the partitions have jobs.
+func TestTwoDivisionsAtOnce(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		late := check.Must(worker.NewClient(js, worker.ClientConfig{Partitions: grown, SettleTimeout: time.Hour, Stream: stream}))(t)
+		p.Slow(2500 * time.Millisecond)
+		grew := make(chan error, 1)
+		go func() { grew <- late.Grow(t.Context(), nil) }()
+		pass(time.Second)
+		check.OK(t, c.Grow(t.Context(), nil))
+		cfg := check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config
+		cfg.Description = "set after the division"
+		check.Must(b.js.UpdateStream(t.Context(), cfg))(t)
+		for i := range 2 * grown {
+			insert(t, c, worker.NewJob{Subject: fmt.Sprint("jobs.mail.", i)})
+		}
+		check.Is(t, <-grew, nil)
+		check.Equal(t, check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config, cfg)
 	})
 }
