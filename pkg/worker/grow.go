@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/partition"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -24,8 +25,9 @@ import (
 //
 // Inserts wait for the two seconds in which the stream is closed. Its messages stay there to their end. Until nothing of other
 // partitions is left, an insert of a unique job, and the start of an ordered one, costs a read there; then Grow returns. When it is
-// interrupted, the next call goes on, and one for a stream that has been divided does nothing. A stream is divided once. While it waits it
-// calls left, which may be nil, with the first message of another partition, once for each.
+// interrupted, or the cluster is not ready for a minute, the next call goes on: call it soon, for the stream may be closed. One for a
+// stream that has been divided does nothing. A stream is divided once. While it waits it calls left, which may be nil, with the first
+// message of another partition, once for each.
 //
 // Schedules that repeat stay in the first partition, with their runs. The ID of a job that is not unique is not known across the
 // division. A delayed job that was stored before comes due in the first partition, where an ordered handler may run it beside
@@ -42,7 +44,7 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 		err = c.open(ctx, cfg, &d)
 	}
 	if err == nil && d.State == partition.Open {
-		err = c.drain(ctx, d, left)
+		err = c.drain(ctx, cfg, d, left)
 	}
 	if err != nil {
 		return fmt.Errorf("worker: grow: %w", err)
@@ -52,7 +54,11 @@ func (c *Client) Grow(ctx context.Context, left func(subject string, sequence ui
 
 // growing returns the configuration of the stream, and how far it is divided into as many partitions as the client is for.
 func (c *Client) growing(ctx context.Context) (cfg jetstream.StreamConfig, d partition.Division, err error) {
-	if cfg, err = streamConfig(ctx, c.js, c.cfg.Stream); err != nil {
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+		cfg, err = streamConfig(ctx, c.js, c.cfg.Stream)
+		return err
+	})
+	if err != nil {
 		return cfg, d, err
 	}
 	d, err = partition.Read(cfg)
@@ -63,16 +69,12 @@ func (c *Client) growing(ctx context.Context) (cfg jetstream.StreamConfig, d par
 	case d.Partitions != 1 && d.Partitions != len(c.parts):
 		err = driftOfPartitions(cfg.Name, d, "ClientConfig", len(c.parts))
 	}
-	return cfg, d, err //nolint:wrapcheck // by Grow
+	return cfg, d, err
 }
 
 // shut makes the other partitions, and closes the stream to its former subjects, unless another call has done so meanwhile.
 func (c *Client) shut(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.StreamConfig, partition.Division, error) {
-	var filled string
-	failed := c.repeat(ctx, func(ctx context.Context) (err error) {
-		filled, err = partition.Copy(ctx, c.js, cfg, len(c.parts))
-		return err //nolint:wrapcheck // by Grow
-	})
+	filled, failed := partition.Copy(ctx, c.js, cfg, len(c.parts))
 	cfg, d, err := c.growing(ctx) // after the others were looked at: jobs come into those once it says so
 	switch {
 	case err != nil:
@@ -99,10 +101,8 @@ func endsOfJobs(subject string) bool {
 
 // setDivision stores how far a division is.
 func (c *Client) setDivision(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division) error {
-	err := c.repeat(ctx, func(ctx context.Context) error {
-		once, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-		defer cancel()
-		_, err := c.js.UpdateStream(once, d.In(cfg))
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := c.js.UpdateStream(ctx, d.In(cfg))
 		return err //nolint:wrapcheck // see below
 	})
 	if err != nil {
@@ -116,19 +116,31 @@ func (c *Client) open(ctx context.Context, cfg jetstream.StreamConfig, d *partit
 	if !backoff.Sleep(ctx, closingFor) {
 		return context.Cause(ctx)
 	}
-	err := c.repeat(ctx, func(ctx context.Context) (err error) {
-		d.Barrier, err = partition.SetBarrier(ctx, c.js, c.api, cfg, nats.Header{HeaderState: {string(StateFree)}}) // it is nothing to list
+	var err error
+	if d.Barrier, err = c.setBarrier(ctx, cfg); err != nil {
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("store the barrier in stream %s: %w", c.cfg.Stream, err)
 	}
 	d.State = partition.Open
 	return c.setDivision(ctx, cfg, *d)
 }
 
+// setBarrier stores the barrier, unless it is there.
+func (c *Client) setBarrier(ctx context.Context, cfg jetstream.StreamConfig) (sequence uint64, err error) {
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+		sequence, err = partition.SetBarrier(ctx, c.js, c.api, cfg, nats.Header{HeaderState: {string(StateFree)}}) // it is nothing to list
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("store the barrier in stream %s: %w", c.cfg.Stream, err)
+	}
+	return sequence, nil
+}
+
 // drain waits until nothing of another partition is left in the first, then stores that in its configuration.
-func (c *Client) drain(ctx context.Context, d partition.Division, left func(string, uint64)) error {
+func (c *Client) drain(ctx context.Context, cfg jetstream.StreamConfig, d partition.Division, left func(string, uint64)) error {
+	if _, err := c.setBarrier(ctx, cfg); err != nil { // it was purged, perhaps: another behind does as well
+		return err
+	}
 	get, err := directget.New(c.nc, c.api.Prefix)
 	if err != nil {
 		return err
@@ -137,12 +149,12 @@ func (c *Client) drain(ctx context.Context, d partition.Division, left func(stri
 	if err := d.Drain(ctx, get, c.cfg.Stream, c.parts[0].heldBy, left); err != nil {
 		return err
 	}
-	cfg, err := streamConfig(ctx, c.js, c.cfg.Stream) // days may have passed
-	if err != nil {
+	cfg, now, err := c.growing(ctx) // days may have passed
+	switch {
+	case err != nil:
 		return err
-	}
-	if now, err := partition.Read(cfg); err != nil || now.Partitions != d.Partitions || now.Barrier != d.Barrier {
-		return errors.Join(err, fmt.Errorf("stream %s was made anew meanwhile, or restored as it was before: call Grow again", c.cfg.Stream))
+	case now.Partitions != d.Partitions || now.Barrier != d.Barrier:
+		return fmt.Errorf("stream %s was made anew meanwhile, or restored as it was before: call Grow again", c.cfg.Stream)
 	}
 	d.State = partition.Settled
 	return c.setDivision(ctx, cfg, d)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,11 @@ func (c *Client) divided(ctx context.Context, maxAge time.Duration) (partition.D
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
+	closed := false
 	for {
 		d, err := readDivision(ctx, c.api, c.cfg.Stream)
 		switch {
-		case err != nil && (isFinal(err) || !isPassing(err)):
+		case err != nil && (isFinal(err) || !isPassing(err) && !jsretry.Transient(err)):
 			return d, err
 		case err != nil:
 		case d.Partitions != 1 && d.Partitions != len(c.parts):
@@ -75,10 +77,13 @@ func (c *Client) divided(ctx context.Context, maxAge time.Duration) (partition.D
 		case d.State != partition.Closing:
 			c.division.Store(&knownDivision{Division: d, read: time.Now()})
 			return d, nil
+		default:
+			closed = true
 		}
 		if !backoff.Sleep(ctx, takersAgain) {
-			if err == nil {
-				err = fmt.Errorf("worker: stream %s is being divided: %w", c.cfg.Stream, context.Cause(ctx))
+			if closed {
+				err = fmt.Errorf("worker: stream %s is being divided, and takes no jobs until that ends (if no call of Grow is running, call it "+
+					"again): %w", c.cfg.Stream, cmp.Or(err, context.Cause(ctx)))
 			}
 			return d, err
 		}
@@ -119,7 +124,7 @@ func (c *Client) at(ctx context.Context, k key.Key) (*Client, error) {
 	}
 	p := partition.Of(k.Job(), d.Partitions)
 	if p != 0 && d.State == partition.Open {
-		if _, left, err := partition.Left(ctx, c.nc, c.api.Prefix, c.cfg.Stream, d.Barrier, k.Any()); err != nil || left {
+		if _, left, err := c.left(ctx, d, k.Any()); err != nil || left {
 			return c.parts[0], err
 		}
 	}
@@ -170,7 +175,7 @@ func (c *Client) leftHolder(ctx context.Context, p *plan, d partition.Division) 
 	if p.unrecorded {
 		pattern = p.key.Job()
 	}
-	last, left, err := partition.Left(ctx, c.nc, c.api.Prefix, c.cfg.Stream, d.Barrier, pattern)
+	last, left, err := c.left(ctx, d, pattern)
 	switch {
 	case err != nil || !left:
 		return r, false, err
@@ -183,6 +188,13 @@ func (c *Client) leftHolder(ctx context.Context, p *plan, d partition.Division) 
 		return r, false, nil
 	}
 	return r, err == nil, err
+}
+
+// left returns the last message of a pattern, of another partition, in the first.
+func (c *Client) left(ctx context.Context, d partition.Division, pattern string) (last jsapi.Message, left bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+	defer cancel()
+	return partition.Left(ctx, c.nc, c.api.Prefix, c.cfg.Stream, d.Barrier, pattern)
 }
 
 // known returns the clients of the partitions that there are now.

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 const (
@@ -27,28 +28,23 @@ const (
 // is given once, which decides between two calls. Copy returns the name of a partition that has messages, "" for none.
 func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, n int) (filled string, err error) {
 	var consumers []jetstream.ConsumerConfig
-	first, err := js.Stream(ctx, cfg.Name)
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+		consumers, err = consumersOf(ctx, js, cfg)
+		return err
+	})
 	if err != nil {
-		return "", fmt.Errorf("look up stream %s: %w", cfg.Name, err)
-	}
-	list := first.ListConsumers(ctx)
-	for info := range list.Info() {
-		takes := func(filter string) bool {
-			return slices.ContainsFunc(cfg.Subjects, func(s string) bool { return subject.Overlap(s, filter) })
-		}
-		if filters := consumer.Filters(info.Config); info.Config.Durable != "" && (len(filters) == 0 || slices.ContainsFunc(filters, takes)) {
-			consumers = append(consumers, info.Config)
-		}
-	}
-	if err := list.Err(); err != nil {
-		return "", fmt.Errorf("list consumers of stream %s: %w", cfg.Name, err)
+		return "", err
 	}
 	for p := 1; p < n; p++ {
 		part := Division{Partitions: n, State: Settled}.Config(cfg, p, nil)
 		if cfg.MaxBytes > 0 {
 			part.MaxBytes = max(cfg.MaxBytes/int64(n), 1)
 		}
-		made, err := create(ctx, js, part)
+		var made *jetstream.StreamInfo
+		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+			made, err = create(ctx, js, part)
+			return err
+		})
 		if err != nil {
 			return filled, err
 		}
@@ -57,13 +53,37 @@ func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfi
 		}
 		for _, one := range consumers {
 			one.Durable, one.Name = Name(one.Durable, p), ""
-			_, err := js.CreateConsumer(ctx, part.Name, one)
+			err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+				_, err := js.CreateConsumer(ctx, part.Name, one)
+				return err //nolint:wrapcheck // below
+			})
 			if err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
 				return filled, fmt.Errorf("create consumer %s/%s: %w", part.Name, one.Durable, consumer.Taken(err, consumer.Filters(one)))
 			}
 		}
 	}
 	return filled, nil
+}
+
+// consumersOf returns the consumers of a stream that take subjects of cfg.
+func consumersOf(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (all []jetstream.ConsumerConfig, err error) {
+	first, err := js.Stream(ctx, cfg.Name)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", cfg.Name, err)
+	}
+	list := first.ListConsumers(ctx)
+	for info := range list.Info() {
+		takes := func(filter string) bool {
+			return slices.ContainsFunc(cfg.Subjects, func(s string) bool { return subject.Overlap(s, filter) })
+		}
+		if filters := consumer.Filters(info.Config); info.Config.Durable != "" && (len(filters) == 0 || slices.ContainsFunc(filters, takes)) {
+			all = append(all, info.Config)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list consumers of stream %s: %w", cfg.Name, err)
+	}
+	return all, nil
 }
 
 // create makes the stream of a partition, unless it is there.

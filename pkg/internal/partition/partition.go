@@ -181,7 +181,8 @@ func Left(ctx context.Context, nc *nats.Conn, prefix, stream string, barrier uin
 			return last, left, nil
 		}
 		if last, left = (jsapi.Message{}), false; !backoff.Sleep(ctx, wait) {
-			return last, false, context.Cause(ctx)
+			return last, false, fmt.Errorf("no replica of stream %s has its message %s (if it was purged, a call of Grow stores it again): %w",
+				stream, Barrier, context.Cause(ctx))
 		}
 	}
 }

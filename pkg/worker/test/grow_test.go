@@ -45,7 +45,7 @@ func growUntilKilled(ctx context.Context, is growTask) error {
 		if err != nil {
 			return err
 		}
-		for err = c.Grow(ctx, nil); err != nil && ctx.Err() == nil; err = c.Grow(ctx, nil) { // an election has outlasted SettleTimeout
+		for err = c.Grow(ctx, nil); err != nil && ctx.Err() == nil; err = c.Grow(ctx, nil) { // an election took too long
 			fmt.Fprintln(os.Stderr, err)
 		}
 		_, err = fmt.Fprintln(os.Stdout, "grown")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -281,5 +282,70 @@ func TestTwoDivisionsAtOnce(t *testing.T) {
 		}
 		check.Is(t, <-grew, nil)
 		check.Equal(t, check.Must(b.js.Stream(t.Context(), stream))(t).CachedInfo().Config, cfg)
+	})
+}
+
+// An insert ends when what it reads of the first partition is gone, as after a purge, and the next call of Grow stores that again.
+func TestBarrierOfADivisionIsLost(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b, c := divided(t, srv)
+		ctx, stop := context.WithCancel(t.Context())
+		job := func(i int) worker.NewJob {
+			return worker.NewJob{Subject: fmt.Sprint("jobs.mail.", i), Unique: &worker.Unique{}}
+		}
+		for i := range 2 * grown {
+			insert(t, c, job(i))
+		}
+		check.Is(t, c.Grow(ctx, func(string, uint64) { stop() }), context.Canceled)
+		check.OK(t, check.Must(b.js.Stream(t.Context(), stream))(t).Purge(t.Context()))
+		inserted := make(chan error, 1)
+		go func() {
+			_, err := c.InsertMany(t.Context(), []worker.NewJob{job(0), job(1), job(2), job(3)})
+			inserted <- err
+		}()
+		check.Is(t, receive(t, inserted, "the insert"), context.DeadlineExceeded)
+		check.OK(t, c.Grow(t.Context(), nil))
+		for i := range 2 * grown {
+			insert(t, c, job(i))
+		}
+	})
+}
+
+// A division that has begun waits out an election that lasts longer than an insert does, which says what it waits for.
+func TestDivisionWaitsForTheCluster(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, c := divided(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		grower := check.Must(worker.NewClient(js, worker.ClientConfig{Partitions: grown, Stream: stream}))(t)
+		var mu sync.Mutex
+		var created, updates int
+		var closed time.Time
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case strings.Contains(f.Subject, "STREAM.CREATE."):
+				created++
+				return created == 1
+			case strings.Contains(f.Subject, "STREAM.UPDATE."):
+				if updates++; updates == 1 {
+					closed = time.Now()
+				}
+				return updates > 1 && time.Since(closed) < 20*time.Second
+			}
+			return false
+		}))
+		grew := make(chan error, 1)
+		go func() { grew <- grower.Grow(t.Context(), nil) }()
+		until(t, "the division", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return updates > 1
+		})
+		_, err := c.Insert(t.Context(), worker.NewJob{Subject: "jobs.mail.u17"})
+		check.That(t, err != nil && strings.Contains(err.Error(), "call it again"), "insert: %v", err)
+		check.OK(t, <-grew)
+		insert(t, c, worker.NewJob{Subject: "jobs.mail.u17"})
 	})
 }
