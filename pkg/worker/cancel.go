@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -155,10 +156,13 @@ func (c *Client) CancelJob(ctx context.Context, ref JobRef) (StoredJob, error) {
 			j.Status = s
 		}
 		return j, err
-	case j.State == StateScheduled && time.Until(j.Due) < nearDue:
-		err = errFiring
 	case j.State == StateScheduled:
-		err = c.remove(ctx, j.Sequence)
+		err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
+			if time.Until(j.Due) < nearDue { // once it has fired there is nothing to remove, and its job is elsewhere
+				return errFiring
+			}
+			return c.remove(ctx, j.Sequence)
+		})
 	default:
 		err = c.repeat(ctx, func(ctx context.Context) error { return c.cancelOther(ctx, j) })
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
 )
@@ -276,20 +277,20 @@ var ErrNoJob = errors.New("worker: no such job")
 // Job returns one job, from the stream, or from the record of its end: that of a unique job for as long as Unique.Keep, that of
 // a cancelled one for a day, and the last dead letter of its subject. Its state is as in [Client.Jobs]. The error wraps
 // [ErrNoJob] when there is nothing. Three round trips for a job that is in the stream, up to eight for one that is not.
-func (c *Client) Job(ctx context.Context, ref JobRef) (StoredJob, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
-	defer cancel()
-	parts, err := c.candidates(ctx, ref)
-	if err != nil {
-		return StoredJob{}, err
-	}
-	for _, at := range parts {
-		var j StoredJob
-		if j, err = at.job(ctx, ref); !errors.Is(err, ErrNoJob) {
-			return j, err
+func (c *Client) Job(ctx context.Context, ref JobRef) (j StoredJob, err error) {
+	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) error {
+		parts, err := c.candidates(ctx, ref)
+		if err != nil {
+			return err
 		}
-	}
-	return StoredJob{}, err
+		for _, at := range parts {
+			if j, err = at.job(ctx, ref); !errors.Is(err, ErrNoJob) {
+				return err
+			}
+		}
+		return err
+	})
+	return j, err
 }
 
 // candidates are where a job may be, the most likely first.

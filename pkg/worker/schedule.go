@@ -17,6 +17,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
@@ -153,11 +154,13 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 	if c, err = c.first(ctx); err != nil {
 		return err
 	}
-	msg, found, err := c.last(ctx, k.Every())
-	if err != nil || !found {
-		return err
-	}
-	return c.remove(ctx, msg.Sequence)
+	return c.repeat(ctx, func(ctx context.Context) error {
+		msg, found, err := c.last(ctx, k.Every())
+		if err != nil || !found {
+			return err
+		}
+		return c.remove(ctx, msg.Sequence)
+	})
 }
 
 // Scheduled is a schedule that the server has stored.
@@ -358,11 +361,16 @@ func (c *Client) RunSchedule(ctx context.Context, subject string) (Receipt, erro
 	if c, err = c.first(ctx); err != nil {
 		return Receipt{}, err
 	}
-	stored, found, err := c.last(ctx, k.Every())
-	if err != nil {
+	var stored jsapi.Message
+	found := false
+	err = jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+		stored, found, err = c.last(ctx, k.Every())
+		return err
+	})
+	switch {
+	case err != nil:
 		return Receipt{}, err
-	}
-	if !found {
+	case !found:
 		return Receipt{}, fmt.Errorf("%w: of %q", ErrNoSchedule, clip(subject, key.MaxSubject))
 	}
 	r := Receipt{ID: nuid.Next(), State: StateQueued, Subject: subject}

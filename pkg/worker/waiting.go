@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/internal/limit"
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 	"github.com/expediter-io/expediter/pkg/worker/internal/listing"
@@ -86,7 +87,11 @@ func (c *Client) Resume(ctx context.Context, pattern string) (paused bool, err e
 
 // Pauses returns the pauses in force, by pattern. One round trip.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
-	msg, _, err := c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(c.cfg.Bucket, c.cfg.Stream)})
+	var msg jsapi.Message
+	err := jsretry.Do(ctx, c.cfg.SettleTimeout, func(ctx context.Context) (err error) {
+		msg, _, err = c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: pausesSubject(c.cfg.Bucket, c.cfg.Stream)})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("worker: read the pauses: %w", err)
 	}
