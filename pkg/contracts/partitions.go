@@ -21,9 +21,14 @@ func NotifyPartition(userID string, n int) int { return partition.OfKey(userID, 
 // NotifyStream returns the name of the stream of a partition of the rows of notifications, the first of which is 0.
 func NotifyStream(p int) string { return partition.Name(StreamNotifications, p) }
 
-// NotifyPartitions returns into how many streams the rows of notifications are divided, 1 before [DivideNotifications]. One round trip.
+// NotifyPartitions returns into how many streams the rows of notifications are divided, 1 before [DivideNotifications]. One round
+// trip; while a cluster is not ready it tries again, for up to [jsretry.Wait].
 func NotifyPartitions(ctx context.Context, js jetstream.JetStream) (int, error) {
-	cfg, err := notifications(ctx, js)
+	var cfg jetstream.StreamConfig
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
+		cfg, err = notifications(ctx, js)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -6,19 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// exportBatch is how many messages are asked for at a time.
+// exportBatch is how many messages are read at a time, and held in memory.
 const exportBatch = 256
 
 // exportLine is a message that is stored about a user.
@@ -37,7 +39,7 @@ func newExport(g *globals) *cobra.Command {
 		Short: "Write all data that the notifier keeps of a user",
 		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the profile in the directory,
 addresses, preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
-addresses may hold secrets. It includes messages that are stored while it runs.
+addresses may hold secrets. Messages that are stored while it runs may be missing.
 
 Not written are events and plans, which are not kept by user, and dead letters, which expediter dead list --subject finds.`,
 		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
@@ -57,33 +59,49 @@ Not written are events and plans, which are not kept by user, and dead letters, 
 }
 
 func (f *natsFlags) export(ctx context.Context, user, kind string) error {
-	id, err := contracts.EncodeToken(user)
-	if err != nil {
-		return &UsageError{Err: err}
-	}
-	kind = cmp.Or(kind, "*")
-	who := kind + "." + id
-	js, stop, err := f.connect(ctx, "expediter export")
+	ctx, js, stop, err := f.administer(ctx, "expediter export")
 	if err != nil {
 		return err
 	}
 	defer stop()
-	return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (n int, err error) {
-		n, err = f.exportStream(ctx, js, "KV_"+contracts.BucketDirectory, []string{"$KV.directory." + who})
-		if err != nil {
-			return n, err
-		}
-		all, err := keptOf(ctx, js, user, who)
-		for _, of := range all {
-			if err != nil {
-				return n, err
-			}
-			var written int
-			written, err = f.exportStream(ctx, js, of.stream, of.filters)
-			n += written
-		}
-		return n, err
+	kind = cmp.Or(kind, "*")
+	return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (int, error) {
+		return f.exportFrom(ctx, js, user, kind)
 	})
+}
+
+// exportFrom writes the messages of a user, and returns how many it wrote.
+func (f *natsFlags) exportFrom(ctx context.Context, js jetstream.JetStream, user, kind string) (n int, err error) {
+	id, err := contracts.EncodeToken(user)
+	if err != nil {
+		return 0, &UsageError{Err: err}
+	}
+	who := kind + "." + id
+	all, err := keptOf(ctx, js, user, who)
+	if err != nil {
+		return 0, err
+	}
+	records, err := f.records(js)
+	if err != nil {
+		return 0, err
+	}
+	defer records.Close()
+	for _, of := range append([]kept{{"KV_" + contracts.BucketDirectory, []string{"$KV.directory." + who}}}, all...) {
+		written, err := f.exportStream(ctx, records.Stream(of.stream), of)
+		if n += written; err != nil {
+			return n, fmt.Errorf("%w: export from %s: %w", errUnavailable, of.stream, err)
+		}
+	}
+	return n, nil
+}
+
+// records returns a client that repeats its requests while a cluster is not ready. The caller closes it.
+func (f *natsFlags) records(js jetstream.JetStream) (*kvrecord.Client, error) {
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: f.timeout, Timeout: max(f.timeout, jsretry.Wait)})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return records, nil
 }
 
 // kept is the messages of a stream that are kept under the id of a user.
@@ -126,57 +144,71 @@ func rowsOf(ctx context.Context, js jetstream.JetStream, user string) ([]string,
 // sentTo matches the subjects of the rows of a user.
 func sentTo(who string) string { return "notify.send.*." + who + ".>" }
 
-// exportStream writes the messages of a stream, with a consumer that it deletes.
-func (f *natsFlags) exportStream(ctx context.Context, js jetstream.JetStream, stream string, filters []string) (n int, err error) {
-	defer func() {
+// exportStream writes the messages of a stream, in the order of their subjects. One round trip for each filter, and one for each
+// exportBatch messages.
+func (f *natsFlags) exportStream(ctx context.Context, stream *kvrecord.Stream, of kept) (n int, err error) {
+	for _, filter := range of.filters {
+		subjects, err := subjectsUnder(ctx, stream, filter)
 		if err != nil {
-			err = fmt.Errorf("%w: export from %s: %w", errUnavailable, stream, err)
+			return n, err
 		}
-	}()
-	consumer, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, FilterSubjects: filters, InactiveThreshold: time.Minute, MemoryStorage: true,
-	})
-	if err != nil {
-		return 0, err //nolint:wrapcheck // the caller names the stream
-	}
-	info := consumer.CachedInfo()
-	defer func() { err = errors.Join(err, js.DeleteConsumer(ctx, stream, info.Name)) }()
-	for left := info.NumPending; left > 0; {
-		batch, err := consumer.Fetch(int(min(left, exportBatch)), jetstream.FetchMaxWait(f.timeout))
-		if err != nil {
-			return n, err //nolint:wrapcheck // as above
-		}
-		got := uint64(0)
-		for msg := range batch.Messages() {
-			got++
-			written, err := f.exportMessage(stream, msg)
+		for batch := range slices.Chunk(subjects, exportBatch) {
+			written, err := f.exportSome(ctx, of.stream, stream, batch)
 			if n += written; err != nil {
 				return n, err
 			}
-		}
-		if err := batch.Error(); err != nil {
-			return n, err //nolint:wrapcheck // as above
-		}
-		if left -= got; got == 0 { // the rest was removed meanwhile
-			break
 		}
 	}
 	return n, nil
 }
 
-// exportMessage writes one message, unless it is the mark of a deleted key, and returns how many it wrote.
-func (f *natsFlags) exportMessage(stream string, msg jetstream.Msg) (int, error) {
-	meta, err := msg.Metadata()
-	if err != nil || msg.Headers().Get("KV-Operation") != "" || msg.Headers().Get("Nats-Marker-Reason") != "" {
-		return 0, err //nolint:wrapcheck // the caller names the stream
-	}
-	line := exportLine{Stream: stream, Subject: msg.Subject(), StoredAt: meta.Timestamp.UTC(), Data: msg.Data()}
-	if len(line.Data) > 0 && !json.Valid(line.Data) {
-		if line.Data, err = json.Marshal(string(msg.Data())); err != nil {
-			return 0, fmt.Errorf("encode: %w", err)
+// subjectsUnder returns the subjects of a stream that match a filter, sorted. Each has one message. One round trip for each 100,000.
+func subjectsUnder(ctx context.Context, stream *kvrecord.Stream, filter string) (all []string, err error) {
+	for offset := 0; ; {
+		subjects, next, err := stream.Subjects(ctx, filter, offset)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, subjects...)
+		if offset = next; next == 0 {
+			slices.Sort(all)
+			return slices.Compact(all), nil
 		}
 	}
-	return 1, f.writeLine(line)
+}
+
+// exportSome writes the messages of subjects, but for the marks of deleted keys, and returns how many it wrote.
+func (f *natsFlags) exportSome(ctx context.Context, name string, stream *kvrecord.Stream, subjects []string) (n int, err error) {
+	found, err := stream.GetMany(ctx, subjects)
+	if err != nil {
+		return 0, err
+	}
+	at := make(map[string]kvrecord.Record, len(found))
+	for _, r := range found {
+		at[r.Subject] = r
+	}
+	for _, subject := range subjects {
+		r, there := at[subject]
+		if !there { // it was removed, or a replica that lags behind does not have it yet
+			if r, err = stream.Latest(ctx, subject); err != nil {
+				return n, err
+			}
+		}
+		if r.Revision == 0 || r.Deleted() {
+			continue
+		}
+		line := exportLine{Stream: name, Subject: r.Subject, StoredAt: r.Stored.UTC(), Data: r.Data}
+		if len(line.Data) > 0 && !json.Valid(line.Data) {
+			if line.Data, err = json.Marshal(string(r.Data)); err != nil {
+				return n, fmt.Errorf("encode: %w", err)
+			}
+		}
+		if err := f.writeLine(line); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 func newForget(g *globals) *cobra.Command {
@@ -218,7 +250,7 @@ Not removed are events and plans, which are not kept by user and expire after 7 
 }
 
 func (f *natsFlags) forget(ctx context.Context, user string, kind contracts.RecipientType, yes bool) error {
-	js, stop, err := f.connect(ctx, "expediter forget")
+	ctx, js, stop, err := f.administer(ctx, "expediter forget")
 	if err != nil {
 		return err
 	}
@@ -247,11 +279,16 @@ func (f *natsFlags) erase(
 		return 0, &UsageError{Err: err}
 	}
 	who := string(kind) + "." + id
+	records, err := f.records(js)
+	if err != nil {
+		return 0, err
+	}
+	defer records.Close()
 	var known bool
 	if dry {
-		known, err = hasRecord(ctx, js, who)
+		known, err = hasRecord(ctx, records, who)
 	} else {
-		known, err = eraseRecord(ctx, js, user, kind)
+		known, err = eraseRecord(ctx, js, records, user, kind)
 	}
 	if err != nil {
 		return 0, err
@@ -264,7 +301,7 @@ func (f *natsFlags) erase(
 		return n, err
 	}
 	for _, of := range all {
-		removed, err := purge(ctx, js, of, dry)
+		removed, err := purge(ctx, js, records, of, dry)
 		if n += removed; err != nil {
 			return n, fmt.Errorf("%w: remove from %s: %w", errUnavailable, of.stream, err)
 		}
@@ -288,12 +325,9 @@ func (f *natsFlags) erase(
 }
 
 // eraseRecord removes the record of the directory, and reports whether there was one.
-func eraseRecord(ctx context.Context, js jetstream.JetStream, user string, kind contracts.RecipientType) (bool, error) {
-	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
-	if err != nil {
-		return false, fmt.Errorf("%w: %w", errUnavailable, err)
-	}
-	defer records.Close()
+func eraseRecord(
+	ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, user string, kind contracts.RecipientType,
+) (bool, error) {
 	directory, err := recipient.OpenDirectory(ctx, js, records, nil)
 	if err != nil {
 		return false, err
@@ -302,34 +336,28 @@ func eraseRecord(ctx context.Context, js jetstream.JetStream, user string, kind 
 }
 
 // hasRecord reports whether there is a record in the directory.
-func hasRecord(ctx context.Context, js jetstream.JetStream, key string) (bool, error) {
-	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
-	if err == nil {
-		_, err = kv.Get(ctx, key)
-	}
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return false, nil
-	}
-	return err == nil, err //nolint:wrapcheck // it names the bucket
+func hasRecord(ctx context.Context, records *kvrecord.Client, who string) (bool, error) {
+	r, err := records.Bucket(contracts.BucketDirectory).Latest(ctx, "$KV.directory."+who)
+	return r.Revision != 0 && !r.Deleted(), err
 }
 
 // purge removes messages of a stream, or only counts them. Two round trips for each filter.
-func purge(ctx context.Context, js jetstream.JetStream, of kept, dry bool) (n int, err error) {
-	stream, err := js.Stream(ctx, of.stream)
+func purge(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, of kept, dry bool) (n int, err error) {
 	for _, filter := range of.filters {
+		subjects, err := subjectsUnder(ctx, records.Stream(of.stream), filter)
+		if err == nil && len(subjects) > 0 && !dry {
+			err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+				stream, err := js.Stream(ctx, of.stream)
+				if err != nil {
+					return err //nolint:wrapcheck // the caller names the stream
+				}
+				return stream.Purge(ctx, jetstream.WithPurgeSubject(filter))
+			})
+		}
 		if err != nil {
-			return n, err //nolint:wrapcheck // the caller names the stream
+			return n, err
 		}
-		var info *jetstream.StreamInfo
-		if info, err = stream.Info(ctx, jetstream.WithSubjectFilter(filter)); err != nil || len(info.State.Subjects) == 0 {
-			continue
-		}
-		if !dry {
-			err = stream.Purge(ctx, jetstream.WithPurgeSubject(filter))
-		}
-		if err == nil {
-			n += len(info.State.Subjects) // each has one message
-		}
+		n += len(subjects)
 	}
-	return n, err //nolint:wrapcheck // as above
+	return n, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -142,7 +143,7 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 
 	// A user who may not remove the deliveries does a part.
 	forget = append(forget, "--yes")
-	runOn(t, srv, ExitTimeout, append(forget, "--timeout", "200ms", "--server", strings.Replace(srv.URL(), "//", "//limited:p@", 1))...)
+	runOn(t, srv, ExitUnavailable, append(forget, "--server", strings.Replace(srv.URL(), "//", "//limited:p@", 1))...)
 	left := exported(t, srv, oddUser, "CUSTOMER")
 	check.That(t, len(left) != 0 && !slices.ContainsFunc(left, func(s string) bool { return strings.HasPrefix(s, "notify.") }),
 		"after an interruption there is %q", left)
@@ -185,9 +186,15 @@ func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
 }
 
 // exported returns the subjects that the command writes, sorted.
-func exported(t *testing.T, srv *natsrun.Server, user, kind string) (subjects []string) {
+func exported(t *testing.T, srv *natsrun.Server, user, kind string) []string {
 	t.Helper()
 	out, _ := runOn(t, srv, ExitOK, "export", user, "--type", kind)
+	return subjectsIn(t, out)
+}
+
+// subjectsIn returns the subjects of the lines that export writes, sorted.
+func subjectsIn(t *testing.T, out string) (subjects []string) {
+	t.Helper()
 	for line := range strings.Lines(out) {
 		var l exportLine
 		err := json.Unmarshal([]byte(line), &l)
@@ -313,4 +320,80 @@ func TestApplyStopsAtADenial(t *testing.T) {
 	}
 	check.That(t, code == ExitUnavailable && !strings.Contains(stdout.String(), "ENRICH_JOBS"),
 		"it ended with %d, and went on: %s", code, stdout.String())
+}
+
+// All messages are written, whatever is lost on the way: a request, an answer, a part of an answer, or the connection.
+func TestExportThroughLostMessages(t *testing.T) {
+	isRead := func(m natstest.Frame) bool { // of data
+		return m.FromClient && (strings.HasPrefix(m.Subject, "$JS.API.DIRECT.GET.") || strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.MSG.NEXT."))
+	}
+	isItem := func(m natstest.Frame) bool { return !m.FromClient && bytes.Contains(m.Raw, []byte(`{"n":5}`)) }
+	for name, harm := range map[string]func(*natstest.Proxy){
+		"a request":  func(p *natstest.Proxy) { p.Hit(isRead, natstest.WriteLost, 1) },
+		"a message":  func(p *natstest.Proxy) { p.Filter(once(isItem, natstest.Lose)) },
+		"connection": func(p *natstest.Proxy) { p.Filter(once(isItem, natstest.Sever, p.Heal)) },
+		"answers": func(p *natstest.Proxy) {
+			p.Hit(firstOf("$JS.API."), natstest.ReplyLost, 100)
+		},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			_, customer, _ := storeUsers(t, srv)
+			proxy := natstest.NewProxy(t, srv)
+			_, js := natstest.Connect(t, srv, proxy.Through())
+			harm(proxy)
+			var out bytes.Buffer
+			f := commandTo(&out)
+			n := check.Must(f.exportFrom(t.Context(), js, oddUser, "CUSTOMER"))(t)
+			check.Equal(t, slices.Sorted(slices.Values(customer)), subjectsIn(t, out.String()))
+			check.Same(t, "messages", n, len(customer))
+		})
+	}
+}
+
+// A user is forgotten in all streams when the first answer to each request is lost.
+func TestForgetThroughLostMessages(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		direct, customer, admin := storeUsers(t, srv)
+		proxy := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, proxy.Through())
+		f := commandTo(io.Discard)
+		for _, dry := range []bool{true, false} {
+			proxy.Hit(firstOf("$JS.API."), natstest.ReplyLost, 100)
+			n := check.Must(f.erase(t.Context(), js, oddUser, contracts.RecipientCustomer, dry))(t)
+			check.Same(t, "messages", n, len(customer)+1) // and the mark of an item
+		}
+		for kind, want := range map[string]int{"CUSTOMER": 0, "ADMIN": len(admin)} {
+			check.Same(t, kind, check.Must(f.exportFrom(t.Context(), direct, oddUser, kind))(t), want)
+		}
+	})
+}
+
+// commandTo returns the flags of a command that writes to out.
+func commandTo(out io.Writer) *natsFlags {
+	return &natsFlags{globals: &globals{config: Config{Stdout: out}}, timeout: time.Second}
+}
+
+// firstOf selects the first message from a client to each subject under a prefix.
+func firstOf(prefix string) func(natstest.Frame) bool {
+	seen := map[string]bool{}
+	return func(m natstest.Frame) bool {
+		again := seen[m.Subject]
+		seen[m.Subject] = true
+		return !again && m.FromClient && strings.HasPrefix(m.Subject, prefix)
+	}
+}
+
+// once is a filter that does something to the first message that is selected, and calls then a second later.
+func once(which func(natstest.Frame) bool, what natstest.Verdict, then ...func()) func(natstest.Frame) natstest.Verdict {
+	done := false
+	return func(m natstest.Frame) natstest.Verdict {
+		if done || !which(m) {
+			return natstest.Relay
+		}
+		done = true
+		for _, f := range then {
+			time.AfterFunc(time.Second, f)
+		}
+		return what
+	}
 }
