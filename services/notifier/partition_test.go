@@ -3,6 +3,7 @@ package notifier
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
@@ -232,4 +234,25 @@ func TestRowsInPartitionsAreFound(t *testing.T) {
 		got, err := n.Cancel(t.Context(), Cancellation{EventID: "without a plan"})
 		check.That(t, err == nil && got.Suppressed == guests, "%+v, %v", got, err)
 	})
+}
+
+// A notifier starts when an answer about each of its streams is lost: the first, of the preparation, or a later one.
+func TestStartThroughLostMessages(t *testing.T) {
+	for nth := range 5 {
+		natstest.RunBubble(t, fmt.Sprint(nth), func(t *testing.T, srv *natsrun.Server) {
+			newPlace(t, srv)
+			proxy := natstest.NewProxy(t, srv)
+			nc, _ := natstest.Connect(t, srv, proxy.Through())
+			asked := map[string]int{}
+			proxy.Hit(func(m natstest.Frame) bool {
+				asked[m.Subject]++
+				return strings.HasPrefix(m.Subject, "$JS.API.STREAM.INFO.") && asked[m.Subject] == nth+1
+			}, natstest.ReplyLost, 100)
+			n := check.Must(Start(t.Context(), nc, Config{
+				BaseConfig: service.BaseConfig{Listen: "-", Logger: slog.New(slog.DiscardHandler)},
+				Channels:   []Channel{{Channel: &pigeon{}}}, Rules: writeRules(t, testRules),
+			}))(t)
+			check.OK(t, n.Stop())
+		})
+	}
 }

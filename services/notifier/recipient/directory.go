@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -37,9 +38,13 @@ type Member struct {
 }
 
 // OpenDirectory binds the bucket. records stays the caller's to close. logger gets the mistakes of profiles, at most one line a
-// minute; it defaults to slog.Default(). One round trip.
+// minute; it defaults to slog.Default(). One round trip; while a cluster is not ready it tries again, for up to [jsretry.Wait].
 func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, logger *slog.Logger) (*Directory, error) {
-	if _, err := js.KeyValue(ctx, contracts.BucketDirectory); err != nil {
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := js.KeyValue(ctx, contracts.BucketDirectory)
+		return err //nolint:wrapcheck // wrapped below
+	})
+	if err != nil {
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
 	}
 	return &Directory{

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -120,7 +121,8 @@ type Inbox struct {
 
 var _ channel.Channel = (*Inbox)(nil)
 
-// Open binds the bucket. records stays the caller's to close. One round trip.
+// Open binds the bucket. records stays the caller's to close. One round trip; while a cluster is not ready it tries again, for up to
+// [jsretry.Wait].
 func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, cfg Config) (*Inbox, error) {
 	cfg.Keep = cmp.Or(cfg.Keep, 90*24*time.Hour)
 	if cfg.Unreadable == nil {
@@ -129,7 +131,11 @@ func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client,
 	if cfg.Keep < time.Second || cfg.Keep%time.Second != 0 {
 		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least 1s", cfg.Keep)
 	}
-	if _, err := js.KeyValue(ctx, contracts.BucketInbox); err != nil {
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := js.KeyValue(ctx, contracts.BucketInbox)
+		return err //nolint:wrapcheck // wrapped below
+	})
+	if err != nil {
 		return nil, fmt.Errorf("inapp: open bucket %s: %w", contracts.BucketInbox, err)
 	}
 	return &Inbox{cfg: cfg, js: js, records: records.Bucket(contracts.BucketInbox)}, nil
