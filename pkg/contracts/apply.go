@@ -68,7 +68,7 @@ type ApplyOptions struct {
 }
 
 // FindPartitions returns AssetOptions.Partitions of some services as it is on the server, 1 where the stream is missing. One round trip for
-// each service that has the setting; while a cluster does not answer it asks again, for up to ten seconds, which is longer than an election.
+// each service that has the setting; while a cluster does not answer it asks again, for up to ten seconds, longer than an election takes.
 func FindPartitions(ctx context.Context, js jetstream.StreamManager, services []string) (map[string]int, error) {
 	found := map[string]int{}
 	for service, name := range map[string]string{ServiceEnricher: StreamEnrichJobs, ServiceNotifier: StreamNotifications} {

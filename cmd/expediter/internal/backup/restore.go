@@ -123,7 +123,7 @@ func (c Config) stream(ctx context.Context, name string) (stream jetstream.Strea
 // remove deletes the rest of an earlier restore.
 func (c Config) remove(ctx context.Context, name string) error {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
-		return c.JS.DeleteStream(ctx, name) //nolint:wrapcheck // it is wrapped below
+		return c.JS.DeleteStream(ctx, name)
 	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // an answer was lost
 		return fmt.Errorf("delete the rest of an earlier restore: %w", err)
@@ -153,7 +153,7 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 	}
 	for _, subject := range foreign(s.Name, c.Services) {
 		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
-			return stream.Purge(ctx, jetstream.WithPurgeSubject(subject)) //nolint:wrapcheck // it is wrapped below
+			return stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
 		})
 		if err != nil {
 			return fmt.Errorf("leave out %s: %w", subject, err)
