@@ -29,7 +29,9 @@ type PartitionsError = kv.PartitionsError
 // A bucket is divided once.
 //
 // Called for a bucket that has been divided, Grow makes the others anew whose streams were lost, empty: locks in them are lost, and
-// results computed again. Tokens go on growing. Where the clock was set back, so that they might not, it returns an error.
+// results computed again. Tokens go on growing, as the clock does. Where the clock is behind the time at which the first bucket was made or
+// marked as restored, Grow returns an error. That of a lost bucket is not known any more: where the clock is behind that alone, tokens may
+// be given again.
 //
 // While a lock comes to its own bucket, which takes milliseconds, a waiter may overtake others. A result that is computed anew
 // before its end is absent to readers in that time, and is gone if the process dies in it; a purge in it may miss that value, so

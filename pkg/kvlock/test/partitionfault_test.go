@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -273,4 +277,64 @@ func TestListedWhileItMoves(t *testing.T) {
 		}
 		check.That(t, listed, "it is not listed")
 	})
+}
+
+// A call whose answers come late goes on with the division of another, and keeps what was set in the bucket's configuration meanwhile: without
+// the mark of a restore tokens would become smaller.
+func TestTwoDivisionsOfABucketAtOnce(t *testing.T) {
+	for name, meanwhile := range map[string]func(t *testing.T, b *bed){
+		"divided": func(t *testing.T, b *bed) {
+			t.Helper()
+			grow(t, b.JS)
+		},
+		"divided, and in use": func(t *testing.T, b *bed) {
+			t.Helper()
+			grow(t, b.JS)
+			f := b.Flight(t, flight.Config{Partitions: parts})
+			for _, key := range []string{"r.a", "r.k1", "r.k2", "r.k3"} {
+				complete(t, begin(t, f, key, flight.BeginOptions{}), "v")
+			}
+		},
+		"restored": func(*testing.T, *bed) { pass(2600 * time.Millisecond) }, // the first of the others is made
+	} {
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			_, js := natstest.Connect(t, b.Srv, p.Through())
+			p.Slow(1500 * time.Millisecond)
+			grew := make(chan error, 1)
+			go func() { grew <- kvlock.Grow(t.Context(), js, bucket, parts, nil) }()
+			pass(2 * time.Second)
+			meanwhile(t, b)
+			check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, bucket))
+			generation := func(name string) time.Time {
+				info := check.Must(b.JS.Stream(t.Context(), "KV_"+name))(t).CachedInfo()
+				mark, err := strconv.ParseInt(info.Config.Metadata["kvlock-epoch"], 10, 64)
+				check.OK(t, err)
+				return time.Unix(0, max(mark, info.Created.UnixNano()))
+			}
+			first := generation(bucket)
+			p.Slow(0)
+			check.OK(t, <-grew)
+			check.Same(t, "generation", generation(bucket), first)
+			for _, part := range buckets[1:] {
+				check.That(t, generation(part).After(first), "%s is of %s, the first of %s", part, generation(part), first)
+			}
+			grow(t, b.JS)
+		})
+	}
+}
+
+// A division that may not look up its partitions ends, and says why.
+func TestDivisionWithoutPermission(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, admin := natstest.Connect(t, srv)
+		check.OK(t, kvlock.CreateBucket(t.Context(), admin, kvlock.BucketConfig{Bucket: bucket}))
+		_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		err := kvlock.Grow(ctx, js, bucket, parts, nil)
+		check.That(t, err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "ermissions"), "divided: %v", err)
+	}, natstest.Restrict(server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{">"}, Deny: []string{"$JS.API.STREAM.INFO.KV_" + buckets[1]}},
+	}))
 }

@@ -38,39 +38,17 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 	if n < 2 || n > MaxPartitions {
 		return fmt.Errorf("%d partitions: want 2 to %d", n, MaxPartitions)
 	}
-	stream, err := js.Stream(ctx, StreamName(bucket))
-	if err != nil {
-		return err //nolint:wrapcheck // by Grow
-	}
-	info := stream.CachedInfo()
-	cfg := info.Config
-	d, err := partition.Read(cfg)
+	info, d, err := growing(ctx, js, bucket, n)
 	switch {
 	case err != nil:
 		return err
-	case d.Partitions > 1 && d.Barrier == 0:
-		return errors.New("it is a partition of another: name that one")
-	case d.Partitions > 1 && d.Partitions != n:
-		return &PartitionsError{Bucket: bucket, Configured: n, Partitions: d.Partitions}
 	case d.Partitions > 1:
-		if err := remakeParts(ctx, js, bucket, info, d); err != nil || d.IsFinal() {
-			return err
-		}
+		err = remakeParts(ctx, js, bucket, info, d)
 	default:
-		if err := errors.Join(CheckStream(bucket, cfg), isPlain(cfg, bucket)); err != nil {
-			return err
-		}
-		d = partition.Division{Partitions: n, State: partition.Open}
-		if d.Barrier, err = makeParts(ctx, js, bucket, info, d); err != nil {
-			return err
-		}
-		cfg.Subjects = []string{SubjectPrefix(entryOf(bucket)) + ">", SubjectPrefix(bucket) + LimitPrefix + ">"}
-		cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
-			Source: SubjectPrefix(entryOf(bucket)) + ">", Destination: SubjectPrefix(bucket) + ">",
-		}
-		if err := update(ctx, js, d.In(cfg)); err != nil {
-			return err
-		}
+		d, err = divide(ctx, js, bucket, info, n)
+	}
+	if err != nil || d.IsFinal() {
+		return err
 	}
 	if err := drain(ctx, js, bucket, d, left); err != nil {
 		return err
@@ -78,13 +56,60 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 	return errors.Join(settle(ctx, js, bucket, d), tell(ctx, js, bucket, nil))
 }
 
+// growing returns what the server says about a bucket, and how far that is divided into n.
+func growing(ctx context.Context, js jetstream.JetStream, bucket string, n int) (*jetstream.StreamInfo, partition.Division, error) {
+	info, err := infoOf(ctx, js, bucket)
+	if err != nil {
+		return nil, partition.Division{}, err
+	}
+	d, err := partition.Read(info.Config)
+	switch {
+	case err != nil:
+	case d.Partitions > 1 && d.Barrier == 0:
+		err = errors.New("it is a partition of another: name that one")
+	case d.Partitions > 1 && d.Partitions != n:
+		err = &PartitionsError{Bucket: bucket, Configured: n, Partitions: d.Partitions}
+	case d.Partitions == 1:
+		err = errors.Join(CheckStream(bucket, info.Config), isPlain(info.Config, bucket))
+	}
+	return info, d, err
+}
+
+// divide makes the other partitions of a bucket, and says so in the configuration that the first has then, unless another call has done
+// so meanwhile.
+func divide(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, n int) (partition.Division, error) {
+	for {
+		d := partition.Division{Partitions: n, State: partition.Open}
+		barrier, failed := makeParts(ctx, js, bucket, info, d)
+		now, there, err := growing(ctx, js, bucket, n)
+		switch {
+		case err != nil:
+			return there, errors.Join(err, failed)
+		case there.Partitions > 1:
+			return there, nil
+		case failed != nil:
+			return there, failed
+		case generationOf(now) > generationOf(info): // those of the others have to be greater
+			info = now
+			continue
+		}
+		d.Barrier = barrier
+		cfg := now.Config
+		cfg.Subjects = []string{SubjectPrefix(entryOf(bucket)) + ">", SubjectPrefix(bucket) + LimitPrefix + ">"}
+		cfg.SubjectTransform = &jetstream.SubjectTransformConfig{
+			Source: SubjectPrefix(entryOf(bucket)) + ">", Destination: SubjectPrefix(bucket) + ">",
+		}
+		return d, update(ctx, js, d.In(cfg))
+	}
+}
+
 // settle says that nothing is left in the first, in its configuration of now: days may have passed.
 func settle(ctx context.Context, js jetstream.JetStream, bucket string, d partition.Division) error {
-	stream, err := js.Stream(ctx, StreamName(bucket))
+	info, err := infoOf(ctx, js, bucket)
 	if err != nil {
-		return err //nolint:wrapcheck // by Grow
+		return err
 	}
-	cfg := stream.CachedInfo().Config
+	cfg := info.Config
 	switch now, err := partition.Read(cfg); {
 	case err != nil:
 		return err
@@ -116,7 +141,7 @@ func makeParts(
 		if err := makePart(ctx, js, bucket, name, info, d.Partitions, generationOf(info)+1); err != nil {
 			return 0, err
 		}
-		made, err := StreamInfo(ctx, js, name, StreamName(name))
+		made, err := infoOf(ctx, js, name)
 		if err == nil {
 			err = errors.Join(CheckStream(name, made.Config), checkPart(ctx, js, made, info, d.Partitions))
 		}
@@ -149,7 +174,7 @@ func makePart(
 func remakeParts(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, d partition.Division) error {
 	for p := 1; p < d.Partitions; p++ {
 		name := partition.Name(bucket, p)
-		_, err := StreamInfo(ctx, js, name, StreamName(name))
+		_, err := infoOf(ctx, js, name)
 		if err == nil {
 			continue
 		}
@@ -177,7 +202,8 @@ func checkPart(ctx context.Context, js jetstream.JetStream, made, first *jetstre
 	case there != n:
 		return fmt.Errorf("stream %s was made for %d partitions: divide into that many, or delete it if nobody does", name, there)
 	case made.State.LastSeq >= made.Config.FirstSeq:
-		return fmt.Errorf("stream %s has entries already: if they are of a bucket that was deleted, delete it too", name)
+		return fmt.Errorf("stream %s has entries already: if the bucket has just been divided by another call, call Grow again; only if "+
+			"they are of a bucket that was deleted, delete it too", name)
 	case made.Config.FirstSeq <= first.State.LastSeq+beyond/2:
 		return fmt.Errorf("stream %s begins with %d, which the first may reach: delete it, it is made anew", name, made.Config.FirstSeq)
 	case generationOf(made) <= generationOf(first): // which was restored since
@@ -185,6 +211,24 @@ func checkPart(ctx context.Context, js jetstream.JetStream, made, first *jetstre
 		return err
 	}
 	return nil
+}
+
+// infoOf returns what the server says about the stream of a bucket.
+func infoOf(ctx context.Context, js jetstream.JetStream, bucket string) (info *jetstream.StreamInfo, err error) {
+	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		stream, err := js.Stream(ctx, StreamName(bucket))
+		if err == nil {
+			info = stream.CachedInfo()
+		}
+		return err //nolint:wrapcheck // below
+	})
+	if last := js.Conn().LastError(); errors.Is(err, jsretry.ErrNotReady) && errors.Is(last, nats.ErrPermissionViolation) {
+		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %s: %w", StreamName(bucket), err)
+	}
+	return info, nil
 }
 
 func update(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {

@@ -44,7 +44,8 @@ const (
 	// stateMoved is the state of a mark: the key's entry is in its own partition.
 	stateMoved = "moved"
 
-	// movedTTL is how long a mark stays in place of an entry: longer than that would have, see MarkerTTL.
+	// movedTTL is how long a mark stays in place of an entry: longer than a claim or a lease would have, and most results, see MarkerTTL.
+	// One of a longer TTL is hidden no more on a server that is killed after that time.
 	movedTTL = 30 * 24 * time.Hour
 
 	// moveTime is how long after a mark was pushed the key is read again: the entry in the other partition is pushed before.

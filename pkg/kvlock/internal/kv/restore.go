@@ -26,29 +26,28 @@ func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 // markRestored marks a partition later than the first, for keys go from that to others: its tokens are the greater ones. A partition that
 // is restored after the first is marked by itself.
 func markRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
-	stream, err := js.Stream(ctx, StreamName(bucket))
+	info, err := infoOf(ctx, js, bucket)
 	if err != nil {
-		return err //nolint:wrapcheck // by MarkRestored
+		return err
 	}
-	info := stream.CachedInfo()
 	if partition.Is(info.Config) {
 		least := uint64(0)
-		first, err := js.Stream(ctx, StreamName(bucket[:strings.LastIndexByte(bucket, '-')]))
+		first, err := infoOf(ctx, js, bucket[:strings.LastIndexByte(bucket, '-')])
 		switch {
 		case err == nil:
-			least = generationOf(first.CachedInfo())
+			least = generationOf(first)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			return err //nolint:wrapcheck // by MarkRestored
+			return err
 		}
 		_, err = markGeneration(ctx, js, info, least)
 		return err
 	}
 	least, err := markGeneration(ctx, js, info, 0)
 	for p := 1; err == nil && p < partition.Count(info.Config); p++ {
-		var part jetstream.Stream
-		switch part, err = js.Stream(ctx, StreamName(partition.Name(bucket, p))); {
+		var part *jetstream.StreamInfo
+		switch part, err = infoOf(ctx, js, partition.Name(bucket, p)); {
 		case err == nil:
-			_, err = markGeneration(ctx, js, part.CachedInfo(), least)
+			_, err = markGeneration(ctx, js, part, least)
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			err = nil
 		}
@@ -65,6 +64,5 @@ func markGeneration(ctx context.Context, js jetstream.JetStream, info *jetstream
 	}
 	generation = max(generationOf(info)+1, least+1, uint64(max(0, time.Now().UnixNano())))
 	cfg.Metadata[generationMetadata] = strconv.FormatUint(generation, 10)
-	_, err = js.UpdateStream(ctx, cfg)
-	return generation, err //nolint:wrapcheck // by MarkRestored
+	return generation, update(ctx, js, cfg)
 }
