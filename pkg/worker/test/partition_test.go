@@ -230,16 +230,20 @@ func TestWrongPartitionsAreRefused(t *testing.T) {
 func TestStreamsInTheWayOfADivision(t *testing.T) {
 	for name, makes := range map[string]func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig){
 		"of another stream": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			t.Helper()
 			check.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: partition.Name(cfg.Name, 1), Subjects: []string{"b.>"}}))(t)
 		},
 		"of a division into 2": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			t.Helper()
 			check.Must(partition.Copy(t.Context(), js, cfg, 2))(t)
 		},
 		"with other subjects": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			t.Helper()
 			cfg.Subjects = []string{"tasks.>"}
 			check.Must(partition.Copy(t.Context(), js, cfg, grown))(t)
 		},
 		"with jobs": func(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig) {
+			t.Helper()
 			check.Must(partition.Copy(t.Context(), js, cfg, grown))(t)
 			check.Must(js.Publish(t.Context(), partition.Entry(stream, 1)+"jobs.mail", nil))(t)
 		},
@@ -329,7 +333,8 @@ func TestDivisionWaitsForTheCluster(t *testing.T) {
 				created++
 				return created == 1
 			case strings.Contains(f.Subject, "STREAM.UPDATE."):
-				if updates++; updates == 1 {
+				updates++
+				if updates == 1 {
 					closed = time.Now()
 				}
 				return updates > 1 && time.Since(closed) < 20*time.Second
