@@ -71,7 +71,8 @@ func TestBackupAndRestoreThroughLostMessages(t *testing.T) {
 			if !m.FromClient || !strings.HasPrefix(m.Subject, "$JS.SNAPSHOT.RESTORE.KV_locks.") {
 				return nil
 			}
-			if parts++; parts > 1 {
+			parts++
+			if parts > 1 {
 				return nil
 			}
 			return bytes.Replace(m.Raw, []byte(m.Subject), []byte("nowhere"), 1)
