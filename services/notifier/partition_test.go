@@ -240,7 +240,9 @@ func TestRowsInPartitionsAreFound(t *testing.T) {
 func TestStartThroughLostMessages(t *testing.T) {
 	for nth := range 5 {
 		natstest.RunBubble(t, fmt.Sprint(nth), func(t *testing.T, srv *natsrun.Server) {
-			newPlace(t, srv)
+			p := newPlace(t, srv)
+			consumers := contracts.Consumers(contracts.AssetOptions{Channels: []string{"pigeon"}, Services: []string{contracts.ServiceNotifier}})
+			check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), p.js, consumers, contracts.ApplyOptions{})))
 			proxy := natstest.NewProxy(t, srv)
 			nc, _ := natstest.Connect(t, srv, proxy.Through())
 			asked := map[string]int{}
