@@ -91,7 +91,8 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 // MarkRestored makes the tokens of a bucket greater than all earlier ones after its stream was restored from a backup.
 // A restored stream has the creation time and the sequence of the backup: without the mark it gives tokens that it has
 // given before. Call MarkRestored before any process works on the bucket again; a process that ran all the time learns
-// of it with its next claim or lease, and loses those that it has. Two round trips, and the permission to update the stream.
+// of it with its next claim or lease, and loses those that it has. Two round trips, and the permission to update the stream; while a
+// cluster is not ready it tries again, for up to jsretry.Wait each.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	return kv.MarkRestored(ctx, js, bucket)
 }

@@ -160,8 +160,7 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 		}
 	}
 	if bucket, ok := strings.CutPrefix(s.Name, "KV_"); ok {
-		err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error { return kvlock.MarkRestored(ctx, c.JS, bucket) })
-		if err != nil {
+		if err := kvlock.MarkRestored(ctx, c.JS, bucket); err != nil {
 			return err
 		}
 	}
