@@ -13,9 +13,11 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
+
 require (
+	github.com/expediter-io/expediter/pkg/natsrun/natstest/check v0.1.0
 	github.com/nats-io/nkeys v0.4.16 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )

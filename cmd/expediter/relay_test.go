@@ -89,9 +89,7 @@ func get(t *testing.T, url string) string {
 	check.OK(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, resp.Status, err)
-	}
+	check.Require(t, err == nil && resp.StatusCode == http.StatusOK, "%s: %s, %v", url, resp.Status, err)
 	return string(body)
 }
 

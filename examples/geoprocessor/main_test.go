@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -40,32 +41,19 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	me, err := newProcessor(t.Context(), js, io.Discard, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	me := check.Must(newProcessor(t.Context(), js, io.Discard, 0))(t)
 	defer me.flight.Close()
-	jobs, err := sampleJobs("first")
-	if err != nil {
-		t.Fatal(err)
-	}
+	jobs := check.Must(sampleJobs("first"))(t)
 	job, same := jobs[2], jobs[2]
 	same.ID = "second-all"
-	key, err := me.caches["union"].Key(job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := check.Must(me.caches["union"].Key(job))(t)
 	accepted := countResults(t, me.flight, key)
 
 	doomed := programs.Start(t, invocation{[]string{"-slow", "1h", "-concurrency", "1", "work"}, srv.URL()})
-	if err := enqueue(t.Context(), js, job); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, enqueue(t.Context(), js, job))
 	doomed.Await("^first-all: executing union")
 	heir := programs.Start(t, invocation{[]string{"work"}, srv.URL()})
-	if err := enqueue(t.Context(), js, same); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, enqueue(t.Context(), js, same))
 	heir.Await(`^union\..*: waiting for `)
 	killed := time.Now()
 	doomed.Kill()
@@ -80,18 +68,10 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 			t.Errorf("%s: got %+v, %+v, %v", j.ID, out, slot, err)
 		}
 	}
-	if err := me.idle(t.Context(), js); err != nil {
-		t.Error(err)
-	}
-	if n := strings.Count(doomed.Output(), "computed") + strings.Count(heir.Output(), "union computed"); n != 1 {
-		t.Errorf("computed %d times", n)
-	}
-	if n := strings.Count(heir.Output(), "executing"); n != 1 {
-		t.Errorf("executed %d times after the kill", n)
-	}
-	if n := accepted(); n != 1 {
-		t.Errorf("%d results were accepted", n)
-	}
+	check.Is(t, me.idle(t.Context(), js), nil)
+	check.Same(t, "computed times", strings.Count(doomed.Output(), "computed")+strings.Count(heir.Output(), "union computed"), 1)
+	check.Same(t, "executed times after the kill", strings.Count(heir.Output(), "executing"), 1)
+	check.Same(t, "results were accepted", accepted(), 1)
 	heir.Stop()
 	heir.Await("^Total entries: +1 ")
 	heir.Await("1 take-overs")
@@ -100,10 +80,7 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 // countResults counts the results that the bucket accepts for key, by its own pushes.
 func countResults(t *testing.T, f *flight.Flight, key string) func() int {
 	t.Helper()
-	w, err := f.Watch(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := check.Must(f.Watch(key))(t)
 	ctx, stop := context.WithCancel(t.Context())
 	n, ended := 0, make(chan struct{})
 	go func() {
@@ -129,16 +106,12 @@ func countResults(t *testing.T, f *flight.Flight, key string) func() int {
 func TestDemo(t *testing.T) {
 	t.Setenv("NATS_URL", "")
 	var out strings.Builder
-	if err := run(t.Context(), []string{"demo"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run(t.Context(), []string{"demo"}, &out))
 	for _, want := range []string{
 		"monday-wet: intersection computed", "tuesday-wet: intersection cached", "Total entries:    3 (0 being computed)", "Expiring in 24h:  1\n",
 		"intersection    1, kept for 336h0m0s", "3 computed, 0 failed",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it does not say %q", want)
-		}
+		check.That(t, strings.Contains(out.String(), want), "it does not say %q", want)
 	}
 	if t.Failed() {
 		t.Log(out.String())
@@ -148,9 +121,7 @@ func TestDemo(t *testing.T) {
 func shape(t *testing.T, text string) geom.Geometry {
 	t.Helper()
 	var g geom.Geometry
-	if err := json.Unmarshal([]byte(text), &g); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(text), &g))
 	return g
 }
 

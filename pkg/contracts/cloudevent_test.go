@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,10 +27,7 @@ func fullEvent() contracts.CloudEvent {
 func TestCloudEventBinaryRoundTrip(t *testing.T) {
 	t.Parallel()
 	event := fullEvent()
-	msg, err := event.Msg("events.RESTAURANT.RESERVATION_REQUESTED")
-	if err != nil {
-		t.Fatal(err)
-	}
+	msg := check.Must(event.Msg("events.RESTAURANT.RESERVATION_REQUESTED"))(t)
 	for name, want := range map[string]string{
 		"ce-specversion": "1.0",
 		"ce-time":        "2026-02-03T12:00:00.123456789Z",
@@ -43,24 +40,14 @@ func TestCloudEventBinaryRoundTrip(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
-	got, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(event, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	got := check.Must(contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data))(t)
+	check.Equal(t, event, got)
 }
 
 func TestCloudEventSpecExample(t *testing.T) {
 	t.Parallel()
-	header, err := contracts.CloudEvent{ID: "1", Source: "/", Type: "t", Subject: "Euro € 😀"}.Header()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := header["ce-subject"][0]; got != "Euro%20%E2%82%AC%20%F0%9F%98%80" {
-		t.Errorf("got %s", got)
-	}
+	header := check.Must(contracts.CloudEvent{ID: "1", Source: "/", Type: "t", Subject: "Euro € 😀"}.Header())(t)
+	check.Same(t, "ce-subject", header["ce-subject"][0], "Euro%20%E2%82%AC%20%F0%9F%98%80")
 }
 
 func TestCloudEventReadsLeniently(t *testing.T) {
@@ -82,9 +69,7 @@ func TestCloudEventReadsLeniently(t *testing.T) {
 			t.Parallel()
 			header := nats.Header{"ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}, test.key: {test.raw}}
 			event, err := contracts.ParseCloudEvent("x", header, nil)
-			if err != nil || event.Subject != test.want {
-				t.Errorf("got %q, %v, want %q", event.Subject, err, test.want)
-			}
+			check.That(t, err == nil && event.Subject == test.want, "got %q, %v, want %q", event.Subject, err, test.want)
 		})
 	}
 }
@@ -122,9 +107,7 @@ func TestCloudEventRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := contracts.ParseCloudEvent("jobs.import.high.j", test.header, []byte(`{}`))
-			if !failsAt(err, test.path) {
-				t.Errorf("got %v, want a complaint about %q", err, test.path)
-			}
+			check.That(t, failsAt(err, test.path), "got %v, want a complaint about %q", err, test.path)
 		})
 	}
 }
@@ -140,10 +123,7 @@ func TestCloudEventReportsAllAtOnce(t *testing.T) {
 
 func TestCloudEventFillsIn(t *testing.T) {
 	t.Parallel()
-	place, err := contracts.EnrichJobSubject("wolt", "מסעדה")
-	if err != nil {
-		t.Fatal(err)
-	}
+	place := check.Must(contracts.EnrichJobSubject("wolt", "מסעדה"))(t)
 	for name, test := range map[string]struct {
 		subject string
 		header  nats.Header
@@ -176,13 +156,8 @@ func TestCloudEventFillsIn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := contracts.ParseCloudEvent(test.subject, test.header, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
+			got := check.Must(contracts.ParseCloudEvent(test.subject, test.header, nil))(t)
+			check.Equal(t, test.want, got)
 		})
 	}
 }
@@ -204,13 +179,8 @@ func TestCloudEventStructured(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := contracts.ParseCloudEvent("events.a.b", header, []byte(envelope+test.more))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(got.Data) != test.data {
-				t.Errorf("data %q, want %q", got.Data, test.data)
-			}
+			got := check.Must(contracts.ParseCloudEvent("events.a.b", header, []byte(envelope+test.more)))(t)
+			check.That(t, string(got.Data) == test.data, "data %q, want %q", got.Data, test.data)
 			if got.Extensions["n"] != "5" || got.Extensions["ok"] != "true" || len(got.Extensions) != 2 || got.Time.Hour() != 12 {
 				t.Errorf("got %+v", got)
 			}
@@ -237,9 +207,7 @@ func TestCloudEventHeaderRefuses(t *testing.T) {
 		Source: "/s\r\nNats-Rollup: all", Type: "t", Extensions: map[string]string{"a-b": "x", "id": "y"},
 	}.Header()
 	for _, path := range []string{"/id", "/source", "/a-b"} {
-		if !failsAt(err, path) {
-			t.Errorf("got %v, want a complaint about %s", err, path)
-		}
+		check.That(t, failsAt(err, path), "got %v, want a complaint about %s", err, path)
 	}
 }
 
@@ -255,21 +223,14 @@ func FuzzCloudEvent(f *testing.F) {
 		}
 		event.Assumed = nil
 		msg, err := event.Msg("events.a.b")
-		if err != nil {
-			t.Fatalf("read but not written: %v", err)
-		}
+		check.Require(t, err == nil, "read but not written: %v", err)
 		for name, values := range msg.Header {
 			if strings.ContainsFunc(name+values[0], func(r rune) bool { return r <= ' ' || r > '~' }) && name != nats.MsgIdHdr {
 				t.Errorf("header %q: %q", name, values)
 			}
 		}
-		again, err := contracts.ParseCloudEvent("events.a.b", msg.Header, msg.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := check.Must(contracts.ParseCloudEvent("events.a.b", msg.Header, msg.Data))(t)
 		again.Assumed = nil
-		if diff := cmp.Diff(event, again); diff != "" {
-			t.Errorf("-first +second\n%s", diff)
-		}
+		check.Equal(t, event, again)
 	})
 }

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // failsAt reports whether err names the path among its failing fields.
@@ -64,18 +63,14 @@ func TestDecodeRefusesTheWholeBody(t *testing.T) {
 func TestDecodeRefusesDeepNesting(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
-	if _, err := contracts.Decode[contracts.EnrichRequest]([]byte(`{"results":[],"x":` + deep + `}`)); err == nil {
-		t.Error("accepted")
-	}
+	check.Failsf(t, check.Err(contracts.Decode[contracts.EnrichRequest]([]byte(`{"results":[],"x":`+deep+`}`))), "accepted")
 }
 
 func TestDecodeRefusesTooLarge(t *testing.T) {
 	t.Parallel()
 	body := make([]byte, contracts.MaxBody+1)
 	_, err := contracts.Decode[contracts.EnrichRequest](body)
-	if !errors.Is(err, contracts.ErrTooLarge) || !errors.Is(err, contracts.ErrInvalid) {
-		t.Errorf("got %v, want ErrTooLarge", err)
-	}
+	check.That(t, errors.Is(err, contracts.ErrTooLarge) && errors.Is(err, contracts.ErrInvalid), "got %v, want ErrTooLarge", err)
 }
 
 func TestDecodeNamesEveryField(t *testing.T) {
@@ -87,9 +82,7 @@ func TestDecodeNamesEveryField(t *testing.T) {
 	}
 	got := paths(err)
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	check.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 }
 
 func TestDecodeBoundsResultsBeforeReadingThem(t *testing.T) {
@@ -121,9 +114,7 @@ func TestDecodeToleratesUnknownFields(t *testing.T) {
 	t.Parallel()
 	job, err := contracts.Decode[contracts.ImportJob]([]byte(
 		`{"job_id":"j","owner_id":"o","url":"https://x.example/v","future":{"a":[1]},"JOB_ID":"other"}`))
-	if err != nil || job.JobID != "j" {
-		t.Errorf("got %+v, %v", job, err)
-	}
+	check.That(t, err == nil && job.JobID == "j", "got %+v, %v", job, err)
 }
 
 func TestEncodeRefusesWhatIsInvalid(t *testing.T) {
@@ -136,16 +127,11 @@ func TestEncodeRefusesWhatIsInvalid(t *testing.T) {
 func TestDecodeDoesNotKeepTheInput(t *testing.T) {
 	t.Parallel()
 	body := []byte(`{"results":[{"placeId":"p","name":"n","x":"kept"}]}`)
-	req, err := contracts.Decode[contracts.EnrichRequest](body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := check.Must(contracts.Decode[contracts.EnrichRequest](body))(t)
 	for i := range body {
 		body[i] = 'z'
 	}
-	if got := string(req.Results[0].Field("x")); got != `"kept"` {
-		t.Errorf("got %s", got)
-	}
+	check.Same(t, "unknown field", string(req.Results[0].Field("x")), `"kept"`)
 }
 
 // The example of RFC 6920, section 8.1.
@@ -166,16 +152,12 @@ func TestFileURLIsReadBack(t *testing.T) {
 		"\x00\n.vtt": ".vtt", "מרק.vtt": "מרק.vtt", "\xff.vtt": "\uFFFD.vtt", strings.Repeat("x", 900) + ".vtt": strings.Repeat("x", 196) + ".vtt",
 	} {
 		f := contracts.NewFile(name, []byte("content"))
-		if f.Name != want || f.Digest != sha256.Sum256([]byte("content")) {
-			t.Errorf("%q is named %q, want %q", name, f.Name, want)
-		}
+		check.That(t, f.Name == want && f.Digest == sha256.Sum256([]byte("content")), "%q is named %q, want %q", name, f.Name, want)
 		back, err := contracts.ParseFileURL(f.URL())
 		if err != nil || back != f {
 			t.Errorf("%s is read as %+v, %v", f.URL(), back, err)
 		}
-		if err := (contracts.ImportJob{JobID: "j", OwnerID: "o", URL: f.URL()}).Validate(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, (contracts.ImportJob{JobID: "j", OwnerID: "o", URL: f.URL()}).Validate(), nil)
 	}
 }
 
@@ -187,12 +169,8 @@ func TestNoOtherFileURL(t *testing.T) {
 		strings.Replace(good, "///", "//user@/", 1), strings.Replace(good, "sha-256", "md5", 1), good + "#f", good + "&name=b", good + "&x=1",
 		good + "%0A", strings.Replace(good, "?", "=?", 1), strings.Replace(good, "?name=a.vtt", "?name=..%2Fa.vtt", 1), good + " ", "file:///etc/passwd",
 	} {
-		if _, err := contracts.ParseFileURL(bad); !errors.Is(err, contracts.ErrFileURL) {
-			t.Errorf("%q: %v", bad, err)
-		}
-		if err := (contracts.ImportJob{JobID: "j", OwnerID: "o", URL: bad}).Validate(); !errors.Is(err, contracts.ErrInvalid) {
-			t.Errorf("%q is let pass: %v", bad, err)
-		}
+		check.Is(t, check.Err(contracts.ParseFileURL(bad)), contracts.ErrFileURL, bad)
+		check.Is(t, (contracts.ImportJob{JobID: "j", OwnerID: "o", URL: bad}).Validate(), contracts.ErrInvalid, bad)
 	}
 }
 
@@ -232,23 +210,13 @@ func TestGoldenCorpus(t *testing.T) {
 	t.Parallel()
 	for name, recode := range recoders {
 		files, err := filepath.Glob(filepath.Join("testdata", name, "v*", "*.json"))
-		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no golden files (%v)", name, err)
-		}
+		check.That(t, err == nil && len(files) != 0, "%s: no golden files (%v)", name, err)
 		for _, file := range files {
 			t.Run(name+"/"+filepath.Base(file), func(t *testing.T) {
 				t.Parallel()
-				golden, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				encoded, err := recode(golden)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(meaning(t, golden), meaning(t, encoded)); diff != "" {
-					t.Errorf("-golden +encoded\n%s", diff)
-				}
+				golden := check.Must(os.ReadFile(file))(t)
+				encoded := check.Must(recode(golden))(t)
+				check.Equal(t, meaning(t, golden), meaning(t, encoded))
 				if name == "restaurant" && compact(t, golden) != compact(t, encoded) {
 					t.Errorf("got  %s\nwant %s", compact(t, encoded), compact(t, golden))
 				}
@@ -265,9 +233,7 @@ func meaning(t *testing.T, raw []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	var value map[string]any
-	if err := decoder.Decode(&value); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, decoder.Decode(&value))
 	for name := range value {
 		if strings.HasPrefix(name, "traceNote") {
 			delete(value, name)
@@ -279,9 +245,7 @@ func meaning(t *testing.T, raw []byte) any {
 func TestEveryTypeIsInTheCorpus(t *testing.T) {
 	t.Parallel()
 	for _, name := range contracts.SchemaNames() {
-		if recoders[name] == nil {
-			t.Errorf("%s has a schema and no golden files", name)
-		}
+		check.That(t, recoders[name] != nil, "%s has a schema and no golden files", name)
 	}
 	if got, want := len(contracts.SchemaNames()), len(recoders); got != want {
 		t.Errorf("%d schemas, want %d", got, want)
@@ -310,22 +274,15 @@ func FuzzRestaurant(f *testing.F) {
 		if err != nil || len(req.Results) != 1 {
 			return
 		}
-		first, err := contracts.Encode(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if compact(t, first) != compact(t, body) {
-			t.Errorf("%s\nbecame\n%s", body, first)
-		}
+		first := check.Must(contracts.Encode(req))(t)
+		check.That(t, compact(t, first) == compact(t, body), "%s\nbecame\n%s", body, first)
 		r := req.Results[0]
 		r.SetState(contracts.ProviderWolt, contracts.NotFoundState(), true)
 		again := decodeOne(t, appendJSON(t, r))
 		if state, ok := again.State(contracts.ProviderWolt); !ok || state.Status != contracts.StatusNotFound {
 			t.Errorf("state %+v, %v", state, ok)
 		}
-		if diff := cmp.Diff(others(t, raw), others(t, []byte(appendJSON(t, again)))); diff != "" {
-			t.Errorf("-before +after\n%s", diff)
-		}
+		check.Equal(t, others(t, raw), others(t, []byte(appendJSON(t, again))))
 	})
 }
 
@@ -333,9 +290,7 @@ func FuzzRestaurant(f *testing.F) {
 func compact(t *testing.T, raw []byte) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Compact(&b, raw))
 	return b.String()
 }
 
@@ -343,9 +298,7 @@ func compact(t *testing.T, raw []byte) string {
 func others(t *testing.T, raw []byte) map[string]string {
 	t.Helper()
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(raw, &all))
 	rest := make(map[string]string)
 	for name, value := range all {
 		if name != "wolt" && name != "providers" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // request wraps restaurants as they arrive.
@@ -16,18 +17,13 @@ func request(restaurants ...string) []byte {
 func decodeOne(t *testing.T, raw string) contracts.Restaurant {
 	t.Helper()
 	req, err := contracts.Decode[contracts.EnrichRequest](request(raw))
-	if err != nil {
-		t.Fatalf("decode %s: %v", raw, err)
-	}
+	check.Require(t, err == nil, "decode %s: %v", raw, err)
 	return req.Results[0]
 }
 
 func appendJSON(t *testing.T, r contracts.Restaurant) string {
 	t.Helper()
-	raw, err := r.AppendJSON(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := check.Must(r.AppendJSON(nil))(t)
 	return string(raw)
 }
 
@@ -45,14 +41,8 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			req, err := contracts.Decode[contracts.EnrichRequest](request(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
-			encoded, err := contracts.Encode(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := check.Must(contracts.Decode[contracts.EnrichRequest](request(raw)))(t)
+			encoded := check.Must(contracts.Encode(req))(t)
 			if !bytes.Equal(encoded, request(raw)) {
 				t.Errorf("got  %s\nwant %s", encoded, request(raw))
 			}
@@ -63,9 +53,7 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 func TestRestaurantMatchesNamesExactly(t *testing.T) {
 	t.Parallel()
 	r := decodeOne(t, `{"PlaceID":"other","placeId":"p","name":"n","NAME":"other"}`)
-	if r.PlaceID != "p" || r.Name != "n" {
-		t.Errorf("got %q %q, want the exact names", r.PlaceID, r.Name)
-	}
+	check.That(t, r.PlaceID == "p" && r.Name == "n", "got %q %q, want the exact names", r.PlaceID, r.Name)
 }
 
 func TestRestaurantSetState(t *testing.T) {
@@ -106,16 +94,10 @@ func TestRestaurantSetState(t *testing.T) {
 			r := decodeOne(t, test.in)
 			untouched := r
 			r.SetState(test.provider, found, test.deprecated)
-			if got := appendJSON(t, r); got != test.out {
-				t.Errorf("got  %s\nwant %s", got, test.out)
-			}
-			if got := appendJSON(t, untouched); got != test.in {
-				t.Errorf("a copy changed: %s", got)
-			}
+			check.Same(t, "encoded", appendJSON(t, r), test.out)
+			check.Same(t, "a copy changed", appendJSON(t, untouched), test.in)
 			state, ok := r.State(test.provider)
-			if !ok || state.Status != contracts.StatusFound || *state.URL != *found.URL {
-				t.Errorf("State = %+v, %v", state, ok)
-			}
+			check.That(t, ok && state.Status == contracts.StatusFound && *state.URL == *found.URL, "State = %+v, %v", state, ok)
 		})
 	}
 }
@@ -137,9 +119,7 @@ func TestRestaurantStatePrefersProviders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			state, ok := decodeOne(t, test.raw).State(contracts.ProviderWolt)
-			if state.Status != test.want || ok != test.ok {
-				t.Errorf("got %q, %v", state.Status, ok)
-			}
+			check.That(t, state.Status == test.want && ok == test.ok, "got %q, %v", state.Status, ok)
 		})
 	}
 }
@@ -150,9 +130,7 @@ func TestRestaurantChangedFields(t *testing.T) {
 	r.Name, r.Phone, r.CityText = "m<\"\\\n", "", "קפה"
 	r.Location.Lat = 3
 	want := `{"cityText":"קפה","x":1,"name":"m<\"\\\n","location":{"lat":3,"lng":2},"placeId":"p"}`
-	if got := appendJSON(t, r); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.Same(t, "encoded", appendJSON(t, r), want)
 }
 
 func TestRestaurantMadeInGo(t *testing.T) {
@@ -160,13 +138,9 @@ func TestRestaurantMadeInGo(t *testing.T) {
 	r := contracts.Restaurant{PlaceID: "p", Name: "n", Location: &contracts.Location{Lat: 1.5, Lng: -2}}
 	r.SetState("wolt", contracts.PendingState(), true)
 	want := `{"placeId":"p","name":"n","location":{"lat":1.5,"lng":-2},"providers":{"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`
-	if got := appendJSON(t, r); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.Same(t, "encoded", appendJSON(t, r), want)
 	again := decodeOne(t, want)
-	if !again.Equal(r) {
-		t.Error("the restaurant that was read back is not equal")
-	}
+	check.That(t, again.Equal(r), "the restaurant that was read back is not equal")
 }
 
 func TestRestaurantRefuses(t *testing.T) {
@@ -192,9 +166,7 @@ func TestRestaurantRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := contracts.Decode[contracts.EnrichRequest](request(test.raw))
-			if !failsAt(err, test.path) {
-				t.Errorf("got %v, want a complaint about %s", err, test.path)
-			}
+			check.That(t, failsAt(err, test.path), "got %v, want a complaint about %s", err, test.path)
 		})
 	}
 }
@@ -205,8 +177,6 @@ func TestRestaurantTextIsQuoted(t *testing.T) {
 		"plain": `"plain"`, `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a\nb": `"a\nb"`, "\x00": `"\u0000"`, "<é&>": `"<é&>"`, "\u2028": `"\u2028"`,
 	} {
 		r := contracts.Restaurant{PlaceID: text, Name: "n"}
-		if got := appendJSON(t, r); got != `{"placeId":`+want+`,"name":"n"}` {
-			t.Errorf("%q: got %s", text, got)
-		}
+		check.Same(t, text, appendJSON(t, r), `{"placeId":`+want+`,"name":"n"}`)
 	}
 }

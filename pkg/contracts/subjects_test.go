@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 var subjectPattern = regexp.MustCompile(`^[-_=A-Za-z0-9]+(\.[-_=A-Za-z0-9]+)*$`)
@@ -68,9 +69,7 @@ func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
 					strings.Count(subject, ".") != builder.tokens-1 {
 					t.Errorf("%q: got %q", id, subject)
 				}
-				if len(subject) > kvlock.MaxKeyBytes {
-					t.Errorf("%d bytes, at most %d", len(subject), kvlock.MaxKeyBytes)
-				}
+				check.That(t, len(subject) <= kvlock.MaxKeyBytes, "%d bytes, at most %d", len(subject), kvlock.MaxKeyBytes)
 				if other, twice := seen[subject]; twice {
 					t.Errorf("%q and %q are both %q", id, other, subject)
 				}
@@ -83,9 +82,7 @@ func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
 func TestSubjectsAndKeysRefuseByName(t *testing.T) {
 	t.Parallel()
 	for name, builder := range builders {
-		if _, err := builder.build(""); !errors.Is(err, contracts.ErrEmptyToken) {
-			t.Errorf("%s: empty: got %v", name, err)
-		}
+		check.Is(t, check.Err(builder.build("")), contracts.ErrEmptyToken, name)
 		_, err := builder.build(strings.Repeat("x", 10_000))
 		if !errors.Is(err, contracts.ErrTokenTooLong) || !strings.Contains(err.Error(), "contracts: ") || len(err.Error()) > 100 {
 			t.Errorf("%s: long: got %v", name, err)
@@ -107,13 +104,9 @@ func TestMsgIDs(t *testing.T) {
 		"claim":         {contracts.EnrichJobMsgID("claim"), "claim"},
 		"import":        {contracts.ImportJobMsgID("job"), "job"},
 	} {
-		if test.got != test.want {
-			t.Errorf("%s: got %q, want %q", name, test.got, test.want)
-		}
+		check.That(t, test.got == test.want, "%s: got %q, want %q", name, test.got, test.want)
 	}
-	if contracts.EventMsgID("a|b", "c") == contracts.EventMsgID("a", "b|c") {
-		t.Error("two events share an id")
-	}
+	check.That(t, contracts.EventMsgID("a|b", "c") != contracts.EventMsgID("a", "b|c"), "two events share an id")
 	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
 		if got := contracts.ImportJobMsgID(id); !regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got) {
 			t.Errorf("%q: got %q", id, got)
@@ -131,14 +124,10 @@ func TestRowsOfAddresses(t *testing.T) {
 				n := contracts.Notification{EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "push", Address: address}
 				key, err := n.Key()
 				of, failed := contracts.RowOfKey(key)
-				if err != nil || failed != nil || fmt.Sprint(of) != fmt.Sprint(n) {
-					t.Fatalf("%q: %v, %v: got %v", key, err, failed, of)
-				}
+				check.Require(t, err == nil && failed == nil && fmt.Sprint(of) == fmt.Sprint(n), "%q: %v, %v: got %v", key, err, failed, of)
 				first, err := n.Subject()
 				second, failed := n.ReplaySubject(3)
-				if err != nil || failed != nil {
-					t.Fatalf("%v, %v", err, failed)
-				}
+				check.Require(t, err == nil && failed == nil, "%v, %v", err, failed)
 				for subject, want := range map[string]int{first: 0, second: 3} {
 					got, replay, ok := contracts.RowKey(subject)
 					if other, twice := seen[subject]; !ok || twice || got != key || replay != want {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestValidateNamesEveryField breaks every field of each type at once. Values that JSON cannot express (NaN,
@@ -149,12 +150,8 @@ func TestEventKeepsTheRestaurantAsItCame(t *testing.T) {
 		`5.0`: false, `1e3`: false, `""`: false, `[]`: false, `true`: false, `99999999999999999999`: false,
 	} {
 		event, err := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"X","aggregate_type":"Y","restaurant_id":` + raw + `}`))
-		if (err == nil) != ok {
-			t.Errorf("%s: %v", raw, err)
-		}
-		if ok && string(event.RestaurantID) != raw {
-			t.Errorf("%s became %s", raw, event.RestaurantID)
-		}
+		check.That(t, (err == nil) == ok, "%s: %v", raw, err)
+		check.That(t, !ok || string(event.RestaurantID) == raw, "%s became %s", raw, event.RestaurantID)
 	}
 }
 
@@ -182,9 +179,7 @@ func TestOutcomes(t *testing.T) {
 	for state, final := range map[contracts.ImportState]bool{
 		contracts.ImportQueued: false, contracts.ImportRunning: false, contracts.ImportReady: true, contracts.ImportFailed: true,
 	} {
-		if state.Final() != final {
-			t.Errorf("%s: Final() is %v", state, !final)
-		}
+		check.That(t, state.Final() == final, "%s: Final() is %v", state, !final)
 	}
 }
 
@@ -196,7 +191,5 @@ func TestDeadLetterRefuses(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	_, err = contracts.DecodeDeadLetter([]byte(`{"id":"i","reason":"exhausted","stream":"S","subject":"s","sequence":1,"payload":"eA==","payloadEncoding":"gzip"}`))
-	if !failsAt(err, "/payload") {
-		t.Errorf("got %v, want a complaint about the payload", err)
-	}
+	check.That(t, failsAt(err, "/payload"), "got %v, want a complaint about the payload", err)
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,9 +48,7 @@ func TestControl(t *testing.T) {
 	} {
 		err := guard.Control(t.Context(), "tcp", address, nil)
 		blocked, ok := errors.AsType[*guardeddial.BlockedError](err)
-		if want != (err == nil) || err != nil && (!ok || blocked.Address != address) {
-			t.Errorf("%s: %v", address, err)
-		}
+		check.That(t, want == (err == nil) && (err == nil || ok && blocked.Address == address), "%s: %v", address, err)
 	}
 }
 
@@ -57,9 +56,7 @@ func TestControl(t *testing.T) {
 func TestDialer(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer listener.Close()
 	addr, ok := listener.Addr().(*net.TCPAddr)
 	if !ok {
@@ -71,11 +68,6 @@ func TestDialer(t *testing.T) {
 		t.Errorf("error %v: want it blocked", err)
 	}
 	allowed := guardeddial.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-	conn, err := allowed.Dialer().DialContext(t.Context(), "tcp", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
+	conn := check.Must(allowed.Dialer().DialContext(t.Context(), "tcp", name))(t)
+	check.Is(t, conn.Close(), nil)
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,9 +54,7 @@ func TestTransient(t *testing.T) {
 		&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: "stream is offline: unsupported"}:                      false,
 	} {
 		for _, err := range []error{err, fmt.Errorf("stream S: %w", err)} {
-			if got := jsretry.Transient(err); got != want {
-				t.Errorf("%v: got %t, want %t", err, got, want)
-			}
+			check.Same(t, fmt.Sprintf("%v", err), jsretry.Transient(err), want)
 		}
 	}
 }
@@ -73,9 +72,7 @@ func TestDoTriesUntilTheClusterIsReady(t *testing.T) {
 				}
 				return want
 			})
-			if !errors.Is(err, want) || tries != 20 {
-				t.Errorf("%s: got %v after %d tries, want %v after 20", name, err, tries, want)
-			}
+			check.That(t, errors.Is(err, want) && tries == 20, "%s: got %v after %d tries, want %v after 20", name, err, tries, want)
 		}
 	})
 }
@@ -126,9 +123,7 @@ func TestDoReportsWhyItWasInterrupted(t *testing.T) {
 		cancel(denied)
 		return ctx.Err()
 	})
-	if !errors.Is(err, denied) {
-		t.Errorf("got %v, want the cause", err)
-	}
+	check.That(t, errors.Is(err, denied), "got %v, want the cause", err)
 }
 
 // A request that was lost is repeated soon, and one that takes long has the time.
@@ -160,7 +155,5 @@ func TestDoTriesOnceWithoutWaiting(t *testing.T) {
 		tries++
 		return errPeerOffline
 	})
-	if tries != 1 || !errors.Is(err, jsretry.ErrNotReady) {
-		t.Errorf("got %v after %d tries, want ErrNotReady after one", err, tries)
-	}
+	check.That(t, tries == 1 && errors.Is(err, jsretry.ErrNotReady), "got %v after %d tries, want ErrNotReady after one", err, tries)
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,9 +60,7 @@ func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
 	}
 	err := kv.CheckStream("b", all)
 	for want := range breaks {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("all at once: %s is not named in %v", want, err)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "all at once: %s is not named in %v", want, err)
 	}
 }
 
@@ -75,9 +74,7 @@ func TestTokensAreOrdered(t *testing.T) {
 			}
 		}
 	}
-	if !slices.IsSortedFunc(ordered, Token.Compare) || ordered[4].String() != "1-9" {
-		t.Errorf("sorted wrong, or written wrong: %v", ordered)
-	}
+	check.That(t, slices.IsSortedFunc(ordered, Token.Compare) && ordered[4].String() == "1-9", "sorted wrong, or written wrong: %v", ordered)
 }
 
 func FuzzToken(f *testing.F) {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A message that is sent has a span, the context of which it carries, and counts as the semantic conventions have it.
@@ -60,9 +61,7 @@ func TestSend(t *testing.T) {
 			{"messaging.client.operation.duration", labels, 1},
 			{"messaging.client.operation.duration", failed, 1},
 		} {
-			if got := b.value(t, c.name, c.labels...); got != c.want {
-				t.Errorf("%s %v is %d, want %d", c.name, c.labels, got, c.want)
-			}
+			check.Same(t, fmt.Sprintf("%s %v", c.name, c.labels), b.value(t, c.name, c.labels...), c.want)
 		}
 	}
 }
@@ -97,9 +96,7 @@ func TestAnswer(t *testing.T) {
 		if !got.Equals(&want) {
 			t.Errorf("%d: the span has %v, want %v", c.status, span.Attributes(), want.ToSlice())
 		}
-		if got := b.value(t, "rpc.server.call.duration", append(c.labels, method...)...); got != 1 {
-			t.Errorf("%d: %d requests are counted, want 1", c.status, got)
-		}
+		check.Same(t, fmt.Sprintf("%d requests are counted", c.status), b.value(t, "rpc.server.call.duration", append(c.labels, method...)...), 1)
 	}
 }
 
@@ -137,9 +134,7 @@ func TestNoTelemetry(t *testing.T) {
 	answering.EndAnswer(0, nil)
 	_, call := none.Call(t.Context(), "mail")
 	call.End("timeout", nil)
-	if len(header) != 0 {
-		t.Errorf("the header is %v", header)
-	}
+	check.That(t, len(header) == 0, "the header is %v", header)
 }
 
 // How many far sides are held is asked for whenever the metrics are read, until that is stopped.
@@ -147,23 +142,14 @@ func TestObserveHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	held := int64(2)
-	stop, err := b.ObserveHeld(func(tell func(string, int)) { tell("mail", int(held)) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := check.Must(b.ObserveHeld(func(tell func(string, int)) { tell("mail", int(held)) }))(t)
 	for range 2 {
-		if got := b.value(t, "far_side.held", attribute.String("side", "mail")); got != held {
-			t.Errorf("%d are held, want %d", got, held)
-		}
+		check.Same(t, "are held", b.value(t, "far_side.held", attribute.String("side", "mail")), held)
 		held = 0
 	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, stop())
 	held = 5
-	if got := b.value(t, "far_side.held", attribute.String("side", "mail")); got != 0 {
-		t.Errorf("%d are held after the end", got)
-	}
+	check.Same(t, "are held after the end", b.value(t, "far_side.held", attribute.String("side", "mail")), 0)
 }
 
 // A later span links to its message, and a message without a context changes nothing.
@@ -189,12 +175,8 @@ func TestCarrier(t *testing.T) {
 	t.Parallel()
 	header := nats.Header{"Traceparent": {"old"}, "TRACEPARENT": {"older"}, "Nats-Msg-Id": {"1"}}
 	carrier := natsotel.Carrier(header)
-	if got := carrier.Get("traceparent"); got != "older" {
-		t.Errorf("got %q: of names that differ in case alone the first counts", got)
-	}
-	if got := carrier.Get("Traceparent"); got != "old" {
-		t.Errorf("got %q: the exact name counts first", got)
-	}
+	check.Same(t, "of names that differ in case alone the first counts", carrier.Get("traceparent"), "older")
+	check.Same(t, "the exact name counts first", carrier.Get("Traceparent"), "old")
 	carrier.Set("TraceParent", "new")
 	if want := (nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}}); !reflect.DeepEqual(header, want) {
 		t.Errorf("got %v, want %v", header, want)
@@ -202,9 +184,7 @@ func TestCarrier(t *testing.T) {
 	if got := carrier.Keys(); !slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}) {
 		t.Errorf("got %v", got)
 	}
-	if got := carrier.Get("tracestate"); got != "" {
-		t.Errorf("got %q for an absent header", got)
-	}
+	check.Same(t, "for an absent header", carrier.Get("tracestate"), "")
 }
 
 func ExampleCarrier() {
@@ -248,9 +228,7 @@ func setup(t *testing.T, mutate func(*natsotel.Config)) *bundle {
 func (b *bundle) value(t *testing.T, name string, labels ...attribute.KeyValue) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.reader.Collect(t.Context(), &all))
 	want := attribute.NewSet(slices.Clone(labels)...) // it sorts its arguments
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -46,33 +47,23 @@ func TestSpanLinksToPublisher(t *testing.T) {
 	b := setup(t, nil)
 	header, creator := published(t, b)
 	err := b.Middleware(t.Context(), mail, header, func(ctx context.Context) error {
-		if got := b.value(t, "worker.jobs.running", kind...); got != 1 {
-			t.Errorf("%d jobs run, want 1", got)
-		}
+		check.Same(t, "jobs run", b.value(t, "worker.jobs.running", kind...), 1)
 		_, child := b.provider.Tracer("test").Start(ctx, "work")
 		child.End()
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	spans := b.spans.Ended() // publish, work, process
 	job := spans[2]
 	if job.Name() != "process jobs.mail.>" || job.SpanKind() != trace.SpanKindConsumer || job.Status().Code != codes.Unset {
 		t.Errorf("got %q %s %v", job.Name(), job.SpanKind(), job.Status())
 	}
-	if job.SpanContext().TraceID() == creator.TraceID() {
-		t.Error("the job is in the trace of its publisher, and must not be")
-	}
+	check.That(t, job.SpanContext().TraceID() != creator.TraceID(), "the job is in the trace of its publisher, and must not be")
 	if links := job.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != creator.SpanID() {
 		t.Errorf("links are %v, want one to the publisher", links)
 	}
-	if spans[1].Parent().SpanID() != job.SpanContext().SpanID() {
-		t.Error("the handler's span is not below the job's")
-	}
-	if got := b.value(t, "worker.jobs.running", kind...); got != 0 {
-		t.Errorf("%d jobs run, want 0", got)
-	}
+	check.That(t, spans[1].Parent().SpanID() == job.SpanContext().SpanID(), "the handler's span is not below the job's")
+	check.Same(t, "jobs run", b.value(t, "worker.jobs.running", kind...), 0)
 }
 
 // Failures show in the span's status, a snooze is none, and a panic is recorded and passes.
@@ -99,17 +90,13 @@ func TestSpanStatus(t *testing.T) {
 					}
 				}()
 				err := b.Middleware(t.Context(), mail, nil, func(context.Context) error { return c.work() })
-				if err == nil {
-					t.Error("the handler's error was lost")
-				}
+				check.Failsf(t, err, "the handler's error was lost")
 			}()
 			span := b.spans.Ended()[0]
 			if span.Status().Code != c.want || len(span.Events()) != 1 || span.Events()[0].Name != c.event {
 				t.Errorf("status %v, events %v", span.Status(), span.Events())
 			}
-			if got := b.value(t, "worker.jobs.running", kind...); got != 0 {
-				t.Errorf("%d jobs run after the end", got)
-			}
+			check.Same(t, "jobs run after the end", b.value(t, "worker.jobs.running", kind...), 0)
 		})
 	}
 }
@@ -170,9 +157,7 @@ func TestHooks(t *testing.T) {
 		t.Errorf("the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)
 	}
 	hooks.Ready(false, errors.New("down"))
-	if got := b.value(t, "worker.ready", kind[:2]...); got != 0 {
-		t.Errorf("ready is %d", got)
-	}
+	check.Same(t, "ready", b.value(t, "worker.ready", kind[:2]...), 0)
 	other.Settled(worker.Settlement{Info: mail})
 }
 
@@ -192,18 +177,10 @@ func TestObserve(t *testing.T) {
 
 	in := attribute.String("bucket", "menus")
 	of := func(kind flight.EventKind) attribute.KeyValue { return attribute.String("kind", string(kind)) }
-	if got := b.value(t, "kvlock.events", in, of(flight.EventWaiting)); got != 2 {
-		t.Errorf("%d waits, want 2", got)
-	}
-	if got := b.value(t, "kvlock.wait.duration", in, of(flight.EventCoalesced)); got != 1 {
-		t.Errorf("%d waits were timed, want 1", got)
-	}
-	if got := b.value(t, "kvlock.hold.duration", in); got != 1 {
-		t.Errorf("%d claims were timed, want 1", got)
-	}
-	if got := b.value(t, "kvlock.hold.duration", attribute.String("bucket", "locks")); got != 1 {
-		t.Errorf("%d leases were timed, want 1", got)
-	}
+	check.Same(t, "waits", b.value(t, "kvlock.events", in, of(flight.EventWaiting)), 2)
+	check.Same(t, "waits were timed", b.value(t, "kvlock.wait.duration", in, of(flight.EventCoalesced)), 1)
+	check.Same(t, "claims were timed", b.value(t, "kvlock.hold.duration", in), 1)
+	check.Same(t, "leases were timed", b.value(t, "kvlock.hold.duration", attribute.String("bucket", "locks")), 1)
 	ended := b.spans.Ended()[0]
 	if len(ended.Events()) != 4 || ended.Events()[1].Name != "kvlock coalesced" || ended.Status().Code != codes.Error {
 		t.Errorf("events %v, status %v", ended.Events(), ended.Status())

@@ -246,9 +246,7 @@ func TestConsoleReachesOnlyWhatItsPagesNeed(t *testing.T) {
 		"$SRV.PING", "$SYS.REQ.SERVER.PING", "audit.cli.x", "audit.notifier.x",
 		"$JS.NOTIFIER.API.$KV.directory.x.x", "$JS.NOTIFIER.API.$KV.inbox.x", "$JS.ENRICHER.API.$KV.enrich.x", "$JS.ENRICHER.API.$KV.jobs.limits.x",
 	} {
-		if _, err := nc.Request(subject, nil, s.wait); !errors.Is(err, nats.ErrNoResponders) {
-			t.Errorf("%s: %v, want no responders", subject, err)
-		}
+		check.Is(t, check.Err(nc.Request(subject, nil, s.wait)), nats.ErrNoResponders, subject)
 	}
 }
 

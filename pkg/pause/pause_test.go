@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/pause"
 )
 
@@ -21,9 +22,7 @@ func TestFor(t *testing.T) {
 		if !pause.For(ctx, time.Second) || time.Since(start) != time.Second {
 			t.Errorf("took %s", time.Since(start))
 		}
-		if !pause.For(ctx, -time.Second) {
-			t.Error("a wait that is over ends the context")
-		}
+		check.That(t, pause.For(ctx, -time.Second), "a wait that is over ends the context")
 		cancel()
 		if pause.For(ctx, time.Second) || pause.For(ctx, 0) || time.Since(start) != time.Second {
 			t.Errorf("goes on after a context that has ended, %s later", time.Since(start))

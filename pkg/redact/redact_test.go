@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
@@ -18,9 +19,7 @@ func TestURL(t *testing.T) {
 		"nats://a:hunter2@h1,nats://b:hunter2@h2": "nats://h2", "nats://h1,nats://h2": "nats://h1,nats://h2", "u:hunter2@host:4222": "host:4222",
 		"nats://u:p/hunter2@host": "nats://host", "nats://u:p?hunter2@host?x": "nats://host", "http://host?key=hunter2": "http://host", "": "", "host": "host",
 	} {
-		if got := redact.URL(text); got != want {
-			t.Errorf("%q became %q: want %q", text, got, want)
-		}
+		check.Same(t, fmt.Sprintf("%q became", text), redact.URL(text), want)
 	}
 }
 
@@ -35,11 +34,7 @@ func TestError(t *testing.T) {
 		"a text":          errors.New(`dial "nats://u:hunter2@host:4222": refused, https://h/?t=hunter2`),
 	} {
 		got := redact.Error(err)
-		if strings.Contains(got.Error(), "hunter2") || !errors.Is(got, err) || got.Error() == "" {
-			t.Errorf("%s: %v", name, got)
-		}
+		check.That(t, !strings.Contains(got.Error(), "hunter2") && errors.Is(got, err) && got.Error() != "", "%s: %v", name, got)
 	}
-	if redact.Error(nil) != nil {
-		t.Error("nil became an error")
-	}
+	check.That(t, redact.Error(nil) == nil, "nil became an error")
 }

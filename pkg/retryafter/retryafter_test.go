@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/retryafter"
 )
 
@@ -19,9 +20,7 @@ func TestParse(t *testing.T) {
 			now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 			"Fri, 20 Nov 2099 12:01:00 GMT": time.Hour,
 		} {
-			if got := retryafter.Parse(http.Header{"Retry-After": {value}}, 0, time.Hour); got != want {
-				t.Errorf("%q is %s: want %s", value, got, want)
-			}
+			check.Same(t, value, retryafter.Parse(http.Header{"Retry-After": {value}}, 0, time.Hour), want)
 		}
 	})
 }

@@ -20,11 +20,15 @@ require (
 
 require github.com/robfig/cron/v3 v3.0.1 // indirect
 
-require golang.org/x/text v0.43.0 // indirect
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/expediter-io/expediter/pkg/natsrun/natstest/check v0.1.0
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect

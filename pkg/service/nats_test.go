@@ -18,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -53,15 +54,9 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	defer runtime.GC()
 	defer runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
-		options, err := BaseConfig{Logger: slog.New(slog.DiscardHandler)}.natsOptions("test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		options := check.Must(BaseConfig{Logger: slog.New(slog.DiscardHandler)}.natsOptions("test"))(t)
 		server := &silent{dialled: make(chan time.Time, 1)}
-		nc, err := nats.Connect(nats.DefaultURL, append(options, nats.SetCustomDialer(server))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := check.Must(nats.Connect(nats.DefaultURL, append(options, nats.SetCustomDialer(server))...))(t)
 		defer nc.Close()
 		first := <-server.dialled
 		if took := (<-server.dialled).Sub(first); took > 12*time.Second {
@@ -77,17 +72,13 @@ func TestHealthCheckAsksOverTLSAndSaysWhatIsNotReady(t *testing.T) {
 		w.WriteHeader(status)
 		w.Write([]byte("store: no leader"))
 	}))
-	if err := AskReady(t.Context(), server.URL+"/readyz"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, AskReady(t.Context(), server.URL+"/readyz"), nil)
 	status = http.StatusServiceUnavailable
 	if err := AskReady(t.Context(), server.URL+"/readyz"); err == nil || !strings.Contains(err.Error(), "/readyz: 503 Service Unavailable: store") {
 		t.Errorf("error %v: want one with the answer", err)
 	}
 	server.Close()
-	if err := AskReady(t.Context(), server.URL); err == nil {
-		t.Error("a service that is not there is ready")
-	}
+	check.Failsf(t, AskReady(t.Context(), server.URL), "a service that is not there is ready")
 }
 
 // queue is a stream whose worker has been given the jobs up to a sequence.
@@ -138,17 +129,11 @@ func callersOf(t *testing.T, names ...string) (all []context.Context) {
 			t.Fatal(err)
 		}
 	}
-	keys, err := access.Open("shop", file, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := check.Must(access.Open("shop", file, slog.New(slog.DiscardHandler)))(t)
 	for _, secret := range secrets {
 		r := httptest.NewRequest(http.MethodPost, "/v1/items", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+secret)
-		admitted, err := access.NewGuard(keys, nil).Admit(r, access.All(access.Publish))
-		if err != nil {
-			t.Fatal(err)
-		}
+		admitted := check.Must(access.NewGuard(keys, nil).Admit(r, access.All(access.Publish)))(t)
 		all = append(all, admitted.Context())
 	}
 	return all
@@ -197,14 +182,9 @@ func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 3)
 		q.submit(ada, 1)
-		release, err := q.Admit(ada, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		release := check.Must(q.Admit(ada, 2))(t)
 		for range 100 {
-			if q.submit(ada, 1) {
-				t.Fatal("admitted beside the requests under way")
-			}
+			check.Require(t, !q.submit(ada, 1), "admitted beside the requests under way")
 		}
 		release()
 		if !q.submit(ada, 1) || q.asked != 1 || len(q.admitted) != 0 {
@@ -220,9 +200,7 @@ func TestABacklogCountsBeforeTheConsumer(t *testing.T) {
 	ada := callersOf(t, "ada")[0]
 	b.Add(ada, "SHOP", 1)
 	b.Add(ada, "SHOP", 2)
-	if _, err := b.Admit(ada, 1); err == nil {
-		t.Error("two jobs wait, and another is admitted")
-	}
+	check.Failsf(t, check.Err(b.Admit(ada, 1)), "two jobs wait, and another is admitted")
 }
 
 // Each partition of a stream has sequences of its own, and a consumer that is asked.
@@ -237,14 +215,10 @@ func TestABacklogCountsAllPartitions(t *testing.T) {
 		}
 	}
 	release, err := b.Admit(ada, 1) // of four two wait
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b.Add(ada, "SHOP-2", 1)
 	release()
-	if _, err := b.Admit(ada, 1); err == nil {
-		t.Error("a job in each of three partitions waits, and another is admitted")
-	}
+	check.Failsf(t, check.Err(b.Admit(ada, 1)), "a job in each of three partitions waits, and another is admitted")
 }
 
 // A process does not remember the jobs of callers that never reach their bounds for longer than these wait.
@@ -260,8 +234,6 @@ func TestABacklogForgetsWhatIsDone(t *testing.T) {
 				elapse(backlogEvery)
 			}
 		}
-		if len(q.stored["ada"]) > maxBacklog {
-			t.Errorf("%d are remembered", len(q.stored["ada"]))
-		}
+		check.That(t, len(q.stored["ada"]) <= maxBacklog, "%d are remembered", len(q.stored["ada"]))
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -56,15 +57,11 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 func (i *issuer) token(t *testing.T, user, scope string, expires time.Time) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, (&jose.SignerOptions{}).WithHeader("kid", "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	text, err := jwt.Signed(signer).Claims(map[string]any{
 		"iss": i.address, "aud": "shop", "sub": user, "scope": scope, "exp": expires.Unix(),
 	}).Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return text
 }
 
@@ -74,9 +71,7 @@ func (i *issuer) guard(t *testing.T, transport http.RoundTripper) *access.Guard 
 	oidc, err := access.NewOIDC(access.OIDCConfig{
 		Audience: "shop", Issuer: i.address, Logger: slog.New(slog.DiscardHandler), Name: "shop", Transport: transport,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	group := service.NewGroup(t.Context())
 	group.Go(oidc.Run)
 	t.Cleanup(func() { _ = group.Stop() }) //nolint:errcheck // it ends without one
@@ -116,16 +111,12 @@ func TestTokensOverHTTP(t *testing.T) {
 		{off, "/livez", down.token(t, "42", "read", hour), 200, "", "ok", ""},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.shop.server.URL()+c.path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if c.token != "" {
 			r.Header.Set("Authorization", "Bearer "+c.token)
 		}
 		resp, err := c.shop.client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		var p service.Problem

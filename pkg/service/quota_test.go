@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -127,10 +128,7 @@ func TestQuotasKnowTheCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys, err := access.Open("shop", file, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := check.Must(access.Open("shop", file, slog.New(slog.DiscardHandler)))(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCounter(t, service.LimitConfig{Rate: 1}, access.NewGuard(keys, nil))
 		c.want("/now", ada, secrets[0], "200")
@@ -261,9 +259,7 @@ func TestPagesOfTrustedOrigins(t *testing.T) {
 			r.Header.Set("Access-Control-Request-Method", "POST")
 			w := httptest.NewRecorder()
 			router.ServeHTTP(w, r)
-			if n == 7 && w.Code != http.StatusTooManyRequests {
-				t.Errorf("preflights have no bound: %d", w.Code)
-			}
+			check.That(t, n != 7 || w.Code == http.StatusTooManyRequests, "preflights have no bound: %d", w.Code)
 		}
 	})
 }

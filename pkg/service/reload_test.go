@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 type shop struct {
@@ -25,9 +27,7 @@ type shop struct {
 func file(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -54,9 +54,7 @@ func TestAFileHasAValue(t *testing.T) {
 		"SHOP_SECRET_FILE: SHOP_SECRET is set, too", "SHOP_SECRETS_FILE: ", "is empty", "SHOP_LISTEN_FILE: open", "variable SHOP_NOTHING_FILE",
 		"variable SHOP_FILE", "NATS_URL_FILE: ", "over the limit",
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say: %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%v does not say: %s", err, want)
 	}
 }
 
@@ -80,9 +78,7 @@ func TestAServiceTakesOtherValues(t *testing.T) {
 				if runs = append(runs, cfg.Secret); cfg.Secret == "bad" {
 					return errors.New("too short")
 				}
-				if running != "" {
-					t.Errorf("%s runs beside %s", cfg.Secret, running)
-				}
+				check.That(t, running == "", "%s runs beside %s", cfg.Secret, running)
 				cfg.started()
 				running = cfg.Secret
 				<-ctx.Done()

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -33,9 +34,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 			Close: func() error { return errSold }, Config: cfg.WithDefaults(service.None, 1), Name: "shop",
 			Open: func(context.Context, *service.Service) error { return errors.New("opened without a server") },
 		})
-		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, errSold) {
-			t.Errorf("%v, want %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want) && errors.Is(err, errSold), "%v, want %s", err, want)
 	}
 }
 
@@ -63,9 +62,7 @@ func TestRead(t *testing.T) {
 	cfg.Logger = nil
 	want := config{Old: true, Room: "https://x", Size: 3, Wait: 7 * time.Second}
 	want.Listen, want.NATSURL, want.Replicas = ":2", "nats://x:4222", 3
-	if err != nil || !reflect.DeepEqual(cfg, want) {
-		t.Errorf("%+v: %v", cfg, err)
-	}
+	check.That(t, err == nil && reflect.DeepEqual(cfg, want), "%+v: %v", cfg, err)
 }
 
 func TestReadReportsEverythingAtOnce(t *testing.T) {
@@ -78,9 +75,7 @@ func TestReadReportsEverythingAtOnce(t *testing.T) {
 		`shop: SHOP_SIZE is "many": want a value of the kind int`, `SHOP_WAIT is "soon"`, `ENABLE_OLD is "perhaps"`, `SHOP_ACK_WAIT is "3x"`,
 		"unknown environment variable SHOP_SIZ:", "unknown environment variable SHOP_:", `SHOP_LOG_LEVEL is "loud": want debug, info, warn or error`,
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say: %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%v does not say: %s", err, want)
 	}
 }
 
@@ -91,9 +86,7 @@ func TestLogLevel(t *testing.T) {
 	for set, lines := range map[string]int{"": 3, "debug": 4, "info": 3, "warn": 2, "error": 1, "DEBUG": 4} {
 		var cfg config
 		var log bytes.Buffer
-		if err := service.Read("shop", map[string]string{"SHOP_LOG_LEVEL": set}, &log, &cfg); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, service.Read("shop", map[string]string{"SHOP_LOG_LEVEL": set}, &log, &cfg))
 		for _, level := range levels {
 			cfg.Logger.Log(t.Context(), level, "shop: open")
 		}
@@ -115,9 +108,7 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 		"shop: Waiting (SHOP_WAITING) is -1: want a positive number",
 		"shop: MaxBytes (SHOP_MAX_BYTES) is -1: want a positive number", "shop: Replicas (SHOP_REPLICAS) is 6: want 1 to 5",
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say: %s", err, want)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%v does not say: %s", err, want)
 	}
 	for want, cfg := range map[string]service.BaseConfig{
 		"shop: OIDCIssuer (SHOP_OIDC_ISSUER) is http://id.example.com: want the https address": {OIDCAudience: "x", OIDCIssuer: "http://id.example.com"},
@@ -148,9 +139,7 @@ func TestHostsAndOriginsAreChecked(t *testing.T) {
 		"https://app.example.com:443", "http://app.example.com:80", "ftp://app.example.com", "https://a@app.example.com", "https://app.example.com?x",
 	} {
 		err := service.BaseConfig{Origins: []string{origin}}.WithDefaults(":1", 8).Validate("shop")
-		if err == nil || !strings.Contains(err.Error(), "shop: Origins (SHOP_ORIGINS) has ") {
-			t.Errorf("%q: %v", origin, err)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), "shop: Origins (SHOP_ORIGINS) has "), "%q: %v", origin, err)
 	}
 }
 
@@ -183,9 +172,7 @@ func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()
 	server, group := service.On("shop", s), service.NewGroup(t.Context())
 	server.Serve(group, service.ServerConfig{Name: "shop", Handler: handler})
 	stop = sync.OnceFunc(func() {
-		if err := errors.Join(server.Stop(), group.Stop()); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, errors.Join(server.Stop(), group.Stop()), nil)
 	})
 	t.Cleanup(stop)
 	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -210,9 +197,7 @@ func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (cli
 		ended <- err
 	}))
 	client, _, err := websocket.Dial(t.Context(), "ws://shop/", &websocket.DialOptions{HTTPClient: caller}) //nolint:bodyclose // it is the connection
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	client.SetReadLimit(1 << 20)
 	t.Cleanup(func() { _ = client.CloseNow() })
 	return client, stop, ended
@@ -285,9 +270,7 @@ func TestSocketDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 					stop()
 				}
 				<-told
-				if took := time.Since(began); took != test.want {
-					t.Errorf("%s, want %s", took, test.want)
-				}
+				check.Same(t, "time until the end", time.Since(began), test.want)
 			})
 		})
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -45,10 +46,7 @@ func mapped(err error) service.Problem {
 // open serves until the test ends, with the routes that route adds.
 func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *shop {
 	t.Helper()
-	server, err := service.Listen(t.Context(), "shop", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := check.Must(service.Listen(t.Context(), "shop", "127.0.0.1:0"))(t)
 	cfg.Logger, cfg.Name, cfg.Errors, cfg.Version = slog.New(slog.DiscardHandler), "shop", mapped, "1.2.3"
 	if cfg.Ready == nil {
 		cfg.Ready = func() map[string]error { return nil }
@@ -60,9 +58,7 @@ func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *
 	s := &shop{client: &http.Client{Transport: &http.Transport{}}, group: service.NewGroup(t.Context()), server: server}
 	server.Serve(s.group, service.ServerConfig{Exports: cfg.Exports, Handler: router, Name: "shop"})
 	t.Cleanup(func() {
-		if err := errors.Join(server.Stop(), s.group.Stop()); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, errors.Join(server.Stop(), s.group.Stop()), nil)
 		s.client.CloseIdleConnections()
 	})
 	return s
@@ -76,22 +72,14 @@ type reply struct {
 
 func (s *shop) call(t *testing.T, method, path, body string, secret ...string) (reply, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.server.URL()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Must(http.NewRequestWithContext(t.Context(), method, s.server.URL()+path, strings.NewReader(body)))(t)
 	for _, key := range secret {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := check.Must(io.ReadAll(resp.Body))(t)
 	return reply{resp.StatusCode, resp.Header}, string(text)
 }
 
@@ -143,10 +131,7 @@ func TestProblems(t *testing.T) {
 
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	exports, err := export.Start(t.Context(), export.Config{Service: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "shop"}))(t)
 	good := open(t, service.RouterConfig{Exports: exports}, nil)
 	bad := open(t, service.RouterConfig{Ready: func() map[string]error {
 		return map[string]error{"b": errSold, "a": nil}
@@ -179,16 +164,10 @@ func TestDetailsOfReadinessAreForOperators(t *testing.T) {
 		"reader": {Scopes: []access.Scope{access.Read}}, "user": {Scopes: access.Scopes(), User: "7"}, "marker": {Scopes: []access.Scope{access.Mark}},
 	} {
 		key.Name = name
-		secret, err := access.Add(path, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := check.Must(access.Add(path, key))(t)
 		secrets[name] = secret
 	}
-	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := check.Must(access.Open("shop", path, slog.New(slog.DiscardHandler)))(t)
 	s := open(t, service.RouterConfig{Access: access.NewGuard(keys, nil), Ready: func() map[string]error { return map[string]error{"a": errSold} }}, nil)
 	for caller, secret := range secrets {
 		resp, text := s.call(t, http.MethodGet, "/readyz?verbose", "", secret)
@@ -201,10 +180,7 @@ func TestDetailsOfReadinessAreForOperators(t *testing.T) {
 // The messages of net/http are lines of the service's log, not of the standard error.
 func TestServerLogsWhatGoesWrong(t *testing.T) {
 	t.Parallel()
-	server, err := service.Listen(t.Context(), "shop", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := check.Must(service.Listen(t.Context(), "shop", "127.0.0.1:0"))(t)
 	var log bytes.Buffer // read when the server has stopped
 	group := service.NewGroup(t.Context())
 	server.Serve(group, service.ServerConfig{
@@ -216,9 +192,7 @@ func TestServerLogsWhatGoesWrong(t *testing.T) {
 		resp.Body.Close()
 		t.Errorf("a handler that panics answers %d", resp.StatusCode)
 	}
-	if err := errors.Join(server.Stop(), group.Stop()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(server.Stop(), group.Stop()), nil)
 	var line struct {
 		Level string `json:"level"`
 		Msg   string `json:"msg"`
@@ -231,14 +205,10 @@ func TestServerLogsWhatGoesWrong(t *testing.T) {
 func TestListen(t *testing.T) {
 	t.Parallel()
 	none, err := service.Listen(t.Context(), "shop", service.None)
-	if err != nil || none != nil || none.URL() != "" || none.Stop() != nil {
-		t.Errorf("%v, %v", none, err)
-	}
+	check.That(t, err == nil && none == nil && none.URL() == "" && none.Stop() == nil, "%v, %v", none, err)
 	none.Serve(service.NewGroup(t.Context()), service.ServerConfig{})
 	taken, err := service.Listen(t.Context(), "shop", ":0")
-	if err != nil || !strings.HasPrefix(taken.URL(), "http://127.0.0.1:") {
-		t.Fatalf("%v, %v", taken, err)
-	}
+	check.Require(t, err == nil && strings.HasPrefix(taken.URL(), "http://127.0.0.1:"), "%v, %v", taken, err)
 	if _, err := service.Listen(t.Context(), "shop", strings.TrimPrefix(taken.URL(), "http://127.0.0.1")); err == nil || !strings.Contains(err.Error(), "shop: listen on") {
 		t.Errorf("got %v", err)
 	}
@@ -269,14 +239,9 @@ func TestStreamEndsWithTheServer(t *testing.T) {
 			return nil
 		})
 	})
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL()+"/events?last_event_id=6", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := check.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL()+"/events?last_event_id=6", http.NoBody))(t)
 	resp, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	var text strings.Builder
@@ -303,15 +268,10 @@ func TestUnusedConnectionDoesNotDelayTheStop(t *testing.T) {
 	s := open(t, service.RouterConfig{}, func(r *service.Router) {
 		r.Handle("GET /", access.Public(), func(http.ResponseWriter, *http.Request) error { return nil })
 	})
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.server.URL(), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Must(new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.server.URL(), "http://")))(t)
 	defer conn.Close()
 	s.call(t, http.MethodGet, "/", "") // so the connection before it was accepted
-	if err := s.server.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, s.server.Stop(), nil)
 }
 
 // A goroutine that ends by itself ends the group, and its error is reported.
@@ -344,9 +304,7 @@ func TestGroup(t *testing.T) {
 func TestPathEscape(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"a": "a", ".": "%2E", "..": "%2E%2E", "a/b": "a%2Fb", "...": "...", "שלום": "%D7%A9%D7%9C%D7%95%D7%9D"} {
-		if got := service.PathEscape(id); got != want {
-			t.Errorf("%q is %q, want %q", id, got, want)
-		}
+		check.Same(t, id, service.PathEscape(id), want)
 	}
 }
 
@@ -377,9 +335,7 @@ func TestAnAnswerThatTakesTooLongIsAProblem(t *testing.T) {
 		answer, begun := httptest.NewRecorder(), time.Now()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/slow", &body)
 		router.ServeHTTP(answer, r)
-		if took := time.Since(begun); took != 40*time.Second {
-			t.Errorf("the answer took %s, want 25 s for the body and 15 s", took)
-		}
+		check.Same(t, "time until the answer", time.Since(begun), 40*time.Second)
 		if answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" ||
 			!strings.Contains(answer.Body.String(), `"code":"STORE_UNAVAILABLE"`) {
 			t.Errorf("the answer is %d %v %s", answer.Code, answer.Header(), answer.Body)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
@@ -65,9 +66,7 @@ func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 					<-ended
 					return nil, nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 			})
 		})
 	}
@@ -94,9 +93,7 @@ func read(
 	transport := &http.Transport{DialContext: pipes.DialContext, Protocols: protocols}
 	defer func() {
 		transport.CloseIdleConnections()
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, server.Close(), nil)
 		<-served
 	}()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/events", http.NoBody)

@@ -14,6 +14,7 @@ require (
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
+	github.com/expediter-io/expediter/pkg/natsrun/natstest/check v0.1.0
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect

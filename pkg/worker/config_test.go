@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,9 +42,7 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 		"AckWait", "Bucket", "Concurrency", "Consumer", "DeadSubject", "HardStop", "RequestTimeout", "SettleTimeout", "SoftStop",
 		"StepBucket", "StepTTL", "Stream", "StuckAfter",
 	} {
-		if err == nil || !strings.Contains(err.Error(), "Config."+field+" is") {
-			t.Errorf("%v; want it to name %s", err, field)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), "Config."+field+" is"), "%v; want it to name %s", err, field)
 	}
 }
 
@@ -70,9 +70,7 @@ func TestMiddlewareOrder(t *testing.T) {
 	err := wrap([]Middleware{named("a"), named("b")}, Info{ID: "j"}, nats.Header{"H": {"h"}}, work)(t.Context())
 
 	want := []string{"a j h", "b j h", "work in b", "b got no", "a got no\nb"}
-	if !slices.Equal(calls, want) || err.Error() != "no\nb\na" {
-		t.Errorf("calls %q, error %q", calls, err)
-	}
+	check.That(t, slices.Equal(calls, want) && err.Error() == "no\nb\na", "calls %q, error %q", calls, err)
 }
 
 // A middleware may decide without the handler, and none costs nothing.
@@ -101,9 +99,7 @@ func TestExponentialDoublesUpToItsLimit(t *testing.T) {
 		}
 	}
 
-	if got := Exponential(0, time.Hour)(40); got != 0 {
-		t.Errorf("base 0: %s, want 0", got)
-	}
+	check.Same(t, "base 0", Exponential(0, time.Hour)(40), 0)
 
 	if got := Exponential(time.Hour, math.MaxInt64)(math.MaxInt); got <= 0 {
 		t.Errorf("no limit: %s, want no overflow", got)
@@ -122,14 +118,10 @@ func TestPolicyDelayStaysWithinItsJitter(t *testing.T) {
 	}
 
 	policy.Jitter = -1
-	if got := policy.delay(2, 0); got != 2*time.Second {
-		t.Errorf("without jitter: %s, want 2s", got)
-	}
+	check.Same(t, "without jitter", policy.delay(2, 0), 2*time.Second)
 
 	policy.Backoff = func(int) time.Duration { return -time.Hour }
-	if got := policy.delay(1, 0.5); got != minDelay {
-		t.Errorf("negative backoff: %s, want %s", got, minDelay)
-	}
+	check.Same(t, "negative backoff", policy.delay(1, 0.5), minDelay)
 }
 
 func TestPolicyAndConfigReportEverythingAtOnce(t *testing.T) {
@@ -143,16 +135,12 @@ func TestPolicyAndConfigReportEverythingAtOnce(t *testing.T) {
 		"JetStream", "AckWait", "Bucket", "Concurrency", "Consumer", "DeadSubject", "HardStop", "RequestTimeout",
 		"SettleTimeout", "SoftStop", "Stream", "StuckAfter",
 	} {
-		if err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("New does not name %s: %v", field, err)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), field), "New does not name %s: %v", field, err)
 	}
 
 	err = Handle[int](&Worker{}, ">", Policy{Jitter: 2, MaxAttempts: -1, Timeout: -2}, nil)
 	for _, field := range []string{"Jitter", "MaxAttempts", "Timeout", "handler"} {
-		if err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("Handle does not name %s: %v", field, err)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), field), "Handle does not name %s: %v", field, err)
 	}
 }
 
@@ -171,9 +159,7 @@ func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 	}
 
 	for _, bad := range []string{"", "a..b", "a b", "a.>.b", "a*", "a.b.x", "*.>", "b.c", "c", ">"} {
-		if err := add(bad); err == nil {
-			t.Errorf("%q was accepted", bad)
-		}
+		check.Failsf(t, add(bad), "%q was accepted", bad)
 	}
 
 	for subject, want := range map[string]string{"a.1.x": "a.*.x", "a.1.y": "a.*.y", "b.1.2": "b.>", "c": "c", "b": "", "a.x": ""} {
@@ -182,13 +168,9 @@ func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 			got = r.pattern
 		}
 
-		if got != want {
-			t.Errorf("%q goes to %q, want %q", subject, got, want)
-		}
+		check.That(t, got == want, "%q goes to %q, want %q", subject, got, want)
 	}
 
 	w.started.Store(true)
-	if err := add("late"); !errors.Is(err, ErrStarted) {
-		t.Errorf("after Run: %v, want ErrStarted", err)
-	}
+	check.Is(t, add("late"), ErrStarted, "after Run")
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func sampleLetter() DeadLetter {
@@ -30,23 +30,13 @@ const golden = `{"attempts":3,"consumer":"cook","deadAt":"2026-01-02T04:04:05.00
 func TestDeadLetterKeepsItsWireForm(t *testing.T) {
 	t.Parallel()
 
-	data, err := json.Marshal(sampleLetter())
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := check.Must(json.Marshal(sampleLetter()))(t)
 
-	if diff := cmp.Diff(golden, string(data)); diff != "" {
-		t.Errorf("encoding (-want +got):\n%s", diff)
-	}
+	check.Equal(t, golden, string(data))
 
-	letter, err := ParseDeadLetter([]byte(golden))
-	if err != nil {
-		t.Fatal(err)
-	}
+	letter := check.Must(ParseDeadLetter([]byte(golden)))(t)
 
-	if diff := cmp.Diff(sampleLetter(), letter); diff != "" {
-		t.Errorf("decoding (-want +got):\n%s", diff)
-	}
+	check.Equal(t, sampleLetter(), letter)
 }
 
 func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
@@ -56,22 +46,14 @@ func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 	letter.Payload = bytes.Repeat([]byte("tomato "), 10_000)
 
 	data, err := letter.encode(10_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if len(data) > 10_000 {
-		t.Errorf("%d bytes, want at most 10000", len(data))
-	}
+	check.That(t, len(data) <= 10_000, "%d bytes, want at most 10000", len(data))
 
 	parsed, err := ParseDeadLetter(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if diff := cmp.Diff(letter, parsed); diff != "" {
-		t.Errorf("unpacked (-want +got):\n%s", diff)
-	}
+	check.Equal(t, letter, parsed)
 
 	// A payload that packing does not shrink stays as it is, and is stored in parts.
 	_, _ = rand.Read(letter.Payload)
@@ -86,14 +68,10 @@ func TestMessageIDNamesTheJobAndItsStream(t *testing.T) {
 	one, again := sampleLetter(), sampleLetter()
 	again.DeadAt, again.Error, again.Worker = time.Now(), "other", "other"
 
-	if one.messageID() != again.messageID() {
-		t.Error("the same job has two message IDs")
-	}
+	check.That(t, one.messageID() == again.messageID(), "the same job has two message IDs")
 
 	again.EnqueuedAt = again.EnqueuedAt.Add(1)
-	if one.messageID() == again.messageID() {
-		t.Error("a job of a stream made anew has the old one's message ID")
-	}
+	check.That(t, one.messageID() != again.messageID(), "a job of a stream made anew has the old one's message ID")
 }
 
 func FuzzParseDeadLetter(f *testing.F) {
@@ -105,9 +83,7 @@ func FuzzParseDeadLetter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		letter, err := ParseDeadLetter(data)
 		if err != nil {
-			if !errors.Is(err, ErrDeadLetter) {
-				t.Errorf("%v is not an ErrDeadLetter", err)
-			}
+			check.That(t, errors.Is(err, ErrDeadLetter), "%v is not an ErrDeadLetter", err)
 			return
 		}
 
@@ -116,13 +92,8 @@ func FuzzParseDeadLetter(f *testing.F) {
 			t.Skip("a time that JSON cannot hold")
 		}
 
-		again, err := ParseDeadLetter(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := check.Must(ParseDeadLetter(encoded))(t)
 
-		if diff := cmp.Diff(letter, again); diff != "" {
-			t.Errorf("round trip (-first +second):\n%s", diff)
-		}
+		check.Equal(t, letter, again)
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestDeliveriesFollowTheNewest(t *testing.T) {
@@ -21,32 +23,22 @@ func TestDeliveriesFollowTheNewest(t *testing.T) {
 		t.Fatal("a message that is here was taken in again")
 	}
 
-	if got := held.answerTo(first); got != "r3" {
-		t.Errorf("answers go to %s, want r3", got)
-	}
+	check.Same(t, "answers go to", held.answerTo(first), "r3")
 
 	if reply, extra := held.release(first); reply != "r3" || extra != 2 || first.beating {
 		t.Errorf("release: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
 	}
 
 	next := copyOf(4)
-	if held.add(next, now) != fresh {
-		t.Error("a message that was given back is not taken in")
-	}
+	check.That(t, held.add(next, now) == fresh, "a message that was given back is not taken in")
 
 	held.remove(first, now)
 
-	if held.bySeq[7] != next {
-		t.Error("removing the old delivery removed the new one")
-	}
+	check.That(t, held.bySeq[7] == next, "removing the old delivery removed the new one")
 
-	if !held.begin(next, time.Now()) || len(held.close()) != 1 || held.claim(next) {
-		t.Error("an abandoned delivery could be claimed")
-	}
+	check.That(t, held.begin(next, time.Now()) && len(held.close()) == 1 && !held.claim(next), "an abandoned delivery could be claimed")
 
-	if held.begin(copyOf(5), time.Now()) {
-		t.Error("a handler started after close")
-	}
+	check.That(t, !held.begin(copyOf(5), time.Now()), "a handler started after close")
 }
 
 // TestCopiesOfAnAcknowledgedJob tells copies from jobs with the same sequence in a stream that was made again, and from jobs
@@ -86,16 +78,12 @@ func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
 		got := held.add(c.d, c.at)
 		delete(held.bySeq, c.d.info.Sequence)
 
-		if got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
+		check.That(t, got == c.want, "%s: %d, want %d", name, got, c.want)
 	}
 
 	held.orphan("cook")
 
-	if got := held.add(made(7, stored), now); got != fresh {
-		t.Errorf("from a consumer that was made again: %d, want %d", got, fresh)
-	}
+	check.Same(t, "from a consumer that was made again", held.add(made(7, stored), now), fresh)
 }
 
 // The deliveries of a consumer show that it was made again, or has lost count. The jobs held of it are in doubt then, and
@@ -125,9 +113,7 @@ func TestConsumerThatGoesBack(t *testing.T) {
 		{"b", 2, 1, 5, false},
 	} {
 		d := of(a)
-		if back := held.follow(d); back != a.back {
-			t.Errorf("arrival %d: gone back is %v", i, back)
-		}
+		check.Same(t, fmt.Sprintf("arrival %d: gone back", i), held.follow(d), a.back)
 		held.bySeq[uint64(i)] = d
 	}
 	held.orphan("a")

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/internal/answer"
 )
 
@@ -52,27 +53,21 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 		{"not started", 0, errNotStarted, true, back},
 	} {
 		got := classify(Info{Attempt: test.attempt, MaxAttempts: 3}, test.err, test.interrupted, backoff)
-		if got != test.want {
-			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
-		}
+		check.That(t, got == test.want, "%s: %+v, want %+v", test.name, got, test.want)
 	}
 }
 
 //nolint:paralleltest // AllocsPerRun counts the allocations of the whole process
 func TestClassifyAllocatesNothingForACompletedJob(t *testing.T) {
 	n := testing.AllocsPerRun(100, func() { classify(Info{Attempt: 1, MaxAttempts: 3}, nil, false, nil) })
-	if n != 0 {
-		t.Errorf("%v allocations, want none", n)
-	}
+	check.That(t, n == 0, "%v allocations, want none", n)
 }
 
 func TestControlErrorsCarryTheirCause(t *testing.T) {
 	t.Parallel()
 
 	for _, err := range []error{Retry(time.Second, io.EOF), Cancel(io.EOF), &DecodeError{Cause: io.EOF}, &PanicError{Value: io.EOF}} {
-		if !errors.Is(fmt.Errorf("x: %w", err), io.EOF) {
-			t.Errorf("%T hides its cause", err)
-		}
+		check.That(t, errors.Is(fmt.Errorf("x: %w", err), io.EOF), "%T hides its cause", err)
 	}
 
 	for err, want := range map[error]string{
@@ -94,9 +89,7 @@ func TestControlErrorsCarryTheirCause(t *testing.T) {
 		&DriftError{Asset: "consumer c", Differences: []string{"x"}, mends: true}: "worker: consumer c is not set as needed: x " +
 			"(apply the declared settings, or set Config.AutoCreate)",
 	} {
-		if err != nil && err.Error() != want {
-			t.Errorf("%T: %q, want %q", err, err, want)
-		}
+		check.That(t, err == nil || err.Error() == want, "%T: %q, want %q", err, err, want)
 	}
 }
 
@@ -123,9 +116,7 @@ func TestSafeText(t *testing.T) {
 		`worker: payload of "jobs.mail" cannot be decoded: see its dead letter`: &DecodeError{Cause: errors.New("hunter2"), Subject: "jobs.mail"},
 		strings.Repeat("x", maxLong): errors.New(strings.Repeat("x", 1000)),
 	} {
-		if got := safeText(err); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		check.Same(t, "safeText(err)", safeText(err), want)
 	}
 }
 
@@ -138,9 +129,7 @@ func TestRecentAllocatesNothing(t *testing.T) {
 	for range kept {
 		add()
 	}
-	if n := testing.AllocsPerRun(1000, add); n != 0 {
-		t.Errorf("%v allocations for an attempt", n)
-	}
+	check.Same(t, "allocations for an attempt", testing.AllocsPerRun(1000, add), 0)
 }
 
 func BenchmarkRecent(b *testing.B) {

@@ -62,9 +62,7 @@ func told(t *testing.T, s *consoletest.Site, path string, words ...string) strin
 		if missing == "" {
 			return page
 		}
-		if ctx.Err() != nil {
-			t.Fatalf("%s does not say %q: %s", path, missing, page)
-		}
+		check.Require(t, ctx.Err() == nil, "%s does not say %q: %s", path, missing, page)
 		pause.For(ctx, 20*time.Millisecond)
 	}
 }

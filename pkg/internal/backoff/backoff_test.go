@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestPause(t *testing.T) {
@@ -16,17 +17,13 @@ func TestPause(t *testing.T) {
 		took := map[time.Duration]bool{}
 		for range 100 {
 			start := time.Now()
-			if !backoff.Pause(t.Context(), d) {
-				t.Fatal("says that the context has ended")
-			}
+			check.Require(t, backoff.Pause(t.Context(), d), "says that the context has ended")
 			took[time.Since(start)] = true
 			if n := time.Since(start); n < d/2 || n >= d/2+d {
 				t.Errorf("took %s", n)
 			}
 		}
-		if len(took) < 50 {
-			t.Errorf("%d different pauses of 100", len(took))
-		}
+		check.That(t, len(took) >= 50, "%d different pauses of 100", len(took))
 		ctx, cancel := context.WithTimeout(t.Context(), d/4)
 		defer cancel()
 		start := time.Now()

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // text is n bytes that compress, to about a third.
@@ -26,13 +28,9 @@ func TestCompressionIsUndone(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 255, 256, 257, 4096, 65535, 65536, 128<<10 - 1, 128 << 10, 128<<10 + 1, 1 << 20, 5<<20 + 3} {
 		for name, value := range map[string][]byte{"text": text(n), "zeros": make([]byte, n)} {
 			data, _, err := c.Compress(value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := c.Decompress(data, n)
-			if err != nil || !bytes.Equal(got, value) {
-				t.Errorf("%d bytes of %s became %d: %v", n, name, len(got), err)
-			}
+			check.That(t, err == nil && bytes.Equal(got, value), "%d bytes of %s became %d: %v", n, name, len(got), err)
 			for _, wrong := range []int{n - 1, n + 1} {
 				if wrong < 0 {
 					continue
@@ -50,19 +48,13 @@ func TestBombTakesNoMemory(t *testing.T) { //nolint:paralleltest // measures the
 	const stated = 1 << 10
 	c := New()
 	bomb, _, err := c.Compress(make([]byte, 256<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	nested := bytes.Repeat(bomb, 4) // frames may follow each other
-	if _, err := c.Decompress(bomb, stated); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(c.Decompress(bomb, stated)), ErrCorrupt)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 10 {
-		if _, err := c.Decompress(nested, stated); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("got %v", err)
-		}
+		check.Is(t, check.Err(c.Decompress(nested, stated)), ErrCorrupt)
 	}
 	runtime.ReadMemStats(&after)
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
@@ -75,9 +67,7 @@ func FuzzDecompress(f *testing.F) {
 	c := New()
 	for _, n := range []int{0, 1, 300, 5000} {
 		data, _, err := c.Compress(text(n))
-		if err != nil {
-			f.Fatal(err)
-		}
+		check.OK(f, err)
 		f.Add(data, n)
 		f.Add(data[:len(data)/2], n)
 		f.Add(data, n/2)
@@ -103,8 +93,6 @@ func TestSavesAnEighthOrNothing(t *testing.T) {
 	}
 	for zeros, want := range map[int]bool{0: false, 500: false, 2000: true} {
 		data, saves, err := New().Compress(append(make([]byte, zeros), noise[zeros:]...))
-		if err != nil || saves != want {
-			t.Errorf("%d zeros of %d bytes: %d bytes, saves is %v: %v", zeros, len(noise), len(data), saves, err)
-		}
+		check.That(t, err == nil && saves == want, "%d zeros of %d bytes: %d bytes, saves is %v: %v", zeros, len(noise), len(data), saves, err)
 	}
 }

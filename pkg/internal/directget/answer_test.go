@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func reply(headers ...string) *nats.Msg {
@@ -58,9 +60,7 @@ func TestAnswers(t *testing.T) {
 		forged.Header.Add(stored[i], stored[i+1])
 	}
 	c := &call{}
-	if c.add(forged) || len(c.messages) != 1 || c.messages[0].Sequence != 7 {
-		t.Errorf("headers of a message count for the server's: %+v", c)
-	}
+	check.That(t, !c.add(forged) && len(c.messages) == 1 && c.messages[0].Sequence == 7, "headers of a message count for the server's: %+v", c)
 	m, err := Pushed(one)
 	if err != nil || m.Sequence != 7 || m.Subject != "$KV.b.k" || m.Time != time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) {
 		t.Errorf("got %+v, %v", m, err)
@@ -75,8 +75,6 @@ func FuzzAnswer(f *testing.F) {
 		m := reply("Status", status, "Nats-Num-Pending", pending, "Nats-Sequence", sequence, "Nats-Time-Stamp", created)
 		m.Data = data
 		c := &call{}
-		if !c.add(m) && len(c.messages) != 1 {
-			t.Errorf("neither a message nor the end: %+v", c)
-		}
+		check.That(t, c.add(m) || len(c.messages) == 1, "neither a message nor the end: %+v", c)
 	})
 }

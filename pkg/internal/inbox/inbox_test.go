@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const patience = time.Minute
@@ -54,19 +56,11 @@ func TestRepliesFindTheirCallers(t *testing.T) {
 	}
 	for k, done := range calls {
 		a := <-done
-		if a.err != nil || string(a.msg.Data) != strconv.Itoa(k) {
-			t.Errorf("call %d got %+v", k, a)
-		}
-		if !strings.HasPrefix(subjects[k], "_MINE.") {
-			t.Errorf("reply to %s: not below the connection's prefix", subjects[k])
-		}
+		check.That(t, a.err == nil && string(a.msg.Data) == strconv.Itoa(k), "call %d got %+v", k, a)
+		check.That(t, strings.HasPrefix(subjects[k], "_MINE."), "reply to %s: not below the connection's prefix", subjects[k])
 	}
-	if n := i.underWay(); n != 0 {
-		t.Errorf("%d calls are kept", n)
-	}
-	if err := i.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Same(t, "calls are kept", i.underWay(), 0)
+	check.Is(t, i.Close(), nil)
 }
 
 // A reply that comes twice, too late, or to nobody, is not taken for another.
@@ -95,9 +89,7 @@ func TestStrayRepliesAreNobodys(t *testing.T) {
 	if a := <-second; a.err != nil || string(a.msg.Data) != "second" {
 		t.Errorf("got %+v", a)
 	}
-	if err := i.Close(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, i.Close(), nil)
 }
 
 // Whatever ends a request says so, at once, and nothing of it is left.
@@ -125,9 +117,7 @@ func TestEndsOfRequests(t *testing.T) {
 			if a := <-done; !errors.Is(a.err, tt.want) || a.msg != nil {
 				t.Errorf("got %+v, want %v", a, tt.want)
 			}
-			if n := i.underWay(); n != 0 {
-				t.Errorf("%d calls are kept", n)
-			}
+			check.Same(t, "calls are kept", i.underWay(), 0)
 			if !errors.Is(tt.want, ErrClosed) {
 				_ = i.Close() // the connection is closed, perhaps
 			}
@@ -156,9 +146,7 @@ func TestNothingIsSentWhenItCannotBe(t *testing.T) {
 	if a := <-request(ctx, i, patience); !errors.Is(a.err, context.Canceled) {
 		t.Errorf("got %+v", a)
 	}
-	if n := i.underWay(); n != 0 {
-		t.Errorf("%d calls are kept", n)
-	}
+	check.Same(t, "calls are kept", i.underWay(), 0)
 	_ = i.Close() // the connection is closed
 	if a := <-request(t.Context(), i, patience); !errors.Is(a.err, ErrClosed) {
 		t.Errorf("got %+v", a)
@@ -198,12 +186,8 @@ func TestRequestsEndInTime(t *testing.T) {
 		if a := <-request(t.Context(), i, time.Second); !errors.Is(a.err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("after a pause: %+v after %s", a, time.Since(start))
 		}
-		if n := i.underWay(); n != 0 {
-			t.Errorf("%d calls are kept", n)
-		}
-		if err := i.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Same(t, "calls are kept", i.underWay(), 0)
+		check.Is(t, i.Close(), nil)
 	})
 }
 
@@ -218,12 +202,8 @@ func TestTimerStops(t *testing.T) {
 		i.mu.Lock()
 		rings := i.rings
 		i.mu.Unlock()
-		if !rings.IsZero() {
-			t.Errorf("the timer is set to %s", rings)
-		}
-		if err := i.Close(); err != nil {
-			t.Error(err)
-		}
+		check.That(t, rings.IsZero(), "the timer is set to %s", rings)
+		check.Is(t, i.Close(), nil)
 	})
 }
 
@@ -293,9 +273,7 @@ func open(t *testing.T, opts ...nats.Option) (i *Inbox, s *server, id string) {
 	t.Helper()
 	s = &server{inbox: make(chan string, 1), requests: make(chan string, 100), ended: make(chan struct{})}
 	nc, err := nats.Connect("", append(opts, nats.InProcessServer(s), nats.MaxReconnects(1000))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		nc.Close()
 		<-s.ended

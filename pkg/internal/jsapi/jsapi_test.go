@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // server answers requests in order, and the last answer again.
@@ -40,9 +41,7 @@ func TestADomainAndAPrefixAreHonoured(t *testing.T) {
 	domain, errDomain := jetstream.NewWithDomain(nc, "hub")
 	prefix, errPrefix := jetstream.NewWithAPIPrefix(nc, "elsewhere")
 	dotted, errDotted := jetstream.NewWithAPIPrefix(nc, "elsewhere.")
-	if err := errors.Join(errPlain, errDomain, errPrefix, errDotted); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(errPlain, errDomain, errPrefix, errDotted))
 	for _, tt := range []struct {
 		js             jetstream.JetStream
 		prefix, bucket string
@@ -116,9 +115,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 	} {
 		err := fmt.Errorf("publish: %w", tt.err)
 		got := class{jsapi.IsRefused(err), jsapi.IsFull(err), jsapi.IsTooLarge(err), jsapi.IsPermanent(err), jsapi.IsUnknown(err)}
-		if got != tt.want {
-			t.Errorf("%#v is %+v, want %+v", tt.err, got, tt.want)
-		}
+		check.That(t, got == tt.want, "%#v is %+v, want %+v", tt.err, got, tt.want)
 	}
 }
 
@@ -132,8 +129,6 @@ func FuzzGet(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
 		m, ok, err := jsapi.Client{Sender: &server{answers: []string{answer}}}.Get(t.Context(), "S", jsapi.Query{Sequence: 7})
-		if ok && err != nil || !ok && m.Sequence != 0 {
-			t.Errorf("%+v, %v, %v", m, ok, err)
-		}
+		check.That(t, (!ok || err == nil) && (ok || m.Sequence == 0), "%+v, %v, %v", m, ok, err)
 	})
 }

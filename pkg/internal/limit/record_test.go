@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestPermitsAreShared(t *testing.T) {
@@ -34,9 +36,7 @@ func TestPermitsAreShared(t *testing.T) {
 		{"one for two, first", two(0, 0, "b", "a"), 1, "b", true, 1},
 		{"left lying", two(0, 0, "b", "a"), 1, "a", false, 1},
 	} {
-		if got := tt.rec.most(tt.limit, tt.id, tt.owes); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
+		check.Same(t, tt.name, tt.rec.most(tt.limit, tt.id, tt.owes), tt.want)
 	}
 }
 
@@ -86,10 +86,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d starts of 3", len(starts))
 		}
 
-		again, err := json.Marshal(rec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := check.Must(json.Marshal(rec))(t)
 
 		if _, err := decode(again); err != nil {
 			t.Errorf("%s does not survive: %v", again, err)

@@ -3,15 +3,15 @@ package partition
 import (
 	"fmt"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestJumpIsThePublishedOne has values of another implementation, Guava's Hashing.consistentHash.
 func TestJumpIsThePublishedOne(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[uint64]int{10863919174838991: 6, 2016238256797177309: 3, 1673758223894951030: 5} {
-		if got := jump(key, 11); got != want {
-			t.Errorf("jump(%d, 11) is %d, want %d", key, got, want)
-		}
+		check.Same(t, fmt.Sprintf("jump(%d, 11)", key), jump(key, 11), want)
 	}
 }
 
@@ -23,9 +23,7 @@ func TestPartitionsNeverMove(t *testing.T) {
 		"jobs.=w6k": {0, 0, 59}, "jobs.a.b.c.d": {1, 1, 34}, "orders.7": {1, 3, 7},
 	} {
 		for i, n := range []int{2, 4, 64} {
-			if got := Of(subject, n); got != want[i] {
-				t.Errorf("Of(%q, %d) is %d, want %d", subject, n, got, want[i])
-			}
+			check.Same(t, fmt.Sprintf("Of(%q, %d)", subject, n), Of(subject, n), want[i])
 		}
 	}
 	if Of("jobs.mail.u17", 64) != Of("tasks.mail.u17", 64) || Of("jobs.a", 1) != 0 {
@@ -42,8 +40,6 @@ func TestPartitionsAreEven(t *testing.T) {
 		counts[Of(fmt.Sprintf("jobs.mail.user-%d", i), n)]++
 	}
 	for p, count := range counts {
-		if count < keys/n*95/100 || count > keys/n*105/100 {
-			t.Errorf("partition %d has %d of %d keys", p, count, keys)
-		}
+		check.That(t, count >= keys/n*95/100 && count <= keys/n*105/100, "partition %d has %d of %d keys", p, count, keys)
 	}
 }

@@ -1,12 +1,12 @@
 package subject_test
 
 import (
-	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestCheckPattern(t *testing.T) {
@@ -18,15 +18,11 @@ func TestCheckPattern(t *testing.T) {
 		"a b": subject.ErrSpace, "a\t": subject.ErrSpace, "a\x00": subject.ErrSpace, "a\x7f": subject.ErrSpace,
 		"a*": subject.ErrWildcard, "a.>.b": subject.ErrWildcard, ">a": subject.ErrWildcard, "**": subject.ErrWildcard,
 	} {
-		if got := subject.CheckPattern(pattern); !errors.Is(got, want) {
-			t.Errorf("%q: %v, want %v", pattern, got, want)
-		}
+		check.Is(t, subject.CheckPattern(pattern), want, pattern)
 	}
 
 	for _, bad := range []string{"*", ">", "a.*", "a*b"} {
-		if err := subject.CheckLiteral(bad); !errors.Is(err, subject.ErrWildcard) {
-			t.Errorf("literal %q: %v, want ErrWildcard", bad, err)
-		}
+		check.Is(t, subject.CheckLiteral(bad), subject.ErrWildcard, "literal", bad)
 	}
 }
 
@@ -71,9 +67,7 @@ func FuzzOverlap(f *testing.F) {
 		}
 
 		overlap := subject.Overlap(a, b)
-		if overlap != subject.Overlap(b, a) {
-			t.Errorf("%q and %q: the order matters", a, b)
-		}
+		check.That(t, overlap == subject.Overlap(b, a), "%q and %q: the order matters", a, b)
 
 		if subject.Matches(a, literal) && subject.Matches(b, literal) && !overlap {
 			t.Errorf("%q falls under %q and %q, which do not overlap", literal, a, b)
@@ -159,7 +153,5 @@ func TestTreeFindsWhatMatches(t *testing.T) {
 			matched++
 		}
 	}
-	if matched < 200 {
-		t.Errorf("seed %d: only %d subjects fell under a pattern", seed, matched)
-	}
+	check.That(t, matched >= 200, "seed %d: only %d subjects fell under a pattern", seed, matched)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestWhatAMarkerIsToWhom(t *testing.T) {
@@ -48,28 +49,20 @@ func TestWhatAMarkerIsToWhom(t *testing.T) {
 func TestStatesAndOutcomesHaveNames(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[State]string{Absent: "absent", Pending: "pending", Done: "done", Failed: "failed", 9: "State(9)"} {
-		if state.String() != want {
-			t.Errorf("got %q, want %q", state, want)
-		}
+		check.That(t, state.String() == want, "got %q, want %q", state, want)
 		if state <= Failed && parseState(want) != state {
 			t.Errorf("%q is read as %s", want, parseState(want))
 		}
 	}
 	for outcome, want := range map[Outcome]string{Cached: "cached", Computed: "computed", Coalesced: "coalesced", Stale: "stale", 9: "Outcome(9)"} {
-		if outcome.String() != want {
-			t.Errorf("got %q, want %q", outcome, want)
-		}
+		check.That(t, outcome.String() == want, "got %q, want %q", outcome, want)
 	}
 }
 
 func TestAgeIsNeverNegative(t *testing.T) {
 	t.Parallel()
-	if got := (Slot{Created: time.Now().Add(time.Hour)}).Age(); got != 0 {
-		t.Errorf("created by a clock that is ahead: got %s, want 0", got)
-	}
-	if got := (Slot{}).Age(); got != 0 {
-		t.Errorf("absent: got %s, want 0", got)
-	}
+	check.Same(t, "created by a clock that is ahead", (Slot{Created: time.Now().Add(time.Hour)}).Age(), 0)
+	check.Same(t, "absent", (Slot{}).Age(), 0)
 	if got := (Slot{Created: time.Now().Add(-time.Hour)}).Age(); got < time.Hour {
 		t.Errorf("got %s, want at least an hour", got)
 	}
@@ -78,9 +71,7 @@ func TestAgeIsNeverNegative(t *testing.T) {
 func TestReferences(t *testing.T) {
 	t.Parallel()
 	id, revision, attempt, err := parseRef(formatRef("AbC09", 7, 3))
-	if err != nil || id != "AbC09" || revision != 7 || attempt != 3 {
-		t.Errorf("got %q, %d, %d, %v", id, revision, attempt, err)
-	}
+	check.That(t, err == nil && id == "AbC09" && revision == 7 && attempt == 3, "got %q, %d, %d, %v", id, revision, attempt, err)
 	for _, ref := range []string{
 		"", ".", "..", "a", "a.1", "a.1.", "a.1.0", "a.1.-1", "a.-1.1", "a.1.1.1", ".1.1", "a.x.1", "a.1.x", "a b.1.1", "a\n.1.1", "ä.1.1",
 		"a.99999999999999999999.1", "a.1.99999999999", strings.Repeat("a", record.MaxIDBytes+1) + ".1.1", "a." + strings.Repeat("0", 1000) + "1.1",
@@ -159,9 +150,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 				Holds: kv.Seconds(kv.MaxTTL), RetryAfter: kv.MaxTTL.Milliseconds(), FailedClaim: id,
 			},
 		}
-		if err := checkFingerprint(r.Fingerprint); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, checkFingerprint(r.Fingerprint))
 		data, err := record.Encode(r, nil)
 		if err != nil {
 			t.Errorf("filled with %q: %v", worst, err)
@@ -191,13 +180,9 @@ func FuzzDecodeRecord(f *testing.F) {
 			return // escaping made it too long
 		}
 		r2, value2, err := decodeRecord(again)
-		if err != nil || r2 != r || !bytes.Equal(value, value2) {
-			t.Errorf("%q decoded to %+v, and encoded again to %+v, %v", data, r, r2, err)
-		}
+		check.That(t, err == nil && r2 == r && bytes.Equal(value, value2), "%q decoded to %+v, and encoded again to %+v, %v", data, r, r2, err)
 		s := r.slot("k", value, 1, time.Now()).readable()
-		if !s.hasValue() && s.Value != nil {
-			t.Errorf("%s has a value: %+v", s.State, s)
-		}
+		check.That(t, s.hasValue() || s.Value == nil, "%s has a value: %+v", s.State, s)
 		s.Stale()
 		if c := s.carry(); c.stale.Since > 0 {
 			ch, next := change{ttl: time.Minute}, claimRecord{Head: record.Head{State: "pending"}}
@@ -225,9 +210,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 			t.Skip("too long")
 		}
 		got, gotValue, err := decodeRecord(data)
-		if err != nil || got != r || !bytes.Equal(gotValue, value) {
-			t.Errorf("got %+v, %q, %v; want %+v, %q", got, gotValue, err, r, value)
-		}
+		check.That(t, err == nil && got == r && bytes.Equal(gotValue, value), "got %+v, %q, %v; want %+v, %q", got, gotValue, err, r, value)
 	})
 }
 
@@ -243,9 +226,7 @@ func TestRecordAsStored(t *testing.T) {
 		`"reason":"\u003cr\u003e","released":true,"ttl":60,"value":{"codec":"zstd","size":9},"member":"m","server":"s","notFound":true,` +
 		`"kept":{"claim":"d","instance":"k","job":"l","since":1,"fresh":2,"holds":3,"pause":4,"tried":"e"}}` + "\nvalue"
 	data, err := record.Encode(r, []byte("value"))
-	if err != nil || string(data) != want {
-		t.Errorf("stored as\n%s, %v, not\n%s", data, err, want)
-	}
+	check.That(t, err == nil && string(data) == want, "stored as\n%s, %v, not\n%s", data, err, want)
 	if got, value, err := decodeRecord(data); err != nil || got != r || string(value) != "value" {
 		t.Errorf("read as %+v with %q, %v", got, value, err)
 	}
@@ -270,18 +251,14 @@ func TestCarriedValueKeepsItsAge(t *testing.T) {
 			again := s.carry()
 			again.restore(&r, again.left(), 0, "")
 			s = r.slot("k", again.data, 3, created)
-			if s.State != Done || s.Claim != "c" || s.Owner != "i" {
-				t.Fatalf("hop %d: put back as %+v", hop, s)
-			}
+			check.Require(t, s.State == Done && s.Claim == "c" && s.Owner == "i", "hop %d: put back as %+v", hop, s)
 		}
 		if age := s.valueAge(); age < 20*time.Second || age > 21*time.Second || !bytes.Equal(s.Value, []byte("v")) || s.Stale() {
 			t.Fatalf("hop %d: %s old, %+v; want 20s", hop, age, s)
 		}
 	}
 	s.earlier += 41 * time.Second
-	if !s.Stale() {
-		t.Errorf("not stale after its TTL: %+v", s)
-	}
+	check.That(t, s.Stale(), "not stale after its TTL: %+v", s)
 }
 
 func TestJitterStaysWithinItsBounds(t *testing.T) {
@@ -301,16 +278,12 @@ func TestJitterStaysWithinItsBounds(t *testing.T) {
 			t.Fatalf("%s ±%.2f became %s: %v", ttl, fraction, got, kv.CheckTTL(got))
 		}
 	}
-	if jitter(time.Minute, 0) != time.Minute || jitter(0, 0.5) != 0 {
-		t.Error("jitter where there is none")
-	}
+	check.That(t, jitter(time.Minute, 0) == time.Minute && jitter(0, 0.5) == 0, "jitter where there is none")
 	different := map[time.Duration]bool{}
 	for range 100 {
 		different[jitter(time.Hour, 0.1)] = true
 	}
-	if len(different) < 50 {
-		t.Errorf("only %d different of 100", len(different))
-	}
+	check.That(t, len(different) >= 50, "only %d different of 100", len(different))
 }
 
 func TestWholeSeconds(t *testing.T) {

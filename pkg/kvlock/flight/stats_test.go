@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Each field of Stats counts something, and nothing counts in two.
@@ -66,17 +67,13 @@ func TestConfigReportsEverythingAtOnce(t *testing.T) {
 		Bucket: "a.b", ClaimTTL: 1500 * time.Millisecond, ResultTTL: -time.Second, OpTimeout: -1, Instance: strings.Repeat("x", 300),
 	}.validate()
 	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s is not named in %v", want, err)
 	}
 	if err := (Config{Bucket: "b"}).withDefaults().validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
 	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
-		if err := (Config{Bucket: bucket}).withDefaults().validate(); err == nil {
-			t.Errorf("bucket %q was taken", bucket)
-		}
+		check.Failsf(t, (Config{Bucket: bucket}).withDefaults().validate(), "bucket %q was taken", bucket)
 	}
 }
 
@@ -93,9 +90,7 @@ func TestWatcherCoalesces(t *testing.T) {
 	w.deliver(slot("a", 1, Pending), true) // late
 	for _, want := range []*Slot{slot("a", 3, Done), slot("b", 2, Pending)} {
 		got, ok := takenBy(w)
-		if !ok || got.Key != want.Key || got.Revision != want.Revision {
-			t.Errorf("got %+v, %v; want %+v", got, ok, want)
-		}
+		check.That(t, ok && got.Key == want.Key && got.Revision == want.Revision, "got %+v, %v; want %+v", got, ok, want)
 	}
 	if got, ok := takenBy(w); ok {
 		t.Errorf("got %+v after all was told", got)
@@ -140,13 +135,9 @@ func TestWakeWhileRunning(t *testing.T) {
 	c := &call{}
 	c.state.Store(running)
 	c.wake()
-	if c.rests() {
-		t.Error("it rests though it was woken")
-	}
+	check.That(t, !c.rests(), "it rests though it was woken")
 	c.state.Store(running)
-	if !c.rests() {
-		t.Error("it does not rest though nothing woke it")
-	}
+	check.That(t, c.rests(), "it does not rest though nothing woke it")
 }
 
 func takenBy(w *Watcher) (slot Slot, ok bool) {
@@ -172,9 +163,7 @@ func TestNoObserverCostsNothing(t *testing.T) {
 		claim.tell(ctx, EventAcquired, err)
 		claim.tellReleased(ctx, slot)
 	})
-	if n != 0 {
-		t.Errorf("%.1f allocations", n)
-	}
+	check.That(t, n == 0, "%.1f allocations", n)
 }
 
 // Callers that want a value at the same time open it once; a large one is not kept after the last caller.
@@ -183,9 +172,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 	for _, n := range []int{keptOpen, keptOpen + 1} {
 		f := &Flight{codec: compress.New()}
 		data, _, err := f.codec.Compress(make([]byte, n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		c := packed{Codec: compress.Zstd, Size: n}.content(data)
 		const users = 50
 		c.turn <- struct{}{}
@@ -232,15 +219,11 @@ func TestBrokenContentIsToldOnce(t *testing.T) {
 func TestReferenceOfAnObject(t *testing.T) {
 	t.Parallel()
 	good := object{Bucket: "attic", Digest: "SHA-256=x", Name: "c-1-n", Size: 1}
-	if err := good.check(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, good.check(), nil)
 	for _, name := range []string{"", "c", "c-1", "c-1-", "-1-n", "c--n", "c-1-n-m", "c.d-1-n", "c-*-n", "c-1->", "c-1-n.d", "c-1-n d", "c-1-\n"} {
 		bad := good
 		bad.Name = name
-		if bad.check() == nil {
-			t.Errorf("name %q is taken", name)
-		}
+		check.Failsf(t, bad.check(), "name %q is taken", name)
 	}
 	for _, bad := range []object{
 		{Bucket: "", Name: good.Name, Size: 1},
@@ -250,8 +233,6 @@ func TestReferenceOfAnObject(t *testing.T) {
 		{Bucket: "attic", Name: good.Name, Size: -1},
 		{Bucket: "attic", Name: good.Name, Size: maxValue + 1},
 	} {
-		if bad.check() == nil {
-			t.Errorf("%+v is taken", bad)
-		}
+		check.Failsf(t, bad.check(), "%+v is taken", bad)
 	}
 }

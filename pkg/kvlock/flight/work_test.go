@@ -13,15 +13,13 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A key that changes loses every result that is stored under it. So none of these may: add to the file, never edit it.
 func TestGoldenKeys(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("testdata/keys.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := check.Must(os.ReadFile("testdata/keys.json"))(t)
 	var golden []struct {
 		Name    string `json:"name"`
 		Process string `json:"process"`
@@ -31,12 +29,8 @@ func TestGoldenKeys(t *testing.T) {
 		Text    string `json:"text"` // the bytes that are hashed
 		Key     string `json:"key"`
 	}
-	if err := json.Unmarshal(data, &golden); err != nil {
-		t.Fatal(err)
-	}
-	if len(golden) < 20 {
-		t.Fatalf("%d golden keys", len(golden))
-	}
+	check.OK(t, json.Unmarshal(data, &golden))
+	check.Require(t, len(golden) >= 20, "%d golden keys", len(golden))
 	for _, g := range golden {
 		w := Work{Process: g.Process, Version: g.Version, JobID: g.JobID, Inputs: json.RawMessage(g.Inputs)}
 		if text, err := w.canonical(); err != nil || string(text) != g.Text {
@@ -125,9 +119,7 @@ func TestDifferentWorks(t *testing.T) {
 		{Process: "p", Inputs: map[string]string{"a": "2", "b": "1"}},
 	} {
 		key, err := w.Key()
-		if err != nil {
-			t.Errorf("%+v: %v", w, err)
-		}
+		check.That(t, err == nil, "%+v: %v", w, err)
 		if other, twice := seen[key]; twice {
 			t.Errorf("%+v and %+v have the same key", w, other)
 		}
@@ -157,9 +149,7 @@ func TestWorksWithoutAKey(t *testing.T) {
 		}
 	}
 	_, err := Work{Process: "p", Inputs: marshalFails{}}.Key()
-	if !errors.Is(err, errMarshal) {
-		t.Errorf("the cause is gone: %v", err)
-	}
+	check.That(t, errors.Is(err, errMarshal), "the cause is gone: %v", err)
 }
 
 var errMarshal = errors.New("out of shape")
@@ -186,8 +176,6 @@ func FuzzWork(f *testing.F) {
 			return // a number beyond a double
 		}
 		same := process == process2 && version == version2 && job == job2 && reflect.DeepEqual(x, y)
-		if keyA == keyB && !same {
-			t.Errorf("%+v and %+v have the same key", a, b)
-		}
+		check.That(t, keyA != keyB || same, "%+v and %+v have the same key", a, b)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,9 +25,7 @@ func page(t testing.TB, h http.Handler) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
-	if answer.Code != http.StatusOK {
-		t.Fatalf("status %d: %s", answer.Code, answer.Body)
-	}
+	check.Require(t, answer.Code == http.StatusOK, "status %d: %s", answer.Code, answer.Body)
 	return answer.Body.String()
 }
 
@@ -35,35 +34,23 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	exports, err := export.Start(t.Context(), export.Config{Registry: registry, Service: "kitchen", Version: "1.2.3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	meter := exports.Meters.Meter("test")
 	orders, err := meter.Int64Counter("kitchen.orders", metric.WithUnit("{order}"), metric.WithDescription("Orders."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	wait, err := meter.Float64Histogram("kitchen.wait", metric.WithUnit("s"), metric.WithDescription("Waits."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	orders.Add(t.Context(), 3)
 	wait.Record(t.Context(), 1)
 	text := page(t, exports.Metrics)
 	for _, want := range []string{
 		"kitchen_orders_total 3", "kitchen_wait_seconds_count 1", `service_name="kitchen"`, `service_version="1.2.3"`,
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page has no %s:\n%s", want, text)
-		}
+		check.That(t, strings.Contains(text, want), "the page has no %s:\n%s", want, text)
 	}
 	problems, err := testutil.GatherAndLint(registry)
-	if err != nil || len(problems) > 0 {
-		t.Errorf("lint: %v, %v", problems, err)
-	}
-	if err := exports.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.That(t, err == nil && len(problems) == 0, "lint: %v, %v", problems, err)
+	check.Is(t, exports.Stop(t.Context()), nil)
 }
 
 // Spans reach the collector that the environment names, at the latest when the program stops.
@@ -71,23 +58,16 @@ func TestTraces(t *testing.T) {
 	received := make(chan string, 1)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		received <- r.URL.Path + " " + string(body)
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	exports, err := export.Start(t.Context(), export.Config{Service: "kitchen"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	exports := check.Must(export.Start(t.Context(), export.Config{Service: "kitchen"}))(t)
 	_, span := exports.Tracers.Tracer("test").Start(t.Context(), "cook soup")
 	span.End()
-	if err := exports.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, exports.Stop(t.Context()))
 	if got := <-received; !strings.HasPrefix(got, "/v1/traces ") || !strings.Contains(got, "cook soup") || !strings.Contains(got, "kitchen") {
 		t.Errorf("the collector got %q", got)
 	}
@@ -100,25 +80,16 @@ func TestNoCollector(t *testing.T) {
 		if disabled != "" {
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 		}
-		exports, err := export.Start(t.Context(), export.Config{Service: "kitchen"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		exports := check.Must(export.Start(t.Context(), export.Config{Service: "kitchen"}))(t)
 		_, span := exports.Tracers.Tracer("test").Start(t.Context(), "cook")
-		if span.IsRecording() {
-			t.Errorf("a span is recorded with OTEL_SDK_DISABLED=%q", disabled)
-		}
-		if err := exports.Stop(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.That(t, !span.IsRecording(), "a span is recorded with OTEL_SDK_DISABLED=%q", disabled)
+		check.Is(t, exports.Stop(t.Context()), nil)
 	}
 }
 
 func TestServiceIsRequired(t *testing.T) {
 	t.Parallel()
-	if _, err := export.Start(t.Context(), export.Config{}); err == nil {
-		t.Error("a program without a name was accepted")
-	}
+	check.Failsf(t, check.Err(export.Start(t.Context(), export.Config{})), "a program without a name was accepted")
 }
 
 func ExampleStart() {

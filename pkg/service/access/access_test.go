@@ -22,6 +22,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // stand is a file of keys that is in use.
@@ -36,10 +38,7 @@ func open(t *testing.T, keys ...Key) (s *stand, secrets []string) {
 	t.Helper()
 	s = &stand{path: filepath.Join(t.TempDir(), "keys.json")}
 	for _, k := range keys {
-		secret, err := Add(s.path, k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := check.Must(Add(s.path, k))(t)
 		secrets = append(secrets, secret)
 	}
 	var err error
@@ -107,20 +106,14 @@ func TestARevokedOrExpiredKeyEndsAStream(t *testing.T) {
 		if errA != nil || errB != nil || Check(a.Context()) != nil || Check(b.Context()) != nil {
 			t.Fatal(errA, errB)
 		}
-		if err := Revoke(s.path, "a"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, Revoke(s.path, "a"))
 		<-time.After(reloadEvery + time.Second)
 		if Check(a.Context()) == nil || Check(b.Context()) != nil {
 			t.Errorf("revoked: %v, other: %v", Check(a.Context()), Check(b.Context()))
 		}
 		<-time.After(time.Hour)
-		if Check(b.Context()) == nil {
-			t.Error("an expired key goes on")
-		}
-		if _, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[1]), All(Read)); err == nil {
-			t.Error("an expired key is admitted")
-		}
+		check.Failsf(t, Check(b.Context()), "an expired key goes on")
+		check.Failsf(t, check.Err(s.guard.Admit(request("Authorization", "Bearer "+secrets[1]), All(Read))), "an expired key is admitted")
 	})
 }
 
@@ -128,58 +121,37 @@ func TestAFileWithAMistakeKeepsTheFormerKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, secrets := open(t, Key{Name: "a", Scopes: []Scope{Read}})
 		go s.keys.Run(t.Context()) //nolint:errcheck // it ends without one
-		good, err := os.ReadFile(s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		good := check.Must(os.ReadFile(s.path))(t)
 		for _, bad := range []string{
 			"", "{}", `{"keys":[]} {}`, `{"keys":[{"name":"a","sha256":"00","scopes":["read"]}]}`,
 			strings.Replace(string(good), "read", "everything", 1), strings.Replace(string(good), `"read"`, ``, 1),
 			strings.Replace(string(good), `"name"`, `"usr": "x", "name"`, 1),
 		} {
-			if err := os.WriteFile(s.path, []byte(bad), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.WriteFile(s.path, []byte(bad), 0o600))
 			<-time.After(2 * reloadEvery)
 			if _, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read)); err != nil || s.keys.Err() == nil {
 				t.Errorf("after %q: %v, reported: %v", bad, err, s.keys.Err())
 			}
 		}
-		if err := os.WriteFile(s.path, []byte(`{"keys":[]}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(s.path, []byte(`{"keys":[]}`), 0o600))
 		<-time.After(2 * reloadEvery)
 		if _, err := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read)); err == nil || s.keys.Err() != nil {
 			t.Errorf("no key left: %v, reported: %v", err, s.keys.Err())
 		}
 		synctest.Wait()
-		if strings.Contains(s.log.String(), secrets[0]) {
-			t.Error("the log has a secret")
-		}
+		check.That(t, !strings.Contains(s.log.String(), secrets[0]), "the log has a secret")
 	})
 }
 
 func TestTwoChangesAtATimeAreRefused(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t, Key{Name: "a", Scopes: []Scope{Read}})
-	if err := os.WriteFile(s.path+".new", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := Revoke(s.path, "a"); err == nil {
-		t.Error("a change under way is overwritten")
-	}
-	if err := os.Remove(s.path + ".new"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Add(s.path, Key{Name: "a", Scopes: []Scope{Read}}); err == nil {
-		t.Error("two keys have one name")
-	}
-	if err := os.Chmod(s.path, 0o602); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadFile(s.path); err == nil {
-		t.Error("a file that everybody may write is read")
-	}
+	check.OK(t, os.WriteFile(s.path+".new", nil, 0o600))
+	check.Failsf(t, Revoke(s.path, "a"), "a change under way is overwritten")
+	check.OK(t, os.Remove(s.path+".new"))
+	check.Failsf(t, check.Err(Add(s.path, Key{Name: "a", Scopes: []Scope{Read}})), "two keys have one name")
+	check.OK(t, os.Chmod(s.path, 0o602))
+	check.Failsf(t, check.Err(ReadFile(s.path)), "a file that everybody may write is read")
 }
 
 const (
@@ -281,9 +253,7 @@ func visit(t *testing.T, scopeClaim string, published ...string) (*provider, *Gu
 	oidc, err := NewOIDC(OIDCConfig{
 		Audience: "expediter", Issuer: testIssuer, Logger: slog.New(slog.NewTextHandler(log, nil)), Name: "shop", ScopeClaim: scopeClaim, Transport: p,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	go oidc.Run(t.Context()) //nolint:errcheck // it ends without one
 	synctest.Wait()
 	return p, NewGuard(nil, oidc), log
@@ -297,14 +267,8 @@ func token(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, extra 
 	all := claims{"iss": testIssuer, "aud": "expediter", "sub": "42", "exp": time.Now().Add(time.Hour).Unix(), "scope": "openid read"}
 	maps.Copy(all, extra)
 	maps.DeleteFunc(all, func(_ string, value any) bool { return value == nil })
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", id))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := jwt.Signed(signer).Claims(all).Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := check.Must(jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", id)))(t)
+	text := check.Must(jwt.Signed(signer).Claims(all).Serialize())(t)
 	return text
 }
 

@@ -119,14 +119,14 @@ func parse(path string, data []byte) ([]Key, error) {
 	if f.Keys == nil {
 		return nil, fmt.Errorf("read keys of %s: there is no member \"keys\"", path)
 	}
-	if err := check(f.Keys); err != nil {
+	if err := checkKeys(f.Keys); err != nil {
 		return nil, fmt.Errorf("read keys of %s: %w", path, err)
 	}
 	return f.Keys, nil
 }
 
-// check reports every mistake.
-func check(keys []Key) error {
+// checkKeys reports every mistake.
+func checkKeys(keys []Key) error {
 	var errs []error
 	hashes, known := map[string]bool{}, map[string]bool{}
 	for i, k := range keys {
@@ -226,7 +226,7 @@ func rewrite(path string, to *os.File, edit func([]Key) ([]Key, error)) error {
 	if keys, err = edit(keys); err != nil {
 		return err
 	}
-	if err := check(keys); err != nil {
+	if err := checkKeys(keys); err != nil {
 		return err
 	}
 	data, err := json.MarshalIndent(file{Keys: keys}, "", "  ")

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestATokenNamesItsCaller(t *testing.T) {
@@ -52,9 +54,7 @@ func TestATokenNamesItsCaller(t *testing.T) {
 				t.Errorf("%s: %s", name, Challenge("shop", err))
 			}
 		}
-		if _, err := guard.ask(rs(t, "rsa", nil), All(Read)); !errors.Is(err, ErrForbidden) {
-			t.Errorf("a token of one user is for all: %v", err)
-		}
+		check.Is(t, check.Err(guard.ask(rs(t, "rsa", nil), All(Read))), ErrForbidden, "a token of one user is for all")
 	})
 }
 
@@ -62,10 +62,7 @@ func TestATokenNamesItsCaller(t *testing.T) {
 func TestTokensThatAreRefused(t *testing.T) {
 	t.Parallel()
 	public := pairs()["rsa"].public.Key
-	der, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := check.Must(x509.MarshalPKIXPublicKey(public))(t)
 	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	synctest.Test(t, func(t *testing.T) {
 		p, guard, log := visit(t, "", "rsa", "ec", "sealing", "only")
@@ -110,9 +107,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 				t.Errorf("%s: %+v, %v, %s", name, got, err, challenge)
 			}
 			for part := range strings.SplitSeq(c.token, ".") {
-				if len(part) > 5 && strings.Contains(fmt.Sprint(err, challenge, log), part) {
-					t.Errorf("%s: %v holds a part of the token", name, err)
-				}
+				check.That(t, len(part) <= 5 || !strings.Contains(fmt.Sprint(err, challenge, log), part), "%s: %v holds a part of the token", name, err)
 			}
 		}
 		if _, err := guard.ask(good, Own(Read)); err != nil || p.fetches() != 1 {
@@ -122,9 +117,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 			t.Errorf("no token: %v", err)
 		}
 		<-time.After(time.Hour)
-		if _, err := guard.ask(good, Own(Read)); err == nil {
-			t.Error("an expired token is admitted")
-		}
+		check.Failsf(t, check.Err(guard.ask(good, Own(Read))), "an expired token is admitted")
 	})
 }
 
@@ -151,9 +144,7 @@ func TestKeysOfTheIssuerAreRotated(t *testing.T) {
 		}
 		p.publish("other")
 		<-time.After(fetchEvery + time.Second)
-		if _, err := guard.ask(rs(t, "rsa", nil), Own(Read)); err == nil {
-			t.Error("a key that the issuer has withdrawn is in force")
-		}
+		check.Failsf(t, check.Err(guard.ask(rs(t, "rsa", nil), Own(Read))), "a key that the issuer has withdrawn is in force")
 	})
 }
 
@@ -286,11 +277,7 @@ func TestIsIssuer(t *testing.T) {
 		"http://localhost.evil.test": false, "https://": false, "https://a:b@id.example.com": false, "https://id.example.com/?x": false,
 		"https://id.example.com?": false, "https://id.example.com#x": false, "ftp://localhost": false, "https://%zz": false,
 	} {
-		if IsIssuer(text) != want {
-			t.Errorf("%q: want %t", text, want)
-		}
+		check.That(t, IsIssuer(text) == want, "%q: want %t", text, want)
 	}
-	if _, err := NewOIDC(OIDCConfig{Issuer: "http://id.example.com", Audience: "x"}); err == nil {
-		t.Error("an issuer without TLS is asked")
-	}
+	check.Failsf(t, check.Err(NewOIDC(OIDCConfig{Issuer: "http://id.example.com", Audience: "x"})), "an issuer without TLS is asked")
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,9 +38,7 @@ func TestFiguresForPeople(t *testing.T) {
 		string(stamp(time.Time{})): "–", string(spark(nil)): "",
 		string(spark([]float64{0, 4, 8})): `<span class="spark" role="img" aria-label="last 8, highest 8">▁▄█</span>`,
 	} {
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		check.That(t, got == want, "got %q, want %q", got, want)
 	}
 }
 
@@ -84,13 +84,9 @@ func TestHubCountsWhatIsSkipped(t *testing.T) {
 	for range 13 {
 		h.tell("a")
 	}
-	if n := <-slow; n != 12 {
-		t.Errorf("skipped %d, want 12", n)
-	}
+	check.Same(t, "skipped", <-slow, 12)
 	h.tell("a")
-	if <-slow != 0 {
-		t.Error("a delivered change counts as skipped")
-	}
+	check.That(t, <-slow == 0, "a delivered change counts as skipped")
 	seen := h.seen()
 	if late, stop := h.follow("a", seen-1); len(late) != 1 {
 		t.Error("a change between a page and its stream is lost")
@@ -105,7 +101,5 @@ func TestHubCountsWhatIsSkipped(t *testing.T) {
 	stop()
 	stopOther()
 	h.tell("b")
-	if len(other) != 0 || len(h.open) != 0 {
-		t.Error("it follows after its end")
-	}
+	check.That(t, len(other) == 0 && len(h.open) == 0, "it follows after its end")
 }

@@ -6,6 +6,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/internal/subject"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,12 +29,8 @@ func TestCommonIsTheNarrowestPatternOverBoth(t *testing.T) {
 		{">", "a.b", ">"},
 	} {
 		got := common(c.a, c.b)
-		if got != c.want {
-			t.Errorf("common(%q, %q) is %q, want %q", c.a, c.b, got, c.want)
-		}
+		check.That(t, got == c.want, "common(%q, %q) is %q, want %q", c.a, c.b, got, c.want)
 
-		if got != c.b && !subject.Matches(got, c.b) {
-			t.Errorf("%q does not match %q", got, c.b)
-		}
+		check.That(t, got == c.b || subject.Matches(got, c.b), "%q does not match %q", got, c.b)
 	}
 }

@@ -236,9 +236,7 @@ func (g *growth) judge(t *testing.T, told jetstream.JetStream) {
 			fates[job] = f
 			streams[strings.Split(place, ":")[0]]++
 		}
-		if f.place != place {
-			t.Errorf("job %s is stored at %s and at %s", job, f.place, place)
-		}
+		check.That(t, f.place == place, "job %s is stored at %s and at %s", job, f.place, place)
 		if last != "" && last != job {
 			if wrong := g.follows(fates[last], f, last, job, event == "end"); wrong != "" {
 				t.Errorf("%s of job %s %s job %s:%s", event, job, wrong, last, history[of])

@@ -39,9 +39,7 @@ func (d *diary) start(ctx context.Context, job *worker.Job[order]) {
 	if other := d.live[job.Subject]; other != nil && other.Err() == nil {
 		d.t.Errorf("job %d of %s started beside job %d", job.Sequence, job.Subject, d.last[job.Subject])
 	}
-	if job.Sequence < d.last[job.Subject] {
-		d.t.Errorf("job %d of %s started after job %d", job.Sequence, job.Subject, d.last[job.Subject])
-	}
+	check.That(d.t, job.Sequence >= d.last[job.Subject], "job %d of %s started after job %d", job.Sequence, job.Subject, d.last[job.Subject])
 	d.last[job.Subject], d.live[job.Subject] = job.Sequence, ctx
 }
 

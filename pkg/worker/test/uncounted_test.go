@@ -179,9 +179,7 @@ func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
 			s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 			msg, err := s.GetMsg(t.Context(), 1)
-			if err != nil || fmt.Sprint(msg.Header) != fmt.Sprint(test.want) {
-				t.Errorf("headers %v, %v; want %v", msg.Header, err, test.want)
-			}
+			check.That(t, err == nil && fmt.Sprint(msg.Header) == fmt.Sprint(test.want), "headers %v, %v; want %v", msg.Header, err, test.want)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
@@ -35,12 +36,8 @@ func TestEncode(t *testing.T) {
 		"https://x.example/?": "=aHR0cHM6Ly94LmV4YW1wbGUvPw",
 	} {
 		encoded, err := token.Encode(id)
-		if err != nil || encoded != want {
-			t.Errorf("Encode(%q) = %q, %v, want %q", id, encoded, err, want)
-		}
-		if !tokenPattern.MatchString(encoded) {
-			t.Errorf("Encode(%q) = %q is no token", id, encoded)
-		}
+		check.That(t, err == nil && encoded == want, "Encode(%q) = %q, %v, want %q", id, encoded, err, want)
+		check.That(t, tokenPattern.MatchString(encoded), "Encode(%q) = %q is no token", id, encoded)
 		if back, err := token.Decode(encoded); err != nil || back != id {
 			t.Errorf("Decode(%q) = %q, %v, want %q", encoded, back, err, id)
 		}
@@ -63,9 +60,7 @@ func TestEncodeBounds(t *testing.T) {
 		if !errors.Is(err, test.want) || (err == nil) != tokenPattern.MatchString(encoded) {
 			t.Errorf("%s: got %q, %v, want %v", name, encoded, err, test.want)
 		}
-		if err != nil && len(err.Error()) > 100 {
-			t.Errorf("%s: the error repeats the id", name)
-		}
+		check.That(t, err == nil || len(err.Error()) <= 100, "%s: the error repeats the id", name)
 	}
 }
 
@@ -99,9 +94,7 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		encoded, err := token.Encode(s)
 		if err == nil {
-			if !tokenPattern.MatchString(encoded) {
-				t.Errorf("Encode(%q) = %q is no token", s, encoded)
-			}
+			check.That(t, tokenPattern.MatchString(encoded), "Encode(%q) = %q is no token", s, encoded)
 			if back, err := token.Decode(encoded); err != nil || back != s {
 				t.Errorf("Encode(%q) = %q, which decodes to %q, %v", s, encoded, back, err)
 			}

@@ -11,6 +11,7 @@ require (
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
+	github.com/expediter-io/expediter/pkg/natsrun/natstest/check v0.1.0
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect

@@ -79,9 +79,7 @@ func TestSendKeepsTheOrder(t *testing.T) {
 		next++
 		return nil
 	})
-	if err != nil || next != n || len(b.events) != n {
-		t.Fatalf("%v; %d reported, %d published", err, next, len(b.events))
-	}
+	check.Require(t, err == nil && next == n && len(b.events) == n, "%v; %d reported, %d published", err, next, len(b.events))
 	last := map[string]int{}
 	for _, e := range b.events {
 		i, err := strconv.Atoi(e.EventID)

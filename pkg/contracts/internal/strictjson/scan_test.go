@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMembersKeepBytes(t *testing.T) {
@@ -28,9 +29,7 @@ func TestMembersKeepBytes(t *testing.T) {
 	want := []string{
 		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}\\"`, `e "e" null`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	check.Equal(t, want, got)
 	if strictjson.Members([]byte("[1]")) != nil || strictjson.Elements([]byte("{}")) != nil || strictjson.Members([]byte(" ")) != nil {
 		t.Error("split a value of another type")
 	}
@@ -82,9 +81,7 @@ func TestPickReadsNoFurtherThanItHasTo(t *testing.T) {
 		if err == nil {
 			got = string(values[0]) + " " + string(values[1])
 		}
-		if got != want {
-			t.Errorf("%s: got %s, want %s", object, got, want)
-		}
+		check.That(t, got == want, "%s: got %s, want %s", object, got, want)
 	}
 }
 
@@ -95,9 +92,7 @@ func FuzzSplit(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if problem := strictjson.Check(data); problem != nil {
-			if json.Valid(data) && problem.Path == "" && strings.HasPrefix(problem.Text, "is not JSON") {
-				t.Errorf("%q is JSON", data)
-			}
+			check.That(t, !json.Valid(data) || problem.Path != "" || !strings.HasPrefix(problem.Text, "is not JSON"), "%q is JSON", data)
 			return
 		}
 		sameMembers(t, data)
@@ -110,9 +105,7 @@ func sameMembers(t *testing.T, data []byte) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(data, &object) == nil && object != nil {
 		members := strictjson.Members(data)
-		if len(members) != len(object) {
-			t.Fatalf("%q: %d members, want %d", data, len(members), len(object))
-		}
+		check.Require(t, len(members) == len(object), "%q: %d members, want %d", data, len(members), len(object))
 		for _, member := range members {
 			if want, ok := object[member.Name()]; !ok || !bytes.Equal(member.Value, want) {
 				t.Errorf("%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
@@ -126,9 +119,7 @@ func sameElements(t *testing.T, data []byte) {
 	var array []json.RawMessage
 	if json.Unmarshal(data, &array) == nil && array != nil {
 		for i, element := range strictjson.Elements(data) {
-			if !bytes.Equal(element, array[i]) {
-				t.Errorf("%q: element %d is %q, want %q", data, i, element, array[i])
-			}
+			check.That(t, bytes.Equal(element, array[i]), "%q: element %d is %q, want %q", data, i, element, array[i])
 		}
 	}
 }
@@ -196,9 +187,7 @@ func TestDecoderReports(t *testing.T) {
 		{Path: "/Name", Text: "must be a string, got an object"},
 		{Path: "/time", Text: "must be a string with an RFC 3339 time such as 2026-02-03T12:00:00Z"},
 	}
-	if diff := cmp.Diff(want, problems); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	check.Equal(t, want, problems)
 	_, problems = decode(t, `{"in":{"n":128},"list":[{"n":null},{"n":1.5}],"map":[],"raw":null,"time":5}`)
 	want = []strictjson.Problem{
 		{Path: "/in/n", Text: "must be a whole number, got a number that does not fit"},
@@ -207,7 +196,5 @@ func TestDecoderReports(t *testing.T) {
 		{Path: "/map", Text: "must be an object, got an array"},
 		{Path: "/time", Text: "must be a string with an RFC 3339 time such as 2026-02-03T12:00:00Z, got a number"},
 	}
-	if diff := cmp.Diff(want, problems); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	check.Equal(t, want, problems)
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestValues(t *testing.T) {
@@ -33,9 +35,7 @@ func TestValues(t *testing.T) {
 		if got, err := JSON(data); err != nil || string(got) != want {
 			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
 		}
-		if string(data) != in {
-			t.Errorf("%s was overwritten: %s", in, data)
-		}
+		check.That(t, string(data) == in, "%s was overwritten: %s", in, data)
 	}
 }
 
@@ -90,10 +90,7 @@ func TestDoubles(t *testing.T) {
 		0xbecbf647612f3696: "-0.0000033333333333333333",
 		0x43143ff3c1cb0959: "1424953923781206.2",
 	} {
-		data, err := Marshal(math.Float64frombits(bits))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := check.Must(Marshal(math.Float64frombits(bits)))(t)
 		if got, err := JSON(data); err != nil || string(got) != want {
 			t.Errorf("%016x: got %s, %v; want %s", bits, got, err, want)
 		}
@@ -185,9 +182,7 @@ func FuzzJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !json.Valid(data) || !utf8.Valid(form) {
-			t.Fatalf("accepted %q as %q", data, form)
-		}
+		check.Require(t, json.Valid(data) && utf8.Valid(form), "accepted %q as %q", data, form)
 		if again, err := JSON(form); err != nil || !bytes.Equal(again, form) {
 			t.Fatalf("%q of %q is not canonical: %q, %v", form, data, again, err)
 		}
@@ -216,12 +211,8 @@ func FuzzNumbers(f *testing.F) {
 		}
 		formX, errX := JSON([]byte(a))
 		formY, errY := JSON([]byte(b))
-		if errX != nil || errY != nil {
-			t.Fatalf("%q: %v; %q: %v", a, errX, b, errY)
-		}
-		if (x.Cmp(y) == 0) != bytes.Equal(formX, formY) {
-			t.Errorf("%q is %s, %q is %s", a, formX, b, formY)
-		}
+		check.Require(t, errX == nil && errY == nil, "%q: %v; %q: %v", a, errX, b, errY)
+		check.That(t, (x.Cmp(y) == 0) == bytes.Equal(formX, formY), "%q is %s, %q is %s", a, formX, b, formY)
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestClock(t *testing.T) {
@@ -67,17 +69,11 @@ func TestClockIsTheServers(t *testing.T) {
 			now := time.Now()
 			server := func(d time.Duration) time.Time { return now.Add(skew + d).Round(0) }
 			c.learn(now, server(0))
-			if got := c.Since(server(-time.Minute), now.Add(time.Second)); got != time.Minute+time.Second {
-				t.Errorf("a minute and a second old: got %s", got)
-			}
-			if got := c.Since(server(time.Minute), now); got != 0 {
-				t.Errorf("of the future: got %s", got)
-			}
+			check.Same(t, "a minute and a second old", c.Since(server(-time.Minute), now.Add(time.Second)), time.Minute+time.Second)
+			check.Same(t, "of the future", c.Since(server(time.Minute), now), 0)
 			c.learn(now, server(5*time.Second)) // a message that it cannot have stored yet: the clock was behind
 			c.learn(now, server(-5*time.Second))
-			if got := c.Since(server(0), now); got != 5*time.Second {
-				t.Errorf("corrected by 5s: got %s", got)
-			}
+			check.Same(t, "corrected by 5s", c.Since(server(0), now), 5*time.Second)
 		})
 	}
 	if got := newClock().Since(time.Now().Add(-time.Minute), time.Now()); got < time.Minute || got > 2*time.Minute {
@@ -114,9 +110,7 @@ func TestDeadlineContextEndsOnTime(t *testing.T) {
 	for name, ended := range asks {
 		over = false
 		p, derived := begin()
-		if ended(p) {
-			t.Errorf("%s: ended before it was over", name)
-		}
+		check.That(t, !ended(p), "%s: ended before it was over", name)
 		if over = true; !ended(p) {
 			t.Errorf("%s: not ended when it was over", name)
 		}
@@ -199,8 +193,6 @@ func TestLater(t *testing.T) {
 		{"back", entry{3, at}, entry{0, time.Time{}}, true},
 	}
 	for _, tt := range tests {
-		if got := Later(tt.e.revision, tt.e.created, tt.last.revision, tt.last.created); got != tt.want {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
-		}
+		check.Same(t, tt.name, Later(tt.e.revision, tt.e.created, tt.last.revision, tt.last.created), tt.want)
 	}
 }

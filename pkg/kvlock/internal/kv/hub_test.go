@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,7 +25,7 @@ func TestDueHeapGivesTheEarliest(t *testing.T) {
 	start := time.Now()
 	var due dueHeap
 	var all []*watched
-	check := func() {
+	examine := func() {
 		for i, k := range due {
 			if k.index != i || k.next.Before(due[0].next) {
 				t.Fatalf("seed %d: element %d has index %d and is due %s, the first %s", seed, i, k.index, k.next, due[0].next)
@@ -46,7 +48,7 @@ func TestDueHeapGivesTheEarliest(t *testing.T) {
 			heap.Push(&due, k)
 			all = append(all, k)
 		}
-		check()
+		examine()
 	}
 }
 
@@ -100,9 +102,7 @@ func TestWherePushesComeFrom(t *testing.T) {
 		{"mapped", &jetstream.RePublish{Source: ">", Destination: "x.{{wildcard(1)}}.>"}, republished{}},
 	}
 	for _, tt := range tests {
-		if got := newRepublished(prefix, tt.republish); got != tt.want {
-			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
-		}
+		check.Same(t, tt.name, newRepublished(prefix, tt.republish), tt.want)
 	}
 }
 
@@ -116,13 +116,9 @@ func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
 	h.reads = 7 // the last one is under way
 	h.readSoon("k")
 	h.deliver(&Entry{Key: "k"}, View{}, 7)
-	if !k.next.IsZero() {
-		t.Error("the key is not due any more")
-	}
+	check.That(t, k.next.IsZero(), "the key is not due any more")
 	h.deliver(&Entry{Key: "k"}, View{}, 8)
-	if k.next.IsZero() {
-		t.Error("the key is still due")
-	}
+	check.That(t, !k.next.IsZero(), "the key is still due")
 }
 
 // A read that began before a push, and found no key, does not undo the push. A later one does.
@@ -179,9 +175,7 @@ func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
 					v = View{Polled: true, Expires: Expiry(500*time.Millisecond, 0, now)}
 				}
 				h.deliver(&Entry{Key: "k", Revision: 1}, v, 0)
-				if woken := len(h.wake) == 1; woken != tt.woken {
-					t.Errorf("woken: %t", woken)
-				}
+				check.Same(t, "woken", len(h.wake) == 1, tt.woken)
 				if d := h.untilDue(); !h.until.Equal(k.next) || d <= 0 || d > 2*PollEvery {
 					t.Errorf("sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)
 				}
@@ -224,9 +218,7 @@ func TestLeads(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := leads(&jetstream.ClusterInfo{Leader: tt.leader, Replicas: tt.others})
-			if got != tt.want || (err != nil) != tt.refused {
-				t.Errorf("got %s, %v", got, err)
-			}
+			check.That(t, got == tt.want && (err != nil) == tt.refused, "got %s, %v", got, err)
 		})
 	}
 	if got, err := leads(nil); got != 0 || err != nil {

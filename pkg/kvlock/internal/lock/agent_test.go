@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,9 +89,7 @@ func TestOvertakenAnswer(t *testing.T) {
 				w := &waiter{Request: Request{TTL: time.Minute}, values: t.Context(), done: make(chan struct{}), list: &a.waiters}
 				w.element = a.waiters.PushBack(w)
 				a.learn(State{Name: "l", Revision: 9, seen: now, Record: &Record{Lease: "mine", TTL: grantTTL, Member: "me", Granted: true}}, false)
-				if w.lease == nil {
-					t.Fatal("the lock was not accepted")
-				}
+				check.Require(t, w.lease != nil, "the lock was not accepted")
 				defer w.lease.timer.Stop()
 				answer(a, State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}})
 				if err := context.Cause(w.lease.ctx); err != nil || a.lease != w.lease || a.at != 9 {
@@ -99,9 +97,7 @@ func TestOvertakenAnswer(t *testing.T) {
 				}
 				// An answer to a question of that revision or later is believed, however old the record: the bucket may have been made anew.
 				a.found(State{Name: "l", Revision: 8, seen: now, Record: &Record{Lease: "second", TTL: grantTTL, Member: "second"}}, 9)
-				if err := context.Cause(w.lease.ctx); !errors.Is(err, ErrLost) {
-					t.Errorf("the lease ended with %v", err)
-				}
+				check.Is(t, context.Cause(w.lease.ctx), ErrLost, "the lease ended with")
 			})
 		})
 	}
@@ -144,9 +140,7 @@ func TestAgentThatLeavesSetsNoTimer(t *testing.T) {
 	now := time.Now()
 	for since, timed := range map[time.Duration]bool{0: true, lingering: false} {
 		a := &agent{used: now.Add(-since), watching: true, resting: true, working: true}
-		if !a.rests() || (a.timer != nil) != timed {
-			t.Errorf("used %s ago: a timer: %v, want %v", since, a.timer != nil, timed)
-		}
+		check.That(t, a.rests() && (a.timer != nil) == timed, "used %s ago: a timer: %v, want %v", since, a.timer != nil, timed)
 		if a.timer != nil {
 			a.timer.Stop()
 		}
@@ -211,9 +205,7 @@ func TestQueue(t *testing.T) {
 	want("b")
 	q = q.fit("b", "B", 3)
 	want("b", "b", "b")
-	if len(q) != 1 {
-		t.Errorf("%d runs", len(q))
-	}
+	check.That(t, len(q) == 1, "%d runs", len(q))
 	q = q.leave("c").without("c")
 	want("b", "b", "b")
 	q = q.fit("c", "C", 1).without("b")
@@ -238,9 +230,7 @@ func TestRandomQueues(t *testing.T) {
 			next = q.leave(member)
 		case 1:
 			next = q.without(member)
-			if next.count(member) != 0 {
-				t.Fatalf("%s is left in %v", member, next)
-			}
+			check.Require(t, next.count(member) == 0, "%s is left in %v", member, next)
 		default:
 			places := r.IntN(12)
 			next = q.fit(member, "i", places)
@@ -248,14 +238,10 @@ func TestRandomQueues(t *testing.T) {
 				t.Fatalf("%d places, want %d", got, places)
 			}
 		}
-		if !reflect.DeepEqual(before, slices.Clone(q)) {
-			t.Fatal("the queue was changed in place")
-		}
+		check.Require(t, reflect.DeepEqual(before, slices.Clone(q)), "the queue was changed in place")
 		shown = slices.DeleteFunc(shown, func(m string) bool { return m == member })
 		others := slices.DeleteFunc(members(next), func(m string) bool { return m == member })
-		if !slices.Equal(others, shown) {
-			t.Fatalf("others were %q, and are %q", shown, others)
-		}
+		check.Require(t, slices.Equal(others, shown), "others were %q, and are %q", shown, others)
 		read, err := last.parse(string(next.append(nil)))
 		if err != nil || len(read) != len(next) || len(next) > 0 && !reflect.DeepEqual(read, next) {
 			t.Fatalf("read %v, %v; wrote %v", read, err, next)
@@ -271,19 +257,13 @@ func TestFullQueue(t *testing.T) {
 	for i := range maxRuns {
 		q = q.fit(string(rune('a'+i%2)), "i", q.count(string(rune('a'+i%2)))+1)
 	}
-	if len(q) != maxRuns || q.room("c") || !q.fits("c", 1) || q.fit("c", "i", 1).count("c") != 0 {
-		t.Error("there is room in a full queue")
-	}
+	check.That(t, len(q) == maxRuns && !q.room("c") && q.fits("c", 1) && q.fit("c", "i", 1).count("c") == 0, "there is room in a full queue")
 	last := q[len(q)-1].member
-	if !q.room(last) || q.fit(last, "i", 1000).count(last) != 1000 {
-		t.Error("the last run cannot grow")
-	}
+	check.That(t, q.room(last) && q.fit(last, "i", 1000).count(last) == 1000, "the last run cannot grow")
 	if _, err := parseQueue(nil, string(q.append(nil))); err != nil {
 		t.Error(err)
 	}
-	if _, err := parseQueue(nil, string(append(q, run{"c", "i", 1}).append(nil))); err == nil {
-		t.Error("a queue that is too long was read")
-	}
+	check.Failsf(t, check.Err(parseQueue(nil, string(append(q, run{"c", "i", 1}).append(nil)))), "a queue that is too long was read")
 }
 
 // The lines that a queue has in common with the last one are not read again.
@@ -306,9 +286,7 @@ func TestOnlyNewLinesOfAQueueAreRead(t *testing.T) {
 		for _, r := range q {
 			got += r.instance[:1]
 		}
-		if err != nil || got != want || last.of.Load().text != text(members) {
-			t.Errorf("%q: %s, %v, want %s", members, got, err, want)
-		}
+		check.That(t, err == nil && got == want && last.of.Load().text == text(members), "%q: %s, %v, want %s", members, got, err, want)
 	}
 }
 
@@ -335,9 +313,7 @@ func TestRecordAsStored(t *testing.T) {
 	r.queue = append(r.queue, run{"x", "\"\n", 2}, run{"y", "", 1})
 	r.Metadata = map[string]string{"for": "<b>"}
 	data, err := r.encode("owner")
-	if err != nil || string(data) != want {
-		t.Fatalf("stored as\n%s, %v, not\n%s", data, err, want)
-	}
+	check.Require(t, err == nil && string(data) == want, "stored as\n%s, %v, not\n%s", data, err, want)
 	r.writer = "owner"
 	if got, err := decode(data, nil); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("read as %+v, %v", got, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func open(cfg tier.Config) *tier.Tier[uint64] {
@@ -30,9 +31,7 @@ func put(t *tier.Tier[uint64], key string, revision, asOf uint64) {
 func want(t *testing.T, tr *tier.Tier[uint64], key string, revision uint64) {
 	t.Helper()
 	got, ok := tr.Get(key)
-	if ok != (revision > 0) || got != revision {
-		t.Errorf("%s: got revision %d, %v; want %d", key, got, ok, revision)
-	}
+	check.That(t, ok == (revision > 0) && got == revision, "%s: got revision %d, %v; want %d", key, got, ok, revision)
 }
 
 // Each answer is as of a sequence. It is kept only when all that happened since is known not to be of its key.
@@ -180,9 +179,7 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 					if newest := last(k, pushed); got < newest || newest == 0 && got <= pushed {
 						t.Fatalf("seed %d: %s is served at %d, but %d was pushed", seed, k, got, newest)
 					}
-					if got < seen[k] {
-						t.Fatalf("seed %d: %s is served at %d, after %d", seed, k, got, seen[k])
-					}
+					check.Require(t, got >= seen[k], "seed %d: %s is served at %d, after %d", seed, k, got, seen[k])
 					seen[k] = got
 				}
 			}
@@ -285,9 +282,7 @@ func TestEvictionKeepsWhatIsUsed(t *testing.T) {
 					}
 				}
 			}
-			if missed > 50+50 {
-				t.Errorf("frequency %v: values in constant use were missed %d times of %d", frequency, missed, 5000*len(hot))
-			}
+			check.That(t, missed <= 50+50, "frequency %v: values in constant use were missed %d times of %d", frequency, missed, 5000*len(hot))
 		})
 	}
 }
@@ -319,7 +314,5 @@ func TestFrequencyOutlivesABurst(t *testing.T) {
 			}
 		})
 	}
-	if kept[true] < 45 || kept[false] > 5 {
-		t.Errorf("by frequency %d of 50 were kept, by age %d", kept[true], kept[false])
-	}
+	check.That(t, kept[true] >= 45 && kept[false] <= 5, "by frequency %d of 50 were kept, by age %d", kept[true], kept[false])
 }

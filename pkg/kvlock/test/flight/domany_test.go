@@ -273,9 +273,7 @@ func TestDoManyShares(t *testing.T) {
 			all.Go(func() {
 				results, err := x.f.DoMany(t.Context(), x.keys, many, flight.DoOptions{})
 				for k, r := range results {
-					if err != nil || string(r.Value) != x.keys[k]+" by one" {
-						t.Errorf("call %d: %s is %+v, %v", i, x.keys[k], r, err)
-					}
+					check.That(t, err == nil && string(r.Value) == x.keys[k]+" by one", "call %d: %s is %+v, %v", i, x.keys[k], r, err)
 				}
 			})
 			pass(time.Millisecond)

@@ -226,9 +226,7 @@ func (w *referee) took(key, holder string, came time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.claims++
-	if other := w.live[key]; other != "" {
-		w.t.Errorf("%s got %s while %s holds it", holder, key, other)
-	}
+	check.Same(w.t, "the holder of "+key+", which "+holder+" got", w.live[key], "")
 	if d := w.dead[key]; d != nil {
 		if early := time.Until(d.over); early > 0 {
 			w.t.Errorf("%s got %s %s before the TTL of the dead one was over", holder, key, early)
@@ -244,18 +242,14 @@ func (w *referee) took(key, holder string, came time.Time) {
 func (w *referee) left(key, holder string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.live[key] != holder {
-		w.t.Errorf("%s held %s, which %s holds", holder, key, w.live[key])
-	}
+	check.That(w.t, w.live[key] == holder, "%s held %s, which %s holds", holder, key, w.live[key])
 	delete(w.live, key)
 }
 
 // died leaves the key to the server, which frees it when the TTL of the last renewal is over.
 func (w *referee) died(ctx context.Context, f *flight.Flight, key, holder string, count *int) {
 	slot, err := f.Get(ctx, key)
-	if ctx.Err() == nil && (err != nil || slot.Claim != holder) {
-		w.t.Errorf("%s held %s, which has %+v, %v", holder, key, slot, err)
-	}
+	check.That(w.t, ctx.Err() != nil || err == nil && slot.Claim == holder, "%s held %s, which has %+v, %v", holder, key, slot, err)
 	w.left(key, holder)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/inspect"
 )
 
@@ -21,13 +22,9 @@ func TestRecentKeepsTheLastAttempts(t *testing.T) {
 	}
 	r.Add(inspect.Attempt{Outcome: "dead", Sequence: n})
 	all := r.Latest()
-	if len(all) != maxRecent {
-		t.Fatalf("%d attempts", len(all))
-	}
+	check.Require(t, len(all) == maxRecent, "%d attempts", len(all))
 	for i, a := range all {
-		if a.Sequence != uint64(n-i) {
-			t.Fatalf("place %d has the job %d, want %d", i, a.Sequence, n-i)
-		}
+		check.Require(t, a.Sequence == uint64(n-i), "place %d has the job %d, want %d", i, a.Sequence, n-i)
 	}
 	if got := r.counted(); len(got) != 2 || got["completed"] != n || got["dead"] != 1 {
 		t.Errorf("counted %v", got)
@@ -41,8 +38,6 @@ func TestDenialOfInspectionIsToldApart(t *testing.T) {
 		`Permissions Violation for Subscription to "worker.v1.info"`: true, `Permissions Violation for Subscription to "$SRV.PING"`: true,
 		`Permissions Violation for Publish to "$JS.API.STREAM.NAMES"`: false,
 	} {
-		if got := IsDenied(errors.New(text)); got != want {
-			t.Errorf("%s: %t, want %t", text, got, want)
-		}
+		check.Same(t, text, IsDenied(errors.New(text)), want)
 	}
 }

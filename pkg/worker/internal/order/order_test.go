@@ -3,6 +3,8 @@ package order
 import (
 	"fmt"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // line is the chain of one consumer, as a worker follows it.
@@ -99,9 +101,7 @@ func TestJobOfAnEarlierChain(t *testing.T) {
 	l.count = 0
 	l.End(l.deliver(1, "b", 1, 0), true)
 	l.Acknowledged("c", 1)
-	if isSure(l, held) || !isSure(l, l.deliver(2, "c", 1, 0)) {
-		t.Error("want it sure of the new stream's jobs only")
-	}
+	check.That(t, !isSure(l, held) && isSure(l, l.deliver(2, "c", 1, 0)), "want it sure of the new stream's jobs only")
 }
 
 // TestChainBeginsWithAFirstDelivery has a chain begin with a job that comes again: another worker may have jobs that lie behind it.
@@ -111,13 +111,9 @@ func TestChainBeginsWithAFirstDelivery(t *testing.T) {
 	l.deliver(12, "a", 2, 5)
 	next := l.deliver(18, "b", 1, 0)
 	l.Acknowledged("c", 11)
-	if isSure(l, next) {
-		t.Error("sure of a job, although those from 13 to 17 may be another worker's")
-	}
+	check.That(t, !isSure(l, next), "sure of a job, although those from 13 to 17 may be another worker's")
 	l.Acknowledged("c", 17)
-	if !isSure(l, next) {
-		t.Error("not sure, although all before the chain has ended")
-	}
+	check.That(t, isSure(l, next), "not sure, although all before the chain has ended")
 }
 
 // TestChainForgetsManyThatWereGivenBack has jobs of more keys go back than a worker remembers: those that come after are read for.
@@ -131,21 +127,15 @@ func TestChainForgetsManyThatWereGivenBack(t *testing.T) {
 		l.End(l.deliver(after+i, fmt.Sprint("k", i), 1, 0), false)
 	}
 	last := l.deliver(after+maxStrays, "a", 1, 0)
-	if !isSure(l, last) {
-		t.Error("as many as are remembered: not sure")
-	}
+	check.That(t, isSure(l, last), "as many as are remembered: not sure")
 	l.End(last, false)
 	d := l.deliver(after+maxStrays+1, "b", 1, 0)
 	if c := l.chains["c"]; len(c.keys) != 2 || c.strays != 0 {
 		t.Errorf("%d keys and %d strays are remembered; want those of the two jobs that are here, and none", len(c.keys), c.strays)
 	}
-	if isSure(l, d) || isSure(l, held) {
-		t.Error("sure of the jobs before, when a returned one is forgotten")
-	}
+	check.That(t, !isSure(l, d) && !isSure(l, held), "sure of the jobs before, when a returned one is forgotten")
 	l.End(held, true)
-	if strays := l.chains["c"].strays; strays != 0 {
-		t.Errorf("%d strays are left of a chain that is forgotten", strays)
-	}
+	check.Same(t, "strays are left of a chain that is forgotten", l.chains["c"].strays, 0)
 }
 
 func isSure(l *line, d *Job) bool {
@@ -167,7 +157,5 @@ func TestJobGivenBackHidesNothing(t *testing.T) {
 		t.Error("first, although an earlier one came back")
 	}
 	l.End(again, true)
-	if !isSure(l, later) {
-		t.Error("not sure, although the one that was given back has ended")
-	}
+	check.That(t, isSure(l, later), "not sure, although the one that was given back has ended")
 }

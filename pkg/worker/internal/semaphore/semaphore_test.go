@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -15,9 +17,7 @@ func TestSlotsGoToTheHighestRank(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		if !s.Acquire(0, nil, 0) {
-			t.Fatal("no slot")
-		}
+		check.Require(t, s.Acquire(0, nil, 0), "no slot")
 
 		got := make(chan int, 4)
 
@@ -34,9 +34,7 @@ func TestSlotsGoToTheHighestRank(t *testing.T) {
 		for _, want := range []int{2, 1, 3, 0} {
 			s.Release()
 
-			if i := <-got; i != want {
-				t.Errorf("slot for waiter %d, want %d", i, want)
-			}
+			check.Same(t, "slot for waiter", <-got, want)
 		}
 	})
 }
@@ -61,15 +59,11 @@ func TestWaitEndsByTimeAndBySignal(t *testing.T) {
 		synctest.Wait()
 		close(done)
 
-		if <-ended {
-			t.Error("a slot, want none")
-		}
+		check.That(t, !<-ended, "a slot, want none")
 
 		// Waiters that gave up do not take the slot with them.
 		s.Release()
 
-		if !s.Acquire(0, nil, 0) {
-			t.Error("no slot")
-		}
+		check.That(t, s.Acquire(0, nil, 0), "no slot")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
 
@@ -27,9 +28,7 @@ func TestOfLeavesOutWhatDiffersFromJobToJob(t *testing.T) {
 		"line one\n\tline two":                            "line one line two",
 		"bad \xff byte":                                   "bad ? byte",
 	} {
-		if got := signature.Of(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+		check.Same(t, text, signature.Of(text), want)
 	}
 }
 
@@ -39,8 +38,6 @@ func FuzzOf(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, text string) {
 		got := signature.Of(text)
-		if len(got) > 200 || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r\t") {
-			t.Errorf("%q gives %q", text, got)
-		}
+		check.That(t, len(got) <= 200 && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\r\t"), "%q gives %q", text, got)
 	})
 }

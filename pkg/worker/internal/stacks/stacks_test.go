@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
@@ -62,13 +63,9 @@ func TestOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 		t.Errorf("dump:\n%s", dump)
 	}
 
-	if strings.Contains(dump, "0x") {
-		t.Errorf("addresses in the dump:\n%s", dump)
-	}
+	check.That(t, !strings.Contains(dump, "0x"), "addresses in the dump:\n%s", dump)
 
-	if stacks.Of(8<<10, mine)[mine] != "" {
-		t.Error("goroutines that have ended were found")
-	}
+	check.That(t, stacks.Of(8<<10, mine)[mine] == "", "goroutines that have ended were found")
 }
 
 func TestOfIsBounded(t *testing.T) {

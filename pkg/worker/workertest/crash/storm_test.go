@@ -180,9 +180,7 @@ func (s *storm) insert(jobs int) {
 		}
 		receipt, err := client.Insert(ctx, job)
 		check.OK(s.t, err)
-		if k.unique && !receipt.Duplicate {
-			s.t.Errorf("job %s was inserted twice", job.ID)
-		}
+		check.That(s.t, !k.unique || receipt.Duplicate, "job %s was inserted twice", job.ID)
 	}
 }
 

@@ -23,9 +23,7 @@ func (s *storm) judge() {
 	})
 	for i := range s.inserted {
 		job := fmt.Sprintf("%s/%d", kinds[i%len(kinds)].name, i/len(kinds))
-		if effects := v.of(job).seen["effect"]; effects != 1 {
-			s.t.Errorf("job %s has %d effects, want 1", job, effects)
-		}
+		check.Same(s.t, fmt.Sprintf("job %s has effects", job), v.of(job).seen["effect"], 1)
 	}
 	for _, wrong := range v.wrong {
 		s.t.Error(wrong)

@@ -31,6 +31,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,14 +63,8 @@ func cooked() []sdktrace.ReadOnlySpan {
 // export sends cooked as the environment says.
 func export(t *testing.T) error {
 	t.Helper()
-	c, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	exporter, err := otlptrace.New(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := check.Must(New())(t)
+	exporter := check.Must(otlptrace.New(t.Context(), c))(t)
 	defer exporter.Shutdown(t.Context()) //nolint:errcheck // returns none
 	return exporter.ExportSpans(t.Context(), cooked())
 }
@@ -90,27 +86,19 @@ func TestRequest(t *testing.T) {
 				body = unzipped
 			}
 			data, err := io.ReadAll(body)
-			if err != nil || hex.EncodeToString(data) != strings.TrimSpace(sent) {
-				t.Errorf("sent %x, %v\nwant %s", data, err, sent)
-			}
+			check.That(t, err == nil && hex.EncodeToString(data) == strings.TrimSpace(sent), "sent %x, %v\nwant %s", data, err, sent)
 			got <- r
 		}))
 		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL+"/in")
-		if err := export(t); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, export(t))
 		r := <-got
 		for name, want := range map[string]string{
 			"Authorization": "Bearer x", "Content-Encoding": strings.TrimPrefix(compression, "none"), "Content-Type": "application/x-protobuf",
 			"Kitchen": "north", "User-Agent": "OTel OTLP Exporter Go/" + otlptrace.Version(),
 		} {
-			if got := r.Header.Get(name); got != want {
-				t.Errorf("%s is %q, want %q", name, got, want)
-			}
+			check.Same(t, name, r.Header.Get(name), want)
 		}
-		if r.Method != http.MethodPost || r.URL.Path != "/in/v1/traces" {
-			t.Errorf("%s %s", r.Method, r.URL)
-		}
+		check.That(t, r.Method == http.MethodPost && r.URL.Path == "/in/v1/traces", "%s %s", r.Method, r.URL)
 		collector.Close()
 	}
 }
@@ -124,40 +112,27 @@ func TestCertificates(t *testing.T) {
 	collector.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // of the first attempt
 	collector.StartTLS()
 	defer collector.Close()
-	key, err := x509.MarshalPKCS8PrivateKey(collector.TLS.Certificates[0].PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := check.Must(x509.MarshalPKCS8PrivateKey(collector.TLS.Certificates[0].PrivateKey))(t)
 	dir := t.TempDir()
 	for name, block := range map[string]pem.Block{
 		"cert.pem": {Type: "CERTIFICATE", Bytes: collector.Certificate().Raw}, "key.pem": {Type: "PRIVATE KEY", Bytes: key},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&block), 0o600))
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL+"/mine")
-	if err := export(t); err == nil {
-		t.Error("a collector that nobody vouches for was trusted")
-	}
+	check.Failsf(t, export(t), "a collector that nobody vouches for was trusted")
 	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", filepath.Join(dir, "cert.pem"))
 	t.Setenv("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", filepath.Join(dir, "cert.pem"))
 	t.Setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", filepath.Join(dir, "key.pem"))
-	if err := export(t); err != nil {
-		t.Fatal(err)
-	}
-	if path := <-paths; path != "/mine" {
-		t.Errorf("the path is %s", path)
-	}
+	check.OK(t, export(t))
+	check.Same(t, "the path", <-paths, "/mine")
 }
 
 // Every mistake of the environment is named, without the secrets in it.
 func TestMistakes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, nil, 0o600))
 	for key, value := range map[string]string{
 		"CERTIFICATE": file, "CLIENT_CERTIFICATE": file, "COMPRESSION": "zstd", "ENDPOINT": "collector:4318", "HEADERS": "Bearer secret",
 		"PROTOCOL": "grpc", "TIMEOUT": "10s",
@@ -199,9 +174,7 @@ func answer(status int, body string, header ...string) *http.Response {
 func upload(t *testing.T, collect func(attempt int) *http.Response) (attempts []time.Duration, err error) {
 	t.Helper()
 	c, err := New()
-	if err := errors.Join(err, c.Start(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(err, c.Start(t.Context())))
 	begin := time.Now()
 	c.http.Transport = answers(func(*http.Request) *http.Response {
 		attempts = append(attempts, time.Since(begin))
@@ -260,9 +233,7 @@ func TestStop(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector")
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New()
-		if err := errors.Join(err, c.Start(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(err, c.Start(t.Context())))
 		c.http.Transport = answers(func(*http.Request) *http.Response { return answer(http.StatusGatewayTimeout, "") })
 		sent := make(chan error, 1)
 		go func() { sent <- c.UploadTraces(t.Context(), nil) }()
