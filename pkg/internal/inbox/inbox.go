@@ -27,6 +27,7 @@ type Inbox struct {
 	sub    *nats.Subscription
 	status chan nats.Status
 	done   chan struct{} // closed when the goroutine that watches the connection has ended
+	free   sync.Pool     // of calls that were answered
 
 	mu     sync.Mutex
 	closed bool
@@ -35,6 +36,9 @@ type Inbox struct {
 	timer  *time.Timer      // ends the calls whose time is over; one for all
 	rings  time.Time        // when the timer fires; zero when it is not set
 }
+
+// replySize is more than the subject of a reply takes, as a rule.
+const replySize = 64
 
 // call is a request under way. The goroutine that removes it from the calls ends it, so that it ends once.
 type call struct {
@@ -101,6 +105,7 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 	}
 	select {
 	case a := <-c.answer:
+		i.free.Put(c) // nobody else has it any more
 		return a.msg, a.err
 	case <-ctx.Done():
 		i.take(m.Reply)
@@ -110,14 +115,18 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 
 // expect registers a call for the reply to m.
 func (i *Inbox) expect(m *nats.Msg, within time.Duration) (*call, error) {
-	c := &call{by: time.Now().Add(within), answer: make(chan answer, 1)}
+	c, _ := i.free.Get().(*call)
+	if c == nil {
+		c = &call{answer: make(chan answer, 1)}
+	}
+	c.by = time.Now().Add(within)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
 		return nil, ErrClosed
 	}
 	i.count++
-	m.Reply = i.prefix + strconv.FormatUint(i.count, 36)
+	m.Reply = string(strconv.AppendUint(append(make([]byte, 0, replySize), i.prefix...), i.count, 36))
 	i.calls[m.Reply] = c
 	if i.rings.IsZero() || c.by.Before(i.rings) {
 		i.ringAt(c.by)
