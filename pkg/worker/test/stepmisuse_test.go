@@ -48,6 +48,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 	}
 
 	for i := 1; i < step.MaxSteps; i++ {
+		check.Is(t, step.Do(ctx, job, fmt.Sprint(i), func(context.Context) error { return io.EOF }), io.EOF)
 		check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
 	}
 

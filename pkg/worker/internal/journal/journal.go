@@ -79,13 +79,16 @@ type Journal struct {
 	acked    bool // a write of this attempt was acknowledged
 	broken   error
 	closed   bool
-	head     []byte // of the records that this attempt writes
+	head     int // bytes of written
+	lines    int // bytes of written: the head, and the lines of all steps, or none when others have taken their place
 	opened   bool
 	revision uint64
+	running  int // steps
 	steps    []entry
-	taken    bool            // over from an earlier attempt
-	used     map[string]bool // of this attempt: false while it runs
-	writer   string          // unique to this attempt: settles a write whose outcome is unknown
+	taken    bool     // over from an earlier attempt
+	used     []string // names, by this attempt
+	writer   string   // unique to this attempt: settles a write whose outcome is unknown
+	written  []byte   // the last record that this attempt has sent
 }
 
 // backend stores the record and the parts of one journal.
@@ -181,20 +184,15 @@ func (j *Journal) Forget() {
 		return
 	}
 
-	kept := slices.DeleteFunc(slices.Clone(j.steps), func(e entry) bool { return e.Object != nil })
-
-	data, err := encode(j.head, kept)
-	if err != nil {
-		return // it goes by its TTL
-	}
-
-	j.store.forget(data, j.revision)
-
 	for _, e := range j.steps {
 		for part := range e.parts() {
 			j.store.drop(e.Object.subject(part))
 		}
 	}
+
+	j.steps = slices.DeleteFunc(j.steps, func(e entry) bool { return e.Object != nil })
+	data, _ := encode(j.written[:j.head], 0, j.steps)
+	j.store.forget(data, j.revision)
 }
 
 // begin looks the step up. When done is true, data is its result; otherwise the caller runs the step.
@@ -212,26 +210,36 @@ func (j *Journal) begin(ctx context.Context, name string) (data []byte, done boo
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
 	}
 
-	if _, used := j.used[name]; used {
+	if slices.Contains(j.used, name) {
 		return nil, false, fmt.Errorf("%w: step %q comes twice in one attempt: number the steps of a loop", ErrMisuse, name)
 	}
 
-	if data, done, err = j.recall(ctx, name); done || err != nil {
+	if data, done, err = j.recall(ctx, name); err != nil {
 		return data, done, err
 	}
 
-	if len(j.steps)+j.running() >= MaxSteps {
-		return nil, false, fmt.Errorf("%w: step %q is one too many: a job may have %d", ErrMisuse, name, MaxSteps)
+	if !done {
+		if len(j.steps)+j.running >= MaxSteps {
+			return nil, false, fmt.Errorf("%w: step %q is one too many: a job may have %d", ErrMisuse, name, MaxSteps)
+		}
+
+		j.running++
 	}
 
-	j.used[name] = false
-	return nil, false, nil
+	j.used = append(j.used, name)
+	return data, done, nil
 }
 
 // enter waits for the turn of its caller. It returns an error when ctx has ended.
 func (j *Journal) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
+	}
+
+	select { // as a rule it is free, and two cases take longer
+	case j.turn <- struct{}{}:
+		return nil
+	default:
 	}
 
 	select {
@@ -256,7 +264,8 @@ func (j *Journal) abort(name string) {
 	j.turn <- struct{}{}
 	defer j.leave()
 
-	delete(j.used, name)
+	j.running--
+	j.used = slices.DeleteFunc(j.used, func(used string) bool { return used == name })
 }
 
 // recall returns the recorded result of a step. One that has messages of its own is written
@@ -271,7 +280,7 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 
 	data, err = j.result(ctx, until, e)
 	if errors.Is(err, errMissing) {
-		j.steps = slices.Delete(slices.Clone(j.steps), i, i+1) // its time is over: it was never recorded
+		j.steps, j.lines = slices.Delete(slices.Clone(j.steps), i, i+1), j.head // its time is over: it was never recorded
 		return nil, false, nil
 	}
 
@@ -285,7 +294,6 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 		}
 	}
 
-	j.used[name] = true
 	return data, true, nil
 }
 
@@ -296,19 +304,8 @@ func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte
 	}
 
 	steps := slices.Clone(j.steps)
-	steps[i] = again
+	steps[i], j.lines = again, j.head
 	return j.write(ctx, until, steps)
-}
-
-func (j *Journal) running() int {
-	n := 0
-
-	for _, done := range j.used {
-		if !done {
-			n++
-		}
-	}
-	return n
 }
 
 // record writes the result of a step and returns it. If an earlier attempt recorded a result that this attempt did not know
@@ -334,6 +331,9 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 		err = j.takeOver(ctx, until, false)
 		if err == nil {
 			if earlier, found, rerr := j.recall(ctx, name); found || rerr != nil {
+				if found {
+					j.running--
+				}
 				return earlier, rerr
 			}
 
@@ -345,7 +345,7 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("step: %q was not recorded: %w", name, err)
 	}
 
-	j.used[name] = true
+	j.running--
 	return bytes.Clone(data), nil
 }
 

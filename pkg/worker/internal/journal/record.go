@@ -46,7 +46,6 @@ type entry struct {
 	Object *object `json:"object,omitempty"` // where they are, when they are not in this record
 
 	data []byte
-	line []byte // the JSON of the fields above, once it was made
 }
 
 // object is a result in messages of its own.
@@ -73,74 +72,72 @@ func (e entry) parts() iter.Seq[int] {
 	}
 }
 
-// head is the JSON of a record without steps, for encode.
-func (rec record) head() ([]byte, error) {
-	head, err := json.Marshal(rec)
-	if err != nil {
-		return nil, fmt.Errorf("step: encode the journal: %w", err)
+// head is the JSON of a record up to its steps, for encode.
+func (rec record) head() []byte {
+	const room = 512
+
+	head := appendInt(make([]byte, 0, room), `{"v":`, int64(rec.Version))
+	head = appendText(head, `,"writer":`, rec.Writer)
+	head = appendText(head, `,"origin":`, rec.Origin)
+	head = appendInt(head, `,"deliveries":`, int64(rec.Deliveries))
+
+	if rec.Job != "" {
+		head = appendText(head, `,"job":`, rec.Job)
 	}
-	return append(head[:len(head)-1], `,"steps":[`...), nil
+	return append(head, `,"steps":[`...)
 }
 
-// encode writes a record that has the given steps. It keeps the JSON of each in steps, since
-// the record is written again with the next.
-func encode(head []byte, steps []entry) ([]byte, error) {
-	const closing = "]}\n"
-
-	size := len(head) + len(closing)
-
-	for i := range steps {
-		if err := steps[i].marshal(); err != nil {
-			return nil, err
+// encode returns the record that has the given steps, behind its head and the lines of so many of them. It writes behind those,
+// where there is room, and returns how many bytes they and the other lines take.
+func encode(lines []byte, known int, steps []entry) (data []byte, end int) {
+	for i, e := range steps[known:] {
+		if known+i > 0 {
+			lines = append(lines, ',')
 		}
 
-		size += len(steps[i].line) + 1 + len(steps[i].data)
+		lines = e.appendTo(lines)
 	}
 
-	data := append(make([]byte, 0, size), head...)
-
-	for i, e := range steps {
-		if i > 0 {
-			data = append(data, ',')
-		}
-
-		data = append(data, e.line...)
-	}
-
-	data = append(data, closing...)
+	end = len(lines)
+	lines = append(lines, "]}\n"...)
 
 	for _, e := range steps {
-		data = append(data, e.data...)
+		lines = append(lines, e.data...)
 	}
-	return data, nil
+	return lines, end
 }
 
-// marshal makes the line. The plain form is written by hand: it is most of a step's processor time here.
-func (e *entry) marshal() error {
-	if e.line != nil {
-		return nil
+// appendTo appends the JSON. It is written by hand: encoding/json took most of a step's processor time here.
+func (e *entry) appendTo(line []byte) []byte {
+	line = appendText(line, `{"name":`, e.Name)
+	line = appendInt(line, `,"at":`, e.At)
+	line = appendInt(line, `,"size":`, int64(e.Size))
+
+	if e.Codec != "" {
+		line = appendText(line, `,"codec":`, e.Codec)
+		line = appendInt(line, `,"length":`, int64(e.Length))
 	}
 
-	var err error
-
-	if e.Codec != "" || e.Object != nil || strings.ContainsFunc(e.Name, needsEscape) {
-		if e.line, err = json.Marshal(e); err != nil {
-			return fmt.Errorf("step: encode step %q: %w", e.Name, err)
-		}
-		return nil
+	if e.Object != nil {
+		line = appendText(line, `,"object":{"id":`, e.Object.ID)
+		line = appendInt(line, `,"parts":`, int64(e.Object.Parts))
+		line = append(appendInt(line, `,"size":`, int64(e.Object.Size)), '}')
 	}
+	return append(line, '}')
+}
 
-	const room = 64
+func appendInt(b []byte, before string, n int64) []byte {
+	return strconv.AppendInt(append(b, before...), n, 10)
+}
 
-	line := append(make([]byte, 0, len(e.Name)+room), `{"name":"`...)
-	line = append(line, e.Name...)
-	line = append(line, `","at":`...)
-	line = strconv.AppendInt(line, e.At, 10)
-	line = append(line, `,"size":`...)
-	line = strconv.AppendInt(line, int64(e.Size), 10)
-	line = append(line, '}')
-	e.line = line
-	return nil
+func appendText(b []byte, before, text string) []byte {
+	b = append(b, before...)
+
+	if strings.ContainsFunc(text, needsEscape) {
+		quoted, _ := json.Marshal(text) //nolint:errcheck,errchkjson // a string has JSON
+		return append(b, quoted...)
+	}
+	return append(append(append(b, '"'), text...), '"')
 }
 
 func needsEscape(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= utf8.RuneSelf }

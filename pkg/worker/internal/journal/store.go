@@ -17,13 +17,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-const (
-	// partRoom is left for the headers of a message.
-	partRoom = 1 << 10
+// partRoom is left for the headers of a message.
+const partRoom = 1 << 10
 
-	// lateTTL is how long the journal of a completed job is kept.
-	lateTTL = time.Minute
-)
+// lateTTL is how long the journal of a completed job is kept: a header.
+var lateTTL = []string{seconds(time.Minute)}
 
 // Config says where journals are kept and how.
 type Config struct {
@@ -106,7 +104,7 @@ func (j *journalOf) fetch(ctx context.Context, part string) ([]byte, error) {
 }
 
 func (j *journalOf) put(ctx context.Context, part string, data []byte) error {
-	_, err := j.send(ctx, j.message("."+part, data, j.cfg.TTL))
+	_, err := j.send(ctx, j.message(part, data, j.cfg.TTL))
 	return err
 }
 
@@ -124,29 +122,24 @@ func (j *journalOf) save(ctx context.Context, data []byte, expect uint64) (uint6
 }
 
 func (j *journalOf) forget(data []byte, expect uint64) {
-	_ = j.cfg.Conn.PublishMsg(expecting(j.message("", data, lateTTL), expect)) //nolint:errcheck // it goes by its TTL
+	j.expected[0], j.record.Data, j.record.Reply = strconv.FormatUint(expect, 10), data, ""
+	j.record.Header[jetstream.MsgTTLHeader] = lateTTL
+	_ = j.cfg.Conn.PublishMsg(&j.record) //nolint:errcheck // it goes by its TTL
 }
 
 func (j *journalOf) drop(part string) {
-	_ = j.cfg.Conn.PublishMsg(j.message("."+part, nil, time.Second)) //nolint:errcheck // it goes by its TTL
+	_ = j.cfg.Conn.PublishMsg(j.message(part, nil, time.Second)) //nolint:errcheck // it goes by its TTL
 }
 
-// message is a write that lasts for ttl.
-func (j *journalOf) message(suffix string, data []byte, ttl time.Duration) *nats.Msg {
+// message writes a part that lasts for ttl.
+func (j *journalOf) message(part string, data []byte, ttl time.Duration) *nats.Msg {
 	return &nats.Msg{
-		Subject: j.cfg.API.Target(j.subject + suffix), Data: data,
+		Subject: j.cfg.API.Target(j.subject + "." + part), Data: data,
 		Header: nats.Header{jetstream.MsgTTLHeader: {seconds(ttl)}},
 	}
 }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
-
-// expecting makes the server refuse a message unless its subject is at the given revision,
-// 0 for none.
-func expecting(msg *nats.Msg, revision uint64) *nats.Msg {
-	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(revision, 10)}
-	return msg
-}
 
 // get reads the last message of a subject from the stream's leader: a follower may not have
 // it yet.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,16 +53,13 @@ func (j *Journal) check(ctx context.Context) error {
 
 // open takes the journal over for this attempt. The first attempt at a job need not read it.
 func (j *Journal) open(ctx context.Context, doubted bool) error {
-	j.used, j.writer = make(map[string]bool), nuid.Next()
+	const usual = 8 // steps, for which there is room
 
-	head, err := record{
+	j.steps, j.used, j.writer = slices.Grow(j.steps, usual), make([]string, 0, usual), nuid.Next()
+	j.written = record{
 		Version: version, Writer: j.writer, Origin: j.attempt.origin(), Deliveries: j.attempt.Deliveries, Job: j.attempt.Job,
 	}.head()
-	if err != nil {
-		return err
-	}
-
-	j.head = head
+	j.head, j.lines = len(j.written), len(j.written)
 
 	if j.store == nil {
 		j.store, j.limits = j.server.journal(j.attempt), j.server.limits()
@@ -99,7 +97,7 @@ func (j *Journal) takeOver(ctx context.Context, until time.Time, doubted bool) e
 				return nil // nothing was forgotten
 			}
 
-			j.taken, j.revision, j.steps = true, revision, now.Steps
+			j.taken, j.revision, j.steps, j.lines = true, revision, now.Steps, j.head
 
 			if err = j.write(ctx, until, j.steps); err == nil || !errors.Is(err, errOutrun) {
 				return err
@@ -137,24 +135,27 @@ func (j *Journal) load(ctx context.Context) (record, uint64, error) {
 	return rec, revision, nil
 }
 
-// write replaces the record by one with the given steps.
+// write replaces the record by one with the given steps. They begin with those of the journal, unless lines is head.
 //
 // A refusal proves no more than a time-out does: around a change of leader both have been seen for writes that were applied.
 // So after either, write reads the record back. If this attempt wrote it, it is this write, since an attempt sends one at a
 // time. If it is unchanged, or older because a deposed leader answered, write sends the same again. A later record of
 // another attempt ends this one. If this attempt began without reading the journal, write returns errOutrun instead.
 func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) error {
-	data, err := encode(j.head, steps)
-	if err != nil {
-		return err
+	known := 0
+	if j.lines > j.head {
+		known = len(j.steps)
 	}
+
+	data, lines := encode(j.written[:j.lines], known, steps)
+	j.written = data
 
 	var last error
 
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		revision, err := j.store.save(ctx, data, j.revision)
 		if err == nil {
-			j.acked, j.revision, j.steps = true, revision, steps
+			j.acked, j.lines, j.revision, j.steps = true, lines, revision, steps
 			return nil
 		}
 
@@ -170,7 +171,7 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 		case revision <= j.revision:
 			last = err
 		case now.Writer == j.writer:
-			j.acked, j.revision, j.steps = true, revision, steps
+			j.acked, j.lines, j.revision, j.steps = true, lines, revision, steps
 			return nil
 		case j.acked:
 			return j.fenced(now)
