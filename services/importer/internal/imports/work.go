@@ -177,35 +177,28 @@ func (a *attempt) again(ctx context.Context) error {
 	return a.finalError(&r)
 }
 
-// watch ends the attempt when the job is cancelled, removed or run again meanwhile.
+// watch ends the attempt when the job is cancelled, removed or run again meanwhile. It looks when a change is pushed, and by itself
+// every two seconds.
 func (a *attempt) watch(ctx context.Context) (stop func()) {
 	key, err := contracts.ImportJobKey(a.id)
 	if err != nil {
 		return func() {}
 	}
 	told, unlisten := a.hub.listen(key)
-	done, ended := make(chan struct{}), make(chan struct{})
+	changes, ended := &Subscription{told: told}, make(chan struct{})
+	ctx, end := context.WithCancel(ctx)
 	go func() {
 		defer close(ended)
-		for {
-			select {
-			case <-done:
+		for changes.wait(ctx) == nil {
+			r, _, err := a.read(ctx, a.id)
+			if errors.Is(err, ErrUnknownJob) || err == nil && a.takenBack(&r) {
+				a.cancel(errTakenBack)
 				return
-			case <-ctx.Done():
-				return
-			case _, open := <-told:
-				if !open {
-					return
-				}
-				if r, _, err := a.read(ctx, a.id); err == nil && a.takenBack(&r) {
-					a.cancel(errTakenBack)
-					return
-				}
 			}
 		}
 	}()
 	return func() {
-		close(done)
+		end()
 		<-ended
 		unlisten()
 	}
@@ -269,8 +262,11 @@ func (a *attempt) leave(ctx context.Context) error {
 	cancelled := false
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		cancelled = false
-		if r == nil || r.Run != a.run || !r.Status.Final() {
+		switch {
+		case r == nil || r.Run != a.run:
 			return nil, errTakenBack
+		case !r.Status.Final(): // the record that ended the attempt was an old one
+			return nil, worker.Snooze(storeSnooze)
 		}
 		cancelled = r.Code == contracts.CodeCancelled && !r.Told
 		if !r.Told {
