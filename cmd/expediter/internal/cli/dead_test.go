@@ -198,3 +198,20 @@ func work(ts *testscript.TestScript, srv *natsrun.Server) error {
 	<-hangs
 	return nil
 }
+
+// inserts is `inserts STREAM SUBJECT...`: it inserts a job on each subject.
+func inserts(ts *testscript.TestScript, _ bool, args []string) {
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	stream, n, err := worker.PartitionsOf(context.Background(), js, args[0])
+	ts.Check(err)
+	client, err := worker.NewClient(js, worker.ClientConfig{Partitions: n, Stream: stream})
+	ts.Check(err)
+	for _, subject := range args[1:] {
+		_, err := client.Insert(context.Background(), worker.NewJob{Subject: subject})
+		ts.Check(err)
+	}
+}

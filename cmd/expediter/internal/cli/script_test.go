@@ -78,6 +78,7 @@ func TestScripts(t *testing.T) {
 			"follows":     follows,
 			"deadletters": deadLetters,
 			"importing":   importing,
+			"inserts":     inserts,
 			"notifier":    startNotifier,
 			"saved":       saved,
 			"works":       works,
