@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -136,6 +138,16 @@ func TestReadablePayloads(t *testing.T) {
 	}
 	got := readable([]byte(strings.Repeat("x", 100_000)))
 	check.That(t, len(got) <= 70_000 && strings.Contains(got, "--payload"), "a long payload is shown with %d bytes", len(got))
+}
+
+// Errors and notes repeat what strangers have written, and keep their lines.
+func TestErrorsAreHarmlessToATerminal(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	cfg := Config{Stderr: &out}.withDefaults()
+	(&globals{config: cfg}).notef("letter %d: %s\n", 1, "publish to jobs.\x1b[2J\u202e")
+	report(cfg, &cobra.Command{}, errors.New("one\ntwo\x1b]0;x\a"))
+	check.Equal(t, "letter 1: publish to jobs.\ufffd[2J\ufffd\nerror: one\ntwo\ufffd]0;x\ufffd\n", out.String())
 }
 
 // works is `works`: it starts a NATS server, with the stream JOBS, schedules, and a worker "cook" of jobs.work.>, whose handler fails
