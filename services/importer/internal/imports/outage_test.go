@@ -200,6 +200,40 @@ func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// Sources that lead to a site that does not work, as short addresses do, wait for that one, and no others of their own site do.
+func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		var down atomic.Bool
+		down.Store(true)
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+			if strings.HasSuffix(req.URL, "bad") && down.Load() {
+				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
+			}
+			return video(req.URL), nil
+		}
+		i.work(t)
+		short := func(id string) {
+			i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: contracts.SourceWeb, URL: "https://short.test/" + id})
+		}
+		for _, id := range []string{"1bad", "2bad", "3bad"} {
+			short(id)
+			j := i.until(t, id, func(j Job) bool { return j.WaitingFor != "" })
+			check.Same(t, "it waits for", j.WaitingFor, sidePrefix+"dead.test")
+		}
+		began := time.Now()
+		short("good")
+		i.ready(t, "good")
+		took := time.Since(began)
+		check.That(t, took < firstPause, "it took %s", took)
+		down.Store(false)
+		for _, id := range []string{"1bad", "2bad", "3bad"} {
+			i.ready(t, id)
+		}
+		check.Same(t, "sites in trouble", len(i.breaker.troubled), 0)
+	})
+}
+
 // soon is how long after a crash, when everything is up again, a job is READY that nothing far away puts off, with default settings.
 const soon = 30 * time.Second
 
