@@ -58,12 +58,13 @@ func TestPageWithRecipe(t *testing.T) {
 // An outage is that of the site that did not work, where a redirect or a page has led to another.
 func TestTheSiteOfAnOutageIsNamed(t *testing.T) {
 	t.Parallel()
-	away := site(t, map[string]http.HandlerFunc{"/down": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }})
+	down := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	away := site(t, map[string]http.HandlerFunc{"/down": down})
 	elsewhere := strings.Replace(away.URL, "127.0.0.1", "localhost", 1)
 	here := site(t, map[string]http.HandlerFunc{
-		"/down":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
-		"/to":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+"/down", http.StatusFound) },
-		"/closed": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://localhost:1/", http.StatusFound) },
+		"/down":   down,
+		"/to":     http.RedirectHandler(elsewhere+"/down", http.StatusFound).ServeHTTP,
+		"/closed": http.RedirectHandler("http://localhost:1/", http.StatusFound).ServeHTTP,
 		"/video":  text("text/html", `<video><track src="`+elsewhere+`/down" srclang=en></video>`),
 	})
 	for path, want := range map[string]string{"/down": "", "/to": "localhost", "/closed": "localhost", "/video": "localhost"} {

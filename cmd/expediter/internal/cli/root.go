@@ -24,6 +24,9 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -347,12 +350,14 @@ func ExitCode(err error) int {
 		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, imports.ErrNotFound),
 		errors.Is(err, notify.ErrNotFound), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, notify.ErrUnavailable): // also by its own deadline
+	case errors.Is(err, notify.ErrUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
+		errors.Is(err, kvrecord.ErrUnavailable): // also by their own deadlines
 		return ExitUnavailable
 	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
-	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable):
+	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
 		return ExitUnavailable
 	}
 	return ExitFailure
