@@ -155,7 +155,8 @@ func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream
 		for name := range names.Name() {
 			found = true
 			cure := e.nats(t, "stream rm "+word(name)) + " && " + e.apply(t) + " # or give it other subjects"
-			e.add("stream.overlap", Error, streamOf(t, want.Name), cure, "it is missing, and cannot be made: stream %s has subjects under %s", name, subject)
+			e.add("stream.overlap", Error, streamOf(t, want.Name), cure,
+				"it is missing, and cannot be made: stream %s has subjects under %s", name, subject)
 		}
 	}
 	return found

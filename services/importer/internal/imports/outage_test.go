@@ -175,6 +175,27 @@ func TestPatienceEnds(t *testing.T) {
 	}
 }
 
+// However many jobs wait, of which one at a time makes a call, each fails when it has waited for so long.
+func TestThePatienceOfManyEnds(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const jobs, patience = 30, 10 * time.Minute
+		w := &world{outage: outages["the site limits us"]}
+		w.down.Store(true)
+		i := w.instance(t, srv)
+		i.cfg.OutagePatience = patience
+		i.work(t, rarely)
+		for n := range jobs {
+			i.submit(t, job(fmt.Sprintf("j%d", n), fmt.Sprintf("v%d", n)))
+		}
+		pauseFor(t.Context(), patience+2*lastPause)
+		for n := range jobs {
+			j, err := i.Get(t.Context(), fmt.Sprintf("j%d", n))
+			check.That(t, err == nil && j.Status == contracts.ImportFailed && j.Code == contracts.CodeRateLimited, "%+v, %v", j, err)
+		}
+		check.Same(t, "dead letters", i.settled(t), jobs)
+	})
+}
+
 // One source that fails where others do not makes the others wait for moments only.
 func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

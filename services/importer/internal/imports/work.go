@@ -111,12 +111,6 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	var held *FailedError
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		ended = false
-		if r != nil && r.WaitingFor != "" && r.WaitingFor != a.admitted {
-			if held = a.breaker.enter(r.WaitingFor); held != nil {
-				return nil, errKeep
-			}
-			a.admitted = r.WaitingFor
-		}
 		switch {
 		case r == nil:
 			fresh := newRecord(a.job.Args, sourceID, time.Now().UTC())
@@ -127,6 +121,11 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 		case r.Status.Final() && !a.runsAgain(r), a.run < r.Run && !a.replay:
 			ended = true
 			return nil, errKeep
+		case r.WaitingFor != "" && r.WaitingFor != a.admitted:
+			if held = a.breaker.enter(r.WaitingFor); held != nil {
+				return nil, errKeep
+			}
+			a.admitted = r.WaitingFor
 		}
 		r.begin(a.job.Attempt)
 		r.Message = a.job.Sequence
@@ -137,7 +136,12 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	}
 	a.record, a.run = r, r.Run
 	if held != nil {
-		return false, worker.Snooze(held.snooze(time.Since(r.OutageSince)))
+		waited := time.Since(r.OutageSince)
+		if waited+firstPause > a.cfg.OutagePatience && !held.Refused {
+			held.Err = nil // others' calls are enough for one that has waited all the time
+			return false, held
+		}
+		return false, worker.Snooze(held.snooze(waited))
 	}
 	if ended {
 		return false, a.again(ctx)
