@@ -111,7 +111,10 @@ func parse(m *nats.Msg) (jsapi.Message, error) {
 	if err != nil {
 		return jsapi.Message{}, fmt.Errorf("answer without a time: %w", err)
 	}
-	behind, _ := strconv.ParseUint(own(m.Header, headerPending), 10, 64) //nolint:errcheck // not in every answer
+	var behind uint64
+	if pending := own(m.Header, headerPending); pending != "" { // not in every answer
+		behind, _ = strconv.ParseUint(pending, 10, 64) //nolint:errcheck // then it is 0
+	}
 	return jsapi.Message{
 		Subject: own(m.Header, "Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence, Behind: behind,
 	}, nil
