@@ -173,7 +173,9 @@ func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
 
 func (s *Store) sendOnce(ctx context.Context, c Change, bound time.Duration) (uint64, error) {
 	m := s.changed(c)
-	m.Header.Set(HeaderState, c.State)
+	if c.State != "" {
+		m.Header.Set(HeaderState, c.State)
+	}
 	return s.publish(ctx, m, min(c.timeout(), bound))
 }
 

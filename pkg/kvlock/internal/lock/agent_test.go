@@ -320,6 +320,24 @@ func TestRecordAsStored(t *testing.T) {
 	}
 }
 
+// The push of the record that this process wrote last shows that one, by its owner. Others are read.
+func TestPushOfARecord(t *testing.T) {
+	t.Parallel()
+	a := &agent{agents: &Agents{member: "me"}, name: "l", key: "l"}
+	w := &waiter{Request: Request{TTL: time.Minute}, list: &a.waiters}
+	w.element = a.waiters.PushBack(w)
+	former, last := a.compose(take, w, time.Now()), a.compose(take, w, time.Now())
+	for _, sent := range []*transaction{former, last} {
+		view, err := a.agents.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data})
+		check.OK(t, err)
+		s := view.Value.(*State) //nolint:forcetypeassert // as view makes it
+		if s.Name != "l" || s.Revision != 7 || s.Record.Lease != sent.next.Lease || s.Record.writer != sent.owner ||
+			(s.Record == sent.next) != (sent == last) {
+			t.Errorf("shown as %+v with %+v", s, s.Record)
+		}
+	}
+}
+
 // No record of a lock causes a panic, and a record that can be read is written as it was read.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n" + `{"member":"m","since":1}` + "\nx 2 \"i\"\n"))

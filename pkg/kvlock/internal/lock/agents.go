@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,6 +79,7 @@ type Agents struct {
 
 	isFresh func(key string, revision uint64) bool // of store
 	pushed  lastQueue
+	written atomic.Pointer[written] // the last
 
 	closing     sync.Once
 	work        sync.WaitGroup // workers of agents

@@ -37,7 +37,7 @@ type Record struct {
 	Instance string        `json:"-"`
 	TTL      time.Duration `json:"-"`
 	queue    queue
-	writer   string // the owner in the first line; empty in a record that this process composed
+	writer   string // the owner in the first line
 
 	Asked    bool              `json:"asked,omitempty"`    // a waiter asks for a renewal: the holder renews at once
 	Member   string            `json:"member"`             // the Agents that hold it
@@ -196,7 +196,16 @@ func view(e *kv.Entry, s State) kv.View {
 	return v
 }
 
+// written is a record as this process has sent it.
+type written struct {
+	data   []byte
+	record *Record
+}
+
 func (a *Agents) viewPushed(e kv.Entry) (kv.View, error) {
+	if own := a.written.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only its own write has its owner
+		return view(&e, State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen, Record: own.record}), nil
+	}
 	s, err := stateOf(e, &a.pushed)
 	return view(&e, s), err
 }
