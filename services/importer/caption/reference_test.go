@@ -262,6 +262,9 @@ var vttSeeds = []string{
 
 // FuzzWebVTT compares the parser with the rules stated again, however the input is cut into pieces.
 func FuzzWebVTT(f *testing.F) {
+	for _, row := range check.Rows(f, "testdata/structure.tsv") {
+		f.Add(unquote(f, row[1]))
+	}
 	for _, seed := range vttSeeds {
 		f.Add(seed)
 	}
@@ -281,11 +284,9 @@ func FuzzWebVTT(f *testing.F) {
 
 // FuzzPlain compares the reader of cue text with the rules stated again.
 func FuzzPlain(f *testing.F) {
-	for _, seed := range []string{
-		"<b>x</b>", "<v.a.b  A &amp; B >x", "<c.a\n.b>y</c", "<ruby>a<rt>b</ruby>c</ruby>", "<00:01.000>a<99:00:00.000><1>",
-		"a<00:01.00><00:61.000><00:01.000 ><00:01.0000><5 eggs>< 00:01.000><x00:01.000></00:01.000><00:01.000", "<lang en>&lt;</lang></>< ><.>", "a&#x41;&notit;&amp&",
-	} {
-		f.Add(seed)
+	f.Add("a&#x41;&notit;&amp&<00:01.000>a<99:00:00.000><1>")
+	for _, row := range check.Rows(f, "testdata/plain.tsv") {
+		f.Add(unquote(f, row[0]))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		text = string([]rune(text)) // the text of a parsed cue is valid
