@@ -28,6 +28,8 @@ require (
 	google.golang.org/grpc v1.83.2
 )
 
+require github.com/google/go-cmp v0.7.0 // indirect
+
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -38,6 +40,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
 	github.com/expediter-io/expediter/pkg/natsotel v0.1.0 // indirect
+	github.com/expediter-io/expediter/pkg/natsrun/natstest/check v0.1.0
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect

@@ -15,7 +15,7 @@ package main
 
 import (
 	"encoding/csv"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -55,42 +55,25 @@ func main() {
 }
 
 func run(args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("extract", flag.ContinueOnError)
-	data := flags.String("data", defaultData, "`DIR` of the marked transcripts")
-	videos := flags.Bool("videos", false, "print a line for each video")
-	list := flags.Bool("errors", false, "list every sentence that was taken or left wrongly")
-	talks := flags.String("talks", defaultTalks, "`PATHS`, with commas, of texts and captions of which it is known whether somebody cooks")
-	asJSON := flags.Bool("json", true, "end with one line of JSON")
-	write := flags.String("write", "", "write the report into `FILE`, a document with a place for it")
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("parse flags: %w", err)
-	}
-	page, err := rig.OpenPage("extract", *write)
-	if err != nil {
-		return err
-	}
-	p := &printer{out: io.MultiWriter(out, page), videos: *videos, errors: *list}
-	result, err := measure(p, *data)
-	if err != nil {
-		return err
-	}
-	if result.Talks, err = measureTalks(p, strings.Split(*talks, ",")); err != nil {
-		return err
-	}
-	if result.Pages, err = measurePages(p); err != nil {
-		return err
-	}
-	if err := page.SaveText(args); err != nil {
-		return err
-	}
-	if *asJSON {
-		line, err := json.Marshal(result)
+	p := &printer{}
+	var data, talks string
+	return rig.Text("extract", args, out, true, func(flags *flag.FlagSet) {
+		flags.StringVar(&data, "data", defaultData, "`DIR` of the marked transcripts")
+		flags.BoolVar(&p.videos, "videos", false, "print a line for each video")
+		flags.BoolVar(&p.errors, "errors", false, "list every sentence that was taken or left wrongly")
+		flags.StringVar(&talks, "talks", defaultTalks, "`PATHS`, with commas, of texts and captions of which it is known whether somebody cooks")
+	}, func(out io.Writer) (any, error) {
+		p.out = out
+		result, err := measure(p, data)
 		if err != nil {
-			return fmt.Errorf("encode the result: %w", err)
+			return nil, err
 		}
-		p.linef("%s", line)
-	}
-	return p.err
+		if result.Talks, err = measureTalks(p, strings.Split(talks, ",")); err != nil {
+			return nil, err
+		}
+		result.Pages, err = measurePages(p)
+		return result, errors.Join(err, p.err)
+	})
 }
 
 // printer writes lines and keeps the first error.

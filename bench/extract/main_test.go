@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -26,13 +27,9 @@ func lastLine(t *testing.T, out string) report {
 func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run([]string{"--data", t.TempDir()}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"--data", t.TempDir()}, &out))
 	r := lastLine(t, out.String())
-	if !r.OK || !r.Skipped || !strings.Contains(out.String(), "skipped") {
-		t.Errorf("%s", out.String())
-	}
+	check.That(t, r.OK && r.Skipped && strings.Contains(out.String(), "skipped"), "%s", out.String())
 }
 
 // write makes two dishes of one video each.
@@ -54,29 +51,22 @@ func write(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "marked.csv"), []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, "marked.csv"), []byte(b.String()), 0o600))
 	return dir
 }
 
 func TestScoresBothHalves(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run([]string{"--data", write(t), "--videos", "--errors"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"--data", write(t), "--videos", "--errors"}, &out))
 	r := lastLine(t, out.String())
 	for name, s := range map[string]*split{"train": r.Train, "validation": r.Validation} {
-		if s == nil || s.Videos != 1 || s.Sentences != 7 || s.Marked != 3 || s.NoRecipe != 0 {
-			t.Fatalf("%s: %+v in %s", name, s, out.String())
-		}
+		check.Require(t, s != nil && s.Videos == 1 && s.Sentences == 7 && s.Marked == 3 && s.NoRecipe == 0,
+			"%s: %+v in %s", name, s, out.String())
 		for what, c := range map[string]rig.Score{
 			"steps": s.Steps, "starts": s.Starts, "ingredients": s.Ingredients, "times": s.Times, "temperatures": s.Temperatures,
 		} {
-			if c.F1 != 1 {
-				t.Errorf("%s %s: %+v", name, what, c)
-			}
+			check.That(t, c.F1 == 1, "%s %s: %+v", name, what, c)
 		}
 		if every := s.Baselines["every_sentence"]; every.Recall != 1 || every.Precision != 0.429 {
 			t.Errorf("every sentence: %+v", every)
@@ -89,9 +79,7 @@ func TestJudgeCountsTimeOutsideOfStepsAsMissed(t *testing.T) {
 	v := video{rows: []row{{start: 0, end: 5, step: true}, {start: 5, end: 10}, {start: 10, end: 15, step: true}, {start: 15, end: 20}}}
 	r := recipe.Recipe{Steps: []recipe.Step{{Timestamp: new(0.0), End: new(10.0)}}}
 	got := judge(&printer{}, &v, &r)
-	if got.steps != (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) || got.starts != (rig.Counts{Right: 1, Missed: 1}) {
-		t.Errorf("%+v", got)
-	}
+	check.That(t, got.steps == (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) && got.starts == (rig.Counts{Right: 1, Missed: 1}), "%+v", got)
 }
 
 func TestNames(t *testing.T) {
@@ -108,15 +96,12 @@ func TestNames(t *testing.T) {
 		{"onion", "garlic", false},
 		{"tomato sauce", "soy sauce", false}, // the same noun only
 	} {
-		if got := same(nameOf(c.a), nameOf(c.b)); got != c.want {
-			t.Errorf("%s and %s: %v", c.a, c.b, got)
-		}
+		check.Same(t, fmt.Sprintf("%s and %s", c.a, c.b), same(nameOf(c.a), nameOf(c.b)), c.want)
 	}
 	v := video{title: "dinner", rows: []row{{step: true, objects: "soy sauce; onions"}}}
 	exact, noun := judgeObjects(&v, []string{"tomato sauce", "red onion"}, same), judgeObjects(&v, []string{"tomato sauce", "red onion"}, sameNoun)
-	if exact != (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) || noun != (rig.Counts{Right: 2}) {
-		t.Errorf("%+v, by nouns alone %+v", exact, noun)
-	}
+	check.That(t, exact == (rig.Counts{Right: 1, Wrong: 1, Missed: 1}) && noun == (rig.Counts{Right: 2}),
+		"%+v, by nouns alone %+v", exact, noun)
 }
 
 func TestTalksAreCountedBySource(t *testing.T) {
@@ -124,32 +109,22 @@ func TestTalksAreCountedBySource(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "texts.txt")
 	text := "## cooking: soup | a\nChop the onions and the carrots.\nFry them in butter, add stock and simmer for ten minutes.\n" +
 		"## other: code | b\nwe add a method to the class and run the compiler\nthe server returns the json\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	var out bytes.Buffer
-	if err := run([]string{"--data", t.TempDir(), "--talks", path + ",none.vtt"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", path + ",none.vtt"}, &out))
 	talks := lastLine(t, out.String()).Talks
-	if len(talks) != 2 || *talks["a"] != (verdicts{Cooking: 1}) || *talks["b"] != (verdicts{Other: 1}) {
-		t.Errorf("%s", out.String())
-	}
+	check.That(t, len(talks) == 2 && *talks["a"] == (verdicts{Cooking: 1}) && *talks["b"] == (verdicts{Other: 1}), "%s", out.String())
 }
 
 func TestPagesAreCountedByTheirFacts(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run([]string{"--data", t.TempDir(), "--talks", "none"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"--data", t.TempDir(), "--talks", "none"}, &out))
 	if p := lastLine(t, out.String()).Pages; p == nil || p.Pages < 40 || p.Whole != p.Pages || p.Facts.F1 != 1 {
 		t.Errorf("%s", out.String())
 	}
 	got := judgeFacts([]string{"title: Soup", "step: Mix.", "step: Mix."}, []string{"step: Mix.", "title: Stew"})
-	if got != (rig.Counts{Right: 1, Wrong: 2, Missed: 1}) {
-		t.Errorf("%+v", got)
-	}
+	check.That(t, got == (rig.Counts{Right: 1, Wrong: 2, Missed: 1}), "%+v", got)
 }
 
 func TestBounds(t *testing.T) {
@@ -169,16 +144,12 @@ func TestLevelsAndDegrees(t *testing.T) {
 	for _, c := range []struct{ a, b string }{
 		{"medium-high heat", "medium high heat"}, {"very high heat", "high heat"}, {"rolling boil", "boil"},
 	} {
-		if level(c.a) == "" || level(c.a) != level(c.b) {
-			t.Errorf("%q and %q", c.a, c.b)
-		}
+		check.That(t, level(c.a) != "" && level(c.a) == level(c.b), "%q and %q", c.a, c.b)
 	}
 	for text, want := range map[string]string{
 		"three hundred fifty degrees": "350", "three hundred seventy five degrees.": "375", "395 degrees": "395", "three hundred and fifty": "350", "three fifty": "350",
 		"four twenty five": "425", "two hundred degrees": "200", "ninety degrees": "90", "medium heat": "",
 	} {
-		if got := degrees(text); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
+		check.Same(t, text, degrees(text), want)
 	}
 }

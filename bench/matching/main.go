@@ -13,6 +13,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,34 +45,16 @@ func main() {
 }
 
 func run(args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("matching", flag.ContinueOnError)
-	data := flags.String("data", defaultData, "`DIR` of the labelled places")
-	list := flags.Bool("errors", false, "list every wrong, missed and undecided pair with its evidence")
-	asJSON := flags.Bool("json", false, "end with one line of JSON")
-	write := flags.String("write", "", "write the report into `FILE`, a document with a place for it")
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("parse flags: %w", err)
-	}
-	page, err := rig.OpenPage("matching", *write)
-	if err != nil {
-		return err
-	}
-	p := &printer{out: io.MultiWriter(out, page), list: *list}
-	result, err := measure(p, *data)
-	if err != nil {
-		return err
-	}
-	if err := page.SaveText(args); err != nil {
-		return err
-	}
-	if *asJSON {
-		line, err := json.Marshal(result)
-		if err != nil {
-			return fmt.Errorf("encode the result: %w", err)
-		}
-		p.linef("%s", line)
-	}
-	return p.err
+	p := &printer{}
+	var data string
+	return rig.Text("matching", args, out, false, func(flags *flag.FlagSet) {
+		flags.StringVar(&data, "data", defaultData, "`DIR` of the labelled places")
+		flags.BoolVar(&p.list, "errors", false, "list every wrong, missed and undecided pair with its evidence")
+	}, func(out io.Writer) (any, error) {
+		p.out = out
+		result, err := measure(p, data)
+		return result, errors.Join(err, p.err)
+	})
 }
 
 // fieldSet is the fields that a comparison may use.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func lastLine(t *testing.T, out string) report {
@@ -22,9 +24,7 @@ func lastLine(t *testing.T, out string) report {
 func TestSkipsWithoutData(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run([]string{"--data", t.TempDir(), "--json"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"--data", t.TempDir(), "--json"}, &out))
 	if r := lastLine(t, out.String()); !r.OK || !r.Skipped || !strings.Contains(out.String(), "skipped") {
 		t.Errorf("%s", out.String())
 	}
@@ -36,17 +36,11 @@ func TestMeasures(t *testing.T) {
 	pairs := `{"left":{"name":"Spago","addr":"1114 Horn Ave .","city":"LA","phone":"310/652 -4025"},"right":{"title":"Spago (Los Angeles)","address":"8795 Sunset Blvd.","city":"W. Hollywood","tel":3106524025},"label":1}
 {"left":{"name":"Spago"},"right":{"name":"Patina"},"label":0}
 `
-	if err := os.WriteFile(filepath.Join(dir, "pairs-valid.jsonl"), []byte(pairs), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs-valid.jsonl"), []byte(pairs), 0o600))
 	var out bytes.Buffer
-	if err := run([]string{"--data", dir, "--json", "--errors"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"--data", dir, "--json", "--errors"}, &out))
 	r := lastLine(t, out.String())
-	if len(r.Pairs) != len(fieldSets) {
-		t.Fatalf("%+v", r)
-	}
+	check.Require(t, len(r.Pairs) == len(fieldSets), "%+v", r)
 	if p := r.Pairs[0]; p.Pairs != 2 || p.Matches != 1 || p.Right+p.Missed != 1 || p.Wrong != 0 {
 		t.Errorf("pairs: %+v", p)
 	}
@@ -55,9 +49,7 @@ func TestMeasures(t *testing.T) {
 func TestBadData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pairs.jsonl"), []byte("{\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, "pairs.jsonl"), []byte("{\n"), 0o600))
 	if err := run([]string{"--data", dir}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "pair 1") {
 		t.Errorf("%v", err)
 	}

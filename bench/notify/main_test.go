@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) {
@@ -24,36 +25,25 @@ func TestCountsWhatItMeasures(t *testing.T) {
 	o.Rounds, o.Scale, o.Only = 2, 0.02, regexp.MustCompile(`/(raw_)?r1$`)
 	var out bytes.Buffer
 	result, err := measure(t.Context(), &out, o)
-	if err != nil {
-		t.Fatalf("%v: %s", err, out.String())
-	}
-	data, err := json.Marshal(result)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Require(t, err == nil, "%v: %s", err, out.String())
+	data := check.Must(json.Marshal(result))(t)
 	var r struct {
 		OK    bool                          `json:"ok"`
 		R1    map[string]float64            `json:"r1"`
 		Peers map[string]map[string]float64 `json:"peers"`
 	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, &r))
 	raw := r.Peers["raw_r1"]
 	for name, value := range map[string]float64{
 		"rows/s": r.R1["inapp_10_stored_per_s"], "inbox/s": r.R1["inapp_10_sent_per_s"],
 		"over raw": r.R1["inapp_10_over_raw"], "raw rows/s": raw["inapp_10_stored_per_s"],
 	} {
-		if value <= 0 {
-			t.Errorf("%s is %v: %s", name, value, data)
-		}
+		check.That(t, value > 0, "%s is %v: %s", name, value, data)
 	}
 	if _, told := raw["inapp_10_sent_per_s"]; !r.OK || told {
 		t.Errorf("%s", data)
 	}
-	if !strings.Contains(out.String(), "Events to 10 recipients by inapp") {
-		t.Errorf("no table: %s", out.String())
-	}
+	check.That(t, strings.Contains(out.String(), "Events to 10 recipients by inapp"), "no table: %s", out.String())
 }
 
 func TestWrongCountsAreErrors(t *testing.T) {
@@ -73,9 +63,8 @@ func TestWrongCountsAreErrors(t *testing.T) {
 	} {
 		f := rig.Figures{}
 		err := r.judge(f, test.counted)
-		if f["inapp_10_lost"] != test.lost || f["inapp_10_double"] != test.double || (err != nil) != (test.lost+test.double > 0) {
-			t.Errorf("%s: %v, %v", test.name, f, err)
-		}
+		check.That(t, f["inapp_10_lost"] == test.lost && f["inapp_10_double"] == test.double && (err != nil) == (test.lost+test.double > 0),
+			"%s: %v, %v", test.name, f, err)
 	}
 }
 
@@ -86,9 +75,7 @@ func TestGrowth(t *testing.T) {
 		"inapp_1000_stored_ns": {90, 100, 110}, "inapp_100000_stored_ns": {1000},
 		"inapp_1000_client_peak_mb": {10}, "inapp_100000_client_peak_mb": {14},
 	}, options{audience: largest})
-	if f["inapp_stored_growth"] != 10 || f["inapp_stored_exponent"] != 1.5 || f["inapp_memory_growth_mb"] != 4 {
-		t.Errorf("%v", f)
-	}
+	check.That(t, f["inapp_stored_growth"] == 10 && f["inapp_stored_exponent"] == 1.5 && f["inapp_memory_growth_mb"] == 4, "%v", f)
 	if _, ok := f["inapp_sent_growth"]; ok {
 		t.Errorf("%v", f)
 	}

@@ -49,9 +49,7 @@ func exitCode(t *testing.T, err error) int {
 func (r running) find(t *testing.T, pattern string) string {
 	t.Helper()
 	found := regexp.MustCompile(pattern).FindString(r.Output())
-	if found == "" {
-		t.Fatalf("no %s in:\n%s", pattern, r.Output())
-	}
+	check.Require(t, found != "", "no %s in:\n%s", pattern, r.Output())
 	return found
 }
 
@@ -110,9 +108,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	r := up(t)
 	lines := r.lines()
-	if len(lines) != 6 {
-		t.Fatalf("want six lines to paste, got %q in:\n%s", lines, r.Output())
-	}
+	check.Require(t, len(lines) == 6, "want six lines to paste, got %q in:\n%s", lines, r.Output())
 	first := decode(t, shell(t, lines[0]))
 	check.That(t, first.RequestID == "hello" && first.Pending == 1 && first.Results[0].Providers["wolt"]["status"] == "PENDING",
 		"the first answer is %+v", first)
@@ -177,9 +173,7 @@ func TestUpOnACluster(t *testing.T) {
 	third := decode(t, shell(t, r.lines()[2]))
 	check.That(t, third.Results[0].Providers["wolt"]["url"] == venue, "over NATS: %+v", third)
 	r.Interrupt()
-	if strings.Contains(r.Said(), "route") {
-		t.Errorf("it prints lines of the log:\n%s", r.Said())
-	}
+	check.That(t, !strings.Contains(r.Said(), "route"), "it prints lines of the log:\n%s", r.Said())
 }
 
 // An interrupt while it starts is not an error.
@@ -244,9 +238,7 @@ func TestUpWithoutPrograms(t *testing.T) {
 	t.Setenv("PATH", emptyPath(t))
 	r := up(t)
 	const want = "not installed: yt-dlp, so no videos of YouTube; tesseract, so no photos\n"
-	if strings.Count(r.Output(), want) != 1 {
-		t.Errorf("want once %q:\n%s", want, r.Output())
-	}
+	check.That(t, strings.Count(r.Output(), want) == 1, "want once %q:\n%s", want, r.Output())
 	url := strings.Fields(r.find(t, `importer   http://127\.0\.0\.1:\d+`))[1]
 	dir := t.TempDir()
 	file := filepath.Join(dir, "quick-omelette.txt")

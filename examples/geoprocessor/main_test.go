@@ -64,9 +64,8 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 
 	for _, j := range []Job{job, same} {
 		out, slot, err := me.result(t.Context(), j)
-		if err != nil || slot.Attempt != 2 || slot.Job != "second-all" || out.Geometry.IsEmpty() {
-			t.Errorf("%s: got %+v, %+v, %v", j.ID, out, slot, err)
-		}
+		check.That(t, err == nil && slot.Attempt == 2 && slot.Job == "second-all" && !out.Geometry.IsEmpty(),
+			"%s: got %+v, %+v, %v", j.ID, out, slot, err)
 	}
 	check.Is(t, me.idle(t.Context(), js), nil)
 	check.Same(t, "computed times", strings.Count(doomed.Output(), "computed")+strings.Count(heir.Output(), "union computed"), 1)
@@ -149,9 +148,8 @@ func TestOperations(t *testing.T) {
 				continue
 			}
 			out, err := p.compute(t.Context(), tt.in)
-			if err != nil || math.Abs(out.Area-tt.area) > 0.02*tt.area {
-				t.Errorf("%s: got %.0f m², %v; want about %.0f", name, out.Area, err, tt.area)
-			}
+			check.That(t, err == nil && !(math.Abs(out.Area-tt.area) > 0.02*tt.area),
+				"%s: got %.0f m², %v; want about %.0f", name, out.Area, err, tt.area)
 			if err := out.Geometry.Validate(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -93,9 +93,8 @@ func TestDoGivesUp(t *testing.T) {
 			if took := time.Since(begun); took > wait+time.Second || took < wait-2*time.Second {
 				t.Errorf("%s: gave up after %s, want %s", name, took, wait)
 			}
-			if !errors.Is(err, jsretry.ErrNotReady) || !errors.Is(err, errPeerOffline) || !strings.Contains(err.Error(), "nodes are up") {
-				t.Errorf("%s: got %v, want ErrNotReady with its cause and a remedy", name, err)
-			}
+			check.That(t, errors.Is(err, jsretry.ErrNotReady) && errors.Is(err, errPeerOffline) && strings.Contains(err.Error(), "nodes are up"),
+				"%s: got %v, want ErrNotReady with its cause and a remedy", name, err)
 		}
 	})
 }

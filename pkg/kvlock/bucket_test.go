@@ -26,9 +26,8 @@ func TestStreamConfigIsSafe(t *testing.T) {
 		if err := kv.CheckStream("b", sc); err != nil {
 			t.Errorf("%+v: %v", cfg, err)
 		}
-		if (sc.RePublish == nil) != cfg.NoRepublish || sc.Replicas != max(1, cfg.Replicas) || sc.MaxConsumers <= 0 {
-			t.Errorf("%+v became %+v", cfg, sc)
-		}
+		check.That(t, (sc.RePublish == nil) == cfg.NoRepublish && sc.Replicas == max(1, cfg.Replicas) && sc.MaxConsumers > 0,
+			"%+v became %+v", cfg, sc)
 	}
 }
 

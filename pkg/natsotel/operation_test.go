@@ -93,9 +93,7 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("%d: %q %s below %s: %v", c.status, span.Name(), span.SpanKind(), span.Parent().SpanID(), span.Status())
 		}
 		want, got := attribute.NewSet(append(c.labels, method...)...), attribute.NewSet(span.Attributes()...)
-		if !got.Equals(&want) {
-			t.Errorf("%d: the span has %v, want %v", c.status, span.Attributes(), want.ToSlice())
-		}
+		check.That(t, got.Equals(&want), "%d: the span has %v, want %v", c.status, span.Attributes(), want.ToSlice())
 		check.Same(t, fmt.Sprintf("%d requests are counted", c.status), b.value(t, "rpc.server.call.duration", append(c.labels, method...)...), 1)
 	}
 }

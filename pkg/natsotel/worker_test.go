@@ -55,9 +55,8 @@ func TestSpanLinksToPublisher(t *testing.T) {
 	check.OK(t, err)
 	spans := b.spans.Ended() // publish, work, process
 	job := spans[2]
-	if job.Name() != "process jobs.mail.>" || job.SpanKind() != trace.SpanKindConsumer || job.Status().Code != codes.Unset {
-		t.Errorf("got %q %s %v", job.Name(), job.SpanKind(), job.Status())
-	}
+	check.That(t, job.Name() == "process jobs.mail.>" && job.SpanKind() == trace.SpanKindConsumer && job.Status().Code == codes.Unset,
+		"got %q %s %v", job.Name(), job.SpanKind(), job.Status())
 	check.That(t, job.SpanContext().TraceID() != creator.TraceID(), "the job is in the trace of its publisher, and must not be")
 	if links := job.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != creator.SpanID() {
 		t.Errorf("links are %v, want one to the publisher", links)
@@ -93,9 +92,8 @@ func TestSpanStatus(t *testing.T) {
 				check.Failsf(t, err, "the handler's error was lost")
 			}()
 			span := b.spans.Ended()[0]
-			if span.Status().Code != c.want || len(span.Events()) != 1 || span.Events()[0].Name != c.event {
-				t.Errorf("status %v, events %v", span.Status(), span.Events())
-			}
+			check.That(t, span.Status().Code == c.want && len(span.Events()) == 1 && span.Events()[0].Name == c.event,
+				"status %v, events %v", span.Status(), span.Events())
 			check.Same(t, "jobs run after the end", b.value(t, "worker.jobs.running", kind...), 0)
 		})
 	}
@@ -153,9 +151,8 @@ func TestHooks(t *testing.T) {
 			t.Errorf("%s %v is %d, want %d", c.name, c.labels, got, c.want)
 		}
 	}
-	if settled != 3 || stuck != 1 || waited != 3 || !ready {
-		t.Errorf("the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)
-	}
+	check.That(t, settled == 3 && stuck == 1 && waited == 3 && ready,
+		"the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)
 	hooks.Ready(false, errors.New("down"))
 	check.Same(t, "ready", b.value(t, "worker.ready", kind[:2]...), 0)
 	other.Settled(worker.Settlement{Info: mail})
@@ -182,7 +179,6 @@ func TestObserve(t *testing.T) {
 	check.Same(t, "claims were timed", b.value(t, "kvlock.hold.duration", in), 1)
 	check.Same(t, "leases were timed", b.value(t, "kvlock.hold.duration", attribute.String("bucket", "locks")), 1)
 	ended := b.spans.Ended()[0]
-	if len(ended.Events()) != 4 || ended.Events()[1].Name != "kvlock coalesced" || ended.Status().Code != codes.Error {
-		t.Errorf("events %v, status %v", ended.Events(), ended.Status())
-	}
+	check.That(t, len(ended.Events()) == 4 && ended.Events()[1].Name == "kvlock coalesced" && ended.Status().Code == codes.Error,
+		"events %v, status %v", ended.Events(), ended.Status())
 }

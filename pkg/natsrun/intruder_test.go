@@ -178,9 +178,8 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 
 			for _, m := range heard() {
 				for account := range declared {
-					if account != by.account && account != by.reads && by.reads != "*" && bytes.Contains(m.Data, []byte("secret of "+account)) {
-						t.Errorf("%s heard %s: %s", by.user, m.Subject, m.Data)
-					}
+					check.That(t, account == by.account || account == by.reads || by.reads == "*" || !bytes.Contains(m.Data, []byte("secret of "+account)),
+						"%s heard %s: %s", by.user, m.Subject, m.Data)
 				}
 			}
 		})

@@ -40,9 +40,7 @@ func TestServerListensOnLoopbackOnlyWhenAsked(t *testing.T) {
 	check.Same(t, "URL of a server that does not listen", natstest.Server(t).URL(), "")
 
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-	if !strings.HasPrefix(srv.URL(), "nats://127.0.0.1:") {
-		t.Errorf("URL: got %q, want a port of 127.0.0.1", srv.URL())
-	}
+	check.That(t, strings.HasPrefix(srv.URL(), "nats://127.0.0.1:"), "URL: got %q, want a port of 127.0.0.1", srv.URL())
 
 	nc, _ := natstest.ConnectURL(t, srv.URL())
 	check.Is(t, check.Err(nc.RTT()), nil)

@@ -187,9 +187,8 @@ func TestABacklogCountsTheJobsUnderWay(t *testing.T) {
 			check.Require(t, !q.submit(ada, 1), "admitted beside the requests under way")
 		}
 		release()
-		if !q.submit(ada, 1) || q.asked != 1 || len(q.admitted) != 0 {
-			t.Errorf("not admitted, or asked %d times, or %v stay reserved", q.asked, q.admitted)
-		}
+		check.That(t, q.submit(ada, 1) && q.asked == 1 && len(q.admitted) == 0,
+			"not admitted, or asked %d times, or %v stay reserved", q.asked, q.admitted)
 	})
 }
 

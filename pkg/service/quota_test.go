@@ -204,9 +204,8 @@ func TestPagesOfOthersAreKeptOff(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		router.ServeHTTP(w, r)
-		if w.Code != c.want || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s gets %d %v, want %d", c.name, w.Code, w.Header(), c.want)
-		}
+		check.That(t, w.Code == c.want && w.Header().Get("Cache-Control") == "no-store" && w.Header().Get("X-Content-Type-Options") == "nosniff",
+			"%s gets %d %v, want %d", c.name, w.Code, w.Header(), c.want)
 	}
 }
 

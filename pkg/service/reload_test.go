@@ -94,9 +94,8 @@ func TestAServiceTakesOtherValues(t *testing.T) {
 			file(t, dir, "secret", step.holds)
 			elapse(10 * valuesEvery)
 			synctest.Wait()
-			if running != step.runs || !strings.Contains(log.String(), step.says) || (step.says == "") != (log.Len() == 0) {
-				t.Errorf("with %q %q runs, and says %q", step.holds, running, &log)
-			}
+			check.That(t, running == step.runs && strings.Contains(log.String(), step.says) && (step.says == "") == (log.Len() == 0),
+				"with %q %q runs, and says %q", step.holds, running, &log)
 		}
 		cancel()
 		if err := <-ended; err != nil || !slices.Equal(runs, []string{"one", "two", "two", "bad", "two", "three"}) {

@@ -171,9 +171,8 @@ func TestDetailsOfReadinessAreForOperators(t *testing.T) {
 	s := open(t, service.RouterConfig{Access: access.NewGuard(keys, nil), Ready: func() map[string]error { return map[string]error{"a": errSold} }}, nil)
 	for caller, secret := range secrets {
 		resp, text := s.call(t, http.MethodGet, "/readyz?verbose", "", secret)
-		if resp.StatusCode != http.StatusServiceUnavailable || strings.Contains(text, "sold") != (caller == "reader") {
-			t.Errorf("%q is answered %d %s", caller, resp.StatusCode, text)
-		}
+		check.That(t, resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(text, "sold") == (caller == "reader"),
+			"%q is answered %d %s", caller, resp.StatusCode, text)
 	}
 }
 

@@ -49,9 +49,8 @@ func TestStreamsEndOnlyForClientsThatDoNotRead(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				text, err := read(t, version, idle, io.ReadAll)
-				if err != nil || strings.Count(string(text), ": heartbeat\n\n") != beats {
-					t.Errorf("%q, %v after %d heartbeats", text, err, strings.Count(string(text), ": heartbeat\n\n"))
-				}
+				check.That(t, err == nil && strings.Count(string(text), ": heartbeat\n\n") == beats,
+					"%q, %v after %d heartbeats", text, err, strings.Count(string(text), ": heartbeat\n\n"))
 			})
 			synctest.Test(t, func(t *testing.T) {
 				began, ended := time.Now(), make(chan struct{})

@@ -131,14 +131,3 @@ func TestRecentAllocatesNothing(t *testing.T) {
 	}
 	check.Same(t, "allocations for an attempt", testing.AllocsPerRun(1000, add), 0)
 }
-
-func BenchmarkRecent(b *testing.B) {
-	var r answer.Recent
-	now := time.Now()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for d := ended(1); pb.Next(); {
-			r.Add(d.describeEnd(outcome{kind: OutcomeCompleted}, nil, now))
-		}
-	})
-}

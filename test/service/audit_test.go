@@ -100,9 +100,7 @@ func TestALostAnswerIsNoSecondRecord(t *testing.T) {
 	js, log := audited(t, "shop", func(p jetstream.Publisher) jetstream.Publisher { return deaf{p, map[string]bool{}} })
 	check.Is(t, log.Do(t.Context(), "cancel", "x", does(1, nil)), nil)
 	stream, err := js.Stream(t.Context(), contracts.StreamAudit)
-	if err != nil || stream.CachedInfo().State.Msgs != 2 || len(listed(t, js, 10)) != 1 {
-		t.Errorf("%+v %v", stream.CachedInfo().State, err)
-	}
+	check.That(t, err == nil && stream.CachedInfo().State.Msgs == 2 && len(listed(t, js, 10)) == 1, "%+v %v", stream.CachedInfo().State, err)
 }
 
 // A message may say anything. The source of its record is that of the subject, and earlier records stay as they are.

@@ -221,7 +221,5 @@ func TestAnotherSeedIsForTheNextStart(t *testing.T) {
 	seed := check.Must(os.ReadFile(users.SeedFile(t, "importer")))(t)
 	check.OK(t, os.WriteFile(path, seed, 0o600))
 	check.OK(t, srv.Restart(t.Context()))
-	if !<-back {
-		t.Errorf("the connection is closed: %v", nc.LastError())
-	}
+	check.That(t, <-back, "the connection is closed: %v", nc.LastError())
 }

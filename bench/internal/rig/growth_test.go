@@ -1,6 +1,10 @@
 package rig
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
 
 // Twice the cost with a hundred times as much is said to be too much.
 func TestGrowthThatIsTooMuch(t *testing.T) {
@@ -13,8 +17,6 @@ func TestGrowthThatIsTooMuch(t *testing.T) {
 		}
 		got.Add("r1", f)
 		r := NewReport(&Stand{}, got, Options{}, Machine{}, GrowthTargets([]Growth{g}, "r1"))
-		if len(r.Targets) != 1 || r.Targets[0].Is != last/20 || r.Targets[0].Met != met {
-			t.Errorf("%+v", r.Targets)
-		}
+		check.That(t, len(r.Targets) == 1 && r.Targets[0].Is == last/20 && r.Targets[0].Met == met, "%+v", r.Targets)
 	}
 }

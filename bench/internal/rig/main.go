@@ -118,3 +118,29 @@ func run(
 	_, err = fmt.Printf("%s\n", line)
 	return errors.Join(failed, err)
 }
+
+// Text is a benchmark without contestants, whose report is lines of text: it reads the flags (register adds some), measures, and under
+// --json, which is set if asJSON is, ends with one line of JSON.
+func Text(
+	name string, args []string, out io.Writer, asJSON bool, register func(*flag.FlagSet), measure func(out io.Writer) (any, error),
+) error {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	register(flags)
+	flags.BoolVar(&asJSON, "json", asJSON, "end with one line of JSON")
+	write := flags.String("write", "", "write the report into `FILE`, a document with a place for it")
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("parse flags: %w", err)
+	}
+	page, err := OpenPage(name, *write)
+	if err != nil {
+		return err
+	}
+	result, err := measure(io.MultiWriter(out, page))
+	if err != nil {
+		return err
+	}
+	if err := page.SaveText(args); err != nil || !asJSON {
+		return err
+	}
+	return json.NewEncoder(out).Encode(result)
+}

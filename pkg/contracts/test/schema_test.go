@@ -324,9 +324,7 @@ func TestValidationAgreesWithTheSDK(t *testing.T) {
 			theirs.SetSource(ours.Source)
 			theirs.SetType(ours.Type)
 			theirs.SetDataSchema(ours.DataSchema)
-			if (theirs.Validate() == nil) != (ours.Validate() == nil) {
-				t.Errorf("theirs: %v, ours: %v", theirs.Validate(), ours.Validate())
-			}
+			check.That(t, (theirs.Validate() == nil) == (ours.Validate() == nil), "theirs: %v, ours: %v", theirs.Validate(), ours.Validate())
 		})
 	}
 }

@@ -27,8 +27,7 @@ func TestPause(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), d/4)
 		defer cancel()
 		start := time.Now()
-		if backoff.Pause(ctx, d) || time.Since(start) != d/4 {
-			t.Errorf("goes on %s after a context that ended after %s", time.Since(start), d/4)
-		}
+		check.That(t, !backoff.Pause(ctx, d) && time.Since(start) == d/4,
+			"goes on %s after a context that ended after %s", time.Since(start), d/4)
 	})
 }

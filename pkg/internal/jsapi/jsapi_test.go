@@ -77,9 +77,8 @@ func TestDeleteTellsAMessageThatIsGoneFromAFailure(t *testing.T) {
 			t.Parallel()
 			s := &server{answers: tt.answers}
 			err := jsapi.Client{Prefix: "$JS.API.", Sender: s}.Delete(t.Context(), "S", 7)
-			if (err == nil) != tt.ok || len(s.asked) != tt.asked || s.asked[0].Subject != "$JS.API.STREAM.MSG.DELETE.S" {
-				t.Errorf("%d requests: %v", len(s.asked), err)
-			}
+			check.That(t, (err == nil) == tt.ok && len(s.asked) == tt.asked && s.asked[0].Subject == "$JS.API.STREAM.MSG.DELETE.S",
+				"%d requests: %v", len(s.asked), err)
 		})
 	}
 }

@@ -26,9 +26,8 @@ func TestPartitionsNeverMove(t *testing.T) {
 			check.Same(t, fmt.Sprintf("Of(%q, %d)", subject, n), Of(subject, n), want[i])
 		}
 	}
-	if Of("jobs.mail.u17", 64) != Of("tasks.mail.u17", 64) || Of("jobs.a", 1) != 0 {
-		t.Error("the first token counts, or a stream without partitions has a second one")
-	}
+	check.That(t, Of("jobs.mail.u17", 64) == Of("tasks.mail.u17", 64) && Of("jobs.a", 1) == 0,
+		"the first token counts, or a stream without partitions has a second one")
 }
 
 // TestPartitionsAreEven wants each partition of many keys within 5 % of its share.

@@ -37,9 +37,8 @@ func TestWhatAMarkerIsToWhom(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := tt.slot.awaited(tt.claim)
-		if got.State != tt.want || got.Revision != 5 || got.State == Absent && (got.Reason != "" || got.Claim != "") {
-			t.Errorf("%s: got %+v, want %s", tt.name, got, tt.want)
-		}
+		check.That(t, got.State == tt.want && got.Revision == 5 && (got.State != Absent || got.Reason == "" && got.Claim == ""),
+			"%s: got %+v, want %s", tt.name, got, tt.want)
 	}
 	if got := failure.readable(); got.State != Absent || got.Revision != 5 {
 		t.Errorf("read: got %+v, want absent at 5", got)
@@ -91,9 +90,8 @@ func FuzzReference(f *testing.F) {
 			return
 		}
 		id2, revision2, attempt2, err := parseRef(formatRef(id, revision, attempt))
-		if err != nil || id2 != id || revision2 != revision || attempt2 != attempt || !record.IsID(id) {
-			t.Errorf("%q: got %q.%d.%d, then %q.%d.%d, %v", ref, id, revision, attempt, id2, revision2, attempt2, err)
-		}
+		check.That(t, err == nil && id2 == id && revision2 == revision && attempt2 == attempt && record.IsID(id),
+			"%q: got %q.%d.%d, then %q.%d.%d, %v", ref, id, revision, attempt, id2, revision2, attempt2, err)
 	})
 }
 
@@ -125,9 +123,8 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			_, _, err := decodeRecord([]byte(tt.data))
-			if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, kvlock.ErrVersion) != tt.newer {
-				t.Errorf("got %v, want an error with %q, kvlock.ErrVersion %v", err, tt.want, tt.newer)
-			}
+			check.That(t, err != nil && strings.Contains(err.Error(), tt.want) && errors.Is(err, kvlock.ErrVersion) == tt.newer,
+				"got %v, want an error with %q, kvlock.ErrVersion %v", err, tt.want, tt.newer)
 		})
 	}
 }
@@ -242,9 +239,8 @@ func TestCarriedValueKeepsItsAge(t *testing.T) {
 		c := s.carry()
 		ch, r := change{ttl: 30 * time.Second}, claimRecord{Head: record.Head{State: "pending", Claim: "d", Owner: "p", Instance: "j"}, TTL: 30}
 		c.load(&ch, &r)
-		if r.Kept.Holds != 30 || ch.ttl < 79*time.Second || ch.ttl > 80*time.Second || r.TTL != kv.Seconds(ch.ttl) {
-			t.Fatalf("hop %d: kept for %s, %+v; want the rest of 100s, and the claim for 30s", hop, ch.ttl, r)
-		}
+		check.Require(t, r.Kept.Holds == 30 && ch.ttl >= 79*time.Second && ch.ttl <= 80*time.Second && r.TTL == kv.Seconds(ch.ttl),
+			"hop %d: kept for %s, %+v; want the rest of 100s, and the claim for 30s", hop, ch.ttl, r)
 		created := time.Now()
 		s = r.slot("k", ch.value, 2, created)
 		if hop%2 == 0 {

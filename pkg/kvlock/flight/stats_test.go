@@ -193,9 +193,8 @@ func TestContentIsOpenedOnce(t *testing.T) {
 		<-c.turn
 		all.Wait()
 		for i := range values {
-			if len(values[i]) != n || &values[i][0] != &values[0][0] {
-				t.Fatalf("caller %d has a value of its own, of %d bytes", i, len(values[i]))
-			}
+			check.Require(t, len(values[i]) == n && &values[i][0] == &values[0][0],
+				"caller %d has a value of its own, of %d bytes", i, len(values[i]))
 		}
 		if kept := c.value != nil; kept != (n <= keptOpen) || c.users != 0 {
 			t.Errorf("%d bytes: kept is %v, with %d users", n, kept, c.users)

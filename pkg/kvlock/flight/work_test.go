@@ -64,9 +64,8 @@ func TestEqualWorks(t *testing.T) {
 		"nothing": {{Process: "p"}, {Process: "p", Inputs: json.RawMessage(nil)}, {Process: "p", Inputs: json.RawMessage(" null ")}, {Process: "p", Inputs: (*shape)(nil)}},
 	} {
 		want, err := works[0].Key()
-		if err != nil || len(want) != 64 || strings.Trim(want, "0123456789abcdef") != "" || kv.CheckKey(want) != nil {
-			t.Errorf("%s: got %q, %v", name, want, err)
-		}
+		check.That(t, err == nil && len(want) == 64 && strings.Trim(want, "0123456789abcdef") == "" && kv.CheckKey(want) == nil,
+			"%s: got %q, %v", name, want, err)
 		for _, w := range works[1:] {
 			if key, err := w.Key(); err != nil || key != want {
 				t.Errorf("%s: %+v: got %s, %v; want %s", name, w, key, err, want)

@@ -29,9 +29,7 @@ func (a *alone) took(t testing.TB, l *kvlock.Lease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l.Context().Err() == nil && a.lease != nil {
-		if a.lease.Context().Err() == nil {
-			t.Errorf("two hold the lock: %s and %s", a.lease.Token(), l.Token())
-		}
+		check.Failsf(t, a.lease.Context().Err(), "two hold the lock: %s and %s", a.lease.Token(), l.Token())
 		check.That(t, l.Token().Compare(a.lease.Token()) > 0, "token %s after %s", l.Token(), a.lease.Token())
 	}
 	a.lease = l

@@ -47,9 +47,8 @@ func TestATokenNamesItsCaller(t *testing.T) {
 		} {
 			got, err := c.guard.ask(c.token, Own(Read))
 			want := Caller{Expires: expires, Name: testIssuer + " 42", Scopes: c.want, User: c.user}
-			if !got.same(want) || (err == nil) != slices.Contains(c.want, Read) || err != nil && !errors.Is(err, ErrForbidden) {
-				t.Errorf("%s: %+v, %v", name, got, err)
-			}
+			check.That(t, got.same(want) && (err == nil) == slices.Contains(c.want, Read) && (err == nil || errors.Is(err, ErrForbidden)),
+				"%s: %+v, %v", name, got, err)
 			if err != nil && Challenge("shop", err) != `Bearer realm="shop", error="insufficient_scope", scope="read"` {
 				t.Errorf("%s: %s", name, Challenge("shop", err))
 			}
@@ -139,9 +138,7 @@ func TestKeysOfTheIssuerAreRotated(t *testing.T) {
 			})
 		}
 		asking.Wait()
-		if p.fetches() != 2 {
-			t.Errorf("%d fetches", p.fetches())
-		}
+		check.That(t, p.fetches() == 2, "%d fetches", p.fetches())
 		p.publish("other")
 		<-time.After(fetchEvery + time.Second)
 		check.Failsf(t, check.Err(guard.ask(rs(t, "rsa", nil), Own(Read))), "a key that the issuer has withdrawn is in force")
@@ -258,9 +255,8 @@ func TestASilentIssuerHoldsUpFewRequests(t *testing.T) {
 		synctest.Wait()
 		_, over := guard.ask(text, Own(Read))
 		_, byKey := guard.ask(secrets[0], All(Read))
-		if !errors.Is(over, ErrUnavailable) || public != nil || byKey != nil || time.Since(began) > 0 {
-			t.Errorf("%v, %v, %v after %s", over, public, byKey, time.Since(began))
-		}
+		check.That(t, errors.Is(over, ErrUnavailable) && public == nil && byKey == nil && time.Since(began) <= 0,
+			"%v, %v, %v after %s", over, public, byKey, time.Since(began))
 		asking.Wait()
 		synctest.Wait()
 		if p.asked != 3 { // twice at the beginning

@@ -282,9 +282,8 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 
 				for i, err := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF, nil} {
 					letter := receive(t, asked, "a letter")
-					if letter.Subject != "jobs.1" || string(letter.Payload) != `{"n":1}` || letter.Reason != test.reason || letter.Stream != stream {
-						t.Errorf("call %d: %+v", i+1, letter)
-					}
+					check.That(t, letter.Subject == "jobs.1" && string(letter.Payload) == `{"n":1}` && letter.Reason == test.reason && letter.Stream == stream,
+						"call %d: %+v", i+1, letter)
 
 					left, letters := b.left(t), b.letters(t)
 					check.That(t, left == 1 && len(letters) == 0, "call %d: %d jobs are left, %d letters; want 1 and none", i+1, left, len(letters))

@@ -289,9 +289,8 @@ func TestJobIsShownAfterItHasMoved(t *testing.T) {
 			}
 		}
 		letters := all(t, c, worker.JobFilter{Dead: true, Subject: "jobs.letter"})
-		if len(letters) != 1 || letters[0].Letter.Reason != worker.ReasonCancelled || len(all(t, c, worker.JobFilter{Dead: true})) != 2 {
-			t.Errorf("dead letters: %+v", letters)
-		}
+		check.That(t, len(letters) == 1 && letters[0].Letter.Reason == worker.ReasonCancelled && len(all(t, c, worker.JobFilter{Dead: true})) == 2,
+			"dead letters: %+v", letters)
 	})
 }
 

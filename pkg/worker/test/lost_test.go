@@ -323,9 +323,8 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
 
 			s := receive(t, b.settled, "the job to end")
-			if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !refused.Load() {
-				t.Errorf("the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
-			}
+			check.That(t, s.Outcome == worker.OutcomeCompleted && ran.Load() == 1 && refused.Load(),
+				"the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), refused.Load())
 		})
 	}
 }

@@ -205,9 +205,7 @@ func TestOrderSurvivesFaults(t *testing.T) {
 				p.Filter(nil)
 				pass(time.Duration(draw(3000)) * time.Millisecond)
 			}
-			if d.ended() < jobs {
-				t.Errorf("%d jobs ended, want %d", d.ended(), jobs)
-			}
+			check.That(t, d.ended() >= jobs, "%d jobs ended, want %d", d.ended(), jobs)
 		})
 	}
 }

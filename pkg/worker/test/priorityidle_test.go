@@ -85,9 +85,8 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 		waited := time.Since(published)
 		check.That(t, waited <= 500*time.Millisecond, "started elsewhere after %s, want at most half a second", waited)
 
-		if job.Attempt != 1 || job.Deliveries != 2 || len(started) != 0 {
-			t.Errorf("attempt %d, delivery %d, %d more starts; want 1, 2, 0", job.Attempt, job.Deliveries, len(started))
-		}
+		check.That(t, job.Attempt == 1 && job.Deliveries == 2 && len(started) == 0,
+			"attempt %d, delivery %d, %d more starts; want 1, 2, 0", job.Attempt, job.Deliveries, len(started))
 
 		close(leave)
 	})

@@ -103,9 +103,7 @@ func ran(t *testing.T, p *crash.Process) string {
 	t.Helper()
 
 	result, ok := strings.CutPrefix(p.Line(), "ran ")
-	if !ok {
-		t.Fatalf("the process printed %q", p.Output())
-	}
+	check.Require(t, ok, "the process printed %q", p.Output())
 	return result
 }
 

@@ -128,9 +128,8 @@ func assertHandedBack(t *testing.T, b *bundle) {
 	waited := time.Since(stopped)
 	check.That(t, waited <= time.Second, "started elsewhere after %s, want at once", waited)
 
-	if job.Attempt != 1 || job.Deliveries != 2 {
-		t.Errorf("attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
-	}
+	check.That(t, job.Attempt == 1 && job.Deliveries == 2,
+		"attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
 
 	check.Is(t, r.wait(), nil)
 

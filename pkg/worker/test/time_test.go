@@ -74,9 +74,8 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				waited := time.Since(crashed)
 				check.That(t, waited < 10*time.Second, "restarted after %s, want less than 2 AckWaits of 5s", waited)
 
-				if job.Attempt != 2 || job.Deliveries != 2 {
-					t.Errorf("attempt %d, delivery %d; want 2, 2: a crash uses an attempt", job.Attempt, job.Deliveries)
-				}
+				check.That(t, job.Attempt == 2 && job.Deliveries == 2,
+					"attempt %d, delivery %d; want 2, 2: a crash uses an attempt", job.Attempt, job.Deliveries)
 			})
 		})
 	}

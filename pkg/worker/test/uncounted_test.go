@@ -261,9 +261,8 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 	s := check.Must(b.js.Stream(t.Context(), stream))(t)
 
 	msg, err := s.GetMsg(t.Context(), 2)
-	if err != nil || msg.Header.Get(nats.MsgIdHdr) != "a" || s.CachedInfo().State.Msgs != 2 {
-		t.Errorf("%d messages, the second %+v, %v; want the job once", s.CachedInfo().State.Msgs, msg, err)
-	}
+	check.That(t, err == nil && msg.Header.Get(nats.MsgIdHdr) == "a" && s.CachedInfo().State.Msgs == 2,
+		"%d messages, the second %+v, %v; want the job once", s.CachedInfo().State.Msgs, msg, err)
 }
 
 // TestStreamThatIsFullIsAnErrorAtOnce: a full stream is neither a duplicate nor worth a repetition.

@@ -57,9 +57,8 @@ func TestEncodeBounds(t *testing.T) {
 		"long, encoded": {strings.Repeat("/", token.MaxID+1), token.ErrTooLong},
 	} {
 		encoded, err := token.Encode(test.id)
-		if !errors.Is(err, test.want) || (err == nil) != tokenPattern.MatchString(encoded) {
-			t.Errorf("%s: got %q, %v, want %v", name, encoded, err, test.want)
-		}
+		check.That(t, errors.Is(err, test.want) && (err == nil) == tokenPattern.MatchString(encoded),
+			"%s: got %q, %v, want %v", name, encoded, err, test.want)
 		check.That(t, err == nil || len(err.Error()) <= 100, "%s: the error repeats the id", name)
 	}
 }

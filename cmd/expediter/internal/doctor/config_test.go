@@ -166,9 +166,8 @@ func TestACluster(t *testing.T) {
 	}
 	report := s.examine(1)
 	for _, f := range report.Findings {
-		if f.ID != "replica.offline" && f.ID != "replica.behind" || !strings.Contains(f.Problem, c.Nodes[2].Name) {
-			t.Errorf("without a node it finds %+v", f)
-		}
+		check.That(t, (f.ID == "replica.offline" || f.ID == "replica.behind") && strings.Contains(f.Problem, c.Nodes[2].Name),
+			"without a node it finds %+v", f)
 	}
 	if len(report.Findings) < 17 { //nolint:mnd // streams
 		t.Errorf("without a node it finds %+v", report.Findings)

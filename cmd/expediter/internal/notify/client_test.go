@@ -41,7 +41,5 @@ func TestTally(t *testing.T) {
 	t.Parallel()
 	tally := Tally{"sent": 2, "deferred": 1}
 	tally.add(Tally{notifier.State("sent"): 3, "pending": 1})
-	if tally.Rows() != 7 || tally.Open() != 2 || tally["sent"] != 5 {
-		t.Errorf("%v: %d rows, %d open", tally, tally.Rows(), tally.Open())
-	}
+	check.That(t, tally.Rows() == 7 && tally.Open() == 2 && tally["sent"] == 5, "%v: %d rows, %d open", tally, tally.Rows(), tally.Open())
 }

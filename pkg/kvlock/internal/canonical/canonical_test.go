@@ -164,9 +164,8 @@ func TestMarshal(t *testing.T) {
 		if err == nil {
 			data, err = JSON(data)
 		}
-		if (err != nil) != (tt.want == "") || err == nil && string(data) != tt.want {
-			t.Errorf("%#v: got %s, %v; want %s", tt.in, data, err, tt.want)
-		}
+		check.That(t, (err != nil) == (tt.want == "") && (err != nil || string(data) == tt.want),
+			"%#v: got %s, %v; want %s", tt.in, data, err, tt.want)
 	}
 }
 
@@ -187,9 +186,8 @@ func FuzzJSON(f *testing.F) {
 			t.Fatalf("%q of %q is not canonical: %q, %v", form, data, again, err)
 		}
 		// Numbers with exponents are compared by FuzzNumbers, within bounds.
-		if len(data) < 2000 && !bytes.ContainsAny(data, "eE") && !reflect.DeepEqual(tree(t, data), tree(t, form)) {
-			t.Fatalf("%q is another value than %q", form, data)
-		}
+		check.Require(t, len(data) >= 2000 || bytes.ContainsAny(data, "eE") || reflect.DeepEqual(tree(t, data), tree(t, form)),
+			"%q is another value than %q", form, data)
 		other := respell(t, form, rand.New(rand.NewPCG(seed, 0)))
 		if again, err := JSON(other); err != nil || !bytes.Equal(again, form) {
 			t.Fatalf("%q, written as %q, became %q, %v", form, other, again, err)

@@ -136,13 +136,11 @@ func TestEarlierReadDoesNotUndoAPush(t *testing.T) {
 		}
 		h.deliver(&Entry{Key: "k", Revision: 5, Created: time.Now()}, v, 0)
 		h.deliver(&Entry{Key: "k", AsOf: 9}, View{}, 7)
-		if k.revision != want || want != 0 && k.asOf == 9 {
-			t.Errorf("a claim that ends in %s: revision %d as of %d, want %d", expires, k.revision, k.asOf, want)
-		}
+		check.That(t, k.revision == want && (want == 0 || k.asOf != 9),
+			"a claim that ends in %s: revision %d as of %d, want %d", expires, k.revision, k.asOf, want)
 		h.deliver(&Entry{Key: "k", AsOf: 9}, View{}, 8)
-		if k.revision != 0 || k.asOf != 9 {
-			t.Errorf("a claim that ends in %s: revision %d as of %d after a later read", expires, k.revision, k.asOf)
-		}
+		check.That(t, k.revision == 0 && k.asOf == 9,
+			"a claim that ends in %s: revision %d as of %d after a later read", expires, k.revision, k.asOf)
 	}
 }
 

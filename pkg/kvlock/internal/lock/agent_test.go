@@ -194,9 +194,8 @@ func TestQueue(t *testing.T) {
 	q = q.fit("b", "B", 1)
 	q = q.fit("a", "A", 3)
 	want("a", "a", "b", "a")
-	if len(q.before("a")) != 0 || len(q.before("b")) != 1 || !slices.Equal(q.before("c"), []string{"a", "b"}) {
-		t.Error("miscounted the members that come before")
-	}
+	check.That(t, len(q.before("a")) == 0 && len(q.before("b")) == 1 && slices.Equal(q.before("c"), []string{"a", "b"}),
+		"miscounted the members that come before")
 	q = q.leave("a")
 	want("a", "b", "a")
 	q = q.fit("a", "A", 1)
@@ -243,9 +242,8 @@ func TestRandomQueues(t *testing.T) {
 		others := slices.DeleteFunc(members(next), func(m string) bool { return m == member })
 		check.Require(t, slices.Equal(others, shown), "others were %q, and are %q", shown, others)
 		read, err := last.parse(string(next.append(nil)))
-		if err != nil || len(read) != len(next) || len(next) > 0 && !reflect.DeepEqual(read, next) {
-			t.Fatalf("read %v, %v; wrote %v", read, err, next)
-		}
+		check.Require(t, err == nil && len(read) == len(next) && (len(next) == 0 || reflect.DeepEqual(read, next)),
+			"read %v, %v; wrote %v", read, err, next)
 		q = read
 	}
 }

@@ -58,9 +58,8 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 		for range 3 {
 			wantSlot(t, f, "a", flight.Done, "1")
 			r, err := f.Do(t.Context(), "a", nil, flight.DoOptions{})
-			if err != nil || !r.Memory || r.Outcome != flight.Cached || string(r.Value) != "1" || !r.Stored || r.Owner == "" || r.Claim == "" {
-				t.Errorf("got %+v, %v", r, err)
-			}
+			check.That(t, err == nil && r.Memory && r.Outcome == flight.Cached && string(r.Value) == "1" && r.Stored && r.Owner != "" && r.Claim != "",
+				"got %+v, %v", r, err)
 		}
 		check.Same(t, "asked()", asked(), 1)
 		slots, err := f.GetMany(t.Context(), []string{"b", "a", "absent", "b"})

@@ -54,9 +54,7 @@ func noise(n int) []byte {
 func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
 	t.Helper()
 	s, err := c.Complete(t.Context(), value, 0)
-	if err != nil {
-		t.Fatalf("complete %s with %d bytes: %v", c.Key(), len(value), err)
-	}
+	check.Require(t, err == nil, "complete %s with %d bytes: %v", c.Key(), len(value), err)
 	check.That(t, bytes.Equal(s.Value, value), "Complete of %d bytes returned %d", len(value), len(s.Value))
 	return s
 }

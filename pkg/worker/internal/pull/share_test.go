@@ -1,6 +1,10 @@
 package pull
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
 
 // TestSlotWaitsForTheSourceWhoseTurnItIs has slots become free while the source with the next turn has not answered.
 func TestSlotWaitsForTheSourceWhoseTurnItIs(t *testing.T) {
@@ -14,10 +18,8 @@ func TestSlotWaitsForTheSourceWhoseTurnItIs(t *testing.T) {
 		t.Helper()
 		p.share()
 
-		if low.asked != asked || high.batch != highs || low.batch != lows {
-			t.Errorf("%s: asked for %d and %d, the second with kind %d; want %d and %d, kind %d",
-				when, high.batch, low.batch, low.asked, highs, lows, asked)
-		}
+		check.That(t, low.asked == asked && high.batch == highs && low.batch == lows,
+			"%s: asked for %d and %d, the second with kind %d; want %d and %d, kind %d", when, high.batch, low.batch, low.asked, highs, lows, asked)
 	}
 	high.more.Store(true)
 	low.more.Store(true)

@@ -47,9 +47,7 @@ func TestWaitEndsByTimeAndBySignal(t *testing.T) {
 		s.Acquire(0, nil, 0)
 
 		begun := time.Now()
-		if s.Acquire(0, nil, time.Second) || time.Since(begun) != time.Second {
-			t.Errorf("after %s, want no slot after 1s", time.Since(begun))
-		}
+		check.That(t, !s.Acquire(0, nil, time.Second) && time.Since(begun) == time.Second, "after %s, want no slot after 1s", time.Since(begun))
 
 		done := make(chan struct{})
 		ended := make(chan bool)

@@ -144,9 +144,8 @@ func TestMistakes(t *testing.T) {
 		"CERTIFICATE: " + file + " has no certificate", "CLIENT_CERTIFICATE: with OTEL_EXPORTER_OTLP_CLIENT_KEY", `COMPRESSION: "zstd" is neither`,
 		`ENDPOINT: "collector:4318" is not a URL`, "HEADERS: header 1 of the list is not", `PROTOCOL: "grpc"`, `TIMEOUT: "10s" is not`,
 	} {
-		if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_"+want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("no %s in %v", want, err)
-		}
+		check.That(t, err != nil && strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_"+want) && !strings.Contains(err.Error(), "secret"),
+			"no %s in %v", want, err)
 	}
 }
 
@@ -240,9 +239,7 @@ func TestStop(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		err = errors.Join(c.Stop(t.Context()), <-sent)
-		if err == nil || time.Since(begin) > 0 {
-			t.Errorf("stopped after %v: %v", time.Since(begin), err)
-		}
+		check.That(t, err != nil && time.Since(begin) <= 0, "stopped after %v: %v", time.Since(begin), err)
 	})
 }
 

@@ -107,9 +107,8 @@ func TestScripts(t *testing.T) {
 		"abc": text.Latin, "пирог": text.Cyrillic, "ουζο": text.Greek, "חומוס": text.Hebrew, "حمص": text.Arabic, "寿": text.Other, "123": text.None,
 	} {
 		check.Same(t, fmt.Sprintf("%s is in script", word), text.Words(text.Fold(word))[0].Script, want)
-		if want.Abjad() != (want == text.Hebrew || want == text.Arabic) || want.Sounded() == (want == text.Other || want == text.None) {
-			t.Errorf("script %d: abjad %v, sounded %v", want, want.Abjad(), want.Sounded())
-		}
+		check.That(t, want.Abjad() == (want == text.Hebrew || want == text.Arabic) && want.Sounded() != (want == text.Other || want == text.None),
+			"script %d: abjad %v, sounded %v", want, want.Abjad(), want.Sounded())
 	}
 }
 
