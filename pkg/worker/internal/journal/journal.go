@@ -293,7 +293,6 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 			return nil, false, err
 		}
 	}
-
 	return data, true, nil
 }
 
