@@ -146,7 +146,7 @@ func TestSlotOfAnEarlierVersion(t *testing.T) {
 	for name, want := range map[string]bool{"Café Alma Levana": true, "Burger Saloon": false} {
 		r := described(func(r *contracts.Restaurant) { r.Name = name })
 		all := check.Must(targets(contracts.EnrichRequest{Results: []contracts.Restaurant{r}}, "r", []string{"wolt"}))(t)
-		check.OK(t, all[0].learn(slot))
+		check.OK(t, all[0].learn(&slot))
 		check.Same(t, name+" is settled", all[0].settled, want)
 	}
 }
@@ -159,11 +159,11 @@ func TestSlotThatChanges(t *testing.T) {
 	slot := flight.Slot{Key: "wolt.p-real", State: flight.Done, Fingerprint: all[0].fingerprint}
 	for _, url := range []string{"https://wolt.test/a", "https://wolt.test/a", "https://wolt.test/b"} {
 		slot.Value = []byte(`{"status":"FOUND","url":"` + url + `"}`)
-		check.OK(t, all[0].learn(slot))
+		check.OK(t, all[0].learn(&slot))
 		check.Same(t, "url", *all[0].state.URL, url)
 	}
 	slot.Value = slot.Value[:9]
-	if err := all[0].learn(slot); err == nil || all[0].settled {
+	if err := all[0].learn(&slot); err == nil || all[0].settled {
 		t.Errorf("a result that cannot be read: settled %t, %v", all[0].settled, err)
 	}
 }

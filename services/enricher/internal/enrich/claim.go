@@ -112,7 +112,7 @@ func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
 	}
 	switch {
 	case call.taken != nil:
-		return true, s.observe(ctx, t, *call.taken)
+		return true, s.observe(ctx, t, call.taken)
 	case first:
 	case call.reason == "":
 		s.held(ctx, t)
@@ -124,7 +124,7 @@ func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
 
 // take claims the slot and queues the job. An answer to another description makes room.
 func (s *Service) take(ctx context.Context, t *target) (holds *flight.Slot, reason SkipReason) {
-	seen := t.seen()
+	seen := *t.seen()
 	var err error
 	if t.foreign() && seen.State == flight.Done {
 		err = s.flight.Invalidate(ctx, t.key())

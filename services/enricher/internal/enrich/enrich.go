@@ -214,7 +214,7 @@ func (s *Service) read(ctx context.Context, all []*target) error {
 			return fmt.Errorf("read slots: %w", err)
 		}
 		for i, t := range list {
-			_ = t.learn(slots[i]) //nolint:errcheck // observe reports it
+			_ = t.learn(&slots[i]) //nolint:errcheck // observe reports it
 		}
 	}
 	return nil
@@ -226,16 +226,17 @@ func (s *Service) detached(ctx context.Context) (context.Context, context.Cancel
 }
 
 // observe takes over the state of a slot and logs it. It reports whether the place has to be claimed.
-func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (missing bool) {
+func (s *Service) observe(ctx context.Context, t *target, slot *flight.Slot) (missing bool) {
 	if err := t.learn(slot); err != nil {
 		s.discard(ctx, t, err)
 		return true
 	}
 	slot = t.seen()
-	if t.foreign() && slot.State == flight.Done {
-		slot.State = flight.Absent // it makes room
+	state := slot.State
+	if t.foreign() && state == flight.Done {
+		state = flight.Absent // it makes room
 	}
-	switch slot.State {
+	switch state {
 	case flight.Done:
 		s.counters.hits.Add(1)
 		s.log(ctx, slog.LevelDebug, EventCacheHit, t, slog.String("status", string(t.state.Status)))
@@ -244,8 +245,8 @@ func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (mis
 	case flight.Pending, flight.Failed:
 		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
 		s.skip(ctx, t, SkipLockHeld)
-		if isHandedOff(slot) && slot.Age() >= orphanAge && !t.foreign() {
-			s.requeue(ctx, t, slot)
+		if isHandedOff(*slot) && slot.Age() >= orphanAge && !t.foreign() {
+			s.requeue(ctx, t, *slot)
 		}
 		return false
 	case flight.Absent:
@@ -288,5 +289,5 @@ func (s *Service) discard(ctx context.Context, t *target, cause error) {
 	if err := s.flight.Invalidate(ctx, t.key()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key(), "error", err)
 	}
-	t.slots[t.at] = flight.Slot{}
+	t.slots[t.at] = nil
 }

@@ -72,7 +72,7 @@ func (f *follower) first(ctx context.Context) error {
 			return err
 		}
 		for _, t := range f.byKey[slot.Key] {
-			_ = t.learn(slot) //nolint:errcheck // observed below, with both slots
+			_ = t.learn(&slot) //nolint:errcheck // observed below, with both slots
 		}
 		known[slot.Key] = true
 	}
@@ -103,7 +103,7 @@ func (f *follower) next(ctx context.Context) (news []*target, err error) {
 			return nil, err
 		default:
 			for _, t := range f.byKey[slot.Key] {
-				if f.learn(ctx, t, slot) {
+				if f.learn(ctx, t, &slot) {
 					news = append(news, t)
 				}
 			}
@@ -133,7 +133,7 @@ func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 }
 
 // learn applies a slot of a place, and reports whether that is news to its subscriber.
-func (f *follower) learn(ctx context.Context, t *target, slot flight.Slot) bool {
+func (f *follower) learn(ctx context.Context, t *target, slot *flight.Slot) bool {
 	if t.told && slot.State != flight.Done {
 		return false // the last notification is still valid
 	}
@@ -150,8 +150,8 @@ func (f *follower) learn(ctx context.Context, t *target, slot flight.Slot) bool 
 		f.release(t, chance(gather))
 	case slot.State == flight.Failed: // the process that claimed it could not queue it
 		f.release(t, f.pause)
-	case isHandedOff(slot) && !t.foreign():
-		f.suspect(t, slot)
+	case isHandedOff(*slot) && !t.foreign():
+		f.suspect(t, *slot)
 		delete(f.free, t)
 	default:
 		delete(f.free, t)

@@ -228,7 +228,7 @@ func variantOf(name string) int {
 // with the same description does. One with another does when neither contradicts the other, and the answer does not rest on a
 // field that only one of them has: a venue that was found must not contradict the target, and that nothing was found counts
 // only for descriptions with the same fields. Slots of earlier versions have no description, only their venue.
-func (t *target) fits(slot flight.Slot) bool {
+func (t *target) fits(slot *flight.Slot) bool {
 	switch {
 	case slot.State == flight.Absent:
 		return false

@@ -22,10 +22,10 @@ type target struct {
 	results     []int               // the restaurants of the request that it is about
 	result      [1]int              // holds results, as long as there is one
 
-	first string         // the key of the first slot of its place
-	slots [2]flight.Slot // as they were last
-	fit   [2]bool        // whether they fit, see [target.fits]
-	at    int            // which of them answers the target
+	first string          // the key of the first slot of its place
+	slots [2]*flight.Slot // as they were last, nil for one that was not read; not written to
+	fit   [2]bool         // whether they fit, see [target.fits]
+	at    int             // which of them answers the target
 
 	state contracts.ProviderState
 	// settled: the look-up has ended with this state, whether that is an answer or not.
@@ -78,8 +78,11 @@ func (t *target) key() string { return contracts.EnrichVariant(t.first, t.varian
 // claim distinguishes the claims of its slot by their descriptions.
 func (t *target) claim() string { return t.key() + "\n" + t.fingerprint }
 
+// unread is a slot that was not read.
+var unread flight.Slot
+
 // seen is the slot that answers the target, as it was last.
-func (t *target) seen() flight.Slot { return t.slots[t.at] }
+func (t *target) seen() *flight.Slot { return cmp.Or(t.slots[t.at], &unread) }
 
 // variant is the number of the slot that answers the target.
 func (t *target) variant() int {
@@ -98,14 +101,14 @@ func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.f
 
 // learn takes over the state of one of the slots. The first one answers the target when it fits; otherwise the other does when it
 // fits, or when the first is not free. learn returns an error for a result that cannot be read, and the target stays pending.
-func (t *target) learn(slot flight.Slot) error {
+func (t *target) learn(slot *flight.Slot) error {
 	of := 0
 	if slot.Key != t.first {
 		of = 1
 	}
 	t.slots[of], t.fit[of] = slot, t.fits(slot)
 	t.at = 0
-	if !t.fit[0] && (t.fit[1] || t.slots[0].State != flight.Absent) {
+	if !t.fit[0] && (t.fit[1] || cmp.Or(t.slots[0], &unread).State != flight.Absent) {
 		t.at = 1
 	}
 	slot = t.seen()
