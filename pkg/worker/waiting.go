@@ -235,6 +235,13 @@ func (w *Worker) checkPaused(d *delivery) error {
 	return nil
 }
 
+// Paused reports whether jobs of a subject do not start in this worker now: a [Client.Pause] covers them, as far as the worker has heard,
+// the worker is drained, or it has not started. It is for a caller that does the work of such a job without the stream. No round trip.
+func (w *Worker) Paused(of string) bool {
+	return w.draining.Load() || w.pauses.Load() == nil ||
+		slices.ContainsFunc(w.pausesNow(), func(p Pause) bool { return subject.Matches(p.Pattern, of) })
+}
+
 // isPaused reports whether all handlers of a consumer are paused, or the worker is drained.
 func (w *Worker) isPaused(c *class) bool {
 	if w.draining.Load() {

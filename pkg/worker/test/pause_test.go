@@ -307,3 +307,28 @@ func TestDrainedWorkerFinishesWhatRuns(t *testing.T) {
 		check.Same(t, "the outcome of the other", <-outcomes, worker.OutcomeCompleted)
 	})
 }
+
+// TestPaused asks a worker which jobs may start, before it has read the pauses and after.
+func TestPaused(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		makeAssets(t, b)
+		w := check.Must(worker.New(b.js, b.config(t)))(t)
+		check.OK(t, worker.Handle(w, "jobs.>", worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil }))
+		want := func(when string, a, other bool) {
+			t.Helper()
+			check.That(t, w.Paused("jobs.a.1") == a && w.Paused("jobs.b.1") == other, "%s: %v, %v", when, w.Paused("jobs.a.1"), w.Paused("jobs.b.1"))
+		}
+		want("before it starts", true, true)
+		start(t, w)
+		pass(heartbeats)
+		want("without a pause", false, false)
+		c := client(t, b.js)
+		check.OK(t, c.Pause(t.Context(), worker.Pause{Pattern: "jobs.a.>"}))
+		pass(heartbeats)
+		want("paused", true, false)
+		check.OK(t, check.Err(c.Resume(t.Context(), "jobs.a.>")))
+		pass(heartbeats)
+		want("resumed", false, false)
+	})
+}
