@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -90,6 +91,9 @@ func (o *ours) publish(ctx context.Context, event string, n int) error {
 	e := contracts.Event{
 		EventID: event, EventType: eventType, AggregateType: "AUDIENCE", AggregateID: fmt.Sprint(n),
 		RecipientType: contracts.RecipientCustomer, Payload: json.RawMessage(payload),
+	}
+	if o.bench.contestant.waits {
+		e.NotBefore = time.Now().UTC()
 	}
 	data, err := contracts.Encode(e)
 	if err != nil {
@@ -203,16 +207,26 @@ func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
 
 // count reads the rows, the inbox and the records of rows that did not come to it at once.
 func (o *ours) count(ctx context.Context) (c counts, err error) {
+	const filter = "notify.send." + inbox + "."
+	keys := map[string]bool{} // of rows and items
 	for _, name := range o.rows() {
-		stored, double, err := messages(ctx, o.js, name, "notify.send."+inbox+".>", o.first[name])
+		stored, double, err := messages(ctx, o.js, name, filter+">", o.first[name])
+		if err == nil && stored > 0 {
+			err = o.read(ctx, name, filter+">", func(msg jetstream.Msg) error {
+				keys[strings.TrimPrefix(msg.Subject(), filter)] = true
+				return nil
+			})
+		}
 		if err != nil {
 			return c, err
 		}
-		c.stored, c.double, c.busiest = c.stored+stored, c.double+double, max(c.busiest, stored)
+		c.double, c.busiest = c.double+double, max(c.busiest, stored)
 	}
+	const items = "$KV." + contracts.BucketInbox + "."
 	reached, twice := 0, 0
-	err = o.read(ctx, contracts.BucketInbox, string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
+	err = o.read(ctx, "KV_"+contracts.BucketInbox, items+string(contracts.RecipientCustomer)+".>", func(msg jetstream.Msg) error {
 		reached++
+		keys[strings.TrimPrefix(msg.Subject(), items)] = true
 		if msg.Headers().Get(kvrecord.HeaderReplaced) != "0." { // it was written over another
 			twice++
 		}
@@ -223,13 +237,14 @@ func (o *ours) count(ctx context.Context) (c counts, err error) {
 	}
 	open, again, err := o.ledger(ctx)
 	c.double += twice + again
-	c.sent = reached - open
+	c.sent, c.stored = reached-open, len(keys)
 	return c, err
 }
 
 // ledger counts the rows whose record says that they were not sent, and the attempts beyond the first.
 func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
-	err = o.read(ctx, contracts.BucketDeliveries, "*."+inbox+".>", func(msg jetstream.Msg) error {
+	const records = "KV_" + contracts.BucketDeliveries
+	err = o.read(ctx, records, "$KV."+contracts.BucketDeliveries+".*."+inbox+".>", func(msg jetstream.Msg) error {
 		var d struct {
 			Attempts []struct{} `json:"attempts"`
 			State    string     `json:"state"`
@@ -246,29 +261,29 @@ func (o *ours) ledger(ctx context.Context) (open, again int, err error) {
 	return open, again, err
 }
 
-// read calls each with all records of a bucket whose keys match a filter: those of probes, which are written over and over, do not.
-func (o *ours) read(ctx context.Context, bucket, filter string, each func(jetstream.Msg) error) error {
-	stream, err := o.js.Stream(ctx, "KV_"+bucket)
+// read calls each with all messages of a stream whose subjects match a filter: those of probes, which are written over and over, do not.
+func (o *ours) read(ctx context.Context, name, filter string, each func(jetstream.Msg) error) error {
+	stream, err := o.js.Stream(ctx, name)
 	if err != nil {
-		return fmt.Errorf("bucket %s: %w", bucket, err)
+		return fmt.Errorf("stream %s: %w", name, err)
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"$KV." + bucket + "." + filter}})
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	if err != nil {
-		return fmt.Errorf("bucket %s: %w", bucket, err)
+		return fmt.Errorf("stream %s: %w", name, err)
 	}
 	for left := consumer.CachedInfo().NumPending; left > 0; {
 		batch, err := consumer.Fetch(int(min(left, 1000))) //nolint:gosec // small
 		if err != nil {
-			return fmt.Errorf("bucket %s: %w", bucket, err)
+			return fmt.Errorf("stream %s: %w", name, err)
 		}
 		for msg := range batch.Messages() {
 			if err := each(msg); err != nil {
-				return fmt.Errorf("bucket %s: %w", bucket, err)
+				return fmt.Errorf("stream %s: %w", name, err)
 			}
 			left--
 		}
 		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrNoResponders) { // of a consumer that is a moment old
-			return fmt.Errorf("bucket %s: %w", bucket, err)
+			return fmt.Errorf("stream %s: %w", name, err)
 		}
 	}
 	return nil
