@@ -100,7 +100,6 @@ func TestItemsThatAreThereAreNotCancelled(t *testing.T) {
 	for range 6 {
 		<-called
 	}
-	p.expanded(n, "e")
 	done := check.Must(n.Cancel(t.Context(), Cancellation{EventID: "e"}))(t)
 	check.Equal(t, Cancelled{EventID: "e", State: plan.StateCancelled, Sending: 3, Sent: 3}, done)
 	close(recorded)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/text/language"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/pages"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -257,4 +259,14 @@ func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer,
 		add(c, err, Channel{Endpoints: true})
 	}
 	return channels, closers, errors.Join(errs...)
+}
+
+// inboxTimeout bounds one write of the inbox.
+const inboxTimeout = 5 * time.Second
+
+// inboxRetries returns the waits between the attempts of a row of the inbox. Most failures are a short outage of the store,
+// which everything else shares. An inbox that fails for minutes is full or gone, and waits for longer.
+func inboxRetries() []time.Duration {
+	first, then := []time.Duration{time.Second, 5 * time.Second}, slices.Repeat([]time.Duration{15 * time.Second}, 8)
+	return slices.Concat(first, then, deliver.DefaultRetries()[1:])
 }

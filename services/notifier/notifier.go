@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -283,17 +282,20 @@ func (n *Notifier) addWorkers(s *service.Service) error {
 	}
 	inbox := Channel{Channel: n.Inbox, Retries: inboxRetries(), Silent: true, Timeout: inboxTimeout}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
-		sender, err := n.sender(c)
+		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c), n.cfg.Partitions)
 		if err != nil {
 			return err
 		}
-		n.senders = append(n.senders, sender)
-		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.slots(c), n.cfg.Partitions)
+		sender, err := n.sender(c, w.Paused)
 		if err == nil {
 			err = worker.Handle(w, "notify.send."+c.Name()+".>", sender.Policy(), sender.Work)
 		}
 		if err != nil {
 			return err
+		}
+		n.senders = append(n.senders, sender)
+		if c.Name() == inapp.Name && n.Inbox.StandsForRecords() {
+			n.expander.Inbox = sender
 		}
 	}
 	return nil
@@ -317,8 +319,8 @@ func (n *Notifier) slots(c Channel) int {
 	return n.cfg.Concurrency
 }
 
-// sender returns the sender of a channel.
-func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
+// sender returns the sender of a channel. paused reports whether its rows of a subject are paused.
+func (n *Notifier) sender(c Channel, paused func(subject string) bool) (*deliver.Sender, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -329,8 +331,8 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	}
 	cfg := deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
-		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload,
-		Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
+		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Paused: paused,
+		Payload: n.payload, Preferences: n.PreferencesURL, Profiles: n.Directory, Read: n.read, Retries: c.Retries,
 		Rows: rows.Open(n.records), Silent: c.Silent, Slots: n.slots(c),
 		Telemetry: n.telemetry, Throttles: n.throttle, Timeout: c.Timeout, Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	}
@@ -362,16 +364,6 @@ func (n *Notifier) PreferencesURL(kind contracts.RecipientType, userID string) s
 		return ""
 	}
 	return n.links.Preferences(kind, userID)
-}
-
-// inboxTimeout bounds one write of the inbox.
-const inboxTimeout = 5 * time.Second
-
-// inboxRetries returns the waits between the attempts of a row of the inbox. Most failures are a short outage of the store,
-// which everything else shares. An inbox that fails for minutes is full or gone, and waits for longer.
-func inboxRetries() []time.Duration {
-	first, then := []time.Duration{time.Second, 5 * time.Second}, slices.Repeat([]time.Duration{15 * time.Second}, 8)
-	return slices.Concat(first, then, deliver.DefaultRetries()[1:])
 }
 
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors

@@ -96,7 +96,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	for _, letter := range p.letters() {
 		check.Says(t, letter.Error, "under this id")
 	}
-	check.Same(t, "planned anew", len(p.rows()), 0)
+	check.Same(t, "planned anew", len(p.rowsIn(0)), 0)
 }
 
 // The document's scenarios 1 and 2: the process that plans dies after its effect and before it says so, and before it.

@@ -3,6 +3,7 @@ package notifier
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -193,7 +195,7 @@ func (p *place) until(condition string, met func() bool) {
 	}
 }
 
-// rows are the subjects of all rows that there are, and how often each was stored.
+// rows are the subjects of all rows that there are, and how often each was stored, or delivered without being stored.
 func (p *place) rows() map[string]uint64 {
 	p.Helper()
 	all := map[string]uint64{}
@@ -202,7 +204,29 @@ func (p *place) rows() map[string]uint64 {
 			all[subject] += times
 		}
 	}
+	for _, row := range p.unstored(all) {
+		all[check.Must(row.Subject())(p)] = 1
+	}
 	return all
+}
+
+// unstored are the rows that are there by their items alone.
+func (p *place) unstored(stored map[string]uint64) (rows []contracts.Notification) {
+	p.Helper()
+	stream := check.Must(p.js.Stream(p.Context(), "KV_"+contracts.BucketInbox))(p)
+	info := check.Must(stream.Info(p.Context(), jetstream.WithSubjectFilter(">")))(p)
+	for subject := range info.State.Subjects {
+		msg, err := stream.GetLastMsgForSubject(p.Context(), subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) { // removed meanwhile
+			continue
+		}
+		check.OK(p, err)
+		found := kvrecord.Record{Data: msg.Data, Header: msg.Header, Revision: msg.Sequence, Stored: msg.Time, Subject: subject}
+		if row, _, ok := deliveries.RowOfItem(found); ok && stored[check.Must(row.Subject())(p)] == 0 {
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // rowsIn are those of a partition.

@@ -334,13 +334,13 @@ func large(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	stored, err := expander.Expand(ctx, p)
+	stored, err := expander.Expand(ctx, p, false)
 	if err != nil {
 		return err
 	}
 	expanded := time.Since(begin) - planned
 	begin = time.Now()
-	again, err := expander.Expand(ctx, p)
+	again, err := expander.Expand(ctx, p, false)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,15 +24,13 @@ var (
 )
 
 // Hook decodes a value of a type that the decoder does not decode itself.
-type Hook func(d *Decoder, dst reflect.Value)
+type Hook func(d *Decoder, raw []byte, dst reflect.Value)
 
-// Decoder fills Go values from JSON and collects the problems.
+// Decoder fills Go values from JSON that Check accepted and collects the problems.
 //
 // It knows two struct tags beside json: `wire:"present"` asks for the member even when its zero value would
 // do, and `wire:"max=100"` bounds an array before its elements are looked at.
 type Decoder struct {
-	scanner
-
 	// Hooks are asked first, by the type of the destination.
 	Hooks map[reflect.Type]Hook
 	// Problems are the problems, in document order.
@@ -65,177 +62,120 @@ func (d *Decoder) Report(under, text string) {
 	d.Problems = append(d.Problems, Problem{Path: path + under, Text: text})
 }
 
-// Decode decodes a document into dst. The problem is that of [Check], and dst may have a part of it then.
-func (d *Decoder) Decode(data []byte, dst reflect.Value) *Problem {
-	d.scanner = scanner{data: data}
-	d.value(dst)
-	if d.over() {
-		return nil
-	}
-	return explain(data)
-}
-
-// Member decodes the value of a member that a hook has read.
+// Member decodes the value of a member.
 func (d *Decoder) Member(name string, raw []byte, dst reflect.Value) {
-	at := d.scanner
-	d.scanner = scanner{data: raw}
-	d.member(name, dst)
-	d.scanner = at
-}
-
-// member decodes the next value, which is that of a member.
-func (d *Decoder) member(name string, dst reflect.Value) {
 	d.path = append(d.path, segment{name: name, index: -1})
-	d.value(dst)
+	d.Value(raw, dst)
 	d.path = d.path[:len(d.path)-1]
 }
 
-// value decodes the next value into dst. null leaves dst as it is, like an absent member.
-func (d *Decoder) value(dst reflect.Value) {
+// Value decodes raw into dst. null leaves dst as it is, like an absent member.
+func (d *Decoder) Value(raw []byte, dst reflect.Value) {
 	most := d.max
 	d.max = 0
 	if hook := d.Hooks[dst.Type()]; hook != nil {
-		hook(d, dst)
+		hook(d, raw, dst)
 		return
 	}
 	if dst.Type() == rawMessage {
-		dst.SetBytes(d.raw())
+		dst.SetBytes(raw)
 		return
 	}
-	if d.isNull() {
+	if string(raw) == "null" {
 		return
 	}
 	if dst.Kind() == reflect.Pointer {
 		target := reflect.New(dst.Type().Elem())
-		d.value(target.Elem())
+		d.Value(raw, target.Elem())
 		dst.Set(target)
 		return
 	}
-	if readsItself(dst.Type()) {
-		d.scalar(d.raw(), dst)
+	if pointer := reflect.PointerTo(dst.Type()); pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler) {
+		d.scalar(raw, dst)
 		return
 	}
 	switch {
 	case dst.Kind() == reflect.Struct:
-		d.object(dst)
+		d.object(raw, dst)
 	case dst.Kind() == reflect.Map:
-		d.mapping(dst)
+		d.mapping(raw, dst)
 	case dst.Kind() == reflect.Slice && dst.Type().Elem().Kind() != reflect.Uint8:
-		d.array(dst, most)
+		d.array(raw, dst, most)
 	default:
-		d.scalar(d.raw(), dst)
+		d.scalar(raw, dst)
 	}
 }
 
-// readsItself reports whether a type has a method for JSON or text. Those of the language have none.
-func readsItself(t reflect.Type) bool {
-	if t.PkgPath() == "" && t.Kind() != reflect.Struct {
-		return false
-	}
-	pointer := reflect.PointerTo(t)
-	return pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler)
-}
-
-// isNull passes null, and reports whether that is the next value.
-func (d *Decoder) isNull() bool {
-	if d.next() != 'n' {
-		return false
-	}
-	d.pass()
-	return true
-}
-
-// opens reports whether the next value is an object or array, by the byte with which those begin, and passes another one.
-func (d *Decoder) opens(begin byte, want string) bool {
-	if d.next() == begin {
-		return true
-	}
-	d.Report("", "must be "+want+", got "+Kind(d.data[d.at:]))
-	d.pass()
-	return false
-}
-
-func (d *Decoder) object(dst reflect.Value) {
-	if !d.opens('{', "an object") {
+func (d *Decoder) object(raw []byte, dst reflect.Value) {
+	if raw[0] != '{' {
+		d.Report("", "must be an object, got "+Kind(raw))
 		return
 	}
-	fields, found := fieldsOf(dst.Type()), uint64(0)
-	d.members(func(name []byte) {
-		i := slices.IndexFunc(fields, func(f field) bool { return Member{RawName: name}.Is(f.name) })
-		if i < 0 {
-			d.pass()
-			return
+	var room [4]Member
+	members := appendMembers(room[:0], raw)
+	for _, field := range fieldsOf(dst.Type()) {
+		value := find(members, field.name)
+		found := value != nil
+		if !found && !field.present {
+			continue
 		}
-		field := fields[i]
-		found |= 1 << i
-		if field.present && d.isNull() {
-			d.Report("/"+field.name, "must not be null")
-			return
-		}
-		d.max = field.max
-		d.member(field.name, dst.Field(field.index))
-	})
-	for i, field := range fields {
-		if field.present && found>>i&1 == 0 {
+		switch {
+		case !found:
 			d.Report("/"+field.name, "is required")
+		case field.present && string(value) == "null":
+			d.Report("/"+field.name, "must not be null")
+		default:
+			d.max = field.max
+			d.Member(field.name, value, dst.Field(field.index))
 		}
 	}
 }
 
-func (d *Decoder) mapping(dst reflect.Value) {
-	if !d.opens('{', "an object") {
+func find(members []Member, name string) []byte {
+	for i := range members {
+		if members[i].Is(name) {
+			return members[i].Value
+		}
+	}
+	return nil
+}
+
+func (d *Decoder) mapping(raw []byte, dst reflect.Value) {
+	if raw[0] != '{' {
+		d.Report("", "must be an object, got "+Kind(raw))
 		return
 	}
 	result := reflect.MakeMap(dst.Type())
-	d.members(func(raw []byte) {
-		value, name := reflect.New(dst.Type().Elem()).Elem(), string(Member{RawName: raw}.Name())
-		d.member(name, value)
+	for _, member := range Members(raw) {
+		value, name := reflect.New(dst.Type().Elem()).Elem(), member.Name()
+		d.Member(name, member.Value, value)
 		result.SetMapIndex(reflect.ValueOf(name).Convert(dst.Type().Key()), value)
-	})
+	}
 	dst.Set(result)
 }
 
-func (d *Decoder) array(dst reflect.Value, most int) {
-	if !d.opens('[', "an array") {
+func (d *Decoder) array(raw []byte, dst reflect.Value, most int) {
+	if raw[0] != '[' {
+		d.Report("", "must be an array, got "+Kind(raw))
 		return
 	}
-	problems, at, n := len(d.Problems), len(d.path), 0
-	// An element is seldom shorter than its value.
-	room := min(cmp.Or(most, 16), 1+(len(d.data)-d.at)/int(dst.Type().Elem().Size()+1))
-	dst.Set(reflect.MakeSlice(dst.Type(), 0, room))
+	elements := Elements(raw)
+	if most > 0 && len(elements) > most {
+		d.Report("", fmt.Sprintf("has %d items, at most %d", len(elements), most))
+		return
+	}
+	result := reflect.MakeSlice(dst.Type(), len(elements), len(elements))
+	at := len(d.path)
 	d.path = append(d.path, segment{})
-	d.list(']', func() {
-		d.path[at].index = n
-		n++
-		if most > 0 && n > most {
-			d.pass()
-			return
-		}
-		dst.Grow(1)
-		dst.SetLen(n)
-		d.value(dst.Index(n - 1))
-	})
+	for i, element := range elements {
+		d.path[at].index = i
+		d.Value(element, result.Index(i))
+	}
 	d.path = d.path[:at]
-	if most > 0 && n > most {
-		d.Problems = d.Problems[:problems]
-		d.Report("", fmt.Sprintf("has %d items, at most %d", n, most))
-	}
-}
-
-// Object passes an object, calls each for its members, and returns it. It reports another value, and returns false.
-func (d *Decoder) Object(each func(Member)) (raw []byte, ok bool) {
-	if !d.opens('{', "an object") {
-		return nil, false
-	}
-	from := d.at
-	d.members(func(name []byte) { each(Member{RawName: name, Value: d.raw()}) })
-	return d.data[from:d.at:d.at], !d.failed
+	dst.Set(result)
 }
 
 func (d *Decoder) scalar(raw []byte, dst reflect.Value) {
-	if d.failed {
-		return
-	}
 	if text, ok := Text(raw); ok && dst.Kind() == reflect.String {
 		dst.SetString(text)
 		return
@@ -301,7 +241,6 @@ func number(tag string) int {
 
 var fieldCache sync.Map // reflect.Type → []field
 
-// fieldsOf returns the fields of a struct, which has at most 64.
 func fieldsOf(t reflect.Type) []field {
 	if cached, ok := fieldCache.Load(t); ok {
 		if fields, ok := cached.([]field); ok {

@@ -31,9 +31,6 @@ const (
 	// maxFile bounds a file; a larger one is not read to its end.
 	maxFile = 8 << 20
 
-	// maxProblems bounds the mistakes that an answer repeats.
-	maxProblems = 100
-
 	formType = "multipart/form-data"
 )
 
@@ -115,9 +112,7 @@ func uploadError(err error) error {
 }
 
 func (f *submissionForm) bad(field, problem string) {
-	if len(f.problems) < maxProblems { // a form can have 100,000 fields
-		f.problems = append(f.problems, contracts.FieldError{Path: "/" + field, Problem: problem})
-	}
+	f.problems = append(f.problems, contracts.FieldError{Path: "/" + field, Problem: problem})
 }
 
 func (f *submissionForm) set(field, value string) {

@@ -151,11 +151,14 @@ func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 	return channel.Receipt{Delivered: err == nil, ID: m.ID}, err
 }
 
+// StandsForRecords reports whether items stand for the records of their rows, see [Config.Keep].
+func (b *Inbox) StandsForRecords() bool { return b.cfg.Keep >= deliveries.Keep }
+
 // Claim is Send for a row, which has one item. kept reports that the item stands for the row's record, and has an attempt: this one, or
 // that of another worker that was faster, see [Config.Keep].
 func (b *Inbox) Claim(ctx context.Context, m channel.Message, a deliveries.Attempt) (receipt channel.Receipt, kept bool, err error) {
 	var sent *deliveries.ItemAttempt
-	if b.cfg.Keep >= deliveries.Keep {
+	if b.StandsForRecords() {
 		sent = deliveries.AttemptOf(a, m.CreatedAt)
 	}
 	kept, err = b.send(ctx, m, sent)

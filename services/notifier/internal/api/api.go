@@ -58,6 +58,7 @@ type Config struct {
 type API struct {
 	cfg        Config
 	deliveries *kvrecord.Stream
+	items      *kvrecord.Stream // of the inbox
 	rows       *row.Streams
 }
 
@@ -66,7 +67,9 @@ func New(records *kvrecord.Client, cfg Config) *API {
 	if cfg.Partitions == nil {
 		cfg.Partitions = func(context.Context) (int, error) { return 1, nil }
 	}
-	return &API{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: row.Open(records)}
+	return &API{
+		cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), items: records.Bucket(contracts.BucketInbox), rows: row.Open(records),
+	}
 }
 
 // Accepted is the outcome of publishing an event.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -27,7 +26,7 @@ type position struct {
 	// an event with a plan is a revision alone. It is refused: it does not say which rows of the plan were read.
 	digest bool
 
-	// partition is that of the record of a row to go on with.
+	// partition is that of the record of a row to go on with, or inInbox.
 	partition int
 
 	// items is set where revision is that of an item of the inbox, behind the records.
@@ -141,14 +140,17 @@ func (a *API) partitions(ctx context.Context, q Query) (of []int, n int, err err
 	return of, n, nil
 }
 
-// through calls in for one partition after the other that may have rows which a query selects, from a position on, until in has looked
-// at most of them.
+// through calls in for one partition after the other that may have rows which a query selects, and then for inInbox, from a position on,
+// until in has looked at most of them.
 func (a *API) through(
 	ctx context.Context, q Query, from position, most int, in func(p, n int, from position, most int) (part, error),
 ) (all part, err error) {
 	partitions, n, err := a.partitions(ctx, q)
 	if err != nil {
 		return part{}, err
+	}
+	if q.inInboxToo() {
+		partitions = append(partitions, inInbox)
 	}
 	for _, p := range partitions {
 		switch {
@@ -161,6 +163,9 @@ func (a *API) through(
 			from = position{partition: p}
 		}
 		found, err := in(p, n, from, most-all.looked)
+		if err == nil && p == inInbox {
+			found.rows, err = a.unstored(ctx, n, found.rows)
+		}
 		if err != nil {
 			return part{}, err
 		}
@@ -176,20 +181,26 @@ func (a *API) through(
 	return all, nil
 }
 
-// ofUser returns rows of a user, by partition in the order in which they were stored. The server finds their subjects by the first
-// tokens, of which there are as many as channels and kinds of recipients. One round trip for each of at most two partitions, and one
-// for each 512 rows that the user has.
+// ofUser returns rows of a user, by partition in the order in which they were stored, and then those that are not stored. The server finds
+// their subjects by the first tokens, of which there are as many as channels and kinds of recipients. One round trip for each of at most
+// two partitions, one for the inbox, and one for each 512 rows that the user has.
 func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
-		return a.among(ctx, p, subjectsOf(ctx, a.rows[p], q.subject()), from, most)
+		subject := q.subject()
+		if p == inInbox {
+			subject = q.itemSubject()
+		}
+		records, _ := a.place(p)
+		return a.among(ctx, p, subjectsOf(ctx, records, subject), from, most)
 	})
 }
 
-// ofAll returns rows of all users and events, by partition in the order in which they were stored. One round trip, and one for each
-// partition that has no more.
+// ofAll returns rows of all users and events, by partition in the order in which they were stored, and then those that are not stored. One
+// round trip, and one for each partition that has no more.
 func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
-		found, next, err := a.rows[p].Scan(ctx, from.revision, most)
+		records, read := a.place(p)
+		found, next, err := records.Scan(ctx, from.revision, most)
 		if err != nil {
 			return part{}, err
 		}
@@ -212,6 +223,9 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 	case errors.Is(err, plan.ErrNotFound):
 		// It never had one, or has lost it by its age, and of its rows the last may be left: those of a next channel.
 		return a.through(ctx, q, from, most, func(p, n int, from position, most int) (part, error) {
+			if p == inInbox { // no bucket finds them by their event
+				return part{next: position{end: true}}, nil
+			}
 			return a.among(ctx, p, a.rowsIn(ctx, p, n, q.key(), q.digestKey()), from, most)
 		})
 	case err != nil:
@@ -241,95 +255,20 @@ func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (
 	return found, err
 }
 
-// ofPlan returns the rows of a plan that are stored, from a position on.
-func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, most int) (found part, err error) {
-	for found.next = from; found.next.part < p.Parts(); found.next = (position{part: found.next.part + 1}) {
-		recipients, err := a.cfg.Reader.Part(ctx, p, found.next.part)
-		if err != nil {
-			return part{}, err
-		}
-		candidates, err := candidatesIn(p, recipients)
-		if err != nil {
-			return part{}, err
-		}
-		for found.next.index < len(candidates) {
-			if found.looked >= most {
-				return found, nil
-			}
-			some := candidates[found.next.index:min(len(candidates), found.next.index+most-found.looked)]
-			rows, err := a.there(ctx, q, some, found.next)
-			if err != nil {
-				return part{}, err
-			}
-			found.rows = append(found.rows, rows...)
-			found.looked += len(some)
-			found.next.index += len(some)
-		}
-	}
-	found.next = position{end: true}
-	return found, nil
-}
-
-// candidate is where a row of a plan can be.
-type candidate struct {
-	partition int
-	subject   string
-}
-
-// candidatesIn returns where all rows are that recipients of a plan can have.
-func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candidate, err error) {
-	for _, r := range recipients {
-		route := p.Routes[r.RecipientType]
-		for _, channel := range route.All() {
-			subject, err := contracts.NotifySendSubject(channel, r.RecipientType, r.UserID, p.EventID)
-			if err != nil {
-				return nil, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
-			}
-			all = append(all, candidate{p.Partition(r.UserID), subject})
-		}
-	}
-	return all, nil
-}
-
-// there returns the rows of a plan that are at candidates, which begin at a position, in their order.
-func (a *API) there(ctx context.Context, q Query, candidates []candidate, from position) (rows []stored, err error) {
-	positions := make(map[string]int, len(candidates))
-	wanted := map[int][]string{} // by partition
-	for i, c := range candidates {
-		if key, _, ok := contracts.RowKey(c.subject); ok && q.matches(key) {
-			positions[c.subject] = from.index + i
-			wanted[c.partition] = append(wanted[c.partition], c.subject)
-		}
-	}
-	for partition, subjects := range wanted {
-		found, err := a.rows[partition].GetMany(ctx, subjects)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range found {
-			if row, ok := read(r); ok {
-				row.at = position{part: from.part, index: positions[r.Subject]}
-				rows = append(rows, row)
-			}
-		}
-	}
-	slices.SortFunc(rows, func(a, b stored) int { return cmp.Compare(a.at.index, b.at.index) })
-	return rows, nil
-}
-
 // readAtOnce is how many rows are read before those that come too late in the order are dropped.
 const readAtOnce = 2048
 
 // among returns the rows of a partition at subjects in the order in which they were stored, from a position on, most of them at most. It
 // reads the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
 func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
+	records, read := a.place(partition)
 	var kept []kvrecord.Record
 	for list, err := range subjects {
 		if err != nil {
 			return part{}, err
 		}
 		for some := range slices.Chunk(list, readAtOnce) {
-			found, err := a.rows[partition].GetMany(ctx, some)
+			found, err := records.GetMany(ctx, some)
 			if err != nil {
 				return part{}, err
 			}
@@ -386,8 +325,8 @@ func subjectsOf(ctx context.Context, s *kvrecord.Stream, filter string) iter.Seq
 	}
 }
 
-// read reads a row, and reports whether a record is one.
-func read(r kvrecord.Record) (row stored, ok bool) {
+// readRow reads a row, and reports whether a record is one.
+func readRow(r kvrecord.Record) (row stored, ok bool) {
 	key, replay, ok := contracts.RowKey(r.Subject)
 	if !ok || replay > 0 || !strings.HasPrefix(r.Subject, "notify.send.") {
 		return row, false // a plan, or a replay

@@ -96,6 +96,9 @@ type Config struct {
 	// Passed is called at each point, in tests. Defaults to nothing.
 	Passed func(point string)
 
+	// Paused reports whether rows of a subject are not to be sent now. Defaults to no.
+	Paused func(subject string) bool
+
 	// Payload returns the payload of an event whose rows do not carry it. Required.
 	Payload func(ctx context.Context, eventID string) (json.RawMessage, error)
 
@@ -157,6 +160,9 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
+	}
+	if cfg.Paused == nil {
+		cfg.Paused = func(string) bool { return false }
 	}
 	if cfg.Read == nil {
 		cfg.Read = func(context.Context, *contracts.Notification) (bool, error) { return false, nil }

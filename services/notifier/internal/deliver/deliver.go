@@ -134,7 +134,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 		return worker.Cancel(err)
 	}
 	_, replay, _ := contracts.RowKey(job.Subject)
-	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != ""
+	late := job.Deliveries > 1 || replay > 0 || n.FallbackOf != "" || n.Address != "" || rows.IsAgain(job.Header)
 	r := &row{Notification: n, carried: n.Payload, key: key, late: late, stream: job.Stream}
 	d := &deliveries.Delivery{State: deliveries.Pending}
 	if r.late {

@@ -205,7 +205,7 @@ func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 		return nil, fmt.Errorf("deliveries: %w", err)
 	}
 	d, err := decode(found)
-	subject := s.itemOf(key)
+	subject := s.ItemOf(key)
 	if err != nil || subject == "" || d.settled() {
 		return d, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
@@ -17,6 +18,12 @@ const Inbox = "inapp"
 
 // Item has those fields of an item of the inbox that concern its row.
 type Item struct {
+	// Category, EventType, Priority and Template are those of the row.
+	Category  string            `json:"category,omitempty"`
+	EventType string            `json:"event_type"`
+	Priority  contracts.Urgency `json:"priority,omitempty"`
+	Template  string            `json:"template,omitempty"`
+
 	// CreatedAt is when the row was planned.
 	CreatedAt time.Time `json:"created_at"`
 
@@ -57,8 +64,30 @@ func OfItem(found kvrecord.Record) (d *Delivery, came bool) {
 	return d, true
 }
 
-// itemOf returns the subject of the item of a row, by the row's key, "" for a row of another channel.
-func (s *Store) itemOf(key string) string {
+// RowOfItem returns the row by the record in the place of its item, and the row's key. ok reports that the item has come and is not that
+// of a digest. Of one that was removed from the inbox nothing is known but the key.
+func RowOfItem(found kvrecord.Record) (n contracts.Notification, key string, ok bool) {
+	d, came := OfItem(found)
+	tokens := strings.Split(found.Subject, ".")
+	if !came || len(tokens) != 5 || len(found.Data) > 0 && len(d.Attempts) == 0 {
+		return n, "", false
+	}
+	key = strings.Join([]string{tokens[4], Inbox, tokens[2], tokens[3]}, ".")
+	of, err := contracts.RowOfKey(key)
+	if err != nil {
+		return n, "", false
+	}
+	var item Item
+	if len(found.Data) > 0 {
+		_ = json.Unmarshal(found.Data, &item) //nolint:errcheck // OfItem has read it
+	}
+	of.Category, of.CreatedAt, of.EventType, of.Priority, of.Template =
+		item.Category, item.CreatedAt, item.EventType, item.Priority, item.Template
+	return of, key, true
+}
+
+// ItemOf returns the subject of the item of a row, by the row's key, "" for a row of another channel.
+func (s *Store) ItemOf(key string) string {
 	tokens := strings.Split(key, ".")
 	if len(tokens) != 4 || tokens[1] != Inbox {
 		return ""
@@ -68,7 +97,7 @@ func (s *Store) itemOf(key string) string {
 
 // Came reports whether the item of a row of the inbox has come, by the row's key, as the leader has it. One round trip.
 func (s *Store) Came(ctx context.Context, key string) (bool, error) {
-	found, err := s.items.Latest(ctx, s.itemOf(key))
+	found, err := s.items.Latest(ctx, s.ItemOf(key))
 	if err != nil {
 		return false, fmt.Errorf("deliveries: %w", err)
 	}
@@ -89,7 +118,7 @@ func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys [
 		if d := known[key]; d != nil && d.settled() {
 			continue
 		}
-		if subject := s.itemOf(key); subject != "" {
+		if subject := s.ItemOf(key); subject != "" {
 			subjects, of[subject] = append(subjects, subject), key
 		}
 	}

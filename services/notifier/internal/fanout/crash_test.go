@@ -123,7 +123,7 @@ func (b *bench) expand(ctx context.Context, id string, death int) (bool, error) 
 		return true, err
 	}
 	b.expander.Passing(dies(death))
-	return survive(func() error { return check.Err(b.expander.Expand(ctx, p)) })
+	return survive(func() error { return check.Err(b.expander.Expand(ctx, p, false)) })
 }
 
 // rows returns the rows of an event as they are stored, by subject.

@@ -2,10 +2,12 @@ package fanout
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +31,9 @@ const (
 	// window is how many rows of one plan are on their way to the stream at a time.
 	window = 512
 
+	// atOnce is how many rows of one plan the inbox delivers at a time: their writes share packets.
+	atOnce = 128
+
 	// maxPending is never reached: each plan keeps to its window.
 	maxPending = 1 << 20
 
@@ -36,8 +41,21 @@ const (
 	ackTimeout = 5 * time.Second
 )
 
-// Expander stores the rows of plans. It may be used by many goroutines at once, in any number of processes.
+// Inbox delivers rows that nothing holds, so that they need not be stored. A [deliver.Sender] is one.
+type Inbox interface {
+	// Immediate reports whether nothing in a row itself says that it has to be stored.
+	Immediate(n *contracts.Notification) bool
+
+	// Deliver delivers an immediate row, and reports whether it is done with. With again it was maybe delivered before. After an error
+	// it may have been delivered.
+	Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage, again bool) (done bool, err error)
+}
+
+// Expander stores the rows of plans, or delivers them. It may be used by many goroutines at once, in any number of processes.
 type Expander struct {
+	// Inbox delivers rows that need not be stored. Defaults to none: all are stored.
+	Inbox Inbox
+
 	// Telemetry counts rows, and has their spans link to that of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
@@ -64,31 +82,33 @@ func (e *Expander) Close() { e.js.CleanupPublisher() }
 
 // Stored is the result of an expansion.
 type Stored struct {
-	// New is how many rows this call stored.
+	// New is how many rows this call stored, or delivered.
 	New int
 
-	// Old is how many were there.
+	// Old is how many were there, or had been delivered.
 	Old int
 }
 
-// Expand stores the rows of a plan that are not there yet, and returns when all are. It may be called again after any
-// error and any crash: a row is taken by the stream once, for as long as it keeps it. It holds a page of the plan and
-// some hundred rows at a time. Of an event that has been cancelled it stores nothing.
-func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
-	var stored Stored
+// Expand stores the rows of a plan that are not there yet and are not delivered at once, and returns when all are. It may be called again
+// after any error and any crash, with again: a row is taken by the stream once, for as long as it keeps it, and so is its message by the
+// inbox. It holds a page of the plan and some hundred rows at a time. Of an event that has been cancelled it stores nothing.
+func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored, error) {
 	kept, err := e.reader.Event(ctx, p.EventID)
 	if err != nil && !errors.Is(err, plan.ErrNotFound) {
-		return stored, err
+		return Stored{}, err
 	}
 	if err == nil && kept.State == plan.StateCancelled {
-		return stored, nil
+		return Stored{}, nil
 	}
 	header, err := row.Header(p.CreatedAt)
 	if err != nil {
-		return stored, err
+		return Stored{}, err
 	}
-	within, sending := e.Telemetry.Send(ctx, contracts.StreamNotifications, header) // once for all rows of the plan
-	err = e.store(within, p, header, &stored)
+	within, sending := e.Telemetry.Send(ctx, contracts.StreamNotifications, header) // once for all rows of the plan, before they are marked
+	x := expansion{
+		Expander: e, again: again || kept == nil || kept.State == plan.StateExpanded, header: header, marked: row.MarkAgain(header), plan: p,
+	}
+	stored, err := x.run(within)
 	sending.EndSends(stored.New, err)
 	if err != nil {
 		return stored, err
@@ -101,89 +121,188 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	return stored, nil
 }
 
-// store stores the rows of a plan, with the headers that all have, and counts them.
-func (e *Expander) store(ctx context.Context, p *plan.Plan, header nats.Header, stored *Stored) error {
+// expansion is one expansion of a plan.
+type expansion struct {
+	*Expander
+
+	again  bool        // there may have been another one
+	header nats.Header // of rows
+	marked nats.Header // of rows that may have been delivered
+	plan   *plan.Plan
+
+	mu     sync.Mutex
+	failed error // the first that a row was not stored for
+	stored Stored
+	unsure bool // the inbox has not answered
+}
+
+// run stores or delivers all rows, and counts them.
+func (x *expansion) run(ctx context.Context) (Stored, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	room := make(chan struct{}, atOnce)
+	var delivering sync.WaitGroup
+	err := x.store(ctx, func(n contracts.Notification) {
+		room <- struct{}{}
+		delivering.Go(func() {
+			defer func() { <-room }()
+			if err := x.deliver(ctx, n); err != nil {
+				x.fail(err)
+				cancel()
+			}
+		})
+	})
+	if err != nil {
+		x.fail(err)
+		cancel()
+	}
+	delivering.Wait()
+	return x.stored, x.failed
+}
+
+func (x *expansion) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failed == nil {
+		x.failed = err
+	}
+}
+
+// isUnsure reports whether the inbox has not answered in this expansion: the rows that are left are stored.
+func (x *expansion) isUnsure() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.unsure
+}
+
+// count counts a row.
+func (x *expansion) count(isNew bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if isNew {
+		x.stored.New++
+	} else {
+		x.stored.Old++
+	}
+}
+
+// deliver has the inbox deliver a row, and stores it otherwise.
+func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error {
+	done, err := x.Inbox.Deliver(ctx, n, x.plan.Payload, x.again)
+	if done {
+		x.count(!x.again)
+		return nil
+	}
+	header := x.header
+	if err != nil {
+		x.mu.Lock()
+		x.unsure = true
+		x.mu.Unlock()
+		header = x.marked
+	}
+	if x.again {
+		header = x.marked
+	}
+	msg, err := new(row.Encoder).Message(n, header)
+	if err != nil {
+		return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
+	}
+	x.passed(PointRow)
+	return x.put(ctx, x.rows[x.plan.Partition(n.UserID)], msg)
+}
+
+// store stores the rows of the plan, and calls deliver with those that the inbox may deliver.
+func (x *expansion) store(ctx context.Context, deliver func(contracts.Notification)) error {
 	var encoder row.Encoder
 	flight := make([]sent, 0, window)
 	settle := func(n int) error {
 		for _, s := range flight[:n] {
-			if err := e.settle(ctx, s, stored); err != nil {
+			if err := x.settle(ctx, s); err != nil {
 				return err
 			}
 		}
 		flight = append(flight[:0], flight[n:]...)
 		return nil
 	}
-	for n, err := range e.reader.Rows(ctx, p) {
+	for n, err := range x.reader.Rows(ctx, x.plan) {
 		if err != nil {
 			return err
+		}
+		header := x.header
+		if x.Inbox != nil && x.Inbox.Immediate(&n) {
+			if !x.isUnsure() {
+				deliver(n)
+				continue
+			}
+			if x.again {
+				header = x.marked
+			}
 		}
 		if len(flight) == window {
 			if err := settle(window / 2); err != nil {
 				return err
 			}
 		}
-		s, err := e.send(n, e.rows[p.Partition(n.UserID)], &encoder, header)
+		s, err := x.send(n, &encoder, header)
 		if err != nil {
-			return fmt.Errorf("plan of %.80q: %w", p.EventID, err)
+			return fmt.Errorf("plan of %.80q: %w", x.plan.EventID, err)
 		}
 		flight = append(flight, s)
-		e.passed(PointRow)
+		x.passed(PointRow)
 	}
 	return settle(len(flight))
 }
 
 // sent is a row on its way.
 type sent struct {
-	data    []byte
-	future  jetstream.PubAckFuture
-	header  nats.Header
-	stream  *kvrecord.Stream
-	subject string
+	future jetstream.PubAckFuture
+	msg    *nats.Msg
+	stream *kvrecord.Stream
 }
 
-func (e *Expander) send(n contracts.Notification, to *kvrecord.Stream, encoder *row.Encoder, header nats.Header) (sent, error) {
-	first, err := encoder.Message(n, header)
+func (x *expansion) send(n contracts.Notification, encoder *row.Encoder, header nats.Header) (sent, error) {
+	msg, err := encoder.Message(n, header)
 	if err != nil {
 		return sent{}, err
 	}
-	s := sent{data: first.Data, header: first.Header, stream: to, subject: first.Subject}
+	s := sent{msg: msg, stream: x.rows[x.plan.Partition(n.UserID)]}
 	// The option writes into the headers; a second try, see settle, replaces its value.
-	msg := &nats.Msg{Subject: to.To(s.subject), Data: s.data, Header: s.header}
-	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))
+	to := &nats.Msg{Subject: s.stream.To(msg.Subject), Data: msg.Data, Header: msg.Header}
+	s.future, err = x.js.PublishMsgAsync(to, jetstream.WithExpectLastSequencePerSubject(0))
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		return s, fmt.Errorf("publish %s: %w", s.subject, err)
+		return s, fmt.Errorf("publish %s: %w", msg.Subject, err)
 	case err != nil:
-		return s, fmt.Errorf("%w: publish %s: %w", kvrecord.ErrUnavailable, s.subject, err)
+		return s, fmt.Errorf("%w: publish %s: %w", kvrecord.ErrUnavailable, msg.Subject, err)
 	}
 	return s, nil
 }
 
 // settle waits until a row is in the stream. A refusal that does not name the row that is there, and an answer that is
 // missing, say nothing: the row is then written until it is there, or another one is, which can only be the same.
-func (e *Expander) settle(ctx context.Context, s sent, stored *Stored) error {
-	var err error
+func (x *expansion) settle(ctx context.Context, s sent) error {
 	select {
 	case <-s.future.Ok():
-		stored.New++
+		x.count(true)
 		return nil
-	case err = <-s.future.Err():
+	case err := <-s.future.Err():
+		if exists(err) {
+			x.count(false)
+			return nil
+		}
 	case <-ctx.Done():
-		return fmt.Errorf("%w: store %s: %w", kvrecord.ErrUnavailable, s.subject, context.Cause(ctx))
+		return fmt.Errorf("%w: store %s: %w", kvrecord.ErrUnavailable, s.msg.Subject, context.Cause(ctx))
 	}
-	if exists(err) {
-		stored.Old++
-		return nil
-	}
-	_, err = s.stream.Put(ctx, kvrecord.Write{Subject: s.subject, Header: s.header, Data: s.data})
-	if errors.Is(err, kvrecord.ErrConflict) {
-		stored.Old++
-		return nil
-	} else if err != nil {
+	return x.put(ctx, s.stream, s.msg)
+}
+
+// put stores a row, unless it is there.
+func (x *expansion) put(ctx context.Context, to *kvrecord.Stream, msg *nats.Msg) error {
+	_, err := to.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		return err
 	}
-	stored.New++
+	x.count(err == nil)
 	return nil
 }
 

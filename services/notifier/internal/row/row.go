@@ -28,6 +28,19 @@ func Header(created time.Time) (nats.Header, error) {
 	return header, nil
 }
 
+// headerAgain says that the message of a row may have come before the row was stored.
+const headerAgain = "Expediter-Again"
+
+// MarkAgain returns headers of rows that say in addition that their messages may have come before they were stored.
+func MarkAgain(header nats.Header) nats.Header {
+	header = maps.Clone(header)
+	header.Set(headerAgain, "1")
+	return header
+}
+
+// IsAgain reports whether the message of a row may have come before the row was stored, by the row's headers.
+func IsAgain(header nats.Header) bool { return header.Get(headerAgain) != "" }
+
 // Encoder writes the rows of one plan as contracts.Encode does. Most of them differ from the one before in the user only,
 // so it keeps the bytes around the user. It is used by one goroutine.
 type Encoder struct {

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+)
+
+// ofPlan returns the rows of a plan that are stored or delivered, from a position on.
+func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, most int) (found part, err error) {
+	for found.next = from; found.next.part < p.Parts(); found.next = (position{part: found.next.part + 1}) {
+		recipients, err := a.cfg.Reader.Part(ctx, p, found.next.part)
+		if err != nil {
+			return part{}, err
+		}
+		candidates, err := candidatesIn(p, recipients)
+		if err != nil {
+			return part{}, err
+		}
+		for found.next.index < len(candidates) {
+			if found.looked >= most {
+				return found, nil
+			}
+			some := candidates[found.next.index:min(len(candidates), found.next.index+most-found.looked)]
+			rows, err := a.there(ctx, q, some, found.next)
+			if err != nil {
+				return part{}, err
+			}
+			found.rows = append(found.rows, rows...)
+			found.looked += len(some)
+			found.next.index += len(some)
+		}
+	}
+	found.next = position{end: true}
+	return found, nil
+}
+
+// candidate is where a row of a plan can be.
+type candidate struct {
+	partition int
+	subject   string
+}
+
+// candidatesIn returns where all rows are that recipients of a plan can have.
+func candidatesIn(p *plan.Plan, recipients []contracts.Recipient) (all []candidate, err error) {
+	for _, r := range recipients {
+		route := p.Routes[r.RecipientType]
+		for _, channel := range route.All() {
+			subject, err := contracts.NotifySendSubject(channel, r.RecipientType, r.UserID, p.EventID)
+			if err != nil {
+				return nil, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
+			}
+			all = append(all, candidate{p.Partition(r.UserID), subject})
+		}
+	}
+	return all, nil
+}
+
+// there returns the rows of a plan that are at candidates, which begin at a position, in their order.
+func (a *API) there(ctx context.Context, q Query, candidates []candidate, from position) (rows []stored, err error) {
+	positions := make(map[string]int, len(candidates)) // by the key of the row
+	wanted := map[int][]string{}                       // by partition
+	for i, c := range candidates {
+		if key, _, ok := contracts.RowKey(c.subject); ok && q.matches(key) {
+			positions[key] = from.index + i
+			wanted[c.partition] = append(wanted[c.partition], c.subject)
+		}
+	}
+	get := func(partition int, subjects []string) error {
+		records, read := a.place(partition)
+		found, err := records.GetMany(ctx, subjects)
+		for _, r := range found {
+			if row, ok := read(r); ok {
+				row.at = position{part: from.part, index: positions[row.key]}
+				delete(positions, row.key)
+				rows = append(rows, row)
+			}
+		}
+		return err
+	}
+	for partition, subjects := range wanted {
+		if err := get(partition, subjects); err != nil {
+			return nil, err
+		}
+	}
+	var items []string
+	for key := range positions {
+		if item := a.cfg.Deliveries.ItemOf(key); item != "" {
+			items = append(items, item)
+		}
+	}
+	if err := get(inInbox, items); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rows, func(a, b stored) int { return cmp.Compare(a.at.index, b.at.index) })
+	return rows, nil
+}

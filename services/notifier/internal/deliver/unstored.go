@@ -1,0 +1,89 @@
+package deliver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// Immediate reports whether nothing in a row itself says that it may have to wait, or be followed by another row: it may be given to
+// [Sender.Deliver] before it is stored.
+func (s *Sender) Immediate(n *contracts.Notification) bool {
+	return s.cfg.Withhold != nil && n.Channel == s.Channel() && n.Address == "" && !n.Collected && n.Digest == nil && len(n.Fallback) == 0 &&
+		n.FallbackOf == "" && n.NotBefore.IsZero() && n.Throttle == nil && !n.Unread
+}
+
+// Deliver delivers an immediate row that is not stored, with the payload of its event, and reports whether the row is done with: its
+// message stands for it then. A row that its user holds, that is cancelled, or whose channel does not take it now, is not: it is to be
+// stored, and is worked as any other. With again the row may have been delivered, or stored, by another process, which may go on:
+// Deliver only looks whether the message has come. After an error the message may have come, as far as is known.
+//
+// One round trip, and a share of one for the profiles of many; one for a row that is given to it again.
+func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload json.RawMessage, again bool) (done bool, err error) {
+	key, err := n.Key()
+	if err != nil {
+		return false, err
+	}
+	if again {
+		return s.cfg.Deliveries.Came(ctx, key)
+	}
+	r := &row{Notification: n, key: key}
+	d := &deliveries.Delivery{State: deliveries.Pending}
+	if held, err := s.isHeld(ctx, r, d); held || err != nil {
+		return false, err
+	}
+	if r.Payload == nil {
+		r.Payload = payload
+	}
+	d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Worker: s.cfg.Worker})
+	call, measured := s.cfg.Telemetry.Call(ctx, r.Channel)
+	receipt, kept, err := s.cfg.Claim(call, s.message(r, d), d.Attempts[0])
+	s.cfg.Passed(PointSent)
+	if err != nil {
+		failure := channel.Of(r.Channel, err)
+		measured.End(string(failure.Kind), failure)
+		if failure.Temporary() {
+			return false, failure
+		}
+		return false, nil // its worker finds the same, and writes it down
+	}
+	measured.End(natsotel.OutcomeOK, nil)
+	if !kept {
+		return false, nil
+	}
+	d.State, d.ProviderID, d.Attempts[0].Outcome = deliveries.Delivered, receipt.ID, deliveries.OutcomeSent
+	s.report(ctx, r, d, nil)
+	return true, nil
+}
+
+// isHeld reports whether an immediate row is not delivered at once. The worker of the stored row finds out why, and writes it down.
+func (s *Sender) isHeld(ctx context.Context, r *row, d *deliveries.Delivery) (bool, error) {
+	if subject, err := r.Subject(); err != nil || s.cfg.Paused(subject) {
+		return true, err
+	}
+	if cancelled, err := s.cfg.Cancelled.Covers(ctx, &r.Notification, false); err != nil || cancelled {
+		return true, err
+	}
+	var err error
+	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
+		if wrong, ok := errors.AsType[*recipient.Error](err); ok && wrong.Permanent { // also of a user who was erased
+			err = nil
+		}
+		return true, err
+	}
+	if len(r.profile.Endpoints[r.Channel]) > 0 {
+		return true, nil
+	}
+	r.to = r.profile.Endpoint(r.Channel, "")
+	if r.Priority == contracts.UrgencyCritical {
+		return false, nil
+	}
+	return optedOut(r.profile.OptOut, r.Category, r.Channel) || s.muted(r) || s.together(r, d) != nil || !s.quietUntil(ctx, r).IsZero(), nil
+}

@@ -1,0 +1,136 @@
+package notifier
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+)
+
+// inboxRows are the subjects of the rows of the inbox that are stored.
+func (p *place) inboxRows() (subjects []string) {
+	p.Helper()
+	for subject := range p.rowsIn(0) {
+		if key, _, _ := contracts.RowKey(subject); check.Must(contracts.RowOfKey(key))(p).Channel == deliveries.Inbox {
+			subjects = append(subjects, subject)
+		}
+	}
+	return subjects
+}
+
+// A row of the inbox that nothing holds is not stored. Lists have it all the same, with all that they say of the others.
+func TestARowOfTheInboxIsNotStored(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t)).watched()
+	staff := users(contracts.RecipientRestaurantUser, 3)
+	staff[1].OptOut = map[string][]string{"reservations": {"inapp"}}
+	p.directory(staff...)
+	n := p.start(&pigeon{})
+	p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.settled(6)
+	p.expanded(n, "e")
+	check.Equal(t, []string{"notify.send.inapp.RESTAURANT_USER.u1.e"}, p.inboxRows())
+	check.Same(t, "rows", n.Stats().Rows, 6)
+	check.Same(t, "delivered", n.Stats().States["delivered"], 2)
+	for name, q := range map[string]Query{"by event": {EventID: "e"}, "by user": {UserID: "u0"}, "all": {}} {
+		var of []Notification
+		for _, row := range check.Must(n.Notifications(t.Context(), q))(t).Notifications {
+			if row.UserID == "u0" {
+				of = append(of, row)
+			}
+		}
+		slices.SortFunc(of, func(a, b Notification) int { return len(a.Channel) - len(b.Channel) })
+		if len(of) != 2 {
+			t.Fatalf("%s: %+v", name, of)
+		}
+		item, other := of[0], of[1]
+		check.That(t, item.Channel == "inapp" && item.State == deliveries.Delivered && len(item.Attempts) == 1, "%s: %+v", name, item)
+		for _, row := range []*Notification{&item, &other} {
+			row.Attempts, row.Channel, row.MessageID, row.ProviderID, row.State, row.UpdatedAt = nil, "", "", "", "", time.Time{}
+		}
+		check.That(t, item.Category+item.Template+item.EventType == "reservations"+"reservation.requested"+"RESERVATION_REQUESTED" &&
+			item.CreatedAt.Equal(other.CreatedAt), "%s: %+v, the row beside it is %+v", name, item, other)
+	}
+}
+
+// Rows of the inbox that were stored, because they may wait or have no item that stands for them, are in lists once, wherever they are.
+func TestAStoredRowOfTheInboxIsListedOnce(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]func(*Config){
+		"with a time, divided": partitioned,
+		"kept for a day":       func(c *Config) { c.InboxKeep = day },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, natstest.Server(t))
+			p.directory(users(contracts.RecipientRestaurantUser, 9)...)
+			n := p.start(&pigeon{}, config)
+			p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+				e.RecipientType = contracts.RecipientRestaurantUser
+				if n.cfg.Partitions > 1 {
+					e.NotBefore = time.Now().UTC()
+				}
+			}))
+			p.settled(18)
+			stored := map[string]uint64{}
+			for part := range n.cfg.Partitions {
+				maps.Copy(stored, p.rowsIn(part))
+			}
+			check.Same(t, "stored", len(stored), 18)
+			for i := range 9 {
+				page := check.Must(n.Notifications(t.Context(), Query{UserID: fmt.Sprint("u", i)}))(t)
+				check.Same(t, "rows of a user", len(page.Notifications), 2)
+			}
+			check.Same(t, "rows", len(check.Must(n.Notifications(t.Context(), Query{}))(t).Notifications), 18)
+		})
+	}
+}
+
+// Rows of the inbox wait while they are paused, and come when they are not.
+func TestThePausedInbox(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := newPlace(t, srv)
+		p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+		client := check.Must(worker.NewClient(p.js, worker.ClientConfig{Bucket: contracts.BucketJobs, Stream: contracts.StreamNotifications}))(t)
+		check.OK(t, client.Pause(t.Context(), worker.Pause{Pattern: "notify.send.inapp.>"}))
+		n := p.start(&pigeon{})
+		p.publish(event("e", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+		elapse(time.Minute)
+		check.Same(t, "stored", len(p.inboxRows()), 2)
+		check.Same(t, "delivered", n.Stats().States["delivered"], 0)
+		check.OK(t, check.Err(client.Resume(t.Context(), "notify.send.inapp.>")))
+		elapse(20 * time.Minute)
+		check.Same(t, "delivered", n.Stats().States["delivered"], 2)
+	})
+}
+
+// judgeUnstored judges the rows that are in no stream, and returns how many there are: the inbox has the item of each.
+func (c *cell) judgeUnstored(stored map[string]bool) (n int) {
+	c.Helper()
+	for key, row := range c.wants {
+		if stored[key] {
+			continue
+		}
+		if row.Channel != deliveries.Inbox {
+			c.Errorf("%s is in no stream", key)
+			continue
+		}
+		c.ask(func(ctx context.Context) error {
+			came, err := c.book.Came(ctx, key)
+			check.That(c, err != nil || came, "%s is neither in a stream nor in the inbox", key)
+			return err
+		})
+		n++
+	}
+	check.That(c, n > 0, "each row is stored")
+	return n
+}
