@@ -283,11 +283,9 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 		j.steps, j.lines = slices.Delete(slices.Clone(j.steps), i, i+1), j.head // its time is over: it was never recorded
 		return nil, false, nil
 	}
-
 	if err != nil {
 		return nil, false, err
 	}
-
 	if e.Object != nil && time.Since(time.UnixMilli(e.At)) > j.limits.ttl/2 {
 		if err := j.renew(ctx, until, i, data); err != nil {
 			return nil, false, err
