@@ -197,10 +197,10 @@ type Stats struct {
 	// Refused is how many events went to the dead letters.
 	Refused int64 `json:"refused"`
 
-	// Repeated is how many rows were there already when they were to be stored.
+	// Repeated is how many rows were there, or had been delivered, when they were to be stored.
 	Repeated int64 `json:"repeated"`
 
-	// Rows is how many rows were stored.
+	// Rows is how many rows were stored, or delivered without being stored.
 	Rows int64 `json:"rows"`
 
 	// Rules is the state of the rules.

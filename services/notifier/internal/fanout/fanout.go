@@ -82,6 +82,9 @@ func (e *Expander) Close() { e.js.CleanupPublisher() }
 
 // Stored is the result of an expansion.
 type Stored struct {
+	// Delivered is how many of the new rows were delivered, and not stored.
+	Delivered int
+
 	// New is how many rows this call stored, or delivered.
 	New int
 
@@ -109,7 +112,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan, again bool) (Stored
 		Expander: e, again: again || kept == nil || kept.State == plan.StateExpanded, header: header, marked: row.MarkAgain(header), plan: p,
 	}
 	stored, err := x.run(within)
-	sending.EndSends(stored.New, err)
+	sending.EndSends(stored.New-stored.Delivered, err)
 	if err != nil {
 		return stored, err
 	}
@@ -190,7 +193,14 @@ func (x *expansion) count(isNew bool) {
 func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error {
 	done, err := x.Inbox.Deliver(ctx, n, x.plan.Payload, x.again)
 	if done {
-		x.count(!x.again)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.again {
+			x.stored.Old++
+		} else {
+			x.stored.New++
+			x.stored.Delivered++
+		}
 		return nil
 	}
 	header := x.header

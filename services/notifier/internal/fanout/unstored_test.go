@@ -71,7 +71,7 @@ func TestRowsThatAreDeliveredAreNotStored(t *testing.T) {
 	in := &box{deliver: func(user string, again bool) (bool, error) { return strings.HasSuffix(user, "7") && !again, nil }}
 	b.expander.Inbox = in
 	stored, err := b.expander.Expand(t.Context(), p, false)
-	check.That(t, err == nil && stored == fanout.Stored{New: 2000}, "%+v: %v", stored, err)
+	check.That(t, err == nil && stored == fanout.Stored{Delivered: 100, New: 2000}, "%+v: %v", stored, err)
 	check.Same(t, "rows given to the inbox", len(in.got), 1000)
 	b.wantStored(t, "inapp", 900, 0)
 	b.wantStored(t, "email", 1000, 0)
