@@ -100,7 +100,7 @@ func parseStructured(c *checks, event *CloudEvent, body []byte, seen map[string]
 	}
 	var data, encoded []byte
 	for _, member := range strictjson.Members(body) {
-		switch name := member.Name(); {
+		switch name := string(member.Name()); {
 		case name == "data":
 			data = member.Value
 		case string(member.Value) == "null":

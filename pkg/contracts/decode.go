@@ -85,16 +85,14 @@ func decodeInto(data []byte, target any) decoded {
 		problem := strictjson.Problem{Text: fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)}
 		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}, sentinel: ErrTooLarge}
 	}
-	if problem := strictjson.Check(data); problem != nil {
+	decoder := strictjson.Decoder{Hooks: hooks}
+	problem := decoder.Decode(bytes.Clone(data), reflect.ValueOf(target).Elem())
+	if kind := strictjson.Kind(data); problem == nil && kind != "an object" {
+		problem = &strictjson.Problem{Text: "must be an object, got " + kind}
+	}
+	if problem != nil {
 		return decoded{fatal: problem, list: []FieldError{{Path: problem.Path, Problem: problem.Text}}}
 	}
-	raw := bytes.Clone(bytes.TrimSpace(data))
-	if raw[0] != '{' {
-		problem := strictjson.Problem{Text: "must be an object, got " + strictjson.Kind(raw)}
-		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}}
-	}
-	decoder := strictjson.Decoder{Hooks: hooks}
-	decoder.Value(raw, reflect.ValueOf(target).Elem())
 	var result decoded
 	for _, problem := range decoder.Problems {
 		result.list = append(result.list, FieldError{Path: problem.Path, Problem: problem.Text})

@@ -223,12 +223,11 @@ func init() { //nolint:gochecknoinits // A composite literal would refer to itse
 	hooks = map[reflect.Type]strictjson.Hook{reflect.TypeFor[Restaurant](): decodeRestaurant}
 }
 
-func decodeRestaurant(d *strictjson.Decoder, raw []byte, dst reflect.Value) {
-	if raw[0] != '{' {
-		d.Report("", "must be an object, got "+strictjson.Kind(raw))
+func decodeRestaurant(d *strictjson.Decoder, dst reflect.Value) {
+	members, ok := d.Members()
+	if !ok {
 		return
 	}
-	members := strictjson.Members(raw)
 	r := dst.Addr().Interface().(*Restaurant) //nolint:forcetypeassert // the hook is for this type
 	*r = Restaurant{fields: object{members: members}}
 	r.read.decode(d, members)
@@ -242,28 +241,30 @@ func decodeRestaurant(d *strictjson.Decoder, raw []byte, dst reflect.Value) {
 // decode reads the known fields. The texts of one restaurant, of which a request has a hundred, share one piece of memory.
 func (f *restaurantFields) decode(d *strictjson.Decoder, members []strictjson.Member) {
 	var room [512]byte
-	texts, ends := room[:0], [len(knownFields)]int{}
-	for i, name := range knownFields {
-		value := object{members: members}.get(name)
-		switch {
-		case value == nil:
-		case name == "location":
-			d.Member(name, value, reflect.ValueOf(&f.Location).Elem())
+	texts, from, to := room[:0], [len(knownFields)]int{}, [len(knownFields)]int{}
+	for _, member := range members {
+		i := slices.Index(knownFields[:], string(member.Name()))
+		if i < 0 {
+			continue
+		}
+		from[i] = len(texts)
+		switch value := member.Value; {
+		case knownFields[i] == "location":
+			d.Member("location", value, reflect.ValueOf(&f.Location).Elem())
 		case strictjson.IsPlain(value):
 			texts = append(texts, value[1:len(value)-1]...)
 		default:
 			var text string
-			d.Member(name, value, reflect.ValueOf(&text).Elem())
+			d.Member(knownFields[i], value, reflect.ValueOf(&text).Elem())
 			texts = append(texts, text...)
 		}
-		ends[i] = len(texts)
+		to[i] = len(texts)
 	}
-	all, begin := string(texts), 0
+	all := string(texts)
 	for i, text := range []*string{&f.PlaceID, &f.Name, &f.Address, &f.CityText, nil, &f.Phone} {
 		if text != nil {
-			*text = all[begin:ends[i]]
+			*text = all[from[i]:to[i]]
 		}
-		begin = ends[i]
 	}
 }
 
@@ -279,7 +280,7 @@ func checkStates(d *strictjson.Decoder, fields object) {
 		return
 	}
 	for _, member := range strictjson.Members(providers) {
-		checkState(d, strictjson.Pointer("/providers", member.Name()), member.Value)
+		checkState(d, strictjson.Pointer("/providers", string(member.Name())), member.Value)
 	}
 }
 
@@ -295,8 +296,8 @@ func readState(raw []byte) (ProviderState, bool) {
 	}
 	var state ProviderState
 	var d strictjson.Decoder
-	d.Value(raw, reflect.ValueOf(&state).Elem())
-	return state, len(d.Problems) == 0 && state.Status != ""
+	problem := d.Decode(raw, reflect.ValueOf(&state).Elem())
+	return state, problem == nil && len(d.Problems) == 0 && state.Status != ""
 }
 
 // object is a JSON object that keeps the order of its members and the bytes of each name and value. Changes

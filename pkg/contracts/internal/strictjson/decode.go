@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,13 +25,15 @@ var (
 )
 
 // Hook decodes a value of a type that the decoder does not decode itself.
-type Hook func(d *Decoder, raw []byte, dst reflect.Value)
+type Hook func(d *Decoder, dst reflect.Value)
 
-// Decoder fills Go values from JSON that Check accepted and collects the problems.
+// Decoder fills Go values from JSON and collects the problems.
 //
 // It knows two struct tags beside json: `wire:"present"` asks for the member even when its zero value would
 // do, and `wire:"max=100"` bounds an array before its elements are looked at.
 type Decoder struct {
+	scanner
+
 	// Hooks are asked first, by the type of the destination.
 	Hooks map[reflect.Type]Hook
 	// Problems are the problems, in document order.
@@ -62,120 +65,176 @@ func (d *Decoder) Report(under, text string) {
 	d.Problems = append(d.Problems, Problem{Path: path + under, Text: text})
 }
 
-// Member decodes the value of a member.
+// Decode decodes a document into dst. The problem is that of [Check], and dst may have a part of it then.
+func (d *Decoder) Decode(data []byte, dst reflect.Value) *Problem {
+	d.scanner = scanner{data: data}
+	d.value(dst)
+	if d.over() {
+		return nil
+	}
+	return explain(data)
+}
+
+// Member decodes the value of a member that a hook has read.
 func (d *Decoder) Member(name string, raw []byte, dst reflect.Value) {
+	at := d.scanner
+	d.scanner = scanner{data: raw}
+	d.member(name, dst)
+	d.scanner = at
+}
+
+// member decodes the next value, which is that of a member.
+func (d *Decoder) member(name string, dst reflect.Value) {
 	d.path = append(d.path, segment{name: name, index: -1})
-	d.Value(raw, dst)
+	d.value(dst)
 	d.path = d.path[:len(d.path)-1]
 }
 
-// Value decodes raw into dst. null leaves dst as it is, like an absent member.
-func (d *Decoder) Value(raw []byte, dst reflect.Value) {
+// value decodes the next value into dst. null leaves dst as it is, like an absent member.
+func (d *Decoder) value(dst reflect.Value) {
 	most := d.max
 	d.max = 0
 	if hook := d.Hooks[dst.Type()]; hook != nil {
-		hook(d, raw, dst)
+		hook(d, dst)
 		return
 	}
 	if dst.Type() == rawMessage {
-		dst.SetBytes(raw)
+		dst.SetBytes(d.raw())
 		return
 	}
-	if string(raw) == "null" {
+	if d.isNull() {
 		return
 	}
 	if dst.Kind() == reflect.Pointer {
 		target := reflect.New(dst.Type().Elem())
-		d.Value(raw, target.Elem())
+		d.value(target.Elem())
 		dst.Set(target)
 		return
 	}
-	if pointer := reflect.PointerTo(dst.Type()); pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler) {
-		d.scalar(raw, dst)
+	if readsItself(dst.Type()) {
+		d.scalar(d.raw(), dst)
 		return
 	}
 	switch {
 	case dst.Kind() == reflect.Struct:
-		d.object(raw, dst)
+		d.object(dst)
 	case dst.Kind() == reflect.Map:
-		d.mapping(raw, dst)
+		d.mapping(dst)
 	case dst.Kind() == reflect.Slice && dst.Type().Elem().Kind() != reflect.Uint8:
-		d.array(raw, dst, most)
+		d.array(dst, most)
 	default:
-		d.scalar(raw, dst)
+		d.scalar(d.raw(), dst)
 	}
 }
 
-func (d *Decoder) object(raw []byte, dst reflect.Value) {
-	if raw[0] != '{' {
-		d.Report("", "must be an object, got "+Kind(raw))
+// readsItself reports whether a type has a method for JSON or text. Those of the language have none.
+func readsItself(t reflect.Type) bool {
+	if t.PkgPath() == "" && t.Kind() != reflect.Struct {
+		return false
+	}
+	pointer := reflect.PointerTo(t)
+	return pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler)
+}
+
+// isNull passes null, and reports whether that is the next value.
+func (d *Decoder) isNull() bool {
+	if d.next() != 'n' {
+		return false
+	}
+	d.pass()
+	return true
+}
+
+// opens reports whether the next value is an object or array, by the byte with which those begin, and passes another one.
+func (d *Decoder) opens(begin byte, want string) bool {
+	if d.next() == begin {
+		return true
+	}
+	d.Report("", "must be "+want+", got "+Kind(d.data[d.at:]))
+	d.pass()
+	return false
+}
+
+func (d *Decoder) object(dst reflect.Value) {
+	if !d.opens('{', "an object") {
 		return
 	}
-	var room [4]Member
-	members := appendMembers(room[:0], raw)
-	for _, field := range fieldsOf(dst.Type()) {
-		value := find(members, field.name)
-		found := value != nil
-		if !found && !field.present {
-			continue
+	fields, found := fieldsOf(dst.Type()), uint64(0)
+	d.members(func(name []byte) {
+		i := slices.IndexFunc(fields, func(f field) bool { return Member{RawName: name}.Is(f.name) })
+		if i < 0 {
+			d.pass()
+			return
 		}
-		switch {
-		case !found:
-			d.Report("/"+field.name, "is required")
-		case field.present && string(value) == "null":
+		field := fields[i]
+		found |= 1 << i
+		if field.present && d.isNull() {
 			d.Report("/"+field.name, "must not be null")
-		default:
-			d.max = field.max
-			d.Member(field.name, value, dst.Field(field.index))
+			return
+		}
+		d.max = field.max
+		d.member(field.name, dst.Field(field.index))
+	})
+	for i, field := range fields {
+		if field.present && found>>i&1 == 0 {
+			d.Report("/"+field.name, "is required")
 		}
 	}
 }
 
-func find(members []Member, name string) []byte {
-	for i := range members {
-		if members[i].Is(name) {
-			return members[i].Value
-		}
-	}
-	return nil
-}
-
-func (d *Decoder) mapping(raw []byte, dst reflect.Value) {
-	if raw[0] != '{' {
-		d.Report("", "must be an object, got "+Kind(raw))
+func (d *Decoder) mapping(dst reflect.Value) {
+	if !d.opens('{', "an object") {
 		return
 	}
 	result := reflect.MakeMap(dst.Type())
-	for _, member := range Members(raw) {
-		value, name := reflect.New(dst.Type().Elem()).Elem(), member.Name()
-		d.Member(name, member.Value, value)
+	d.members(func(raw []byte) {
+		value, name := reflect.New(dst.Type().Elem()).Elem(), string(Member{RawName: raw}.Name())
+		d.member(name, value)
 		result.SetMapIndex(reflect.ValueOf(name).Convert(dst.Type().Key()), value)
-	}
+	})
 	dst.Set(result)
 }
 
-func (d *Decoder) array(raw []byte, dst reflect.Value, most int) {
-	if raw[0] != '[' {
-		d.Report("", "must be an array, got "+Kind(raw))
+func (d *Decoder) array(dst reflect.Value, most int) {
+	if !d.opens('[', "an array") {
 		return
 	}
-	elements := Elements(raw)
-	if most > 0 && len(elements) > most {
-		d.Report("", fmt.Sprintf("has %d items, at most %d", len(elements), most))
-		return
-	}
-	result := reflect.MakeSlice(dst.Type(), len(elements), len(elements))
-	at := len(d.path)
+	problems, at, n := len(d.Problems), len(d.path), 0
+	// An element is seldom shorter than its value.
+	room := min(cmp.Or(most, 16), 1+(len(d.data)-d.at)/int(dst.Type().Elem().Size()+1))
+	dst.Set(reflect.MakeSlice(dst.Type(), 0, room))
 	d.path = append(d.path, segment{})
-	for i, element := range elements {
-		d.path[at].index = i
-		d.Value(element, result.Index(i))
-	}
+	d.list(']', func() {
+		d.path[at].index = n
+		n++
+		if most > 0 && n > most {
+			d.pass()
+			return
+		}
+		dst.Grow(1)
+		dst.SetLen(n)
+		d.value(dst.Index(n - 1))
+	})
 	d.path = d.path[:at]
-	dst.Set(result)
+	if most > 0 && n > most {
+		d.Problems = d.Problems[:problems]
+		d.Report("", fmt.Sprintf("has %d items, at most %d", n, most))
+	}
+}
+
+// Members passes an object and returns its members. It reports another value, and returns false.
+func (d *Decoder) Members() ([]Member, bool) {
+	if !d.opens('{', "an object") {
+		return nil, false
+	}
+	members := d.split()
+	return members, !d.failed
 }
 
 func (d *Decoder) scalar(raw []byte, dst reflect.Value) {
+	if d.failed {
+		return
+	}
 	if text, ok := Text(raw); ok && dst.Kind() == reflect.String {
 		dst.SetString(text)
 		return
@@ -241,6 +300,7 @@ func number(tag string) int {
 
 var fieldCache sync.Map // reflect.Type → []field
 
+// fieldsOf returns the fields of a struct, which has at most 64.
 func fieldsOf(t reflect.Type) []field {
 	if cached, ok := fieldCache.Load(t); ok {
 		if fields, ok := cached.([]field); ok {

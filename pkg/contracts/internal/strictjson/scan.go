@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,10 +31,13 @@ type Member struct {
 	Value []byte
 }
 
-// Name is the decoded name.
-func (m Member) Name() string {
+// Name is the name without its escapes.
+func (m Member) Name() []byte {
+	if IsPlain(m.RawName) {
+		return m.RawName[1 : len(m.RawName)-1]
+	}
 	name, _ := Text(m.RawName)
-	return name
+	return []byte(name)
 }
 
 // Text returns the text of a string, and false for another value. One that is expected is not copied. Without escapes, as nearly all
@@ -64,7 +66,7 @@ func (m Member) Is(name string) bool {
 	if raw := m.RawName[1 : len(m.RawName)-1]; len(raw) <= len(name) {
 		return string(raw) == name && strings.IndexByte(name, '\\') < 0
 	}
-	return !IsPlain(m.RawName) && m.Name() == name
+	return !IsPlain(m.RawName) && string(m.Name()) == name
 }
 
 // IsPlain reports whether a value is a string without escapes, whose text is between the quotes.
@@ -76,11 +78,21 @@ func IsPlain(value []byte) bool {
 // error, trailing data, deeper nesting than MaxDepth, or a name that occurs twice in one object. It returns nil when
 // there is none.
 func Check(data []byte) *Problem {
+	s := scanner{data: data}
+	s.pass()
+	if s.over() {
+		return nil
+	}
+	return explain(data)
+}
+
+// explain is Check for a document that a scanner refuses, in twice the time.
+func explain(data []byte) *Problem {
 	if !utf8.Valid(data) {
 		return &Problem{Text: "is not UTF-8"}
 	}
-	decoder := newReader(data)
-	defer readers.Put(decoder)
+	// An escape of half a character is taken as encoding/json does.
+	decoder := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
 	for {
 		_, err := decoder.ReadToken()
 		switch {
@@ -88,11 +100,8 @@ func Check(data []byte) *Problem {
 			return problemOf(data, err)
 		case decoder.StackDepth() > MaxDepth:
 			return &Problem{Path: path(decoder.StackPointer()), Text: fmt.Sprintf("is nested deeper than %d levels", MaxDepth)}
-		case decoder.StackDepth() > 0:
-		case len(bytes.TrimLeft(data[decoder.InputOffset():], " \t\r\n")) > 0:
+		case decoder.StackDepth() == 0:
 			return problemOf(data, errTrailing)
-		default:
-			return nil
 		}
 	}
 }
@@ -112,23 +121,6 @@ func problemOf(data []byte, err error) *Problem {
 	return &Problem{Text: "is not JSON: " + err.Error()}
 }
 
-// reader is a decoder and its source, which are used again together.
-type reader struct {
-	jsontext.Decoder
-
-	data bytes.Buffer
-}
-
-var readers = sync.Pool{New: func() any { return new(reader) }}
-
-// newReader returns a decoder that takes an escape of half a character as encoding/json does. The caller puts it back.
-func newReader(data []byte) *reader {
-	r, _ := readers.Get().(*reader)
-	r.data = *bytes.NewBuffer(data)
-	r.Reset(&r.data, jsontext.AllowInvalidUTF8(true))
-	return r
-}
-
 // path is a pointer whose long tokens are cut.
 func path(pointer jsontext.Pointer) (path string) {
 	for token := range pointer.Tokens() {
@@ -138,128 +130,34 @@ func path(pointer jsontext.Pointer) (path string) {
 }
 
 // Members splits an object that Check accepted. It returns nil for anything that is not an object.
-func Members(object []byte) []Member { return appendMembers(nil, object) }
-
-func appendMembers(members []Member, object []byte) []Member {
-	var name []byte
-	split(object, '{', func(part []byte) {
-		if name == nil {
-			name = part
-			return
-		}
-		if members == nil {
-			members = make([]Member, 0, min(16, 1+len(object)/16)) // enough for most, of which few have smaller members
-		}
-		members, name = append(members, Member{RawName: name, Value: part}), nil
-	})
-	return members
-}
-
-// Elements splits an array that Check accepted. It returns nil for anything that is not an array.
-func Elements(array []byte) (elements [][]byte) {
-	split(array, '[', func(part []byte) {
-		if elements == nil {
-			elements = make([][]byte, 0, min(16, 1+len(array)/16))
-		}
-		elements = append(elements, part)
-	})
-	return elements
-}
-
-// split yields the names and values of an object, or the elements of an array, and nothing when the data begins with another byte
-// than begin. It looks at no more than quotes and brackets: it is called for each part of a document, and jsontext would check each
-// again.
-func split(data []byte, begin byte, yield func(part []byte)) {
-	at := skip(data, 0)
-	if at == len(data) || data[at] != begin {
-		return
+func Members(object []byte) []Member {
+	s := scanner{data: object}
+	if s.next() != '{' {
+		return nil
 	}
-	for at = skip(data, at+1); data[at] != '}' && data[at] != ']'; at = skip(data, at) {
-		from := at
-		at = end(data, from)
-		yield(data[from:at:at])
-	}
-}
-
-// The kinds of bytes outside of strings.
-const (
-	between = 1 << iota // it stands between names and values
-	closing             // it ends an object or array
-)
-
-var kinds = [256]byte{ //nolint:gochecknoglobals // a table
-	' ': between, '\t': between, '\r': between, '\n': between, ',': between, ':': between, '}': closing, ']': closing,
-}
-
-// skip returns the first place from at on that does not stand between names and values.
-func skip(data []byte, at int) int {
-	for at < len(data) && kinds[data[at]] == between {
-		at++
-	}
-	return at
-}
-
-// end returns where the name or value ends that begins at a place.
-func end(data []byte, at int) int {
-	for depth := 0; ; at++ {
-		switch data[at] {
-		case '"':
-			at = endText(data, at)
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		default:
-			if depth > 0 {
-				continue
-			}
-			for at+1 < len(data) && kinds[data[at+1]] == 0 {
-				at++
-			}
-		}
-		if depth == 0 {
-			return at + 1
-		}
-	}
-}
-
-// endText returns where the closing quote of a string is that begins at a place: the next one with an even number of backslashes before it.
-func endText(data []byte, at int) int {
-	for {
-		at += 1 + bytes.IndexByte(data[at+1:], '"')
-		escapes := 0
-		for data[at-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return at
-		}
-	}
+	return s.split()
 }
 
 // Pick sets values to those of the members of an object that have names, nil for one that it does not have. It reads no further than
 // to the last of them.
 func Pick(values [][]byte, object []byte, names ...string) error {
-	decoder := newReader(object)
-	defer readers.Put(decoder)
-	token, err := decoder.ReadToken()
-	if err == nil && token.Kind() != '{' {
+	s := scanner{data: object}
+	if s.next() != '{' {
 		return errors.New("must be an object, got " + Kind(object))
 	}
-	for left := len(names); left > 0 && err == nil && decoder.PeekKind() != '}'; {
-		var name, value jsontext.Value
-		if name, err = decoder.ReadValue(); err != nil {
-			break
-		}
-		at := slices.IndexFunc(names, Member{RawName: name}.Is)
-		if value, err = decoder.ReadValue(); err == nil && at >= 0 {
-			to := decoder.InputOffset()
-			values[at] = object[to-int64(len(value)) : to]
+	left := len(names)
+	s.members(func(name []byte) {
+		value := s.raw()
+		if at := slices.IndexFunc(names, Member{RawName: name}.Is); at >= 0 && values[at] == nil && !s.failed {
+			values[at] = value
 			left--
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("is not JSON: %w", err)
+		if left == 0 {
+			s.fail() // the rest is not read
+		}
+	})
+	if s.failed && left > 0 {
+		return errors.New(explain(object).Text)
 	}
 	return nil
 }

@@ -24,13 +24,13 @@ func TestMembersKeepBytes(t *testing.T) {
 	}
 	var got []string
 	for _, member := range strictjson.Members(object) {
-		got = append(got, member.Name()+" "+string(member.RawName)+" "+string(member.Value))
+		got = append(got, string(member.Name())+" "+string(member.RawName)+" "+string(member.Value))
 	}
 	want := []string{
 		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}\\"`, `e "e" null`,
 	}
 	check.Equal(t, want, got)
-	if strictjson.Members([]byte("[1]")) != nil || strictjson.Elements([]byte("{}")) != nil || strictjson.Members([]byte(" ")) != nil {
+	if strictjson.Members([]byte("[1]")) != nil || strictjson.Members([]byte(" ")) != nil {
 		t.Error("split a value of another type")
 	}
 }
@@ -95,8 +95,8 @@ func FuzzSplit(f *testing.F) {
 			check.That(t, !json.Valid(data) || problem.Path != "" || !strings.HasPrefix(problem.Text, "is not JSON"), "%q is JSON", data)
 			return
 		}
+		check.That(t, json.Valid(data), "%q is not JSON", data)
 		sameMembers(t, data)
-		sameElements(t, data)
 	})
 }
 
@@ -107,19 +107,9 @@ func sameMembers(t *testing.T, data []byte) {
 		members := strictjson.Members(data)
 		check.Require(t, len(members) == len(object), "%q: %d members, want %d", data, len(members), len(object))
 		for _, member := range members {
-			if want, ok := object[member.Name()]; !ok || !bytes.Equal(member.Value, want) {
+			if want, ok := object[string(member.Name())]; !ok || !bytes.Equal(member.Value, want) {
 				t.Errorf("%q: member %q is %q, want %q", data, member.Name(), member.Value, want)
 			}
-		}
-	}
-}
-
-func sameElements(t *testing.T, data []byte) {
-	t.Helper()
-	var array []json.RawMessage
-	if json.Unmarshal(data, &array) == nil && array != nil {
-		for i, element := range strictjson.Elements(data) {
-			check.That(t, bytes.Equal(element, array[i]), "%q: element %d is %q, want %q", data, i, element, array[i])
 		}
 	}
 }
@@ -147,14 +137,13 @@ type outer struct {
 
 func decode(t *testing.T, body string) (outer, []strictjson.Problem) {
 	t.Helper()
-	if problem := strictjson.Check([]byte(body)); problem != nil {
-		t.Fatal(problem)
-	}
 	var (
 		value outer
 		d     strictjson.Decoder
 	)
-	d.Value([]byte(body), reflect.ValueOf(&value).Elem())
+	if problem := d.Decode([]byte(body), reflect.ValueOf(&value).Elem()); problem != nil {
+		t.Fatal(problem)
+	}
 	return value, d.Problems
 }
 
