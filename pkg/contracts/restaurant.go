@@ -97,6 +97,9 @@ func (r Restaurant) State(provider string) (ProviderState, bool) {
 func (r *Restaurant) SetState(provider string, state ProviderState, deprecated bool) {
 	providers := object{members: strictjson.Members(r.fields.get("providers"))}
 	earlier, deprecatedEarlier := providers.get(provider), r.fields.get(ProviderWolt)
+	if !r.fields.bare {
+		r.fields.split()
+	}
 	r.fields.members = append(make([]strictjson.Member, 0, len(r.fields.members)+2), r.fields.members...)
 	var value []byte
 	if len(providers.members) == 0 { // as nearly always: all in one piece of memory
@@ -140,10 +143,14 @@ func (r Restaurant) AppendJSON(dst []byte) ([]byte, error) {
 	var first object
 	for _, name := range knownFields {
 		changed, value, err := now.compare(name, read)
-		switch {
-		case err != nil:
+		if err != nil {
 			return dst, err
-		case !changed:
+		}
+		if !changed {
+			continue
+		}
+		fields.split()
+		switch {
 		case value == nil:
 			fields.remove(name)
 		case fields.get(name) == nil:
@@ -224,54 +231,69 @@ func init() { //nolint:gochecknoinits // A composite literal would refer to itse
 }
 
 func decodeRestaurant(d *strictjson.Decoder, dst reflect.Value) {
-	members, ok := d.Members()
+	var known [len(knownFields)][]byte
+	var providers, wolt []byte
+	size := 1 // without white space between members
+	raw, ok := d.Object(func(m strictjson.Member) {
+		size += len(m.RawName) + len(m.Value) + 2
+		switch name := string(m.Name()); name {
+		case "providers":
+			providers = m.Value
+		case ProviderWolt:
+			wolt = m.Value
+		default:
+			if i := slices.Index(knownFields[:], name); i >= 0 {
+				known[i] = m.Value
+			}
+		}
+	})
 	if !ok {
 		return
 	}
 	r := dst.Addr().Interface().(*Restaurant) //nolint:forcetypeassert // the hook is for this type
-	*r = Restaurant{fields: object{members: members}}
-	r.read.decode(d, members)
+	*r = Restaurant{fields: object{raw: raw, bare: providers == nil && wolt == nil}}
+	if size != len(raw) {
+		r.fields.split()
+	}
+	r.read.decode(d, known)
 	r.Address, r.CityText, r.Name, r.Phone, r.PlaceID = r.read.Address, r.read.CityText, r.read.Name, r.read.Phone, r.read.PlaceID
 	if r.read.Location != nil {
 		r.Location, r.readAt = r.read.Location, *r.read.Location
 	}
-	checkStates(d, r.fields)
+	checkStates(d, providers, wolt)
 }
 
 // decode reads the known fields. The texts of one restaurant, of which a request has a hundred, share one piece of memory.
-func (f *restaurantFields) decode(d *strictjson.Decoder, members []strictjson.Member) {
+func (f *restaurantFields) decode(d *strictjson.Decoder, values [len(knownFields)][]byte) {
 	var room [512]byte
-	texts, from, to := room[:0], [len(knownFields)]int{}, [len(knownFields)]int{}
-	for _, member := range members {
-		i := slices.Index(knownFields[:], string(member.Name()))
-		if i < 0 {
-			continue
-		}
-		from[i] = len(texts)
-		switch value := member.Value; {
-		case knownFields[i] == "location":
-			d.Member("location", value, reflect.ValueOf(&f.Location).Elem())
+	texts, ends := room[:0], [len(knownFields)]int{}
+	for i, name := range knownFields {
+		value := values[i]
+		switch {
+		case value == nil:
+		case name == "location":
+			d.Member(name, value, reflect.ValueOf(&f.Location).Elem())
 		case strictjson.IsPlain(value):
 			texts = append(texts, value[1:len(value)-1]...)
 		default:
 			var text string
-			d.Member(knownFields[i], value, reflect.ValueOf(&text).Elem())
+			d.Member(name, value, reflect.ValueOf(&text).Elem())
 			texts = append(texts, text...)
 		}
-		to[i] = len(texts)
+		ends[i] = len(texts)
 	}
-	all := string(texts)
+	all, begin := string(texts), 0
 	for i, text := range []*string{&f.PlaceID, &f.Name, &f.Address, &f.CityText, nil, &f.Phone} {
 		if text != nil {
-			*text = all[from[i]:to[i]]
+			*text = all[begin:ends[i]]
 		}
+		begin = ends[i]
 	}
 }
 
 // checkStates refuses states of the wrong type, whose bytes would otherwise be lost when one is written.
-func checkStates(d *strictjson.Decoder, fields object) {
-	checkState(d, "/"+ProviderWolt, fields.get(ProviderWolt))
-	providers := fields.get("providers")
+func checkStates(d *strictjson.Decoder, providers, wolt []byte) {
+	checkState(d, "/"+ProviderWolt, wolt)
 	if providers == nil || string(providers) == "null" {
 		return
 	}
@@ -298,71 +320,6 @@ func readState(raw []byte) (ProviderState, bool) {
 	var d strictjson.Decoder
 	problem := d.Decode(raw, reflect.ValueOf(&state).Elem())
 	return state, problem == nil && len(d.Problems) == 0 && state.Status != ""
-}
-
-// object is a JSON object that keeps the order of its members and the bytes of each name and value. Changes
-// copy the list first, so that copies of a value that holds an object do not see each other's changes.
-type object struct{ members []strictjson.Member }
-
-// get returns the value of a member, or nil.
-func (o object) get(name string) []byte {
-	for _, member := range o.members {
-		if member.Is(name) {
-			return member.Value
-		}
-	}
-	return nil
-}
-
-// set replaces the value of a member where it stands, or appends the member.
-func (o *object) set(name string, value []byte) {
-	o.members = append(make([]strictjson.Member, 0, len(o.members)+1), o.members...)
-	o.put(name, value)
-}
-
-// put is set for an object whose list has no other user.
-func (o *object) put(name string, value []byte) {
-	for i := range o.members {
-		if o.members[i].Is(name) {
-			o.members[i].Value = value
-			return
-		}
-	}
-	raw := rawNames[name]
-	if raw == nil {
-		raw = quote(name)
-	}
-	o.members = append(o.members, strictjson.Member{RawName: raw, Value: value})
-}
-
-// rawNames are the names that each answer writes.
-var rawNames = map[string][]byte{"providers": []byte(`"providers"`), ProviderWolt: []byte(`"wolt"`)}
-
-func (o *object) remove(name string) {
-	if o.get(name) == nil {
-		return
-	}
-	members := make([]strictjson.Member, 0, len(o.members))
-	for _, member := range o.members {
-		if !member.Is(name) {
-			members = append(members, member)
-		}
-	}
-	o.members = members
-}
-
-// append writes the object without white space between its members.
-func (o object) append(dst []byte) []byte {
-	dst = append(dst, '{')
-	for i, member := range o.members {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, member.RawName...)
-		dst = append(dst, ':')
-		dst = append(dst, member.Value...)
-	}
-	return append(dst, '}')
 }
 
 // appendWithResults writes a struct whose member "results", null in the envelope, must not go through encoding/json,

@@ -50,6 +50,13 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
+func TestRestaurantLosesWhiteSpaceBetweenMembers(t *testing.T) {
+	t.Parallel()
+	if got, want := appendJSON(t, decodeOne(t, "{\"placeId\" : \"p\",\n\"name\":\"n\"}")), `{"placeId":"p","name":"n"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestRestaurantMatchesNamesExactly(t *testing.T) {
 	t.Parallel()
 	r := decodeOne(t, `{"PlaceID":"other","placeId":"p","name":"n","NAME":"other"}`)

@@ -222,13 +222,14 @@ func (d *Decoder) array(dst reflect.Value, most int) {
 	}
 }
 
-// Members passes an object and returns its members. It reports another value, and returns false.
-func (d *Decoder) Members() ([]Member, bool) {
+// Object passes an object, calls each for its members, and returns it. It reports another value, and returns false.
+func (d *Decoder) Object(each func(Member)) (raw []byte, ok bool) {
 	if !d.opens('{', "an object") {
 		return nil, false
 	}
-	members := d.split()
-	return members, !d.failed
+	from := d.at
+	d.members(func(name []byte) { each(Member{RawName: name, Value: d.raw()}) })
+	return d.data[from:d.at:d.at], !d.failed
 }
 
 func (d *Decoder) scalar(raw []byte, dst reflect.Value) {

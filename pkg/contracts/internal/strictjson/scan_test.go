@@ -57,6 +57,15 @@ func TestCheckRefuses(t *testing.T) {
 		{` `, ""},
 		{`{'a':1}`, ""},
 		{"\"\xff\"", ""},
+		{"\"\x1f\"", ""},
+		{"1\x00", ""},
+		{`[1,]`, ""},
+		{`01`, ""},
+		{`[-]`, ""},
+		{`1.e2`, ""},
+		{`[nul]`, ""},
+		{`"\u12g4"`, ""},
+		{`"\x"`, ""},
 	} {
 		if problem := strictjson.Check([]byte(test.body)); problem == nil || problem.Path != test.path {
 			t.Errorf("%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
@@ -73,7 +82,7 @@ func TestPickReadsNoFurtherThanItHasTo(t *testing.T) {
 	t.Parallel()
 	for object, want := range map[string]string{
 		`{"a":"x","n":{"b":0},"b":[1, 2],"c":0}`: `"x" [1, 2]`, `{"b":1,"\u0061":2,]`: `2 1`, ` { "a" : 1 } `: `1 `, `{}`: ` `,
-		`{"a":1,"b"`: "error", `{"a":1,"a":2}`: "error", `["a"]`: "error", ``: "error",
+		`{"a":1,"b"`: "error", `{"a":1,"a":2}`: "error", `{"a":1,"b":tru}`: "error", `["a"]`: "error", ``: "error",
 	} {
 		var values [2][]byte
 		err := strictjson.Pick(values[:], []byte(object), "a", "b")
@@ -164,7 +173,7 @@ func TestDecoderFills(t *testing.T) {
 
 func TestDecoderReports(t *testing.T) {
 	t.Parallel()
-	_, problems := decode(t, `{"bytes":"%","flag":0,"float":"1","in":{},"list":[{"n":1},{"n":2},{"n":3}],"map":{"a":1,"b/c":[]},"Name":{},"time":"noon"}`)
+	_, problems := decode(t, `{"bytes":"%","flag":0,"float":"1","in":{},"list":[{"n":""},{"n":2},{"n":3}],"map":{"a":1,"b/c":[]},"Name":{},"time":"noon"}`)
 	want := []strictjson.Problem{
 		{Path: "/bytes", Text: "must be a string in base64"},
 		{Path: "/flag", Text: "must be a boolean, got a number"},
