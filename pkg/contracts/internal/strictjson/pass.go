@@ -43,7 +43,7 @@ func (s *scanner) next() byte {
 	}
 }
 
-// took passes the next byte behind white space if it is c.
+// took reports whether the next byte behind white space is c, and passes it then.
 func (s *scanner) took(c byte) bool {
 	is := s.next() == c
 	if is {
