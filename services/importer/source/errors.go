@@ -30,6 +30,8 @@ type Error struct {
 	Retryable bool
 	// RetryAfter is the wait that the server has asked for; zero when it has asked for none.
 	RetryAfter time.Duration
+	// Site is the host of that site where it is another than the request's: a redirect or a page led to it.
+	Site string
 	// Message is for a person. It holds no secrets, no paths and at most 500 bytes.
 	Message string
 	// Err is the cause, for the log; may be nil.
@@ -92,7 +94,9 @@ func fetchError(ctx context.Context, subject string, err error) error {
 
 // outage marks the error of a site that does not work, unless no later attempt can succeed.
 func outage(err *Error) *Error {
-	err.Outage = err.Retryable
+	if err.Outage = err.Retryable; err.Outage {
+		err.Site = fetch.HostOf(err.Err)
+	}
 	return err
 }
 

@@ -31,6 +31,15 @@ type target struct {
 	video    string // the id of a YouTube video
 }
 
+// host is that of the address, "" for a file.
+func (t target) host() string {
+	u, err := url.Parse(t.url)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
 // identify returns the target of a request, with the configuration of s. Its error is an *Error.
 func (s *Sources) identify(request Request) (target, error) {
 	t, err := identify(request)

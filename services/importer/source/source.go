@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -255,6 +256,9 @@ func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step
 		err = s.web(ctx, request, m, progress)
 	default:
 		panic("source: identify let an unknown type pass: " + t.kind)
+	}
+	if failed, ok := errors.AsType[*Error](err); ok && strings.EqualFold(failed.Site, t.host()) {
+		failed.Site = ""
 	}
 	if err != nil {
 		return nil, err

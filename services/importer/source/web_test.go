@@ -2,6 +2,7 @@ package source_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"strings"
@@ -51,6 +52,26 @@ func TestPageWithRecipe(t *testing.T) {
 	check.Equal(t, want, m.Recipe)
 	if m.Title != "Lemon cake" || m.Author != "A Cook" || m.Description != "About cakes" || m.Language != "en" || len(m.Transcript.Segments) != 0 {
 		t.Errorf("material %+v", m)
+	}
+}
+
+// An outage is that of the site that did not work, where a redirect or a page has led to another.
+func TestTheSiteOfAnOutageIsNamed(t *testing.T) {
+	t.Parallel()
+	down := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	away := site(t, map[string]http.HandlerFunc{"/down": down})
+	elsewhere := strings.Replace(away.URL, "127.0.0.1", "localhost", 1)
+	here := site(t, map[string]http.HandlerFunc{
+		"/down":   down,
+		"/to":     http.RedirectHandler(elsewhere+"/down", http.StatusFound).ServeHTTP,
+		"/closed": http.RedirectHandler("http://localhost:1/", http.StatusFound).ServeHTTP,
+		"/video":  text("text/html", `<video><track src="`+elsewhere+`/down" srclang=en></video>`),
+	})
+	for path, want := range map[string]string{"/down": "", "/to": "localhost", "/closed": "localhost", "/video": "localhost"} {
+		_, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: here.URL + path}, nil)
+		failed, _ := errors.AsType[*source.Error](err)
+		check.Require(t, failed != nil && failed.Outage, "%s: %v", path, err)
+		check.Same(t, path+" is an outage of", failed.Site, want)
 	}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -138,6 +140,16 @@ func TestReadablePayloads(t *testing.T) {
 	check.That(t, len(got) <= 70_000 && strings.Contains(got, "--payload"), "a long payload is shown with %d bytes", len(got))
 }
 
+// Errors and notes repeat what strangers have written, and keep their lines.
+func TestErrorsAreHarmlessToATerminal(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	cfg := Config{Stderr: &out}.withDefaults()
+	(&globals{config: cfg}).notef("letter %d: %s\n", 1, "publish to jobs.\x1b[2J\u202e")
+	report(cfg, &cobra.Command{}, errors.New("one\ntwo\x1b]0;x\a"))
+	check.Equal(t, "letter 1: publish to jobs.\ufffd[2J\ufffd\nerror: one\ntwo\ufffd]0;x\ufffd\n", out.String())
+}
+
 // works is `works`: it starts a NATS server, with the stream JOBS, schedules, and a worker "cook" of jobs.work.>, whose handler fails
 // for the payload "fail", hangs for "hang", and sends back others. It ends with the script, and sets NATS_URL. The first job has failed,
 // and the second one hangs.
@@ -197,4 +209,21 @@ func work(ts *testscript.TestScript, srv *natsrun.Server) error {
 	<-settled
 	<-hangs
 	return nil
+}
+
+// inserts is `inserts STREAM SUBJECT...`: it inserts a job on each subject.
+func inserts(ts *testscript.TestScript, _ bool, args []string) {
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	stream, n, err := worker.PartitionsOf(context.Background(), js, args[0])
+	ts.Check(err)
+	client, err := worker.NewClient(js, worker.ClientConfig{Partitions: n, Stream: stream})
+	ts.Check(err)
+	for _, subject := range args[1:] {
+		_, err := client.Insert(context.Background(), worker.NewJob{Subject: subject})
+		ts.Check(err)
+	}
 }

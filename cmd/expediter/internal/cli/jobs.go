@@ -112,6 +112,14 @@ func (f *jobsFlags) ref(job string) worker.JobRef {
 	return worker.JobRef{Key: f.key, Subject: job}
 }
 
+// place writes a JOB that ref reads.
+func (f *jobsFlags) place(stream string, sequence uint64) string {
+	if stream == f.stream {
+		return strconv.FormatUint(sequence, 10)
+	}
+	return fmt.Sprintf("%s:%d", stream, sequence)
+}
+
 // refOf names a job that was found, also when it has moved.
 func refOf(j worker.StoredJob) worker.JobRef {
 	return worker.JobRef{ID: j.ID, Sequence: j.Sequence, Stream: j.Stream, Subject: j.Subject}
@@ -153,7 +161,7 @@ type jobsListFlags struct {
 	*jobsFlags
 
 	format  string
-	from    uint64
+	from    string
 	limit   int
 	states  []string
 	subject string
@@ -178,7 +186,7 @@ consumer is taken by no worker.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&f.from, "from", 0, "sequence of the first message to read")
+	flags.StringVar(&f.from, "from", "", "first message to read: a sequence, of a partition JOBS-1:88121")
 	flags.StringVar(&f.key, "key", "", "jobs of this unique key")
 	flags.IntVar(&f.limit, "limit", 100, "most jobs to list")
 	flags.StringSliceVar(&f.states, "state", nil, "jobs in these states: "+strings.Join(jobStates, ", "))
@@ -205,8 +213,24 @@ func (f *jobsListFlags) check() error {
 	return usage(err)
 }
 
+// cursor reads --from.
+func (f *jobsListFlags) cursor() (at worker.Cursor, err error) {
+	if f.from == "" {
+		return at, nil
+	}
+	ref := f.ref(f.from)
+	if at.Sequence = ref.Sequence; ref.Stream != f.stream {
+		at.Partition, err = strconv.Atoi(strings.TrimPrefix(ref.Stream, f.stream+"-"))
+	}
+	return at, usage(refuse(at.Sequence == 0 || err != nil || at.Partition < 0, "--from %q: want a sequence, such as 88121 or %s-1:88121",
+		f.from, f.stream))
+}
+
 func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err error) {
-	filter := worker.JobFilter{From: worker.Cursor{Sequence: f.from}, Key: f.key, Subject: f.subject}
+	filter := worker.JobFilter{Key: f.key, Subject: f.subject}
+	if filter.From, err = f.cursor(); err != nil {
+		return err
+	}
 	for _, state := range f.states {
 		filter.States = append(filter.States, worker.State(state))
 	}
@@ -227,7 +251,11 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err er
 			if row.Attempt > 0 {
 				try = strconv.Itoa(row.Attempt)
 			}
-			if err := out.Write(row, strconv.FormatUint(row.Sequence, 10), string(row.State), stamp(row.Since), try, stampOf(row.Due),
+			name := f.place(row.Stream, row.Sequence)
+			if filter.Dead {
+				name = strconv.FormatUint(row.Sequence, 10)
+			}
+			if err := out.Write(row, name, string(row.State), stamp(row.Since), try, stampOf(row.Due),
 				row.Worker, row.Consumer, row.ID, row.Subject, firstLine(row.Error)); err != nil {
 				return err
 			}
@@ -237,7 +265,11 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err er
 		case page.Next.Sequence == 0:
 			return nil
 		case left == 0, looked >= mostLooked:
-			f.notef("%d of %d messages were looked at: go on with --from %d\n", looked, page.Messages, page.Next.Sequence)
+			next := f.stream
+			if page.Next.Partition > 0 {
+				next += "-" + strconv.Itoa(page.Next.Partition)
+			}
+			f.notef("%d of %d messages were looked at: go on with --from %s\n", looked, page.Messages, f.place(next, page.Next.Sequence))
 			return nil
 		}
 	}

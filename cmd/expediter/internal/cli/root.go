@@ -23,6 +23,10 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -57,7 +61,7 @@ func report(cfg Config, cmd *cobra.Command, err error) {
 	if stderr.Color {
 		label = "\x1b[31merror:\x1b[0m"
 	}
-	fmt.Fprintf(stderr, "%s %s\n", label, err) //nolint:errcheck // nowhere to say so
+	fmt.Fprintf(stderr, "%s %s\n", label, harmless(err.Error())) //nolint:errcheck // nowhere to say so
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		fmt.Fprintf(stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
 	}
@@ -153,7 +157,16 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 
 // notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
-	fmt.Fprintf(g.config.Stderr, format, args...) //nolint:errcheck // nowhere to say so
+	fmt.Fprint(g.config.Stderr, harmless(fmt.Sprintf(format, args...))) //nolint:errcheck // nowhere to say so
+}
+
+// harmless is a text of several lines as it may be written to a terminal: subjects, names and answers are those of strangers.
+func harmless(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = table.Printable(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 func newReady() *cobra.Command {
@@ -205,7 +218,7 @@ var errBadRecords = errors.New("records could not be used")
 // problems lists the mistakes in the input, and returns an error that counts them.
 func problems(w io.Writer, report input.Report) error {
 	for _, problem := range report.Problems {
-		fmt.Fprintln(w, problem) //nolint:errcheck // nowhere to say so
+		fmt.Fprintln(w, harmless(fmt.Sprint(problem))) //nolint:errcheck // nowhere to say so
 	}
 	if more := report.Bad - len(report.Problems); more > 0 {
 		fmt.Fprintf(w, "... and %d more\n", more) //nolint:errcheck // as above
@@ -337,12 +350,14 @@ func ExitCode(err error) int {
 		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, imports.ErrNotFound),
 		errors.Is(err, notify.ErrNotFound), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, notify.ErrUnavailable): // also by its own deadline
+	case errors.Is(err, notify.ErrUnavailable), errors.Is(err, jsretry.ErrNotReady), errors.Is(err, kvlock.ErrUnavailable),
+		errors.Is(err, kvrecord.ErrUnavailable): // also by their own deadlines
 		return ExitUnavailable
 	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
 		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
-	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable):
+	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), jsretry.Transient(err):
 		return ExitUnavailable
 	}
 	return ExitFailure

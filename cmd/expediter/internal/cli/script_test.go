@@ -13,10 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
@@ -78,6 +83,7 @@ func TestScripts(t *testing.T) {
 			"follows":     follows,
 			"deadletters": deadLetters,
 			"importing":   importing,
+			"inserts":     inserts,
 			"notifier":    startNotifier,
 			"saved":       saved,
 			"works":       works,
@@ -98,6 +104,17 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
+}
+
+// A server that does not answer, or has no streams, is unavailable to all commands.
+func TestExitCodeOfASilentServer(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		nats.ErrNoResponders, nats.ErrTimeout, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, kvlock.ErrUnavailable,
+		fmt.Errorf("%w: %w", jsretry.ErrNotReady, context.DeadlineExceeded), fmt.Errorf("%w: %w", kvrecord.ErrUnavailable, context.DeadlineExceeded),
+	} {
+		check.Same(t, err.Error(), ExitCode(fmt.Errorf("list: %w", err)), ExitUnavailable)
+	}
 }
 
 func ExampleExitCode() {

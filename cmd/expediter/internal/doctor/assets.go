@@ -154,7 +154,8 @@ func (e *examination) checkOverlap(ctx context.Context, t target, want jetstream
 		names := t.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
 		for name := range names.Name() {
 			found = true
-			e.add("stream.overlap", Error, streamOf(t, want.Name), e.nats(t, "stream rm "+name)+" && "+e.apply(t)+" # or give it other subjects",
+			cure := e.nats(t, "stream rm "+word(name)) + " && " + e.apply(t) + " # or give it other subjects"
+			e.add("stream.overlap", Error, streamOf(t, want.Name), cure,
 				"it is missing, and cannot be made: stream %s has subjects under %s", name, subject)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -194,6 +195,9 @@ func (s *site) healthy() {
 	}
 }
 
+// word matches a word of a shell that is quoted.
+var word = regexp.MustCompile(`'[^']*'`)
+
 // mistake is one that doctor has to name.
 type mistake struct {
 	name string
@@ -224,6 +228,8 @@ func (m mistake) check(t *testing.T, s *site) {
 		for _, f := range report.Findings {
 			ids = append(ids, f.ID)
 			check.That(t, f.Cure != "" && f.Of != "" && f.Problem != "" && !strings.ContainsAny(f.Cure, "\n"), "an incomplete finding: %+v", f)
+			bare := word.ReplaceAllString(strings.ReplaceAll(f.Cure, `\'`, ""), "")
+			check.That(t, !strings.Contains(bare, ";x"), "a name that a shell runs: %s", f.Cure)
 		}
 		check.Require(t, slices.Equal(slices.Compact(slices.Sorted(slices.Values(ids))), slices.Sorted(slices.Values(append(m.also, m.id)))),
 			"it finds %v, want %s: %+v, %v", ids, m.id, report.Findings, report.Skipped)

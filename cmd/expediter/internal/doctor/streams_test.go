@@ -115,10 +115,10 @@ var streamMistakes = []mistake{
 	{name: "no leases", id: "stream.allow_msg_ttl", make: remake("KV_locks", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false })},
 	{name: "a foreign stream has the subjects", id: "stream.overlap", make: func(s *site) {
 		drop("IMPORT_JOBS")(s)
-		if _, err := s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN", Subjects: []string{"jobs.import.x.>"}}); err != nil {
+		if _, err := s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN;x", Subjects: []string{"jobs.import.x.>"}}); err != nil {
 			s.Fatal(err)
 		}
-	}, undo: func(s *site) { drop("FOREIGN")(s); s.run(0, "apply") }},
+	}, undo: func(s *site) { drop("FOREIGN;x")(s); s.run(0, "apply") }},
 	{name: "a consumer is missing", id: "consumer.missing", make: func(s *site) {
 		if err := s.js.DeleteConsumer(s.Context(), "EVENTS", "notifier"); err != nil {
 			s.Fatal(err)

@@ -102,7 +102,7 @@ func (e *examination) checkWorkers(ctx context.Context) {
 	}
 	for _, w := range workers {
 		if !w.Ready && !w.Stopping {
-			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+w.Instance+" "+e.Flags, "it takes no jobs: %s", w.Problem)
+			e.add("worker.idle", Error, "worker "+w.ID, "expediter jobs workers "+word(w.Instance)+" "+e.Flags, "it takes no jobs: %s", w.Problem)
 		}
 	}
 	for _, t := range e.targets {
@@ -161,7 +161,7 @@ func (e *examination) checkPauses(ctx context.Context, t target, stream string) 
 		if !p.Until.IsZero() {
 			until = "until " + p.Until.UTC().Format(time.RFC3339)
 		}
-		e.add("handler.paused", Warning, streamOf(t, stream), e.command(t, "jobs", "resume", "--stream", stream, "'"+p.Pattern+"'"),
+		e.add("handler.paused", Warning, streamOf(t, stream), e.command(t, "jobs", "resume", "--stream", stream, word(p.Pattern)),
 			"jobs of %s do not start %s", p.Pattern, until)
 	}
 }

@@ -97,7 +97,7 @@ var workMistakes = []mistake{
 	}), func(s *site) {
 		check.OK(s.T, s.js.DeleteConsumer(s.Context(), "NOTIFICATIONS", "notifier-send-webpush"))
 	})},
-	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w", Problem: "it has no bucket"}), undo: stop},
+	{name: "a worker that takes no jobs", id: "worker.idle", make: answers(inspect.Info{ID: "w", Instance: "w';x", Problem: "it has no bucket"}), undo: stop},
 }
 
 // tells makes an account FAKE, in which the answers to questions that begin so are another.

@@ -31,6 +31,9 @@ const (
 	// maxFile bounds a file; a larger one is not read to its end.
 	maxFile = 8 << 20
 
+	// maxProblems bounds the mistakes that an answer repeats.
+	maxProblems = 100
+
 	formType = "multipart/form-data"
 )
 
@@ -112,7 +115,9 @@ func uploadError(err error) error {
 }
 
 func (f *submissionForm) bad(field, problem string) {
-	f.problems = append(f.problems, contracts.FieldError{Path: "/" + field, Problem: problem})
+	if len(f.problems) < maxProblems { // a form can have 100,000 fields
+		f.problems = append(f.problems, contracts.FieldError{Path: "/" + field, Problem: problem})
+	}
 }
 
 func (f *submissionForm) set(field, value string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -296,6 +297,53 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	check.Is(t, check.Err(i.Cancel(t.Context(), "nobody")), ErrUnknownJob)
 }
 
+// The worker of a job that is cancelled, or whose record is removed, stops within moments although it is not told so.
+func TestALostPushDoesNotKeepAWorkerAtACancelledJob(t *testing.T) {
+	for name, take := range map[string]func(context.Context, *instance) error{
+		"cancelled": func(ctx context.Context, i *instance) error { return check.Err(i.Cancel(ctx, "j1")) },
+		"removed": func(ctx context.Context, i *instance) error {
+			bucket, err := i.js.Stream(ctx, "KV_"+contracts.BucketImportJobs)
+			return errors.Join(err, bucket.Purge(ctx))
+		},
+	} {
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv)
+			begun, over := make(chan struct{}), make(chan struct{})
+			i.far.fetch = func(ctx context.Context, _ source.Request, _ func(string, float64)) (*source.Material, error) {
+				close(begun)
+				<-ctx.Done()
+				close(over)
+				return nil, ctx.Err()
+			}
+			i.work(t)
+			i.submit(t, job("j1", "v1"))
+			<-begun
+			for _, subscription := range i.hub.subscriptions {
+				check.OK(t, subscription.Unsubscribe())
+			}
+			began := time.Now()
+			check.OK(t, take(t.Context(), i))
+			<-over
+			took := time.Since(began)
+			check.That(t, took <= 2*recheck, "it took %s", took)
+			check.Same(t, "dead letters", i.settled(t), 0)
+		})
+	}
+}
+
+// An attempt that was ended by an old record does not end its job.
+func TestAnOldRecordDoesNotEndAJob(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t))
+	fresh := newRecord(job("j1", "v1"), "youtube:v1", time.Now().UTC())
+	fresh.begin(1)
+	check.OK(t, check.Err(i.update(t.Context(), "j1", func(*record) (*record, error) { return &fresh, nil })))
+	a := &attempt{Service: i.Service, id: "j1", run: 1}
+	err := a.outcome(t.Context(), errTakenBack)
+	_, again := errors.AsType[*worker.SnoozeError](err)
+	check.That(t, again, "%v: want the job delivered again", err)
+}
+
 // A job that failed runs again when a client asks for it, and only then. Time is fake: failures are kept for a while.
 func TestRetryIsAnotherRun(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -318,6 +366,14 @@ func TestRetryIsAnotherRun(t *testing.T) {
 		check.Same(t, "extractions", i.chef.total(), 1)
 		j, err := i.Retry(t.Context(), "j1")
 		check.That(t, err == nil && j.Status == contracts.ImportQueued && j.Run == 2, "%+v, %v", j, err)
+		i.ready(t, "j1")
+		check.OK(t, check.Err(i.update(t.Context(), "j1", func(r *record) (*record, error) { // as far as a caller came that died
+			r.enter(contracts.ImportQueued, 0)
+			r.Run++
+			return r, nil
+		})))
+		j, err = i.Retry(t.Context(), "j1")
+		check.That(t, err == nil && j.Run == 3, "%+v, %v", j, err)
 		i.ready(t, "j1")
 		check.Same(t, "the transcript was fetched, times", i.far.total(), 1)
 		check.Is(t, check.Err(i.Retry(t.Context(), "j1")), ErrNotFailed)

@@ -57,7 +57,7 @@ func failureOf(err error) *FailedError {
 			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
 		}
 		if e.Outage {
-			f.Outage = sidePrefix
+			f.Outage = sidePrefix + e.Site
 		}
 		return f
 	}

@@ -192,6 +192,10 @@ func (a *attempt) reach(
 	if err == nil {
 		measured.End(natsotel.OutcomeOK, nil)
 		a.reached(ctx, side, nil)
+		if strings.HasPrefix(side, sidePrefix) && strings.HasPrefix(a.admitted, sidePrefix) { // to which the source leads
+			a.reached(ctx, a.admitted, nil)
+			a.admitted = ""
+		}
 		return nil
 	}
 	f := failure(err)
@@ -200,8 +204,12 @@ func (a *attempt) reach(
 		a.reached(ctx, side, nil)
 		return f
 	}
-	f.Outage = side
-	a.reached(ctx, side, f)
+	if f.Outage == sidePrefix || !strings.HasPrefix(f.Outage, sidePrefix) {
+		f.Outage = side
+	} else { // side answered, and led to another site
+		a.reached(ctx, side, nil)
+	}
+	a.reached(ctx, f.Outage, f)
 	return f
 }
 

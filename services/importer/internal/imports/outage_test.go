@@ -175,6 +175,27 @@ func TestPatienceEnds(t *testing.T) {
 	}
 }
 
+// However many jobs wait, of which one at a time makes a call, each fails when it has waited for so long.
+func TestThePatienceOfManyEnds(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const jobs, patience = 30, 10 * time.Minute
+		w := &world{outage: outages["the site limits us"]}
+		w.down.Store(true)
+		i := w.instance(t, srv)
+		i.cfg.OutagePatience = patience
+		i.work(t, rarely)
+		for n := range jobs {
+			i.submit(t, job(fmt.Sprintf("j%d", n), fmt.Sprintf("v%d", n)))
+		}
+		pauseFor(t.Context(), patience+2*lastPause)
+		for n := range jobs {
+			j, err := i.Get(t.Context(), fmt.Sprintf("j%d", n))
+			check.That(t, err == nil && j.Status == contracts.ImportFailed && j.Code == contracts.CodeRateLimited, "%+v, %v", j, err)
+		}
+		check.Same(t, "dead letters", i.settled(t), jobs)
+	})
+}
+
 // One source that fails where others do not makes the others wait for moments only.
 func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -197,6 +218,40 @@ func TestOneBadSourceHoldsUpNoOther(t *testing.T) {
 			check.That(t, took <= probeTime, "job %d took %s", n, took)
 			pauseFor(t.Context(), time.Minute)
 		}
+	})
+}
+
+// Sources that lead to a site that does not work, as short addresses do, wait for that one, and no others of their own site do.
+func TestASiteBehindAnotherHoldsUpNoOther(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		var down atomic.Bool
+		down.Store(true)
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+			if strings.HasSuffix(req.URL, "bad") && down.Load() {
+				return nil, &source.Error{Code: contracts.CodeTimeout, Outage: true, Retryable: true, Message: "no answer", Site: "dead.test"}
+			}
+			return video(req.URL), nil
+		}
+		i.work(t)
+		short := func(id string) {
+			i.submit(t, contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: contracts.SourceWeb, URL: "https://short.test/" + id})
+		}
+		for _, id := range []string{"1bad", "2bad", "3bad"} {
+			short(id)
+			j := i.until(t, id, func(j Job) bool { return j.WaitingFor != "" })
+			check.Same(t, "it waits for", j.WaitingFor, sidePrefix+"dead.test")
+		}
+		began := time.Now()
+		short("good")
+		i.ready(t, "good")
+		took := time.Since(began)
+		check.That(t, took < firstPause, "it took %s", took)
+		down.Store(false)
+		for _, id := range []string{"1bad", "2bad", "3bad"} {
+			i.ready(t, id)
+		}
+		check.Same(t, "sites in trouble", len(i.breaker.troubled), 0)
 	})
 }
 

@@ -49,6 +49,9 @@ func (*far) Identify(_ context.Context, req source.Request) (string, error) {
 	if strings.Contains(req.URL, "unsupported") {
 		return "", &source.Error{Code: contracts.CodeUnavailable, Message: "This address is not supported"}
 	}
+	if strings.HasPrefix(req.URL, "https://short.test/") {
+		return "web:" + req.URL, nil
+	}
 	return "youtube:" + req.URL[strings.LastIndexByte(req.URL, '/')+1:], nil
 }
 

@@ -216,7 +216,8 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 	return r.Job, nil
 }
 
-// Retry starts another run of a job that failed. Three round trips.
+// Retry starts another run of a job that failed, or queues the one that was asked for before and is not worked yet: the call before may
+// not have come to that. Three round trips.
 func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
 	release, err := s.cfg.Backlog.Admit(ctx, 1)
 	if err != nil {
@@ -227,6 +228,8 @@ func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
 		switch {
 		case r == nil:
 			return nil, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
+		case r.Status == contracts.ImportQueued && r.Run > 1:
+			return nil, errKeep
 		case r.Status != contracts.ImportFailed:
 			return nil, fmt.Errorf("%w: it is %s", ErrNotFailed, r.Status)
 		}

@@ -111,12 +111,6 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	var held *FailedError
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		ended = false
-		if r != nil && r.WaitingFor != "" && r.WaitingFor != a.admitted {
-			if held = a.breaker.enter(r.WaitingFor); held != nil {
-				return nil, errKeep
-			}
-			a.admitted = r.WaitingFor
-		}
 		switch {
 		case r == nil:
 			fresh := newRecord(a.job.Args, sourceID, time.Now().UTC())
@@ -127,6 +121,11 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 		case r.Status.Final() && !a.runsAgain(r), a.run < r.Run && !a.replay:
 			ended = true
 			return nil, errKeep
+		case r.WaitingFor != "" && r.WaitingFor != a.admitted:
+			if held = a.breaker.enter(r.WaitingFor); held != nil {
+				return nil, errKeep
+			}
+			a.admitted = r.WaitingFor
 		}
 		r.begin(a.job.Attempt)
 		r.Message = a.job.Sequence
@@ -137,7 +136,12 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	}
 	a.record, a.run = r, r.Run
 	if held != nil {
-		return false, worker.Snooze(held.snooze(time.Since(r.OutageSince)))
+		waited := time.Since(r.OutageSince)
+		if waited+firstPause > a.cfg.OutagePatience && !held.Refused {
+			held.Err = nil // others' calls are enough for one that has waited all the time
+			return false, held
+		}
+		return false, worker.Snooze(held.snooze(waited))
 	}
 	if ended {
 		return false, a.again(ctx)
@@ -177,35 +181,28 @@ func (a *attempt) again(ctx context.Context) error {
 	return a.finalError(&r)
 }
 
-// watch ends the attempt when the job is cancelled, removed or run again meanwhile.
+// watch ends the attempt when the job is cancelled, removed or run again meanwhile. It looks when a change is pushed, and by itself
+// every two seconds.
 func (a *attempt) watch(ctx context.Context) (stop func()) {
 	key, err := contracts.ImportJobKey(a.id)
 	if err != nil {
 		return func() {}
 	}
 	told, unlisten := a.hub.listen(key)
-	done, ended := make(chan struct{}), make(chan struct{})
+	changes, ended := &Subscription{told: told}, make(chan struct{})
+	ctx, end := context.WithCancel(ctx)
 	go func() {
 		defer close(ended)
-		for {
-			select {
-			case <-done:
+		for changes.wait(ctx) == nil {
+			r, _, err := a.read(ctx, a.id)
+			if errors.Is(err, ErrUnknownJob) || err == nil && a.takenBack(&r) {
+				a.cancel(errTakenBack)
 				return
-			case <-ctx.Done():
-				return
-			case _, open := <-told:
-				if !open {
-					return
-				}
-				if r, _, err := a.read(ctx, a.id); err == nil && a.takenBack(&r) {
-					a.cancel(errTakenBack)
-					return
-				}
 			}
 		}
 	}()
 	return func() {
-		close(done)
+		end()
 		<-ended
 		unlisten()
 	}
@@ -269,8 +266,11 @@ func (a *attempt) leave(ctx context.Context) error {
 	cancelled := false
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
 		cancelled = false
-		if r == nil || r.Run != a.run || !r.Status.Final() {
+		switch {
+		case r == nil || r.Run != a.run:
 			return nil, errTakenBack
+		case !r.Status.Final(): // the record that ended the attempt was an old one
+			return nil, worker.Snooze(storeSnooze)
 		}
 		cancelled = r.Code == contracts.CodeCancelled && !r.Told
 		if !r.Told {

@@ -104,8 +104,11 @@ func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, 
 		return Stored{}, &store.Error{Op: "create recipe", Retryable: true, Err: err}
 	}
 	kept, err := s.Get(ctx, stored.ID)
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
 		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("recipe %s was deleted", stored.ID)}
+	case err == nil && kept.OwnerID != stored.OwnerID: // whose job had this id before its state was removed
+		return Stored{}, &store.Error{Op: "create recipe", Err: errors.New("a job of another owner had this id: submit it under a new one")}
 	}
 	return kept, err
 }

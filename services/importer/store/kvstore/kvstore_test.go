@@ -78,6 +78,8 @@ func TestAJobHasOneRecipe(t *testing.T) {
 	check.Require(t, err == nil && !more && len(list) == 1, "%+v, %t, %v", list, more, err)
 	stored, err := s.Get(t.Context(), list[0].ID)
 	check.That(t, err == nil && stored.Recipe.Title == list[0].Title, "%+v, %v: the list has %q", stored, err, list[0].Title)
+	err = check.Err(s.Create(t.Context(), draft("j1", "eve", "Stew", "leek")))
+	check.That(t, err != nil && !store.Retryable(err), "another owner's job of the same id has the recipe: %v", err)
 }
 
 func TestListAndSearchAreTheOwners(t *testing.T) {

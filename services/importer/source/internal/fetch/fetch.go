@@ -127,11 +127,13 @@ func (c *Client) do(request *http.Request, maxBytes int64, reserve func(int64) e
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, &StatusError{Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter)}
+		return nil, &StatusError{
+			Host: response.Request.URL.Hostname(), Status: response.StatusCode, RetryAfter: retryafter.Parse(response.Header, 0, maxRetryAfter),
+		}
 	}
 	body, err := read(response.Body, maxBytes, reserve)
 	if err != nil {
-		return nil, fmt.Errorf("fetch: read the answer: %w", err)
+		return nil, fmt.Errorf("fetch: read the answer: %w", &url.Error{Op: "Get", URL: response.Request.URL.Redacted(), Err: err})
 	}
 	out := &Response{Body: body, ContentType: response.Header.Get("Content-Type"), URL: response.Request.URL}
 	if int64(len(body)) > maxBytes {
@@ -160,10 +162,25 @@ func read(body io.Reader, maxBytes int64, reserve func(int64) error) ([]byte, er
 
 // StatusError is returned when the server answers with another status than 200.
 type StatusError struct {
+	// Host is that of the server, to which a redirect may have led.
+	Host string
 	// Status is the HTTP status.
 	Status int
 	// RetryAfter is the wait that the server has asked for, at most a day; zero when it has asked for none.
 	RetryAfter time.Duration
+}
+
+// HostOf returns the host with which an exchange failed, "" where that is not known.
+func HostOf(err error) string {
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		return status.Host
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		if u, err := url.Parse(failed.URL); err == nil {
+			return u.Hostname()
+		}
+	}
+	return ""
 }
 
 // Error implements error.

@@ -162,7 +162,12 @@ func repair(script string) string {
 			b.WriteByte(c)
 		case c == '/' && comment(script[i:]) > 0:
 			i += comment(script[i:]) - 1
-		case c == ',' && endsList(script[i+1:]):
+		case c == ',':
+			text, ends := separators(script[i:])
+			if !ends {
+				b.WriteString(text)
+			}
+			i += len(text) - 1
 		default:
 			b.WriteByte(c)
 		}
@@ -194,10 +199,10 @@ func endsText(text string) bool {
 	return text == "" || strings.IndexByte(`:]}/`, text[0]) >= 0
 }
 
-// endsList reports whether a comma that comes before the text has no value behind it.
-func endsList(text string) bool {
-	text = strings.TrimLeft(text, " \t\r\n,")
-	return text == "" || text[0] == '}' || text[0] == ']'
+// separators returns the commas and spaces at the start of a text, and reports whether no value of the list comes behind them.
+func separators(text string) (all string, ends bool) {
+	rest := strings.TrimLeft(text, " \t\r\n,")
+	return text[:len(text)-len(rest)], rest == "" || rest[0] == '}' || rest[0] == ']'
 }
 
 // comment returns the length of the comment at the start of a text, 0 where there is none.

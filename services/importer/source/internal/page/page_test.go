@@ -154,6 +154,7 @@ func TestRepair(t *testing.T) {
 	} {
 		check.Equal(t, want, repair(script))
 	}
+	repair(strings.Repeat(",", 1<<21) + strings.Repeat(" ", 1<<23)) // takes hours where each comma is compared with all behind it
 }
 
 func TestTracks(t *testing.T) {
