@@ -324,7 +324,7 @@ func (c *run) noteWasted() {
 func (c *run) shared(video int) bool {
 	c.Helper()
 	id := check.Must(c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)}))(c)
-	key := check.Must(contracts.ImportStepKey(id, "transcript-v1"))(c)
+	key := check.Must(contracts.ImportStepKey(id, "transcript-v1-"+source.Version))(c)
 	slot := check.Must(c.flight.Get(c.Context(), key))(c)
 	return slot.State == flight.Done
 }

@@ -97,7 +97,7 @@ type Material struct {
 	Truncated bool `json:"truncated,omitempty"`
 	// Warnings are remarks on the reading of the source for the reader of the recipe; may be empty.
 	Warnings []recipe.Warning `json:"warnings,omitempty"`
-	// Version identifies the reader of the source, so that a cache can tell the results of an older one.
+	// Version identifies the reader of the source: this package and yt-dlp.
 	Version string `json:"version"`
 }
 
@@ -177,8 +177,10 @@ const (
 	maxDescription = 64 << 10
 )
 
-// version is raised when the same source would give other material than before.
-const version = "expediter/4"
+// Version is raised when the same source would give other material than before. Caches keep it in their keys.
+const Version = "4"
+
+const version = "expediter/" + Version
 
 // Sources fetches from the network. It is safe for concurrent use and owns no goroutines between calls.
 type Sources struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -178,6 +179,26 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 		check.Same(t, "messages are queued", i.queued(t), 2)
 		i.work(t)
 		i.ready(t, "j")
+	})
+}
+
+// A shared result that cannot be read is made anew, and one of an earlier version of the reader is another's.
+func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		keep := func(step, value string) {
+			key := check.Must(contracts.ImportStepKey("youtube:v1", step))(t)
+			claim := check.Must(i.flight.Begin(t.Context(), key, flight.BeginOptions{TTL: time.Minute}))(t)
+			check.OK(t, check.Err(claim.Complete(t.Context(), []byte(value), time.Hour)))
+
+		}
+		keep("transcript-v1", "{}")
+		keep("transcript-v1-"+source.Version, "{")
+		i.work(t)
+		i.submit(t, job("j1", "v1"))
+		i.ready(t, "j1")
+		check.Same(t, "fetches", i.far.total(), 1)
+		check.Same(t, "dead letters", i.settled(t), 0)
 	})
 }
 

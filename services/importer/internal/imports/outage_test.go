@@ -1,9 +1,11 @@
 package imports
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -194,6 +196,30 @@ func TestThePatienceOfManyEnds(t *testing.T) {
 		}
 		check.Same(t, "dead letters", i.settled(t), jobs)
 	})
+}
+
+// A far side is left alone for an hour at most, whatever it asks for.
+func TestAFarSideCanAskForAnHour(t *testing.T) {
+	t.Parallel()
+	var b breaker
+	f := &FailedError{Outage: sideYouTube, RetryAfter: 24 * time.Hour}
+	b.called(sideYouTube, "j1", f)
+	held := b.enter(sideYouTube)
+	check.Require(t, held != nil && held.RetryAfter > 59*time.Minute && held.RetryAfter <= time.Hour, "held: %+v", held)
+	pause := f.snooze(0)
+	check.That(t, pause >= time.Hour && pause <= 75*time.Minute, "a job is put off for %s", pause)
+}
+
+// An outage is in the log, as an error when it is ours.
+func TestAnOutageOfOursIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []bool{false, true} {
+		var log bytes.Buffer
+		a := &attempt{Service: &Service{logger: slog.New(slog.NewTextHandler(&log, nil))}, id: "j1"}
+		a.reached(t.Context(), sideExtractor, &FailedError{Outage: sideExtractor, Refused: refused, RetryAfter: time.Minute})
+		level := map[bool]string{false: "WARN", true: "ERROR"}[refused]
+		check.Says(t, log.String(), "level="+level, "event=outage_began", "side=extractor")
+	}
 }
 
 // One source that fails where others do not makes the others wait for moments only.

@@ -32,8 +32,12 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		i.far.fetch = func(_ context.Context, req source.Request, progress func(string, float64)) (*source.Material, error) {
 			fetched++
 			for _, share := range []float64{0.25, 0.25, 0.5, 0.4, 2, 0.75} {
-				elapse(progressEvery)
+				elapse(500 * time.Millisecond)
 				progress("fetch", share)
+				if share == 0.5 { // the next one is too soon
+					elapse(400 * time.Millisecond)
+					progress("fetch", 0.6)
+				}
 			}
 			elapse(10 * time.Second)
 			if fetched == 1 {

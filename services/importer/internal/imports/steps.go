@@ -33,6 +33,9 @@ const (
 	// version is a part of the keys of shared steps: it changes with the form of their values.
 	version = "v1"
 
+	// transcriptKey is the part of the key of a transcript behind its source.
+	transcriptKey = stepTranscript + "-" + version + "-" + source.Version
+
 	// spread makes the lives of shared results differ, so that results of the same moment do not end
 	// together.
 	spread = 0.1
@@ -66,7 +69,7 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		return nil, err
 	}
 	return step.Run(ctx, a.job, stepTranscript, func(ctx context.Context) (*source.Material, error) {
-		key, err := contracts.ImportStepKey(a.record.SourceID, stepTranscript+"-"+version)
+		key, err := contracts.ImportStepKey(a.record.SourceID, transcriptKey)
 		if err != nil {
 			return nil, fmt.Errorf("importer: source id: %w", err)
 		}
@@ -83,7 +86,7 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		}
 		material := &source.Material{}
 		if err := json.Unmarshal(found.Value, material); err != nil {
-			return nil, fmt.Errorf("importer: the transcript of %s cannot be read: %w", a.record.SourceID, err)
+			return nil, a.unreadable(ctx, key, err)
 		}
 		said := len(material.Description)
 		for _, segment := range material.Transcript.Segments {
@@ -120,6 +123,12 @@ func (a *attempt) share(
 		return flight.Result{Key: key, Outcome: flight.Computed, Value: *data}, nil
 	}
 	return found, err
+}
+
+// unreadable removes a shared result that cannot be read, so that the next attempt makes it anew, and returns the error of this one.
+func (a *attempt) unreadable(ctx context.Context, key string, err error) error {
+	removed := a.flight.Invalidate(ctx, key)
+	return errors.Join(fmt.Errorf("importer: the shared result %s for %s cannot be read: %w", key, a.record.SourceID, err), removed)
 }
 
 // sourceOf returns the request of a job to its source.
@@ -191,7 +200,7 @@ func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recip
 		}
 		var made recipe.Recipe
 		if err := json.Unmarshal(found.Value, &made); err != nil {
-			return recipe.Recipe{}, fmt.Errorf("importer: the recipe of %s cannot be read: %w", a.record.SourceID, err)
+			return recipe.Recipe{}, a.unreadable(ctx, key, err)
 		}
 		a.log(ctx, slog.LevelInfo, EventExtracted, a.id, slog.String("extractor", a.cfg.Extractor.Name),
 			slog.Int("ingredients", len(made.Ingredients)), slog.Int("steps", len(made.Steps)),
