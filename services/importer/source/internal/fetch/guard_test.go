@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,6 +93,29 @@ func TestRebinding(t *testing.T) {
 	}
 	if reached.Load() != 1 || asked.Load() < 2 {
 		t.Errorf("%d requests, %d look-ups: want one, and at least two", reached.Load(), asked.Load())
+	}
+}
+
+// Five redirects are followed, and none to an address that would not have been taken.
+func TestRedirectsAreChecked(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		left, err := strconv.Atoi(r.URL.Path[1:])
+		switch {
+		case err != nil:
+			http.Redirect(w, r, "http://ada:secret@"+r.Host+"/0", http.StatusFound)
+		case left > 0:
+			http.Redirect(w, r, "/"+strconv.Itoa(left-1), http.StatusFound)
+		}
+	}))
+	defer server.Close()
+	c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Timeout: time.Minute, UserAgent: "test"})
+	for path, want := range map[string]string{"/5": "", "/6": "it is behind more than 5 redirects", "/user": "it holds a user name"} {
+		_, err := c.Get(t.Context(), server.URL+path, "*/*", 100)
+		blocked, _ := errors.AsType[*guardeddial.BlockedError](err)
+		if blocked == nil != (want == "") || blocked != nil && blocked.Reason != want {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
 	}
 }
 
