@@ -252,12 +252,17 @@ func (f *applyFlags) report(changes []contracts.Change) (err error) {
 }
 
 func writeChange(out *output.Rows, c contracts.Change) error {
+	row := struct {
+		contracts.Change
+
+		Error string `json:"error,omitempty"`
+	}{Change: c}
 	action := string(c.Action)
 	if c.Err != nil {
-		action = "failed"
+		action, row.Error = "failed", c.Err.Error()
 	}
 	if out.Format() != output.FormatTable || len(c.Differences) == 0 || c.Differences[0].Missing {
-		return out.Write(c, c.Stream, c.Consumer, action)
+		return out.Write(row, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {
 		did := action
@@ -267,7 +272,7 @@ func writeChange(out *output.Rows, c contracts.Change) error {
 		case !d.Fixed:
 			did = string(contracts.ActionRefuse)
 		}
-		if err := out.Write(c, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops); err != nil {
+		if err := out.Write(row, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops); err != nil {
 			return err
 		}
 	}
