@@ -190,7 +190,6 @@ func TestAnUnreadableResultIsMadeAnew(t *testing.T) {
 			key := check.Must(contracts.ImportStepKey("youtube:v1", step))(t)
 			claim := check.Must(i.flight.Begin(t.Context(), key, flight.BeginOptions{TTL: time.Minute}))(t)
 			check.OK(t, check.Err(claim.Complete(t.Context(), []byte(value), time.Hour)))
-
 		}
 		keep("transcript-v1", "{}")
 		keep("transcript-v1-"+source.Version, "{")
