@@ -1,0 +1,35 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A file is what its digest says, whatever the bucket holds.
+func TestAnotherContentIsNoFile(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	s := check.Must(Open(t.Context(), js, Config{MaxBytes: 100, TTL: time.Hour}))(t)
+	defer s.Close()
+	check.OK(t, check.Err(s.Put(t.Context(), "soup.vtt", []byte("soup"))))
+	got, err := s.Get(t.Context(), sha256.Sum256([]byte("soup")))
+	check.That(t, err == nil && string(got) == "soup", "%q, %v", got, err)
+	digest := sha256.Sum256([]byte("stew"))
+	key := check.Must(keyOf(digest))(t)
+	check.OK(t, check.Err(s.flight.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte("soup"), nil },
+		flight.DoOptions{TTL: time.Hour})))
+	check.Is(t, check.Err(s.Get(t.Context(), digest)), source.ErrNoFile)
+}
