@@ -28,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -60,10 +61,9 @@ const (
 	// MaxList is the most records that [List] returns.
 	MaxList = 1000
 
-	attempts   = 2                // of each message, under one id
-	endTimeout = 5 * time.Second  // bounds the message of how an action ended, also when its caller has gone
-	listTime   = 10 * time.Second // for the latest records, where the caller does not bound it
-	maxText    = 512              // bytes of an actor or a target
+	writeTime = 10 * time.Second // of each message, which is repeated under one id: an election lasts up to nine
+	listTime  = 10 * time.Second // for the latest records, where the caller does not bound it
+	maxText   = 512              // bytes of an actor or a target
 )
 
 // ErrUnavailable is returned for an action that was refused because its record could not be written. Nothing was done.
@@ -169,9 +169,7 @@ func (l *Log) Do(ctx context.Context, action, target string, act func(context.Co
 	if err != nil {
 		r.Outcome = Failed
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	if unwritten := l.write(ctx, r); unwritten != nil {
+	if unwritten := l.write(context.WithoutCancel(ctx), r); unwritten != nil {
 		l.cfg.Logger.WarnContext(ctx, "audit: the end of an action is not written",
 			"id", r.ID, "action", action, "count", count, "error", unwritten)
 	}
@@ -189,19 +187,16 @@ func (l *Log) write(ctx context.Context, r Record) error {
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	var errs []error
-	for range attempts {
+	return jsretry.Do(ctx, writeTime, func(ctx context.Context) error {
 		msg := nats.NewMsg(subject)
 		msg.Data = data
 		id := r.ID + "." + string(r.Outcome)
-		if _, err = l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(contracts.StreamAudit)); err == nil {
-			return nil
+		_, err := l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(contracts.StreamAudit))
+		if jsapi.IsInProcess(err) { // the message that had no answer
+			return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
-		if errs = append(errs, err); ctx.Err() != nil {
-			break
-		}
-	}
-	return errors.Join(errs...)
+		return err //nolint:wrapcheck // by the caller
+	})
 }
 
 // User returns the pseudonym under which records name a user: the first 16 digits of the SHA-256 of the id. "" stays "".
