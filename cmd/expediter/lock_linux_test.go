@@ -92,8 +92,7 @@ func (l *locking) line() string {
 // pid returns a process id that is the next line.
 func (l *locking) pid() int {
 	l.t.Helper()
-	pid, err := strconv.Atoi(l.line())
-	check.OK(l.t, err)
+	pid := check.Must(strconv.Atoi(l.line()))(l.t)
 	return pid
 }
 

@@ -105,12 +105,10 @@ func (f *far) claims(token string, isSigned func(sum, signature []byte) bool) (a
 	check.Require(f.T, len(parts) == 3, "%q is no JWT", token)
 	all = map[string]any{}
 	for _, part := range parts[:2] {
-		data, err := base64.RawURLEncoding.DecodeString(part)
-		check.OK(f.T, err)
+		data := check.Must(base64.RawURLEncoding.DecodeString(part))(f.T)
 		check.OK(f.T, json.Unmarshal(data, &all))
 	}
-	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
-	check.OK(f.T, err)
+	signature := check.Must(base64.RawURLEncoding.DecodeString(parts[2]))(f.T)
 	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
 	check.That(f.T, isSigned(sum[:], signature), "the token is not signed")
 	return all
@@ -148,8 +146,7 @@ func (f *far) apns(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *far) answer(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	check.OK(f.T, err)
+	body := check.Must(io.ReadAll(r.Body))(f.T)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.body = string(body)

@@ -148,7 +148,7 @@ func TestOperations(t *testing.T) {
 				continue
 			}
 			out, err := p.compute(t.Context(), tt.in)
-			check.That(t, err == nil && !(math.Abs(out.Area-tt.area) > 0.02*tt.area),
+			check.That(t, err == nil && math.Abs(out.Area-tt.area) <= 0.02*tt.area,
 				"%s: got %.0f m², %v; want about %.0f", name, out.Area, err, tt.area)
 			if err := out.Geometry.Validate(); err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -181,9 +181,8 @@ func TestCloudEventStructured(t *testing.T) {
 			t.Parallel()
 			got := check.Must(contracts.ParseCloudEvent("events.a.b", header, []byte(envelope+test.more)))(t)
 			check.That(t, string(got.Data) == test.data, "data %q, want %q", got.Data, test.data)
-			if got.Extensions["n"] != "5" || got.Extensions["ok"] != "true" || len(got.Extensions) != 2 || got.Time.Hour() != 12 {
-				t.Errorf("got %+v", got)
-			}
+			check.That(t, got.Extensions["n"] == "5" && got.Extensions["ok"] == "true" && len(got.Extensions) == 2 && got.Time.Hour() == 12,
+				"got %+v", got)
 		})
 	}
 	for name, body := range map[string]string{
@@ -225,9 +224,8 @@ func FuzzCloudEvent(f *testing.F) {
 		msg, err := event.Msg("events.a.b")
 		check.Require(t, err == nil, "read but not written: %v", err)
 		for name, values := range msg.Header {
-			if strings.ContainsFunc(name+values[0], func(r rune) bool { return r <= ' ' || r > '~' }) && name != nats.MsgIdHdr {
-				t.Errorf("header %q: %q", name, values)
-			}
+			check.That(t, !strings.ContainsFunc(name+values[0], func(r rune) bool { return r <= ' ' || r > '~' }) || name == nats.MsgIdHdr,
+				"header %q: %q", name, values)
 		}
 		again := check.Must(contracts.ParseCloudEvent("events.a.b", msg.Header, msg.Data))(t)
 		again.Assumed = nil

@@ -154,9 +154,7 @@ func TestFileURLIsReadBack(t *testing.T) {
 		f := contracts.NewFile(name, []byte("content"))
 		check.That(t, f.Name == want && f.Digest == sha256.Sum256([]byte("content")), "%q is named %q, want %q", name, f.Name, want)
 		back, err := contracts.ParseFileURL(f.URL())
-		if err != nil || back != f {
-			t.Errorf("%s is read as %+v, %v", f.URL(), back, err)
-		}
+		check.That(t, err == nil && back == f, "%s is read as %+v, %v", f.URL(), back, err)
 		check.Is(t, (contracts.ImportJob{JobID: "j", OwnerID: "o", URL: f.URL()}).Validate(), nil)
 	}
 }

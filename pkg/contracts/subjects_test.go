@@ -84,15 +84,13 @@ func TestSubjectsAndKeysRefuseByName(t *testing.T) {
 	for name, builder := range builders {
 		check.Is(t, check.Err(builder.build("")), contracts.ErrEmptyToken, name)
 		_, err := builder.build(strings.Repeat("x", 10_000))
-		if !errors.Is(err, contracts.ErrTokenTooLong) || !strings.Contains(err.Error(), "contracts: ") || len(err.Error()) > 100 {
-			t.Errorf("%s: long: got %v", name, err)
-		}
+		check.That(t, errors.Is(err, contracts.ErrTokenTooLong) && strings.Contains(err.Error(), "contracts: ") && len(err.Error()) <= 100,
+			"%s: long: got %v", name, err)
 	}
 	for _, provider := range []string{"a.b", ">", "é", strings.Repeat("x", contracts.MaxName+1)} {
 		_, err := contracts.EnrichSlotKey(provider, "p")
-		if !errors.Is(err, contracts.ErrTokenMalformed) || !strings.Contains(err.Error(), "provider") {
-			t.Errorf("provider %q: got %v", provider, err)
-		}
+		check.That(t, errors.Is(err, contracts.ErrTokenMalformed) && strings.Contains(err.Error(), "provider"),
+			"provider %q: got %v", provider, err)
 	}
 }
 

@@ -80,9 +80,8 @@ func TestAJobThatKillsItsWorkers(t *testing.T) {
 	for death := range 4 {
 		w := c.spawn(duty{Killer: killer.URL})
 		w.Died()
-		if death >= 2 && !strings.Contains(w.Output(), "killed beside 0\n") {
-			t.Errorf("death %d: want it killed beside no other: %s", death, w.Output())
-		}
+		check.That(t, death < 2 || strings.Contains(w.Output(), "killed beside 0\n"),
+			"death %d: want it killed beside no other: %s", death, w.Output())
 	}
 	last := c.spawn(duty{Killer: killer.URL})
 	c.await("all jobs are done", func() bool { return last.Ended() || c.queued() == 0 })

@@ -201,9 +201,7 @@ func follow(t *testing.T, url string) []event {
 			events = append(events, event{id, decode[importer.Job](t, value)})
 		}
 	}
-	if lines.Err() != nil || len(events) == 0 {
-		t.Fatalf("%d events: %v", len(events), lines.Err())
-	}
+	check.Require(t, lines.Err() == nil && len(events) != 0, "%d events: %v", len(events), lines.Err())
 	return events
 }
 

@@ -87,9 +87,7 @@ func TestAFileIsHandedIn(t *testing.T) {
 	for _, other := range [][]string{{"encoding", "koi8-r", "language", "en-GB", "@fluffy-pancakes.en.vtt", captions}, {"language", "de", "@fluffy-pancakes.en.vtt", captions}, {"language", "en-GB", "@b.vtt", captions}} {
 		body, contentType = form(t, append([]string{"owner_id", "ada", "priority", "high"}, other...)...)
 		resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
-		if resp.StatusCode != http.StatusConflict {
-			t.Errorf("%q: %d: %s", other[:3], resp.StatusCode, text)
-		}
+		check.That(t, resp.StatusCode == http.StatusConflict, "%q: %d: %s", other[:3], resp.StatusCode, text)
 	}
 }
 

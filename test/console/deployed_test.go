@@ -87,8 +87,7 @@ func (s deployed) cancel(account, stream string) {
 		check.OK(s.T, err)
 		form.Add("job", fmt.Sprint(ack.Sequence))
 	}
-	consumer, err := js.Consumer(s.Context(), stream, strings.ToLower(account))
-	check.OK(s.T, err)
+	consumer := check.Must(js.Consumer(s.Context(), stream, strings.ToLower(account)))(s.T)
 	check.OK(s.T, check.Err(consumer.Next()))
 	s.Get(path+"?account="+account, http.StatusOK)
 	s.Get(path+"/1?account="+account, http.StatusOK)
@@ -112,8 +111,7 @@ func (s deployed) strand(account, stream string) {
 		check.OK(s.T, check.Err(consumer.Fetch(1, jetstream.FetchMaxWait(time.Second))))
 		advisory, err := gone.Next(jetstream.FetchMaxWait(time.Second))
 		if left = err != nil; !left {
-			meta, err := advisory.Metadata()
-			check.OK(s.T, err)
+			meta := check.Must(advisory.Metadata())(s.T)
 			s.Get(fmt.Sprintf("/dead/letter?account=%s&seq=%d", account, meta.Sequence.Stream), http.StatusOK)
 		}
 	}
@@ -122,8 +120,7 @@ func (s deployed) strand(account, stream string) {
 // pause pauses handlers, and drains workers.
 func (s deployed) pause() {
 	s.Helper()
-	workers, err := inspect.Workers(s.Context(), s.Conn)
-	check.OK(s.T, err)
+	workers := check.Must(inspect.Workers(s.Context(), s.Conn))(s.T)
 	for _, w := range workers {
 		s.Get("/workers/"+w.Instance, http.StatusOK)
 		account := map[string]string{contracts.StreamEnrichJobs: "ENRICHER", contracts.StreamImportJobs: "IMPORTER"}[w.Stream]
@@ -153,21 +150,17 @@ func (s deployed) services() {
 
 func (s deployed) messages(js jetstream.JetStream, stream string) uint64 {
 	s.Helper()
-	found, err := js.Stream(s.Context(), stream)
-	check.OK(s.T, err)
+	found := check.Must(js.Stream(s.Context(), stream))(s.T)
 	return found.CachedInfo().State.Msgs
 }
 
 // locks steals a lock of operators.
 func (s deployed) locks() {
 	s.Helper()
-	own, err := jetstream.New(s.Conn)
-	check.OK(s.T, err)
-	locks, err := kvlock.NewLocker(s.Context(), own, kvlock.LockerConfig{Bucket: contracts.BucketLocks})
-	check.OK(s.T, err)
+	own := check.Must(jetstream.New(s.Conn))(s.T)
+	locks := check.Must(kvlock.NewLocker(s.Context(), own, kvlock.LockerConfig{Bucket: contracts.BucketLocks}))(s.T)
 	defer locks.Close()
-	lease, err := locks.Acquire(s.Context(), "nightly", kvlock.AcquireOptions{})
-	check.OK(s.T, err)
+	lease := check.Must(locks.Acquire(s.Context(), "nightly", kvlock.AcquireOptions{}))(s.T)
 	check.Says(s.T, s.Get("/keys", http.StatusOK), "nightly")
 	s.Post("/keys/steal", url.Values{
 		"bucket": {contracts.BucketLocks}, "name": {"nightly"}, "token": {lease.Token().String()}, "typed": {"nightly"}, "account": {""},

@@ -100,15 +100,13 @@ func (s *jobs) path(r worker.Receipt) string {
 
 // state is that of a job.
 func (s *jobs) state(r worker.Receipt) worker.State {
-	j, err := s.Job(s.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject})
-	check.OK(s.T, err)
+	j := check.Must(s.Job(s.Context(), worker.JobRef{ID: r.ID, Sequence: r.Sequence, Subject: r.Subject}))(s.T)
 	return j.State
 }
 
 // last is the last record of the audit.
 func (s *jobs) last() string {
-	all, err := audit.List(s.Context(), s.JetStream, 1)
-	check.OK(s.T, err)
+	all := check.Must(audit.List(s.Context(), s.JetStream, 1))(s.T)
 	check.Require(s.T, len(all) == 1, "no record")
 	return fmt.Sprintf("%s %s %s %d %s", all[0].Actor, all[0].Action, all[0].Target, all[0].Count, all[0].Outcome)
 }
@@ -233,8 +231,7 @@ func (s *jobs) hold(t *testing.T) *kvlock.Lease {
 	locks, err := kvlock.NewLocker(t.Context(), s.JetStream, kvlock.LockerConfig{Bucket: "locks", Instance: "vm-3/812", TTL: 30 * time.Second})
 	check.OK(t, err)
 	t.Cleanup(locks.Close)
-	lease, err := locks.Acquire(t.Context(), "nightly", kvlock.AcquireOptions{Metadata: map[string]string{"command": "pg_dump"}})
-	check.OK(t, err)
+	lease := check.Must(locks.Acquire(t.Context(), "nightly", kvlock.AcquireOptions{Metadata: map[string]string{"command": "pg_dump"}}))(t)
 	return lease
 }
 

@@ -139,8 +139,7 @@ func startFront(t *testing.T, cutting bool) (*front, *notifier.Notifier) {
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	base := service.BaseConfig{CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}
 	n := check.Must(notifier.Start(t.Context(), nc, notifier.Config{BaseConfig: base, Rules: rules}))(t)
-	e, err := enricher.Start(t.Context(), nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{f}})
-	check.OK(t, err)
+	e := check.Must(enricher.Start(t.Context(), nc, enricher.Config{BaseConfig: base, Enabled: true, Providers: []provider.Provider{f}}))(t)
 	enrich := f.to(t, e.URL(), func() { f.let <- struct{}{} })
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(http.Dir("testdata/app")))

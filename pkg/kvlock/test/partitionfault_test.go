@@ -308,8 +308,7 @@ func TestTwoDivisionsOfABucketAtOnce(t *testing.T) {
 			check.OK(t, kvlock.MarkRestored(t.Context(), b.JS, bucket))
 			generation := func(name string) time.Time {
 				info := check.Must(b.JS.Stream(t.Context(), "KV_"+name))(t).CachedInfo()
-				mark, err := strconv.ParseInt(info.Config.Metadata["kvlock-epoch"], 10, 64)
-				check.OK(t, err)
+				mark := check.Must(strconv.ParseInt(info.Config.Metadata["kvlock-epoch"], 10, 64))(t)
 				return time.Unix(0, max(mark, info.Created.UnixNano()))
 			}
 			first := generation(bucket)

@@ -114,8 +114,7 @@ func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 	} {
 		cfg.Replicas = 3
 
-		err := natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(b.js.CreateOrUpdateStream(ctx, cfg)) })
-		check.OK(t, err)
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(b.js.CreateOrUpdateStream(ctx, cfg)) }))
 	}
 	return b
 }

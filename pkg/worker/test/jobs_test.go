@@ -215,8 +215,7 @@ func TestPagesReadLittle(t *testing.T) {
 			{[]worker.State{worker.StateQueued}, first + 20, first + 20, 10, 10},
 			{[]worker.State{worker.StateQueued, worker.StateRunning}, 0, first, 10, 20},
 		} {
-			page, err := c.Jobs(t.Context(), worker.JobFilter{From: worker.Cursor{Sequence: tt.from}, Limit: 10, States: tt.states})
-			check.OK(t, err)
+			page := check.Must(c.Jobs(t.Context(), worker.JobFilter{From: worker.Cursor{Sequence: tt.from}, Limit: 10, States: tt.states}))(t)
 			check.Require(t, len(page.Jobs) == tt.jobs && page.Looked <= tt.looked, "%v: %d jobs in %d messages, want %d in %d",
 				tt.states, len(page.Jobs), page.Looked, tt.jobs, tt.looked)
 			check.Same(t, fmt.Sprintf("%v: first", tt.states), page.Jobs[0].Sequence, tt.first)

@@ -53,8 +53,7 @@ func jobStream(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), r
 	cfg := worker.StreamConfig(stream, pattern)
 	cfg.Replicas = replicas
 
-	err := natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, cfg)) })
-	check.OK(t, err)
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, cfg)) }))
 }
 
 // write is an insert as any client in any language can do it.
@@ -221,8 +220,7 @@ func TestServerKeepsAKeyTakenWhileItsScheduleFires(t *testing.T) {
 		_, js := connect()
 		fired := make(chan *nats.Msg, n)
 
-		sub, err := js.CreateOrUpdateConsumer(t.Context(), stream, jetstream.ConsumerConfig{Durable: "watch", FilterSubject: pattern})
-		check.OK(t, err)
+		sub := check.Must(js.CreateOrUpdateConsumer(t.Context(), stream, jetstream.ConsumerConfig{Durable: "watch", FilterSubject: pattern}))(t)
 
 		keys := make([]string, n)
 		for k := range keys {
@@ -235,8 +233,7 @@ func TestServerKeepsAKeyTakenWhileItsScheduleFires(t *testing.T) {
 
 		stop := hammer(t, connect, keys)
 
-		consuming, err := sub.Consume(func(msg jetstream.Msg) { fired <- &nats.Msg{Subject: msg.Subject(), Header: msg.Headers()} })
-		check.OK(t, err)
+		consuming := check.Must(sub.Consume(func(msg jetstream.Msg) { fired <- &nats.Msg{Subject: msg.Subject(), Header: msg.Headers()} }))(t)
 		defer consuming.Stop()
 
 		for range n {

@@ -75,8 +75,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 		w := check.Must(worker.New(b.js, cfg))(t)
 
 		for name, p := range priorities {
-			err := worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil })
-			check.OK(t, err)
+			check.OK(t, worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil }))
 		}
 		return start(t, w)
 	}

@@ -185,8 +185,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 	} {
 		sc.Replicas = 3
 
-		err := natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, sc)) })
-		check.OK(t, err)
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, sc)) }))
 	}
 
 	var (

@@ -194,9 +194,7 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	got := check.Must(extract.Checked(made{recipe: r}).Extract(t.Context(), input()))(t)
 	check.That(t, got.Title == "Pancakes" && got.Steps[1].Index == 2, "it was not cleaned: %+v", got)
 	check.Equal(t, []string{"item"}, got.Ingredients[4].Unverified)
-	if _, err := extract.Checked(made{}).Extract(t.Context(), input()); !errors.Is(err, contracts.ErrInvalid) {
-		t.Errorf("an empty recipe is %v", err)
-	}
+	check.Is(t, check.Err(extract.Checked(made{}).Extract(t.Context(), input())), contracts.ErrInvalid, "an empty recipe")
 	if _, err := extract.Checked(made{err: extract.ErrNoRecipe}).Extract(t.Context(), input()); !errors.Is(err, extract.ErrNoRecipe) {
 		t.Errorf("the extractor's error is %v", err)
 	}

@@ -214,8 +214,7 @@ func TestDecompressionBombIsCut(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Write(packed.Bytes())
 	}})
-	m, err := sources(t, source.Config{MaxBytes: 64 << 10}).Fetch(t.Context(), source.Request{URL: server.URL + "/bomb.vtt"}, nil)
-	check.OK(t, err)
+	m := check.Must(sources(t, source.Config{MaxBytes: 64 << 10}).Fetch(t.Context(), source.Request{URL: server.URL + "/bomb.vtt"}, nil))(t)
 	check.That(t, m.Truncated && m.Transcript.Truncated && len(m.Transcript.Segments) <= 64<<10/len(line)+1,
 		"truncated %t, transcript %t with %d segments: want both cut", m.Truncated, m.Transcript.Truncated, len(m.Transcript.Segments))
 }

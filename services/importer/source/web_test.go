@@ -198,8 +198,7 @@ func TestLanguageThatIsNotThere(t *testing.T) {
 		{"/cake", "en", "en", ""},
 		{"/en.vtt", "fr", "fr", ""},
 	} {
-		m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + test.path, Language: test.wanted}, nil)
-		check.OK(t, err)
+		m := check.Must(sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + test.path, Language: test.wanted}, nil))(t)
 		check.That(t, m.Language == test.language && codes(m) == test.warnings,
 			"%s in %s: language %q, warnings %v: want %q, %q", test.path, test.wanted, m.Language, m.Warnings, test.language, test.warnings)
 	}

@@ -159,8 +159,7 @@ func (s *site) get(path string) string {
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, path, nil))
 	check.OK(s.T, err)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	check.OK(s.T, err)
+	body := check.Must(io.ReadAll(answer.Body))(s.T)
 	if answer.StatusCode == http.StatusServiceUnavailable && s.Context().Err() == nil {
 		s.Logf("%s is read again", path)
 		return s.get(path)
@@ -171,8 +170,7 @@ func (s *site) get(path string) string {
 
 func (s *site) request(method, path string, form url.Values) *http.Request {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(form.Encode()))
-	check.OK(s.T, err)
+	r := check.Must(http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(form.Encode())))(s.T)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return r
 }

@@ -83,8 +83,7 @@ func (l *lines) of(path string, words ...string) (found []string) {
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 	check.OK(l.T, err)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	check.OK(l.T, err)
+	body := check.Must(io.ReadAll(answer.Body))(l.T)
 	check.Require(l.T, answer.StatusCode == http.StatusOK, "%s: %s", path, body)
 	for _, m := range shownLine.FindAllStringSubmatch(string(body), -1) {
 		line := html.UnescapeString(m[1])
@@ -99,8 +98,7 @@ func (l *lines) of(path string, words ...string) (found []string) {
 // words are those of a line, as a shell reads them.
 func (l *lines) words(line string) []string {
 	l.Helper()
-	out, err := exec.CommandContext(l.Context(), "sh", "-c", `expediter() { printf '%s\000' "$@"; }; `+line).Output()
-	check.OK(l.T, err)
+	out := check.Must(exec.CommandContext(l.Context(), "sh", "-c", `expediter() { printf '%s\000' "$@"; }; `+line).Output())(l.T)
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
@@ -169,8 +167,7 @@ func (l *lines) work() (d workData) {
 	d.client, err = worker.NewClient(l.js, worker.ClientConfig{Stream: "WORK"})
 	check.OK(l.T, err)
 	insert := func(subject string, delay time.Duration) string {
-		r, err := d.client.Insert(l.Context(), worker.NewJob{Args: 1, Delay: delay, Subject: subject})
-		check.OK(l.T, err)
+		r := check.Must(d.client.Insert(l.Context(), worker.NewJob{Args: 1, Delay: delay, Subject: subject}))(l.T)
 		return fmt.Sprintf("/jobs/WORK/%d", r.Sequence)
 	}
 	d.waiting = insert("tasks.wait", 0)

@@ -79,15 +79,13 @@ func (s *site) configure() {
 		return path
 	}
 	cert, key := pair(s.T, time.Now().Add(365*24*time.Hour))
-	identity, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	check.OK(s.T, err)
+	identity := check.Must(tls.X509KeyPair([]byte(cert), []byte(key)))(s.T)
 	gateway := httptest.NewUnstartedServer(nil)
 	gateway.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	gateway.TLS = &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12}
 	gateway.StartTLS()
 	s.Cleanup(gateway.Close)
-	venues, err := io.ReadAll(sample.Catalog())
-	check.OK(s.T, err)
+	venues := check.Must(io.ReadAll(sample.Catalog()))(s.T)
 	write("texts/HELLO/default.subject", "Hello\n")
 	write("texts/HELLO/default.txt", "Hello\n")
 	keys := filepath.Join(dir, "keys.json")

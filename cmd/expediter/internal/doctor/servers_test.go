@@ -27,8 +27,7 @@ import (
 func secured(left time.Duration) func(*site) {
 	return func(s *site) {
 		cert, key := pair(s.T, time.Now().Add(left))
-		identity, err := tls.X509KeyPair([]byte(cert), []byte(key))
-		check.OK(s.T, err)
+		identity := check.Must(tls.X509KeyPair([]byte(cert), []byte(key)))(s.T)
 		serve(func(o *server.Options) {
 			o.TLS, o.TLSTimeout = true, 10
 			o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS12}

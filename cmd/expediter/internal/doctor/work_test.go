@@ -29,15 +29,13 @@ func stop(s *site) { s.stop() }
 // publish stores a message.
 func publish(subject string, size int) func(*site) {
 	return func(s *site) {
-		_, err := s.js.Publish(s.Context(), subject, make([]byte, size))
-		check.OK(s.T, err)
+		check.OK(s.T, check.Err(s.js.Publish(s.Context(), subject, make([]byte, size))))
 	}
 }
 
 func purge(stream string) func(*site) {
 	return func(s *site) {
-		found, err := s.js.Stream(s.Context(), stream)
-		check.OK(s.T, err)
+		found := check.Must(s.js.Stream(s.Context(), stream))(s.T)
 		check.OK(s.T, found.Purge(s.Context()))
 	}
 }
@@ -59,8 +57,7 @@ func answers(info inspect.Info) func(*site) {
 var workMistakes = []mistake{
 	{name: "jobs wait, and no worker runs", id: "worker.gone", make: publish("jobs.enrich.wolt.a", 1), undo: purge("ENRICH_JOBS")},
 	{name: "a worker has died with a job", id: "worker.gone", make: after(publish("jobs.enrich.wolt.a", 1), func(s *site) {
-		consumer, err := s.js.Consumer(s.Context(), "ENRICH_JOBS", "enricher")
-		check.OK(s.T, err)
+		consumer := check.Must(s.js.Consumer(s.Context(), "ENRICH_JOBS", "enricher"))(s.T)
 		check.OK(s.T, check.Err(consumer.Next()))
 	}), undo: purge("ENRICH_JOBS")},
 	{name: "a worker of other jobs runs", id: "worker.gone", make: after(publish("jobs.import.low.a", 1), answers(inspect.Info{
@@ -218,8 +215,7 @@ func TestUsers(t *testing.T) {
 	mistake{name: "an account is full of other streams", id: "account.streams", also: []string{"stream.missing"}, make: func(s *site) {
 		js := natstest.InAccount(s.T, g.js.Conn(), "ENRICHER")
 		drop("KV_requests")(&site{T: s.T, js: js})
-		_, err := js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN", MaxBytes: 1 << 20})
-		check.OK(s.T, err)
+		check.OK(s.T, check.Err(js.CreateStream(s.Context(), jetstream.StreamConfig{Name: "FOREIGN", MaxBytes: 1 << 20})))
 	}, undo: func(s *site) {
 		drop("FOREIGN")(&site{T: s.T, js: natstest.InAccount(s.T, g.js.Conn(), "ENRICHER")})
 		s.run(0, "apply", "--account", "ENRICHER", "--services", "enricher", "--max-bytes", "200000000")

@@ -326,8 +326,7 @@ func TestPushOfARecord(t *testing.T) {
 	w.element = a.waiters.PushBack(w)
 	former, last := a.compose(take, w, time.Now()), a.compose(take, w, time.Now())
 	for _, sent := range []*transaction{former, last} {
-		view, err := a.agents.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data})
-		check.OK(t, err)
+		view := check.Must(a.agents.viewPushed(kv.Entry{Key: "l", Revision: 7, Data: sent.change.Data}))(t)
 		s := view.Value.(*State) //nolint:forcetypeassert // as view makes it
 		if s.Name != "l" || s.Revision != 7 || s.Record.Lease != sent.next.Lease || s.Record.writer != sent.owner ||
 			(s.Record == sent.next) != (sent == last) {

@@ -62,8 +62,7 @@ func newStage(t *testing.T, servers string, replicas int, settings workerTask, w
 
 func connect(t *testing.T, servers string) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(servers, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.IgnoreDiscoveredServers())
-	check.OK(t, err)
+	nc := check.Must(nats.Connect(servers, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.IgnoreDiscoveredServers()))(t)
 	t.Cleanup(nc.Close)
 	return check.Must(jetstream.New(nc))(t)
 }
@@ -170,17 +169,14 @@ func (s *stage) readAll() {
 			continue
 		}
 		from := now()
-		slot, err := f.Get(ctx, e.Name)
-		check.OK(s.t, err)
+		slot := check.Must(f.Get(ctx, e.Name))(s.t)
 		s.history.events = append(s.history.events, event{Kind: read, Name: e.Name, Value: string(slot.Value), From: from, To: now()})
 	}
-	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: 10 * time.Second})
-	check.OK(s.t, err)
+	g := check.Must(kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: 10 * time.Second}))(s.t)
 	defer g.Close()
 	for _, name := range lockNames {
 		from := now()
-		last, err := g.Get(ctx, name)
-		check.OK(s.t, err)
+		last := check.Must(g.Get(ctx, name))(s.t)
 		s.history.events = append(s.history.events, event{Kind: read, Name: name, Value: string(last.Value), From: from, To: now()})
 	}
 }

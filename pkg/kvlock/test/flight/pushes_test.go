@@ -46,8 +46,7 @@ func watchManyKeys(t *testing.T, b *bed, cfg flight.Config) *watchedKeys {
 // watch watches a key that is in the given state.
 func (c *watchedKeys) watch(key string, state flight.State) *flight.Watcher {
 	c.t.Helper()
-	w, err := c.watching.Watch(key)
-	check.OK(c.t, err)
+	w := check.Must(c.watching.Watch(key))(c.t)
 	c.t.Cleanup(w.Close)
 	c.wantNext(w, state, time.Second)
 	return w

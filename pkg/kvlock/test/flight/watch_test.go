@@ -200,8 +200,7 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 		f := b.Flight(t, flight.Config{})
 		nc, _ := connect(t, b.Srv)
 		c := begin(t, f, "k", flight.BeginOptions{})
-		w, err := f.Watch("k")
-		check.OK(t, err)
+		w := check.Must(f.Watch("k"))(t)
 		defer w.Close()
 		check.OK(t, check.Err(w.Next(t.Context())))
 		for _, data := range []string{"", "garbage", `{"v":9}` + "\n"} {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/internal/compress"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,10 +45,7 @@ func TestRecordIsReadAsItWasWritten(t *testing.T) {
 
 	data := encoded(t, record{Version: version, Writer: "w", Origin: "1-2", Deliveries: 3, Job: "id"}, sample().Steps)
 
-	got, err := decode(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := check.Must(decode(data))(t)
 
 	if diff := cmp.Diff(sample(), got, cmp.AllowUnexported(entry{})); diff != "" {
 		t.Error(diff)

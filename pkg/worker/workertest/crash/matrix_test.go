@@ -110,8 +110,7 @@ type count struct {
 func (r *recorder) each(t *testing.T, subject string, take func(position int, m jetstream.Msg)) {
 	t.Helper()
 
-	consumer, err := r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	check.OK(t, err)
+	consumer := check.Must(r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}))(t)
 
 	info := check.Must(consumer.Info(t.Context()))(t)
 

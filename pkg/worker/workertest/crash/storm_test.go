@@ -140,8 +140,7 @@ func (s *storm) strike() {
 		s.tell(over, 0)
 	case 6:
 		s.tell("stepped down", 0)
-		_, err := s.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+s.stream, nil, crash.Patience)
-		check.OK(s.t, err)
+		check.OK(s.t, check.Err(s.js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+s.stream, nil, crash.Patience)))
 		s.tell(over, 0)
 	case 7:
 		name := worker.ConsumerOf(consumer, []worker.Priority{worker.PriorityNormal, worker.PriorityHigh}[s.random.IntN(2)])
@@ -178,8 +177,7 @@ func (s *storm) insert(jobs int) {
 			job.Unique = &worker.Unique{Keep: time.Hour}
 			check.OK(s.t, check.Err(client.Insert(ctx, job)))
 		}
-		receipt, err := client.Insert(ctx, job)
-		check.OK(s.t, err)
+		receipt := check.Must(client.Insert(ctx, job))(s.t)
 		check.That(s.t, !k.unique || receipt.Duplicate, "job %s was inserted twice", job.ID)
 	}
 }
@@ -187,11 +185,9 @@ func (s *storm) insert(jobs int) {
 // drained waits until every job has its effect, for as long as there are more and more.
 func (s *storm) drained() {
 	s.t.Helper()
-	stream, err := s.recorder.js.Stream(s.t.Context(), "EFFECTS")
-	check.OK(s.t, err)
+	stream := check.Must(s.recorder.js.Stream(s.t.Context(), "EFFECTS"))(s.t)
 	for most, since := 0, time.Now(); most < s.inserted; {
-		info, err := stream.Info(s.t.Context(), jetstream.WithSubjectFilter("told.effect.>"))
-		check.OK(s.t, err)
+		info := check.Must(stream.Info(s.t.Context(), jetstream.WithSubjectFilter("told.effect.>")))(s.t)
 		if n := len(info.State.Subjects); n > most {
 			most, since = n, time.Now()
 		} else if time.Since(since) > crash.Patience {

@@ -172,9 +172,7 @@ func TestPlaceTwice(t *testing.T) {
 		s, _ := resp.Results[n].State("yelp")
 		check.That(t, s.Status == contracts.StatusNotFound, "state of yelp is %+v, want NOT_FOUND", s)
 	}
-	if wolt.total() != 1 || yelp.total() != 1 {
-		t.Errorf("asked %d and %d times, want once each", wolt.total(), yelp.total())
-	}
+	check.That(t, wolt.total() == 1 && yelp.total() == 1, "asked %d and %d times, want once each", wolt.total(), yelp.total())
 	resp = i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.Providers = []string{"yelp", "yelp"} })
 	_, has := resp.Results[0].State("wolt")
 	check.That(t, !has, "a provider answered that was not asked")

@@ -39,9 +39,8 @@ func TestStoreDown(t *testing.T) {
 		took := time.Since(began)
 		check.That(t, took <= answerTime, "answered after %s, want at most %s", took, answerTime)
 		check.Same(t, "skipped for : nobody can follow the request, and the answer does", resp.Skipped, contracts.SkippedStoreDown)
-		if resp.Pending != 100 || i.Stats().Skipped[SkipStoreDown] != 100 {
-			t.Errorf("%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
-		}
+		check.That(t, resp.Pending == 100 && i.Stats().Skipped[SkipStoreDown] == 100,
+			"%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
 		for n := range resp.Results {
 			wantStatus(t, state(t, resp, n), contracts.StatusPending)
 		}

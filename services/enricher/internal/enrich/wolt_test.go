@@ -286,9 +286,7 @@ func TestPermitLostInMidSearch(t *testing.T) {
 		err = <-ended
 		check.That(t, errors.As(err, new(*worker.LimitLostError)), "the search ended with %v, want a LimitLostError", err)
 		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-		if len(attempts) != 2 || p.total() != 2 {
-			t.Fatalf("%d attempts asked %d times, want two", len(attempts), p.total())
-		}
+		check.Require(t, len(attempts) == 2 && p.total() == 2, "%d attempts asked %d times, want two", len(attempts), p.total())
 		first, second := <-attempts, <-attempts
 		check.That(t, first == 1 && second == 1, "attempts %d and %d, want the first twice", first, second)
 		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.letters(t) != 0 {

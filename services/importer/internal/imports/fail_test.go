@@ -126,9 +126,7 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			}
 			letters := i.settled(t)
 			check.That(t, letters == c.letters, "%d dead letters, want %d", letters, c.letters)
-			if i.far.total() != c.fetches || i.chef.total() != c.extracted {
-				t.Errorf("%d fetches, %d extractions", i.far.total(), i.chef.total())
-			}
+			check.That(t, i.far.total() == c.fetches && i.chef.total() == c.extracted, "%d fetches, %d extractions", i.far.total(), i.chef.total())
 			told := i.keeper.toldOf("j1")
 			check.That(t, told[len(told)-1] == contracts.ImportFailed, "the store was told %v", told)
 		})
@@ -211,9 +209,7 @@ func (i *instance) settledAfter(t *testing.T, limit time.Duration) {
 		if stream.CachedInfo().State.Msgs == 0 {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d jobs are left after %s", stream.CachedInfo().State.Msgs, limit)
-		}
+		check.Require(t, !time.Now().After(end), "%d jobs are left after %s", stream.CachedInfo().State.Msgs, limit)
 		pauseFor(t.Context(), time.Second)
 	}
 }
@@ -229,9 +225,8 @@ func TestWhatTheStoreKnowsToHaveEndedIsSkipped(t *testing.T) {
 		i.work(t)
 		i.submit(t, job("j1", "v1"))
 		j := i.until(t, "j1")
-		if j.Status != known.Status || j.RecipeID != known.RecipeID || j.Error != known.Error || i.far.total() != 0 {
-			t.Errorf("%+v after %d fetches", j, i.far.total())
-		}
+		check.That(t, j.Status == known.Status && j.RecipeID == known.RecipeID && j.Error == known.Error && i.far.total() == 0,
+			"%+v after %d fetches", j, i.far.total())
 	}
 	i := newInstance(t, natstest.Server(t))
 	i.keeper.status = func() (*contracts.ImportStatus, error) { return nil, errFar }

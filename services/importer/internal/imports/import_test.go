@@ -108,9 +108,8 @@ func TestAPageWithARecipeIsNotExtracted(t *testing.T) {
 	req.SourceType = contracts.SourceWeb
 	i.submit(t, req)
 	stored := i.ready(t, "j1")
-	if i.chef.total() != 0 || stored.Recipe.Source.Extractor != PublishedBy || stored.Recipe.Source.Ref != req.URL {
-		t.Errorf("extracted %d times: %+v", i.chef.total(), stored.Recipe.Source)
-	}
+	check.That(t, i.chef.total() == 0 && stored.Recipe.Source.Extractor == PublishedBy && stored.Recipe.Source.Ref == req.URL,
+		"extracted %d times: %+v", i.chef.total(), stored.Recipe.Source)
 }
 
 // By choice an owner has a source once, however many ask at the same time, and through whichever instance.

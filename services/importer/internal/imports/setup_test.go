@@ -293,9 +293,7 @@ func (i *instance) settled(t *testing.T) (letters uint64) {
 		if stream.CachedInfo().State.Msgs == 0 {
 			break
 		}
-		if !pauseFor(ctx, 20*time.Millisecond) {
-			t.Fatalf("%d jobs are left", stream.CachedInfo().State.Msgs)
-		}
+		check.Require(t, pauseFor(ctx, 20*time.Millisecond), "%d jobs are left", stream.CachedInfo().State.Msgs)
 	}
 	stream := check.Must(i.js.Stream(ctx, contracts.StreamDead))(t)
 	return stream.CachedInfo().State.Msgs

@@ -36,9 +36,7 @@ func TestDigest(t *testing.T) {
 		Transcript: "[0.00s] Boil the [999.00s] water\n[4.00s] for ten minutes\n", Timed: true,
 	}
 	check.Equal(t, want, got)
-	if len(got.Warnings()) != 0 {
-		t.Errorf("warnings are %v", got.Warnings())
-	}
+	check.That(t, len(got.Warnings()) == 0, "warnings are %v", got.Warnings())
 }
 
 func TestWithoutTimes(t *testing.T) {

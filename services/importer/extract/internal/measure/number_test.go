@@ -115,9 +115,7 @@ func FuzzSplit(f *testing.F) {
 			_, temperature := ReadTemperature(ws, i)
 			check.Require(t, i+max(amount, duration, temperature) <= len(ws), "%q: read beyond the end from word %d", text, i)
 		}
-		if strings.TrimSpace(text[end:]) != "" {
-			t.Fatalf("%q: %q is lost", text, text[end:])
-		}
+		check.Require(t, strings.TrimSpace(text[end:]) == "", "%q: %q is lost", text, text[end:])
 	})
 }
 

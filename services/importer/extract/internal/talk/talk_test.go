@@ -215,9 +215,7 @@ func FuzzSentences(f *testing.F) {
 		in := []talk.Segment{{Start: start, End: start + 2, Text: first}, {Start: start + 2, End: start + 5, Text: second}}
 		sentences := talk.Sentences(in)
 		for i, p := range talk.Score(observe(t, sentences)) {
-			if p < 0 || p > 1 || math.IsNaN(p) {
-				t.Errorf("%q scores %v", sentences[i].Text, p)
-			}
+			check.That(t, p >= 0 && p <= 1, "%q scores %v", sentences[i].Text, p)
 			s := sentences[i].Start
 			check.That(t, s == in[0].Start || s == in[1].Start || math.IsNaN(start), "%v is the start of no segment", s)
 		}

@@ -47,9 +47,7 @@ func TestSplit(t *testing.T) {
 		plain := words.Plain(c.text)
 		for _, w := range words.Split(plain) {
 			got = append(got, w.Text)
-			if plain[w.Start:w.End] != w.Text {
-				t.Errorf("%q of %q stands at %q", w.Text, c.text, plain[w.Start:w.End])
-			}
+			check.That(t, plain[w.Start:w.End] == w.Text, "%q of %q stands at %q", w.Text, c.text, plain[w.Start:w.End])
 		}
 		diff := cmp.Diff(c.want, got)
 		check.That(t, diff == "", "%q: %s", c.text, diff)
@@ -97,9 +95,7 @@ func FuzzSplit(f *testing.F) {
 		end := 0
 		for _, w := range words.Split(plain) {
 			check.Require(t, w.Start >= end && w.End > w.Start && w.End <= len(plain) && plain[w.Start:w.End] == w.Text, "%+v in %q", w, plain)
-			if strings.TrimSpace(plain[end:w.Start]) != "" {
-				t.Fatalf("%q was left out of %q", plain[end:w.Start], plain)
-			}
+			check.Require(t, strings.TrimSpace(plain[end:w.Start]) == "", "%q was left out of %q", plain[end:w.Start], plain)
 			end = w.End
 			words.Stem(w.Lower)
 		}

@@ -123,14 +123,10 @@ func TestNoiseIsSmoothed(t *testing.T) {
 		decoded := check.Must(jpeg.Decode(bytes.NewReader(shot)))(t)
 		grey := greyOf(decoded)
 		before := noise(grey) // JPEG has taken some of it
-		if before < deviation*0.3 || before > deviation*1.1 {
-			t.Errorf("noise of %v is taken for %v", deviation, before)
-		}
+		check.That(t, before >= deviation*0.3 && before <= deviation*1.1, "noise of %v is taken for %v", deviation, before)
 		pgm := check.Must(upright(shot))(t)
 		after := noise(&image.Gray{Pix: pgm[len(pgm)-len(p.Pix):], Stride: p.Stride, Rect: p.Rect})
-		if after > before/2 {
-			t.Errorf("noise of %v is still %v", before, after)
-		}
+		check.That(t, after <= before/2, "noise of %v is still %v", before, after)
 		check.That(t, deviation != 0 || bytes.HasSuffix(pgm, grey.Pix[:len(p.Pix)]), "a clear photo was changed")
 	}
 }

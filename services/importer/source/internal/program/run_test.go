@@ -84,9 +84,8 @@ func exists(path string) bool {
 func TestRunToTheEnd(t *testing.T) {
 	t.Parallel()
 	result, err := Run(t.Context(), shell(t, `echo out; echo err >&2; echo "$PWD" >&2; exit 3`))
-	if err != nil || string(result.Stdout) != "out\n" || !strings.HasPrefix(string(result.Stderr), "err\n/") || result.ExitCode != 3 {
-		t.Errorf("result %q, %q, %d, error %v", result.Stdout, result.Stderr, result.ExitCode, err)
-	}
+	check.That(t, err == nil && string(result.Stdout) == "out\n" && strings.HasPrefix(string(result.Stderr), "err\n/") && result.ExitCode == 3,
+		"result %q, %q, %d, error %v", result.Stdout, result.Stderr, result.ExitCode, err)
 }
 
 func TestMissingProgram(t *testing.T) {
@@ -169,9 +168,7 @@ func TestOutputIsBounded(t *testing.T) {
 	c := shell(t, `i=0; while [ $i -lt 20000 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 0123456789`)
 	c.MaxStdout = 10
 	result, err := Run(t.Context(), c)
-	if err != nil || string(result.Stdout) != "0123456789" {
-		t.Errorf("stdout %q, error %v: want all that fits", result.Stdout, err)
-	}
+	check.That(t, err == nil && string(result.Stdout) == "0123456789", "stdout %q, error %v: want all that fits", result.Stdout, err)
 	if len(result.Stderr) > 64<<10 || !strings.HasSuffix(string(result.Stderr), "line 19999\n") {
 		t.Errorf("%d bytes of errors that end in %q: want the last 64 KiB", len(result.Stderr), result.Stderr[max(0, len(result.Stderr)-20):])
 	}
@@ -199,9 +196,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	c := shell(t, `x=0123456789abcdef; while [ ${#x} -lt 1000000000 ]; do x=$x$x; done; exit 0`)
 	result, err := Run(t.Context(), c)
-	if err != nil || result.ExitCode == 0 {
-		t.Errorf("exit code %d, error %v: want a shell without memory", result.ExitCode, err)
-	}
+	check.That(t, err == nil && result.ExitCode != 0, "exit code %d, error %v: want a shell without memory", result.ExitCode, err)
 	c.Args[1] = "ulimit -d; ulimit -t"
 	if result, err = Run(t.Context(), c); err != nil || string(result.Stdout) != "65536\n60\n" {
 		t.Errorf("limits %q, error %v", result.Stdout, err)
@@ -251,9 +246,8 @@ func TestFolderNames(t *testing.T) {
 	} {
 		folder := check.Must(folders.New(id))(t)
 		info, err := os.Stat(folder.Path)
-		if err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(folder.Path) != root || seen[folder.Path] {
-			t.Errorf("id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.Path, info, err, root)
-		}
+		check.That(t, err == nil && info.Mode().Perm() == 0o700 && filepath.Dir(folder.Path) == root && !seen[folder.Path],
+			"id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.Path, info, err, root)
 		seen[folder.Path] = true
 		t.Cleanup(func() {
 			check.Is(t, folder.Remove(), nil)

@@ -307,9 +307,8 @@ func FuzzWhatItSays(f *testing.F) {
 	f.Add("WARNING: \xff\nERROR: ’")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, err := range []*Error{infoError(text), withoutCaptions(text, false, "is_upcoming"), withoutCaptions(text, true, ""), trackError(text), unknown(text)} {
-			if err == nil || err.Code == "" || err.Detail == "" || !utf8.ValidString(err.Error()) || strings.ContainsRune(err.Detail, '\n') {
-				t.Errorf("%q gives %v", text, err)
-			}
+			check.That(t, err != nil && err.Code != "" && err.Detail != "" && utf8.ValidString(err.Error()) && !strings.ContainsRune(err.Detail, '\n'),
+				"%q gives %v", text, err)
 		}
 	})
 }

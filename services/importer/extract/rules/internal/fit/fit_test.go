@@ -58,9 +58,8 @@ func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 	}
 	again, more := logistic.Fit(samples(videos), width, nil)
 	check.That(t, again == base && slices.Equal(more, weights), "a second fit differs")
-	if weights[talk.StrongBase] <= 0 || weights[talk.Taste] >= 0 {
-		t.Errorf("an order weighs %v, praise %v", weights[talk.StrongBase], weights[talk.Taste])
-	}
+	check.That(t, weights[talk.StrongBase] > 0 && weights[talk.Taste] < 0,
+		"an order weighs %v, praise %v", weights[talk.StrongBase], weights[talk.Taste])
 }
 
 func TestRunWritesSource(t *testing.T) {
