@@ -123,6 +123,16 @@ func (t *Telemetry) Call(ctx context.Context, side string) (context.Context, Ope
 	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK, task: taskCall})
 }
 
+// CallApart is Call for one of very many calls that come of one cause, such as those of a plan for a million users: its span begins a
+// trace, as that of a job does, and links to the span of ctx.
+func (t *Telemetry) CallApart(ctx context.Context, side string) (context.Context, Operation) {
+	if t == nil || !t.traces {
+		return t.Call(ctx, side)
+	}
+	of := operationKind{name: side, outcome: OutcomeOK, task: taskCall}
+	return t.begin(ctx, of, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)))
+}
+
 // Send begins to send a message to a destination, of which there must be few: the name of its stream and not its subject. It
 // makes a span of the kind producer, and writes the context of that into header, which must not be nil, so that the span of the
 // consumer links to it.
@@ -141,14 +151,15 @@ func (t *Telemetry) Answer(ctx context.Context, method string, header nats.Heade
 }
 
 // begin does nothing when t is nil.
-func (t *Telemetry) begin(ctx context.Context, k operationKind) (context.Context, Operation) {
+func (t *Telemetry) begin(ctx context.Context, k operationKind, more ...trace.SpanStartOption) (context.Context, Operation) {
 	if t == nil {
 		return ctx, Operation{}
 	}
 	o := Operation{of: t, kind: k, start: time.Now()}
 	if t.traces {
 		about := t.operations.labels(k)
-		ctx, o.span = t.tracer.Start(ctx, about.title, about.span...) //nolint:spancheck // End ends it
+		options := append(slices.Clip(about.span), more...)
+		ctx, o.span = t.tracer.Start(ctx, about.title, options...) //nolint:spancheck // End ends it
 	}
 	return ctx, o
 }

@@ -119,6 +119,19 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// A call apart begins a trace, which links to the cause.
+func TestCallApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	ctx, cause := b.provider.Tracer("test").Start(t.Context(), "plan")
+	_, call := b.CallApart(ctx, "inbox")
+	call.End(natsotel.OutcomeOK, nil)
+	of, from := b.spans.Ended()[0], cause.SpanContext()
+	check.That(t, !of.Parent().IsValid() && of.SpanContext().TraceID() != from.TraceID(), "the parent is %v", of.Parent())
+	check.That(t, len(of.Links()) == 1 && of.Links()[0].SpanContext.SpanID() == from.SpanID(), "the links are %v", of.Links())
+	check.Same(t, "calls", b.value(t, "far_side.call.duration", attribute.String("side", "inbox"), attribute.String("outcome", "ok")), 1)
+}
+
 // Parts that were given no telemetry use it all the same.
 func TestNoTelemetry(t *testing.T) {
 	t.Parallel()
@@ -131,6 +144,8 @@ func TestNoTelemetry(t *testing.T) {
 	_, answering := none.Answer(t.Context(), "shop.v1.sell", header)
 	answering.EndAnswer(0, nil)
 	_, call := none.Call(t.Context(), "mail")
+	call.End("timeout", nil)
+	_, call = none.CallApart(t.Context(), "mail")
 	call.End("timeout", nil)
 	check.That(t, len(header) == 0, "the header is %v", header)
 }

@@ -43,7 +43,7 @@ func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload 
 		r.Payload = payload
 	}
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Worker: s.cfg.Worker})
-	call, measured := s.cfg.Telemetry.Call(ctx, r.Channel)
+	call, measured := s.cfg.Telemetry.CallApart(ctx, r.Channel)
 	receipt, kept, err := s.cfg.Claim(call, s.message(r, d), d.Attempts[0])
 	s.cfg.Passed(PointSent)
 	if err != nil {
