@@ -124,6 +124,7 @@ func TestCallApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	ctx, cause := b.provider.Tracer("test").Start(t.Context(), "plan")
+	defer cause.End()
 	_, call := b.CallApart(ctx, "inbox")
 	call.End(natsotel.OutcomeOK, nil)
 	of, from := b.spans.Ended()[0], cause.SpanContext()

@@ -71,7 +71,8 @@ type Cancelled struct {
 //
 // No row that is counted as suppressed goes out, nor any that has been put off or is tried again. A row that was not
 // stored yet, or is behind the first 1,000, may go out for [cancel.Trust] if its sender has not heard of the cancellation,
-// which as a rule takes less than a millisecond. A row that has gone into a digest has ended; the digest leaves its event out,
+// which as a rule takes less than a millisecond, and for the seconds that its call then takes. A row that has gone into a digest has
+// ended; the digest leaves its event out,
 // unless the digest is being sent.
 //
 // A digest is cancelled by its own id, with the events that are in it at this moment. Later events go into the next one. Digests
@@ -171,6 +172,9 @@ func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool
 		if rows, _, err := a.rows[p].Subjects(ctx, q.subject(), 0); err != nil || len(rows) > 0 {
 			return true, err
 		}
+	}
+	if items, _, err := a.items.Subjects(ctx, q.itemSubject(), 0); err != nil || len(items) > 0 {
+		return true, err
 	}
 	if e.State == plan.StateExpanded && time.Since(e.Written()) > shown {
 		return false, nil

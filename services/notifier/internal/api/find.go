@@ -164,7 +164,7 @@ func (a *API) through(
 		}
 		found, err := in(p, n, from, most-all.looked)
 		if err == nil && p == inInbox {
-			found.rows, err = a.unstored(ctx, n, found.rows)
+			found.rows, err = a.unstored(ctx, n, found.rows, all.rows)
 		}
 		if err != nil {
 			return part{}, err
@@ -190,8 +190,7 @@ func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (par
 		if p == inInbox {
 			subject = q.itemSubject()
 		}
-		records, _ := a.place(p)
-		return a.among(ctx, p, subjectsOf(ctx, records, subject), from, most)
+		return a.among(ctx, p, subjectsOf(ctx, a.place(p).Stream, subject), from, most)
 	})
 }
 
@@ -199,14 +198,14 @@ func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (par
 // round trip, and one for each partition that has no more.
 func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
 	return a.through(ctx, q, from, most, func(p, _ int, from position, most int) (part, error) {
-		records, read := a.place(p)
-		found, next, err := records.Scan(ctx, from.revision, most)
+		in := a.place(p)
+		found, next, err := in.Scan(ctx, from.revision, most)
 		if err != nil {
 			return part{}, err
 		}
 		some := part{looked: len(found), next: at(next)}
 		for _, r := range found {
-			if row, ok := read(r); ok && q.matches(row.key) {
+			if row, ok := in.read(r); ok && q.matches(row.key) {
 				some.rows = append(some.rows, row)
 			}
 		}
@@ -261,29 +260,33 @@ const readAtOnce = 2048
 // among returns the rows of a partition at subjects in the order in which they were stored, from a position on, most of them at most. It
 // reads the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
 func (a *API) among(ctx context.Context, partition int, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
-	records, read := a.place(partition)
-	var kept []kvrecord.Record
+	in := a.place(partition)
+	var kept []found
 	for list, err := range subjects {
 		if err != nil {
 			return part{}, err
 		}
-		for some := range slices.Chunk(list, readAtOnce) {
-			found, err := records.GetMany(ctx, some)
+		for some := range slices.Chunk(list, in.atOnce) {
+			records, err := in.GetMany(ctx, some)
 			if err != nil {
 				return part{}, err
 			}
-			kept = append(kept, slices.DeleteFunc(found, func(r kvrecord.Record) bool { return r.Revision < from.revision })...)
-			slices.SortFunc(kept, func(a, b kvrecord.Record) int { return cmp.Compare(a.Revision, b.Revision) })
-			kept = slices.CompactFunc(kept, func(a, b kvrecord.Record) bool { return a.Revision == b.Revision })
+			for _, r := range records {
+				if r.Revision >= from.revision {
+					kept = append(kept, in.find(r))
+				}
+			}
+			slices.SortFunc(kept, func(a, b found) int { return cmp.Compare(a.revision, b.revision) })
+			kept = slices.CompactFunc(kept, func(a, b found) bool { return a.revision == b.revision })
 			kept = kept[:min(len(kept), most+1)]
 		}
 	}
 	p := part{looked: min(len(kept), most), next: position{end: true}}
 	if len(kept) > most {
-		p.next, kept = at(kept[most].Revision), kept[:most]
+		p.next, kept = at(kept[most].revision), kept[:most]
 	}
-	for _, r := range kept {
-		if row, ok := read(r); ok {
+	for _, f := range kept {
+		if row, ok := f.row(); ok {
 			p.rows = append(p.rows, row)
 		}
 	}

@@ -71,16 +71,21 @@ func (a *API) there(ctx context.Context, q Query, candidates []candidate, from p
 		}
 	}
 	get := func(partition int, subjects []string) error {
-		records, read := a.place(partition)
-		found, err := records.GetMany(ctx, subjects)
-		for _, r := range found {
-			if row, ok := read(r); ok {
-				row.at = position{part: from.part, index: positions[row.key]}
-				delete(positions, row.key)
-				rows = append(rows, row)
+		in := a.place(partition)
+		for some := range slices.Chunk(subjects, in.atOnce) {
+			found, err := in.GetMany(ctx, some)
+			if err != nil {
+				return err
+			}
+			for _, r := range found {
+				if row, ok := in.read(r); ok {
+					row.at = position{part: from.part, index: positions[row.key]}
+					delete(positions, row.key)
+					rows = append(rows, row)
+				}
 			}
 		}
-		return err
+		return nil
 	}
 	for partition, subjects := range wanted {
 		if err := get(partition, subjects); err != nil {

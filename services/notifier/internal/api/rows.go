@@ -117,8 +117,9 @@ type Page struct {
 	// Next is the cursor of the page behind, "" when there is none. A page may be empty and have a next one.
 	Next string `json:"next,omitempty"`
 
-	// Notifications are in the order in which their rows were stored; those of an event in the order of its plan, and those that
-	// are selected by state alone in that in which their records were written. Rows of addresses are behind the row that was split
+	// Notifications are in the order in which their rows were stored, and behind them those of the inbox that were not stored; those of
+	// an event in the order of its plan, and those that are selected by state alone in that in which their records were written. An
+	// item that its user marks between two pages may come on both. Rows of addresses are behind the row that was split
 	// for them, on the same page.
 	Notifications []Notification `json:"notifications"`
 }

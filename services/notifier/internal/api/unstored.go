@@ -30,16 +30,39 @@ func readItem(r kvrecord.Record) (row stored, ok bool) {
 	return row, ok
 }
 
-// place returns the records of a partition, or of the inbox, and how one of them is read.
-func (a *API) place(partition int) (records *kvrecord.Stream, read func(kvrecord.Record) (stored, bool)) {
-	if partition == inInbox {
-		return a.items, readItem
-	}
-	return a.rows[partition], readRow
+// place is where rows are found: a partition, or the inbox.
+type place struct {
+	*kvrecord.Stream
+
+	atOnce int // records that are read at a time
+	read   func(kvrecord.Record) (stored, bool)
 }
 
-// unstored returns those of rows, which were read by their items, that are not stored in any of n partitions. Two round trips for each 512.
-func (a *API) unstored(ctx context.Context, n int, rows []stored) ([]stored, error) {
+func (a *API) place(partition int) place {
+	if partition == inInbox {
+		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, read: readItem}
+	}
+	return place{Stream: a.rows[partition], atOnce: readAtOnce, read: readRow}
+}
+
+// found is a record that was read, and the row in it.
+type found struct {
+	revision uint64
+	row      func() (stored, bool)
+}
+
+// find returns a record as it is kept until it is known which are returned: of an item without its payload.
+func (p place) find(r kvrecord.Record) found {
+	if p.atOnce == readAtOnce { // a row is small, and most are not returned
+		return found{revision: r.Revision, row: func() (stored, bool) { return p.read(r) }}
+	}
+	row, ok := p.read(r)
+	return found{revision: r.Revision, row: func() (stored, bool) { return row, ok }}
+}
+
+// unstored returns those of rows, which were read by their items, that are not stored in any of n partitions, and are not among those that
+// were read there: a replica may have forgotten one that another has. Two round trips for each 512.
+func (a *API) unstored(ctx context.Context, n int, rows, read []stored) ([]stored, error) {
 	wanted := map[int][]string{}
 	for _, row := range rows {
 		subject, err := row.Subject()
@@ -52,6 +75,11 @@ func (a *API) unstored(ctx context.Context, n int, rows []stored) ([]stored, err
 		}
 	}
 	is := map[string]bool{}
+	for _, row := range read {
+		if subject, err := row.Subject(); err == nil {
+			is[subject] = true
+		}
+	}
 	for partition, subjects := range wanted {
 		found, err := a.rows[partition].GetMany(ctx, subjects)
 		if err != nil {

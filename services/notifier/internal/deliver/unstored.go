@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -14,10 +15,11 @@ import (
 )
 
 // Immediate reports whether nothing in a row itself says that it may have to wait, or be followed by another row: it may be given to
-// [Sender.Deliver] before it is stored.
+// [Sender.Deliver] before it is stored. That of an event that is called like a digest is stored, which keeps the two apart.
 func (s *Sender) Immediate(n *contracts.Notification) bool {
 	return s.cfg.Withhold != nil && n.Channel == s.Channel() && n.Address == "" && !n.Collected && n.Digest == nil && len(n.Fallback) == 0 &&
-		n.FallbackOf == "" && n.NotBefore.IsZero() && n.Throttle == nil && !n.Unread
+		n.FallbackOf == "" && n.NotBefore.IsZero() && n.Throttle == nil && !n.Unread &&
+		!strings.HasPrefix(n.EventID, contracts.DigestIDPrefix)
 }
 
 // Deliver delivers an immediate row that is not stored, with the payload of its event, and reports whether the row is done with: its
@@ -43,7 +45,9 @@ func (s *Sender) Deliver(ctx context.Context, n contracts.Notification, payload 
 		r.Payload = payload
 	}
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: time.Now().UTC(), Worker: s.cfg.Worker})
-	call, measured := s.cfg.Telemetry.CallApart(ctx, r.Channel)
+	call, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	call, measured := s.cfg.Telemetry.CallApart(call, r.Channel)
 	receipt, kept, err := s.cfg.Claim(call, s.message(r, d), d.Attempts[0])
 	s.cfg.Passed(PointSent)
 	if err != nil {

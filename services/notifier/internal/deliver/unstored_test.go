@@ -63,6 +63,7 @@ func TestRowsThatAreNotImmediate(t *testing.T) {
 			"address":     func(r *contracts.Notification) { r.Address = "b" },
 			"channel":     func(r *contracts.Notification) { r.Channel = "email" },
 			"collected":   func(r *contracts.Notification) { r.Collected = true },
+			"digest's id": func(r *contracts.Notification) { r.EventID = contracts.DigestIDPrefix + "c:2026-01-01T00:00:00Z" },
 			"digest":      func(r *contracts.Notification) { r.Digest = &contracts.Digest{} },
 			"fallback":    func(r *contracts.Notification) { r.Fallback = []string{"email"} },
 			"fallback of": func(r *contracts.Notification) { r.FallbackOf = "email" },

@@ -16,6 +16,9 @@ import (
 // at its first try: the item has the attempt, and is there for longer than the row.
 const Inbox = "inapp"
 
+// ItemsAtOnce is how many items are read at a time: each may have the payload of an event, up to 768 KiB.
+const ItemsAtOnce = 64
+
 // Item has those fields of an item of the inbox that concern its row.
 type Item struct {
 	// Category, EventType, Priority and Template are those of the row.
@@ -109,8 +112,8 @@ func (s *Store) Came(ctx context.Context, key string) (bool, error) {
 // the same. The item of a row in a digest may be that of the digest, if it is the only event there.
 func (d *Delivery) settled() bool { return d.State.Ended() && d.State != Failed || d.Digest != "" }
 
-// addItems adds the inbox's items to the records of the rows of keys. One round trip for each 512 items that are asked for, none
-// without.
+// addItems adds the inbox's items to the records of the rows of keys. One round trip for each ItemsAtOnce items that are asked for,
+// none without.
 func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys []string) error {
 	var subjects []string
 	of := map[string]string{}
@@ -125,14 +128,16 @@ func (s *Store) addItems(ctx context.Context, known map[string]*Delivery, keys [
 	if len(subjects) == 0 {
 		return nil
 	}
-	found, err := s.items.GetMany(ctx, subjects)
-	if err != nil {
-		return fmt.Errorf("deliveries: %w", err)
-	}
-	for _, r := range found {
-		if item, came := OfItem(r); came {
-			key := of[r.Subject]
-			known[key] = known[key].delivered(item)
+	for some := range slices.Chunk(subjects, ItemsAtOnce) {
+		found, err := s.items.GetMany(ctx, some)
+		if err != nil {
+			return fmt.Errorf("deliveries: %w", err)
+		}
+		for _, r := range found {
+			if item, came := OfItem(r); came {
+				key := of[r.Subject]
+				known[key] = known[key].delivered(item)
+			}
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ type Expander struct {
 	// Inbox delivers rows that need not be stored. Defaults to none: all are stored.
 	Inbox Inbox
 
-	// Telemetry counts rows, and has their spans link to that of their expansion. Defaults to none.
+	// Telemetry counts the rows that are stored, and has their spans link to that of their expansion. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
 	js     jetstream.JetStream // publishes without waiting, and has no other use
@@ -189,9 +189,19 @@ func (x *expansion) count(isNew bool) {
 	}
 }
 
+// ask has the inbox deliver a row. A panic is an error of this row alone: its worker meets it as well, and says so.
+func (x *expansion) ask(ctx context.Context, n contracts.Notification) (done bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			done, err = false, fmt.Errorf("deliver the row of %s/%.80q: panic: %v", n.RecipientType, n.UserID, p)
+		}
+	}()
+	return x.Inbox.Deliver(ctx, n, x.plan.Payload, x.again)
+}
+
 // deliver has the inbox deliver a row, and stores it otherwise.
 func (x *expansion) deliver(ctx context.Context, n contracts.Notification) error {
-	done, err := x.Inbox.Deliver(ctx, n, x.plan.Payload, x.again)
+	done, err := x.ask(ctx, n)
 	if done {
 		x.mu.Lock()
 		defer x.mu.Unlock()

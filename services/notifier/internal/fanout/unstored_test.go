@@ -120,6 +120,17 @@ func TestAnInboxThatDoesNotAnswer(t *testing.T) {
 	b.wantStored(t, "email", 2000, 0)
 }
 
+// A panic is of one row, which is stored for its worker to meet it.
+func TestAPanicOfTheInbox(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.planned(t, 1)
+	b.expander.Inbox = &box{deliver: func(string, bool) (bool, error) { panic("a bad row") }}
+	stored, err := b.expander.Expand(t.Context(), p, false)
+	check.That(t, err == nil && stored == fanout.Stored{New: 2}, "%+v: %v", stored, err)
+	b.wantStored(t, "inapp", 1, 1)
+}
+
 // An expansion that is interrupted while the inbox delivers says so, and ends.
 func TestAnExpansionThatIsInterruptedAtTheInbox(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ const (
 	StateSeen State = "seen"
 	// StatePlanned means: its plan is committed.
 	StatePlanned State = "planned"
-	// StateExpanded means: all rows of its plan are stored.
+	// StateExpanded means: all rows of its plan are stored, or delivered without.
 	StateExpanded State = "expanded"
 	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when that is replayed, or when it
 	// is published again and the stream has forgotten its id.

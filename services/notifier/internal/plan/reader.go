@@ -78,7 +78,7 @@ func (r *Reader) Announce(ctx context.Context, eventID string) error {
 	return nil
 }
 
-// Expanded records that all rows of a plan are stored, unless the event has been cancelled. The planner may record the same
+// Expanded records that all rows of a plan are stored or delivered, unless the event has been cancelled. The planner may record the same
 // at that moment. Two round trips, as a rule.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
