@@ -95,6 +95,23 @@ func TestAStoredRowOfTheInboxIsListedOnce(t *testing.T) {
 	}
 }
 
+// Any number of users can be cancelled of an event whose items are there: each has been notified.
+func TestUsersWhoseItemsAreThereAreCancelledOneByOne(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	const many = 1001
+	p.directory(users(contracts.RecipientCustomer, many)...)
+	n := p.start(&pigeon{})
+	p.publish(event("e", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientCustomer }))
+	p.expanded(n, "e")
+	refused := flood(t, many, func(i int) error {
+		done, err := n.Cancel(t.Context(), Cancellation{EventID: "e", RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u", i)})
+		check.Same(t, "sent", done.Sent, 1)
+		return err
+	}, nil)
+	check.Same(t, "refused", refused, 0)
+}
+
 // Rows of the inbox wait while they are paused, and come when they are not.
 func TestThePausedInbox(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {

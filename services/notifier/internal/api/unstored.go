@@ -34,13 +34,14 @@ func readItem(r kvrecord.Record) (row stored, ok bool) {
 type place struct {
 	*kvrecord.Stream
 
-	atOnce int // records that are read at a time
+	atOnce int  // records that are read at a time
+	large  bool // records have the payload of an event
 	read   func(kvrecord.Record) (stored, bool)
 }
 
 func (a *API) place(partition int) place {
 	if partition == inInbox {
-		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, read: readItem}
+		return place{Stream: a.items, atOnce: deliveries.ItemsAtOnce, large: true, read: readItem}
 	}
 	return place{Stream: a.rows[partition], atOnce: readAtOnce, read: readRow}
 }
@@ -53,7 +54,7 @@ type found struct {
 
 // find returns a record as it is kept until it is known which are returned: of an item without its payload.
 func (p place) find(r kvrecord.Record) found {
-	if p.atOnce == readAtOnce { // a row is small, and most are not returned
+	if !p.large { // most are not returned
 		return found{revision: r.Revision, row: func() (stored, bool) { return p.read(r) }}
 	}
 	row, ok := p.read(r)

@@ -14,8 +14,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// Immediate reports whether nothing in a row itself says that it may have to wait, or be followed by another row: it may be given to
-// [Sender.Deliver] before it is stored. That of an event that is called like a digest is stored, which keeps the two apart.
+// Immediate reports whether a row may be given to [Sender.Deliver] before it is stored: it has no time, digest, throttle, condition or
+// next channel, and is for no single address. A row of an event whose id is like that of a digest is stored, which keeps the two apart.
 func (s *Sender) Immediate(n *contracts.Notification) bool {
 	return s.cfg.Withhold != nil && n.Channel == s.Channel() && n.Address == "" && !n.Collected && n.Digest == nil && len(n.Fallback) == 0 &&
 		n.FallbackOf == "" && n.NotBefore.IsZero() && n.Throttle == nil && !n.Unread &&

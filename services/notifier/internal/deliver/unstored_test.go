@@ -124,8 +124,7 @@ func TestARowThatIsHeldIsNotDeliveredUnstored(t *testing.T) {
 	}
 }
 
-// The error says that the inbox, or the directory, did not answer: then the message may have come, or nothing is known. One that will
-// never take the row is no error.
+// An inbox that does not answer is an error, for the message may have come. An inbox that will never take the row is none.
 func TestARowThatIsNotTakenUnstored(t *testing.T) {
 	inNest(t, func(n *nest) {
 		_, into := n.box()

@@ -43,7 +43,7 @@ const (
 
 // Inbox delivers rows that nothing holds, so that they need not be stored. A [deliver.Sender] is one.
 type Inbox interface {
-	// Immediate reports whether nothing in a row itself says that it has to be stored.
+	// Immediate reports whether a row may be delivered without being stored, by the row alone.
 	Immediate(n *contracts.Notification) bool
 
 	// Deliver delivers an immediate row, and reports whether it is done with. With again it was maybe delivered before. After an error

@@ -28,10 +28,10 @@ func Header(created time.Time) (nats.Header, error) {
 	return header, nil
 }
 
-// headerAgain says that the message of a row may have come before the row was stored.
+// headerAgain marks a row whose message may have come before the row was stored.
 const headerAgain = "Expediter-Again"
 
-// MarkAgain returns headers of rows that say in addition that their messages may have come before they were stored.
+// MarkAgain returns the headers of rows with the mark that their messages may have come before the rows were stored.
 func MarkAgain(header nats.Header) nats.Header {
 	header = maps.Clone(header)
 	header.Set(headerAgain, "1")
