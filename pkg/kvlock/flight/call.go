@@ -53,7 +53,6 @@ func (c *call) proceed() {
 			return
 		}
 	}
-	c.decision.leave()
 	f := c.decision.flight
 	c.cancel(nil)
 	f.forget(c)
@@ -138,8 +137,8 @@ func (n *nesting) circle(c *call) []string {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join finds the computation of the task's key that runs in this process, or starts it with begin.
-func (f *Flight) join(ctx context.Context, t *task, begin func(context.Context) *decision) (c *call, joined bool, err error) {
+// join finds the computation of the task's key that runs in this process, or starts it.
+func (f *Flight) join(ctx context.Context, t *task) (c *call, joined bool, err error) {
 	key, opts := t.key, &t.opts
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +163,7 @@ func (f *Flight) join(ctx context.Context, t *task, begin func(context.Context) 
 	f.local[key] = c
 	f.work.Add(1)
 	go func() {
-		c.decision = begin(c.ctx)
+		c.decision = f.look(c.ctx, t)
 		c.proceed()
 	}()
 	return c, false, nil

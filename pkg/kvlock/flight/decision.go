@@ -13,17 +13,9 @@ import (
 
 // task is the work that a call wants done for a key.
 type task struct {
-	key    string
-	fn     func(context.Context) ([]byte, error)
-	opts   DoOptions
-	leaves func() // called, if not nil, when the call begins to wait for another process, and when it has ended
-}
-
-// leave calls leaves.
-func (t *task) leave() {
-	if t.leaves != nil {
-		t.leaves()
-	}
+	key  string
+	fn   func(context.Context) ([]byte, error)
+	opts DoOptions
 }
 
 // decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. While
@@ -177,7 +169,6 @@ type wait struct {
 
 // tellWaiting emits that the waiting begins.
 func (d *decision) tellWaiting(ctx context.Context) {
-	d.leave()
 	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
 	d.flight.emit(ctx, d.slot.event(EventWaiting))
 }

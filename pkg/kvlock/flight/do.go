@@ -120,20 +120,15 @@ func (f *Flight) returned(ctx context.Context, start time.Time, r *Result, err e
 	return nil
 }
 
-// obtain is Do without the memory. Like outcome it calls no deeper than it must: thousands of goroutines may wait there, and each
+// obtain is Do without the memory. It calls no deeper than it must: thousands of goroutines may wait there, and each
 // keeps the stack that it needed once.
 func (f *Flight) obtain(ctx context.Context, t *task, r *Result) error {
 	r.Key = t.key
-	c, joined, err := f.join(ctx, t, func(ctx context.Context) *decision { return f.look(ctx, t) })
+	c, joined, err := f.join(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer f.leave(ctx, c)
-	return f.outcome(ctx, c, joined, r)
-}
-
-// outcome waits for the result of a computation that was started or joined.
-func (f *Flight) outcome(ctx context.Context, c *call, joined bool, r *Result) error {
 	start := time.Now()
 	if joined {
 		f.tellJoined(ctx, c)

@@ -18,7 +18,7 @@
 // Every arrow is one write that the server accepts only while the entry is at the revision that the writer saw. Nothing
 // is decided from a read.
 //
-// [Flight.Do] takes a key through these states for a function, [Flight.DoMany] many keys at once, and [Cache] for a
+// [Flight.Do] takes a key through these states for a function, and [Cache] for a
 // function of typed inputs whose key is computed from them. [Flight.Begin], [Flight.Resume], [Claim.Renew],
 // [Claim.Complete], [Claim.Fail] and [Claim.Release] are the single transitions, for work that starts in one process
 // and ends in another. [Flight.Get], [Flight.Latest], [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.

@@ -3,9 +3,6 @@ package flight
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 )
 
 // Errors that results and locks have in common are in package kvlock: ErrClosed, ErrInvalidKey, ErrLost, ErrMismatch,
@@ -22,9 +19,6 @@ var (
 	// and trying again does not help.
 	ErrInvalidRef = errors.New("kvlock: invalid reference of a claim")
 
-	// ErrNoValue is returned for a key that the function of [Flight.DoMany] was given and returned no value for.
-	ErrNoValue = errors.New("kvlock: function returned no value for the key")
-
 	// ErrNotFound is returned by the function of [Flight.Do], wrapped or not, to report that the value does not exist.
 	// That is an answer, and no failure: it is kept for DoOptions.NegativeTTL, and the callers of all processes get it
 	// in a [NotFoundError].
@@ -38,34 +32,6 @@ var (
 	// a [TakenError] that has the slot.
 	ErrTaken = errors.New("kvlock: key is taken")
 )
-
-// KeysError maps each key that failed, in a call for many keys, to its error. errors.Is and errors.As look at all of
-// them.
-type KeysError map[string]error
-
-// Error names how many keys failed, and the first few of them.
-func (e KeysError) Error() string {
-	const shown = 3
-	keys := slices.Sorted(maps.Keys(e))
-	var text strings.Builder
-	fmt.Fprintf(&text, "kvlock: %d keys failed", len(keys))
-	for i, key := range keys[:min(len(keys), shown)] {
-		fmt.Fprintf(&text, "%s %q: %v", []string{":", ";"}[min(i, 1)], key, e[key])
-	}
-	if len(keys) > shown {
-		text.WriteString("; ...")
-	}
-	return text.String()
-}
-
-// Unwrap returns the errors, by their keys in order.
-func (e KeysError) Unwrap() []error {
-	all := make([]error, 0, len(e))
-	for _, key := range slices.Sorted(maps.Keys(e)) {
-		all = append(all, e[key])
-	}
-	return all
-}
 
 // FailedError is returned when the computation for Key failed in another process.
 type FailedError struct {

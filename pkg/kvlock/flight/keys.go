@@ -285,6 +285,46 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	return errors.Join(unreadable, err)
 }
 
+// errNoMemory is the error of Warm without a memory.
+var errNoMemory = errors.New("kvlock: Config.Memory is off: there is nothing to warm")
+
+// Warm loads the results and failures that the bucket holds under prefix, as [Flight.List] understands it, into memory,
+// and returns how many it read. If they do not all fit, some are evicted. To load known keys, use [Flight.GetMany]; to
+// compute missing values, use Do.
+//
+// Each record under prefix is read twice: once to find the keys, and once, 512 at a time, to know as of which sequence
+// it holds.
+func (f *Flight) Warm(ctx context.Context, prefix string) (n int, err error) {
+	if f.memory == nil {
+		return 0, errNoMemory
+	}
+	keys := make([]string, 0, kv.MaxRead)
+	load := func() error {
+		slots, err := f.GetMany(ctx, keys)
+		for _, slot := range slots {
+			if slot.State == Done || slot.State == Failed {
+				n++
+			}
+		}
+		keys = keys[:0]
+		return err
+	}
+	for slot, err := range f.List(ctx, prefix) {
+		switch {
+		case slot.Key == "" && err != nil:
+			return n, err
+		case err != nil || slot.State == Pending:
+			continue
+		}
+		if keys = append(keys, slot.Key); len(keys) == cap(keys) {
+			if err := load(); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, load()
+}
+
 // formatRef makes the reference of a claim.
 func formatRef(id string, revision uint64, attempt int) string {
 	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)

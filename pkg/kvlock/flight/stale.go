@@ -191,9 +191,7 @@ func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t *task) (r Resu
 		return Result{}, false, nil
 	}
 	if !slot.retriesLater() {
-		refreshed := f.refresh(ctx, t)
-		t.leave()
-		if r, err := refreshed.await(ctx, t.opts.StaleWait); err == nil || errors.Is(err, ErrNotFound) {
+		if r, err := f.refresh(ctx, t).await(ctx, t.opts.StaleWait); err == nil || errors.Is(err, ErrNotFound) {
 			return r, true, err
 		}
 	}

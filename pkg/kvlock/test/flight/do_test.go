@@ -327,45 +327,34 @@ func TestNestedDo(t *testing.T) {
 // Functions of one process that wait for each other's keys do not wait for ever: one of them gets an error that names the
 // circle, and the others its consequence. A function that waits for a key which waits for another is no circle.
 func TestCircleOfKeys(t *testing.T) {
-	for name, many := range map[string]bool{"Do": false, "DoMany": true} {
-		runInBubble(t, name, func(t *testing.T, b *bed) {
-			f := b.Flight(t, flight.Config{})
-			needs := map[string]string{"a": "b", "b": "c", "c": "a", "x": "y", "y": "z", "z": ""}
-			var do func(ctx context.Context, key string) error
-			do = func(ctx context.Context, key string) error {
-				fn := func(ctx context.Context) ([]byte, error) {
-					pass(time.Second) // until all have begun
-					if needs[key] == "" {
-						return nil, nil
-					}
-					return nil, do(ctx, needs[key])
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		needs := map[string]string{"a": "b", "b": "c", "c": "a", "x": "y", "y": "z", "z": ""}
+		var do func(ctx context.Context, key string) error
+		do = func(ctx context.Context, key string) error {
+			return check.Err(f.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
+				pass(time.Second) // until all have begun
+				if needs[key] == "" {
+					return nil, nil
 				}
-				if many {
-					return check.Err(f.DoMany(ctx, []string{key}, func(ctx context.Context, _ []string) (map[string][]byte, error) {
-						if _, err := fn(ctx); err != nil {
-							return nil, flight.KeysError{key: err}
-						}
-						return map[string][]byte{key: nil}, nil
-					}, flight.DoOptions{}))
+				return nil, do(ctx, needs[key])
+			}, flight.DoOptions{}))
+		}
+		var all sync.WaitGroup
+		var circles atomic.Int64
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for key := range needs {
+			all.Go(func() {
+				err := do(ctx, key)
+				if circular := key < "x"; circular != errors.Is(err, flight.ErrRecursive) {
+					t.Errorf("%s: got %v", key, err)
+				} else if circular && strings.Count(err.Error(), "which waits for") == 2 {
+					circles.Add(1)
 				}
-				return check.Err(f.Do(ctx, key, fn, flight.DoOptions{}))
-			}
-			var all sync.WaitGroup
-			var circles atomic.Int64
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			for key := range needs {
-				all.Go(func() {
-					err := do(ctx, key)
-					if circular := key < "x"; circular != errors.Is(err, flight.ErrRecursive) {
-						t.Errorf("%s: got %v", key, err)
-					} else if circular && strings.Count(err.Error(), "which waits for") == 2 {
-						circles.Add(1)
-					}
-				})
-			}
-			all.Wait()
-			check.That(t, circles.Load() != 0, "no error names the circle")
-		})
-	}
+			})
+		}
+		all.Wait()
+		check.That(t, circles.Load() != 0, "no error names the circle")
+	})
 }

@@ -126,33 +126,6 @@ func Example_cacheConfig() {
 	// 1 <nil>
 }
 
-// Many keys are computed by one call, for all that are missing. Those that fail do not harm the others.
-func Example_keysError() {
-	f, end := open()
-	defer end()
-	ctx := context.Background()
-	if _, err := f.Do(ctx, "soup", func(context.Context) ([]byte, error) { return []byte("leek"), nil }, flight.DoOptions{}); err != nil {
-		log.Fatal(err)
-	}
-	results, err := f.DoMany(ctx, []string{"salad", "soup", "trifle"}, func(_ context.Context, missing []string) (map[string][]byte, error) {
-		fmt.Println("asked for", missing)
-		return map[string][]byte{"salad": []byte("beet")}, flight.KeysError{"trifle": errors.New("no custard")}
-	}, flight.DoOptions{})
-	failed, _ := errors.AsType[flight.KeysError](err)
-	for _, r := range results {
-		if err := failed[r.Key]; err != nil {
-			fmt.Println(r.Key, "failed:", err)
-			continue
-		}
-		fmt.Println(r.Key, r.Outcome, string(r.Value))
-	}
-	// Output:
-	// asked for [salad trifle]
-	// salad computed beet
-	// soup cached leek
-	// trifle failed: no custard
-}
-
 // A scan counts the entries of the bucket, and the process its own work. The server removes expired entries.
 func Example_survey() {
 	f, end := open()

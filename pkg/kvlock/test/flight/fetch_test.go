@@ -280,32 +280,3 @@ func TestUploadOverAStaleValue(t *testing.T) {
 		check.That(t, s.State == flight.Done && s.Age() <= time.Minute, "%s of %s", s.State, s.Age())
 	})
 }
-
-// DoMany treats kept values and answers of each key as Do does.
-func TestDoManyOfKeptValues(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		opts := flight.DoOptions{TTL: 10 * time.Second, Stale: time.Hour, NegativeTTL: time.Minute}
-		nothing := func(_ context.Context, missing []string) (map[string][]byte, error) {
-			return valuesBy("first", missing), flight.KeysError{"b": flight.ErrNotFound}
-		}
-		for range 2 { // b is known to be nothing, the second time
-			results, err := f.DoMany(t.Context(), []string{"a", "b"}, nothing, opts)
-			errs, _ := errors.AsType[flight.KeysError](err)
-			if len(errs) != 1 || !errors.Is(errs["b"], flight.ErrNotFound) || string(results[0].Value) != "a by first" {
-				t.Errorf("got %s", summary(results, err))
-			}
-			nothing = nil
-		}
-
-		pass(20 * time.Second) // a is stale
-		var a asked
-		results, err := f.DoMany(t.Context(), []string{"a", "c"}, a.by("second"), opts)
-		wantSummary(t, results, err, "stale a by first", "computed c by second")
-		pass(time.Second)
-		a.sort()
-		a.want(t, []string{"a"}, []string{"c"})
-		results, err = f.DoMany(t.Context(), []string{"a", "c"}, nil, opts)
-		wantSummary(t, results, err, "cached a by second", "cached c by second")
-	})
-}

@@ -17,49 +17,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Of many keys, too, the values that are due are computed anew in the background, and stale ones returned at once.
-func TestManyKeysAreComputedAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{})
-		var runs atomic.Int64
-		keys := []string{"a", "b", "c"}
-		fn := func(_ context.Context, missing []string) (map[string][]byte, error) {
-			values := map[string][]byte{}
-			n := runs.Add(1)
-			for _, key := range missing {
-				values[key] = fmt.Appendf(nil, "%s%d", key, min(n, 2))
-			}
-			pass(5 * time.Second)
-			return values, nil
-		}
-		want := func(outcome flight.Outcome, values string, took time.Duration, opts flight.DoOptions) {
-			t.Helper()
-			start := time.Now()
-			results := check.Must(f.DoMany(t.Context(), keys, fn, opts))(t)
-			got := ""
-			for _, r := range results {
-				got += string(r.Value)
-				check.Same(t, r.Key, r.Outcome, outcome)
-			}
-			check.That(t, got == values && time.Since(start) == took, "got %s after %s, want %s after %s", got, time.Since(start), values, took)
-		}
-		opts := flight.DoOptions{Refresh: 0.5, Stale: time.Hour, TTL: 100 * time.Second}
-		want(flight.Computed, "a1b1c1", 5*time.Second, opts)
-		want(flight.Cached, "a1b1c1", 0, opts)
-		pass(90 * time.Second)
-		want(flight.Cached, "a1b1c1", 0, opts)
-		pass(10 * time.Second)
-		want(flight.Cached, "a2b2c2", 0, opts)
-		pass(time.Hour)
-		want(flight.Stale, "a2b2c2", 0, opts)
-		pass(10 * time.Second)
-		want(flight.Cached, "a2b2c2", 0, opts)
-		pass(time.Hour)
-		opts.StaleWait = time.Minute
-		want(flight.Computed, "a2b2c2", 5*time.Second, opts)
-	})
-}
-
 // The largest value that can be stored can also be carried.
 func TestLargestValueIsCarried(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {

@@ -133,7 +133,7 @@ func TestWaitingComputationHasNoGoroutine(t *testing.T) {
 			synctest.Wait()
 			var stacks strings.Builder
 			check.OK(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
-			check.Same(t, "waiting callers", strings.Count(stacks.String(), ".(*Flight).outcome("), n)
+			check.Same(t, "waiting callers", strings.Count(stacks.String(), ".(*Flight).obtain("), n)
 			check.Same(t, "waiting computations", strings.Count(stacks.String(), ".(*decision)."), 0)
 			for _, c := range claims {
 				check.OK(t, c.Renew(t.Context(), 0))
