@@ -26,7 +26,7 @@ type Config struct {
 	// Defaults to none.
 	Catalog string `env:"ENRICHER_CATALOG"`
 
-	// ClaimTTL is how long a claim that is not renewed keeps its place. Defaults to 60 seconds.
+	// ClaimTTL is the time after which a claim that is not renewed expires. Defaults to 60 seconds.
 	ClaimTTL time.Duration `env:"ENRICHER_CLAIM_TTL"`
 
 	// MemoryBytes bounds the results that this process keeps in memory, and so answers with without asking the store.
@@ -39,23 +39,23 @@ type Config struct {
 	// Enabled looks places up. Without it, results are returned unchanged. Defaults to false.
 	Enabled bool `env:"ENABLE_WOLT_ENRICHMENT"`
 
-	// FoundTTL is how long an answer FOUND is kept. Defaults to 7 days.
+	// FoundTTL is the time for which an answer FOUND is kept. Defaults to 7 days.
 	FoundTTL time.Duration `env:"ENRICHER_FOUND_TTL"`
 
-	// NotFoundTTL is how long an answer NOT_FOUND is kept. Defaults to 24 hours.
+	// NotFoundTTL is the time for which an answer NOT_FOUND is kept. Defaults to 24 hours.
 	NotFoundTTL time.Duration `env:"ENRICHER_NOT_FOUND_TTL"`
 
-	// Partitions is over how many streams and buckets the jobs and the results are divided, once `expediter apply --partitions` has done
-	// that: until then there is one of each. Defaults to 1.
+	// Partitions is the number of streams for the jobs, and of buckets for the results, once `expediter apply --partitions` has divided
+	// them. Until then there is one of each. Defaults to 1.
 	Partitions int `env:"ENRICHER_PARTITIONS"`
 
 	// Providers replace those that Catalog and WoltURL name. Defaults to none.
 	Providers []provider.Provider `env:"-"`
 
-	// RequestTTL is how long the events of a request can be subscribed to. Defaults to 1 hour.
+	// RequestTTL is the time for which the events of a request can be subscribed to. Defaults to 1 hour.
 	RequestTTL time.Duration `env:"ENRICHER_REQUEST_TTL"`
 
-	// WoltRate is how many calls a second may be made of WoltURL, by all instances together. Defaults to 2.
+	// WoltRate is the number of calls a second that all instances together may make to WoltURL. Defaults to 2.
 	WoltRate float64 `env:"ENRICHER_WOLT_RATE"`
 
 	// WoltURL is the base URL of Wolt's search. Wolt's terms forbid systematic automated retrieval: set only a URL that
@@ -84,7 +84,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// validate reports every mistake at once, but those that only making the parts can find.
+// validate reports at once every mistake that can be found without making the parts.
 func (cfg Config) validate() error {
 	errs := []error{cfg.Validate(name), cfg.answering(cfg.Providers).Validate()}
 	switch {

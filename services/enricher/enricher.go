@@ -58,7 +58,7 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Enricher, error) {
 	return e, nil
 }
 
-// prepare does all that needs no server.
+// prepare does the part of Start that needs no server.
 func prepare(cfg Config) (e *Enricher, err error) {
 	e = &Enricher{cfg: cfg.withDefaults()}
 	if err := e.cfg.validate(); err != nil {
@@ -90,7 +90,7 @@ func (e *Enricher) spec() service.Spec {
 	}
 }
 
-// open makes the answers and the worker.
+// open makes the service that answers requests, and the worker.
 func (e *Enricher) open(ctx context.Context, s *service.Service) error {
 	if err := e.answer(ctx, s); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (e *Enricher) answer(ctx context.Context, s *service.Service) (err error) {
 	return e.exportStats(s.Config.Exports)
 }
 
-// held returns the providers that are not called now.
+// held calls tell for each provider that can be held back: with 1 when it is not called now, with 0 otherwise.
 func (e *Enricher) held(tell func(side string, n int)) {
 	for _, p := range e.providers {
 		if guarded, ok := p.(interface{ Held() bool }); ok {
@@ -151,7 +151,7 @@ func (e *Enricher) Enrich(ctx context.Context, req contracts.EnrichRequest) (con
 }
 
 // Results returns the results of the look-ups of a request at a provider, with score and evidence, by place id. Places without a
-// result are left out. One round trip for each 512 places, and as many for those that were described otherwise before.
+// result are left out. One round trip for each 512 places, and one more for each 512 whose first slot has another description.
 func (e *Enricher) Results(
 	ctx context.Context, providerName string, req contracts.EnrichRequest,
 ) (map[string]contracts.EnrichResult, error) {

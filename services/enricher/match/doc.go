@@ -4,10 +4,10 @@
 //
 // # Overview
 //
-// Prepare takes a place apart once: it folds the text, splits the name into words that tell places apart and words that do
-// not, reads street and house number out of the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic,
-// Greek, Georgian or Armenian name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each
-// in [0,1], and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or
+// Prepare takes a place apart once: it folds the text, splits the name into words that tell places apart and words that do not,
+// reads the street and the house number in the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic, Greek,
+// Georgian or Armenian name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each in
+// [0,1], and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or
 // AMBIGUOUS.
 //
 //	Place -> Prepared --+
@@ -36,16 +36,15 @@
 //
 // # Across scripts
 //
-// Whether streets in two scripts are the same is judged by sound. A street that cannot be judged is not observed, and
-// only house numbers that contradict each other count, for half. A street that sounds otherwise weighs less than one
-// that is written otherwise, because it may be translated, and little beside an equal house number.
+// Whether streets in two scripts are the same is judged by sound. When they cannot be judged, the streets are not
+// observed, and only house numbers that contradict each other count, for half. A difference in sound weighs less than
+// a difference in spelling, because the street may be translated, and little beside an equal house number.
 //
-// Names that sound unlike in two scripts may be translations. Those whose words are in the tables are compared by meaning
-// ("House of Pancakes"), and found as any other. Of the rest nothing is known: when the telephone and the address or the
-// position agree and no word contradicts, the outcome is AMBIGUOUS. It is never FOUND, because the venues of a hotel
-// share all these with names as different, and a wrong link is worse than none. Names in two scripts whose telephone agrees are
-// AMBIGUOUS at least, as long as no kind of place, number, city, street or position contradicts. Without the telephone they are
-// NOT_FOUND.
+// Names that sound unlike in two scripts may be translations. Names whose words are in the tables ("House of Pancakes") are
+// compared by meaning, and found as any other. For other names, when the telephone and the address or the position agree and no
+// word contradicts, the outcome is AMBIGUOUS. It is never FOUND: the venues of a hotel share telephone, address and position
+// under different names, and a wrong link is worse than none. Names in two scripts whose telephone agrees are AMBIGUOUS at
+// least, as long as no kind of place, number, city, street or position contradicts. Without the telephone they are NOT_FOUND.
 //
 // # What it does not do
 //

@@ -9,8 +9,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
 )
 
-// feature numbers one thing that is observed of a pair. Each is in [0,1] and is 0 when it was not observed, so that a
-// missing field adds nothing.
+// feature is the number of a feature of a pair of places. The value of a feature is in [0,1], and 0 when it was not
+// observed, so that a missing field adds nothing.
 type feature int
 
 const (
@@ -65,7 +65,7 @@ var featureNames = [features]string{
 	"name.stranger", "name.translated",
 }
 
-// vector is the observed features of a pair.
+// vector has the values of the features of a pair.
 type vector [features]float64
 
 // The bands of distance in metres.
@@ -76,11 +76,11 @@ const (
 	quarter = 1500
 )
 
-// otherTown is the factor of the same street and house number when the cities differ and no telephone number
-// shows that one of them is a suburb: there is more than one Main Street.
+// otherTown is the factor for an equal street and house number when the cities differ and no telephone number shows
+// that one is a suburb of the other: there is more than one Main Street.
 const otherTown = 0.5
 
-// The likeness from which two street names are one, and below which they are two.
+// Two street names are one from the first likeness on, and two below the second.
 const (
 	sameStreet  = 0.74
 	otherStreet = 0.5
@@ -152,8 +152,8 @@ func (v *vector) addresses(g address.Agreement) {
 	}
 }
 
-// numberAlone observes the house numbers of streets that cannot be compared: little, because the numbers of one venue in
-// two sources differ more often when its street is written in two ways.
+// numberAlone observes the house numbers of streets that cannot be compared. They weigh little, because the numbers of
+// one venue in two sources differ more often when its street is written in two ways.
 func (v *vector) numberAlone(n address.NumberAgreement) {
 	switch n {
 	case address.NumberSame:
@@ -164,9 +164,10 @@ func (v *vector) numberAlone(n address.NumberAgreement) {
 	}
 }
 
-// otherByEar returns the weight of a street name that sounds otherwise in another script, relative to one that is written
-// otherwise in the same script: it may be a translation. Where the house numbers differ too, it hardly is. Where they are
-// the same, about as many streets are translated as share a number by chance; the little that is left is caution.
+// otherByEar returns the weight of a difference in sound between street names in two scripts, relative to a difference in
+// spelling in one script: one name may translate the other. Where the house numbers differ too, it hardly does. Where
+// they are equal, about as many streets are translated as share a number by chance; the small weight that is left is
+// caution.
 func otherByEar(n address.NumberAgreement) float64 {
 	switch n {
 	case address.NumberSame:
@@ -217,9 +218,9 @@ func (v *vector) distance(d float64) {
 	}
 }
 
-// cross makes the observations that need several fields. A name without any other evidence may be anyone's. Names that
-// have nothing in common are two venues, whatever else agrees: those of a hotel, a food court or a former tenant share
-// telephone and address.
+// cross makes the observations that need several fields. A name without other evidence may belong to any venue. Names
+// that have nothing in common belong to two venues, whatever else agrees: the venues of a hotel or a food court, or a
+// former tenant, share telephone and address.
 func (v *vector) cross(untold float64) {
 	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
 		v[addressSame] *= otherTown
@@ -238,8 +239,9 @@ func (v *vector) cross(untold float64) {
 	v[nameTranslated] = untold * v[strangers] * v.placed()
 }
 
-// placed is how much of two strong identifiers agrees, the telephone and where the venue is. Address and position say the
-// same: having both adds so little that a name of which nothing agrees stays undecided, neither refused nor found.
+// placed returns how well the address or the position agrees where the telephone does, 0 where it does not. Address and
+// position are the same evidence. Having both adds so little that names with nothing in common stay undecided, neither
+// refused nor found.
 func (v *vector) placed() float64 {
 	if v[phoneSame] == 0 {
 		return 0

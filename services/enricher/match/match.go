@@ -43,16 +43,16 @@ const (
 type Decision struct {
 	// Outcome is the outcome.
 	Outcome Outcome `json:"outcome"`
-	// Index is the best candidate, or -1 when there was none. It is set whatever the outcome.
+	// Index is the index of the best candidate, or -1 when there was none. It is set whatever the outcome.
 	Index int `json:"index"`
-	// Rival is the candidate that is the next likely and not evidently the same venue, or -1.
+	// Rival is the index of the likeliest other candidate that is not evidently the same venue, or -1.
 	Rival int `json:"rival"`
-	// Score is that of the best candidate.
+	// Score is the score of the best candidate.
 	Score float64 `json:"score"`
-	// Margin is how far the best is ahead of the rival, in [0,1]: the difference of their odds over the sum. Zero means
-	// equally likely; 1 means without a rival.
+	// Margin is the lead of the best candidate over the rival, in [0,1]: the difference of their odds divided by the
+	// sum. It is 0 when both are equally likely, and 1 without a rival.
 	Margin float64 `json:"margin"`
-	// Evidence is that of the best candidate.
+	// Evidence is the evidence for the best candidate.
 	Evidence Evidence `json:"evidence"`
 }
 
@@ -66,7 +66,8 @@ type Prepared struct {
 	Place Place
 	// Tokens are the folded words of the names that tell places apart, each once.
 	Tokens []string
-	// Skeletons are the consonant classes of the names in each plausible reading: equal or nearly so across scripts.
+	// Skeletons are the consonant classes of the names in each plausible reading. They are equal across scripts, or
+	// nearly.
 	Skeletons []string
 	// PhoneKeys are the last digits of the telephone numbers.
 	PhoneKeys []string
@@ -102,9 +103,9 @@ func Best(query Place, candidates []Place) Decision {
 	return Prepare(query).Best(prepared)
 }
 
-// Best looks for the place among candidates. It compares with each and takes the likeliest when its score reaches
-// FoundScore and no rival comes near. Candidates that are evidently the same venue as the best are no rivals, so a
-// catalogue that lists a venue twice still answers. Of equal candidates the first is taken.
+// Best looks for the place among candidates. It compares the place with each, and takes the likeliest when its score
+// reaches FoundScore and no rival comes near. Candidates that are evidently the same venue as the best are no rivals,
+// so a catalogue that lists a venue twice still answers. Best takes the first of equal candidates.
 func (p *Prepared) Best(candidates []*Prepared) Decision {
 	if len(candidates) == 0 {
 		return Decision{Outcome: NotFound, Index: -1, Rival: -1, Margin: 1, Evidence: Evidence{Model: ModelVersion, Features: nil}}
@@ -135,15 +136,15 @@ func (p *Prepared) Best(candidates []*Prepared) Decision {
 	return d
 }
 
-// reached reports whether a telephone number leads to both places while their names, in different scripts, cannot be told to be
-// others': one may translate the other, or be a brand that is said otherwise.
+// reached reports whether both places have a telephone number in common and nothing shows that their names, in different
+// scripts, belong to two venues: one may translate the other, or be another name of the brand.
 func (v *vector) reached() bool {
 	return v[phoneSame] == 1 && v[nameCross]+v[nameUnknown] > 0 && v[nameKindsDiffer] == 0 && v[nameNumbersDiffer] == 0 &&
 		v[cityDiffers] == 0 && v[geoFar] == 0 && v[geoQuarter] == 0 && v[addressOther] < 0.9
 }
 
-// rival finds the likeliest other venue and the margin to it. Only candidates near enough to matter are compared with
-// the best.
+// rival finds the likeliest other venue and the margin to it. It compares only candidates with the best whose odds
+// are near enough to matter.
 func (d *Decision) rival(candidates []*Prepared, odds []float64) {
 	for i, o := range odds {
 		if i == d.Index || d.Rival >= 0 && o <= odds[d.Rival] || margin(odds[d.Index], o) > 0.999 {
@@ -160,17 +161,17 @@ func (d *Decision) rival(candidates []*Prepared, odds []float64) {
 // margin is (a-b)/(a+b) for odds whose logarithms are given.
 func margin(a, b float64) float64 { return math.Tanh((a - b) / 2) }
 
-// sameVenue reports whether two candidates are evidently one: the score shows it, and the address, the telephone or the
-// location shows it too.
+// sameVenue reports whether two candidates are evidently one venue, by the score and by the address, the telephone or
+// the location.
 func sameVenue(a, b *Prepared) bool {
 	v := observe(a, b)
 	placed := v[addressSame] > 0.9 || v[phoneSame] > 0 || v[geoSpot] > 0
 	return placed && v[addressOther] < 0.5 && v[addressNumberDiffers] == 0 && v[branchDiffers] == 0 && v.score() >= 0.95
 }
 
-// Contradict reports whether two descriptions cannot be of one place as far as both say something: their names are not one name
-// in two spellings, or an address, a city, a telephone number or a location of one is another than that of the other. A field
-// that only one has counts for nothing. It is symmetric.
+// Contradict reports whether two descriptions cannot be of one place: their names are not two spellings of one name, or their
+// addresses, cities, telephone numbers or locations differ. A field that only one description has does not count. It is
+// symmetric.
 func Contradict(a, b *Prepared) bool {
 	v := observe(a, b)
 	for _, f := range []feature{
@@ -188,18 +189,18 @@ func Contradict(a, b *Prepared) bool {
 	return v[nameUnknown] == 1 || names.score() < 0.5
 }
 
-// ModelVersion names the features and weights that made a score. A result that another version made should be matched again.
+// ModelVersion names the version of the features and weights. A result of another version should be matched again.
 const ModelVersion = "places-4"
 
-// Evidence reports how a score came about. It is small as JSON and one line as a string.
+// Evidence has the observations behind a score. It is small as JSON and one line as a string.
 type Evidence struct {
-	// Model is the ModelVersion that made it.
+	// Model is the ModelVersion of the score.
 	Model string `json:"model"`
 	// Score is the probability that the places are one venue, in [0,1].
 	Score float64 `json:"score"`
-	// Base is the log-odds without any observation.
+	// Base is the log-odds of a match before any observation.
 	Base float64 `json:"base"`
-	// Features are the observations, in a fixed order, without those that were not made.
+	// Features are the observations that were made, in a fixed order.
 	Features []Feature `json:"features"`
 }
 
@@ -207,9 +208,9 @@ type Evidence struct {
 type Feature struct {
 	// Name is the name of the observation, for example "phone.same".
 	Name string `json:"name"`
-	// Value is how strongly it was observed, in (0,1].
+	// Value is the strength of the observation, in (0,1].
 	Value float64 `json:"value"`
-	// Contribution is its term of the log-odds: above zero it speaks for a match.
+	// Contribution is the observation's term in the log-odds. A positive term is evidence for a match.
 	Contribution float64 `json:"contribution"`
 }
 
@@ -247,7 +248,7 @@ func (v *vector) explain() Evidence {
 	return e
 }
 
-// logOdds adds the observations up.
+// logOdds returns the log-odds of a match.
 func (v *vector) logOdds() float64 {
 	sum := base
 	for i, x := range v {
@@ -302,7 +303,8 @@ func (p *Prepared) block() {
 	}
 }
 
-// after reports whether p comes after q in a fixed order, in which pairs are compared so that the comparison is symmetric.
+// after reports whether p comes after q in a fixed order. Comparing pairs in this order makes the comparison
+// symmetric.
 func (p *Prepared) after(q *Prepared) bool {
 	a, b := &p.Place, &q.Place
 	return cmp.Or(
@@ -317,8 +319,8 @@ func appendNew(to []string, s string) []string {
 	return append(to, s)
 }
 
-// Place describes a venue. Every field may be empty: a missing one counts neither for nor against a match. Of each
-// text field the first 512 bytes are read.
+// Place describes a venue. Every field may be empty: a missing field counts neither for nor against a match. Only the
+// first 512 bytes of a text field are read.
 type Place struct {
 	// Address is the street address in any order, with or without postcode, city and country.
 	Address string `json:"address,omitempty"`
@@ -326,7 +328,7 @@ type Place struct {
 	Aliases []string `json:"aliases,omitempty"`
 	// City is the name of the city in any language.
 	City string `json:"city,omitempty"`
-	// Location is where the venue is; nil when that is not known.
+	// Location is the position of the venue; nil when it is not known.
 	Location *Point `json:"location,omitempty"`
 	// Name is the name as the source writes it.
 	Name string `json:"name"`

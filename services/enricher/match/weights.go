@@ -10,8 +10,7 @@ import (
 //go:embed weights.tsv
 var weightsText string
 
-// base is the log-odds of a pair of which nothing was observed, and weights are the terms that the features add to it when they are
-// fully observed.
+// base is the log-odds of a pair without observations. weights has the number that each feature, when fully observed, adds to it.
 var base, weights = parseWeights(weightsText)
 
 // parseWeights panics on a mistake in the text, which is a part of the program.

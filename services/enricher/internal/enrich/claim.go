@@ -21,15 +21,15 @@ const (
 	// claimsAtOnce bounds the claims of one request that are under way at a time.
 	claimsAtOnce = 64
 
-	// claimTimeout bounds a claim together with its job. Nobody waits for so long, but a claim that is given up half way
-	// would block its place until it expires.
+	// claimTimeout bounds a claim together with its job. No caller waits for so long, but a claim without a job would
+	// block its place until it expires.
 	claimTimeout = 5 * time.Second
 )
 
-// claimCall is a try to claim a place and to queue it. All that want the same place at the same moment in this process
-// share one.
+// claimCall is one attempt to claim a place and to queue its job. All requests of this process that want the place at
+// the same moment share it.
 type claimCall struct {
-	done   chan struct{} // closed when the rest is there
+	done   chan struct{} // closed when the other fields are set
 	taken  *flight.Slot  // the slot of the place when it could not be claimed
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
@@ -62,7 +62,8 @@ func (c *claims) end(key string, call *claimCall) {
 	close(call.done)
 }
 
-// claimAll claims and queues places, for as long as ctx lasts. Those with which that failed say so in unclaimed.
+// claimAll claims places and queues their jobs, for as long as ctx lasts. It sets unclaimed of each target for which
+// that failed.
 func (s *Service) claimAll(ctx context.Context, missing []*target) {
 	limit := make(chan struct{}, claimsAtOnce)
 	var wg sync.WaitGroup
@@ -77,9 +78,9 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 }
 
 // claim claims the slot of a place for the worker that will get its job, and queues the job. Of all callers at the same time
-// one gets the claim; the others find it held. A slot that was claimed for another description leaves the other slot of the
-// place. claim reports whether a process has the place now, or had. Two round trips for each slot, in the background: they
-// are finished although ctx ends.
+// one gets the claim; the others find it held. When the slot is claimed for another description, claim tries the other slot
+// of the place. claim reports whether a process has claimed the place. Two round trips for each slot, in the background:
+// they are finished although ctx ends.
 func (s *Service) claim(ctx context.Context, t *target) bool {
 	for range 2 * len(t.slots) {
 		if held, again := s.claimSlot(ctx, t); !again {
@@ -89,7 +90,8 @@ func (s *Service) claim(ctx context.Context, t *target) bool {
 	return false
 }
 
-// claimSlot claims the slot that answers the target, and reports whether another slot is to be tried.
+// claimSlot claims the slot that answers the target. It reports whether a process holds the claim, and whether to try
+// again with another slot.
 func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
 	id := t.claim()
 	call, first := s.claims.join(id)
@@ -122,7 +124,7 @@ func (s *Service) claimSlot(ctx context.Context, t *target) (held, again bool) {
 	return call.reason == "" || call.reason == SkipLockHeld, false
 }
 
-// take claims the slot and queues the job. An answer to another description makes room.
+// take claims the slot and queues the job. It removes an answer to another description first.
 func (s *Service) take(ctx context.Context, t *target) (holds *flight.Slot, reason SkipReason) {
 	seen := *t.seen()
 	var err error
@@ -159,7 +161,8 @@ func (s *Service) held(ctx context.Context, t *target) {
 	s.skip(ctx, t, SkipLockHeld)
 }
 
-// publishTry bounds one try to queue a job, so that one lost acknowledgement leaves time for another.
+// publishTry bounds one attempt to queue a job, so that after a lost acknowledgement there is time for another
+// attempt.
 const publishTry = 600 * time.Millisecond
 
 // newClient returns the client that inserts the jobs.
@@ -173,10 +176,10 @@ func newClient(js jetstream.JetStream, partitions int) (*worker.Client, error) {
 	return client, nil
 }
 
-// queue queues the job of a claim. The stream takes one job for each slot at a time, so that a place whose claim expired
-// while its job waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description
-// of the place is dropped when its turn comes, and that of the claim is queued again after orphanAge. If the queue cannot be reached the
-// claim is given back, so that the next request may try. It returns why the job was not queued.
+// queue queues the job of a claim. The stream takes one job for each slot at a time, so that a place whose claim expired while its job
+// waits is not queued twice; the worker of that job then holds the claim. A job that waits for another description of the place is
+// dropped when its turn comes, and the job of this claim is queued again after orphanAge. If the queue cannot be reached the claim is
+// given back, so that the next request may try. queue returns the reason why the job was not queued, "" when it was.
 func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
 	receipt, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {
@@ -197,8 +200,8 @@ func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (re
 	return reason
 }
 
-// insert stores the job of a claim. The receipt has no sequence when the stream has a job of the place, or has had this one. One
-// round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
+// insert stores the job of a claim. The receipt has no sequence when the stream already has a job of the place, or has had this
+// job. One round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
 func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (receipt worker.Receipt, err error) {
 	job := t.job
 	job.Claim, job.RequestedAt, job.Variant = ref, time.Now().UTC(), t.variant()

@@ -34,13 +34,14 @@ import (
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
 // if it is queued.
 //
-// The result of a place answers a request whose description does not contradict it. A description that does has a slot of its own:
-// a place has one slot for the description that came first, and contracts.EnrichVariants for others, which replace each other.
+// The result of a place answers a request whose description does not contradict it. A description that contradicts it has a slot
+// of its own: a place has one slot for its first description, and contracts.EnrichVariants slots for the others, which replace
+// each other.
 //
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
-// when all are known. Otherwise three: read, claim, queue; the claims go out
-// together, and so do the jobs. One or two more for a place that was described otherwise before. They are finished although ctx
-// ends meanwhile: a claim without a job would block its place until it expires.
+// when all are known. Otherwise three: read, claim, queue; the claims go out together, and so do the jobs. One or two more for
+// a place that had another description before. The round trips are finished although ctx ends meanwhile: a claim without a job
+// would block its place until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	s.counters.requests.Add(1)
 	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}
@@ -78,8 +79,8 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	return resp, nil
 }
 
-// lateness is how much longer than StoreTimeout an answer waits for resolve, which ends by itself unless the store, the connection or
-// the machine holds it up.
+// lateness is the time beyond StoreTimeout for which an answer waits for resolve. Resolve is later only when the store, the
+// connection or the machine holds it up.
 const lateness = 100 * time.Millisecond
 
 // errLate is returned when the store, the connection or the machine holds a request up.
@@ -144,8 +145,9 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 	return pending
 }
 
-// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It returns why
-// pending places cannot be subscribed to, "" when they can. The error is that of [service.Backlog.Admit], or of save.
+// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It returns the
+// reason why pending places cannot be subscribed to, "" when they can. The error is that of [service.Backlog.Admit], or of
+// save.
 func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReason, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
@@ -195,8 +197,8 @@ func (s *Service) resolve(ctx context.Context, all []*target) (skipped SkipReaso
 	return skipped, err
 }
 
-// read learns the slots of all targets. One round trip for each 512 that are not in memory, and as many for those whose first
-// slot is about another description.
+// read learns the slots of all targets. One round trip for each 512 that are not in memory, and one more for each 512 whose
+// first slot has another description.
 func (s *Service) read(ctx context.Context, all []*target) error {
 	list, keys := make([]*target, 0, len(all)), make([]string, 0, len(all))
 	for of := range 2 {
@@ -234,7 +236,7 @@ func (s *Service) observe(ctx context.Context, t *target, slot *flight.Slot) (mi
 	slot = t.seen()
 	state := slot.State
 	if t.foreign() && state == flight.Done {
-		state = flight.Absent // it makes room
+		state = flight.Absent // the answer to another description is replaced
 	}
 	switch state {
 	case flight.Done:

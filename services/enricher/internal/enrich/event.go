@@ -34,10 +34,10 @@ const (
 const (
 	EventMatched      Event = "matched"       // outcome, score, venueId, candidates
 	EventJobSkipped   Event = "job_skipped"   // reason: the place needs no work any more, or not now
-	EventProviderFail Event = "provider_fail" // attempt, error, kind: a provider.Kind, or "" for an error that is none
+	EventProviderFail Event = "provider_fail" // attempt, error, kind: the provider.Kind, or "" for any other error
 )
 
-// SkipReason is why no job was queued for a place.
+// SkipReason is the reason why no job was queued for a place.
 type SkipReason string
 
 // The reasons, by the names that operators search for.
@@ -75,7 +75,7 @@ func (s *Service) skip(ctx context.Context, t *target, reason SkipReason) {
 	s.log(ctx, level, EventEnqueueSkipped, t, slog.String("reason", string(reason)))
 }
 
-// skipAll logs, for each provider, that nothing at all was looked up.
+// skipAll logs, for each provider, that no place was looked up.
 func (s *Service) skipAll(ctx context.Context, requestID string, providers []string, reason SkipReason) {
 	for _, p := range providers {
 		s.skip(ctx, &target{job: contracts.EnrichJob{Provider: p, RequestID: requestID}}, reason)
@@ -142,8 +142,8 @@ func (c *counters) outcome(o contracts.Outcome) {
 // issued.
 var errStaleEventID = errors.New("event id does not belong to this request")
 
-// told is the last state that a subscriber has received of one place: none, that it has no answer for now, or the
-// answer. It only grows.
+// told is the last state of a place that a subscriber has received: none, no answer for now, or the answer. It only
+// grows.
 type told uint8
 
 const (
@@ -169,8 +169,8 @@ func (p progress) eventID() string {
 	return p.nonce + "." + base64.RawURLEncoding.EncodeToString(bits)
 }
 
-// resume applies the progress in an event id. The record may have grown since: the subscriber has received nothing about the
-// added places.
+// resume applies the progress in an event id. The record may have more places since then: the subscriber has received
+// nothing about the added ones.
 func (p progress) resume(eventID string) error {
 	nonce, encoded, found := strings.Cut(eventID, ".")
 	if !found || nonce != p.nonce {

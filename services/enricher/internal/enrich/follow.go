@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// gather is how long places that became free are gathered, at most, to be claimed together. It also keeps the followers
+	// gather is the longest time for which free places are collected, to be claimed together. It also keeps the followers
 	// of a place from claiming it at the same moment.
 	gather = 50 * time.Millisecond
 
-	// minReclaim and maxReclaim bound how long a place is left alone that could not be claimed or queued. The pause
-	// doubles as long as that goes on, and is up to a half longer by chance.
+	// minReclaim and maxReclaim bound the pause before a place that could not be claimed or queued is tried again. The
+	// pause doubles with each failure, and is up to a half longer at random.
 	minReclaim = time.Second
 	maxReclaim = 10 * time.Second
 )
@@ -30,7 +30,7 @@ var errDue = errors.New("places are due to be claimed or queued")
 
 // follower follows the slots of places for a subscriber. It claims and queues a place that no process works on any more,
 // because its claim expired with its worker or its job, or because it could not be claimed or queued. It queues a place
-// again whose claim has waited for long. So no subscriber waits for ever.
+// again when its claim has waited for its worker for long. So no subscriber waits for ever.
 type follower struct {
 	service *Service
 	byKey   map[string][]*target
@@ -38,7 +38,7 @@ type follower struct {
 
 	free  map[*target]bool // places that no worker has
 	due   time.Time        // when to claim them
-	pause time.Duration    // until the next try when that fails
+	pause time.Duration    // until the next attempt, after a failure
 
 	handed map[*target]handedOff // places that wait for the worker of a job
 }
@@ -135,7 +135,7 @@ func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 // learn applies a slot of a place, and reports whether that is news to its subscriber.
 func (f *follower) learn(ctx context.Context, t *target, slot *flight.Slot) bool {
 	if t.told && slot.State != flight.Done {
-		return false // the last notification is still valid
+		return false // the outcome that the subscriber has received stays valid
 	}
 	delete(f.handed, t)
 	err := t.learn(slot)
@@ -159,7 +159,7 @@ func (f *follower) learn(ctx context.Context, t *target, slot *flight.Slot) bool
 	return true
 }
 
-// release records that no process works on a place, and that it is to be claimed after a while.
+// release records that no process works on a place, to be claimed after a while.
 func (f *follower) release(t *target, after time.Duration) {
 	due := time.Now().Add(after)
 	if len(f.free) == 0 || due.Before(f.due) {
@@ -168,7 +168,8 @@ func (f *follower) release(t *target, after time.Duration) {
 	f.free[t] = true
 }
 
-// reclaim claims and queues all places that no process works on. Those with which that fails are left for a while.
+// reclaim claims and queues all places that no process works on. A place that cannot be claimed or queued is tried
+// again after a pause.
 func (f *follower) reclaim(ctx context.Context) {
 	if len(f.free) == 0 {
 		return
@@ -192,25 +193,24 @@ func (f *follower) reclaim(ctx context.Context) {
 	}
 }
 
-// chance is a part of d.
+// chance returns a random part of d.
 func chance(d time.Duration) time.Duration {
 	return rand.N(d) //nolint:gosec // spreads load, guards nothing
 }
 
 const (
-	// orphanAge is how old a claim that waits for its job has to be before it may be suspected of having none. By then the
-	// process that took the claim has queued the job or given the claim back, unless it died, or never learnt that it has
-	// the claim.
+	// orphanAge is the age from which a claim that waits for its worker may have no job. By then the process that took the
+	// claim has queued the job or given the claim back, unless it died, or never learnt that it has the claim.
 	orphanAge = claimTimeout
 
 	// orphanSpread bounds the random time that is added to orphanAge. The first process queues the job again, and the others
 	// see that.
 	orphanSpread = 3 * time.Second
 
-	// requeueTimeout bounds one try to queue a job again: there will be others.
+	// requeueTimeout bounds one attempt to queue a job again. There will be others.
 	requeueTimeout = 2 * publishTry
 
-	// reasonOrphaned is why a job was queued for the claim of another process.
+	// reasonOrphaned is the reason for a job that was queued for the claim of another process.
 	reasonOrphaned = "orphaned_claim"
 )
 
@@ -230,8 +230,8 @@ type requeued struct {
 	until time.Time
 }
 
-// begin reports whether the caller is to queue the job of a claim again: not when this process is doing it, tried it a
-// moment ago, or knows that the job is queued.
+// begin reports whether the caller is to queue the job of a claim again. It is false when this process is doing so,
+// did so a moment ago, or knows that the job is queued.
 func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,17 +254,17 @@ func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
 	return true
 }
 
-// done notes that the queue has the job of a claim.
+// done records that the queue has the job of a claim.
 func (r *requeues) done(slot flight.Slot, ttl time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: time.Now().Add(ttl)}
 }
 
-// requeue queues the jobs of claims again, in the background. It is for claims that have waited for long. Most have a job in
-// a backlog, which the stream refuses a second time by the job's subject or its message id. A claim whose holder died before
-// it queued the job gets a job now, with the name and address of t. One round trip for each claim and process, and again
-// when the claim is renewed for longer than ClaimTTL.
+// requeue queues the jobs of claims again, in the background. Most of the claims have a job in a backlog, which the stream
+// refuses a second time by the job's subject or its message id. A claim whose holder died before it queued the job gets a
+// job now, with the name and address of t. One round trip for each claim and process, and again when the claim is renewed
+// for longer than ClaimTTL.
 func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 	if !s.requeues.begin(slot, s.cfg.ClaimTTL) {
 		return
@@ -300,14 +300,14 @@ type handedOff struct {
 	due  time.Time // when to queue the job again
 }
 
-// suspect notes a claim that waits for its job.
+// suspect records a claim that waits for its job.
 func (f *follower) suspect(t *target, slot flight.Slot) {
 	due := time.Now().Add(max(0, orphanAge-slot.Age()) + chance(orphanSpread))
 	f.handed[t] = handedOff{slot, due}
 }
 
-// requeue queues the jobs of the claims that have waited for long. They stay suspect until they change: the queue may
-// not have answered.
+// requeue queues the jobs of the claims that have waited for long. The claims stay recorded until they change,
+// because the queue may not have answered.
 func (f *follower) requeue(ctx context.Context) {
 	now := time.Now()
 	for t, h := range f.handed {

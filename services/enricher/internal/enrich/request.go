@@ -25,8 +25,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// ErrUnknownRequest is returned for a request that was never made, that is too old, or that had nothing pending: such a
-// request is not recorded.
+// ErrUnknownRequest is returned for a request that was never made, is too old, or had no pending place: then it is not
+// recorded.
 var ErrUnknownRequest = errors.New("enricher: unknown request")
 
 // ErrRequestTaken is returned for a request under the id of one that another caller has made and that is still recorded.
@@ -47,15 +47,15 @@ type requestRecord struct {
 	// Nonce distinguishes this record from an earlier or later one under the same id.
 	Nonce string `json:"nonce"`
 
-	// Owner is the name of the caller that made the request. Only this one can add places. It is "" for callers without a name,
-	// and any caller can add to theirs.
+	// Owner is the name of the caller that made the request. Only this caller can add places. Owner is "" for callers without a
+	// name: then any caller can add places.
 	Owner string `json:"owner,omitempty"`
 
 	// Jobs are the places, without their claims.
 	Jobs []contracts.EnrichJob `json:"jobs"`
 }
 
-// saveTries bounds how often a record is merged when several requests with one id are made at the same moment.
+// saveTries bounds the attempts to merge a record when several requests with one id are made at the same moment.
 const saveTries = 10
 
 // save records the targets of a request, under its id, for Subscribe. A second request of the same caller with the same id adds
@@ -89,7 +89,7 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 		if !taken {
 			return fmt.Errorf("enricher: save request %q: %w", requestID, err)
 		}
-		if over = conflict.Found; over.Revision == 0 || over.Deleted() { // it has gone meanwhile
+		if over = conflict.Found; over.Revision == 0 || over.Deleted() { // the record was removed meanwhile
 			record = fresh
 			continue
 		}
@@ -107,7 +107,7 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 	return fmt.Errorf("enricher: save request %q: it changed %d times meanwhile", requestID, saveTries)
 }
 
-// add appends the targets that the record does not have, and reports whether there were any.
+// add appends the targets that the record does not have, and reports whether it has appended any.
 func (r *requestRecord) add(targets []*target) bool {
 	before := len(r.Jobs)
 	for _, t := range targets {
@@ -121,7 +121,7 @@ func (r *requestRecord) add(targets []*target) bool {
 	return len(r.Jobs) > before
 }
 
-// load reads the record of a request, to which the span of ctx links then. One round trip, two for an unknown one.
+// load reads the record of a request, and links the span of ctx to it. One round trip, two for an unknown request.
 func (s *Service) load(ctx context.Context, requestID string) (requestRecord, error) {
 	key, err := contracts.RequestKey(requestID)
 	if err != nil {
@@ -217,7 +217,7 @@ func sameFields(a, b match.Place) bool {
 		(a.Location == nil) == (b.Location == nil)
 }
 
-// variantOf numbers the slot that a name has beside the first one of its place, from 1.
+// variantOf returns the number, from 1, of the slot for a name that the first slot of its place does not fit.
 func variantOf(name string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write(appendPlain(make([]byte, 0, 64), name))
@@ -225,9 +225,9 @@ func variantOf(name string) int {
 }
 
 // fits reports whether a slot is about the place as the target describes it, so that its value answers the target. A slot
-// with the same description does. One with another does when neither contradicts the other, and the answer does not rest on a
-// field that only one of them has: a venue that was found must not contradict the target, and that nothing was found counts
-// only for descriptions with the same fields. Slots of earlier versions have no description, only their venue.
+// with the same description fits. A slot with another description fits when the two do not contradict each other, and the
+// answer does not rest on a field that only one has: a found venue must not contradict the target, and NOT_FOUND counts only
+// for a description with the same fields. Slots of earlier versions have no description, only their venue.
 func (t *target) fits(slot *flight.Slot) bool {
 	switch {
 	case slot.State == flight.Absent:
@@ -252,7 +252,7 @@ func (t *target) fits(slot *flight.Slot) bool {
 	return found || slot.Fingerprint == "" || sameFields(place, t.prepared.Place)
 }
 
-// venueIn returns the venue of a result that is FOUND, nil when there is none, and whether the result is FOUND.
+// venueIn reports whether a result is FOUND, and returns its venue, nil when it has none.
 func venueIn(value []byte) (found bool, venue *match.Place) {
 	var r struct {
 		Status contracts.ProviderStatus `json:"status"`

@@ -82,7 +82,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 
 // Close waits for the work in the background and ends all subscriptions.
 func (s *Service) Close() {
-	s.background.Wait() // each part is bounded, and needs the Flight
+	s.background.Wait() // each piece of work is bounded, and needs the Flight
 	s.flight.Close()
 	s.requests.Close()
 }
@@ -111,8 +111,7 @@ type Config struct {
 	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
 	Backlog *service.Backlog
 
-	// ClaimTTL is how long a place counts as being looked up when its claim is not renewed, in whole seconds. Defaults to 60
-	// seconds.
+	// ClaimTTL is the time after which a claim that is not renewed expires, in whole seconds. Defaults to 60 seconds.
 	ClaimTTL time.Duration
 
 	// Deprecated writes the field `wolt` beside `providers.wolt`, for readers that have not moved yet.
@@ -122,12 +121,12 @@ type Config struct {
 	// Enabled looks places up. When it is off, requests are answered as they came. Defaults to false.
 	Enabled bool
 
-	// FoundTTL is how long an answer FOUND is kept, ±10 %. Defaults to 7 days.
+	// FoundTTL is the time for which an answer FOUND is kept, ±10 %. Defaults to 7 days.
 	FoundTTL time.Duration
 
-	// LeaseTTL is how long a place that a worker looks up stays the worker's when it does not renew that, in whole
-	// seconds: how soon another worker takes over from one that was killed. Defaults to 10 seconds, about as long
-	// as a change of the stream's leader takes.
+	// LeaseTTL is the time for which a worker that does not renew its lease keeps the place that it looks up, in whole
+	// seconds. After it another worker takes over from one that was killed. Defaults to 10 seconds, about as long as a
+	// change of the stream's leader takes.
 	LeaseTTL time.Duration
 
 	// Logger gets the events of this package. Defaults to slog.Default().
@@ -138,26 +137,27 @@ type Config struct {
 
 	// MemoryBytes bounds the results that this process keeps in memory, so that a request whose places it has costs no round
 	// trip. Results in memory are settled, have not expired, and are dropped when the store changes them: see
-	// [flight.MemoryConfig]. A result that was replaced or removed is answered for up to 3 seconds more, when the push of
-	// that change was lost; one that an administrator removed from the stream by hand for up to 5 minutes. The process gets
-	// every change of the bucket, and asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000
-	// results; -1 keeps none.
+	// [flight.MemoryConfig]. When the push of a change is lost, the old result is answered for up to 3 seconds more; a
+	// result that an administrator removed from the stream by hand, for up to 5 minutes. The process gets every change of
+	// the bucket, and sends the stream's leader one small request a second. Defaults to 32 MiB, some 20,000 results; -1
+	// keeps none.
 	MemoryBytes int64
 
-	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
+	// NotFoundTTL is the time for which an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
 	NotFoundTTL time.Duration
 
 	// Observe is called with each event of a slot. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
-	// Partitions is over how many streams the jobs are divided, and over how many buckets the results, once they have been. At
-	// most [worker.MaxPartitions]. Defaults to 1.
+	// Partitions is the number of streams for the jobs, and of buckets for the results, once they have been divided. At most
+	// [worker.MaxPartitions]. Defaults to 1.
 	Partitions int
 
 	// Providers are asked about every place. At least one, with different names. Required.
 	Providers []provider.Provider
 
-	// RequestTTL is how long after a request its events can be subscribed to, in whole seconds. Defaults to 1 hour.
+	// RequestTTL is the time after a request for which its events can be subscribed to, in whole seconds. Defaults to 1
+	// hour.
 	RequestTTL time.Duration
 
 	// StoreTimeout bounds the time that one request spends on the store and the queue: after it the request is answered with the
@@ -168,8 +168,8 @@ type Config struct {
 	// Telemetry measures and traces jobs that are queued, and searches. Defaults to none.
 	Telemetry *natsotel.Telemetry
 
-	// UnresolvedTTL is how long a look-up that ended without an answer (several venues could be the place, or the
-	// provider failed for good) keeps the place from being looked up again. Defaults to 60 seconds.
+	// UnresolvedTTL is the time for which a place is not looked up again after a look-up without an answer: several
+	// venues could be the place, or the provider failed for good. Defaults to 60 seconds.
 	UnresolvedTTL time.Duration
 }
 
@@ -188,7 +188,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// Validate reports everything that is wrong at once, but for the lack of providers, which New does.
+// Validate reports every mistake at once, except that there are no providers, which New reports.
 func (cfg Config) Validate() error {
 	cfg = cfg.withDefaults()
 	var errs []error
@@ -234,7 +234,7 @@ func (cfg Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// limits returns the limits of the jobs of those providers that have some.
+// limits returns the limits of the jobs of each provider that is a [provider.Limited].
 func limits(providers []provider.Provider) []worker.Limit {
 	var all []worker.Limit
 	for _, p := range providers {

@@ -23,7 +23,7 @@ const (
 
 // Update is one event of a Subscription.
 type Update struct {
-	// ID is the event id to pass to Subscribe to go on after this event: "" after a reset, to begin anew.
+	// ID is the id with which Subscribe continues after this event; "" after a reset, which begins anew.
 	ID string
 
 	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.
@@ -33,13 +33,13 @@ type Update struct {
 	Body any
 }
 
-// Notice is the body of an event that has nothing but its type.
+// Notice is the body of an event without other content.
 type Notice struct {
 	Type      string `json:"type"`
 	RequestID string `json:"requestId"`
 }
 
-// Snapshot is where the places of a request stand.
+// Snapshot has the states of all places of a request.
 type Snapshot struct {
 	Type      string          `json:"type"`
 	RequestID string          `json:"requestId"`
@@ -47,7 +47,7 @@ type Snapshot struct {
 	Pending   int             `json:"pending"`
 }
 
-// SnapshotPlace is where one place stands, in the form of a patch.
+// SnapshotPlace is the state of one place, in the form of a patch.
 type SnapshotPlace struct {
 	PlaceID string `json:"placeId"`
 
@@ -84,9 +84,9 @@ type Subscription struct {
 }
 
 // Subscribe starts to deliver the results of a request. A new subscription begins with a snapshot. A subscription that
-// resumes after the event with id lastEventID gets only the patches that came since; the id may come from any process. When
-// the id is not one of this request, the subscription begins with a reset and a snapshot. After the last event there are no
-// more; a subscription that resumes after it gets nothing.
+// resumes after the event with id lastEventID gets only the later patches; the id may come from any process. When the id
+// does not belong to this request, the subscription begins with a reset and a snapshot. A subscription that resumes after
+// the last event gets nothing.
 //
 // It returns [ErrUnknownRequest] and [ErrTooManySubscriptions]. Two round trips.
 func (s *Service) Subscribe(ctx context.Context, requestID, lastEventID string) (*Subscription, error) {
@@ -154,7 +154,7 @@ func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 	return nil
 }
 
-// resume goes on after the event with an id, and reports whether that is one of this request.
+// resume continues after the event with an id, and reports whether the id belongs to this request.
 func (sub *Subscription) resume(eventID string) bool {
 	if err := sub.progress.resume(eventID); err != nil {
 		return false
@@ -206,7 +206,7 @@ func (sub *Subscription) patch(i int) {
 		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }
 
-// advance records that the subscriber receives the state of place i, and reports whether that is news.
+// advance records that the subscriber receives the state of place i, and reports whether the state is new to it.
 func (sub *Subscription) advance(i int) bool {
 	t, rank := sub.targets[i], toldNothing
 	switch {

@@ -13,24 +13,23 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// target is one place at one provider, as a request asks for it. A place that stands in a request more than once is one
-// target.
+// target is one place of a request at one provider. A place that a request names more than once is one target.
 type target struct {
 	job         contracts.EnrichJob // without its claim
 	fingerprint string              // of job
 	prepared    *match.Prepared     // of job, nil until it is needed
-	results     []int               // the restaurants of the request that it is about
+	results     []int               // the indexes of the place's restaurants in the request
 	result      [1]int              // holds results, as long as there is one
 
 	first string          // the key of the first slot of its place
-	slots [2]*flight.Slot // as they were last, nil for one that was not read; not written to
-	fit   [2]bool         // whether they fit, see [target.fits]
-	at    int             // which of them answers the target
+	slots [2]*flight.Slot // as last read, nil before that; never written to
+	fit   [2]bool         // by slot, see [target.fits]
+	at    int             // the index in slots of the one that answers the target
 
 	state contracts.ProviderState
-	// settled: the look-up has ended with this state, whether that is an answer or not.
+	// settled: the look-up has ended with this state, with or without an answer.
 	settled bool
-	value   []byte // of the slot, that a settled state was read from
+	value   []byte // the slot's value from which a settled state was read
 
 	// told: the subscriber of the place has received its outcome, so the place need not be looked up again.
 	told bool
@@ -72,19 +71,19 @@ func (t *target) init(job contracts.EnrichJob) error {
 	return err
 }
 
-// key is that of the slot that answers the target.
+// key returns the key of the slot that answers the target.
 func (t *target) key() string { return contracts.EnrichVariant(t.first, t.variant()) }
 
-// claim distinguishes the claims of its slot by their descriptions.
+// claim returns a name for the claim of the target's slot by the target's description.
 func (t *target) claim() string { return t.key() + "\n" + t.fingerprint }
 
-// unread is a slot that was not read.
+// unread stands for a slot that was not read.
 var unread flight.Slot
 
-// seen is the slot that answers the target, as it was last.
+// seen returns the slot that answers the target, as last read.
 func (t *target) seen() *flight.Slot { return cmp.Or(t.slots[t.at], &unread) }
 
-// variant is the number of the slot that answers the target.
+// variant returns the number of the slot that answers the target.
 func (t *target) variant() int {
 	if t.at == 0 {
 		return 0
@@ -92,15 +91,16 @@ func (t *target) variant() int {
 	return t.other()
 }
 
-// other is the number of the slot for a description that the first one does not fit. A job says it: one of a version that numbers them
-// otherwise, too.
+// other returns the number of the slot for a description that the first slot does not fit. The number in a job counts, because another
+// version may number the slots differently.
 func (t *target) other() int { return cmp.Or(t.job.Variant, variantOf(t.job.Name)) }
 
-// foreign reports whether the slot that is to answer the target is about another description.
+// foreign reports whether the slot that is to answer the target has another description.
 func (t *target) foreign() bool { return t.seen().State != flight.Absent && !t.fit[t.at] }
 
-// learn takes over the state of one of the slots. The first one answers the target when it fits; otherwise the other does when it
-// fits, or when the first is not free. learn returns an error for a result that cannot be read, and the target stays pending.
+// learn takes over the state of one of the slots. The first slot answers the target when it fits. Otherwise the other slot does
+// when it fits, or when the first is not free. learn returns an error for a result that cannot be read; then the target stays
+// pending.
 func (t *target) learn(slot *flight.Slot) error {
 	of := 0
 	if slot.Key != t.first {
@@ -135,7 +135,7 @@ func (t *target) answered() bool { return t.settled && t.state.Status != contrac
 type Lookup struct {
 	Attempt  int             `json:"attempt,omitempty"`
 	Provider string          `json:"provider"`
-	Reason   string          `json:"reason,omitempty"` // why it failed
+	Reason   string          `json:"reason,omitempty"` // of a failure
 	Result   json.RawMessage `json:"result,omitempty"` // an EnrichResult
 	Since    time.Time       `json:"since"`
 	State    string          `json:"state"` // pending, done or failed
@@ -175,8 +175,8 @@ func (s *Service) Place(ctx context.Context, placeID string) ([]Lookup, error) {
 }
 
 // Results returns the results of look-ups for the places of a request, with score and evidence, by place id. Places without a
-// result, or with one that cannot be read, are left out. One round trip for each 512 places, and as many for those that were
-// described otherwise before.
+// result, or with one that cannot be read, are left out. One round trip for each 512 places, and one more for each 512 whose
+// first slot has another description.
 func (s *Service) Results(ctx context.Context, provider string, req contracts.EnrichRequest) (map[string]contracts.EnrichResult, error) {
 	all, err := targets(req, "", []string{provider})
 	if err == nil {

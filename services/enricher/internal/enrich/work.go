@@ -28,36 +28,37 @@ const (
 	// jobTimeout bounds one attempt at a job.
 	jobTimeout = 30 * time.Second
 
-	// searchAttempts is after how many attempts a failure of the provider is final.
+	// searchAttempts is the number of attempts after which a failure of the provider is final.
 	searchAttempts = 3
 
-	// jobAttempts is how often a job is tried in all: more than searchAttempts, because the death of a worker uses one
-	// too.
+	// jobAttempts is the number of attempts at a job in all. It is larger than searchAttempts, because the death of a
+	// worker uses an attempt too.
 	jobAttempts = 10
 
-	// maxRetryAfter bounds how long a provider can have itself left alone.
+	// maxRetryAfter bounds the pause that a provider can ask for.
 	maxRetryAfter = 10 * time.Minute
 
-	// limitedFor is for how long after a job was queued it waits for the limits of its provider without using an attempt: a
+	// limitedFor is the time after a job was queued during which waiting for the provider's limits uses no attempt: a
 	// backlog is no failure of the job.
 	limitedFor = 10 * time.Minute
 
-	// storeSnooze is when to try again after the store did not answer. That is not the job's fault: no attempt is used.
+	// storeSnooze is the pause after the store did not answer. It uses no attempt of the job.
 	storeSnooze = time.Second
 
-	// minHeldSnooze and maxHeldSnooze bound when to look again at a place that another worker has claimed.
+	// minHeldSnooze and maxHeldSnooze bound the pause before a place that another worker has claimed is looked at again.
 	minHeldSnooze = 500 * time.Millisecond
 	maxHeldSnooze = 5 * time.Second
 
-	// reasonReplaced is why a job is skipped whose place is looked up by another description meanwhile.
+	// reasonReplaced is the reason for skipping a job whose place another description has claimed meanwhile.
 	reasonReplaced = "replaced"
 
-	// expiryLate is by how much the server may be late to remove a lease.
+	// expiryLate is the longest delay with which the server removes a lease that has expired.
 	expiryLate = 350 * time.Millisecond
 )
 
-// Policy is how the worker runs [Service.Work]: in no more calls and searches of a provider than its [provider.Limits]
-// allow, over all instances. A job that waits for a search uses no attempt, and no process holds its claim.
+// Policy returns the policy by which the worker runs [Service.Work]: all instances together make no more calls and
+// searches of a provider than its [provider.Limits] allow. A job that waits for a search uses no attempt, and no
+// process holds its claim.
 func (s *Service) Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:     worker.Exponential(2*time.Second, time.Minute),
@@ -87,10 +88,10 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 // worker has the claim, because the server delivered the job to both, Work puts the job off until there is a result, or the
 // other worker no longer renews its claim.
 //
-// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing: a search
-// goes on although the claim is lost meanwhile, and its result is stored if no other worker was faster. A failure that may
-// pass is tried again by the worker's policy, not before the provider allows it. One that may not, and the last one, leave
-// the place without an answer for UnresolvedTTL and end in the dead letters.
+// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing. A search
+// continues although its claim is lost meanwhile, and its result is stored if no other worker was faster. A temporary
+// failure is tried again by the worker's policy, not before the provider allows it. After a permanent failure, or the last
+// attempt, the job ends in the dead letters and its place has no answer for UnresolvedTTL.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobTarget(job.Args)
 	if err != nil {
@@ -143,7 +144,7 @@ func (s *Service) store(ctx context.Context, t *target, claim *flight.Claim, res
 	}
 }
 
-// unstored puts a job off that failed because the store did not answer.
+// unstored puts off a job that failed because the store did not answer.
 func (s *Service) unstored(ctx context.Context, t *target, err error) error {
 	if !errors.Is(err, kvlock.ErrUnavailable) {
 		return err
@@ -158,13 +159,14 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	}
 	t := new(target)
 	err := t.init(job)
-	if err == nil && job.Variant > 0 { // also that of a version that numbers them otherwise
+	if err == nil && job.Variant > 0 { // also the slot of a version that numbers them differently
 		t.at = 1
 	}
 	return t, err
 }
 
-// lookUp asks the provider and decides. A panic of either is an error: the claim is put back after it, as after others.
+// lookUp asks the provider and lets the matcher decide. A panic of either is returned as an error, so that the claim
+// is put back.
 func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.EnrichResult, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -193,7 +195,7 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 	return result, nil
 }
 
-// outcomeOf is the outcome of a search in the metrics.
+// outcomeOf returns the outcome of a search for the metrics.
 func outcomeOf(err error) string {
 	if err == nil {
 		return natsotel.OutcomeOK
@@ -221,8 +223,8 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 	return result, nil
 }
 
-// complete stores the result. If the claim was lost meanwhile, because this process was paused or cut off, it is taken again
-// when no other process has it, so that the provider need not be asked again.
+// complete stores the result. If this process was paused or cut off and lost the claim, complete takes it again when no
+// other process has it, so that the provider need not be asked again.
 func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {
@@ -247,7 +249,7 @@ func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, 
 	return nil
 }
 
-// ttl is how long a result is kept: ±10 %, so that results of the same moment do not expire together.
+// ttl returns the time for which to keep a result, ±10 %, so that results of the same moment do not expire together.
 func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	var d time.Duration
 	switch o {
@@ -289,16 +291,16 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 	return worker.Cancel(cause)
 }
 
-// errorResult is the result of a look-up that failed and is not tried again for now.
+// errorResult returns the result of a look-up that failed and is not tried again for now.
 func errorResult() contracts.EnrichResult {
 	return contracts.EnrichResult{
 		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,
 	}
 }
 
-// Settled is the hook of the worker. When a job was dead-lettered without having been worked, because it could not be read
-// or its workers died, Settled leaves its place without an answer for a while. Otherwise the processes of the waiting
-// subscribers would queue the job again, for ever.
+// Settled is the hook of the worker. When a job was dead-lettered unworked, because it could not be read or its workers
+// died, Settled leaves its place without an answer for a while. Otherwise the processes of waiting subscribers would queue
+// the job again, for ever.
 func (s *Service) Settled(settled worker.Settlement) {
 	if settled.Outcome != worker.OutcomeDead {
 		return
@@ -323,9 +325,9 @@ func (s *Service) putBack(ctx context.Context, claim *flight.Claim, outcome erro
 	return outcome
 }
 
-// abandon leaves a place without an answer after a job was dead-lettered. A claim that waits to be resumed was left to that
-// job. A claim that a worker holds is left alone if it is another job's. abandon takes the claim over and does not give it
-// up first: in between, a process with a subscriber would claim the place and queue the job again.
+// abandon leaves a place without an answer after a job was dead-lettered. A claim that waits to be resumed belongs to that
+// job. A claim that a worker holds for another job is left alone. abandon takes the claim over without giving it up first:
+// in between, a process with a subscriber would claim the place and queue the job again.
 func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	slot, err := s.flight.Get(ctx, key)
 	var claim *flight.Claim

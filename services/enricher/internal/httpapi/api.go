@@ -23,8 +23,8 @@ var Docs embed.FS
 
 // Config describes the API.
 type Config struct {
-	// Heartbeat is how often an idle event stream gets a comment, so that proxies keep it open.
-	// Defaults to 15 seconds.
+	// Heartbeat is the time after which an idle event stream gets a comment, so that proxies keep it open. Defaults to
+	// 15 seconds.
 	Heartbeat time.Duration
 
 	// Router has the routes that every service has. Required.
@@ -49,14 +49,14 @@ func Add(cfg Config) {
 	cfg.Router.HandleSocket("GET /v1/requests/{requestId}/ws", access.Own(access.Read), a.webSocket)
 }
 
-// own checks that a request may be used by a caller that is bound to a user: its id begins with the user's. It completes an
-// empty id.
+// own returns an error when the caller is bound to a user and the request's id does not begin with the user's. It completes
+// an empty id.
 func own(r *http.Request, requestID *string) error {
 	user := access.From(r.Context()).User
 	if user == "" {
 		return nil
 	}
-	prefix := url.QueryEscape(user) + ":" // escaped, no id of a user begins with that of another one and a colon
+	prefix := url.QueryEscape(user) + ":" // when escaped, no user's id begins with the id of another and a colon
 	if *requestID == "" {
 		*requestID = prefix + rand.Text()
 	}

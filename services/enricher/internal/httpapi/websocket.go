@@ -13,9 +13,9 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-// webSocket answers GET /v1/requests/{requestId}/ws. Every frame is one JSON object with a type. A plain client gets the
-// RESULT_PATCH frames that existing front ends know, also for results that are known already. A client that gives
-// last_event_id, empty or not, gets the events of an event stream: a snapshot first, an eventId in every frame, and the end.
+// webSocket answers GET /v1/requests/{requestId}/ws. Every frame is one JSON object with a type. A plain client gets only
+// the RESULT_PATCH frames that existing front ends know, also for results from before. A client that gives last_event_id,
+// empty or not, gets the events of an event stream: a snapshot first, an eventId in every frame, and the end.
 func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	send := sendPatches

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-// The endpoints' subjects. Services of one name share the requests.
+// The endpoints' subjects. Instances of one name share the requests.
 const (
 	SubjectEnrich = "enricher.v1.enrich" // an EnrichRequest; answers an EnrichResponse
 	SubjectGet    = "enricher.v1.get"    // {"requestId"}; answers a Snapshot

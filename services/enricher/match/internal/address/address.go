@@ -27,7 +27,7 @@ type Address struct {
 	Words []string
 	// Row is how the street's name sounds.
 	Row phonetic.Row
-	// Script is that of the street's name.
+	// Script is the script of the street's name.
 	Script text.Script
 }
 
@@ -44,7 +44,7 @@ func opposite(a, b Direction) bool {
 	return a&1 != 0 && b&2 != 0 || a&2 != 0 && b&1 != 0 || a&4 != 0 && b&8 != 0 || a&8 != 0 && b&4 != 0
 }
 
-// Parse takes an address apart. City is the folded words of the city, which are no part of the street.
+// Parse takes an address apart. city has the folded words of the city, which are no part of the street.
 func Parse(raw string, city []string) Address {
 	segments := split(text.Fold(raw))
 	read := make([]segment, 0, len(segments))
@@ -182,7 +182,8 @@ func fieldsOf(s string) []field {
 	return out
 }
 
-// unglue separates the words that lost their space in a folded segment: "hwyste 375", "ste375", "northpoint".
+// unglue separates the words of a folded segment that lost the space between them: "hwyste 375", "ste375",
+// "northpoint".
 func unglue(s string) string {
 	var b strings.Builder
 	for f := range strings.FieldsSeq(s) {
@@ -195,8 +196,8 @@ func unglue(s string) string {
 	return b.String()
 }
 
-// seam returns where two words meet in one, 0 for nowhere: a word for street and one for a suite, that and a number, or a quarter of
-// the compass and a word of the tables. A word that is in the tables as a whole is one word.
+// seam returns the position at which two words meet in one, 0 for none: a word for street and a word for a suite, a word for a suite
+// and a number, or a quarter of the compass and a word of the tables. A word that is in the tables as a whole is one word.
 func seam(word string) int {
 	if _, known := lexicon.Address(word); known || word[0] < 'a' || word[0] > 'z' {
 		return 0
@@ -215,7 +216,7 @@ func seam(word string) int {
 	return 0
 }
 
-// wordsOf returns the words of a field. A word for street that is abbreviated around a dash is one: "пр-т", "б-р".
+// wordsOf returns the words of a field. A word for street that is abbreviated with a dash is one word: "пр-т", "б-р".
 func wordsOf(f string) []text.Word {
 	words := text.Words(f)
 	if len(words) == 2 && strings.Contains(f, "-") {
@@ -227,8 +228,8 @@ func wordsOf(f string) []text.Word {
 	return words
 }
 
-// unit reads "suite 200", "2nd floor", "unit b" at the start of fields and returns how many that took, zero when there
-// is none.
+// unit reads "suite 200", "2nd floor", "unit b" at the start of fields and returns the number of fields read, zero
+// when there is no unit.
 func unit(fields []field) int {
 	w, ok := fields[0].word()
 	if !ok || len(fields) < 2 {
@@ -285,7 +286,7 @@ func parseNumber(s string) (Number, bool) {
 	return house, true
 }
 
-// to reads the number behind a dash.
+// to sets the upper end of a range, from the number behind a dash.
 func (n *Number) to(high, digits int) {
 	decades := pow10(digits)
 	switch {

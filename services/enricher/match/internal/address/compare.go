@@ -10,25 +10,25 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
-// Agreement is how two addresses compare.
+// Agreement is the result of comparing two addresses.
 type Agreement struct {
 	// Comparable is false when either address is missing.
 	Comparable bool
-	// Street is the likeness of the street names in [0,1], negative when they cannot be compared, or when it cannot be
-	// heard whether two names in different scripts are one.
+	// Street is the likeness of the street names in [0,1]. It is negative when they cannot be compared, or when the
+	// sound of two names in different scripts does not decide whether they are one.
 	Street float64
 	// Number reports how the house numbers compare.
 	Number NumberAgreement
-	// Heard is true when the street names are in different scripts: their likeness is less certain then.
+	// Heard reports whether the street names are in different scripts. Their likeness is less certain then.
 	Heard bool
-	// Opposite is true when the streets are named after opposite quarters of the compass.
+	// Opposite reports whether the streets are named after opposite quarters of the compass.
 	Opposite bool
 }
 
-// NumberAgreement is how two house numbers compare.
+// NumberAgreement is the result of comparing the house numbers.
 type NumberAgreement uint8
 
-// The ways in which house numbers compare.
+// The results of comparing house numbers.
 const (
 	NumberUnknown NumberAgreement = iota
 	NumberSame
@@ -60,16 +60,16 @@ func Compare(a, b *Address) Agreement {
 	return g
 }
 
-// The likeness in sound of the names of two streets from which they are one, and below which they are two. Between, a
+// Two street names are one from a likeness in sound of soundsSame on, and two below soundsOther. Between the two, a
 // letter may have been read wrongly or a part of the name translated.
 const (
 	soundsSame  = 0.82
 	soundsOther = 0.59
-	leastHeard  = 3 // consonants that make a likeness in sound, or the lack of it, no accident
+	leastHeard  = 3 // consonants from which a likeness in sound, or a lack of likeness, is no accident
 )
 
-// heard decides for two names in different scripts, whose words are like by as much: they are one street, two, or, when
-// the answer is negative, it cannot be told.
+// heard returns the likeness of two street names in different scripts, given the likeness of their words. It is
+// negative when the sound does not decide whether they are one.
 func heard(a, b *Address, like float64) float64 {
 	if like >= alsoWorth {
 		return like
@@ -89,7 +89,7 @@ func heard(a, b *Address, like float64) float64 {
 	return like
 }
 
-// closest returns how like in sound the words are that have no partner, at best.
+// closest returns the largest likeness in sound of two words that have no partner.
 func closest(a, b []token.Token, written phonetic.Vowels) float64 {
 	al := token.Align(a, b)
 	best := 0.0
@@ -106,7 +106,8 @@ func closest(a, b []token.Token, written phonetic.Vowels) float64 {
 // otherLike is the likeness of the words of two names that share one of two words: "King George" and "King David".
 const otherLike = 0.55
 
-// likeness weighs the words of two street names that agree against the shorter name, and a little against the longer.
+// likeness relates the weight of the words that two street names share to the weight of the shorter name, and a
+// little to that of the longer.
 func likeness(a, b []token.Token) float64 {
 	if len(a) == 0 || len(b) == 0 {
 		return 0
@@ -209,7 +210,7 @@ func readSegment(s string) segment {
 	return seg
 }
 
-// reader is how far a segment was read.
+// reader is the state of reading a segment.
 type reader struct {
 	*segment
 
@@ -249,7 +250,7 @@ func (s *segment) floor(f *field) bool {
 	return true
 }
 
-// word files a word of the segment. First reports that it starts the segment and is not all of it.
+// word files a word of the segment. first reports whether the word starts the segment and is not all of it.
 func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
 	to := &s.plain
 	if crossing {
@@ -288,9 +289,9 @@ func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
 	}
 }
 
-// spelled records a house number in letters, "One Market Plaza", and reports whether the word is one. Where the segment has
-// digits too, these are the number: "Cinco de Mayo 12". Other scripts than Latin do not spell house numbers, but streets
-// start with such words.
+// spelled records a house number in letters, as in "One Market Plaza", and reports whether the word is one. Where the
+// segment has digits too, the digits are the number: "Cinco de Mayo 12". Only Latin script spells house numbers; in other
+// scripts, number words begin the names of streets.
 func (s *segment) spelled(w text.Word) bool {
 	if s.digits || len(s.numbers) > 0 || w.Script != text.Latin {
 		return false

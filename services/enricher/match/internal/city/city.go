@@ -15,10 +15,10 @@ import (
 type City struct {
 	// Words are the folded words.
 	Words []string
-	// Canonical is the one name of a city of several names, without spaces.
+	// Canonical is the name that stands for all names of the city, without spaces.
 	Canonical string
 	known     bool
-	squeezed  string // Canonical with doubled letters once: "odessa" and "odesa"
+	squeezed  string // Canonical with each doubled letter written once: "odessa" and "odesa"
 	tokens    []token.Token
 	initials  string
 	row       phonetic.Row
@@ -57,18 +57,18 @@ func Parse(raw string) City {
 // Present reports whether there is a name.
 func (c *City) Present() bool { return len(c.tokens) > 0 }
 
-// Agreement is how two cities compare.
+// Agreement is the result of comparing two cities.
 type Agreement uint8
 
-// The ways in which cities compare.
+// The results of comparing cities.
 const (
 	Unknown Agreement = iota
 	Same
 	Differs
 )
 
-// Compare compares two cities. AddressA and addressB are the words of the addresses: a city that is named in the other
-// venue's address is the same. It does not allocate.
+// Compare compares two cities. addressA and addressB are the words of the addresses: a city that the other venue's
+// address names is the same city. It does not allocate.
 func Compare(a, b *City, addressA, addressB []string) Agreement {
 	switch {
 	case a.Present() && b.Present():
@@ -105,7 +105,7 @@ func same(a, b *City) bool {
 		phonetic.Similarity(a.row, b.row, phonetic.VowelsOf(a.script, b.script)) > 0.8
 }
 
-// squeeze writes doubled letters once.
+// squeeze writes each doubled letter once.
 func squeeze(s string) string {
 	return string(slices.Compact([]rune(s)))
 }
@@ -124,7 +124,8 @@ func (c *City) within(address []string) bool {
 	return true
 }
 
-// tally weighs the words: those for a quarter of the compass or a centre are added and dropped freely.
+// tally weighs the words. Words for a quarter of the compass or a centre weigh little, because sources add and drop
+// them freely.
 func tally(words []token.Token, like *[token.Limit]float64) (total, common float64) {
 	for i := range min(len(words), token.Limit) {
 		w := 1.0

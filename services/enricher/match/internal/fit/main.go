@@ -3,8 +3,8 @@
 //	go run ./match/internal/fit -write match/weights.tsv PAIRS.jsonl
 //
 // A pair is one JSON object a line, {"left":{"name","addr","city","phone"},"right":{...},"label":0 or 1}. The fit is a
-// logistic regression with a prior for every weight (priors.tsv), so a feature that the pairs say nothing about keeps the
-// weight that general knowledge gives it. It is deterministic.
+// logistic regression with a prior for every weight (priors.tsv), so a feature that no pair shows keeps the weight that
+// general knowledge gives it. It is deterministic.
 package main
 
 import (
@@ -110,8 +110,7 @@ func logOdds(w []float64, s sample) float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// prior is the assumption about a weight before any pair is seen: its mean, how far it may stray, and its
-// sign.
+// prior is the assumption about a weight before any pair is seen: its mean, its width, and its sign.
 type prior struct {
 	name        string
 	mean, width float64
@@ -124,7 +123,7 @@ const baseName = "base"
 //go:embed priors.tsv
 var priorsText string
 
-// priors are those of every feature, in any order.
+// priors has the prior of every feature, in any order.
 var priors = parsePriors(priorsText)
 
 func parsePriors(text string) (all []prior) {

@@ -30,7 +30,7 @@ type sample struct {
 	plain  bool // a labelled pair as given, or without its telephone, or with name and city only
 }
 
-// masks are the fields that a sample keeps: weights have to hold when fields are missing.
+// masks lists the sets of fields that a sample keeps, because the weights have to hold when fields are missing.
 var masks = []struct{ addr, city, phone bool }{
 	{true, true, true},
 	{true, true, false},

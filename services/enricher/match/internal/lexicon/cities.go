@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// City returns the one name under which a city of several names is compared. The word is folded and without spaces.
+// City returns the name that stands for all names of a city in comparisons. The word is folded and without spaces.
 func City(joined string) string {
 	c, _ := KnownCity(joined)
 	return c
 }
 
-// KnownCity is City, and reports whether the tables have the city. Two that they have are one only under one name.
+// KnownCity returns the same as City, and reports whether the tables have the city. Two cities in the tables are the
+// same only if their names are equal.
 func KnownCity(joined string) (string, bool) {
 	if c, ok := cities[joined]; ok {
 		return c, true

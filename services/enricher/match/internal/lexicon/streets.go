@@ -18,7 +18,7 @@ const (
 	Direction
 	// Unit starts a suite, floor or flat, whose number is not the house's.
 	Unit
-	// Cross starts a crossing street or a neighbour: the words behind it are not the street itself.
+	// Cross starts a crossing street or a neighbour: the words after it do not name the street itself.
 	Cross
 	// NumberMark means that the next word is the house number.
 	NumberMark
@@ -41,7 +41,8 @@ func Address(word string) (AddressWord, bool) {
 	return w, ok
 }
 
-// Canonical returns the one spelling of a word that Address knows, and nothing for others.
+// Canonical returns the spelling that stands for all spellings of a word that Address knows, and "" for any other
+// word.
 func Canonical(word string) string { return addresses[word].Canonical }
 
 //go:embed addresses.txt
@@ -102,9 +103,9 @@ var suffixes = []struct{ suffix, canonical string }{
 	{"weg", "road"},
 }
 
-// StreetName returns the meaning of a word of a street's name, the same in every language, and nothing for the words
-// that streets do not translate, which are most. A street whose name is said otherwise in another language is met in
-// these words only: "King George", "Independence Road", "Red Square".
+// StreetName returns the meaning of a word of a street's name, the same in every language, and "" for a word that
+// streets do not translate, as most are. Translations of a street's name agree in these words only: "King George",
+// "Independence Road", "Red Square".
 func StreetName(word string) string {
 	if c, ok := streetNames[word]; ok {
 		return c

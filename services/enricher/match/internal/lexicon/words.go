@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
-// Kind is how much a word of a name distinguishes.
+// Kind is the kind of a word of a name, by how much it distinguishes a venue.
 type Kind uint8
 
 // The kinds of words, from the most telling to the least.
@@ -87,7 +87,7 @@ func lines(table string) iter.Seq2[string, []string] {
 	}
 }
 
-// concepts reads a table of words that mean the same; the first of a line names the meaning.
+// concepts reads a table of words that mean the same. The first word of a line names the meaning.
 func concepts(table string) map[string]string {
 	out := make(map[string]string, 1024)
 	for _, words := range lines(table) {
@@ -133,8 +133,8 @@ func Ordinal(word string) (string, bool) {
 	return "", false
 }
 
-// Roman returns the value of a Roman numeral below forty, as streets carry them: "Pius XII", "Henri IV". One letter is
-// taken for an initial, except V and X, and a word that is no numeral in its shortest form for a word.
+// Roman returns the value of a Roman numeral below forty, as streets carry them: "Pius XII", "Henri IV". A single
+// letter other than V and X counts as an initial, and a numeral that is not in its shortest form as a word.
 func Roman(word string) (string, bool) {
 	if len(word) > maxRoman || word == "i" || strings.Trim(word, "ivx") != "" {
 		return "", false

@@ -10,9 +10,9 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
-// Agreement is how two names compare, each number in [0,1].
+// Agreement is the result of comparing two names, each number in [0,1].
 type Agreement struct {
-	// Comparable is false when the names are in scripts of which no two can be compared.
+	// Comparable reports whether a script of one name can be compared with a script of the other.
 	Comparable bool
 	// Exact is 1 when all words but articles and kinds of place are the same.
 	Exact float64
@@ -22,18 +22,18 @@ type Agreement struct {
 	Containment float64
 	// Joined compares the telling words written as one: Jaro-Winkler in one script, by sound in two.
 	Joined float64
-	// Conflict is the weight of words that each name has and the other has not: the lesser of both.
+	// Conflict is the weight of the words that only one name has: the smaller of the two names' weights.
 	Conflict float64
 	// Common is 1 when only common or local words agree.
 	Common float64
-	// Cross is 1 when the names are in different scripts; Short then reports how little there was to hear.
+	// Cross is 1 when the names are in different scripts. Short is then larger, the fewer sounds there were to compare.
 	Cross, Short float64
-	// Untold is 1 when the names are in different scripts and each has words left over that no table knows: they sound
-	// unlike, but one may translate the other.
+	// Untold is 1 when the names are in different scripts and each has words left over that are in no table. They sound
+	// unlike, but one name may translate the other.
 	Untold float64
 	// NumbersSame and NumbersDiffer are 1 when both names have numbers that agree, or that do not.
 	NumbersSame, NumbersDiffer float64
-	// KindsDiffer is 1 when each name has a word for a kind of place that the other has not: a cafe, a dining room.
+	// KindsDiffer is 1 when each name has a word for a kind of place that the other lacks: a cafe, a dining room.
 	KindsDiffer float64
 	// BranchSame and BranchDiffer are 1 when both names name a branch.
 	BranchSame, BranchDiffer float64
@@ -96,18 +96,19 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	return g
 }
 
-// The least likeness of two names written as one word that outweighs the comparison of their words: "Mc Donalds",
-// "McDonald's".
+// The least likeness of two names, each written as one word, that outweighs the comparison of their words: "Mc
+// Donalds", "McDonald's".
 const (
 	joinedSpelling = 0.96
 	joinedSound    = 0.88
 	joinedShort    = 0.95 // with two consonants
 	joinedLetters  = 6
-	heard          = 4 // consonants that make a likeness in sound no accident
-	misheard       = 8 // consonants that agree make up for one that does not
+	heard          = 4 // consonants from which a likeness in sound is no accident
+	misheard       = 8 // consonants that agree, to make up for one that does not
 )
 
-// join compares the names as if written in one word. NothingLeft reports that all distinctive words found a partner.
+// join compares the names as if each were written as one word. nothingLeft reports whether all distinctive words have
+// a partner.
 func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	var rescued bool
 	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
@@ -134,7 +135,7 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	}
 }
 
-// hear compares names in two scripts, and reports whether they sound so alike that it outweighs the comparison of
+// hear compares names in two scripts. It reports whether they sound so alike that this outweighs the comparison of
 // their words.
 func (g *Agreement) hear(a, b *Variant) (alike bool) {
 	written := phonetic.VowelsOf(a.Script, b.Script)
@@ -145,7 +146,7 @@ func (g *Agreement) hear(a, b *Variant) (alike bool) {
 			g.Joined, weight = s, heardOf(&a.Said, &b.Said, written)
 		}
 	}
-	if g.Overlap > 0.9 { // common words that agree say something too
+	if g.Overlap > 0.9 { // common words that agree count too
 		weight = (weight + heardOf(&a.Whole, &b.Whole, written)) / 2
 	}
 	alike = g.Joined >= joinedShort && weight >= 2
@@ -156,7 +157,8 @@ func (g *Agreement) hear(a, b *Variant) (alike bool) {
 	return alike || g.Joined >= joinedSound && weight >= 3
 }
 
-// heardOf is how much there is to hear in the shorter of two rows: its consonants, and vowels for half where they are written.
+// heardOf returns the number of sounds of the shorter of two rows: each consonant counts one, and each vowel a half
+// where vowels are written.
 func heardOf(a, b *phonetic.Row, written phonetic.Vowels) float64 {
 	heard := float64(min(a.Weight, b.Weight))
 	if written == phonetic.AllVowels {
@@ -167,10 +169,11 @@ func heardOf(a, b *phonetic.Row, written phonetic.Vowels) float64 {
 
 func clamp(x float64) float64 { return max(0, min(1, x)) }
 
-// stretch is how much more a difference in sound says of a name than of a street, which has a number and a town beside it.
+// stretch is the additional weight of a difference in sound between names, compared with streets, which have a number
+// and a town beside the name.
 const stretch = 0.8
 
-// slack is the difference in sound of two spellings that says nothing.
+// slack is the difference in sound that two spellings of one word can have.
 const slack = 0.02
 
 // sums are the totals of one side of an alignment.
@@ -180,7 +183,7 @@ type sums struct {
 	unknownLeft         float64 // weight of distinctive words that do not
 	foodLeft            float64 // weight of dishes and common adjectives that do not
 	kinds               int     // words for a kind of place left over
-	qualifiers, branch  int     // qualifying words left over, and those found on the other side
+	qualifiers, branch  int     // qualifying words left over, and qualifying words found on the other side
 }
 
 func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, other *Variant, otherLocal []string) sums {
@@ -211,14 +214,14 @@ func (s *sums) agrees(w, partner *Word, like float64) {
 	}
 }
 
-// lacks counts a word without a partner. There reports that the other venue's address or city has it; telling, that the name
-// has words beside the place.
+// lacks counts a word without a partner. there reports whether the other venue's address or city has the word, telling
+// whether the name has words beside the place.
 func (s *sums) lacks(w *Word, there, telling bool) {
 	if there && w.Qualifier {
 		s.branch++
 	}
 	weight := w.Weight
-	local := (w.Local || there) && telling // else the place is all there is to the name
+	local := (w.Local || there) && telling // else the name is the place alone
 	if local {
 		weight = min(weight, localWorth)
 	}

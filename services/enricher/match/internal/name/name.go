@@ -24,12 +24,13 @@ type Name struct {
 type Variant struct {
 	Tokens []token.Token
 	Words  []Word // of the same length
-	// Script is that of the telling words.
+	// Script is the script of the telling words.
 	Script text.Script
 	// Joined is the telling words without spaces, and Row their sounds.
 	Joined []rune
 	Row    phonetic.Row
-	// Whole is the sounds of all words but the stop words, and Said of all words where the first is one, else Row.
+	// Whole has the sounds of all words but the stop words. Said has the sounds of all words when the first is a stop
+	// word, and is Row otherwise.
 	Whole   phonetic.Row
 	Said    phonetic.Row
 	total   float64 // of the weights
@@ -40,9 +41,9 @@ type Variant struct {
 type Word struct {
 	Kind   lexicon.Kind
 	Weight float64
-	// Qualifier reports that the word stands in parentheses or after a dash: it may name a branch.
+	// Qualifier reports whether the word stands in parentheses or after a dash: it may name a branch.
 	Qualifier bool
-	// Local reports that the word is part of the venue's own address or city.
+	// Local reports whether the word is part of the venue's own address or city.
 	Local bool
 	// Number is the value of a word of digits.
 	Number string
@@ -54,7 +55,7 @@ const (
 	localWorth     = 0.35
 )
 
-// Parse takes a name and its aliases apart. Local are the words of the venue's own address and city.
+// Parse takes a name and its aliases apart. local has the words of the venue's own address and city.
 func Parse(name string, aliases []string, local []string) Name {
 	var n Name
 	for _, p := range split(text.Fold(name)) {
@@ -107,8 +108,8 @@ func entriesOf(parts []part) []entry {
 	return entries
 }
 
-// inScript keeps the words of one script and the numbers. A bilingual name gives its second form after a dash or in
-// parentheses, so when all words that are left qualify, they are the name.
+// inScript keeps the words of one script and the numbers. A bilingual name has its second form after a dash or in
+// parentheses, so when only qualifiers are left, they are the name.
 func inScript(entries []entry, s text.Script) []entry {
 	var out []entry
 	all := true
@@ -168,7 +169,7 @@ func weigh(entries []entry, local []string) Variant {
 	return v
 }
 
-// and reports whether a word may begin with the word for "and", which Hebrew and Arabic write on to it.
+// and reports whether a word may begin with the word for "and", which Hebrew and Arabic attach to the next word.
 func and(w text.Word) bool {
 	letter := map[text.Script]string{text.Hebrew: "ו", text.Arabic: "و"}[w.Script]
 	return letter != "" && strings.HasPrefix(w.Text, letter) && len(w.Text) > 3*len(letter)
@@ -183,8 +184,8 @@ func phrase(a, b text.Word) bool {
 	return ok
 }
 
-// settle computes weights, script and joined form once all words are known. A name made of common words only is told by
-// these words, so they count for more.
+// settle computes weights, script and joined form once all words are known. When a name has only common words, these
+// distinguish it, so they count for more.
 func (v *Variant) settle() {
 	counts := [text.Other + 1]float64{}
 	for i := range v.Words {
@@ -218,7 +219,7 @@ func (v *Variant) settle() {
 	v.join()
 }
 
-// join concatenates the telling words; of a name without any, all but the stop words.
+// join concatenates the telling words, or all but the stop words when the name has no telling word.
 func (v *Variant) join() {
 	keep := func(i int) bool {
 		w := v.Words[i]
@@ -250,8 +251,8 @@ func (v *Variant) join() {
 	}
 }
 
-// said returns the sounds of all words where the first is a stop word: an article is written on to its word in one source and apart in
-// another ("Almarai"), and the Arabic one has the sound of the consonant behind it ("Annahar").
+// said returns the sounds of all words when the first is a stop word. One source attaches an article to its word ("Almarai") and
+// another does not, and the Arabic article sounds like the consonant after it ("Annahar").
 func (v *Variant) said() phonetic.Row {
 	if !v.opens() {
 		return v.Row
@@ -266,7 +267,7 @@ func (v *Variant) said() phonetic.Row {
 // opens reports whether the name begins with a stop word, such as an article.
 func (v *Variant) opens() bool { return v.Words[0].Kind == lexicon.Stop }
 
-// sounds returns those of a word within a name.
+// sounds returns the sounds of a word within a name.
 func (v *Variant) sounds(i int) []phonetic.Sound {
 	sounds := slices.Clone(v.Tokens[i].Row.Sounds)
 	if v.Tokens[i].Script == text.Arabic && v.Tokens[i].Concept == article {
@@ -277,7 +278,7 @@ func (v *Variant) sounds(i int) []phonetic.Sound {
 	return sounds
 }
 
-// spoken reports whether a word is part of the name when it is said as one word: any but a stop word, and an article
+// spoken reports whether a word is part of the name spoken as one word: any word but a stop word, and an article
 // inside the name ("Fakhr al-Din" is Fakhreldin).
 func (v *Variant) spoken(i int) bool {
 	return v.Words[i].Kind != lexicon.Stop || i > 0 && i+1 < len(v.Tokens) && v.Tokens[i].Concept == article
@@ -286,7 +287,7 @@ func (v *Variant) spoken(i int) bool {
 // article is the concept of articles in the tables.
 const article = "the"
 
-// scripts returns the scripts of the words that say something.
+// scripts returns the scripts of the words other than stop words.
 func (v *Variant) scripts() []text.Script {
 	var out []text.Script
 	for i := range v.Tokens {

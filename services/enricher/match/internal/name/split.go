@@ -18,7 +18,7 @@ var aka = []string{
 	"vormals ", "anciennement ", "לשעבר ", "бывш. ", "πρωην ",
 }
 
-// split returns the names in a folded text: first the whole, in parts, then each alternative name that it gives.
+// split returns the names in a folded text, each in parts: first the whole text, then each alternative name in it.
 func split(folded string) [][]part {
 	base, asides := parentheses(folded)
 	for _, a := range aka {
@@ -60,7 +60,7 @@ func alternative(s string) (string, bool) {
 	return "", false
 }
 
-// parentheses takes the bracketed parts out of a text. A bracket that is not closed ends with the text.
+// parentheses separates a text from its bracketed parts. A bracket that is not closed ends with the text.
 func parentheses(s string) (base string, asides []string) {
 	if !strings.ContainsAny(s, "([{") {
 		return s, nil

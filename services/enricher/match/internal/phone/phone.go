@@ -1,8 +1,8 @@
 // Package phone compares telephone numbers of any country as written.
 //
-// Two numbers are the same when the digits of one end the other's, once international prefixes, trunk zeros and
-// extensions are gone: a national number is the end of the international one in every numbering plan but those whose
-// trunk prefix is not a zero, which are listed.
+// Two numbers are the same when one ends in the digits of the other, without international prefixes, trunk zeros and
+// extensions. A national number is the end of the international one in every numbering plan, except where the trunk
+// prefix is not a zero; these plans are listed.
 package phone
 
 import (
@@ -127,10 +127,10 @@ func clean(s string) Number {
 	return Number(d)
 }
 
-// Agreement is how two fields of numbers compare.
+// Agreement is the result of comparing two fields of numbers.
 type Agreement uint8
 
-// The ways in which numbers compare.
+// The results of comparing numbers.
 const (
 	Unknown Agreement = iota
 	Same
@@ -138,7 +138,7 @@ const (
 	Differs
 )
 
-// Compare compares two fields: Same when any number of one is any of the other's. It does not allocate.
+// Compare compares two fields. The result is Same when the fields have a number in common. It does not allocate.
 func Compare(a, b []Number) Agreement {
 	if len(a) == 0 || len(b) == 0 {
 		return Unknown
@@ -179,7 +179,7 @@ func equal(a, b Number) Agreement {
 	return Differs
 }
 
-// trunks are the trunk prefixes that are no zero, and the country codes in place of them.
+// trunks lists the trunk prefixes other than zero, and the country codes that replace them.
 var trunks = [...]struct{ trunk, country string }{
 	{"8", "7"}, {"80", "375"}, {"8", "370"}, {"8", "993"}, {"6", "36"}, {"1", "52"}, {"1", ""},
 }

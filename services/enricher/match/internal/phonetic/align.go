@@ -13,14 +13,14 @@ const (
 	costNear       = 0.35 // p for f, s for z
 	costSilent     = 0.1
 	costVowel      = 0.25 // between scripts that write vowels
-	costUnwritten  = 0.03 // a vowel beside a script that does not
-	costSeldom     = 0.06 // one that it leaves out less often than others
+	costUnwritten  = 0.03 // a vowel beside a script that does not write it
+	costSeldom     = 0.06 // a vowel that the script leaves out less often than others
 	costVowels     = 0.15 // one vowel for one that sounds much like it
 	costOther      = 0.4  // one vowel for any other
 	costMater      = 0.3  // a vowel sign of a script that leaves most vowels out
-	costRound      = 0.35 // that of o and u, which is seldom written where it is not said
+	costRound      = 0.35 // the sign of o and u, which is seldom written without the sound
 	costUnround    = 0.16 // an o or u beside a script that writes most of them, without a sign
-	costWrongMater = 0.25 // such a sign for a vowel that it does not stand for
+	costWrongMater = 0.25 // a vowel sign beside a vowel that it does not stand for
 	costEdge       = 0.2  // more for a vowel at either end of a word, which every script writes
 	costEnd        = 0.35 // a vowel at the end of a word beside a script that writes few
 	costInitial    = 0.25 // more when the first sound differs
@@ -68,10 +68,10 @@ var near = func() (table [32]Sound) {
 	return table
 }()
 
-// mater reports whether a sound is that of a vowel sign that stands for some vowels, and not for others.
+// mater reports whether a sound is written by a vowel sign that stands for some vowels only.
 func (s Sound) mater() bool { return s&sign != 0 }
 
-// nearVowel returns the vowels that are heard or written for those of a sound.
+// nearVowel returns the vowels that are heard or written in place of the vowels of a sound.
 func nearVowel(s Sound) (out Sound) {
 	for _, p := range [][2]Sound{{pA, pO | pU}, {pE, pI}, {pI, pE}, {pO, pU | pA}, {pU, pO | pA}} {
 		if s&p[0] != 0 {
@@ -93,9 +93,9 @@ func around(s Sound) Sound {
 type Row struct {
 	// Sounds are the sounds of the word.
 	Sounds []Sound
-	// Weight is how many of them are consonants that are heard.
+	// Weight is the number of consonants that are heard.
 	Weight int
-	// Vowels is how many of them are vowels that are heard.
+	// Vowels is the number of vowels that are heard.
 	Vowels int
 	near   []Sound
 	reach  Sound // every phoneme that has a partner here at less than full cost
@@ -117,8 +117,8 @@ func NewRow(sounds []Sound) Row {
 	return r
 }
 
-// AtLeast returns Similarity when it is at least least, which is above zero, and zero otherwise. It is quicker, because
-// consonants without any partner decide most pairs.
+// AtLeast returns the Similarity of two words, or zero when it is below least, which is above zero. It is faster than
+// Similarity, because consonants without a partner decide most pairs.
 func AtLeast(a, b Row, written Vowels, least float64) float64 {
 	allowed := (1 - least) * max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
 	if float64(a.lonely(b.reach)) > allowed || float64(b.lonely(a.reach)) > allowed {
@@ -130,7 +130,7 @@ func AtLeast(a, b Row, written Vowels, least float64) float64 {
 	return 0
 }
 
-// lonely counts the consonants that cost one in any alignment.
+// lonely returns the number of consonants that have no partner in any alignment.
 func (r *Row) lonely(reach Sound) int {
 	n := 0
 	for _, s := range r.Sounds {
@@ -141,20 +141,20 @@ func (r *Row) lonely(reach Sound) int {
 	return n
 }
 
-// Vowels is how many vowels a pair of scripts writes.
+// Vowels names the vowels that both scripts of a pair write.
 type Vowels uint8
 
-// The vowels that the scripts of a pair write.
+// The sets of vowels that both scripts of a pair can write.
 const (
-	// AllVowels are written by both.
+	// AllVowels means that both scripts write all vowels.
 	AllVowels Vowels = iota
-	// RoundVowels, o and u, are written by the script that writes fewer, and of the others those at an end: Hebrew.
+	// RoundVowels means that one script writes only o and u, and other vowels at the end of a word: Hebrew.
 	RoundVowels
-	// LongVowels are: Arabic.
+	// LongVowels means that one script writes only long vowels: Arabic.
 	LongVowels
 )
 
-// VowelsOf returns the vowels that two scripts write.
+// VowelsOf returns the vowels that both scripts write.
 func VowelsOf(a, b text.Script) Vowels {
 	switch {
 	case a == text.Arabic || b == text.Arabic:
@@ -166,7 +166,7 @@ func VowelsOf(a, b text.Script) Vowels {
 }
 
 // Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
-// written is the vowels that their scripts write. It is symmetric and does not allocate.
+// written has the vowels that both scripts write. It is symmetric and does not allocate.
 func Similarity(a, b Row, written Vowels) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0
@@ -174,7 +174,7 @@ func Similarity(a, b Row, written Vowels) float64 {
 	return similarity(a, b.Sounds, b.Weight, written)
 }
 
-// Compound returns how alike a word sounds to two words said as one when that is at least least, and zero otherwise. It
+// Compound returns the similarity in sound of a word and two words spoken as one, or zero when it is below least. It
 // does not allocate.
 func Compound(a, b, c Row, written Vowels, least float64) float64 {
 	weight := b.Weight + c.Weight
@@ -215,12 +215,12 @@ func similarity(a Row, b []Sound, weightB int, written Vowels) float64 {
 		}
 		last, row = row, last
 	}
-	// A row of vowels only still has to weigh something.
+	// A row without consonants needs a weight above zero.
 	weight := max(float64(max(a.Weight, weightB)), 0.3*float64(max(len(a.Sounds), len(b))), 1)
 	return max(0, 1-last[len(b)]/weight)
 }
 
-// cost is that of a vowel that has no partner.
+// cost returns the cost of a vowel without a partner.
 func (v Vowels) cost() float64 {
 	if v == AllVowels {
 		return costVowel
@@ -228,12 +228,13 @@ func (v Vowels) cost() float64 {
 	return costUnwritten
 }
 
-// often returns vowels that are left out less often than others, though not always written: i in Hebrew, o and u in Arabic.
+// often returns the vowels that the script writes more often than others, though not always: i in Hebrew, o and u in
+// Arabic.
 func (v Vowels) often() Sound {
 	return [...]Sound{AllVowels: 0, RoundVowels: pI, LongVowels: pO | pU}[v]
 }
 
-// alone is the cost of a sound without a partner.
+// alone returns the cost of a sound without a partner.
 func alone(s Sound, written Vowels, first, last bool) float64 {
 	switch {
 	case written != AllVowels && s.mater():
@@ -255,7 +256,7 @@ func alone(s Sound, written Vowels, first, last bool) float64 {
 	return costConsonant
 }
 
-// loneVowel is the cost of a vowel without a partner.
+// loneVowel returns the cost of a vowel without a partner.
 func loneVowel(s Sound, written Vowels, first, last bool) float64 {
 	vowel := written.cost()
 	switch {
@@ -276,7 +277,7 @@ func loneVowel(s Sound, written Vowels, first, last bool) float64 {
 // round reports whether a sound is an o or u and nothing else.
 func (s Sound) round() bool { return s&(pO|pU) != 0 && s&^(pO|pU) == 0 }
 
-// pair is the cost of two sounds side by side.
+// pair returns the cost of two sounds side by side.
 func pair(s, t, nearS Sound, written Vowels) float64 {
 	switch {
 	case s&t&phonemes != 0:
@@ -289,7 +290,7 @@ func pair(s, t, nearS Sound, written Vowels) float64 {
 	return costConsonant * 1.2
 }
 
-// pairOfVowels is the cost of two vowels side by side that are not the same.
+// pairOfVowels returns the cost of two different vowels side by side.
 func pairOfVowels(s, t Sound, written Vowels) float64 {
 	switch {
 	case written != AllVowels && (s.mater() || t.mater()):
@@ -304,7 +305,8 @@ func pairOfVowels(s, t Sound, written Vowels) float64 {
 	return costOther
 }
 
-// classes folds the phonemes that scripts confuse into one letter each, in the order in which they are tried.
+// classes lists, in the order in which they are tried, the classes of phonemes that scripts confuse, each with a
+// letter for the class.
 var classes = []struct {
 	letter byte
 	set    Sound

@@ -2,8 +2,8 @@
 //
 // A word becomes a row of sounds. A sound is a set of phonemes, because most letters stand for several (Hebrew bet is b
 // or v, Latin ch is tsh, kh, sh or k), with a mark when the letter is often silent or a mere vowel sign. Two rows are
-// aligned by an edit distance in which sets that meet cost nothing, neighbours (p and f, s and z) cost a part, and vowels
-// cost next to nothing when one of the scripts leaves them out. Digraphs are read before any vowel is dropped.
+// aligned by an edit distance: sets with a common phoneme cost nothing, neighbours (p and f, s and z) cost a part, and
+// vowels cost next to nothing when one of the scripts leaves them out. Digraphs are read before any vowel is dropped.
 package phonetic
 
 import (
@@ -49,7 +49,7 @@ const (
 	pY
 	pW
 	silent
-	sign // a letter of a script that leaves vowels out, which stands for some vowels and not for others
+	sign // a letter for some vowels only, in a script that leaves vowels out
 
 	vowels   = pA | pE | pI | pO | pU
 	glides   = pY | pW
@@ -62,9 +62,9 @@ func (s Sound) Optional() Sound { return s | silent }
 // MaxSounds bounds the length of a row.
 const MaxSounds = 48
 
-// Of returns the sounds of a folded word with its apostrophes. Doubled letters sound once where vowels are written;
-// elsewhere a vowel stands between them, because a doubled sound is written once. The row of a script that is not compared
-// by sound is empty.
+// Of returns the sounds of a folded word with its apostrophes. A doubled letter sounds once in scripts that write vowels.
+// In other scripts there is a vowel between the two letters, because a doubled sound is written once. The row of a script
+// that is not compared by sound is empty.
 func Of(raw string, script text.Script) []Sound {
 	if !script.Sounded() {
 		return nil
@@ -78,7 +78,7 @@ func Of(raw string, script text.Script) []Sound {
 			if s == 0 || doubled {
 				continue
 			}
-			if n > 1 && s&pY != 0 && s&silent != 0 && sounds[0]&(pA|pO|pU) != 0 { // ai, oy: every script writes it
+			if n > 1 && s&pY != 0 && s&silent != 0 && sounds[0]&(pA|pO|pU) != 0 { // every script writes the y of ai and oy
 				s |= sign
 			}
 			if script.Abjad() && s&silent != 0 && s&vowels != 0 && s&vowels != vowels {
@@ -89,15 +89,16 @@ func Of(raw string, script text.Script) []Sound {
 		i += n
 	}
 	if script == text.Latin && len(out) > 1 && strings.HasSuffix(raw, "'s") {
-		out[len(out)-1] |= silent // the possessive, which other languages say with a word
+		out[len(out)-1] |= silent // the possessive, for which other languages have a word
 	}
 	return out[:min(len(out), MaxSounds)]
 }
 
-// letterNames are the English names of the letters from a to z as they are written by sound.
+// letterNames has the English names of the letters from a to z, spelled by sound.
 var letterNames = strings.Fields("ei bi si di i ef dji eich ai djei kei el em en o pi kiu ar es ti iu vi dabliu eks uai zed")
 
-// Spelled returns the sounds of a folded word that is said letter by letter. It is empty where a letter is not Latin.
+// Spelled returns the sounds of a folded word that is spoken letter by letter. It returns none when a letter is not
+// Latin.
 func Spelled(word string) (out []Sound) {
 	for _, r := range word {
 		if r < 'a' || r > 'z' {
@@ -108,7 +109,7 @@ func Spelled(word string) (out []Sound) {
 	return out
 }
 
-// read returns the sounds at position i and how many runes they took.
+// read returns the sounds at position i and the number of runes read.
 func read(in []rune, i int) ([2]Sound, int) {
 	for n := min(longest(in[i]), len(in)-i); n > 1; n-- {
 		if s, ok := digraphs[string(in[i:i+n])]; ok {
@@ -131,7 +132,7 @@ func read(in []rune, i int) ([2]Sound, int) {
 		if s, ok := initial[r]; ok {
 			return s, 1
 		}
-	case last && strings.ContainsRune("הه", r) && strings.ContainsRune("יي", in[i-1]): // nothing behind a vowel, or that of another syllable
+	case last && strings.ContainsRune("הه", r) && strings.ContainsRune("יي", in[i-1]): // silent behind a vowel, or in another syllable
 		return [2]Sound{vowels | pH | silent}, 1
 	case last:
 		if s, ok := final[r]; ok {
@@ -141,7 +142,7 @@ func read(in []rune, i int) ([2]Sound, int) {
 	return letters[r], 1
 }
 
-// carrier reports whether a letter carries the vowel that is written behind it, and parts two vowels.
+// carrier reports whether a letter carries the vowel that is written behind it, and so separates two vowels.
 func carrier(r rune) bool { return strings.ContainsRune("אעاع", r) }
 
 // english returns the sounds of a Latin letter that English and its neighbours read by the letters around it.
@@ -166,19 +167,20 @@ func english(in []rune, i int, next rune) [2]Sound {
 	return [2]Sound{}
 }
 
-// long gives the sounds of vowels before a consonant and a last e that is not said.
+// long gives the sounds of a vowel before a consonant and a silent e at the end.
 var long = map[rune][2]Sound{
 	'a': {pA | pE, pY | pI | silent}, // shake, cafe
 	'i': {pI | pA, pY | pI | silent}, // five, lime
 	'y': {pI | pA, pY | pI | silent},
 }
 
-// closed reports whether a consonant stands at i, and another one or the end behind it. Before some, English keeps the u.
+// closed reports whether there is a consonant at i, with another consonant or the end behind it. Before some
+// consonants English keeps the u.
 func closed(in []rune, i int) bool {
 	return i < len(in) && !strings.ContainsRune("aeiouyrlz", in[i]) && (i+1 == len(in) || !vowel(in[i+1]))
 }
 
-// open reports whether a consonant stands at i, and a last e behind it, which English does not say.
+// open reports whether there is a consonant at i, with a silent e at the end behind it.
 func open(in []rune, i int) bool {
 	return i+1 < len(in) && !vowel(in[i]) && in[i+1] == 'e' && (i+2 == len(in) || i+3 == len(in) && in[i+2] == 's')
 }
@@ -195,7 +197,7 @@ func longest(r rune) int {
 
 const maxDigraph = 5
 
-// starts is longest for ASCII letters.
+// starts has the result of longest for each ASCII letter.
 var starts = func() (table [utf8.RuneSelf]uint8) {
 	for d := range digraphs {
 		if d[0] < utf8.RuneSelf {
@@ -205,7 +207,7 @@ var starts = func() (table [utf8.RuneSelf]uint8) {
 	return table
 }()
 
-// Weight returns how many consonants of a row cannot be silent: how much there is to compare.
+// Weight returns the number of consonants of a row that cannot be silent.
 func Weight(row []Sound) int {
 	n := 0
 	for _, s := range row {
@@ -216,8 +218,8 @@ func Weight(row []Sound) int {
 	return n
 }
 
-// letters gives the sounds of a letter wherever no other table has another. The values follow the usual romanisations
-// (ISO 259, ISO 233, ISO 9, ISO 843) widened by spellings of signs and menus.
+// letters gives the sounds of a letter where no other table applies. The values follow the usual romanisations (ISO
+// 259, ISO 233, ISO 9, ISO 843) widened by spellings of signs and menus.
 var letters = map[rune][2]Sound{
 	// Latin.
 	'a': {pA}, 'b': {pB}, 'c': {pK | pTs}, 'd': {pD}, 'e': {pE}, 'f': {pF}, 'g': {pG}, 'h': {pH | silent}, 'i': {pI}, 'j': {pJ | pZh | pY | pH | pKh},
@@ -251,19 +253,20 @@ var letters = map[rune][2]Sound{
 	'ք': {pK}, 'օ': {pO}, 'ֆ': {pF}, 'և': {pE, pV},
 }
 
-// initial gives the sounds of letters that sound otherwise at the start of a word.
+// initial gives the sounds of letters that sound differently at the start of a word.
 var initial = map[rune][2]Sound{
 	'ا': {vowels}, 'א': {pA | pE | pO | sign}, 'ע': {pA | pE | pO | sign}, 'ع': {vowels}, 's': {pS}, 'z': {pZ | pTs}, 'h': {pH}, 'x': {pZ | pK | pS | pSh, pS | silent},
 	'ו': {pV | pW}, 'י': {pY | pJ | pI}, 'ה': {pH | silent}, 'ه': {pH}, 'و': {pW | pV | pO | pU}, 'ي': {pY | pI}, 'й': {pY | pI},
 }
 
-// final gives the sounds of letters that sound otherwise at the end of a word.
+// final gives the sounds of letters that sound differently at the end of a word.
 var final = map[rune][2]Sound{
 	'ה': {pH | pA | pE | silent}, 'ه': {pH | pA | pE | silent}, 'ი': {pI | silent}, 'd': {pD | pT}, 'д': {pD | pT}, 'в': {pV | pF},
 }
 
 // digraphs gives the sounds of letters that are read together, the longest first. Letters that one language reads
-// together and another apart are given both readings, the rarer sound being silent: Polish "rz" is zh, "Herzl" has both.
+// together and another separately have both readings, with the rarer sound optional: Polish "rz" is zh, but "Herzl" has
+// both sounds.
 var digraphs = map[string][2]Sound{
 	"tsch": {pCh}, "sch": {pSh | pS, pK | pKh | silent}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH},
 	"ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH}, "gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs | pT, pS | silent},
@@ -326,7 +329,7 @@ var digraphs = map[string][2]Sound{
 	"דז'":   {pJ},
 	"קס":    {pK, pS},
 	"لل":    {pL, pL | silent},     // as in Allah
-	"الله":  {vowels | silent, pL}, // said with the vowel before it: Abdullah
+	"الله":  {vowels | silent, pL}, // spoken with the vowel before it: Abdullah
 	"تش":    {pCh},
 	"دج":    {pJ},
 	"كس":    {pK, pS},

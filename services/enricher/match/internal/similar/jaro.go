@@ -60,7 +60,7 @@ func transposed(a, b []rune, takenA, takenB uint64) int {
 }
 
 // Edits returns the number of insertions, deletions, substitutions and swaps of neighbours that turn a into b (optimal
-// string alignment), or limit+1 as soon as it is known to be more than limit. It does not allocate.
+// string alignment), or limit+1 when the number is larger than limit. It does not allocate.
 func Edits(a, b []rune, limit int) int {
 	a, b = a[:min(len(a), Longest)], b[:min(len(b), Longest)]
 	if d := len(a) - len(b); d > limit || -d > limit {

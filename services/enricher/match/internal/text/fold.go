@@ -12,7 +12,7 @@ import (
 // MaxBytes bounds how much of a field is looked at. The rest is ignored, so that a 10 kB name costs as much as a long one.
 const MaxBytes = 512
 
-// special maps runes that have no compatibility decomposition to the letters they are compared as.
+// special maps runes without a compatibility decomposition to the letters that stand for them in comparisons.
 var special = map[rune]string{
 	'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ð': "d", 'þ': "th", 'ı': "i", 'ħ': "h", 'ŋ': "ng", 'ə': "e",
 	'ς': "σ",
@@ -82,7 +82,7 @@ func decompose(s string) string {
 	return s
 }
 
-// dropped reports whether readers take a text with and without r for the same.
+// dropped reports whether a text with r and one without it are the same to a reader.
 func dropped(r rune) bool {
 	switch {
 	case r < 0x300:
@@ -95,7 +95,8 @@ func dropped(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || r >= 0xFE00 && r <= 0xFE0F
 }
 
-// digit returns the ASCII form of a decimal digit of any script. Every such block is ten runes long and starts at a zero.
+// digit returns the ASCII form of a decimal digit of any script. The ten digits of a script are consecutive runes and
+// start with zero.
 func digit(r rune) (byte, bool) {
 	if !unicode.Is(unicode.Nd, r) {
 		return 0, false
@@ -157,7 +158,7 @@ func (s Script) Abjad() bool { return s == Hebrew || s == Arabic }
 // Sounded reports whether words of the script can be compared by sound with another script.
 func (s Script) Sounded() bool { return s >= Latin && s < Other }
 
-// blocks are the letters of the scripts, by where they begin.
+// blocks lists the ranges of the letters of the scripts, ordered by their first rune.
 var blocks = []struct {
 	from, to rune
 	script   Script

@@ -12,7 +12,7 @@ type Word struct {
 	Text string
 	// Raw is Text with its apostrophes, which change how Hebrew letters sound.
 	Raw string
-	// Script is that of the first letter, None when there is no letter.
+	// Script is the script of the first letter, None when there is no letter.
 	Script Script
 }
 
@@ -22,12 +22,12 @@ const (
 	maxWordBytes = 64
 )
 
-// Words splits a folded text at everything that is neither letter nor digit. An apostrophe inside a word belongs to it
-// ("o'neill"), a double quote between Hebrew letters too (an acronym), and a French or Italian article that is tied on by
-// an apostrophe is a word of its own ("l'orangerie" gives "l" and "orangerie").
+// Words splits a folded text at everything that is neither letter nor digit. An apostrophe inside a word belongs to the
+// word ("o'neill"), and so does a double quote between Hebrew letters (an acronym). A French or Italian article before an
+// apostrophe is a word of its own ("l'orangerie" gives "l" and "orangerie").
 //
-// A script without spaces between words (Han, Kana, Thai and its neighbours) gives one word for each rune, and the Arabic
-// article is a word of its own as it is in romanised names.
+// A script without spaces between words (Han, Kana, Thai and its neighbours) gives one word for each rune. The Arabic
+// article is a word of its own, as in romanised names.
 func Words(folded string) []Word {
 	folded = Spread(assimilate(tieApostrophes(folded)))
 	words := make([]Word, 0, 8)
@@ -149,8 +149,8 @@ func newWord(raw string) Word {
 	return w
 }
 
-// assimilate writes the romanised Arabic article as "al" where it is spelt as it is spoken, with the consonant that
-// follows: "salah ad-din", "as-salam", "ash-sharif".
+// assimilate writes the romanised Arabic article as "al" where it is spelt by sound, with the consonant after it:
+// "salah ad-din", "as-salam", "ash-sharif".
 func assimilate(s string) string {
 	for from := 0; ; {
 		dash := strings.IndexByte(s[from:], '-')
@@ -171,7 +171,7 @@ func assimilate(s string) string {
 	}
 }
 
-// sunLetters are the romanised consonants that the Arabic article takes on.
+// sunLetters has the romanised consonants to which the Arabic article adapts its sound.
 const sunLetters = " t th d dh r z s sh n "
 
 // elided reports whether a word before an apostrophe is an article or preposition that lost its vowel.
@@ -183,7 +183,7 @@ func elided(s string) bool {
 	return false
 }
 
-// tieApostrophes removes the spaces around an apostrophe that tokenised data carries: "l ' orangerie", "morton 's".
+// tieApostrophes removes the spaces around an apostrophe, which tokenised data has: "l ' orangerie", "morton 's".
 func tieApostrophes(s string) string {
 	if !strings.Contains(s, "'") || !strings.Contains(s, " ") {
 		return s

@@ -14,12 +14,13 @@ import (
 type Token struct {
 	// Text is the folded word.
 	Text string
-	// Concept is shared by words of one meaning, "#" and the value for numbers; empty when the word has none in the tables.
+	// Concept is the same for words of one meaning. It is "#" and the value for a number, and empty for a word that is
+	// not in the tables.
 	Concept string
 	Runes   []rune
 	Script  text.Script
 	Row     phonetic.Row
-	// Spelled is the row of the names of the letters, of a short Latin word: "TBC" is said "tee bee cee".
+	// Spelled has the sounds of the names of the letters of a short Latin word: "TBC" is spoken "tee bee cee".
 	Spelled phonetic.Row
 	digits  bool
 }
@@ -44,19 +45,19 @@ func New(w text.Word, concept string) Token {
 // numeral reports whether the word is a number in letters, whose concept is "#" and its value.
 func (t *Token) numeral() bool { return t.Concept != "" && t.Concept[0] == '#' }
 
-// The least likeness that counts, and the worth of each kind of likeness relative to equality.
+// The least likeness that counts, and the value of each kind of likeness relative to equality.
 const (
 	plural     = 0.95
 	leastEdit  = 0.74
 	leastSound = 0.78
-	leastShort = 0.92 // of a word with hardly a consonant
-	soundWorth = 0.9  // within one script, where the spelling could have been the same
+	leastShort = 0.92 // for a word of few consonants
+	soundWorth = 0.9  // for words of one script, which could have been spelled the same
 	initial    = 0.6
 	prefix     = 0.8
 )
 
-// Similarity returns how likely two words are one word, in [0,1]; zero when they are alike by accident only. It is
-// symmetric and does not allocate.
+// Similarity returns how likely two words are one word, in [0,1]. It is zero for a likeness that may be an accident.
+// It is symmetric and does not allocate.
 func Similarity(a, b *Token) float64 {
 	if a.Text == b.Text || a.Concept != "" && a.Concept == b.Concept {
 		return 1
@@ -112,7 +113,7 @@ func spelling(a, b []rune) float64 {
 	return 0
 }
 
-// sound compares two words by sound. A word with hardly a consonant has to sound exactly alike.
+// sound compares two words by sound. A word of few consonants has to sound exactly alike.
 func sound(a, b *Token, written phonetic.Vowels) float64 {
 	if !a.Script.Sounded() || !b.Script.Sounded() {
 		return 0
@@ -138,13 +139,14 @@ const Limit = 16
 
 // Alignment reports which words of two texts are one word.
 type Alignment struct {
-	// PartnerA gives for each word of the first text its partner in the second, or -1; PartnerB the reverse.
+	// PartnerA has, for each word of the first text, the index of its partner in the second, or -1. PartnerB has the
+	// reverse.
 	PartnerA, PartnerB [Limit]int8
-	// Likeness is the similarity of each word of the first text and its partner.
+	// LikenessA and LikenessB have the similarity of each word of the text and its partner.
 	LikenessA, LikenessB [Limit]float64
 }
 
-// Align pairs the words of two texts, the most alike first, each at most once; two neighbouring words may together be one
+// Align pairs the words of two texts, the most alike first, each at most once. Two neighbouring words may together be one
 // word of the other text ("steak house" and "steakhouse"). At most Limit words of each text are read. It does not allocate.
 func Align(a, b []Token) Alignment {
 	a, b = a[:min(len(a), Limit)], b[:min(len(b), Limit)]
@@ -194,7 +196,8 @@ func compounds(a, b []Token, partnerA, partnerB *[Limit]int8, likeA, likeB *[Lim
 	}
 }
 
-// compound returns how likely a word is two others written as one: letter by letter in one script, by sound in two.
+// compound returns how likely a word is two other words written as one. It compares letters in one script, and sounds
+// in two.
 func compound(a, b, c *Token) float64 {
 	if a.Script == b.Script {
 		rest, ok := strings.CutPrefix(a.Text, b.Text)
