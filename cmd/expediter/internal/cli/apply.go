@@ -60,7 +60,7 @@ It needs an administrator's permissions. The services do not need them: they onl
   expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds
   expediter apply --account NOTIFIER --services notifier --partitions 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(f.format, listFormats...), f.check()); err != nil {
+			if err := f.check(); err != nil {
 				return err
 			}
 			return f.apply(cmd.Context())
@@ -78,7 +78,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
 	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
 		"services whose streams, buckets and consumers are made, separated by commas")
-	outputFlag(cmd, &f.format, listFormats...)
+	f.outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 
@@ -87,7 +87,7 @@ func (f *applyFlags) check() error {
 	for _, c := range f.assets.Channels {
 		channels = errors.Join(channels, refuse(!channelName.MatchString(c), "--channels %s: use A-Z, a-z, 0-9, _ and -", c))
 	}
-	return usage(
+	return f.usage(
 		checkReplicas(f.assets.Replicas),
 		refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes),
 		refuse(f.partitions < 0 || f.partitions == 1 || f.partitions > worker.MaxPartitions, "--partitions %d: use 2 to %d", f.partitions,

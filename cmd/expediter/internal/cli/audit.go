@@ -15,30 +15,22 @@ import (
 
 func newAudit(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	var (
-		format string
-		limit  int
-	)
-	cmd := &cobra.Command{
+	limit := 0
+	cmd := f.listing(&cobra.Command{
 		Use:   "audit",
 		Short: "List the acts of operators, the latest first",
 		Long: `Audit lists each cancel, replay, enable, discard and steal: by which caller or user of the NATS server, when, how
 many, and how it ended. "begun" is an act that is under way, or whose process died. Only the operators' account reads it.`,
 		Example: `  expediter audit
   expediter audit --limit 1000 -o jsonl`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, listFormats...); err != nil {
-				return err
-			}
-			if limit < 1 || limit > audit.MaxList {
-				return &UsageError{Err: fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList)}
-			}
-			return f.audit(cmd.Context(), limit, format)
-		},
-	}
+	}, func(ctx context.Context, _ []string, format string) error {
+		if limit < 1 || limit > audit.MaxList {
+			return f.usage(fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList))
+		}
+		return f.audit(ctx, limit, format)
+	})
 	f.register(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
-	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 

@@ -77,14 +77,14 @@ func (f *backupFlags) registerBackup(cmd *cobra.Command) {
 	f.register(flags)
 	f.registerAccount(flags)
 	flags.StringSliceVar(&f.services, "services", contracts.Services(), "services whose streams and buckets are meant, separated by commas")
-	outputFlag(cmd, &f.format, listFormats...)
+	f.outputFlag(cmd, &f.format, listFormats...)
 }
 
 // run runs a backup or a restore, and writes a row for each stream.
 func (f *backupFlags) run(
 	ctx context.Context, name, dir string, do func(context.Context, backup.Config, func(backup.Stream)) error,
 ) error {
-	if err := errors.Join(checkFormat(f.format, listFormats...), checkServices(f.services)); err != nil {
+	if err := checkServices(f.services); err != nil {
 		return err
 	}
 	ctx, js, stop, err := f.administer(ctx, name)

@@ -43,7 +43,7 @@ other settings.`,
 		Args:      cobra.OnlyValidArgs,
 		ValidArgs: measure.Parts(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := usage(checkFormat(f.format, listFormats...), checkReplicas(f.replicas),
+			err := f.usage(checkReplicas(f.replicas),
 				refuse(f.callers < 1 || f.callers > 4096, "--callers %d: want 1 to 4096", f.callers),
 				refuse(f.lasts <= 0, "--for %s: want a positive duration", f.lasts))
 			if err != nil {
@@ -60,7 +60,7 @@ other settings.`,
 	flags.IntVar(&f.callers, "callers", 64, "operations under way at a time")
 	flags.DurationVar(&f.lasts, "for", 3*time.Second, "how long each operation is done")
 	flags.IntVar(&f.replicas, "replicas", 1, "servers that keep each stream: 1, 3 or 5")
-	outputFlag(cmd, &f.format, listFormats...)
+	f.outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 

@@ -23,11 +23,8 @@ type captionsFlags struct {
 
 const encodingUsage = "encoding of the text, such as windows-1251 (default: the one that it declares, or looks like)"
 
-// captionsFormats are the values of its flag --format.
-var captionsFormats = []string{"segments", "text", "json"}
-
 func newCaptions(g *globals) *cobra.Command {
-	var f captionsFlags
+	f := captionsFlags{format: "text"}
 	cmd := &cobra.Command{
 		Use:   "captions FILE",
 		Short: "Make a transcript of a caption file",
@@ -53,16 +50,15 @@ whose times cannot be read are left out, as the rules demand, and counted on the
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "", encodingUsage)
-	flags.StringVar(&f.format, "format", "text", "form of the output: segments, text or json")
+	g.choice(cmd, &f.format, "format", "", "form of the output: segments, text or json", "segments", "text", "json")
 	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
-	completeWith(cmd, "format", captionsFormats...)
 	completeWith(cmd, "from", caption.Formats()...)
 	return cmd
 }
 
 // check returns every mistake in the flags.
 func (f captionsFlags) check() error {
-	errs := []error{oneOf("--format", f.format, captionsFormats...)}
+	var errs []error
 	if _, err := caption.ParseFormat(f.from); err != nil {
 		errs = append(errs, fmt.Errorf("--from: %w", err))
 	}
@@ -74,7 +70,7 @@ func (f captionsFlags) check() error {
 
 // captions is the command, once its flags are read.
 func (g *globals) captions(ctx context.Context, f captionsFlags, path string) error {
-	if err := f.check(); err != nil {
+	if err := g.usage(f.check()); err != nil {
 		return err
 	}
 	from, _ := caption.ParseFormat(f.from) //nolint:errcheck // checked above

@@ -57,10 +57,14 @@ func (f *natsFlags) registerAccount(flags *pflag.FlagSet) {
 // accountName is one token of a subject.
 var accountName = regexp.MustCompile(`^[-_A-Za-z0-9]+$`)
 
+func (f *natsFlags) checkAccount() error {
+	return refuse(f.account != "" && !accountName.MatchString(f.account), "--account %q: use A-Z, a-z, 0-9, _ and -", f.account)
+}
+
 // connect connects to the server, as a client of the given name. The caller calls stop.
 func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Option) (js jetstream.JetStream, stop func(), err error) {
-	if f.account != "" && !accountName.MatchString(f.account) {
-		return nil, nil, &UsageError{Err: fmt.Errorf("--account %q: use A-Z, a-z, 0-9, _ and -", f.account)}
+	if err := f.usage(f.checkAccount()); err != nil {
+		return nil, nil, err
 	}
 	server, opts, err := f.options(ctx, name)
 	if err != nil {
@@ -80,6 +84,16 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 		return nil, nil, fmt.Errorf("use JetStream: %w", err)
 	}
 	return js, nc.Close, nil
+}
+
+// with connects to the server for fn, as a client of the given name.
+func (f *natsFlags) with(ctx context.Context, name string, fn func(jetstream.JetStream) error) error {
+	js, stop, err := f.connect(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return fn(js)
 }
 
 // administer is connect for a command that ends at the first request that the server does not permit: to the others it does not

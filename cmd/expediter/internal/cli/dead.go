@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -13,8 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
-	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
@@ -55,21 +53,33 @@ given; letters that are named one by one are replayed without it.`,
 	return cmd
 }
 
-// open connects to the server and opens the dead letters. The caller calls stop.
-func (f *deadFlags) open(ctx context.Context) (store *deadletter.Store, stop func(), err error) {
-	js, stop, err := f.connect(ctx, "expediter dead")
-	if err != nil {
-		return nil, nil, err
-	}
-	f.js = js
-	store, err = deadletter.Open(ctx, js, deadletter.Config{
-		DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream,
+// use opens the dead letters for fn.
+func (f *deadFlags) use(ctx context.Context, fn func(*deadletter.Store) error) error {
+	return f.with(ctx, "expediter dead", func(js jetstream.JetStream) error {
+		f.js = js
+		store, err := deadletter.Open(ctx, js, deadletter.Config{DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream})
+		if err != nil {
+			return err
+		}
+		return fn(store)
 	})
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return store, stop, nil
+}
+
+// filtered opens the dead letters for fn, and makes the filter by the server's clock.
+func (f *deadFlags) filtered(
+	ctx context.Context, flags filterFlags, sequences []uint64, fn func(*deadletter.Store, deadletter.Filter) error,
+) error {
+	return f.use(ctx, func(store *deadletter.Store) error {
+		now, err := store.Now(ctx)
+		if err != nil {
+			return err
+		}
+		filter, err := flags.filter(now, sequences)
+		if err != nil {
+			return err
+		}
+		return fn(store, filter)
+	})
 }
 
 // filterFlags are the flags that select letters.
@@ -84,18 +94,18 @@ type filterFlags struct {
 	worker    string
 }
 
-func (f *filterFlags) register(cmd *cobra.Command) {
+func (f *filterFlags) register(g *globals, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.jobStream, "job-stream", "", "stream of the jobs")
-	flags.StringVar(&f.kind, "kind", "", "letter, stranded or unreadable")
-	flags.StringVar(&f.reason, "reason", "", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated")
 	flags.StringVar(&f.signature, "signature", "", "signature of a group of errors, as dead groups lists it")
 	flags.StringVar(&f.since, "since", "", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z")
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
 	flags.StringVar(&f.until, "until", "", "given up before this time, as --since")
 	flags.StringVar(&f.worker, "worker", "", "worker that gave the jobs up")
-	completeWith(cmd, "kind", string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable))
-	completeWith(cmd, "reason", string(worker.ReasonExhausted), string(worker.ReasonCancelled), string(worker.ReasonUndecodable),
+	g.choice(cmd, &f.kind, "kind", "", "letter, stranded or unreadable",
+		string(deadletter.KindLetter), string(deadletter.KindStranded), string(deadletter.KindUnreadable))
+	g.choice(cmd, &f.reason, "reason", "", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated",
+		string(worker.ReasonExhausted), string(worker.ReasonCancelled), string(worker.ReasonUndecodable),
 		string(deadletter.ReasonMaxDeliveries), string(deadletter.ReasonTerminated))
 }
 
@@ -143,47 +153,6 @@ func parseSequences(args []string) ([]uint64, error) {
 	return sequences, nil
 }
 
-// listFormats are the forms of a list.
-var listFormats = []string{"table", "json", "jsonl"}
-
-// cells are the most terminal cells of a long text.
-const cells = 60
-
-func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
-	cmd.Flags().StringVarP(format, "output", "o", formats[0], "form of the output: "+strings.Join(formats, ", "))
-	completeWith(cmd, "output", formats...)
-}
-
-// listing gives a command that writes a list the flag for its form, which it checks before it calls list.
-func listing(cmd *cobra.Command, list func(ctx context.Context, args []string, format string) error) *cobra.Command {
-	var format string
-	outputFlag(cmd, &format, listFormats...)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkFormat(format, listFormats...); err != nil {
-			return err
-		}
-		return list(cmd.Context(), args, format)
-	}
-	return cmd
-}
-
-// rows returns the writer of a list. Each ~ behind the name of a column lets its texts take 60 cells, and none any number.
-func (g *globals) rows(format string, columns ...string) *output.Rows {
-	all := make([]table.Column, len(columns))
-	for i, column := range columns {
-		name := strings.TrimRight(column, "~")
-		all[i] = table.Column{Name: name, Width: cells * (len(column) - len(name))}
-	}
-	return output.NewRows(g.config.Stdout, output.Format(format), all...)
-}
-
-func checkFormat(format string, formats ...string) error {
-	if !slices.Contains(formats, format) {
-		return &UsageError{Err: fmt.Errorf("--output %q: use one of %s", format, strings.Join(formats, ", "))}
-	}
-	return nil
-}
-
 // entryRow is a letter in a list.
 type entryRow struct {
 	Sequence  uint64    `json:"sequence"`
@@ -218,86 +187,53 @@ func newEntryRow(e deadletter.Entry) entryRow {
 func newDeadList(f *deadFlags) *cobra.Command {
 	var (
 		filter filterFlags
-		format string
 		limit  int
 		oldest bool
 	)
-	cmd := &cobra.Command{
+	cmd := f.listing(&cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, the latest first",
 		Long: `List writes a line for each letter that the flags select, the latest first. The first column is the number for show, replay
 and discard.`,
 		Example: `  expediter dead list --since 1h
   expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(checkFormat(format, listFormats...), filter.check()); err != nil {
-				return err
-			}
-			order := deadletter.NewestFirst
-			if oldest {
-				order = deadletter.OldestFirst
-			}
-			return f.list(cmd.Context(), filter, format, order, limit)
-		},
-	}
-	filter.register(cmd)
+	}, func(ctx context.Context, _ []string, format string) error {
+		if err := f.usage(filter.check()); err != nil {
+			return err
+		}
+		order := deadletter.NewestFirst
+		if oldest {
+			order = deadletter.OldestFirst
+		}
+		return f.filtered(ctx, filter, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
+			return f.list(store.List(ctx, filter, order), format, limit)
+		})
+	})
+	filter.register(f.globals, cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "most letters to list, 0 for all")
 	cmd.Flags().BoolVar(&oldest, "oldest", false, "the oldest first")
-	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
-func (f *deadFlags) list(ctx context.Context, flags filterFlags, format string, order deadletter.Order, limit int) (err error) {
-	store, filter, stop, err := f.openFiltered(ctx, flags, nil)
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *deadFlags) list(letters iter.Seq2[deadletter.Entry, error], format string, limit int) (err error) {
 	out := f.rows(format, "LETTER", "TIME", "KIND", "REASON", "JOB~", "SUBJECT~", "ERROR")
 	defer func() { err = errors.Join(err, out.Close()) }()
-	for e, err := range store.List(ctx, filter, order) {
+	for e, err := range letters {
 		if err != nil {
 			return err
 		}
 		row := newEntryRow(e)
-		text := row.Error
-		if row.Problem != "" {
-			text = row.Problem
-		}
 		err = out.Write(row, strconv.FormatUint(row.Sequence, 10), stamp(row.StoredAt), row.Kind, row.Reason, row.ID, row.Subject,
-			firstLine(text))
+			firstLine(cmp.Or(row.Problem, row.Error)))
 		if err != nil {
 			return err
 		}
 		if limit > 0 && out.Written() == limit {
-			break
+			f.notef("Only %d are shown; there may be more: see --limit.\n", limit)
+			return nil
 		}
 	}
-	if limit > 0 && out.Written() == limit {
-		f.notef("Only %d are shown; there may be more: see --limit.\n", limit)
-	}
 	return nil
-}
-
-// openFiltered opens the dead letters and makes the filter, by the server's clock.
-func (f *deadFlags) openFiltered(
-	ctx context.Context, flags filterFlags, sequences []uint64,
-) (*deadletter.Store, deadletter.Filter, func(), error) {
-	store, stop, err := f.open(ctx)
-	if err != nil {
-		return nil, deadletter.Filter{}, nil, err
-	}
-	now, err := store.Now(ctx)
-	if err != nil {
-		stop()
-		return nil, deadletter.Filter{}, nil, err
-	}
-	filter, err := flags.filter(now, sequences)
-	if err != nil {
-		stop()
-		return nil, deadletter.Filter{}, nil, err
-	}
-	return store, filter, stop, nil
 }
 
 func stamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") }
@@ -322,13 +258,10 @@ type groupRow struct {
 }
 
 func newDeadGroups(f *deadFlags) *cobra.Command {
-	var (
-		by     string
-		filter filterFlags
-		format string
-	)
+	var filter filterFlags
 	kinds := []string{string(deadletter.BySignature), string(deadletter.BySubject), string(deadletter.ByStream), string(deadletter.ByWorker)}
-	cmd := &cobra.Command{
+	by := kinds[0]
+	cmd := f.listing(&cobra.Command{
 		Use:   "groups",
 		Short: "Count dead letters by the kind of their errors, or by their subjects, streams or workers",
 		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
@@ -337,33 +270,26 @@ values, or those of a kind of subject, of a stream, or of a worker. Other comman
 		Example: `  expediter dead groups
   expediter dead groups --since 7d -o json
   expediter dead groups --by subject`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := errors.Join(checkFormat(format, listFormats...), usage(oneOf("--by", by, kinds...)), filter.check())
+	}, func(ctx context.Context, _ []string, format string) error {
+		if err := f.usage(filter.check()); err != nil {
+			return err
+		}
+		return f.filtered(ctx, filter, nil, func(store *deadletter.Store, filter deadletter.Filter) error {
+			overview, err := store.Survey(ctx, filter, deadletter.SurveyOptions{By: deadletter.Grouping(by)})
 			if err != nil {
 				return err
 			}
-			return f.groups(cmd.Context(), filter, deadletter.Grouping(by), format)
-		},
-	}
-	filter.register(cmd)
-	cmd.Flags().StringVar(&by, "by", kinds[0], "the property that the letters of a group share: "+strings.Join(kinds, ", "))
-	completeWith(cmd, "by", kinds...)
-	outputFlag(cmd, &format, listFormats...)
+			return f.groups(overview, by, format)
+		})
+	})
+	filter.register(f.globals, cmd)
+	f.choice(cmd, &by, "by", "", "the property that the letters of a group share: "+strings.Join(kinds, ", "), kinds...)
 	return cmd
 }
 
-func (f *deadFlags) groups(ctx context.Context, flags filterFlags, by deadletter.Grouping, format string) error {
-	store, filter, stop, err := f.openFiltered(ctx, flags, nil)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	overview, err := store.Survey(ctx, filter, deadletter.SurveyOptions{By: by})
-	if err != nil {
-		return err
-	}
+func (f *deadFlags) groups(overview deadletter.Overview, by, format string) error {
 	name := "SIGNATURE"
-	if by == deadletter.ByWorker {
+	if by == string(deadletter.ByWorker) {
 		name = "WORKER"
 	}
 	out := f.rows(format, "COUNT", "FIRST", "LAST", "REASON", "STREAM", "SUBJECTS~", "EXAMPLE", name)

@@ -33,19 +33,20 @@ type changeFlags struct {
 	yes     bool
 }
 
-func (c *changeFlags) register(cmd *cobra.Command) {
-	c.filterFlags.register(cmd)
+func (c *changeFlags) register(g *globals, cmd *cobra.Command) {
+	c.filterFlags.register(g, cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&c.all, "all", false, "all letters, when no other flag selects")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "only report what would be done")
 	flags.IntVar(&c.limit, "limit", 0, "most letters to take, 0 for all")
 	flags.BoolVarP(&c.yes, "yes", "y", false, "do it")
-	outputFlag(cmd, &c.format, "text", "json")
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
+	g.outputFlag(cmd, &c.format, "text", "json")
 }
 
 // check returns every mistake that can be seen before anything is opened.
 func (c *changeFlags) check(args []string) error {
-	errs := []error{checkFormat(c.format, "text", "json"), c.filterFlags.check()}
+	errs := []error{c.filterFlags.check()}
 	switch _, err := parseSequences(args); {
 	case err != nil:
 		errs = append(errs, err)
@@ -55,7 +56,6 @@ func (c *changeFlags) check(args []string) error {
 		errs = append(errs, errors.New("say which letters: their numbers, flags that select them, or --all"))
 	}
 	return usage(append(errs,
-		refuse(c.yes && c.dryRun, "--yes and --dry-run exclude each other"),
 		refuse(c.payload != "" && len(args) != 1, "--payload is for one letter that is named by its number"),
 		refuse(c.rate < 0 && c.rate != -1, "--rate %v: want a positive number, or -1 for no limit", c.rate),
 		refuse(c.limit < 0, "--limit %d: want 0 or more", c.limit))...)
@@ -77,13 +77,13 @@ Letters that flags select are replayed with --yes only.`,
   expediter dead replay --signature 'smtp: code #' --since 24h --rate 10 --yes`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.check(args); err != nil {
+			if err := f.usage(c.check(args)); err != nil {
 				return err
 			}
 			return f.replay(cmd.Context(), c, args)
 		},
 	}
-	c.register(cmd)
+	c.register(f.globals, cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&c.again, "again", false, "replay also jobs that an interrupted replay may have published already")
 	flags.StringVar(&c.payload, "payload", "", `file whose content replaces the payload, "-" for the standard input`)
@@ -138,7 +138,7 @@ well. It does so with --yes only.`,
   expediter dead discard --signature 'no such user' --until 7d --yes`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.check(args); err != nil {
+			if err := f.usage(c.check(args)); err != nil {
 				return err
 			}
 			ctx, dry := cmd.Context(), !c.yes
@@ -149,7 +149,7 @@ well. It does so with --yes only.`,
 			})
 		},
 	}
-	c.register(cmd)
+	c.register(f.globals, cmd)
 	return cmd
 }
 
@@ -182,33 +182,33 @@ func (f *deadFlags) change(
 	if err != nil {
 		return err
 	}
-	store, filter, stop, err := f.openFiltered(ctx, c.filterFlags, sequences)
-	if err != nil {
+	report := changeReport{Action: action, DryRun: dry, Problems: []changeProblem{}}
+	missing, begun := 0, false
+	var result deadletter.Result
+	err = f.filtered(ctx, c.filterFlags, sequences, func(store *deadletter.Store, filter deadletter.Filter) error {
+		begun = true
+		act := func(context.Context) (_ int, err error) {
+			result, err = run(store, filter, func(o deadletter.Outcome) {
+				if errors.Is(o.Err, deadletter.ErrNotFound) {
+					missing++
+				}
+				if o.Err != nil && len(report.Problems) < maxProblems {
+					report.Problems = append(report.Problems, changeProblem{
+						Sequence: o.Entry.Sequence, ID: o.Entry.Letter.ID, Subject: o.Entry.Letter.Subject, Skipped: o.Skipped(), Error: o.Err.Error(),
+					})
+				}
+			})
+			return result.Done, err
+		}
+		if dry {
+			_, err := act(ctx)
+			return err
+		}
+		return f.audited(ctx, f.js, action, f.target(c, args), act)
+	})
+	if !begun {
 		return err
 	}
-	defer stop()
-	if !dry {
-		act := run
-		run = func(store *deadletter.Store, filter deadletter.Filter, each func(deadletter.Outcome)) (result deadletter.Result, err error) {
-			err = f.audited(ctx, f.js, action, f.target(c, args), func(context.Context) (int, error) {
-				result, err = act(store, filter, each)
-				return result.Done, err
-			})
-			return result, err
-		}
-	}
-	report := changeReport{Action: action, DryRun: dry, Problems: []changeProblem{}}
-	missing := 0
-	result, err := run(store, filter, func(o deadletter.Outcome) {
-		if errors.Is(o.Err, deadletter.ErrNotFound) {
-			missing++
-		}
-		if o.Err != nil && len(report.Problems) < maxProblems {
-			report.Problems = append(report.Problems, changeProblem{
-				Sequence: o.Entry.Sequence, ID: o.Entry.Letter.ID, Subject: o.Entry.Letter.Subject, Skipped: o.Skipped(), Error: o.Err.Error(),
-			})
-		}
-	})
 	report.Done, report.Skipped, report.Failed = result.Done, result.Skipped, result.Failed
 	if err != nil {
 		report.Error = err.Error()

@@ -19,11 +19,8 @@ import (
 )
 
 func newDeadShow(f *deadFlags) *cobra.Command {
-	var (
-		format  string
-		payload bool
-	)
-	cmd := &cobra.Command{
+	payload := false
+	cmd := f.listing(&cobra.Command{
 		Use:   "show LETTER",
 		Short: "Show everything about one dead letter",
 		Long: `Show writes a letter with its error, its stack, its headers and its payload. With --payload it writes the payload alone,
@@ -31,32 +28,24 @@ byte for byte, to be edited and replayed.`,
 		Example: `  expediter dead show 17
   expediter dead show 17 --payload > job.json; $EDITOR job.json; expediter dead replay 17 --payload job.json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, "text", "json"); err != nil {
-				return err
-			}
-			sequences, err := parseSequences(args)
+	}, func(ctx context.Context, args []string, format string) error {
+		sequences, err := parseSequences(args)
+		if err != nil {
+			return err
+		}
+		return f.use(ctx, func(store *deadletter.Store) error {
+			e, err := store.Get(ctx, sequences[0])
 			if err != nil {
 				return err
 			}
-			return f.show(cmd.Context(), sequences[0], format, payload)
-		},
-	}
+			return f.show(e, format, payload)
+		})
+	}, "text", "json")
 	cmd.Flags().BoolVar(&payload, "payload", false, "write the payload alone")
-	outputFlag(cmd, &format, "text", "json")
 	return cmd
 }
 
-func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, payload bool) error {
-	store, stop, err := f.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	e, err := store.Get(ctx, sequence)
-	if err != nil {
-		return err
-	}
+func (f *deadFlags) show(e deadletter.Entry, format string, payload bool) error {
 	switch {
 	case payload && e.Problem != nil:
 		return e.Problem
@@ -151,7 +140,7 @@ func readable(payload []byte) string {
 }
 
 func newDeadStranded(f *deadFlags) *cobra.Command {
-	return listing(&cobra.Command{
+	return f.listing(&cobra.Command{
 		Use:   "stranded JOB-STREAM",
 		Short: "Find messages of a work queue that no consumer will deliver",
 		Long: `Stranded lists the subjects of a work queue whose messages no consumer will deliver. No consumer's lag counts them. Some match
@@ -165,12 +154,11 @@ later. Messages that a consumer gave up are in the list: expediter dead list --k
 
 func (f *deadFlags) stranded(ctx context.Context, args []string, format string) error {
 	stream := args[0]
-	store, stop, err := f.open(ctx)
-	if err != nil {
+	var found deadletter.Unclaimed
+	err := f.use(ctx, func(store *deadletter.Store) (err error) {
+		found, err = store.Stranded(ctx, stream)
 		return err
-	}
-	defer stop()
-	found, err := store.Stranded(ctx, stream)
+	})
 	if err != nil {
 		return err
 	}

@@ -73,20 +73,13 @@ Exit codes: 0 healthy or warnings only, 1 errors, 2 wrong command line.`,
 }
 
 func (f *doctorFlags) check() error {
-	errs := []error{checkServices(f.assets.Services), doctor.CheckUser(f.as)}
+	var replicas error
 	if f.assets.Replicas != 0 {
-		errs = append(errs, checkReplicas(f.assets.Replicas))
+		replicas = checkReplicas(f.assets.Replicas)
 	}
-	if f.assets.MaxBytes < 0 {
-		errs = append(errs, fmt.Errorf("--max-bytes %d: use a positive number", f.assets.MaxBytes))
-	}
-	if f.account != "" && !accountName.MatchString(f.account) {
-		errs = append(errs, fmt.Errorf("--account %q: use A-Z, a-z, 0-9, _ and -", f.account))
-	}
-	if f.timeout < 3*time.Second {
-		errs = append(errs, fmt.Errorf("--timeout %s: use 3s or more", f.timeout))
-	}
-	return usage(errs...)
+	return f.usage(checkServices(f.assets.Services), doctor.CheckUser(f.as), replicas, f.checkAccount(),
+		refuse(f.assets.MaxBytes < 0, "--max-bytes %d: use a positive number", f.assets.MaxBytes),
+		refuse(f.timeout < 3*time.Second, "--timeout %s: use 3s or more", f.timeout))
 }
 
 func (f *doctorFlags) run(ctx context.Context, flags *pflag.FlagSet) error {

@@ -54,7 +54,7 @@ type emitFlags struct {
 }
 
 func newEmit(g *globals) *cobra.Command {
-	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}}
+	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}, via: viaStream}
 	cmd := &cobra.Command{
 		Use:   "emit FILE...",
 		Short: "Publish events, so that their recipients are notified",
@@ -90,23 +90,21 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
 	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
 	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
-	flags.StringVar(&f.via, "via", viaStream, "where events are published: stream or notifier")
+	f.choice(cmd, &f.via, "via", "", "where events are published: stream or notifier", viaStream, viaNotifier)
 	flags.BoolVar(&f.wait, "wait", false, "wait until all rows have ended, and count them (implies --via notifier)")
-	completeWith(cmd, "via", viaStream, viaNotifier)
 	return cmd
 }
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *emitFlags) check(paths []string) error {
-	errs := []error{oneOf("--via", f.via, viaStream, viaNotifier)}
-	errs = append(errs, refuse(f.limit <= 0, "--timeout %s: want more than 0", f.limit))
+	errs := []error{refuse(f.limit <= 0, "--timeout %s: want more than 0", f.limit)}
 	if err := (contracts.CloudEvent{ID: "1", Source: f.source, Type: contracts.CloudEventDomain}).Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("--source %q: want a URI reference such as /reservations", f.source))
 	}
 	if first := slices.Index(paths, input.Stdin); first >= 0 && slices.Contains(paths[first+1:], input.Stdin) {
 		errs = append(errs, errors.New(`"-" is given more than once`))
 	}
-	if err := usage(errs...); err != nil {
+	if err := f.usage(errs...); err != nil {
 		return err
 	}
 	for _, path := range paths {
@@ -179,9 +177,8 @@ effect once under its id: after an error, repeat it with the same --id. POST /v1
 		Example: `  expediter notify carla dana --type CUSTOMER --channel inapp,email --template welcome --payload '{"name":"Ada"}'`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			errs := make([]error, 0, 4+len(args))
-			errs = append(errs, checkKind(f.kind),
-				refuse(f.kind == "", "--type is required: the kind of recipient that the users are"),
+			errs := make([]error, 0, 3+len(args))
+			errs = append(errs, refuse(f.kind == "", "--type is required: the kind of recipient that the users are"),
 				refuse(len(channels) == 0, "--channel is required"), refuse(!json.Valid([]byte(payload)), "--payload %.80q: want JSON", payload))
 			body := map[string]any{"channels": channels, "event_id": cmp.Or(id, nuid.Next()), "payload": json.RawMessage(payload)}
 			for name, value := range words {
@@ -194,7 +191,7 @@ effect once under its id: after an error, repeat it with the same --id. POST /v1
 				errs = append(errs, checkID("user", user))
 				recipients[i] = map[string]string{"recipient_type": f.kind, "user_id": user}
 			}
-			if err := usage(errs...); err != nil {
+			if err := f.usage(errs...); err != nil {
 				return err
 			}
 			body["recipients"] = recipients
@@ -214,15 +211,14 @@ effect once under its id: after an error, repeat it with the same --id. POST /v1
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time to wait for the answer of the notifier")
-	flags.StringVar(&f.kind, "type", "", "kind of recipient that the users are, such as CUSTOMER")
+	f.kindFlag(cmd, flags, &f.kind, "kind of recipient that the users are, such as CUSTOMER")
 	flags.StringSliceVar(&channels, "channel", nil, "channels to notify on")
 	flags.StringVar(&id, "id", "", "id of the notification (default: a new one)")
 	flags.StringVar(&payload, "payload", "{}", "payload for the templates: JSON")
 	flags.StringVar(words["category"], "category", "", "category that users can switch off")
 	flags.StringVar(words["not_before"], "not-before", "", "earliest time, such as 2026-12-24T18:00:00Z")
 	flags.StringVar(words["priority"], "priority", "", "low, normal, high or critical")
-	flags.StringVar(words["template"], "template", "", "name of the text")
-	completeWith(cmd, "type", recipientKinds...)
 	completeWith(cmd, "priority", "low", "normal", "high", "critical")
+	flags.StringVar(words["template"], "template", "", "name of the text")
 	return cmd
 }

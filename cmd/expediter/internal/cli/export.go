@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,7 +44,7 @@ Not written are events and plans, which are not kept by user, and dead letters, 
 		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(checkID("user", args[0]), checkKind(kind)); err != nil {
+			if err := f.usage(checkID("user", args[0])); err != nil {
 				return err
 			}
 			return f.export(cmd.Context(), args[0], kind)
@@ -53,8 +52,7 @@ Not written are events and plans, which are not kept by user, and dead letters, 
 	}
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	cmd.Flags().StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
-	completeWith(cmd, "type", recipientKinds...)
+	f.kindFlag(cmd, cmd.Flags(), &kind, "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	return cmd
 }
 
@@ -231,21 +229,16 @@ Not removed are events and plans, which are not kept by user and expire after 7 
 		Example: `  expediter forget carla --type CUSTOMER --yes`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := errors.Join(checkID("user", args[0]), checkKind(kind))
-			if kind == "" {
-				err = errors.Join(err, errors.New("--type is required: the kind of recipient that the user is"))
-			}
-			if err != nil {
-				return &UsageError{Err: err}
+			if err := f.usage(checkID("user", args[0]), needKind(kind)); err != nil {
+				return err
 			}
 			return f.forget(cmd.Context(), args[0], contracts.RecipientType(kind), yes)
 		},
 	}
 	f.register(cmd.Flags())
 	f.registerAccount(cmd.Flags())
-	cmd.Flags().StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
+	f.kindFlag(cmd, cmd.Flags(), &kind, "kind of recipient that the user is, such as CUSTOMER")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	completeWith(cmd, "type", recipientKinds...)
 	return cmd
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -122,12 +121,12 @@ import goes on without the command.`,
 	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
 	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
 	flags.StringVar(&f.owner, "owner", defaultOwner, "owner of the recipe")
-	flags.StringVar(&f.priority, "priority", string(contracts.PriorityNormal), "how urgent it is: high, normal or low")
-	flags.StringVar(&f.kind, "type", "", "kind of source: youtube, captions, web or photo (default: the one that it looks like)")
+	f.priority = string(contracts.PriorityNormal)
+	f.choice(cmd, &f.priority, "priority", "", "how urgent it is: high, normal or low", priorities...)
+	f.choice(cmd, &f.kind, "type", "",
+		"kind of source: youtube, captions, web or photo (default: the one that it looks like)", sourceKinds...)
 	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
-	completeWith(cmd, "priority", priorities...)
-	completeWith(cmd, "type", sourceKinds...)
 	cmd.AddCommand(newImportCancel(shared), newImportRetry(shared), newImportStatus(shared))
 	return cmd
 }
@@ -135,12 +134,9 @@ import goes on without the command.`,
 // check returns every mistake in the flags and in the source that can be seen before anything is opened.
 func (f *importFlags) check(source string) error {
 	errs := []error{
-		f.followFlags.check(), oneOf("--priority", f.priority, priorities...),
+		f.followFlags.check(),
 		refuse(f.owner == "", "--owner is empty: want the id of a person"),
 		refuse(f.name != "" && isAddress(source), "--name is for files"),
-	}
-	if f.kind != "" {
-		errs = append(errs, oneOf("--type", f.kind, sourceKinds...))
 	}
 	if _, err := language.Parse(f.language); f.language != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--language %q: want a tag such as en or pt-BR", f.language))
@@ -155,14 +151,7 @@ func (f *importFlags) check(source string) error {
 		}
 		errs = append(errs, fmt.Errorf("source %q: %s", source, hint))
 	}
-	return usage(errs...)
-}
-
-func oneOf(flag, value string, values ...string) error {
-	if slices.Contains(values, value) {
-		return nil
-	}
-	return fmt.Errorf("%s %q: want %s or %s", flag, value, strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
+	return f.usage(errs...)
 }
 
 // isAddress reports whether the importer fetches a source, rather than this command reading it.
@@ -248,8 +237,8 @@ Exit codes: 0 there is a recipe, 1 the import failed, 4 it is still running.`,
   expediter import status --follow --format cooklang 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10 > soup.cook`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
-				return &UsageError{Err: err}
+			if err := f.usage(f.check()); err != nil {
+				return err
 			}
 			if follow {
 				return f.watch(cmd.Context(), args[0])
@@ -324,8 +313,8 @@ func newImportCancel(shared *importerFlags) *cobra.Command {
 		Example: `  expediter import cancel 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.importerFlags.check(); err != nil {
-				return &UsageError{Err: err}
+			if err := f.usage(f.importerFlags.check()); err != nil {
+				return err
 			}
 			job, err := f.client().Cancel(cmd.Context(), args[0])
 			if err != nil {
@@ -345,8 +334,8 @@ func newImportRetry(shared *importerFlags) *cobra.Command {
 		Example: `  expediter import retry --follow 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
-				return &UsageError{Err: err}
+			if err := f.usage(f.check()); err != nil {
+				return err
 			}
 			job, err := f.client().Retry(cmd.Context(), args[0])
 			switch {

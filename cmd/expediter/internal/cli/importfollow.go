@@ -44,24 +44,19 @@ type followFlags struct {
 
 func (f *followFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	recipeFormatFlag(cmd, &f.format)
+	f.recipeFormatFlag(cmd, &f.format)
 	flags.BoolVar(&f.json, "json", false, "write each state of the import as a line of JSON, the last one with the recipe")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "longest time to watch")
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
 }
 
-func recipeFormatFlag(cmd *cobra.Command, format *string) {
-	cmd.Flags().StringVar(format, "format", recipeFormats[0], "form of the recipe: text, json, schema-org or cooklang")
-	completeWith(cmd, "format", recipeFormats...)
+func (f *importerFlags) recipeFormatFlag(cmd *cobra.Command, format *string) {
+	*format = recipeFormats[0]
+	f.choice(cmd, format, "format", "", "form of the recipe: text, json, schema-org or cooklang", recipeFormats...)
 }
 
 func (f *followFlags) check() error {
-	errs := []error{refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout)}
-	errs = append(errs, refuse(f.json && f.format != recipeFormats[0], "--json and --format exclude each other"))
-	return errors.Join(append(errs, checkRecipeFormat(f.format), f.importerFlags.check())...)
-}
-
-func checkRecipeFormat(format string) error {
-	return oneOf("--format", format, recipeFormats...)
+	return errors.Join(refuse(f.timeout <= 0, "--timeout %s: want more than 0", f.timeout), f.importerFlags.check())
 }
 
 // statusCommand is a command line that shows more of the import.

@@ -57,31 +57,18 @@ With --json it writes one line with the counts and the items, or with --follow o
 	f.register(flags)
 	f.registerAccount(flags)
 	flags.BoolVar(&f.json, "json", false, "write JSON")
-	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
+	f.kindFlag(cmd, flags, &f.kind, "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags.BoolVar(&f.follow, "follow", false, "go on with new and changed items, until it is interrupted")
 	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
-	flags.StringSliceVar(&f.states, "state", inboxStates, "states of the items, with commas")
-	completeWith(cmd, "type", recipientKinds...)
-	completeWith(cmd, "state", inboxStates...)
+	f.states = inboxStates
+	f.severalOf(cmd, &f.states, "state", "states of the items, with commas", inboxStates...)
 	return cmd
 }
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *inboxFlags) check(userID string) error {
-	var states error
-	for _, state := range f.states {
-		states = errors.Join(states, oneOf("--state", state, inboxStates...))
-	}
-	return usage(refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems),
-		states, checkKind(f.kind), checkID("user", userID))
-}
-
-// checkKind returns an error for an invalid --type.
-func checkKind(kind string) error {
-	if token, err := contracts.EncodeToken(kind); kind != "" && (err != nil || token != kind || len(kind) > contracts.MaxName) {
-		return fmt.Errorf("--type %.80q: want a kind of recipient such as %s", kind, strings.Join(recipientKinds, ", "))
-	}
-	return nil
+	return f.usage(refuse(f.limit < 1 || f.limit > maxItems, "--limit %d: want 1 to %d", f.limit, maxItems),
+		checkID("user", userID))
 }
 
 // checkID returns an error for an invalid id.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,8 +17,7 @@ import (
 )
 
 func newJobsShow(f *jobsFlags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	cmd := f.listing(&cobra.Command{
 		Use:   "show JOB",
 		Short: "Show everything about one job",
 		Long: `Show writes the state of a job, the last record of its worker, its error, its result, its headers and its payload. It exits
@@ -25,21 +25,16 @@ with 3 when there is no such job: one that is done and not kept is gone.`,
 		Example: `  expediter jobs show --stream IMPORT_JOBS 88121
   expediter jobs show --stream MAILS jobs.mail --key ada -o json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, "text", "json"); err != nil {
+	}, func(ctx context.Context, args []string, format string) error {
+		return f.use(ctx, func(client *worker.Client) error {
+			job, err := client.Job(ctx, f.ref(args[0]))
+			if err != nil {
 				return err
 			}
-			return f.use(cmd.Context(), func(client *worker.Client) error {
-				job, err := client.Job(cmd.Context(), f.ref(args[0]))
-				if err != nil {
-					return err
-				}
-				return f.show(job, format)
-			})
-		},
-	}
+			return f.show(job, format)
+		})
+	}, "text", "json")
 	f.keyFlag(cmd)
-	outputFlag(cmd, &format, "text", "json")
 	return cmd
 }
 
@@ -78,28 +73,22 @@ func (f *jobsFlags) show(j worker.StoredJob, format string) error {
 }
 
 func newJobsWatch(f *jobsFlags) *cobra.Command {
-	var format string
 	var every time.Duration
-	cmd := &cobra.Command{
+	cmd := f.listing(&cobra.Command{
 		Use:   "watch JOB",
 		Short: "Follow one job until it ends",
 		Long: `Watch writes a line whenever the state of a job has changed, its attempt or its worker's record of it, until it has
 ended. It exits with 1 when the job is dead or was cancelled.`,
 		Example: `  expediter jobs watch --stream IMPORT_JOBS 88121`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, "text", "jsonl"); err != nil {
-				return err
-			}
-			if every < 100*time.Millisecond {
-				return usage(fmt.Errorf("--every %s: want 100ms or more", every))
-			}
-			return f.use(cmd.Context(), func(client *worker.Client) error { return f.watch(cmd.Context(), client, args[0], every, format) })
-		},
-	}
+	}, func(ctx context.Context, args []string, format string) error {
+		if every < 100*time.Millisecond {
+			return f.usage(fmt.Errorf("--every %s: want 100ms or more", every))
+		}
+		return f.use(ctx, func(client *worker.Client) error { return f.watch(ctx, client, args[0], every, format) })
+	}, "text", "jsonl")
 	f.keyFlag(cmd)
 	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
-	outputFlag(cmd, &format, "text", "jsonl")
 	return cmd
 }
 
@@ -170,60 +159,20 @@ func (f *jobsFlags) writeWatched(j worker.StoredJob, line, format string) error 
 
 func newJobsCancel(jobs *jobsFlags) *cobra.Command {
 	f, yes := &jobsAllFlags{jobsFlags: jobs}, false
-	cmd := &cobra.Command{
+	cmd := f.command(&cobra.Command{
 		Use:   "cancel [JOB]",
 		Short: "Cancel a job, unique or not, or all that match",
 		Long: `Cancel removes a job that waits, is delayed or runs. The context of its handler ends within a third of AckWait; one that has
 returned by then has done its work. A cancelled job is no dead letter. Without --yes it shows the job and changes nothing.
-
 ` + allHelp,
 		Example: `  expediter jobs cancel --stream IMPORT_JOBS 88121 --yes
   expediter jobs cancel --stream IMPORT_JOBS --all --state queued --subject 'jobs.import.*.u7'
   expediter jobs cancel --stream IMPORT_JOBS --all --state queued --subject 'jobs.import.*.u7' --count 31`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(args); err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(client *worker.Client) error {
-				if f.all {
-					return f.act(cmd.Context(), client, cancelMany)
-				}
-				return f.cancel(cmd.Context(), client, args[0], yes)
-			})
-		},
-	}
-	f.register(cmd)
-	f.keyFlag(cmd)
+	}, func(ctx context.Context, client *worker.Client, args []string) error {
+		return f.act(ctx, client, cancelJobs, args, yes)
+	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
-}
-
-func (f *jobsFlags) cancel(ctx context.Context, client *worker.Client, name string, yes bool) error {
-	job, err := client.Job(ctx, f.ref(name))
-	if err != nil {
-		return err
-	}
-	switch {
-	case isEnded(job):
-		return fmt.Errorf("job %d is %s: it has ended", job.Sequence, job.State)
-	case !yes:
-		return f.say("Would cancel job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
-			job.Sequence, table.Printable(job.Subject), job.State)
-	}
-	// A subject may hold data of a user.
-	err = f.audited(ctx, f.js, "cancel", fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
-		if job, err = client.CancelJob(ctx, refOf(job)); err != nil || isEnded(job) {
-			return 0, err
-		}
-		return 1, nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case isEnded(job):
-		return fmt.Errorf("job %d is %s: it has ended meanwhile", job.Sequence, job.State)
-	}
-	return f.say("Cancelled job %d, which was %s.\n", job.Sequence, job.State)
 }
 
 // isEnded reports whether a job will not run any more.
@@ -234,124 +183,71 @@ func isEnded(j worker.StoredJob) bool {
 func newJobsRun(jobs *jobsFlags) *cobra.Command {
 	f := &jobsAllFlags{jobsFlags: jobs}
 	var schedule, yes bool
-	cmd := &cobra.Command{
+	cmd := f.command(&cobra.Command{
 		Use:   "run [JOB]",
 		Short: "Run a delayed job now, or all that match, or a run of a schedule",
 		Long: `Run makes a delayed job due at once. With --schedule JOB is the subject of a schedule, as expediter schedules lists it, and a
 further run of it is inserted. Without --yes it shows the job and changes nothing.
-
 ` + allHelp,
 		Example: `  expediter jobs run --stream MAILS 88121 --yes
   expediter jobs run --stream MAILS --all --subject 'jobs.mail.>' --count 31
   expediter jobs run --stream REPORTS jobs.report.digest --schedule --yes`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(args); err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(client *worker.Client) error {
-				switch {
-				case f.all:
-					return f.act(cmd.Context(), client, runMany)
-				case schedule:
-					return f.runSchedule(cmd.Context(), client, args[0], yes)
-				}
-				return f.run(cmd.Context(), client, args[0], yes)
-			})
-		},
-	}
-	f.register(cmd)
-	f.keyFlag(cmd)
+	}, func(ctx context.Context, client *worker.Client, args []string) error {
+		if !schedule || f.all {
+			return f.act(ctx, client, runJobs, args, yes)
+		}
+		return f.schedule(ctx, client, args[0], yes, "run", "run", func(ctx context.Context, s worker.Scheduled) (string, error) {
+			run, err := client.RunSchedule(ctx, s.Subject)
+			return fmt.Sprintf("Job %d is queued.", run.Sequence), err
+		})
+	})
 	cmd.Flags().BoolVar(&schedule, "schedule", false, "insert a run of a schedule")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
 
-func (f *jobsFlags) run(ctx context.Context, client *worker.Client, name string, yes bool) error {
-	job, err := client.Job(ctx, f.ref(name))
-	switch {
-	case err != nil:
-		return err
-	case job.State != worker.StateScheduled:
-		return fmt.Errorf("job %d is %s: only a delayed job can be run now", job.Sequence, job.State)
-	case !yes:
-		return f.say("Would run job %d, %s, which is due %s. Nothing was changed: add --yes to do it.\n",
-			job.Sequence, table.Printable(job.Subject), stamp(job.Due))
-	}
-	err = f.audited(ctx, f.js, "run", fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
-		_, err := client.RunNow(ctx, refOf(job))
-		return 1, err
-	})
-	if err != nil {
-		return err
-	}
-	return f.say("Job %d, which was due %s, is queued.\n", job.Sequence, stamp(job.Due))
-}
-
-// scheduled returns the schedule of a subject.
-func scheduled(ctx context.Context, client *worker.Client, subject string) (worker.Scheduled, error) {
-	all, err := client.Schedules(ctx)
-	for _, s := range all {
-		if s.Subject == subject {
-			return s, nil
-		}
-	}
-	return worker.Scheduled{}, errors.Join(err, fmt.Errorf("%w: no schedule inserts jobs on %q", ErrNotFound, subject))
-}
-
-func (f *jobsFlags) runSchedule(ctx context.Context, client *worker.Client, subject string, yes bool) error {
-	s, err := scheduled(ctx, client, subject)
-	switch {
-	case err != nil:
-		return err
-	case !yes:
-		next, _ := s.Next(time.Now()) //nolint:errcheck // of another program
-		return f.say("Would run %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
-			table.Printable(subject), stampOf(next))
-	}
-	var run worker.Receipt
-	err = f.audited(ctx, f.js, "run", fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (int, error) {
-		run, err = client.RunSchedule(ctx, subject)
-		return 1, err
-	})
-	if err != nil {
-		return err
-	}
-	return f.say("Job %d is queued.\n", run.Sequence)
-}
-
 func newJobsUnschedule(f *jobsFlags) *cobra.Command {
 	var yes bool
-	cmd := &cobra.Command{
+	cmd := f.doing(&cobra.Command{
 		Use:   "unschedule SUBJECT",
 		Short: "End a schedule",
 		Long: `Unschedule removes the schedule that inserts jobs on SUBJECT, as expediter schedules lists it. The jobs that it has inserted
 stay. Without --yes it shows the schedule and changes nothing.`,
 		Example: `  expediter jobs unschedule --stream REPORTS jobs.report.digest --yes`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.use(cmd.Context(), func(client *worker.Client) error { return f.unschedule(cmd.Context(), client, args[0], yes) })
-		},
-	}
+	}, func(ctx context.Context, client *worker.Client, args []string) error {
+		const would = "end the schedule of"
+		return f.schedule(ctx, client, args[0], yes, "unschedule", would, func(ctx context.Context, s worker.Scheduled) (string, error) {
+			of, name := s.Name()
+			return "Ended the schedule of " + table.Printable(args[0]) + ".", client.Unschedule(ctx, of, name)
+		})
+	})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
 
-func (f *jobsFlags) unschedule(ctx context.Context, client *worker.Client, subject string, yes bool) error {
-	s, err := scheduled(ctx, client, subject)
-	if err != nil {
+// schedule acts on the schedule of a subject, and says what act returns.
+func (f *jobsFlags) schedule(
+	ctx context.Context, client *worker.Client, subject string, yes bool, action, would string,
+	act func(context.Context, worker.Scheduled) (string, error),
+) error {
+	all, err := client.Schedules(ctx)
+	at := slices.IndexFunc(all, func(s worker.Scheduled) bool { return s.Subject == subject })
+	switch {
+	case at < 0:
+		return errors.Join(err, fmt.Errorf("%w: no schedule inserts jobs on %q", ErrNotFound, subject))
+	case !yes:
+		next, _ := all[at].Next(time.Now()) //nolint:errcheck // of another program
+		return f.say("Would %s %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
+			would, table.Printable(subject), stampOf(next))
+	}
+	said := ""
+	err = f.acted(ctx, action, fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (err error) {
+		said, err = act(ctx, all[at])
 		return err
-	}
-	if !yes {
-		next, _ := s.Next(time.Now()) //nolint:errcheck // of another program
-		return f.say("Would end the schedule of %s, whose next run is due %s. Nothing was changed: add --yes to do it.\n",
-			table.Printable(subject), stampOf(next))
-	}
-	err = f.audited(ctx, f.js, "unschedule", fmt.Sprintf("schedule %q of %s", subject, f.stream), func(ctx context.Context) (int, error) {
-		of, name := s.Name()
-		return 1, client.Unschedule(ctx, of, name)
 	})
 	if err != nil {
 		return err
 	}
-	return f.say("Ended the schedule of %s.\n", table.Printable(subject))
+	return f.say("%s\n", said)
 }

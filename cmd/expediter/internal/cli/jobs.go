@@ -69,30 +69,45 @@ is JOBS-1:88121. A job is in one of these states:
 // use opens a client of the stream for fn.
 func (f *jobsFlags) use(ctx context.Context, fn func(*worker.Client) error) error {
 	if f.stream == "" {
-		return usage(errors.New("--stream is missing: name the stream of the jobs"))
+		return f.usage(errors.New("--stream is missing: name the stream of the jobs"))
 	}
-	js, stop, err := f.connect(ctx, "expediter jobs")
-	if err != nil {
-		return err
-	}
-	defer stop()
-	f.js = js
-	if f.partitions == 0 {
-		if f.stream, f.partitions, err = worker.PartitionsOf(ctx, js, f.stream); err != nil {
-			return err
+	err := f.with(ctx, "expediter jobs", func(js jetstream.JetStream) (err error) {
+		f.js = js
+		if f.partitions == 0 {
+			if f.stream, f.partitions, err = worker.PartitionsOf(ctx, js, f.stream); err != nil {
+				return err
+			}
 		}
-	}
-	client, err := worker.NewClient(js, worker.ClientConfig{
-		Bucket: f.bucket, Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
+		client, err := worker.NewClient(js, worker.ClientConfig{
+			Bucket: f.bucket, Partitions: f.partitions, RequestTimeout: f.timeout, SettleTimeout: 2 * f.timeout, Stream: f.stream,
+		})
+		if err != nil {
+			return &UsageError{Err: err}
+		}
+		return fn(client)
 	})
-	if err != nil {
-		return &UsageError{Err: err}
-	}
-	err = fn(client)
 	if errors.Is(err, worker.ErrNoJob) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	return err
+}
+
+// doing is a command that does something with a client of the stream.
+func (f *jobsFlags) doing(cmd *cobra.Command, do func(context.Context, *worker.Client, []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return f.use(cmd.Context(), func(client *worker.Client) error { return do(cmd.Context(), client, args) })
+	}
+	return cmd
+}
+
+// acted is audited for one thing.
+func (f *jobsFlags) acted(ctx context.Context, action, target string, act func(context.Context) error) error {
+	return f.audited(ctx, f.js, action, target, func(ctx context.Context) (int, error) {
+		if err := act(ctx); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
 }
 
 // keyFlag adds the flag for the key of a job that is named by its subject.
@@ -160,7 +175,6 @@ func newJobRow(j worker.StoredJob) jobRow {
 type jobsListFlags struct {
 	*jobsFlags
 
-	format  string
 	from    string
 	limit   int
 	states  []string
@@ -169,7 +183,7 @@ type jobsListFlags struct {
 
 func newJobsList(jobs *jobsFlags) *cobra.Command {
 	f := &jobsListFlags{jobsFlags: jobs}
-	cmd := &cobra.Command{
+	cmd := f.listing(&cobra.Command{
 		Use:   "list",
 		Short: "List the jobs of a stream, the oldest first",
 		Long: `List reads the stream in pages of constant cost and filters them: 100,000 messages at most, and --from goes on
@@ -178,21 +192,18 @@ consumer is taken by no worker.`,
 		Example: `  expediter jobs list --stream IMPORT_JOBS
   expediter jobs list --stream IMPORT_JOBS --state retrying --subject 'jobs.import.*.u7' -o jsonl
   expediter jobs list --stream IMPORT_JOBS --state dead`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(client *worker.Client) error { return f.list(cmd.Context(), client) })
-		},
-	}
+	}, func(ctx context.Context, _ []string, format string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		return f.use(ctx, func(client *worker.Client) error { return f.list(ctx, client, format) })
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.from, "from", "", "first message to read: a sequence, of a partition JOBS-1:88121")
 	flags.StringVar(&f.key, "key", "", "jobs of this unique key")
 	flags.IntVar(&f.limit, "limit", 100, "most jobs to list")
-	flags.StringSliceVar(&f.states, "state", nil, "jobs in these states: "+strings.Join(jobStates, ", "))
+	f.severalOf(cmd, &f.states, "state", "jobs in these states: "+strings.Join(jobStates, ", "), jobStates...)
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
-	completeWith(cmd, "state", jobStates...)
-	outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 
@@ -203,14 +214,9 @@ var jobStates = []string{
 
 // check returns every mistake that can be seen before anything is opened.
 func (f *jobsListFlags) check() error {
-	err := errors.Join(
-		checkFormat(f.format, listFormats...), refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
+	return f.usage(refuse(f.limit < 1, "--limit %d: want 1 or more", f.limit),
 		refuse(len(f.states) > 1 && slices.Contains(f.states, string(worker.StateDead)),
 			"--state dead goes alone: dead letters are in a stream of their own"))
-	for _, state := range f.states {
-		err = errors.Join(err, oneOf("--state", state, jobStates...))
-	}
-	return usage(err)
 }
 
 // cursor reads --from.
@@ -226,18 +232,23 @@ func (f *jobsListFlags) cursor() (at worker.Cursor, err error) {
 		f.from, f.stream))
 }
 
-func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err error) {
-	filter := worker.JobFilter{Key: f.key, Subject: f.subject}
+// statesOf returns the states that words name.
+func statesOf(words []string) (states []worker.State) {
+	for _, word := range words {
+		states = append(states, worker.State(word))
+	}
+	return states
+}
+
+func (f *jobsListFlags) list(ctx context.Context, client *worker.Client, format string) (err error) {
+	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
 	if filter.From, err = f.cursor(); err != nil {
 		return err
-	}
-	for _, state := range f.states {
-		filter.States = append(filter.States, worker.State(state))
 	}
 	if slices.Contains(filter.States, worker.StateDead) {
 		filter.Dead, filter.States = true, nil
 	}
-	out := f.rows(f.format, "SEQ", "STATE", "STORED", "TRY", "NEXT", "WORKER", "CONSUMER", "JOB~", "SUBJECT~", "ERROR~")
+	out := f.rows(format, "SEQ", "STATE", "STORED", "TRY", "NEXT", "WORKER", "CONSUMER", "JOB~", "SUBJECT~", "ERROR~")
 	defer func() { err = errors.Join(err, out.Close()) }()
 	for looked, left := 0, f.limit; ; {
 		filter.Limit = min(left, 1000)
@@ -277,7 +288,7 @@ func (f *jobsListFlags) list(ctx context.Context, client *worker.Client) (err er
 
 func newSchedules(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	cmd := listing(&cobra.Command{
+	return f.asking(&cobra.Command{
 		Use:   "schedules [STREAM]",
 		Short: "List the periodic jobs of a stream, or of all",
 		Long: `Schedules lists the jobs that the server inserts into a stream, or into all, again and again: the subject of the runs, when they
@@ -287,9 +298,6 @@ stream had no leader at the time of a run.`,
   expediter schedules REPORTS -o json`,
 		Args: cobra.MaximumNArgs(1),
 	}, f.schedules)
-	f.register(cmd.Flags())
-	f.registerAccount(cmd.Flags())
-	return cmd
 }
 
 // scheduleRow is a schedule in a list.
@@ -304,12 +312,7 @@ type scheduleRow struct {
 }
 
 // schedules lists those of some streams, or of all that may have some.
-func (f *natsFlags) schedules(ctx context.Context, streams []string, format string) error {
-	js, stop, err := f.connect(ctx, "expediter schedules")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) schedules(ctx context.Context, js jetstream.JetStream, streams []string, format string) error {
 	if len(streams) == 0 {
 		all := js.ListStreams(ctx)
 		for info := range all.Info() {

@@ -28,52 +28,82 @@ type jobsAllFlags struct {
 	subject string
 }
 
-// register adds the flags to a command, which then takes a JOB or --all.
-func (f *jobsAllFlags) register(cmd *cobra.Command) {
+// command gives a command the flags, with which it takes a JOB or --all.
+func (f *jobsAllFlags) command(
+	cmd *cobra.Command, do func(context.Context, *worker.Client, []string) error,
+) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&f.all, "all", false, "act on all jobs that the flags select")
 	flags.IntVar(&f.count, "count", 0, "how many jobs --all selects: do it")
-	flags.StringSliceVar(&f.states, "state", nil, "jobs in these states, with --all")
+	f.severalOf(cmd, &f.states, "state", "jobs in these states, with --all", jobStates...)
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>', with --all")
-	completeWith(cmd, "state", jobStates...)
-	cmd.Args = cobra.MaximumNArgs(1)
-}
-
-// check returns every mistake that can be seen before anything is opened.
-func (f *jobsAllFlags) check(args []string) error {
-	err := errors.Join(refuse(f.all == (len(args) == 1), "want a JOB, or --all"),
-		refuse(!f.all && (f.count != 0 || f.states != nil || f.subject != ""), "--count, --state and --subject go with --all"),
-		refuse(f.count < 0, "--count %d: want 1 or more", f.count))
-	for _, state := range f.states {
-		err = errors.Join(err, oneOf("--state", state, jobStates...))
+	f.keyFlag(cmd)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		return f.usage(refuse(f.all == (len(args) == 1) || len(args) > 1, "want a JOB, or --all"),
+			refuse(!f.all && (f.count != 0 || f.states != nil || f.subject != ""), "--count, --state and --subject go with --all"),
+			refuse(f.count < 0, "--count %d: want 1 or more", f.count))
 	}
-	return usage(err)
+	return f.doing(cmd, do)
 }
 
-// manyJobs is an operation on many jobs.
-type manyJobs struct {
+// jobsAction is an operation on jobs.
+type jobsAction struct {
 	verb, name, past, lapsed string
 	can                      func(worker.StoredJob) bool
 	do                       func(*worker.Client, context.Context, worker.JobRef) (worker.StoredJob, error)
+	// cannot says why it cannot be done to one job, which how describes, and did that it was done.
+	cannot, did string
+	how         func(worker.StoredJob) string
 }
 
 var (
-	cancelMany = manyJobs{
+	cancelJobs = jobsAction{
 		verb: "cancel", name: "cancelled", past: "Cancelled", lapsed: "had ended", do: (*worker.Client).CancelJob,
-		can: func(j worker.StoredJob) bool { return !isEnded(j) },
+		can: func(j worker.StoredJob) bool { return !isEnded(j) }, cannot: "it has ended",
+		did: "Cancelled job %d, which was %s.\n", how: func(j worker.StoredJob) string { return string(j.State) },
 	}
-	runMany = manyJobs{
+	runJobs = jobsAction{
 		verb: "run", name: "run now", past: "Queued", lapsed: "were not delayed any more", do: (*worker.Client).RunNow,
-		can: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled },
+		can: func(j worker.StoredJob) bool { return j.State == worker.StateScheduled }, cannot: "only a delayed job can be run now",
+		did: "Job %d, which was %s, is queued.\n", how: func(j worker.StoredJob) string { return "due " + stamp(j.Due) },
 	}
 )
 
-// act does something to the jobs that the flags select, if --count is their number.
-func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a manyJobs) error {
-	filter := worker.JobFilter{Key: f.key, Subject: f.subject}
-	for _, state := range f.states {
-		filter.States = append(filter.States, worker.State(state))
+// act does something to a job, or to those that the flags select.
+func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a jobsAction, args []string, yes bool) error {
+	if f.all {
+		return f.actOnAll(ctx, client, a)
 	}
+	job, err := client.Job(ctx, f.ref(args[0]))
+	switch {
+	case err != nil:
+		return err
+	case !a.can(job):
+		return fmt.Errorf("job %d is %s: %s", job.Sequence, job.State, a.cannot)
+	case !yes:
+		return f.say("Would %s job %d, %s, which is %s. Nothing was changed: add --yes to do it.\n",
+			a.verb, job.Sequence, table.Printable(job.Subject), a.how(job))
+	}
+	// A subject may hold data of a user.
+	was := job
+	err = f.audited(ctx, f.js, a.verb, fmt.Sprintf("job %s:%d", job.Stream, job.Sequence), func(ctx context.Context) (int, error) {
+		if was, err = a.do(client, ctx, refOf(job)); err != nil || !a.can(was) {
+			return 0, err
+		}
+		return 1, nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !a.can(was):
+		return fmt.Errorf("job %d is %s by now: %s", was.Sequence, was.State, a.cannot)
+	}
+	return f.say(a.did, job.Sequence, a.how(was))
+}
+
+// actOnAll does something to the jobs that the flags select, if --count is their number.
+func (f *jobsAllFlags) actOnAll(ctx context.Context, client *worker.Client, a jobsAction) error {
+	filter := worker.JobFilter{Key: f.key, States: statesOf(f.states), Subject: f.subject}
 	jobs, all, err := client.Select(ctx, worker.Selection{Can: a.can, Filter: filter})
 	more := ""
 	if !all {
@@ -117,12 +147,12 @@ func (f *jobsAllFlags) act(ctx context.Context, client *worker.Client, a manyJob
 }
 
 func newJobsStreams(f *jobsFlags) *cobra.Command {
-	return listing(&cobra.Command{
+	return f.listing(&cobra.Command{
 		Use:   "streams",
 		Short: "List the streams of jobs",
 		Long:  `Streams lists the work queues, and the streams that take delayed jobs.`,
 	}, func(ctx context.Context, _ []string, format string) error {
-		return f.listStreams(ctx, "expediter jobs", format, worker.HasJobs)
+		return f.with(ctx, "expediter jobs", func(js jetstream.JetStream) error { return f.listStreams(ctx, js, format, worker.HasJobs) })
 	})
 }
 
@@ -136,12 +166,9 @@ type streamRow struct {
 }
 
 // listStreams lists the streams of an account that are wanted.
-func (f *natsFlags) listStreams(ctx context.Context, client, format string, want func(jetstream.StreamConfig) bool) error {
-	js, stop, err := f.connect(ctx, client)
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) listStreams(
+	ctx context.Context, js jetstream.JetStream, format string, want func(jetstream.StreamConfig) bool,
+) error {
 	var rows []streamRow
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
@@ -155,8 +182,7 @@ func (f *natsFlags) listStreams(ctx context.Context, client, format string, want
 	slices.SortFunc(rows, func(a, b streamRow) int { return strings.Compare(a.Name, b.Name) })
 	out := f.rows(format, "NAME", "MESSAGES", "BYTES", "CONSUMERS", "SUBJECTS~")
 	for _, row := range rows {
-		out.Add(row, row.Name, row.Messages, row.Bytes, row.Consumers,
-			strings.Join(row.Subjects, " "))
+		out.Add(row, row.Name, row.Messages, row.Bytes, row.Consumers, strings.Join(row.Subjects, " "))
 	}
 	return out.Close()
 }

@@ -43,12 +43,7 @@ When it is interrupted, call it again. A stream that has been divided stays so.`
 
 func (f *jobsFlags) grow(ctx context.Context, client *worker.Client) error {
 	target := fmt.Sprintf("stream %s to %d partitions", f.stream, f.partitions)
-	err := f.audited(ctx, f.js, "grow", target, func(ctx context.Context) (int, error) {
-		if err := client.Grow(ctx, f.noteLeft); err != nil {
-			return 0, err
-		}
-		return 1, nil
-	})
+	err := f.acted(ctx, "grow", target, func(ctx context.Context) error { return client.Grow(ctx, f.noteLeft) })
 	if drift := (&worker.DriftError{}); errors.As(err, &drift) {
 		return &UsageError{Err: err}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
@@ -19,9 +20,8 @@ import (
 )
 
 func newJobsPause(f *jobsFlags) *cobra.Command {
-	var format string
 	var limit time.Duration
-	cmd := &cobra.Command{
+	cmd := f.listing(&cobra.Command{
 		Use:   "pause [PATTERN]",
 		Short: "Let workers start no more jobs of a pattern, or list the pauses",
 		Long: `Pause lets no worker start jobs whose subjects match PATTERN, such as that of a handler, until --for has passed or expediter
@@ -30,24 +30,18 @@ PATTERN it lists the pauses.`,
 		Example: `  expediter jobs pause --stream IMPORT_JOBS 'jobs.import.low.>' --for 10m
   expediter jobs pause --stream IMPORT_JOBS`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := checkFormat(format, listFormats...)
-			if limit < 0 {
-				err = errors.Join(err, usage(fmt.Errorf("--for %s: want 0 or more", limit)))
+	}, func(ctx context.Context, args []string, format string) error {
+		if limit < 0 {
+			return f.usage(fmt.Errorf("--for %s: want 0 or more", limit))
+		}
+		return f.use(ctx, func(client *worker.Client) error {
+			if len(args) == 0 {
+				return f.pauses(ctx, client, format)
 			}
-			if err != nil {
-				return err
-			}
-			return f.use(cmd.Context(), func(client *worker.Client) error {
-				if len(args) == 0 {
-					return f.pauses(cmd.Context(), client, format)
-				}
-				return f.pause(cmd.Context(), client, args[0], limit)
-			})
-		},
-	}
+			return f.pause(ctx, client, args[0], limit)
+		})
+	})
 	cmd.Flags().DurationVar(&limit, "for", 0, "end by itself after this time, 0 for never")
-	outputFlag(cmd, &format, listFormats...)
 	return cmd
 }
 
@@ -61,12 +55,7 @@ func (f *jobsFlags) pause(ctx context.Context, client *worker.Client, pattern st
 		p.Until = time.Now().Add(limit)
 		until = stamp(p.Until)
 	}
-	err = f.audited(ctx, f.js, "pause", f.pattern(pattern), func(ctx context.Context) (int, error) {
-		if err := client.Pause(ctx, p); err != nil {
-			return 0, err
-		}
-		return 1, nil
-	})
+	err = f.acted(ctx, "pause", f.pattern(pattern), func(ctx context.Context) error { return client.Pause(ctx, p) })
 	if err != nil {
 		return err
 	}
@@ -97,20 +86,17 @@ func (f *jobsFlags) pauses(ctx context.Context, client *worker.Client, format st
 }
 
 func newJobsResume(f *jobsFlags) *cobra.Command {
-	return &cobra.Command{
+	return f.doing(&cobra.Command{
 		Use:     "resume PATTERN",
 		Short:   "End a pause",
 		Long:    `Resume ends the pause of a pattern, as expediter jobs pause lists it. It exits with 3 when there is none.`,
 		Example: `  expediter jobs resume --stream IMPORT_JOBS 'jobs.import.low.>'`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.use(cmd.Context(), func(client *worker.Client) error { return f.resume(cmd.Context(), client, args[0]) })
-		},
-	}
+	}, f.resume)
 }
 
-func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, pattern string) error {
-	paused := false
+func (f *jobsFlags) resume(ctx context.Context, client *worker.Client, args []string) error {
+	pattern, paused := args[0], false
 	err := f.audited(ctx, f.js, "resume", f.pattern(pattern), func(ctx context.Context) (n int, err error) {
 		if paused, err = client.Resume(ctx, pattern); paused {
 			n = 1
@@ -151,32 +137,25 @@ also when all its handlers hang. One that has ended, or has no connection, does 
   expediter jobs workers vm-3-812-4Kx0 --stacks`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := checkFormat(f.format, listFormats...)
-			if (f.recent || f.stacks) && len(args) == 0 || f.recent && f.stacks {
-				err = errors.Join(err, usage(errors.New("--recent and --stacks need a WORKER, and exclude each other")))
+			if (f.recent || f.stacks) && len(args) == 0 {
+				return f.usage(errors.New("--recent and --stacks need a WORKER"))
 			}
-			if err != nil {
-				return err
-			}
-			return f.run(cmd.Context(), strings.Join(args, ""))
+			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {
+				return f.run(cmd.Context(), js.Conn(), strings.Join(args, ""))
+			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.recent, "recent", false, "show the last attempts of the worker")
 	flags.BoolVar(&f.stacks, "stacks", false, "show the stacks of the attempts that run in the worker")
-	outputFlag(cmd, &f.format, listFormats...)
+	cmd.MarkFlagsMutuallyExclusive("recent", "stacks")
+	f.outputFlag(cmd, &f.format, listFormats...)
 	return cmd
 }
 
-func (f *workersFlags) run(ctx context.Context, name string) error {
-	js, stop, err := f.connect(ctx, "expediter jobs")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *workersFlags) run(ctx context.Context, nc *nats.Conn, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	nc := js.Conn()
 	all, err := f.find(ctx, nc, name)
 	switch {
 	case err != nil:
@@ -228,21 +207,22 @@ in it go back, use no attempt, and come to another worker. Nothing is stored: a 
 		Example: `  expediter jobs drain vm-3-812-4Kx0
   expediter jobs drain vm-3-812-4Kx0 --resume`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.drain(cmd.Context(), args[0], resume) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), "expediter jobs", func(js jetstream.JetStream) error {
+				f.js = js
+				return f.drain(cmd.Context(), args[0], resume)
+			})
+		},
 	}
 	cmd.Flags().BoolVar(&resume, "resume", false, "have it take jobs again")
 	return cmd
 }
 
 func (f *workersFlags) drain(ctx context.Context, name string, resume bool) error {
-	js, stop, err := f.connect(ctx, "expediter jobs")
-	if err != nil {
-		return err
-	}
-	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	all, err := f.find(ctx, js.Conn(), name)
+	nc := f.js.Conn()
+	all, err := f.find(ctx, nc, name)
 	if err != nil {
 		return err
 	}
@@ -250,11 +230,9 @@ func (f *workersFlags) drain(ctx context.Context, name string, resume bool) erro
 	if resume {
 		action, do = "resume", inspect.Resume
 	}
-	err = f.audited(ctx, js, action, w.Name(), func(ctx context.Context) (int, error) {
-		if w, err = do(ctx, js.Conn(), w.Instance); err != nil {
-			return 0, err
-		}
-		return 1, nil
+	err = f.acted(ctx, action, w.Name(), func(ctx context.Context) (err error) {
+		w, err = do(ctx, nc, w.Instance)
+		return err
 	})
 	if errors.Is(err, inspect.ErrNoWorker) {
 		err = fmt.Errorf("%w: %w, or its version cannot be drained", ErrNotFound, err)

@@ -20,7 +20,7 @@ const mostLimits = 10_000
 
 func newLimits(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	cmd := listing(&cobra.Command{
+	return f.asking(&cobra.Command{
 		Use:   "limits [BUCKET]",
 		Short: "List the keys of limits, with their holders and waiters",
 		Long: `Limits lists the keys of limits under which something counts: those of workers, semaphores and rates, in the buckets jobs and
@@ -29,9 +29,6 @@ locks, or in BUCKET. Only the hash of a key is stored. How many permits there ma
   expediter limits jobs -o json`,
 		Args: cobra.MaximumNArgs(1),
 	}, f.limits)
-	f.register(cmd.Flags())
-	f.registerAccount(cmd.Flags())
-	return cmd
 }
 
 // limitRow is a key of a limit in a list.
@@ -44,12 +41,7 @@ type limitRow struct {
 	Bucket string         `json:"bucket"`
 }
 
-func (f *natsFlags) limits(ctx context.Context, buckets []string, format string) error {
-	js, stop, err := f.connect(ctx, "expediter limits")
-	if err != nil {
-		return err
-	}
-	defer stop()
+func (f *natsFlags) limits(ctx context.Context, js jetstream.JetStream, buckets []string, format string) error {
 	one := len(buckets) == 1
 	if !one {
 		buckets = []string{contracts.BucketJobs, contracts.BucketLocks}
@@ -82,7 +74,7 @@ func (f *natsFlags) limits(ctx context.Context, buckets []string, format string)
 
 func newResults(g *globals) *cobra.Command {
 	f := &natsFlags{globals: g}
-	cmd := listing(&cobra.Command{
+	return f.asking(&cobra.Command{
 		Use:   "results [BUCKET]",
 		Short: "List the buckets, or count the results of one by their states",
 		Long: `Results lists the buckets of an account. With BUCKET it counts the entries of kvlock/flight in one: results, computations that are
@@ -91,24 +83,14 @@ pending, and failures that are kept for a while. That reads the headers of all o
   expediter results enrich --account ENRICHER`,
 		Args: cobra.MaximumNArgs(1),
 	}, f.results)
-	f.register(cmd.Flags())
-	f.registerAccount(cmd.Flags())
-	return cmd
 }
 
 // results lists the buckets, or counts the results of one.
-func (f *natsFlags) results(ctx context.Context, args []string, format string) error {
+func (f *natsFlags) results(ctx context.Context, js jetstream.JetStream, args []string, format string) error {
 	if len(args) == 0 {
-		return f.listStreams(ctx, "expediter results", format, func(cfg jetstream.StreamConfig) bool {
-			return strings.HasPrefix(cfg.Name, "KV_")
-		})
+		return f.listStreams(ctx, js, format, func(cfg jetstream.StreamConfig) bool { return strings.HasPrefix(cfg.Name, "KV_") })
 	}
 	bucket := args[0]
-	js, stop, err := f.connect(ctx, "expediter results")
-	if err != nil {
-		return err
-	}
-	defer stop()
 	results, err := flight.New(ctx, js, flight.Config{Bucket: bucket, Logger: f.logger, OpTimeout: f.timeout})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fmt.Errorf("%w: bucket %s: %w", ErrNotFound, bucket, err)

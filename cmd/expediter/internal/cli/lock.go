@@ -127,7 +127,7 @@ The exit code is that of COMMAND, 128+N when signal N ended it, or as flock(1) h
   expediter lock backup.db1 --wait 0 -- pg_dump -Fc -f db1.dump db1
   expediter lock deploy --wait 10m --ttl 15s --create -- sh -c 'echo "token $EXPEDITER_FENCING_TOKEN"; ./deploy'`,
 		Args:              func(cmd *cobra.Command, args []string) error { return f.exit(checkLockArgs(cmd, args)) },
-		PersistentPreRunE: func(*cobra.Command, []string) error { return f.exit(g.setup()) },
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error { return f.exit(g.setup(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.waits = !cmd.Flags().Changed("wait")
 			return f.exit(f.run(cmd.Context(), args[0], args[1:]))

@@ -85,7 +85,7 @@ func newLockRow(l kvlock.Lock) lockRow {
 }
 
 func newLocksList(f *lockerFlags) *cobra.Command {
-	return listing(&cobra.Command{
+	return f.listing(&cobra.Command{
 		Use:   "list [PREFIX]",
 		Short: "List the held locks",
 		Long: `List shows the held locks, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
@@ -120,27 +120,20 @@ func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, fo
 }
 
 func newLocksShow(f *lockerFlags) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return f.listing(&cobra.Command{
 		Use:   "show NAME",
 		Short: "Show the holder of a lock, and its waiters",
 		Long:  `Show exits with 3 when the lock is free.`,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, "text", "json"); err != nil {
+	}, func(ctx context.Context, args []string, format string) error {
+		return f.use(ctx, func(locks *kvlock.Locker) error {
+			lock, err := held(ctx, locks, args[0])
+			if err != nil {
 				return err
 			}
-			return f.use(cmd.Context(), func(locks *kvlock.Locker) error {
-				lock, err := held(cmd.Context(), locks, args[0])
-				if err != nil {
-					return err
-				}
-				return f.show(newLockRow(lock), format)
-			})
-		},
-	}
-	outputFlag(cmd, &format, "text", "json")
-	return cmd
+			return f.show(newLockRow(lock), format)
+		})
+	}, "text", "json")
 }
 
 func (f *lockerFlags) show(l lockRow, format string) error {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +17,6 @@ import (
 
 // listTimeout bounds reading a whole inbox.
 const listTimeout = time.Minute
-
-var rowStates = []string{"pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "split", "failed"}
 
 // notificationsFlags are the flags of the commands about notifications.
 type notificationsFlags struct {
@@ -65,7 +62,7 @@ With --attempts each attempt is a line. With --json each row is a line of JSON, 
 	shared := cmd.PersistentFlags()
 	f.register(shared)
 	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for the result")
-	f.selecting(cmd)
+	f.selecting(cmd, "pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "split", "failed")
 	flags := cmd.Flags()
 	flags.BoolVar(&f.attempts, "attempts", false, "write a line for each attempt")
 	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
@@ -73,18 +70,16 @@ With --attempts each attempt is a line. With --json each row is a line of JSON, 
 	return cmd
 }
 
-// selecting adds the flags that select rows.
-func (f *notificationsFlags) selecting(cmd *cobra.Command) {
+// selecting adds the flags that select rows, which may be in some states.
+func (f *notificationsFlags) selecting(cmd *cobra.Command, states ...string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "address", "", "rows of this one of the user's addresses on a channel, such as main")
 	flags.StringVar(&f.channel, "channel", "", "rows of this channel, such as inapp or email")
 	flags.StringVar(&f.event, "event", "", "rows of this event")
-	flags.StringVar(&f.kind, "type", "", "rows of this kind of recipient, such as CUSTOMER")
+	f.kindFlag(cmd, flags, &f.kind, "rows of this kind of recipient, such as CUSTOMER")
 	flags.StringVar(&f.reason, "reason", "", "rows that are in their state for this reason, such as exhausted or opt_out")
-	flags.StringVar(&f.state, "state", "", "rows in this state")
+	f.choice(cmd, &f.state, "state", "", "rows in this state", states...)
 	flags.StringVar(&f.user, "user", "", "rows of this user")
-	completeWith(cmd, "state", rowStates...)
-	completeWith(cmd, "type", recipientKinds...)
 }
 
 // query selects the rows.
@@ -98,44 +93,29 @@ func (f *notificationsFlags) query() notifier.Query {
 // check returns every mistake that can be seen before anything is opened.
 func (f *notificationsFlags) check() error {
 	errs := []error{
-		checkKind(f.kind), refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit),
+		refuse(f.limit < 0, "--limit %d: want 0 or more", f.limit),
 		refuse(f.attempts && f.json, "--attempts and --json exclude each other: the JSON has them"),
-	}
-	if f.state != "" {
-		errs = append(errs, oneOf("--state", f.state, rowStates...))
 	}
 	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}, {"--address", f.address}} {
 		if id[1] != "" {
 			errs = append(errs, checkID(id[0], id[1]))
 		}
 	}
-	return usage(errs...)
+	return f.usage(errs...)
 }
 
 func (f *notificationsFlags) run(ctx context.Context) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	client, stop, err := f.client(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if f.event != "" {
-		if err := f.describe(ctx, client); err != nil {
-			return adviseNotifier(err)
+	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+		if f.event != "" {
+			if err := f.describe(ctx, client); err != nil {
+				return err
+			}
 		}
-	}
-	return adviseNotifier(f.list(ctx, client))
-}
-
-// client connects to a notifier. The caller calls stop.
-func (f *notificationsFlags) client(ctx context.Context) (client *notify.Client, stop func(), err error) {
-	js, stop, err := f.connect(ctx, "expediter notifications")
-	if err != nil {
-		return nil, nil, err
-	}
-	return &notify.Client{Conn: js.Conn(), Timeout: f.timeout}, stop, nil
+		return f.list(ctx, client)
+	})
 }
 
 func unknownEvent(id string) error {
@@ -270,8 +250,7 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
   expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(checkID("event", args[0]), checkKind(kind),
-				refuse((kind == "") != (user == ""), "--type and --user go together")); err != nil {
+			if err := shared.usage(checkID("event", args[0])); err != nil {
 				return err
 			}
 			return shared.cancel(cmd.Context(), notifier.Cancellation{
@@ -280,24 +259,23 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
+	shared.kindFlag(cmd, flags, &kind, "kind of recipient that the user is, such as CUSTOMER")
 	flags.StringVar(&user, "user", "", "only for this user")
-	completeWith(cmd, "type", recipientKinds...)
+	cmd.MarkFlagsRequiredTogether("type", "user")
 	return cmd
 }
 
 func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation) error {
-	client, stop, err := f.client(ctx)
-	if err != nil {
+	var done notifier.Cancelled
+	err := f.ask(ctx, func(ctx context.Context, client *notify.Client) (err error) {
+		done, err = client.Cancel(ctx, c)
 		return err
-	}
-	defer stop()
-	done, err := client.Cancel(ctx, c)
+	})
 	switch {
 	case errors.Is(err, notify.ErrNotFound):
 		return unknownEvent(c.EventID)
 	case err != nil:
-		return adviseNotifier(err)
+		return err
 	case f.json:
 		return f.writeLine(done)
 	case done.Unpublished:
@@ -312,7 +290,7 @@ func (f *notificationsFlags) cancel(ctx context.Context, c notifier.Cancellation
 }
 
 func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
-	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}}
+	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}, state: "failed"}
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "replay",
@@ -326,35 +304,27 @@ receiving side recognises a message that it has already. Without --yes it only c
 			return f.replay(cmd.Context(), yes || f.event != "")
 		},
 	}
-	f.selecting(cmd)
+	f.selecting(cmd, "failed", "bounced")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
-	cmd.Flags().Lookup("state").DefValue = "failed"
 	return cmd
 }
 
 func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
-	f.state = cmp.Or(f.state, "failed")
-	if err := usage(oneOf("--state", f.state, "failed", "bounced"), f.check()); err != nil {
+	if err := f.check(); err != nil {
 		return err
 	}
-	client, stop, err := f.client(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if !do {
-		return f.wouldReplay(ctx, client)
-	}
-	done, err := client.Replay(ctx, f.query())
-	if f.json {
-		err = errors.Join(err, f.writeLine(done))
-	} else {
-		f.notef("%s sent again.\n", counted(done.Replayed, "row"))
-	}
-	if done.Gone > 0 {
-		err = errors.Join(err, fmt.Errorf("%s cannot be sent again: the stream keeps them no more", counted(done.Gone, "row")))
-	}
-	return adviseNotifier(err)
+	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
+		if !do {
+			return f.wouldReplay(ctx, client)
+		}
+		done, err := client.Replay(ctx, f.query())
+		if f.json {
+			err = errors.Join(err, f.writeLine(done))
+		} else {
+			f.notef("%s sent again.\n", counted(done.Replayed, "row"))
+		}
+		return errors.Join(err, refuse(done.Gone > 0, "%s cannot be sent again: the stream keeps them no more", counted(done.Gone, "row")))
+	})
 }
 
 // wouldReplay counts the rows that would be sent again.
@@ -362,7 +332,7 @@ func (f *notificationsFlags) wouldReplay(ctx context.Context, client *notify.Cli
 	n := 0
 	for _, err := range client.Rows(ctx, f.query()) {
 		if err != nil {
-			return adviseNotifier(err)
+			return err
 		}
 		n++
 	}

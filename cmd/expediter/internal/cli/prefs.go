@@ -44,7 +44,7 @@ func (f *usersFlags) newQuiet() *cobra.Command {
 		Example: `  expediter prefs quiet carla 22:00 07:00 --type CUSTOMER`,
 		Args:    cobra.RangeArgs(1, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
+			if err := f.usage(refuse(none == (len(args) == 3) || len(args) == 2, "want FROM and TO, or --none")); err != nil {
 				return err
 			}
 			var hours any
@@ -78,7 +78,7 @@ func (f *usersFlags) newMute() *cobra.Command {
 			case !off:
 				end = at
 			}
-			if err := usage(
+			if err := f.usage(
 				refuse(lasts < 0, "--for %s: want a duration such as 8h", lasts),
 				refuse(until != "" && err != nil, "--until %.40q: want a time such as 2026-12-01T08:00:00Z", until),
 			); err != nil {
@@ -105,7 +105,7 @@ func (f *usersFlags) newDigest() *cobra.Command {
   expediter prefs digest carla news --none --type CUSTOMER`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
+			if err := f.usage(refuse(none == (len(args) == 3), "want WHEN, or --none")); err != nil {
 				return err
 			}
 			var when any
@@ -153,7 +153,7 @@ func (f *usersFlags) newMembership(name, short string) *cobra.Command {
 			var list []recipient.Member
 			for _, arg := range args[1:] {
 				kind, id, found := strings.Cut(arg, ":")
-				if err := usage(refuse(!found, "%.80q: want TYPE:ID such as RESTAURANT:5", arg)); err != nil {
+				if err := f.usage(refuse(!found, "%.80q: want TYPE:ID such as RESTAURANT:5", arg)); err != nil {
 					return err
 				}
 				list = append(list, recipient.Member{Type: kind, ID: id})

@@ -19,9 +19,8 @@ import (
 type recipesFlags struct {
 	*importerFlags
 
-	format string
-	limit  int
-	owner  string
+	limit int
+	owner string
 }
 
 func newRecipes(g *globals) *cobra.Command {
@@ -36,51 +35,39 @@ not have them.`,
   expediter recipes get --format cooklang 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1`,
 	}
 	shared.register(cmd.PersistentFlags())
-	cmd.AddCommand(newRecipesGet(shared), newRecipesList(shared), newRecipesSearch(shared))
-	return cmd
-}
-
-func newRecipesList(shared *importerFlags) *cobra.Command {
-	f := &recipesFlags{importerFlags: shared}
-	cmd := &cobra.Command{
+	cmd.AddCommand(newRecipesGet(shared), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
 		Use:     "list",
 		Short:   "List the recipes of an owner, the newest first",
 		Example: `  expediter recipes list --owner ada -o jsonl`,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd, "") },
-	}
-	f.register(cmd)
-	return cmd
-}
-
-func newRecipesSearch(shared *importerFlags) *cobra.Command {
-	f := &recipesFlags{importerFlags: shared}
-	cmd := &cobra.Command{
+	}), recipesFlags{importerFlags: shared}.lister(&cobra.Command{
 		Use:     "search WORD...",
 		Short:   "List the recipes of an owner with all of the words in the title or the ingredients",
 		Example: `  expediter recipes search tomato onion`,
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.list(cmd, strings.Join(args, " ")) },
-	}
-	f.register(cmd)
+	}))
 	return cmd
 }
 
-func (f *recipesFlags) register(cmd *cobra.Command) {
+// lister is a command that lists recipes, with the words of its arguments when there are some.
+func (f recipesFlags) lister(cmd *cobra.Command) *cobra.Command {
+	cmd = f.listing(cmd, func(ctx context.Context, args []string, format string) error {
+		wrong := refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList)
+		if err := f.usage(f.check(), wrong); err != nil {
+			return err
+		}
+		return f.list(ctx, strings.Join(args, " "), format)
+	})
 	cmd.Flags().IntVar(&f.limit, "limit", 100, fmt.Sprintf("most recipes to list, up to %d", kvstore.MaxList))
 	cmd.Flags().StringVar(&f.owner, "owner", defaultOwner, "owner of the recipes")
-	outputFlag(cmd, &f.format, listFormats...)
+	return cmd
 }
 
-func (f *recipesFlags) list(cmd *cobra.Command, words string) error {
-	if err := usage(f.check(), checkFormat(f.format, listFormats...),
-		refuse(f.limit < 1 || f.limit > kvstore.MaxList, "--limit %d: want 1 to %d", f.limit, kvstore.MaxList)); err != nil {
-		return err
-	}
-	list, more, err := f.client().Recipes(cmd.Context(), kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})
+func (f recipesFlags) list(ctx context.Context, words, format string) error {
+	list, more, err := f.client().Recipes(ctx, kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})
 	if err != nil {
 		return adviseRecipes(err)
 	}
-	out := f.rows(f.format, "RECIPE", "TIME", "TITLE~", "SOURCE")
+	out := f.rows(format, "RECIPE", "TIME", "TITLE~", "SOURCE")
 	for _, r := range list {
 		out.Add(r, r.ID, r.CreatedAt, r.Title, sourceLabel(r.SourceRef))
 	}
@@ -104,22 +91,18 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
   expediter recipes get --format schema-org 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1 > soup.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(checkRecipeFormat(format), shared.check()); err != nil {
+			if err := shared.usage(shared.check()); err != nil {
 				return err
 			}
-			return shared.recipe(cmd.Context(), args[0], format)
+			stored, err := shared.client().Recipe(cmd.Context(), args[0])
+			if err != nil {
+				return adviseRecipes(err)
+			}
+			return shared.writeRecipe(stored, format)
 		},
 	}
-	recipeFormatFlag(cmd, &format)
+	shared.recipeFormatFlag(cmd, &format)
 	return cmd
-}
-
-func (f *importerFlags) recipe(ctx context.Context, id, format string) error {
-	stored, err := f.client().Recipe(ctx, id)
-	if err != nil {
-		return adviseRecipes(err)
-	}
-	return f.writeRecipe(stored, format)
 }
 
 // adviseRecipes says more of an importer that has no recipes.

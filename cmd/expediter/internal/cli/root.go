@@ -38,6 +38,7 @@ type globals struct {
 	logFormat string
 	logLevel  string
 	logger    *slog.Logger
+	mistakes  []error // in the values of flags
 }
 
 // Run runs the program with the arguments after its name and returns its exit code. Errors are written to
@@ -85,7 +86,7 @@ func newRoot(cfg Config) *cobra.Command {
 
 Exit codes: 0 done, 1 failure, 2 wrong command line, 3 not found, 4 timeout, 5 unavailable.
 Colours are used on terminals only, and not when NO_COLOR is set.`,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return g.setup() },
+		PersistentPreRunE: g.setup,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Version:           version(),
@@ -109,13 +110,11 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	return root
 }
 
-// setup makes the logger, once the flags are known.
-func (g *globals) setup() error {
+// setup makes the logger, once the flags are known, and checks those that go together.
+func (g *globals) setup(cmd *cobra.Command, _ []string) error {
 	var level slog.Level
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(g.logLevel)) ||
-		level.UnmarshalText([]byte(g.logLevel)) != nil {
-		return &UsageError{Err: fmt.Errorf("--log-level %q: want debug, info, warn or error", g.logLevel)}
-	}
+	err := refuse(!slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(g.logLevel)) ||
+		level.UnmarshalText([]byte(g.logLevel)) != nil, "--log-level %q: want debug, info, warn or error", g.logLevel)
 	opts := &slog.HandlerOptions{Level: level}
 	switch strings.ToLower(g.logFormat) {
 	case "json":
@@ -123,7 +122,10 @@ func (g *globals) setup() error {
 	case "text":
 		g.logger = slog.New(slog.NewTextHandler(g.config.Stderr, opts))
 	default:
-		return &UsageError{Err: fmt.Errorf("--log-format %q: want text or json", g.logFormat)}
+		err = errors.Join(err, fmt.Errorf("--log-format %q: want text or json", g.logFormat))
+	}
+	if err = errors.Join(err, cmd.ValidateFlagGroups()); err != nil {
+		return g.usage(err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
@@ -56,14 +57,12 @@ func (f *usersFlags) registerUsers(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	f.registerServer(flags)
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest time to wait for one answer of the notifier")
-	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
-	completeWith(cmd, "type", recipientKinds...)
+	f.kindFlag(cmd, flags, &f.kind, "kind of recipient that the user is, such as CUSTOMER")
 }
 
 // registerPart adds the flag for a part.
 func (f *usersFlags) registerPart(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.part, "part", "", "part of the user: "+strings.Join(userParts, ", "))
-	completeWith(cmd, "part", userParts...)
+	f.choice(cmd, &f.part, "part", "", "part of the user: "+strings.Join(userParts, ", "), userParts...)
 }
 
 func (f *usersFlags) newGet() *cobra.Command {
@@ -109,7 +108,7 @@ ones stays; see expediter forget for erasing that, too. With --part it empties t
 		Example: `  expediter users delete carla --type CUSTOMER --yes`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
+			if err := f.usage(refuse(!f.yes, "say --yes to remove %q", args[0])); err != nil {
 				return err
 			}
 			return f.about(cmd.Context(), args[0], func(ctx context.Context, client *notify.Client, r notifier.UserRequest) error {
@@ -128,9 +127,6 @@ func (f *usersFlags) newExport() *cobra.Command {
 		Short:   "Write all users, or those of one type, as lines for import",
 		Example: `  expediter users export --type CUSTOMER >customers.ndjson`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := usage(checkKind(f.kind)); err != nil {
-				return err
-			}
 			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {
 				for line, err := range client.Users(ctx, notifier.UserQuery{RecipientType: contracts.RecipientType(f.kind)}) {
 					if err == nil {
@@ -146,28 +142,24 @@ func (f *usersFlags) newExport() *cobra.Command {
 	}
 }
 
+// needKind returns an error when --type is missing.
+func needKind(kind string) error {
+	return refuse(kind == "", "--type is required: the kind of recipient that the user is")
+}
+
 // ask connects to a notifier, and calls do.
 func (f *natsFlags) ask(ctx context.Context, do func(context.Context, *notify.Client) error) error {
-	js, stop, err := f.connect(ctx, "expediter")
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return adviseNotifier(do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout}))
+	return f.with(ctx, "expediter", func(js jetstream.JetStream) error {
+		return adviseNotifier(do(ctx, &notify.Client{Conn: js.Conn(), Timeout: f.timeout}))
+	})
 }
 
 // about is ask for one user.
 func (f *usersFlags) about(
 	ctx context.Context, user string, do func(context.Context, *notify.Client, notifier.UserRequest) error,
 ) error {
-	errs := []error{
-		checkID("user", user), checkKind(f.kind), refuse(f.kind == "", "--type is required: the kind of recipient that the user is"),
-		refuse((f.replace || f.ifMatch != "") && f.part == "", "--replace and --if-match go with --part"),
-	}
-	if f.part != "" {
-		errs = append(errs, oneOf("--part", f.part, userParts...))
-	}
-	if err := usage(errs...); err != nil {
+	if err := f.usage(checkID("user", user), needKind(f.kind),
+		refuse((f.replace || f.ifMatch != "") && f.part == "", "--replace and --if-match go with --part")); err != nil {
 		return err
 	}
 	return f.ask(ctx, func(ctx context.Context, client *notify.Client) error {
@@ -288,8 +280,7 @@ addresses shows them, and users put --part addresses changes them.`,
 		one := &cobra.Command{
 			Use: use + " USER CHANNEL ID", Short: short, Args: cobra.ExactArgs(3),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				err := usage(checkID("user", args[0]), checkKind(f.kind),
-					refuse(f.kind == "", "--type is required: the kind of recipient that the user is"),
+				err := f.usage(checkID("user", args[0]), needKind(f.kind),
 					refuse(since < 0, "--since %s: want a duration such as 24h", since))
 				if err != nil {
 					return err

@@ -52,7 +52,7 @@ resume it.`,
   expediter users import customers.ndjson --skip 120000`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := usage(checkKind(f.kind), refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
+			if err := f.usage(refuse(f.skip < 0, "--skip %d: want 0 or more", f.skip)); err != nil {
 				return err
 			}
 			return f.ask(cmd.Context(), func(ctx context.Context, client *notify.Client) error {

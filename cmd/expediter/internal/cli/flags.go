@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// choices is the value of a flag for one of some values in any case, for several with commas, or for a kind of recipient. Mistakes are
+// reported with the others of the command line.
+type choices struct {
+	*globals
+
+	given bool
+	name  string
+	of    []string // nil for a kind of recipient
+	one   *string
+	some  *[]string // nil for one
+}
+
+// String returns the value as the help shows a default.
+func (c *choices) String() string {
+	switch {
+	case c.some == nil:
+		return *c.one
+	case len(*c.some) == 0:
+		return ""
+	}
+	return "[" + strings.Join(*c.some, ",") + "]"
+}
+
+// Type names the kind of the value for the help.
+func (c *choices) Type() string {
+	if c.some == nil {
+		return "string"
+	}
+	return "stringSlice"
+}
+
+// Set sets the value. Those of a flag that is given again come behind the others.
+func (c *choices) Set(text string) error {
+	words := []string{text}
+	if c.some != nil {
+		words = strings.Split(text, ",")
+	}
+	for i := range words {
+		c.mistakes = append(c.mistakes, c.check(&words[i]))
+	}
+	if c.some == nil {
+		*c.one = words[0]
+		return nil
+	}
+	if !c.given {
+		*c.some, c.given = nil, true
+	}
+	*c.some = append(*c.some, words...)
+	return nil
+}
+
+func (c *choices) check(word *string) error {
+	last := len(c.of) - 1
+	if last < 0 {
+		token, err := contracts.EncodeToken(*word)
+		return refuse(*word != "" && (err != nil || token != *word || len(token) > contracts.MaxName),
+			"--%s %.80q: want a kind of recipient such as %s", c.name, *word, strings.Join(recipientKinds, ", "))
+	}
+	*word = strings.ToLower(*word)
+	return refuse(!slices.Contains(c.of, *word), "--%s %q: want %s or %s", c.name, *word, strings.Join(c.of[:last], ", "), c.of[last])
+}
+
+// kindFlag adds the flag for a kind of recipient.
+func (g *globals) kindFlag(cmd *cobra.Command, flags *pflag.FlagSet, into *string, usage string) {
+	flags.Var(&choices{globals: g, name: "type", one: into}, "type", usage)
+	completeWith(cmd, "type", recipientKinds...)
+}
+
+// choice adds a flag for one of some values. Its default is the present value.
+func (g *globals) choice(cmd *cobra.Command, into *string, name, short, usage string, values ...string) {
+	cmd.Flags().VarP(&choices{globals: g, name: name, of: values, one: into}, name, short, usage)
+	completeWith(cmd, name, values...)
+}
+
+// severalOf adds a flag for some of several values, as choice does.
+func (g *globals) severalOf(cmd *cobra.Command, into *[]string, name, usage string, values ...string) {
+	cmd.Flags().Var(&choices{globals: g, name: name, of: values, some: into}, name, usage)
+	completeWith(cmd, name, values...)
+}
+
+// usage is the function usage, with the mistakes in the values of flags.
+func (g *globals) usage(mistakes ...error) error { return usage(append(g.mistakes, mistakes...)...) }
+
+// listFormats are the forms of a list.
+var listFormats = []string{"table", "json", "jsonl"}
+
+// cells are the most terminal cells of a long text.
+const cells = 60
+
+// outputFlag adds the flag for the form of the output, of which the first is the default.
+func (g *globals) outputFlag(cmd *cobra.Command, format *string, formats ...string) {
+	*format = formats[0]
+	g.choice(cmd, format, "output", "o", "form of the output: "+strings.Join(formats, ", "), formats...)
+}
+
+// listing gives a command that writes a list, or something in one of other formats, the flag for its form.
+func (g *globals) listing(
+	cmd *cobra.Command, list func(ctx context.Context, args []string, format string) error, formats ...string,
+) *cobra.Command {
+	if formats == nil {
+		formats = listFormats
+	}
+	var format string
+	g.outputFlag(cmd, &format, formats...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return list(cmd.Context(), args, format) }
+	return cmd
+}
+
+// asking is listing for a command that asks the server about the streams and buckets of an account.
+func (f *natsFlags) asking(
+	cmd *cobra.Command, list func(ctx context.Context, js jetstream.JetStream, args []string, format string) error,
+) *cobra.Command {
+	f.register(cmd.Flags())
+	f.registerAccount(cmd.Flags())
+	return f.listing(cmd, func(ctx context.Context, args []string, format string) error {
+		return f.with(ctx, "expediter "+cmd.Name(), func(js jetstream.JetStream) error { return list(ctx, js, args, format) })
+	})
+}
+
+// rows returns the writer of a list. Each ~ behind the name of a column lets its texts take 60 cells, and none any number.
+func (g *globals) rows(format string, columns ...string) *output.Rows {
+	all := make([]table.Column, len(columns))
+	for i, column := range columns {
+		name := strings.TrimRight(column, "~")
+		all[i] = table.Column{Name: name, Width: cells * (len(column) - len(name))}
+	}
+	return output.NewRows(g.config.Stdout, output.Format(format), all...)
+}
