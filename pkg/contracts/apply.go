@@ -23,17 +23,16 @@ type Action string
 
 // The actions.
 const (
-	// ActionNone leaves one that is as declared.
+	// ActionNone leaves a stream or consumer that is as declared.
 	ActionNone Action = "none"
-	// ActionCreate makes one that is missing.
+	// ActionCreate makes a missing stream or consumer.
 	ActionCreate Action = "create"
-	// ActionKeep leaves a stream or consumer whose differences the options do not allow to be removed.
+	// ActionKeep leaves a stream or consumer, because the options do not allow its differences to be removed.
 	ActionKeep Action = "keep"
-	// ActionUpdate changes a stream or consumer in place. Under smaller limits the server drops the messages that do not fit any
-	// more, at once.
+	// ActionUpdate changes a stream or consumer in place. If a limit gets smaller, the server drops the messages above it at once.
 	ActionUpdate Action = "update"
-	// ActionRefuse leaves one that differs only in settings that no update can change: an operator has to move the messages
-	// of a stream to a new one, and to delete a consumer.
+	// ActionRefuse leaves a stream or consumer that differs only in settings that no update can change. An operator has to move a stream's
+	// messages to a new stream, or to delete the consumer.
 	ActionRefuse Action = "refuse"
 )
 
@@ -45,16 +44,16 @@ type Change struct {
 	Consumer string `json:"consumer,omitempty"`
 	// Action is the kind of the change.
 	Action Action `json:"action"`
-	// Differences are those that were found, with Fixed set on those that the action removes.
+	// Differences are the differences found. Fixed is set on each that the action removes.
 	Differences []Difference `json:"differences,omitempty"`
-	// Err is why the action failed, nil when it succeeded.
+	// Err is the error of the action, nil when it succeeded.
 	Err error `json:"-"`
 }
 
 // ApplyOptions are the options of Apply and ApplyConsumers.
 type ApplyOptions struct {
-	// AllowShrink also lowers replicas, limits and retention to those that are declared, which may drop messages at
-	// once, see [Difference.Drops]. Defaults to false: settings larger than declared stay as they are.
+	// AllowShrink also lowers replicas, limits and retention to the declared values. That may drop messages at once, see [Difference.Drops].
+	// Defaults to false: settings larger than declared stay as they are.
 	AllowShrink bool
 
 	// CreateOnly makes missing streams and consumers and changes no others. Defaults to false.
@@ -63,12 +62,13 @@ type ApplyOptions struct {
 	// DryRun only reports. Defaults to false.
 	DryRun bool
 
-	// Wait bounds how long to retry while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
+	// Wait bounds the retries while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
 	Wait time.Duration
 }
 
-// FindPartitions returns AssetOptions.Partitions of some services as it is on the server, 1 where the stream is missing. One round trip for
-// each service that has the setting; while a cluster does not answer it asks again, for up to ten seconds, longer than an election takes.
+// FindPartitions returns the number of partitions of each service on the server, for AssetOptions.Partitions: 1 where the stream is
+// missing. One round trip for each service that has the setting. While a cluster does not answer it asks again, for up to ten seconds,
+// longer than an election takes.
 func FindPartitions(ctx context.Context, js jetstream.StreamManager, services []string) (map[string]int, error) {
 	found := map[string]int{}
 	for service, name := range map[string]string{ServiceEnricher: StreamEnrichJobs, ServiceNotifier: StreamNotifications} {
@@ -92,13 +92,12 @@ func FindPartitions(ctx context.Context, js jetstream.StreamManager, services []
 	return found, nil
 }
 
-// Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that
-// operators added to a stream stay, and so does each setting that is larger than declared, unless
-// [ApplyOptions.AllowShrink] is set. Up to two round trips for each stream.
+// Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that operators added to a
+// stream stay. Settings larger than declared stay too, unless [ApplyOptions.AllowShrink] is set. Up to two round trips for each stream.
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
-// all failures. That of a stream that does not fit is a [*RoomError]. When ctx ends it stops, and reports those that it came
-// to. Streams that are not declared are left alone.
+// all failures. The error for a stream that does not fit is a [*RoomError]. When ctx ends Apply stops, and reports the declarations up to
+// there. Streams that are not declared are left alone.
 //
 // A cluster that elects a leader, or in which a node has restarted, refuses streams for a while. Apply then tries
 // again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once for each of the
@@ -229,7 +228,7 @@ func (c *Change) decide(options ApplyOptions) {
 	}
 }
 
-// merge returns the server's configuration with every difference that is to be removed set as declared.
+// merge returns the server's configuration, with the declared value of every difference that is to be removed.
 func merge(got, want jetstream.StreamConfig, differences []Difference) (update jetstream.StreamConfig, err error) {
 	merged, err := toMap(got)
 	if err != nil {
@@ -270,14 +269,14 @@ func merge(got, want jetstream.StreamConfig, differences []Difference) (update j
 type Consumer struct {
 	// Stream is the name of its stream.
 	Stream string
-	// Config are its settings. An AckWait of 0 is that of the server, or 5 seconds for a new consumer.
+	// Config are its settings. An AckWait of 0 keeps the server's, and gives a new consumer 5 seconds.
 	Config jetstream.ConsumerConfig
 }
 
-// ackWait is that of a new consumer.
+// ackWait is the AckWait of a new consumer.
 const ackWait = 5 * time.Second
 
-// Channels are the names of the channels that a notifier has without code.
+// Channels returns the names of the channels that a notifier has without code.
 func Channels() []string { return []string{"email", "inapp", "sms", "webhook", "webpush"} }
 
 // Consumers returns the declarations of the consumers from which the services pull.
@@ -306,8 +305,8 @@ func Consumers(options AssetOptions) []Consumer {
 	return all
 }
 
-// ApplyConsumers does with consumers as Apply does with streams, which it expects to be there. It keeps all settings of a
-// consumer but those with which its service could not work. Up to four round trips for each consumer.
+// ApplyConsumers does for consumers what Apply does for streams. Their streams must exist. It changes only those settings of a consumer
+// with which its service could not work. Up to four round trips for each consumer.
 func ApplyConsumers(ctx context.Context, js jetstream.StreamManager, want []Consumer, options ApplyOptions) ([]Change, error) {
 	tries := make([]try, 0, len(want))
 	for _, c := range want {

@@ -65,11 +65,10 @@ const (
 	gib = 1 << 30
 	day = 24 * time.Hour
 
-	// dedupWindow is how long a stream remembers message ids: longer than any client retries one publish.
+	// dedupWindow is the time for which a stream remembers message ids: longer than any client retries one publish.
 	dedupWindow = 2 * time.Minute
 
-	// deadDedupWindow is the same for dead letters: longer than the time that may pass between publishing a letter and
-	// removing its job from the queue.
+	// deadDedupWindow is the same for dead letters: longer than any time between publishing a letter and removing its job from the queue.
 	deadDedupWindow = day
 
 	// maxConsumers bounds the consumers of a stream: each service has a few durable ones, consoles and CLIs
@@ -91,7 +90,7 @@ func Services() []string {
 	return []string{ServiceEnricher, ServiceImporter, ServiceNotifier, ServiceLock}
 }
 
-// usedBy has the services that use a stream, by its name. The others are used by all but ServiceLock.
+// usedBy has the service of a stream, by the stream's name. All services but ServiceLock use the other streams.
 var usedBy = map[string]string{
 	StreamAudit:                 ServiceLock,
 	StreamEnrichJobs:            ServiceEnricher,
@@ -110,28 +109,28 @@ var usedBy = map[string]string{
 	"OBJ_" + ObjectsImportSteps: ServiceImporter,
 }
 
-// AssetOptions are the options with which streams, buckets and consumers are made.
+// AssetOptions are the options of the declarations of streams, buckets and consumers.
 type AssetOptions struct {
-	// AckWait is that of the consumers. Defaults to 0: 5 seconds, and for a consumer that is there the one that it has.
+	// AckWait is the AckWait of the consumers. Defaults to 0: 5 seconds for a new consumer, and no change for others.
 	AckWait time.Duration
-	// Channels are those of notifiers beside [Channels], which are made with code. Defaults to none.
+	// Channels are the channels of notifiers that are made with code, beside [Channels]. Defaults to none.
 	Channels []string
-	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, the largest are
-	// cut to one size, of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
-	// less than the account's limit. Defaults to 0: the declared sizes, 61.1 GiB for all services.
+	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, the largest are cut to one size,
+	// of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so set MaxBytes below the account's limit. Defaults to 0:
+	// the declared sizes, 61.1 GiB for all services.
 	MaxBytes int64
-	// Partitions says, by the names of services, into how many streams and buckets the work of each has been divided, see
-	// [FindPartitions]. Assets and Consumers have those of the other partitions as well. Defaults to 1 each.
+	// Partitions has, by the name of the service, the number of streams and buckets into which its work has been divided, see
+	// [FindPartitions]. Assets and Consumers return those of all partitions. Defaults to 1 each.
 	Partitions map[string]int
-	// Replicas is how many servers keep each stream and bucket, 1, 3 or 5. Defaults to 1.
+	// Replicas is the number of servers that keep each stream and bucket: 1, 3 or 5. Defaults to 1.
 	Replicas int
-	// Services are those whose assets are wanted, see [Services]. Defaults to all.
+	// Services are the services whose assets are wanted, see [Services]. Defaults to all.
 	Services []string
-	// Storage is where the assets are kept. Defaults to jetstream.FileStorage.
+	// Storage is the storage of the assets. Defaults to jetstream.FileStorage.
 	Storage jetstream.StorageType
 }
 
-// Assets returns the declarations of all streams and, behind them, of the streams under all buckets and object buckets.
+// Assets returns the declarations of all streams, then of the streams under all buckets and object buckets.
 func Assets(options AssetOptions) []jetstream.StreamConfig {
 	return scale(slices.Concat(streams(options), buckets(options), objects(options)), options.MaxBytes)
 }
@@ -151,13 +150,13 @@ func (o AssetOptions) wanted(all []jetstream.StreamConfig) []jetstream.StreamCon
 	})
 }
 
-// Streams returns the declarations of the streams that are not buckets, in alphabetical order, and behind them those of other partitions.
+// Streams returns the declarations of the streams that are not buckets, in alphabetical order, then those of other partitions.
 func Streams(options AssetOptions) []jetstream.StreamConfig {
 	return Assets(options)[:len(streams(options))]
 }
 
-// Buckets returns the declarations of the streams under the buckets, in alphabetical order, and behind them those of other partitions. Bind
-// one with js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends on.
+// Buckets returns the declarations of the streams under the buckets, in alphabetical order, then those of other partitions. Bind one with
+// js.KeyValue, and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends on.
 func Buckets(options AssetOptions) []jetstream.StreamConfig {
 	from := len(streams(options))
 	return Assets(options)[from : from+len(buckets(options))]
@@ -169,13 +168,13 @@ func Objects(options AssetOptions) []jetstream.StreamConfig {
 	return Assets(options)[len(streams(options))+len(buckets(options)):]
 }
 
-// RepublishSubject is the subject on which the server repeats every change of a key of a bucket, of BucketDeliveries those of
-// CancelledKeys only. key may be ">" for all of them.
+// RepublishSubject returns the subject on which the server repeats every change of a key of a bucket. Of BucketDeliveries it repeats the
+// changes of CancelledKeys only. key may be ">" for all keys.
 func RepublishSubject(bucket, key string) string {
 	return "rp." + bucket + ".$KV." + bucket + "." + key
 }
 
-// partitions returns into how many the options divide a stream.
+// partitions returns the number of partitions that the options give a stream.
 func (o AssetOptions) partitions(stream string) int {
 	switch stream {
 	case StreamEnrichJobs, "KV_" + BucketEnrich:
@@ -186,7 +185,7 @@ func (o AssetOptions) partitions(stream string) int {
 	return 1
 }
 
-// divided returns the declarations, and behind them those of the other partitions. Each has its share of the size.
+// divided returns the declarations, then those of the other partitions. Each partition has its share of the size.
 func (o AssetOptions) divided(all []jetstream.StreamConfig) []jetstream.StreamConfig {
 	for _, first := range slices.Clone(all) {
 		n := o.partitions(first.Name)
@@ -298,7 +297,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 			Replicas:    options.Replicas,
 			Storage:     options.Storage,
 		})
-		if bucket.name == BucketDeliveries { // nobody waits for the others, of which each row has one
+		if bucket.name == BucketDeliveries { // nobody waits for the other keys, and each row has one
 			config.RePublish = &jetstream.RePublish{
 				Source: "$KV." + BucketDeliveries + "." + CancelledKeys, Destination: RepublishSubject(BucketDeliveries, CancelledKeys),
 			}
@@ -330,7 +329,7 @@ func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.Stre
 	return config
 }
 
-// scale cuts the largest to one size, so that all together have no more than maxBytes.
+// scale cuts the largest streams to one size, so that all together reserve no more than maxBytes.
 func scale(configs []jetstream.StreamConfig, maxBytes int64) []jetstream.StreamConfig {
 	if maxBytes <= 0 {
 		return configs

@@ -43,9 +43,9 @@ type CloudEvent struct {
 	Source string
 	// Type is the kind of event, with the version of the data, such as CloudEventImportRequested. Required.
 	Type string
-	// Subject is the thing within the source that the event is about; optional.
+	// Subject names the part of the source that the event is about; optional.
 	Subject string
-	// Time is when the event happened; optional. Nanoseconds are kept, the time zone becomes UTC.
+	// Time is the time of the event; optional. Nanoseconds are kept, the time zone becomes UTC.
 	Time time.Time
 	// DataContentType is the media type of Data; optional.
 	DataContentType string
@@ -55,15 +55,15 @@ type CloudEvent struct {
 	Extensions map[string]string
 	// Data is the payload, byte for byte.
 	Data []byte
-	// Assumed names, in alphabetical order, the attributes that were not in a message and that
-	// ParseCloudEvent filled in. It is not written.
+	// Assumed has the names of the attributes that ParseCloudEvent filled in, because the message had none, in alphabetical order. It is not
+	// written.
 	Assumed []string
 }
 
 // MsgID is the Nats-Msg-Id under which the event is published: see EventMsgID.
 func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
 
-// Validate checks that the attributes are as CloudEvents demands, and that all are bounded.
+// Validate checks that the attributes are as CloudEvents demands, and that their sizes are within bounds.
 func (e CloudEvent) Validate() error {
 	var c checks
 	for _, required := range []struct{ path, value string }{{"/id", e.ID}, {"/source", e.Source}, {"/type", e.Type}} {
@@ -96,7 +96,7 @@ func (e CloudEvent) Validate() error {
 }
 
 // Header returns the event's attributes as headers of a NATS message in binary mode, percent-encoded as the
-// CloudEvents binding for NATS demands, and its Nats-Msg-Id. The error is the one of Validate.
+// CloudEvents binding for NATS demands, and its Nats-Msg-Id. The error is that of Validate.
 func (e CloudEvent) Header() (nats.Header, error) {
 	if err := e.Validate(); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (e CloudEvent) Header() (nats.Header, error) {
 		set("time", e.Time.UTC().Format(time.RFC3339Nano))
 	}
 	for name, value := range e.Extensions {
-		// CloudEvents allows no empty attribute, so an empty one is left out as well.
+		// CloudEvents allows no empty attribute, so an empty value is left out as well.
 		set(name, value)
 	}
 	return header, nil

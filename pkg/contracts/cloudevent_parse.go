@@ -47,7 +47,7 @@ func ParseCloudEvent(subject string, header nats.Header, data []byte) (CloudEven
 	event.assume(subject, header, seen)
 	id := event.ID
 	if id == "" {
-		event.ID = "-" // Validate demands one, and the message has none.
+		event.ID = "-" // Validate demands an id, and the message has none.
 	}
 	err = event.Validate()
 	event.ID = id
@@ -183,7 +183,7 @@ func (e *CloudEvent) assume(subject string, header nats.Header, seen map[string]
 		defaults.ID = id
 	}
 	for _, name := range []string{"id", "source", "specversion", "subject", "type"} {
-		// A subject means something only within its source.
+		// A subject has a meaning only within its source.
 		if seen[name] || name == "subject" && seen["source"] {
 			continue
 		}

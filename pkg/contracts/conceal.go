@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/redact"
 )
 
-// Concealed stands where Conceal has taken a value away.
+// Concealed replaces each value that Conceal removes.
 const Concealed = "(hidden)"
 
 // messages are the types of the messages of the services, by their subjects.
@@ -29,12 +29,13 @@ var messages = []struct { //nolint:gochecknoglobals // a table
 	{NotifySendsSubjects, reflect.TypeFor[Notification]()},
 }
 
-// suspect matches names of members that are of people, or secret, where no type says so: in payloads, and in the jobs of other programs.
+// suspect matches the names of members that are personal or secret where no type marks them: in payloads, and in the jobs of other
+// programs.
 var suspect = regexp.MustCompile(`(?i)address|authorization|cookie|email|password|phone|recipient|secret|token|(owner|user)[_-]?id|key$`)
 
 // Conceal removes personal and secret members from the decoded JSON of a message, so that operators may see the rest. The type of the
-// messages on the subject marks them, by `wire:"private"` at its fields; where there is no type, the names of members decide. Texts
-// lose the secrets of URLs, and the addresses of people. It changes value, and returns the names of members that were taken away.
+// messages on the subject marks these members by `wire:"private"` at its fields. Where there is no type, the names of members decide. The
+// secrets of URLs and the addresses of people are removed from texts. Conceal changes value, and returns the names of the removed members.
 func Conceal(subjectOf string, value any) (shown any, hidden []string) {
 	var of reflect.Type
 	for _, m := range messages {
@@ -71,7 +72,7 @@ func conceal(value any, of reflect.Type, names map[string]bool) any {
 	return value
 }
 
-// memberOf returns the type of a member of a type, nil for one that the type does not know, and whether it is to be taken away.
+// memberOf returns the type of a member, nil if its type does not know the member, and reports whether the member is to be removed.
 func memberOf(of reflect.Type, name string) (inner reflect.Type, private bool) {
 	if of != nil && of.Kind() == reflect.Pointer {
 		of = of.Elem()

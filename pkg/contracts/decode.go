@@ -18,7 +18,7 @@ import (
 // message that a NATS server takes by default.
 const MaxBody = 1 << 20
 
-// Message is any type of this package that is sent as a message of its own.
+// Message is a type of this package that is sent as a message of its own.
 type Message interface {
 	// Validate returns a *ValidationError that names every failing field, or nil.
 	Validate() error
@@ -50,8 +50,8 @@ func Decode[T Message](data []byte) (T, error) {
 }
 
 // Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not escaped, and
-// unknown fields that a type keeps are written byte for byte. The error is the *ValidationError of message.Validate, or
-// one of its MarshalJSON.
+// unknown fields that a type keeps are written byte for byte. The error is the *ValidationError of message.Validate, or an error of
+// message.MarshalJSON.
 func Encode(message Message) ([]byte, error) {
 	if err := message.Validate(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), nil
 }
 
-// decoded has the problems that decodeInto found: of fields, or one that concerns the whole body.
+// decoded has the problems that decodeInto found: those of fields, or one of the whole body.
 type decoded struct {
 	fatal    *strictjson.Problem
 	list     []FieldError
@@ -117,7 +117,7 @@ func (d *decoded) merge(err error) {
 	}
 }
 
-// covered reports whether the path or one above it already has a problem.
+// covered reports whether the path, or a path above it, already has a problem.
 func covered(known map[string]bool, path string) bool {
 	for !known[path] {
 		cut := strings.LastIndexByte(path, '/')
@@ -170,7 +170,7 @@ func SchemaNames() []string {
 // SchemaURI returns the URI of a schema, which is its $id and goes into the attribute dataschema.
 func SchemaURI(name string) string { return schemaBase + name + ".json" }
 
-// DeadLetter is a job that a worker gave up, with all data that is needed to understand and to replay it.
+// DeadLetter is a job that a worker gave up, with all data needed to understand and to replay the job.
 type DeadLetter = worker.DeadLetter
 
 // DecodeDeadLetter is Decode for DeadLetter, whose methods belong to another package. It unpacks a payload that was

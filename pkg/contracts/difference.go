@@ -17,23 +17,23 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
-// Difference is one setting in which a stream or a consumer on the server is not as declared.
+// Difference is one setting of a stream or consumer on the server that is not as declared.
 type Difference struct {
 	// Stream is the name of the stream.
 	Stream string `json:"stream"`
 	// Consumer is the name of the consumer, "" for the stream itself.
 	Consumer string `json:"consumer,omitempty"`
-	// Missing reports whether it does not exist; the other fields are empty then.
+	// Missing reports whether the stream or consumer does not exist; the other fields are empty then.
 	Missing bool `json:"missing,omitempty"`
 	// Field is the setting as the JetStream API names it, such as "max_age".
 	Field string `json:"field,omitempty"`
-	// Got is the server's value, as JSON, or as a duration where the setting is one; "" when it is not set.
+	// Got is the server's value, as JSON, or as a duration for a setting that is one; "" when it is not set.
 	Got string `json:"got,omitempty"`
 	// Want is the declared value in the same form.
 	Want string `json:"want,omitempty"`
 	// Shrinks reports whether the declared value keeps less, or in fewer places, than the server's.
 	Shrinks bool `json:"shrinks,omitempty"`
-	// Drops says what the server would drop at once if the setting were as declared, for a person; "" for nothing.
+	// Drops describes, for a person, the messages that the server would drop at once if the setting were as declared; "" for none.
 	Drops string `json:"drops,omitempty"`
 	// Fixed reports whether the difference is, or would be, removed.
 	Fixed bool `json:"fixed"`
@@ -115,8 +115,8 @@ func Compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Differen
 	return differences, nil
 }
 
-// toMap returns the settings in the JSON of the JetStream API, without those that are not set: zero values, and -1
-// where the server means the same by 0.
+// toMap returns the settings in the JSON of the JetStream API, without those that are not set. A setting is not set if it is zero, or if
+// it is -1 and the server takes 0 for the same.
 func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
 	config.Subjects = slices.Sorted(slices.Values(config.Subjects))
 	raw, err := marshal(config)
@@ -162,8 +162,8 @@ func show(field string, value json.RawMessage) string {
 	return string(value)
 }
 
-// shrinks reports whether a stream with the declared setting keeps less, or in fewer places, and then names the messages that it
-// would drop at once.
+// shrinks reports whether a stream with the declared setting keeps less, or in fewer places, and describes the messages that the server
+// would then drop at once.
 func shrinks(field string, info jetstream.StreamInfo, want jetstream.StreamConfig) (less bool, drops string) {
 	got, state := info.Config, info.State
 	switch field {
@@ -197,10 +197,10 @@ func shrinks(field string, info jetstream.StreamInfo, want jetstream.StreamConfi
 	return false, ""
 }
 
-// smaller reports whether a limit is below another one. 0 and less stand for no limit.
+// smaller reports whether want is a lower limit than got. 0 and less stand for no limit.
 func smaller[T ~int | ~int32 | ~int64](want, got T) bool { return want > 0 && (got <= 0 || want < got) }
 
-// excess says how much of a total is above a limit.
+// excess describes the part of a total above a limit.
 func excess(total uint64, limit int64, of string) string {
 	if limit <= 0 || total <= uint64(limit) || total > math.MaxInt64 {
 		return ""
@@ -210,7 +210,7 @@ func excess(total uint64, limit int64, of string) string {
 
 // The server's errors for a stream that does not fit, beside those that nats.go has.
 const (
-	codeNoPeers      jetstream.ErrorCode = 10005 // in a cluster: no node is fit, and the text says why
+	codeNoPeers      jetstream.ErrorCode = 10005 // in a cluster: no node is fit; the text has the reason
 	codeStoreFull    jetstream.ErrorCode = 10047
 	codeStreamTooBig jetstream.ErrorCode = 10122
 )
@@ -220,12 +220,12 @@ const (
 type RoomError struct {
 	// Stream is the name of the stream.
 	Stream string
-	// Size is how many bytes were to be reserved for it.
+	// Size is the number of bytes that were to be reserved for the stream.
 	Size int64
 	// Limit is the setting of the server that is too small: "disk_max_stream_bytes" or "max_file" of the account, or
 	// "max_file_store".
 	Limit string
-	// Most is its value in bytes, 0 where the server does not say.
+	// Most is the value of Limit in bytes, 0 where the server does not give it.
 	Most int64
 	// Cause is the server's error.
 	Cause error
@@ -247,8 +247,8 @@ func (e *RoomError) Error() string {
 // Unwrap returns the server's error.
 func (e *RoomError) Unwrap() error { return e.Cause }
 
-// explain returns a *RoomError when the server had no room for a stream, and other errors as they are. One round trip for those of
-// an account.
+// explain returns a *RoomError when the server had no room for a stream, and other errors as they are. One round trip for an error about
+// an account's limit.
 func explain(ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, err error) error {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
@@ -272,10 +272,10 @@ func explain(ctx context.Context, js jetstream.StreamManager, want jetstream.Str
 	return room
 }
 
-// limitsWait is how long to wait for the limits of an account, whatever the try that failed has left.
+// limitsWait bounds the request for the limits of an account, however little time the failed try has left.
 const limitsWait = 5 * time.Second
 
-// limits returns those of the account, zeros where the server does not say.
+// limits returns the account's limits, zeros where the server does not give them.
 func limits(ctx context.Context, js jetstream.StreamManager) jetstream.AccountLimits {
 	all, ok := js.(interface {
 		AccountInfo(ctx context.Context) (*jetstream.AccountInfo, error)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MainEndpoint is the id of a channel's plain address, which is in Recipient.Addresses, among the others of the channel.
+// MainEndpoint is the id, among the addresses of a channel, of the plain address in Recipient.Addresses.
 const MainEndpoint = "main"
 
 // MaxEndpoints bounds the addresses of one channel, and MaxEndpointEvents the types of events that one of them names.
@@ -35,7 +35,7 @@ type Endpoint struct {
 	RotatedAt time.Time `json:"rotated_at,omitzero"`
 }
 
-// Takes reports whether the endpoint gets events of a type.
+// Takes reports whether the endpoint gets events of the type.
 func (e Endpoint) Takes(eventType string) bool {
 	return len(e.Events) == 0 || slices.ContainsFunc(e.Events, func(name string) bool {
 		begin, all := strings.CutSuffix(name, Anything)
@@ -43,7 +43,7 @@ func (e Endpoint) Takes(eventType string) bool {
 	})
 }
 
-// Endpoint returns an address of a channel by its id, with an empty Address when there is none. "" is that of main.
+// Endpoint returns the address of a channel with an id, an empty Address if the recipient has none. The id "" stands for main.
 func (r Recipient) Endpoint(channel, id string) Endpoint {
 	if id != "" && id != MainEndpoint {
 		return r.Endpoints[channel][id]
@@ -60,7 +60,7 @@ func (r Recipient) EndpointIDs(channel string) []string {
 	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return r.Endpoint(channel, id).Address == "" })
 }
 
-// endpointID checks the id of an address: a name that no number is.
+// endpointID checks the id of an address: a name that is not a number.
 func (c *checks) endpointID(path, id string) {
 	c.name(path, id)
 	c.refuse(id != "" && strings.Trim(id[:1], "0123456789_-") == "", path, "must begin with a letter")

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// MaxResults is how many restaurants one request may have: five pages of twenty, as many as a search shows, in far
-	// less than MaxBody.
+	// MaxResults is the largest number of restaurants in one request: five pages of twenty, as many as a search shows, in far less than
+	// MaxBody.
 	MaxResults = 100
-	// MaxProviders is how many providers one request may ask for.
+	// MaxProviders is the largest number of providers in one request.
 	MaxProviders = 16
-	// EnrichVariants is how many descriptions of one place are kept apart at a provider, beside the first.
+	// EnrichVariants is the number of descriptions of one place, beside the first, that are kept apart at a provider.
 	EnrichVariants = 15
 	// MaxWait is the longest time a request may ask to wait for results.
 	MaxWait = time.Minute
@@ -199,8 +199,8 @@ func (r EnrichResult) State() ProviderState {
 	return state
 }
 
-// ReadState returns the State of an encoded EnrichResult. It reads no further than it has to, since each hit asks for it: the evidence
-// behind is not looked at.
+// ReadState returns the State of an encoded EnrichResult. Each hit calls it, so it reads no further than it has to, and skips the
+// evidence.
 func ReadState(result []byte) (ProviderState, error) {
 	var values [3][]byte
 	if err := strictjson.Pick(values[:], result, "status", "url", "outcome"); err != nil {

@@ -82,7 +82,7 @@ type Urgency string
 
 // The urgencies.
 const (
-	// UrgencyCritical is sent in quiet hours too, and to recipients that opted out.
+	// UrgencyCritical is for notifications that are sent in quiet hours too, and to recipients that opted out.
 	UrgencyCritical Urgency = "critical"
 	// UrgencyHigh is for channels that know urgency.
 	UrgencyHigh Urgency = "high"
@@ -175,7 +175,7 @@ func (n Notification) Validate() error {
 	return c.err("Notification")
 }
 
-// stringOrWhole checks an id that some sources write as a number: 5 and "5" are both kept as they came.
+// stringOrWhole checks an id that some sources write as a number. 5 and "5" are both kept as written.
 func (c *checks) stringOrWhole(path string, raw json.RawMessage) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return
@@ -198,7 +198,7 @@ func (c *checks) stringOrWhole(path string, raw json.RawMessage) {
 // Anything is the wildcard of Recipient.OptOut: every category, or every channel.
 const Anything = "*"
 
-// MaxRecipients is how many recipients an event may have.
+// MaxRecipients is the largest number of recipients of an event.
 const MaxRecipients = 10_000
 
 // Recipient is a person who is notified of events, with addresses and preferences. The directory keeps recipients,
@@ -270,7 +270,7 @@ func (r Recipient) Validate() error {
 	return c.err("Recipient")
 }
 
-// preferences checks when a recipient wants to be told of which categories.
+// preferences checks the categories and times that a recipient has chosen.
 func (c *checks) preferences(r Recipient) {
 	for _, category := range slices.Sorted(maps.Keys(r.Mute)) {
 		c.category("/mute/"+clip(category), category)
@@ -284,7 +284,7 @@ func (c *checks) preferences(r Recipient) {
 	}
 }
 
-// category checks the name of a category, or that of all.
+// category checks the name of a category, or the name "*" of all categories.
 func (c *checks) category(path, name string) {
 	if name != Anything {
 		c.name(path, name)

@@ -25,7 +25,7 @@ const (
 	PriorityLow ImportPriority = "low"
 )
 
-// Source types of an import. A reader accepts any name; these are the ones the importer knows.
+// Source types of an import. A reader accepts any name; the importer knows these.
 const (
 	// SourceYouTube is a video whose captions are fetched.
 	SourceYouTube = "youtube"
@@ -174,7 +174,7 @@ const maxFileName = 200
 // fileAlgorithm is the only algorithm of RFC 6920 that is used here.
 const fileAlgorithm = "/sha-256;"
 
-// ErrFileURL is returned for a URL that is not one of a file.
+// ErrFileURL is returned for a URL that is not the URL of a file.
 var ErrFileURL = errors.New("contracts: not the URL of a file: want ni:///sha-256; and the digest in base64url")
 
 // File is a parsed URL of a file.

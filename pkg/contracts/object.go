@@ -2,15 +2,15 @@ package contracts
 
 import "github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 
-// object is a JSON object that keeps the order of its members and the bytes of each name and value. Changes
-// copy the list first, so that copies of a value that holds an object do not see each other's changes.
+// object is a JSON object that keeps the order of its members and the bytes of each name and value. A change copies the list of members
+// first, so that copies of an object do not see each other's changes.
 type object struct {
-	raw     []byte              // its first members, in the form of append; nil for none
+	raw     []byte              // the first members, as append writes them; nil for none
 	bare    bool                // raw has neither "providers" nor ProviderWolt
 	members []strictjson.Member // the others
 }
 
-// split moves the members of raw to the others.
+// split moves the members of raw to the list of members.
 func (o *object) split() {
 	if o.raw != nil {
 		o.members, o.raw = append(strictjson.Members(o.raw), o.members...), nil
@@ -37,7 +37,7 @@ func (o *object) set(name string, value []byte) {
 	o.put(name, value)
 }
 
-// put is set for an object whose list has no other user.
+// put is set for an object whose list is not shared with a copy.
 func (o *object) put(name string, value []byte) {
 	for i := range o.members {
 		if o.members[i].Is(name) {

@@ -11,18 +11,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// MaxNotifyPartitions is into how many streams the rows of notifications can be divided.
+// MaxNotifyPartitions is the largest number of streams into which the rows of notifications can be divided.
 const MaxNotifyPartitions = 64
 
-// NotifyPartition returns the partition, from 0, that has the rows of a user when the rows of notifications are divided into n. It
-// never changes. All kinds of recipients with one id are in one.
+// NotifyPartition returns the partition, from 0, of the rows of a user when the rows of notifications are divided into n. The result never
+// changes. It is the same for all kinds of recipients with that id.
 func NotifyPartition(userID string, n int) int { return partition.OfKey(userID, n) }
 
-// NotifyStream returns the name of the stream of a partition of the rows of notifications, the first of which is 0.
+// NotifyStream returns the name of the stream of partition p, from 0, of the rows of notifications.
 func NotifyStream(p int) string { return partition.Name(StreamNotifications, p) }
 
-// NotifyPartitions returns into how many streams the rows of notifications are divided, 1 before [DivideNotifications]. One round
-// trip; while a cluster is not ready it tries again, for up to [jsretry.Wait].
+// NotifyPartitions returns the number of streams into which the rows of notifications are divided, 1 before [DivideNotifications]. One
+// round trip; while a cluster is not ready it tries again, for up to [jsretry.Wait].
 func NotifyPartitions(ctx context.Context, js jetstream.JetStream) (int, error) {
 	var cfg jetstream.StreamConfig
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
@@ -47,12 +47,12 @@ func notifications(ctx context.Context, js jetstream.JetStream) (jetstream.Strea
 	return stream.CachedInfo().Config, nil
 }
 
-// PartitionsError is returned for streams that are divided into another number of partitions: a stream is divided once.
+// PartitionsError is returned when streams are already divided into another number of partitions: a stream is divided once.
 type PartitionsError struct {
-	// Stream is the first of them.
+	// Stream is the stream of the first partition.
 	Stream string
 
-	// Got is how many partitions there are, Want how many there were to be.
+	// Got is the number of partitions that exist, Want the number that was asked for.
 	Got, Want int
 }
 
@@ -62,11 +62,11 @@ func (e *PartitionsError) Error() string {
 		e.Stream, e.Got, e.Want, e.Got)
 }
 
-// DivideNotifications divides the rows of notifications into n streams, 2 to 64, while notifiers work: the first keeps its rows, and
-// all plans. It makes the streams and consumers of the other partitions as copies of the first, where they are missing, each with an
-// n-th of its size, and then says so in the metadata of the first. The rows of plans that are made from then on, by notifiers with that
-// setting, go to the partitions of their users. It may be called again after any error, and by several at once. The error is a
-// [*PartitionsError] when there is another number of partitions.
+// DivideNotifications divides the rows of notifications into n streams, 2 to 64, while notifiers work. The first stream keeps its rows,
+// and all plans. Missing streams and consumers of the other partitions are made as copies of the first, each with an n-th of its size.
+// Then the number is written into the metadata of the first. Later plans, of notifiers with that setting, put their rows into the
+// partitions of the users. It may be called again after any error, and by several callers at once. The error is a [*PartitionsError] when
+// there is another number of partitions.
 func DivideNotifications(ctx context.Context, js jetstream.JetStream, n int) error {
 	if n < 2 || n > MaxNotifyPartitions {
 		return fmt.Errorf("contracts: divide stream %s into %d: use 2 to %d", StreamNotifications, n, MaxNotifyPartitions)
@@ -86,7 +86,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 	if err := isDivided(cfg, n); err != nil && partition.Count(cfg) != 1 {
 		return err
 	}
-	second := func() error { // the server makes a stream of a name once, which decides between two calls
+	second := func() error { // the server makes only one stream of a name: that decides between two calls
 		stream, err := js.Stream(ctx, NotifyStream(1))
 		if err != nil {
 			return err //nolint:wrapcheck // the caller wraps it
@@ -108,7 +108,7 @@ func divide(ctx context.Context, js jetstream.JetStream, n int) error {
 	return err //nolint:wrapcheck // the caller wraps it
 }
 
-// isDivided returns a [*PartitionsError] when the configuration of a stream has another number of partitions than n.
+// isDivided returns a [*PartitionsError] when a stream's configuration has a number of partitions other than n.
 func isDivided(cfg jetstream.StreamConfig, n int) error {
 	if there := partition.Count(cfg); there != n {
 		return &PartitionsError{Stream: StreamNotifications, Got: there, Want: n}

@@ -139,7 +139,7 @@ func (s ProviderState) append(dst []byte) []byte {
 // quote writes a JSON string without the escaping meant for HTML.
 func quote(s string) []byte { return appendQuoted(make([]byte, 0, len(s)+2), s) }
 
-// appendQuoted is quote into dst.
+// appendQuoted appends quote(s) to dst.
 func appendQuoted(dst []byte, s string) []byte {
 	if isPlain(s) {
 		return append(append(append(dst, '"'), s...), '"')

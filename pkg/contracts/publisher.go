@@ -37,12 +37,12 @@ type PublisherConfig struct {
 	// Stream is the stream that keeps the events. Defaults to StreamEvents.
 	Stream string
 
-	// Timeout bounds the attempts to publish one event, when ctx does not end before. It is less than the two minutes
-	// for which the stream remembers ids, so that no event is stored twice. Defaults to 1 minute.
+	// Timeout bounds the attempts to publish one event, if ctx does not end before. It must be less than the two minutes for which the stream
+	// remembers ids, so that no event is stored twice. Defaults to 1 minute.
 	Timeout time.Duration
 }
 
-// Publisher publishes events, each once. It is safe for concurrent use.
+// Publisher publishes each event once. It is safe for concurrent use.
 type Publisher struct {
 	cfg PublisherConfig
 	js  jetstream.JetStream
@@ -132,7 +132,7 @@ func (p *Publisher) message(e Event) (subject string, msg *nats.Msg, mark string
 	header, err := CloudEvent{
 		ID: e.EventID, Source: p.cfg.Source, Type: CloudEventDomain, Time: e.OccurredAt, DataContentType: "application/json",
 	}.Header()
-	if err != nil { // such as an id with a control character: a body can have it, a header cannot
+	if err != nil { // such as an id with a control character, which is valid in a body but not in a header
 		header = nats.Header{}
 	}
 	header[nats.MsgIdHdr] = []string{DomainEventMsgID(e.EventID)}
@@ -159,7 +159,7 @@ func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Publis
 	return Published{Duplicate: ack.Duplicate, Sequence: ack.Sequence}, nil
 }
 
-// same reads the stream's message under the id, and returns ErrEventMismatch when it is of another event.
+// same reads the stream's message at the sequence, and returns ErrEventMismatch when it has another event.
 func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) error {
 	stream, err := p.bind(ctx)
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
@@ -196,7 +196,7 @@ func (p *Publisher) bind(ctx context.Context) (jetstream.Stream, error) {
 	return p.stream, nil
 }
 
-// final reports whether trying again after an error changes nothing.
+// final reports whether another try would end in the same error.
 func final(err error) bool {
 	return errors.Is(err, ErrEventMismatch) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrInvalidMsg) ||
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || jsapi.IsTooLarge(err) || jsapi.IsOtherStream(err)
@@ -217,7 +217,7 @@ func (e Event) Fingerprint() (string, error) {
 	return e.ExactFingerprint()
 }
 
-// ExactFingerprint returns the fingerprint with which occurred_at counts, but not its time zone.
+// ExactFingerprint returns a fingerprint that covers occurred_at too, but not its time zone.
 func (e Event) ExactFingerprint() (string, error) {
 	e.OccurredAt = e.OccurredAt.UTC()
 	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()

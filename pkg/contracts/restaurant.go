@@ -28,16 +28,15 @@ func (l Location) Validate() error {
 
 // Restaurant is one search result on its way through the enricher.
 //
-// The exported fields are those that matching needs. All other members of the sender's object are kept: names, order
-// and values stay byte for byte as they came, also numbers, also known fields that did not change, and also the states
-// of other providers in "providers". Only white space between members is lost. Use Encode, or AppendJSON, to write one:
-// encoding/json compacts and escapes the result of MarshalJSON.
+// The exported fields are those that matching needs. All other members of the sender's object are kept: names, order and values stay byte
+// for byte as they came. So do numbers, known fields that did not change, and the states of other providers in "providers". Only white
+// space between members is lost. Use Encode, or AppendJSON, to write one: encoding/json compacts and escapes the result of MarshalJSON.
 //
 // A Restaurant may be copied; a copy is independent.
 type Restaurant struct {
 	// Address is the postal address in one line; optional.
 	Address string
-	// CityText is the city as a person wrote it; optional, falls back to EnrichRequest.CityText.
+	// CityText is the city as a person wrote it; optional. Defaults to EnrichRequest.CityText.
 	CityText string
 	// Location is where the place is; nil when it is not known.
 	Location *Location
@@ -102,7 +101,7 @@ func (r *Restaurant) SetState(provider string, state ProviderState, deprecated b
 	}
 	r.fields.members = append(make([]strictjson.Member, 0, len(r.fields.members)+2), r.fields.members...)
 	var value []byte
-	if len(providers.members) == 0 { // as nearly always: all in one piece of memory
+	if len(providers.members) == 0 { // as nearly always: allocate once for all
 		all := append(appendQuoted(append(make([]byte, 0, 160), '{'), provider), ':')
 		begin := len(all)
 		all = state.append(all)
@@ -137,7 +136,7 @@ func (r Restaurant) Equal(other Restaurant) bool {
 func (r Restaurant) AppendJSON(dst []byte) ([]byte, error) {
 	fields := r.fields
 	now, read, at := r.known(), r.read, r.readAt
-	if read.Location != nil { // the user of a restaurant may have changed it in place
+	if read.Location != nil { // the caller may have changed the location in place
 		read.Location = &at
 	}
 	var first object
@@ -186,7 +185,7 @@ func (r Restaurant) known() restaurantFields {
 // knownFields in the order in which a new restaurant is written.
 var knownFields = [...]string{"placeId", "name", "address", "cityText", "location", "phone"}
 
-// compare reports whether a known field differs from the value that was read, and its new value, nil when it is unset.
+// compare reports whether a known field differs from the value that was read, and returns its new value, nil when it is unset.
 func (f restaurantFields) compare(name string, read restaurantFields) (changed bool, value []byte, err error) {
 	if name == "location" {
 		if f.Location == read.Location || f.Location != nil && read.Location != nil && *f.Location == *read.Location {
@@ -226,7 +225,7 @@ func (f restaurantFields) text(name string) string {
 // hooks are the types that the strict decoder leaves to this package.
 var hooks map[reflect.Type]strictjson.Hook
 
-func init() { //nolint:gochecknoinits // A composite literal would refer to itself through decodeInto.
+func init() { //nolint:gochecknoinits // A variable with a value would refer to itself through decodeInto.
 	hooks = map[reflect.Type]strictjson.Hook{reflect.TypeFor[Restaurant](): decodeRestaurant}
 }
 
@@ -263,7 +262,7 @@ func decodeRestaurant(d *strictjson.Decoder, dst reflect.Value) {
 	checkStates(d, providers, wolt)
 }
 
-// decode reads the known fields. The texts of one restaurant, of which a request has a hundred, share one piece of memory.
+// decode reads the known fields. The texts of a restaurant share one allocation, since a request has up to a hundred restaurants.
 func (f *restaurantFields) decode(d *strictjson.Decoder, values [len(knownFields)][]byte) {
 	var room [512]byte
 	texts, ends := room[:0], [len(knownFields)]int{}
@@ -329,7 +328,7 @@ func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, 
 	if err != nil {
 		return dst, err
 	}
-	const null = `"results":null` // not in a text, where quotation marks have a backslash
+	const null = `"results":null` // never within a text, where quotation marks have a backslash
 	before, after, _ := bytes.Cut(raw, []byte(null))
 	list := append(slices.Grow(dst, len(raw)+512*len(results)), before...) // a restaurant has some 500 bytes
 	list = append(list, `"results":[`...)

@@ -19,8 +19,8 @@ const (
 	EnrichJobsSubjects = "jobs.enrich.>"
 	// EventsSubjects selects all domain events.
 	EventsSubjects = "events.>"
-	// RoutedEventsSubjects selects the domain events that have a route of their own. No encoded id has a slash: a user who may publish
-	// events, but not to these subjects, chooses no channels and texts.
+	// RoutedEventsSubjects selects the domain events that have a route of their own. No encoded id has a slash, so a user without permission
+	// for these subjects can choose no channels or texts.
 	RoutedEventsSubjects = routedEvents + ".>"
 	// ImportJobsSubjects selects all import jobs.
 	ImportJobsSubjects = "jobs.import.>"
@@ -39,8 +39,8 @@ func AuditSubject(source, action string) (string, error) {
 	return join("audit", name("source", source), name("action", action))
 }
 
-// EnrichJobSubject is the subject of the job that looks a place up at a provider. There is one per place, provider and
-// variant, so that the stream holds each once. It ends in the key of the slot.
+// EnrichJobSubject is the subject of the job that looks a place up at a provider. Each place, provider and variant has its own, so that
+// the stream holds each job once. The subject ends in the key of the slot.
 func EnrichJobSubject(provider, placeID string) (string, error) {
 	return join("jobs.enrich", name("provider", provider), id("placeId", placeID))
 }
@@ -76,14 +76,14 @@ func NotifyPageSubject(eventID, attempt string, page int) (string, error) {
 	return join("notify.plan", id("event_id", eventID), name("attempt", attempt), name("page", strconv.Itoa(page)))
 }
 
-// NotifySendSubject is the subject of one row of a plan: this event, to this user, on this channel. Publishing
-// it with an expected last subject sequence of 0 is the unique constraint over the four.
+// NotifySendSubject is the subject of one row of a plan: this event, to this user, on this channel. Publishing to it with an expected last
+// subject sequence of 0 is the unique constraint over the four.
 func NotifySendSubject(channel string, recipient RecipientType, userID, eventID string) (string, error) {
 	return join("notify.send", name("channel", channel), name("recipient_type", string(recipient)),
 		id("user_id", userID), id("event_id", eventID))
 }
 
-// Subject is the subject of the row: that of [NotifySendSubject], with its address behind if it is for one of several.
+// Subject is the subject of the row: that of [NotifySendSubject]. If the row is for one of several addresses, the address follows.
 func (n *Notification) Subject() (string, error) {
 	subject, err := NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
 	if err == nil && n.Address != "" {
@@ -92,8 +92,8 @@ func (n *Notification) Subject() (string, error) {
 	return subject, err
 }
 
-// Key is the key, in bucket deliveries, of the delivery of the row: that of [DeliveryKey], with its address behind the channel if it
-// is for one of several.
+// Key is the key, in bucket deliveries, of the delivery of the row: that of [DeliveryKey]. If the row is for one of several addresses, the
+// address follows the channel.
 func (n *Notification) Key() (string, error) {
 	if n.Address == "" {
 		return DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
@@ -106,11 +106,10 @@ func (n *Notification) Key() (string, error) {
 	return key + "." + addressToken + n.Address + "." + of, err
 }
 
-// addressToken begins the token of an address, which no encoded id, no name and no number of a replay does.
+// addressToken begins the token of an address. No encoded id, name or number of a replay begins with it.
 const addressToken = "/"
 
-// RowKey returns the key of the record of the row that a subject is about, and the how manieth replay of the row the subject is, 0
-// for the row itself.
+// RowKey returns the key of the record of a subject's row, and the number of the replay in the subject, 0 for the row itself.
 func RowKey(subject string) (key string, replay int, ok bool) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) < 6 {
@@ -130,7 +129,8 @@ func RowKey(subject string) (key string, replay int, ok bool) {
 	return strings.Join(append(parts, tokens[3], tokens[4]), "."), replay, true
 }
 
-// RowOfKey returns whose row a key of bucket deliveries is about. The error is [ErrTokenMalformed] for the key of something else.
+// RowOfKey returns the row of a key of bucket deliveries: event, channel and user. The error is [ErrTokenMalformed] for the key of another
+// record.
 func RowOfKey(key string) (n Notification, err error) {
 	tokens := strings.Split(key, ".")
 	if len(tokens) == 5 && strings.HasPrefix(tokens[2], addressToken) {
@@ -147,8 +147,8 @@ func RowOfKey(key string) (n Notification, err error) {
 	return n, err
 }
 
-// ReplaySubject is the subject of a row that is sent again on request, for the n-th time, from 1. Filters made
-// with [NotifySendSubject] do not match it; filters that end in ">" do.
+// ReplaySubject is the subject of the n-th replay, from 1, of a row that is sent again on request. Filters made with [NotifySendSubject]
+// do not match it; filters that end in ">" do.
 func (n *Notification) ReplaySubject(number int) (string, error) {
 	if number < 1 {
 		return "", fmt.Errorf("contracts: replay %d: %w: want 1 or more", number, ErrTokenMalformed)
@@ -162,8 +162,8 @@ func EnrichSlotKey(provider, placeID string) (string, error) {
 	return join("", name("provider", provider), id("placeId", placeID))
 }
 
-// EnrichVariant returns the key or subject of the n-th variant of a place: a description of it that differs from the one that
-// its first slot answers. 0 is the first slot itself.
+// EnrichVariant returns the key or subject of the n-th variant of a place: a description that differs from that of the first slot. 0 is
+// the first slot itself.
 func EnrichVariant(key string, n int) string {
 	if n == 0 {
 		return key
@@ -202,8 +202,7 @@ func DeliveryKey(eventID, channel string, recipient RecipientType, userID string
 		name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// EventRecordKey is the key, in bucket deliveries, of the record that is kept of an event: that it was planned, and the
-// hash of its payload.
+// EventRecordKey is the key, in bucket deliveries, of the record of a planned event. The record has the hash of the event's payload.
 func EventRecordKey(eventID string) (string, error) {
 	return join("", id("event_id", eventID))
 }
@@ -232,7 +231,7 @@ func CancelledUserKeys(eventID string) (string, error) {
 // UnpublishedKeys selects the keys, in bucket deliveries, of the events that were cancelled before they were published.
 const UnpublishedKeys = "/unpublished.*"
 
-// UnpublishedKey is the key, in bucket deliveries, that counts an event that was cancelled before it was published.
+// UnpublishedKey is the key, in bucket deliveries, by which an event is counted that was cancelled before it was published.
 func UnpublishedKey(eventID string) (string, error) {
 	return join("/unpublished", id("event_id", eventID))
 }
@@ -267,12 +266,12 @@ func DirectoryKey(recipient RecipientType, userID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// DirectoryAddressesKey is the key, in bucket directory, of the addresses of one recipient: a Recipient whose Addresses count.
+// DirectoryAddressesKey is the key, in bucket directory, of the addresses of one recipient. Of the Recipient there, the Addresses count.
 func DirectoryAddressesKey(recipient RecipientType, userID string) (string, error) {
 	return join("addresses", name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// DirectoryPreferencesKey is the key, in bucket directory, of the preferences of one recipient: a Recipient whose OptOut, Mute,
+// DirectoryPreferencesKey is the key, in bucket directory, of the preferences of one recipient. Of the Recipient there, OptOut, Mute,
 // Digest and QuietHours count.
 func DirectoryPreferencesKey(recipient RecipientType, userID string) (string, error) {
 	return join("preferences", name("recipient_type", string(recipient)), id("user_id", userID))
@@ -293,7 +292,7 @@ func DirectoryMembersKeys(aggregateType, aggregateID string, recipient Recipient
 	return prefix + ".*", err
 }
 
-// DirectoryMembershipsKeys selects the keys of all aggregates whose events concern a recipient.
+// DirectoryMembershipsKeys selects the keys of the memberships of a recipient, in all aggregates.
 func DirectoryMembershipsKeys(recipient RecipientType, userID string) (string, error) {
 	return join("member.*.*", name("recipient_type", string(recipient)), id("user_id", userID))
 }
@@ -313,10 +312,10 @@ type part struct {
 // id returns a part that comes from outside and is encoded.
 func id(name, value string) part { return part{name: name, value: value} }
 
-// name returns a part that a program chose. It must be a short token as it is.
+// name returns a part that a program chose. The value must itself be a short token.
 func name(name, value string) part { return part{name: name, value: value, isName: true} }
 
-// join puts the parts behind the prefix, separated by dots. An error names the part.
+// join appends the parts to the prefix, separated by dots. An error names the part.
 func join(prefix string, parts ...part) (string, error) {
 	var b strings.Builder
 	room := len(prefix)
@@ -352,8 +351,7 @@ const MaxID = token.MaxID
 // its bytes in base64url without padding (RFC 4648 §5). The mapping is injective and case-preserving, and
 // DecodeToken undoes it. A result never holds a dot, a wildcard, a slash or a space and is never empty.
 //
-// It returns ErrEmptyToken for "" and ErrTokenTooLong for more than MaxID bytes; the error says the length
-// and never repeats the id.
+// It returns ErrEmptyToken for "" and ErrTokenTooLong for more than MaxID bytes; the error has the length and never the id.
 func EncodeToken(id string) (string, error) {
 	return token.Encode(id)
 }
@@ -373,18 +371,18 @@ func EventMsgID(source, id string) string {
 	return bounded(strings.NewReplacer(`\`, `\\`, `|`, `\|`).Replace(source) + "|" + id)
 }
 
-// DomainEventMsgID is the Nats-Msg-Id of an Event: its id. A relay and a publisher use the same one, so that the stream
-// stores an event once that both publish.
+// DomainEventMsgID is the Nats-Msg-Id of an Event: its id. A relay and a publisher use the same id, so that the stream stores an event
+// once even if both publish it.
 func DomainEventMsgID(eventID string) string { return bounded(eventID) }
 
-// EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim. A job that is published again after an unclear
-// answer has the same id, and a job for a later claim another.
+// EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim. A job that is published again after an unclear answer has the same
+// id. A job for a later claim has another.
 func EnrichJobMsgID(claim string) string { return bounded(claim) }
 
 // ImportJobMsgID is the Nats-Msg-Id of an import job: the id of the job.
 func ImportJobMsgID(jobID string) string { return bounded(jobID) }
 
-// bounded keeps ids that are short and printable and hashes the others: a header cannot have line breaks.
+// bounded keeps short, printable ids, and hashes the others: a header cannot have line breaks.
 func bounded(id string) string {
 	plain := len(id) <= maxMsgID && id != ""
 	for i := 0; plain && i < len(id); i++ {

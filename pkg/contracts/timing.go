@@ -15,9 +15,9 @@ const EventTypeDigest = "DIGEST"
 const DigestIDPrefix = "digest:"
 
 const (
-	// MaxDigestTimes is how many times of day a digest may have.
+	// MaxDigestTimes is the largest number of times of day of a digest.
 	MaxDigestTimes = 24
-	// MaxThrottle is how many messages a throttle may let through in its period.
+	// MaxThrottle is the largest number of messages that a throttle may let through in its period.
 	MaxThrottle = 100
 	// MaxThrottlePeriod is the longest period of a throttle.
 	MaxThrottlePeriod = 7 * 24 * time.Hour
@@ -54,14 +54,14 @@ func (d Digest) Validate() error {
 
 const minutesOfDay = 24 * 60
 
-// DigestOff is the wish to be told at once.
+// DigestOff is the wish for no digest: each notification is sent at once.
 const DigestOff = "off"
 
-// errDigest says what a wish is.
+// errDigest is returned for a text that is not a wish for digests.
 var errDigest = errors.New("must be off, minutes or hours that divide a day such as 30m or 4h, or times of day such as 09:00,17:00")
 
-// ParseDigest parses the times at which a recipient wants digests: parts of a day such as 30m or 24h, times of day such
-// as 09:00,17:00, or [DigestOff], which is the zero Digest.
+// ParseDigest parses the times at which a recipient wants digests: parts of a day such as 30m or 24h, times of day such as 09:00,17:00, or
+// [DigestOff]. For DigestOff it returns the zero Digest.
 func ParseDigest(wish string) (d Digest, err error) {
 	if wish == DigestOff {
 		return d, nil

@@ -61,8 +61,8 @@ func (c *checks) err(typeName string) error {
 	return &ValidationError{Type: typeName, Fields: c.fields}
 }
 
-// id checks an identifier from outside. Any text is valid, because it is encoded before it becomes part of a subject or
-// a key, if it is bounded and without U+FFFD, which would make two different broken ids the same.
+// id checks an identifier from outside. Any text up to a bound is valid, because it is encoded before it becomes part of a subject or a
+// key. U+FFFD is refused: it would make two different broken ids the same.
 func (c *checks) id(path, id string) {
 	if id == "" {
 		c.add(path, "is required")
@@ -104,7 +104,7 @@ func (c *checks) text(path, text string) {
 	}
 }
 
-// name checks a name that a program chose: letters, digits, '_' and '-', so that it is a token as it is.
+// name checks a name that a program chose: letters, digits, '_' and '-', so that it is a token without encoding.
 func (c *checks) name(path, name string) {
 	if name == "" {
 		c.add(path, "is required")
@@ -145,7 +145,8 @@ func (c *checks) url(path, raw string) {
 	}
 }
 
-// isPlainURL reports whether a URL is https, a host, and a path, without a port, a query or an escape. Nearly all are, and need no parsing.
+// isPlainURL reports whether a URL has only https, a host and a path, without a port, a query or an escape. Nearly all URLs do, and need
+// no parsing.
 func isPlainURL(raw string) bool {
 	rest, ok := strings.CutPrefix(raw, "https://")
 	for i := range len(rest) {
@@ -182,7 +183,7 @@ func (c *checks) requiredTime(path string, t time.Time) {
 	c.timestamp(path, t)
 }
 
-// opaque checks a part of a message that only its reader understands.
+// opaque checks a part of a message that only the message's reader understands.
 func (c *checks) opaque(path string, raw json.RawMessage) {
 	if len(raw) == 0 {
 		return
@@ -211,12 +212,12 @@ var (
 	// ErrTokenTooLong is returned when an id is longer than MaxID bytes.
 	ErrTokenTooLong = token.ErrTooLong
 
-	// ErrTokenMalformed is returned when a token was not made by EncodeToken, or when a name that a program
-	// chose (a provider, a channel) is not a short token as it is.
+	// ErrTokenMalformed is returned when a token was not made by EncodeToken, or when a name that a program chose (a provider, a channel) is
+	// not itself a short token.
 	ErrTokenMalformed = token.ErrMalformed
 )
 
-// errorFields is how many fields ValidationError.Error spells out; all of them are in Fields.
+// errorFields is the number of fields that ValidationError.Error lists; Fields has all.
 const errorFields = 20
 
 // FieldError is a problem with one field.
@@ -270,7 +271,7 @@ func (e *ValidationError) Unwrap() error { return e.cause }
 type PublishError struct {
 	// Attempts is the number of attempts.
 	Attempts int
-	// Cause is why the last attempt failed. It matches ErrEventMismatch, or the error of the context that has ended.
+	// Cause is the error of the last attempt. It matches ErrEventMismatch, or the error of the context that has ended.
 	Cause error
 	// EventID is the id of the event.
 	EventID string

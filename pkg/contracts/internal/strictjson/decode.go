@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// MaxProblems is how many problems a Decoder keeps.
+// MaxProblems is the largest number of problems that a Decoder keeps.
 const MaxProblems = 1000
 
 var (
@@ -29,18 +29,18 @@ type Hook func(d *Decoder, dst reflect.Value)
 
 // Decoder fills Go values from JSON and collects the problems.
 //
-// It knows two struct tags beside json: `wire:"present"` asks for the member even when its zero value would
-// do, and `wire:"max=100"` bounds an array before its elements are looked at.
+// It knows two struct tags beside json: `wire:"present"` requires the member even where a zero value is valid, and `wire:"max=100"` bounds
+// an array before its elements are read.
 type Decoder struct {
 	scanner
 
-	// Hooks are asked first, by the type of the destination.
+	// Hooks come before the decoder's own rules, by the type of the destination.
 	Hooks map[reflect.Type]Hook
 	// Problems are the problems, in document order.
 	Problems []Problem
 
-	max  int       // how many elements the value that is decoded may have, 0 for any number
-	path []segment // of the value that is decoded; only a problem makes a JSON Pointer of it
+	max  int       // the most elements of the value that is decoded, 0 for any number
+	path []segment // the place of the value that is decoded; a JSON Pointer is made for a problem only
 }
 
 // segment is the name of a member, or the index of an element.
@@ -49,7 +49,7 @@ type segment struct {
 	index int
 }
 
-// Report adds a problem of the value that is decoded, or of one under it; those after the first MaxProblems are dropped.
+// Report adds a problem of the value that is decoded, or of a value under it. Problems after the first MaxProblems are dropped.
 func (d *Decoder) Report(under, text string) {
 	if len(d.Problems) >= MaxProblems {
 		return
@@ -65,7 +65,7 @@ func (d *Decoder) Report(under, text string) {
 	d.Problems = append(d.Problems, Problem{Path: path + under, Text: text})
 }
 
-// Decode decodes a document into dst. The problem is that of [Check], and dst may have a part of it then.
+// Decode decodes a document into dst. The problem is that of [Check]; dst may have a part of the document then.
 func (d *Decoder) Decode(data []byte, dst reflect.Value) *Problem {
 	d.scanner = scanner{data: data}
 	d.value(dst)
@@ -83,7 +83,7 @@ func (d *Decoder) Member(name string, raw []byte, dst reflect.Value) {
 	d.scanner = at
 }
 
-// member decodes the next value, which is that of a member.
+// member decodes the next value, the value of a member.
 func (d *Decoder) member(name string, dst reflect.Value) {
 	d.path = append(d.path, segment{name: name, index: -1})
 	d.value(dst)
@@ -127,7 +127,7 @@ func (d *Decoder) value(dst reflect.Value) {
 	}
 }
 
-// readsItself reports whether a type has a method for JSON or text. Those of the language have none.
+// readsItself reports whether a type has a method that reads JSON or text. The types of the language have none.
 func readsItself(t reflect.Type) bool {
 	if t.PkgPath() == "" && t.Kind() != reflect.Struct {
 		return false
@@ -136,7 +136,7 @@ func readsItself(t reflect.Type) bool {
 	return pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler)
 }
 
-// isNull passes null, and reports whether that is the next value.
+// isNull reports whether the next value is null, and passes it.
 func (d *Decoder) isNull() bool {
 	if d.next() != 'n' {
 		return false
@@ -145,7 +145,7 @@ func (d *Decoder) isNull() bool {
 	return true
 }
 
-// opens reports whether the next value is an object or array, by the byte with which those begin, and passes another one.
+// opens reports whether the next value begins with a byte, that of an object or array. It passes another value, and reports the problem.
 func (d *Decoder) opens(begin byte, want string) bool {
 	if d.next() == begin {
 		return true
@@ -222,7 +222,7 @@ func (d *Decoder) array(dst reflect.Value, most int) {
 	}
 }
 
-// Object passes an object, calls each for its members, and returns it. It reports another value, and returns false.
+// Object passes an object, calls each for its members, and returns the object. For another value it reports a problem and returns false.
 func (d *Decoder) Object(each func(Member)) (raw []byte, ok bool) {
 	if !d.opens('{', "an object") {
 		return nil, false

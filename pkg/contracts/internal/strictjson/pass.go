@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// scanner passes the values of a document, and checks each as [Check] says while it does. A document that is refused is not read
-// further: its place is at the end then.
+// scanner passes the values of a document, and makes the checks of [Check] on the way. After an error the scanner is at the end of the
+// document.
 type scanner struct {
 	data   []byte
 	at     int
@@ -18,7 +18,7 @@ type scanner struct {
 
 func (s *scanner) fail() { s.failed, s.at = true, len(s.data) }
 
-// over reports whether the document has ended, and is accepted.
+// over reports whether the document has ended without an error.
 func (s *scanner) over() bool {
 	return s.next() == 0 && s.at == len(s.data) && !s.failed && utf8.Valid(s.data)
 }
@@ -88,7 +88,7 @@ func (s *scanner) split() []Member {
 	return slices.Clone(list)
 }
 
-// members passes an object. For each name, which has its quotes, it calls value, which passes the value.
+// members passes an object. It calls value with each name, in quotes; value passes the value.
 func (s *scanner) members(value func(name []byte)) {
 	var room [16][]byte
 	names := room[:0]
@@ -126,7 +126,7 @@ func hasTwice(names [][]byte) bool {
 	return false
 }
 
-// list passes an object or array. It calls part for each part, which passes it.
+// list passes an object or array. It calls part once for each part; part passes that part.
 func (s *scanner) list(end byte, part func()) {
 	s.at++
 	s.depth++

@@ -14,10 +14,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth is how deep objects and arrays may be nested.
+// MaxDepth is the deepest nesting of objects and arrays.
 const MaxDepth = 64
 
-// maxSegment is how many bytes of a sender's name appear in a path.
+// maxSegment is the largest number of bytes of a sender's name in a path.
 const maxSegment = 64
 
 // Problem is a problem at one JSON Pointer.
@@ -40,8 +40,8 @@ func (m Member) Name() []byte {
 	return []byte(name)
 }
 
-// Text returns the text of a string, and false for another value. One that is expected is not copied. Without escapes, as nearly all
-// are, it is between the quotes.
+// Text returns the text of a string, and false for another value. It does not allocate for an expected text. A string without escapes, as
+// nearly all are, has its text between the quotes.
 func Text(value []byte, expected ...string) (string, bool) {
 	if len(value) == 0 || value[0] != '"' {
 		return "", false
@@ -61,7 +61,7 @@ func Text(value []byte, expected ...string) (string, bool) {
 	return text, true
 }
 
-// Is reports whether the member has a name. It copies none without escapes, each of which is longer than its character.
+// Is reports whether the member has the name. It copies only a name with escapes, which is longer than its text.
 func (m Member) Is(name string) bool {
 	if raw := m.RawName[1 : len(m.RawName)-1]; len(raw) <= len(name) {
 		return string(raw) == name && strings.IndexByte(name, '\\') < 0
@@ -108,7 +108,7 @@ func explain(data []byte) *Problem {
 
 var errTrailing = errors.New("there is something behind the value")
 
-// problemOf says what err is about. encoding/json says what is wrong with syntax, if it finds it too.
+// problemOf returns the problem of err. Its text for a syntax error is that of encoding/json, if encoding/json finds the error too.
 func problemOf(data []byte, err error) *Problem {
 	var raw json.RawMessage
 	if syntax := json.Unmarshal(data, &raw); syntax != nil {
@@ -121,7 +121,7 @@ func problemOf(data []byte, err error) *Problem {
 	return &Problem{Text: "is not JSON: " + err.Error()}
 }
 
-// path is a pointer whose long tokens are cut.
+// path returns a pointer with its long tokens cut.
 func path(pointer jsontext.Pointer) (path string) {
 	for token := range pointer.Tokens() {
 		path = Pointer(path, token)
@@ -138,8 +138,7 @@ func Members(object []byte) []Member {
 	return s.split()
 }
 
-// Pick sets values to those of the members of an object that have names, nil for one that it does not have. It reads no further than
-// to the last of them.
+// Pick sets values to the values of the named members of an object, nil for a missing member. It reads no further than the last of them.
 func Pick(values [][]byte, object []byte, names ...string) error {
 	s := scanner{data: object}
 	if s.next() != '{' {

@@ -21,8 +21,8 @@ import (
 // node is an object of a description.
 type node = map[string]any
 
-// descriptions makes the descriptions of each service's API and messages, as JSON and as one page, of those that people keep in YAML.
-// schemas are the files of the schemas.
+// descriptions makes the descriptions of each service's API and messages, as JSON and as one page, from the YAML that people keep. schemas
+// are the files of the schemas.
 func descriptions(root string, schemas map[string][]byte) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, service := range []string{contracts.ServiceEnricher, contracts.ServiceImporter, contracts.ServiceNotifier} {
@@ -63,7 +63,7 @@ func descriptions(root string, schemas map[string][]byte) (map[string][]byte, er
 	return files, nil
 }
 
-// object and list return a value as an object or a list, nil when it is none.
+// object and list return a value as an object or a list, nil when it is neither.
 func object(value any) node {
 	n, _ := value.(node)
 	return n
@@ -85,7 +85,7 @@ func read(root, name string) (doc node, err error) {
 	return doc, nil
 }
 
-// merge adds the members of from to to, whose own go first.
+// merge adds the members of from to to. Of members in both, objects are merged, and lists have the elements of to first.
 func merge(to, from node) {
 	for name, value := range from {
 		switch there := to[name].(type) {
@@ -112,7 +112,7 @@ func operations(doc node) map[string]node {
 	return all
 }
 
-// addProblems adds the answers that every route may give: those to callers, if it is not for everybody, and those of the store.
+// addProblems adds the problems that every route may answer: those of the store, and those of access if the route is not for everybody.
 func addProblems(operation node) {
 	problems := map[string]string{"421": "Misdirected", "429": "TooMany"}
 	if len(list(operation["security"])) > 0 {
@@ -127,8 +127,8 @@ func addProblems(operation node) {
 	merge(object(operation["responses"]), responses)
 }
 
-// bundle adds the schemas that a description refers to and does not have: those of package contracts, by the names of their types. The
-// $comment of each says where it is from.
+// bundle adds the schemas of package contracts to which a description refers, by the names of their types. The $comment of each has its
+// origin.
 func bundle(doc node, schemas map[string][]byte) error {
 	all := object(object(doc["components"])["schemas"])
 	for {
@@ -175,7 +175,7 @@ var (
 //go:embed docs.html
 var pageText string
 
-// page shows a description to people.
+// page is the template of the HTML page of a description.
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"json": func(value any) (string, error) {
 		var b bytes.Buffer

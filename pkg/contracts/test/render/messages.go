@@ -12,8 +12,8 @@ import (
 // jsonSchema is the format of the schemas that the descriptions of messages refer to.
 const jsonSchema = "application/schema+json;version=draft-2020-12"
 
-// messages makes the description of a service's messages from the YAML that people write: pkg/service/asyncapi.yaml says how. api is
-// the description of its HTTP API, whose schemas it shares.
+// messages makes the description of a service's messages from the YAML that people write, in the form of pkg/service/asyncapi.yaml. api is
+// the description of the service's HTTP API, which has the same schemas.
 func messages(root, folder string, api node, schemas map[string][]byte) (node, error) {
 	doc, err := read(root, folder+"asyncapi.yaml")
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *async) request(name string, r node) {
 	}
 }
 
-// message names the schema of a payload and the traits in full.
+// message replaces the short names of a payload's schema and of traits with references.
 func (a *async) message(message node) {
 	for i, trait := range list(message["traits"]) {
 		list(message["traits"])[i] = reference("components", "messageTraits", fmt.Sprint(trait))
@@ -111,7 +111,7 @@ func (a *async) message(message node) {
 	}
 }
 
-// schema returns where a schema is: one of package contracts, one of the HTTP API, or one of the description's own.
+// schema returns the address of a schema: of package contracts, of the HTTP API, or of the description itself.
 func (a *async) schema(name string) string {
 	file := strings.ToLower(strings.TrimPrefix(capital.ReplaceAllString(name, "-$0"), "-"))
 	switch {

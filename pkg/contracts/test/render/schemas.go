@@ -1,5 +1,5 @@
 // Package render makes the files that are generated from package contracts: JSON Schemas, the configuration of every stream, bucket
-// and object bucket in the form that `nats stream add --config` takes, and the descriptions of the APIs, which have the schemas.
+// and object bucket in the form that `nats stream add --config` takes, and the descriptions of the APIs, with the schemas in them.
 package render
 
 import (
@@ -93,8 +93,8 @@ func schemas(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// addComments reads the comments of a package and of those below it. The reader has its own idea of the path of
-// a package, which is put right here.
+// addComments reads the comments of a package and of those below it. The reader makes a wrong path of a package, which addComments
+// corrects.
 func addComments(comments map[string]string, root, path string) error {
 	var reflector jsonschema.Reflector
 	directory := filepath.Join(root, path)
@@ -169,7 +169,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 	}
 }
 
-// together requires that the status has a value exactly when a member is there.
+// together requires a member when the status has the value, and refuses it otherwise.
 func together(status, member string) *jsonschema.Schema {
 	return &jsonschema.Schema{
 		If:   constant("status", status),
@@ -191,8 +191,8 @@ func property(name string, schema *jsonschema.Schema) *jsonschema.Schema {
 // Replicas is the number of servers that the rendered configurations ask for: production has three.
 const Replicas = 3
 
-// Files returns every generated file by its path from the root of the repository. root is where that is; the
-// sources of the packages are read for the descriptions in the schemas.
+// Files returns every generated file by its path from the root of the repository. root is the folder of the repository; the descriptions
+// in the schemas are read from the sources there.
 func Files(root string) (map[string][]byte, error) {
 	files, err := schemas(root)
 	if err != nil {
@@ -211,7 +211,7 @@ func Files(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Folders are the folders that hold generated files and nothing else.
+// Folders returns the folders that hold generated files and nothing else.
 func Folders() []string {
 	return []string{"pkg/contracts/schemas", "deploy/nats/streams", "deploy/nats/buckets", "deploy/nats/objects"}
 }
@@ -238,7 +238,7 @@ func Write(root string) error {
 		}
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil { //nolint:gosec // Sources are for all to read.
+		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil { //nolint:gosec // Everybody may read sources.
 			return fmt.Errorf("render: %w", err)
 		}
 	}
