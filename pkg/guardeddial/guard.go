@@ -21,12 +21,12 @@ var (
 		netip.MustParsePrefix("3fff::/20"),
 	}
 
-	// global is all that IANA has allocated of IPv6 for the open internet.
+	// global is the range of IPv6 that IANA has allocated for the open internet.
 	global = netip.MustParsePrefix("2000::/3")
 )
 
-// embeddings are the IPv6 networks whose addresses lead to an IPv4 address, by a translator or a tunnel, and the byte at which
-// that begins.
+// embeddings are the IPv6 networks whose addresses lead to an IPv4 address, by a translator or a tunnel, and the byte at which the IPv4
+// address begins.
 var embeddings = []struct {
 	network netip.Prefix
 	at      int
@@ -64,7 +64,7 @@ type BlockedError struct {
 	// Address is the address that was to be dialled.
 	Address string
 
-	// Reason is why it is blocked, for a person, without the address.
+	// Reason is the reason, for a person, without the address.
 	Reason string
 }
 
@@ -73,18 +73,18 @@ func (e *BlockedError) Error() string { return fmt.Sprintf("%s is blocked: %s", 
 
 // Guard allows some addresses and blocks all others. The zero value allows the open internet.
 type Guard struct {
-	// Allow are networks that may be dialled although they are not public. An IPv6 address that embeds an IPv4 address, as
-	// those of a translator in 64:ff9b::/96 do, has to lead to one that is allowed as well. Defaults to none.
+	// Allow are networks that may be dialled although they are not public. An IPv6 address that embeds an IPv4 address, as those of a
+	// translator in 64:ff9b::/96 do, is allowed only if the IPv4 address is allowed as well. Defaults to none.
 	Allow []netip.Prefix
 
-	// Resolver finds the addresses of names. Defaults to the system's.
+	// Resolver finds the addresses of names. Defaults to the system's resolver.
 	Resolver *net.Resolver
 
 	// Timeout bounds one dial, the look-up of the name included. Defaults to 10 seconds.
 	Timeout time.Duration
 }
 
-// Dialer returns a dialer that dials only allowed addresses. For any other its error wraps a [*BlockedError].
+// Dialer returns a dialer that dials only allowed addresses. For other addresses its error wraps a [*BlockedError].
 func (g Guard) Dialer() *net.Dialer {
 	if g.Timeout == 0 {
 		g.Timeout = 10 * time.Second
@@ -113,7 +113,7 @@ func (g Guard) allows(addr netip.Addr) bool {
 	return slices.ContainsFunc(g.Allow, func(n netip.Prefix) bool { return n.Contains(addr) }) && (!leadsOn || g.allows(inner))
 }
 
-// Public reports whether an address belongs to the open internet. Addresses of IPv6 for translators and tunnels do not.
+// Public reports whether an address belongs to the open internet. IPv6 addresses of translators and tunnels do not.
 func Public(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.Zone() != "" || addr.Is6() && !global.Contains(addr) {
