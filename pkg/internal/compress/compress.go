@@ -10,17 +10,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Zstd is the name of the only codec there is. It was chosen over S2, which is four times as fast, because values are
-// stored, replicated and read more often than they are computed: on JSON of 4 to 100 KB its output is 30 % smaller, and
-// costs 12 to 160 µs, once for each computed value. `zstd -d` reads it.
+// Zstd is the name of the only codec. S2 is four times as fast, but values are stored, replicated and read more often than they are
+// computed. On JSON of 4 to 100 KB the output of zstd is 30 % smaller, and costs 12 to 160 µs, once for each computed value. `zstd -d`
+// reads it.
 const Zstd = "zstd"
 
-// ErrCorrupt is returned for data that does not stand for as many bytes as its record says.
+// ErrCorrupt is returned for data that does not decompress to the number of bytes in its record.
 var ErrCorrupt = errors.New("compressed data cannot be read")
 
-// Codec compresses and decompresses whole values, and so without goroutines. Its state is pooled, for a few calls at
-// once, and made when it is first used. Each store has its own: it has channels, which tests under fake time must not
-// share.
+// Codec compresses and decompresses whole values, which takes no goroutines. Its state is made at the first use and pooled for a few calls
+// at once. Each store has a Codec of its own: the pool has channels, which tests under fake time must not share.
 type Codec struct {
 	encoder func() (*zstd.Encoder, error)
 	decoder func() (*zstd.Decoder, error)
@@ -39,8 +38,8 @@ func New() Codec {
 	}
 }
 
-// Compress returns the data that stands for value. It reports whether that saves an eighth or more: for less, the
-// readers of the value would pay for nothing.
+// Compress returns the compressed value, and reports whether it is smaller by an eighth or more. A smaller gain is not worth the time of
+// the value's readers.
 func (c Codec) Compress(value []byte) (data []byte, saves bool, err error) {
 	encoder, err := c.encoder()
 	if err != nil {
@@ -50,8 +49,8 @@ func (c Codec) Compress(value []byte) (data []byte, saves bool, err error) {
 	return data, len(data) <= len(value)-len(value)/8, nil
 }
 
-// Decompress returns the size bytes that data stands for, and ErrCorrupt when it stands for none or another number. It
-// takes no more memory even if data stands for more.
+// Decompress returns the value of data, which has size bytes. It returns ErrCorrupt when data is not valid, or has a value of another
+// size. It takes no more memory than size even then.
 func (c Codec) Decompress(data []byte, size int) ([]byte, error) {
 	decoder, err := c.decoder()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package consumer has the settings of the consumers from which workers pull, and changes a consumer so that it still delivers
-// every message.
+// Package consumer has the settings of the consumers from which workers pull. It changes a consumer so that it still delivers every
+// message.
 package consumer
 
 import (
@@ -24,12 +24,12 @@ func Config(name string, ackWait time.Duration, patterns []string) jetstream.Con
 		// Retries and snoozes wait in the pending set, so a limit on it would let them block new jobs. The free slots limit how
 		// many jobs are being worked.
 		MaxAckPending: -1,
-		// The worker counts attempts. A message that the server gave up on would stay in a work queue for ever.
+		// The worker counts attempts. A message that the server no longer delivers would stay in a work queue for ever.
 		MaxDeliver: -1,
 	}
 }
 
-// Difference is one setting of a consumer with which a worker cannot work.
+// Difference is a setting of a consumer with which a worker cannot work.
 type Difference struct {
 	Field     string // as the JetStream API names it
 	Got, Want string
@@ -41,7 +41,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s is %s, must be %s%s", d.Field, d.Got, d.Want, d.Advice)
 }
 
-// Compare returns the settings of a consumer with which a worker cannot work, nil when there is none.
+// Compare returns the settings of a consumer with which a worker cannot work, or nil.
 func Compare(have, want jetstream.ConsumerConfig) []Difference {
 	var all []Difference
 	differ := func(differs bool, field string, have, want any) {
@@ -68,7 +68,7 @@ func Compare(have, want jetstream.ConsumerConfig) []Difference {
 	return all
 }
 
-// Adapt returns have with the settings that Compare looks at taken from want, and leaves those that the server refuses to change.
+// Adapt returns have with those settings of want that Compare compares, except settings that the server refuses to change.
 func Adapt(have, want jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	have.AckWait, have.BackOff, have.HeadersOnly = want.AckWait, nil, false
 	have.FilterSubject, have.FilterSubjects = "", want.FilterSubjects
@@ -76,10 +76,10 @@ func Adapt(have, want jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	return have
 }
 
-// Change gives a consumer other settings. The consumer of a work queue is deleted and made again when it gets a new pattern: an
-// update leaves it at its position in the stream, so that it never delivers the messages of the pattern that lie before that,
-// and three servers delete messages that a consumer has passed. In other streams a new consumer would deliver all jobs that
-// were worked. Two round trips, or three.
+// Change gives a consumer other settings. It deletes the consumer of a work queue, and makes it again, for a new pattern. An update would
+// leave the consumer at its position in the stream: it would never deliver earlier messages of the pattern, and a cluster of three would
+// delete messages that the consumer has passed. In other streams a new consumer would deliver all worked jobs again. Two round trips, or
+// three.
 func Change(
 	ctx context.Context, js jetstream.StreamManager, stream string, have, want jetstream.ConsumerConfig,
 ) (jetstream.Consumer, error) {
@@ -97,7 +97,7 @@ func Change(
 	return s.CreateConsumer(ctx, want) //nolint:wrapcheck // the caller wraps it
 }
 
-// Covers reports whether a consumer with the filters of have takes all that falls under any of want.
+// Covers reports whether a consumer with the filters of have takes all subjects that match any of want.
 func Covers(have, want []string) bool {
 	return len(have) == 0 || !slices.ContainsFunc(want, func(pattern string) bool {
 		return !slices.ContainsFunc(have, func(filter string) bool { return subject.Covers(filter, pattern) })
@@ -114,8 +114,8 @@ func Filters(cfg jetstream.ConsumerConfig) []string {
 	return filters
 }
 
-// Taken explains the refusal of a consumer that wants subjects which another consumer of the work queue has. It returns other
-// errors as they are.
+// Taken explains the server's refusal of a consumer whose subjects another consumer of the work queue has. It returns other errors as they
+// are.
 func Taken(err error, want []string) error {
 	const notUnique, unfiltered = 10100, 10099
 	api, ok := errors.AsType[*jetstream.APIError](err)

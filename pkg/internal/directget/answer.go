@@ -17,7 +17,7 @@ import (
 type call struct {
 	messages []jsapi.Message
 	err      error
-	last     string // the sequence of the last message, as the end of the answer has it
+	last     string // the sequence of the last message, from the end of the answer
 	more     bool   // the server ended the answer early
 	done     chan struct{}
 }
@@ -38,17 +38,17 @@ func (c *call) add(m *nats.Msg) (last bool) {
 }
 
 const (
-	// headerBefore is the sequence of the message before in the same answer, 0 for the first.
+	// headerBefore is the sequence of the previous message in the same answer, 0 for the first.
 	headerBefore = "Nats-Last-Sequence"
 
-	// headerPending is how many messages follow.
+	// headerPending is the number of messages that follow.
 	headerPending = "Nats-Num-Pending"
 
 	headerSequence = "Nats-Sequence"
 )
 
-// cutAtGap removes the messages behind a missing one, and reports whether one is missing: a connection that broke may come back in
-// the midst of an answer.
+// cutAtGap removes the messages behind a missing message, and reports whether one is missing: a broken connection may come back in the
+// middle of an answer.
 func (c *call) cutAtGap() bool {
 	before := "0"
 	for i, m := range c.messages {
@@ -64,12 +64,12 @@ func (c *call) cutAtGap() bool {
 func (c *call) finish(status string, h nats.Header) {
 	description := h.Get("Description")
 	switch status {
-	case "204": // the end; with messages left when the answer was bound in bytes
+	case "204": // the end; messages are left when the bound on bytes was reached
 		pending := h.Get(headerPending)
 		c.more = pending != "" && pending != "0"
 		c.last = h.Get(headerBefore)
 		c.date(h.Get("Nats-UpTo-Sequence"))
-	case "404": // either none of the subjects has a message, or one went away while the server was answering
+	case "404": // none of the subjects has a message, or a message went away while the server was answering
 		if description == "Message Not Found" {
 			c.err = errGone
 		}
@@ -82,7 +82,7 @@ func (c *call) finish(status string, h nats.Header) {
 	}
 }
 
-// date sets the sequence as of which the replica answered in all messages.
+// date sets, in all messages, the stream's sequence at which the replica answered.
 func (c *call) date(sequence string) {
 	asOf, err := strconv.ParseUint(sequence, 10, 64)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *call) date(sequence string) {
 	}
 }
 
-// own returns a header that the server has added: behind those that the message has, which may be of the same name.
+// own returns the last value of a header. The server adds its headers behind those of the message, which may have the same names.
 func own(h nats.Header, name string) string {
 	values := h[name]
 	if len(values) == 0 {
@@ -120,10 +120,10 @@ func parse(m *nats.Msg) (jsapi.Message, error) {
 	}, nil
 }
 
-// Pushed parses a message that a stream republished: it has the same headers as an answer to Last.
+// Pushed parses a message that a stream republished. The message has the same headers as an answer to Last.
 func Pushed(m *nats.Msg) (jsapi.Message, error) { return parse(m) }
 
-// Answer parses a replica's answer to a request for the last message of one subject; ok is false when it has none.
+// Answer parses a replica's answer to a request for the last message of one subject; ok is false when the subject has no message.
 func Answer(m *nats.Msg) (message jsapi.Message, ok bool, err error) {
 	status := m.Header.Get("Status")
 	switch {
@@ -140,20 +140,19 @@ func Answer(m *nats.Msg) (message jsapi.Message, ok bool, err error) {
 }
 
 const (
-	// batchBytes is the size at which the server ends an answer: it bounds the bytes under way to a client that reads
-	// slowly.
+	// batchBytes is the size at which the server ends an answer. It bounds the bytes under way to a slow client.
 	batchBytes = 4 << 20
 
-	// batchMessages only makes the server send more than one message.
+	// batchMessages is far above any answer: without it the server sends one message.
 	batchMessages = 1 << 20
 
-	// leaderTimeout is the time after which a leader that does not answer is asked again.
+	// leaderTimeout is the time after which a request to a silent leader is repeated.
 	leaderTimeout = time.Second
 )
 
-// All returns the data of the messages of subject in stream, in their order. size is the expected number of bytes:
-// fewer or more mean that the messages are not the expected ones. Any replica may answer, so the end may be missing.
-// One round trip for each 4 MB, and one more where an answer ends early.
+// All returns the data of the messages of subject in stream, in their order. size is the expected number of bytes: with another number the
+// messages are not the expected messages. Any replica may answer, so the end may be missing. One round trip for each 4 MB, and one more
+// where an answer ends early.
 func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	data := make([]byte, 0, size)
 	req := request{NextBy: subject, Batch: batchMessages, MaxBytes: batchBytes, Sequence: 1}
@@ -175,8 +174,8 @@ func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]b
 	}
 }
 
-// AllLeader is All with answers of the stream's leader. It asks for each message, and again for as long as patience while no
-// server answers. A missing stream has no messages. One round trip for each message.
+// AllLeader is All with answers of the stream's leader. It requests each message by itself, and repeats a request for as long as patience
+// while no server answers. A missing stream has no messages. One round trip for each message.
 func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int, patience time.Duration) ([]byte, error) {
 	data := make([]byte, 0, size)
 	query := jsapi.Query{NextBySubject: subject, Sequence: 1}
@@ -196,8 +195,8 @@ func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int
 	}
 }
 
-// getPatiently asks the leader for one message until there is an answer, and waits for each longer than for the one before. ok is false
-// where the message or its stream does not exist.
+// getPatiently asks the leader for one message until there is an answer, and waits longer after each request. ok is false where the
+// message or its stream does not exist.
 func (g *Getter) getPatiently(
 	ctx context.Context, stream string, query jsapi.Query, patience time.Duration,
 ) (message jsapi.Message, ok bool, err error) {
@@ -212,7 +211,7 @@ func (g *Getter) getPatiently(
 		case jsapi.IsNoStream(err):
 			return message, false, nil
 		case errors.Is(err, context.DeadlineExceeded):
-			api.Within *= 2 // a message of an object may be under way for long
+			api.Within *= 2 // a message of an object may take long to arrive
 		case !isTransient(err):
 			return message, false, err
 		}

@@ -23,13 +23,13 @@ import (
 // pageBytes bounds one answer to From.
 const pageBytes = 8 << 20
 
-// MaxSubjects is how many subjects are in one request. The server refuses more than 1,024 results.
+// MaxSubjects is the largest number of subjects in one request. The server refuses more than 1,024 results.
 const MaxSubjects = 512
 
 const (
-	// idleTimeout is how long an answer may make no progress before the rest of it is requested again: a request or a
-	// reply that was lost with a connection must not use up the caller's time. It doubles with each repetition that
-	// brought nothing: a server that is busy for longer than this would otherwise never be heard.
+	// idleTimeout is the time without progress of an answer after which the rest is requested again: a request or reply that was lost with a
+	// connection must not use up the caller's time. It doubles with each repetition that brought nothing. Otherwise no answer of a busier
+	// server would ever be in time.
 	idleTimeout = 500 * time.Millisecond
 
 	// The waits before a request is repeated, when no server answers.
@@ -41,7 +41,7 @@ const (
 var ErrNoReply = errors.New("no server answers for the stream")
 
 var (
-	errGone = errors.New("a message went away while it was read") // it was replaced, and has to be asked for again
+	errGone = errors.New("a message went away while it was read") // it was replaced, and has to be requested again
 	errGap  = errors.New("messages were lost on their way")
 	errIdle = errors.New("no answer")
 )
@@ -67,7 +67,7 @@ func New(nc *nats.Conn, api string) (*Getter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
 	}
-	// The server bounds its messages for one request. A bound here would drop a part of it silently.
+	// The server bounds the messages of one answer. A bound here would drop a part of an answer silently.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, errors.Join(fmt.Errorf("lift the limits of replies: %w", err), sub.Unsubscribe())
 	}
@@ -83,9 +83,9 @@ func (g *Getter) Close() error {
 	return nil
 }
 
-// Last returns the last message of each of the subjects of stream that has one, in no particular order: one round trip for
-// each MaxSubjects subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that
-// was written meanwhile may be there twice; the greater sequence is the later.
+// Last returns the last message of each subject of stream that has one, in no particular order. One round trip for each MaxSubjects
+// subjects. Any replica may answer, so a message may be older than an acknowledged write. A subject that was written meanwhile may be
+// there twice; the later message has the greater sequence.
 //
 // Requests without an answer, and missing parts of answers, are requested again until ctx ends.
 func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {
@@ -112,9 +112,8 @@ type request struct {
 	StartTime *time.Time `json:"start_time,omitempty"`
 }
 
-// From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more
-// reports whether there are others behind them. Any replica may answer. One round trip; missing parts are requested
-// again until ctx ends.
+// From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more reports whether further
+// messages follow. Any replica may answer. One round trip; missing parts are requested again until ctx ends.
 func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
 	return g.page(ctx, stream, request{Batch: limit, Sequence: from})
 }
@@ -139,7 +138,7 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 			req.Batch -= len(c.messages)
 		}
 		switch {
-		case errors.Is(err, errGone): // there is none at the sequence, or later
+		case errors.Is(err, errGone): // no message at the sequence, or later
 			return all, false, nil
 		case err == nil:
 			return all, c.more, nil
@@ -151,9 +150,9 @@ func (g *Getter) page(ctx context.Context, stream string, req request) (all []js
 	}
 }
 
-// complete asks until the answer is complete. Messages come in the order of their sequences, so that after an
-// incomplete answer the next one goes on behind its last message. The server's option to read as of the first request
-// (up_to_seq) is not used: the earlier message of a key that was written meanwhile is gone.
+// complete repeats a request until the answer is complete. Messages arrive in the order of their sequences, so the next request begins
+// behind the last message that arrived. The server's option to read as of the first request (up_to_seq) is not used: the earlier message
+// of a key that was written meanwhile is gone.
 func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
 	var all []jsapi.Message
 	var p pace
@@ -175,13 +174,13 @@ func (g *Getter) complete(ctx context.Context, stream string, req request) ([]js
 	}
 }
 
-// pace is how long the requests of one read wait since the last message that it got.
+// pace has the waits of one read since its last message.
 type pace struct{ pauses, idles int }
 
-// idle returns how long the next request waits for an answer.
+// idle returns the time for which the next request waits for an answer.
 func (p *pace) idle() time.Duration { return idleTimeout << min(p.idles, 10) }
 
-// pause waits before a request is repeated that ended with err, and reports whether ctx has time left.
+// pause waits before the next request, after one that ended with err, and reports whether ctx has time left.
 func (p *pace) pause(ctx context.Context, err error) bool {
 	wait := min(minWait<<min(p.pauses, 10), maxWait)
 	p.pauses++
@@ -197,10 +196,10 @@ func isTransient(err error) bool {
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 
-// ask sends one request to any replica of stream and collects the answer. When nothing arrives for the time patience,
-// it returns the part that arrived, and errIdle.
+// ask sends one request to any replica of stream and collects the answer. When nothing arrives for patience, it returns the part that
+// arrived, and errIdle.
 func (g *Getter) ask(ctx context.Context, stream string, req request, patience time.Duration) (*call, error) {
-	if err := context.Cause(ctx); err != nil { // an answer may come as soon as this is looked at again
+	if err := context.Cause(ctx); err != nil { // an answer may still arrive while ctx is checked
 		return nil, fmt.Errorf("not sent: %w", err)
 	}
 	if !g.nc.IsConnected() && !g.nc.IsClosed() {
@@ -246,7 +245,7 @@ func (g *Getter) received(c *call) int {
 	return len(c.messages)
 }
 
-// forget ends the receiving for a call: after it, nothing is added.
+// forget removes a call: after it, no reply is added to the call.
 func (g *Getter) forget(token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,13 +12,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// burst is how many messages Singly asks for before it has an answer.
+// burst is the number of messages that Singly requests before it has an answer.
 const burst = 64
 
-// Singly is From with a request for each message. For one that asks for several, the server counts all messages behind them. Where some
-// were removed from the midst of a stream it goes through all subjects for that: a million take it 0.1 seconds. Singly takes a round trip
-// for each 64 messages. Messages whose answers are missing, or
-// that lie behind many removed ones, are read as From reads them.
+// Singly is From with a request for each message. For a request for several messages, the server counts all messages behind them. If some
+// were removed from the middle of the stream, that count goes through all subjects, 0.1 seconds for a million. Singly takes a round trip
+// for each 64 messages. It reads messages without an answer, and messages behind many removed ones, as From does.
 func (g *Getter) Singly(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
 	inbox := g.nc.NewInbox() + "."
 	sub, err := g.nc.SubscribeSync(inbox + "*")
@@ -47,8 +46,8 @@ func (g *Getter) Singly(ctx context.Context, stream string, from uint64, limit i
 	}
 }
 
-// burst asks for the messages at n sequences, or the next one behind each. It reports whether all answers are there, and whether the last
-// of them says that there is no further message.
+// burst requests the messages at n sequences, or the next message behind each. It reports whether all answers arrived, and whether the
+// last one is that no further message exists.
 func (g *Getter) burst(
 	ctx context.Context, sub *nats.Subscription, inbox, stream string, from uint64, n int,
 ) (got []jsapi.Message, whole, end bool) {
@@ -61,7 +60,7 @@ func (g *Getter) burst(
 	}
 	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
-	answers, none := make([]*jsapi.Message, n), n // the first without a message
+	answers, none := make([]*jsapi.Message, n), n // the first answer without a message
 	for range n {
 		reply, err := sub.NextMsgWithContext(ctx)
 		if err != nil {

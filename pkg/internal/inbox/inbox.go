@@ -1,8 +1,8 @@
 // Package inbox sends requests with one reply each, over a subscription of its own.
 //
-// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests: a request needs no context and
-// no timer of its own for its time-out, it takes no lock of the connection, which may be writing to its socket at that
-// moment, and it ends when the connection is lost or closed, for any reason.
+// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests. A request needs no context and no timer of its own
+// for its time-out. It takes no lock of the connection, which the connection may hold while it writes to its socket. It ends when the
+// connection is lost or closed, for any reason.
 package inbox
 
 import (
@@ -16,31 +16,31 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrClosed is returned by requests that are under way when the Inbox is closed, and by later ones.
+// ErrClosed is returned by requests under way when the Inbox is closed, and by later requests.
 var ErrClosed = errors.New("inbox is closed")
 
-// Inbox sends requests and sorts their replies. Make one with [New]; it is safe for concurrent use. Its subjects begin
-// with the connection's own inbox prefix, so that it needs no other permission to subscribe.
+// Inbox sends requests and sorts their replies. Make one with [New]; it is safe for concurrent use. Its subjects begin with the
+// connection's inbox prefix, so that no further permission to subscribe is needed.
 type Inbox struct {
 	nc     *nats.Conn
-	prefix string // of the subjects of replies, with its final dot
+	prefix string // the prefix of the subjects of replies, with its final dot
 	sub    *nats.Subscription
 	status chan nats.Status
 	done   chan struct{} // closed when the goroutine that watches the connection has ended
-	free   sync.Pool     // of calls that were answered
+	free   sync.Pool     // calls that were answered, for reuse
 
 	mu     sync.Mutex
 	closed bool
 	calls  map[string]*call // by the subject of the reply
 	count  uint64           // of all requests so far
-	timer  *time.Timer      // ends the calls whose time is over; one for all
+	timer  *time.Timer      // ends the calls whose time is over; one timer for all calls
 	rings  time.Time        // when the timer fires; zero when it is not set
 }
 
-// replySize is more than the subject of a reply takes, as a rule.
+// replySize is larger than the subject of a reply, as a rule.
 const replySize = 64
 
-// call is a request under way. The goroutine that removes it from the calls ends it, so that it ends once.
+// call is a request under way. The goroutine that removes a call from the calls ends the call, so that it ends once.
 type call struct {
 	by     time.Time
 	answer chan answer
@@ -63,7 +63,7 @@ func New(nc *nats.Conn) (*Inbox, error) {
 	return i, nil
 }
 
-// Close ends the subscription, and the requests under way with ErrClosed. It is called once.
+// Close ends the subscription, and ends the requests under way with ErrClosed. It may be called once only.
 func (i *Inbox) Close() error {
 	i.mu.Lock()
 	i.closed = true
@@ -80,12 +80,11 @@ func (i *Inbox) Close() error {
 	return nil
 }
 
-// Request sends m, whose Reply it sets, and returns the reply. It returns the error of ctx when that ends first,
-// context.DeadlineExceeded when there was no reply within the given time, nats.ErrNoResponders when no server takes
-// such requests, nats.ErrDisconnected when the connection was lost meanwhile, nats.ErrConnectionClosed when it was
-// closed, and otherwise the connection's error for a message that it cannot send. Nothing is sent while there is no
-// connection: the client would keep it, and send it much later. After any other error the request may have been sent
-// and processed. One round trip.
+// Request sends m, whose Reply it sets, and returns the reply. It returns the error of ctx when ctx ends first, context.DeadlineExceeded
+// when no reply came within the given time, nats.ErrNoResponders when no server takes requests on the subject, nats.ErrDisconnected when
+// the connection was lost meanwhile, nats.ErrConnectionClosed when it was closed, and otherwise the connection's error for a message that
+// it cannot send. Without a connection nothing is sent: the client would keep the message, and send it much later. After any other error
+// the request may have been sent and processed. One round trip.
 func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 	}
 	select {
 	case a := <-c.answer:
-		i.free.Put(c) // nobody else has it any more
+		i.free.Put(c) // no other goroutine has it any more
 		return a.msg, a.err
 	case <-ctx.Done():
 		i.take(m.Reply)
@@ -144,8 +143,7 @@ func (i *Inbox) ringAt(at time.Time) {
 	i.timer.Reset(time.Until(at))
 }
 
-// ring ends the calls whose time is over, and sets the timer for the next. Mostly it finds none: they were answered,
-// which does not stop the timer.
+// ring ends the calls whose time is over, and sets the timer for the next. Mostly there are none: an answer does not stop the timer.
 func (i *Inbox) ring() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -164,7 +162,7 @@ func (i *Inbox) ring() {
 	}
 }
 
-// take takes a call out; nil when it has been answered.
+// take removes a call and returns it, nil when it has been answered.
 func (i *Inbox) take(reply string) *call {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -173,7 +171,7 @@ func (i *Inbox) take(reply string) *call {
 	return c
 }
 
-// receive takes a reply. It drops a reply that comes too late, or twice.
+// receive passes a reply to its call. It drops a reply that comes too late, or twice.
 func (i *Inbox) receive(m *nats.Msg) {
 	c := i.take(m.Subject)
 	switch {
@@ -186,7 +184,7 @@ func (i *Inbox) receive(m *nats.Msg) {
 }
 
 // listen ends the requests under way when the connection is lost: the server sends their replies to the lost
-// connection. It ends with the Inbox, and when the connection is closed for good: later requests cannot be sent.
+// connection. It returns when the Inbox is closed, or when the connection is closed for good: later requests cannot be sent.
 func (i *Inbox) listen() {
 	defer close(i.done)
 	for status := range i.status {

@@ -18,36 +18,36 @@ const (
 	codeNoSequence      jetstream.ErrorCode = 10043
 	codeStorageFull     jetstream.ErrorCode = 10047
 	codeTooLarge        jetstream.ErrorCode = 10054
-	codeDeleteFailed    jetstream.ErrorCode = 10057 // also of a message that is not there
+	codeDeleteFailed    jetstream.ErrorCode = 10057 // also for a message that does not exist
 	codeNoStream        jetstream.ErrorCode = 10059
-	codeOtherStream     jetstream.ErrorCode = 10060 // the subject is another stream's than expected
+	codeOtherStream     jetstream.ErrorCode = 10060 // the subject belongs to another stream than expected
 	codeWrongSequence   jetstream.ErrorCode = 10071
-	codeStoreFailed     jetstream.ErrorCode = 10077 // for any reason; the text tells which limit of the stream it was
+	codeStoreFailed     jetstream.ErrorCode = 10077 // for any reason; the text names the limit of the stream
 	codeHeaderTooLarge  jetstream.ErrorCode = 10097
 	codeInProcess       jetstream.ErrorCode = 10158 // a message with the same id is being stored
 	codeSequenceInDoubt jetstream.ErrorCode = 10164 // in a cluster: another write of the subject is being stored
 )
 
-// IsRefused reports whether the server compared sequences and found another one, or a message where none was expected. Around a
-// change of leader that is no proof that the message was not stored.
+// IsRefused reports whether the server compared sequences and found another sequence, or a message where none was expected. Around a
+// change of leader the message may have been stored all the same.
 func IsRefused(err error) bool {
 	return hasCode(err, codeWrongSequence, codeSequenceInDoubt) ||
 		hasCode(err, codeStoreFailed) && strings.Contains(description(err), "per subject")
 }
 
-// IsInDoubt reports whether the server refused a message because another of the subject is being stored.
+// IsInDoubt reports whether the server refused a message because another message of the subject is being stored.
 func IsInDoubt(err error) bool { return hasCode(err, codeSequenceInDoubt) }
 
 // IsInProcess reports whether a message with the same id is being stored.
 func IsInProcess(err error) bool { return hasCode(err, codeInProcess) }
 
-// IsFull reports whether the stream, the account or the server stores nothing more.
+// IsFull reports whether the stream, the account or the server has no room left.
 func IsFull(err error) bool {
 	return hasCode(err, codeAccountFull, codeMemoryFull, codeStorageFull) ||
 		hasCode(err, codeStoreFailed) && strings.HasPrefix(description(err), "maximum ") && !IsRefused(err)
 }
 
-// IsTooLarge reports whether no message of this size is taken.
+// IsTooLarge reports whether the message is too large for the server or the stream.
 func IsTooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || hasCode(err, codeTooLarge, codeHeaderTooLarge)
 }
@@ -55,7 +55,7 @@ func IsTooLarge(err error) bool {
 // IsNoStream reports whether the server knows no stream of that name.
 func IsNoStream(err error) bool { return hasCode(err, codeNoStream) }
 
-// IsOtherStream reports whether another stream takes the subject than the message says.
+// IsOtherStream reports whether the subject belongs to another stream than the one named in the message.
 func IsOtherStream(err error) bool { return hasCode(err, codeOtherStream) }
 
 // IsAnswer reports whether err is the server's answer.
@@ -78,8 +78,8 @@ func IsPermanent(err error) bool {
 	return IsFull(err) || request && api.ErrorCode != codeInProcess && !IsRefused(err)
 }
 
-// IsUnknown reports whether a request may have been carried out, or may be when it is repeated: no answer came, or one that
-// speaks of the server and not of the request.
+// IsUnknown reports whether a request may have been carried out, or may be when it is repeated: no answer came, or an answer about the
+// server and not about the request.
 func IsUnknown(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {

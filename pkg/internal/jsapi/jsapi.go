@@ -1,7 +1,7 @@
 // Package jsapi sends single requests to JetStream: questions to the leader of a stream, and messages to be stored.
 //
-// A request is sent once. The caller decides whether to send it again: the functions of errors.go tell when that can help,
-// and when the first may have been carried out.
+// A request is sent once. The caller decides whether to send it again. The functions of errors.go report whether that can help, and
+// whether the first request may have been carried out.
 package jsapi
 
 import (
@@ -36,8 +36,8 @@ type Sender interface {
 	Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error)
 }
 
-// Over returns the Sender that requests over nc as nats.go does, which has nothing to close. While there is no connection,
-// nats.go keeps the request, and sends it as soon as there is one.
+// Over returns a Sender that requests over nc as nats.go does. It needs no closing. While there is no connection, nats.go keeps the
+// request, and sends it as soon as there is one.
 func Over(nc *nats.Conn) Sender { return sender{nc} }
 
 type sender struct{ nc *nats.Conn }
@@ -55,13 +55,12 @@ type Client struct {
 	Within time.Duration // bounds each request
 }
 
-// New returns a Client over the connection of js. It holds nothing that has to be closed.
+// New returns a Client over the connection of js. It needs no closing.
 func New(js jetstream.JetStream, within time.Duration) Client {
 	return Client{Prefix: Prefix(js), Sender: Over(js.Conn()), Within: within}
 }
 
-// Target returns the subject under which a message for subject is sent: for one of a bucket, the subject under the prefix, as
-// nats.go does.
+// Target returns the subject under which a message for subject is sent. For a subject of a bucket it adds the prefix, as nats.go does.
 func (c Client) Target(subject string) string {
 	if c.Prefix != jetstream.DefaultAPIPrefix && strings.HasPrefix(subject, "$KV.") {
 		return c.Prefix + subject
@@ -91,7 +90,7 @@ func (c Client) Ask(ctx context.Context, method string, question, answer any) er
 	return decode(data, method, answer)
 }
 
-// request returns the answer to a question, which may be that it failed.
+// request returns the answer to a question. The answer may be an error of the server.
 func (c Client) request(ctx context.Context, method string, question any) ([]byte, error) {
 	m := &nats.Msg{Subject: c.Prefix + method}
 	if question != nil {
@@ -128,12 +127,12 @@ type Message struct {
 	Time     time.Time
 	Header   nats.Header
 	Data     []byte
-	AsOf     uint64 // a sequence of the stream at which it was the last of its subject: at least its own
-	Behind   uint64 // how many messages are behind it, where one page of many is read
+	AsOf     uint64 // a sequence of the stream at which this was the last message of its subject: at least Sequence
+	Behind   uint64 // the number of messages behind it, where one page of many is read
 }
 
-// Get reads a message at the leader of a stream; ok is false when there is none. A leader that was deposed and does not know it
-// may answer too. One round trip.
+// Get reads a message at the leader of a stream; ok is false when there is none. A deposed leader that does not know of it may answer too.
+// One round trip.
 func (c Client) Get(ctx context.Context, stream string, q Query) (message Message, ok bool, err error) {
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -170,8 +169,8 @@ func (c Client) Get(ctx context.Context, stream string, q Query) (message Messag
 	return message, true, nil
 }
 
-// Delete removes a message of a stream, if it is there. One round trip, and another when the server did not remove it: to see
-// whether it is there.
+// Delete removes a message of a stream, if it exists. One round trip, and another, to see whether the message exists, when the server did
+// not remove it.
 func (c Client) Delete(ctx context.Context, stream string, sequence uint64) error {
 	err := c.Ask(ctx, "STREAM.MSG.DELETE."+stream, map[string]any{"seq": sequence, "no_erase": true}, nil)
 	if hasCode(err, codeDeleteFailed, codeNoSequence) {
@@ -182,8 +181,8 @@ func (c Client) Delete(ctx context.Context, stream string, sequence uint64) erro
 	return err
 }
 
-// Publish sends a message to be stored in a stream, and returns its sequence there. After an error that is not one of
-// [IsPermanent] it may have been stored. One round trip.
+// Publish sends a message to be stored in a stream, and returns its sequence there. After an error for which [IsPermanent] is false, it
+// may have been stored. One round trip.
 func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequence uint64, err error) {
 	reply, err := c.Sender.Request(ctx, m, c.Within)
 	switch {
@@ -214,8 +213,7 @@ type acknowledgement struct {
 	Stream   string              `json:"stream"`
 }
 
-// acknowledged reads an acknowledgement of stream in the form in which servers write it, which takes a tenth of the time of
-// encoding/json.
+// acknowledged reads an acknowledgement of stream in the exact form that servers write, in a tenth of the time of encoding/json.
 func acknowledged(data []byte, stream string) (sequence uint64, ok bool) {
 	const before, between = `{"stream":"`, `","seq":`
 	digits := len(before) + len(stream) + len(between)

@@ -1,21 +1,18 @@
-// Package limit counts, over all processes of a bucket, how many jobs run at once and how often they start. Package worker
-// limits its handlers by it; kvlock.Semaphore and kvlock.RateLimiter are its parts for other programs. Below, a worker is
-// a process, and a job a caller.
+// Package limit counts, over all processes of a bucket, how many jobs run at once and how often they start. Package worker limits its
+// handlers with it; kvlock.Semaphore and kvlock.RateLimiter offer it to other programs. Below, a worker is a process, and a job a caller.
 //
 // Each key of a limit has a record. It holds how many permits each worker has, which workers wait for one, and when the next
-// start is due. A worker changes it by writes that the server accepts only at the revision that they were computed from. A
-// worker asks for the permits of all its waiting jobs in one write, and passes a permit from one of its jobs to the next
-// without a write.
+// start is due. A worker changes it by writes that the server accepts only at the revision from which they were computed. A worker asks
+// for the permits of all its waiting jobs in one write, and passes a permit from one of its jobs to the next without a write.
 //
-// Each worker has a lease for all its permits: a record of its own, which it renews three times in its TTL, however many
-// keys it has permits of. Other workers treat its permits as taken until they have ended that record: by a write at the
-// revision that they have seen unchanged for the whole TTL. The worker itself counts the lease from when it sent the last
-// renewal, so for it the lease ends earlier; and it cannot renew a record that was ended. So no clock is compared with
-// another, nothing is decided from a read, and a worker that was cut off or paused cannot use permits that others have by
-// then.
+// Each worker has a lease for all its permits: a record of its own, which it renews three times in its TTL, whatever the number of its
+// keys. Other workers treat its permits as taken until they have ended that record: by a write at the revision that they have seen
+// unchanged for the whole TTL. The worker itself counts the lease from the time it sent the last renewal, so for it the lease ends
+// earlier. It cannot renew a record that was ended. So no two clocks are compared, nothing is decided from a read, and a worker that was
+// cut off or paused cannot use permits that others have taken.
 //
 // Starts are counted by the generic cell rate algorithm (ITU-T I.371, annex A; "virtual
-// scheduling"): one time in the record, from which all is computed.
+// scheduling"): the record has one time, from which all is computed.
 package limit
 
 import (
@@ -35,23 +32,23 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// patience is how long a job that has its other permits keeps them while it waits for the start that a rate allows.
+// patience is the time for which a job keeps its other permits while it waits for its start under a rate.
 const patience = time.Second
 
-// late is how long after its time a start may be used.
+// late is the time after its due time within which a start may be used.
 const late = time.Second
 
 var (
-	// ErrClosed is returned to a job that waits when the worker stops.
+	// ErrClosed is returned to a waiting job when the worker stops.
 	ErrClosed = errors.New("limit: closed")
 
-	// ErrLost is the cause with which a job ends whose permit is no longer held.
+	// ErrLost is the cause of the end of a job whose permit is no longer held.
 	ErrLost = errors.New("limit: the lease of this worker's permits has ended")
 )
 
 // FullError is returned when no more jobs can wait in this worker.
 type FullError struct {
-	// Delay is after how long the job should come back.
+	// Delay is the time after which the job should come back.
 	Delay time.Duration
 }
 
@@ -85,7 +82,7 @@ type Spec struct {
 // gap is the time between two starts.
 func (s Spec) gap() time.Duration { return s.Per / time.Duration(s.Rate) }
 
-// Rule is a limit and the key that a job counts under.
+// Rule is a limit and the key under which a job counts.
 type Rule struct {
 	Key  string
 	Spec Spec
@@ -105,13 +102,13 @@ type Seat interface {
 
 // Config configures a [Set].
 type Config struct {
-	// Conn is the connection that receives the writes of other workers.
+	// Conn is the connection that receives other workers' writes.
 	Conn *nats.Conn
 
 	// Failed is called with the error of a request. The request is repeated.
 	Failed func(error)
 
-	// Lease is the TTL of a worker's lease: how long its permits outlive it.
+	// Lease is the TTL of a worker's lease: the time for which a dead worker's permits stay taken.
 	Lease time.Duration
 
 	// Lost is called when the lease has ended.
@@ -123,10 +120,10 @@ type Config struct {
 	// Records is the stream of the key-value bucket.
 	Records *kvrecord.Stream
 
-	// Request is how long one request may take.
+	// Request bounds the time of one request.
 	Request time.Duration
 
-	// Waiting is how many jobs may wait in this worker.
+	// Waiting is the largest number of jobs that may wait in this worker.
 	Waiting int
 }
 
@@ -174,7 +171,7 @@ func (p *Pass) Leave() {
 	p.drop()
 }
 
-// Live reports whether the permits are held still: after a pause of the process it knows that before [Entry.Lost] is called.
+// Live reports whether the permits are still held. After a pause of the process it is right before [Entry.Lost] is called.
 func (p *Pass) Live() bool {
 	return !slices.ContainsFunc(p.held, func(held permit) bool {
 		return held.limiter.spec.Concurrency > 0 && !p.set.isLive(held.owner)
@@ -189,9 +186,9 @@ func (p *Pass) drop() {
 	p.held = nil
 }
 
-// Enter waits until a job may run. It waits for one limit at a time and holds no permit of another meanwhile: when a limit
-// does not grant at once, Enter gives back the permits of the others, and waits in line there. When too many jobs wait,
-// the last of them get a [*FullError].
+// Enter waits until a job may run. It waits for one limit at a time, and holds no permit of another meanwhile: when a limit does not grant
+// at once, Enter gives back its other permits, and waits in line for that limit. When too many jobs wait, the last of them get a
+// [*FullError].
 func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 	pass := &Pass{lost: e.Lost, set: s}
 
@@ -211,12 +208,12 @@ func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 	}
 }
 
-// try asks all limits, the one to wait for first, and returns the index of the one that refused, -1 for none.
+// try asks all limits, beginning with first, and returns the index of the limit that refused, -1 for none.
 func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, error) {
 	var start time.Time
 
 	for n := range e.Rules {
-		at := n // the one to wait for is asked first
+		at := n // the limit to wait for comes first
 		switch {
 		case n == 0:
 			at = first
@@ -248,7 +245,7 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 	}
 
 	if !start.IsZero() && time.Since(start) > late {
-		return len(e.Rules) - 1, nil // it would be too close to those that start now
+		return len(e.Rules) - 1, nil // it would be too close to the starts of now
 	}
 	return -1, nil
 }
@@ -278,21 +275,21 @@ const DefaultPrefix = "limits."
 
 // State is the record of one key of a limit.
 type State struct {
-	// Held are the permits that are held, by the processes that hold them.
+	// Held has the number of permits that each process holds.
 	Held map[string]int
 
-	// Key is the hash of the key, and Name that of the limit.
+	// Key is the hash of the key, and Name the name of the limit.
 	Key, Name string
 
-	// Next is when the next start is due, if the limit has a rate.
+	// Next is the time at which the next start is due, if the limit has a rate.
 	Next time.Time
 
 	// Queue are the processes that want permits, the first in line first.
 	Queue []string
 }
 
-// Survey returns the states of at most so many keys, for display, and how many keys there are. Two round trips, and one more for each
-// 512 keys.
+// Survey returns the states of at most most keys, for display, and the number of all keys. Two round trips, and one more for each 512
+// keys.
 func Survey(ctx context.Context, records *kvrecord.Stream, prefix string, most int) (all []State, total int, err error) {
 	subjects, _, err := records.Subjects(ctx, records.Key(prefix+">"), 0)
 	if err != nil {

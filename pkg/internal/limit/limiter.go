@@ -14,21 +14,20 @@ import (
 )
 
 const (
-	// emptyFor is how long a record without holders and queue is kept, and a limiter without work.
+	// emptyFor is the time for which a record without holders and queue is kept, and a limiter without work.
 	emptyFor = 2 * time.Minute
 
-	// heldFor is how long a record with holders or a queue is kept, and refreshFor how old it is when its holder writes it
-	// again.
+	// heldFor is the time for which a record with holders or a queue is kept, and refreshFor the age at which its holder writes it again.
 	heldFor    = 24 * time.Hour
 	refreshFor = heldFor / 3
 
-	// grace is how long a free permit is left to the workers that are first in line.
+	// grace is the time for which a free permit is left to the workers that are first in line.
 	grace = 100 * time.Millisecond
 
-	// turn is how long a worker passes permits from job to job while other workers stand in line.
+	// turn is the time for which a worker passes permits from job to job while other workers stand in line.
 	turn = 10 * time.Millisecond
 
-	// recheck is after how long a waiting limiter reads its record when no push has come: between half of it and all of it.
+	// recheck is the longest time after which a waiting limiter reads its record when no push has come, and half of it the shortest.
 	recheck = 2 * time.Second
 
 	// Bounds of the wait between two tries of a write.
@@ -49,29 +48,29 @@ type limiter struct {
 	subject string
 
 	mu       sync.Mutex
-	at       kvrecord.Record // the record that rec was decoded from
-	away     time.Time       // when the last of the jobs that were sent away will be back
+	at       kvrecord.Record // the record from which rec was decoded
+	away     time.Time       // the time at which the last of the jobs that were sent away will be back
 	began    time.Time       // when the last job started
-	busy     time.Time       // since when a job has been waiting
+	busy     time.Time       // the time since which a job has been waiting
 	dead     bool            // removed from the set
-	every    time.Duration   // between two starts, of late
+	every    time.Duration   // the recent time between two starts
 	failed   int             // tries in a row
-	held     int             // permits of owner in a record that was acknowledged
+	held     int             // permits of owner in an acknowledged record
 	look     bool            // the record has to be read
-	looked   time.Time       // when rec was last read or written
+	looked   time.Time       // the time at which rec was last read or written
 	missed   bool            // another worker has written the record since it was read
-	owner    string          // the name of the lease that held and used are counted for
+	owner    string          // the name of the lease whose permits held and used count
 	pushed   int64           // the revision that another worker is about to replace, -1 for none
 	rec      record
 	seen     time.Time // when rec was first known
 	starving bool      // a waiting job could start if it had a seat
 	sub      *nats.Subscription
 	timer    *time.Timer
-	turn     time.Time // when permits are to be left to other workers, zero when none wants any
+	turn     time.Time // the time at which permits are to be left to other workers, zero when none wants any
 	used     int       // permits in use
 	waiters  []*waiter // the first in line first
 	working  bool
-	wrote    time.Time // when this worker last wrote rec
+	wrote    time.Time // the time at which this worker last wrote rec
 }
 
 // waiter is a job in line.
@@ -205,7 +204,7 @@ func (g *limiter) pass() bool {
 	g.sync()
 
 	if g.sub == nil && g.held > g.used && len(g.waiters) > 0 && now.Sub(g.looked) > turn {
-		g.look = true // calls that follow each other would pass a permit on for ever, and not learn of others that wait
+		g.look = true // back-to-back calls would pass a permit on for ever, and not learn of other waiting workers
 	}
 
 	if g.look {
@@ -243,7 +242,7 @@ type plan struct {
 	write  bool
 }
 
-// plan computes the record by which want jobs can start, as far as the limit allows.
+// plan computes the record with which want jobs can start, or as many as the limit allows.
 func (g *limiter) plan(now time.Time, want int) plan {
 	p := plan{grants: want, rec: g.rec.clone()}
 	gone := p.rec.without(g.set.isGone)
@@ -281,7 +280,7 @@ func (g *limiter) admit(p plan) {
 	for n := 0; n < p.grants; {
 		at := slices.IndexFunc(g.waiters, func(w *waiter) bool { return !w.parked })
 		if at < 0 {
-			return // the waiters have left meanwhile
+			return // all waiters have left meanwhile
 		}
 
 		got := grant{owner: g.owner}

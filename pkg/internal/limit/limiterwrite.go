@@ -44,7 +44,7 @@ func (g *limiter) read() {
 	g.learn(found)
 }
 
-// learn applies a record that was read. It is a hint: the next write decides.
+// learn applies a record that was read. The record is a hint: the next write decides.
 func (g *limiter) learn(found kvrecord.Record) {
 	now := time.Now()
 
@@ -105,7 +105,7 @@ func (g *limiter) write() {
 	}
 
 	owner, over := g.owner, g.at
-	g.held = min(g.held, p.rec.of(owner)) // a permit that is given back is gone, whatever the outcome of the write
+	g.held = min(g.held, p.rec.of(owner)) // a permit that the write gives back is gone, whatever the outcome of the write
 
 	g.mu.Unlock()
 	stored, err := g.set.put(g.subject, p.rec, over, p.rec.kept(now))
@@ -181,7 +181,7 @@ func (g *limiter) follow() {
 			g.look = true // a write may have been missed
 		}
 	case !waits && g.sub != nil && g.held == 0:
-		_ = g.sub.Unsubscribe() //nolint:errcheck // the connection is gone, and it with it
+		_ = g.sub.Unsubscribe() //nolint:errcheck // the connection is closed, and with it the subscription
 		g.sub = nil
 	}
 }
@@ -209,14 +209,14 @@ func (g *limiter) onPush(msg *nats.Msg) {
 	g.start()
 }
 
-// ignores reports whether a pushed record calls for no action here: this worker stands in line behind others that may take the
-// free permits. The record is then read only when no other has followed it for grace. If all waiting workers read each write, a
-// write would cost as many reads as there are workers.
+// ignores reports whether a pushed record needs no action here, because this worker stands in line behind others that may take the free
+// permits. The record is then read only when no other record has followed for grace. If all waiting workers read each write, a write would
+// cost as many reads as there are workers.
 func (g *limiter) ignores(rec record) bool {
 	return g.held == 0 && slices.Contains(rec.Queue, g.owner) && rec.most(g.spec.Concurrency, g.owner, true) == 0
 }
 
-// wake sets the timer to when the limiter has to look next.
+// wake sets the timer to the time of the limiter's next look.
 func (g *limiter) wake(now time.Time) {
 	var at time.Time
 
@@ -281,7 +281,7 @@ func (g *limiter) due() {
 	g.start()
 }
 
-// watch has the set check the workers that have permits of this key, or want some.
+// watch makes the set check the workers that have or want permits of this key.
 func (g *limiter) watch() {
 	for _, h := range g.rec.Holders {
 		if h.ID != g.owner {
@@ -345,7 +345,7 @@ func (g *limiter) finish() {
 	}
 
 	if g.sub != nil {
-		_ = g.sub.Unsubscribe() //nolint:errcheck // the connection is gone, and it with it
+		_ = g.sub.Unsubscribe() //nolint:errcheck // the connection is closed, and with it the subscription
 	}
 
 	for len(g.waiters) > 0 {

@@ -50,7 +50,7 @@ func (g *limiter) park(now time.Time, w *waiter) {
 		}
 	}
 
-	// No key takes more than half of the room: at most as much as it leaves to others.
+	// No key takes more than half of the room: it takes at most as much as it leaves to others.
 	if room := g.set.cfg.Waiting - int(g.set.parked.Load()); parked > 0 && parked >= room || room <= 0 {
 		err := errRefused
 		if !last.try {
@@ -69,7 +69,7 @@ func (g *limiter) park(now time.Time, w *waiter) {
 	w.seat.Give()
 }
 
-// soon reports whether a job may keep its other permits while it waits for its start.
+// soon reports whether a job's start is so near that it may keep its other permits while it waits.
 func (g *limiter) soon(now time.Time, w *waiter) bool {
 	if g.spec.Rate == 0 || g.spec.Concurrency > 0 {
 		return false
@@ -79,7 +79,7 @@ func (g *limiter) soon(now time.Time, w *waiter) bool {
 	return g.rec.next(g.spec, now).Add(time.Duration(before) * g.spec.gap()).Before(now.Add(patience))
 }
 
-// room returns how many jobs can start now, by the record as last known.
+// room returns the number of jobs that can start now, by the last known record.
 func (g *limiter) room(now time.Time) int {
 	room := len(g.waiters)
 
@@ -97,8 +97,8 @@ func (g *limiter) room(now time.Time) int {
 	return max(room, 0)
 }
 
-// most returns how many permits this worker may have. It leaves those to other workers in line that it owes them, unless these
-// have left a free permit unused for grace; until its own turn ends it keeps those that it has, and takes no more.
+// most returns the number of permits that this worker may have. The worker leaves the permits that it owes to other workers in line,
+// unless they have left a free permit unused for grace. Until its turn ends it keeps the permits that it has, and takes no more.
 func (g *limiter) most(rec record, now time.Time) int {
 	lying := g.rec.total() < g.spec.Concurrency && !now.Before(g.seen.Add(grace))
 	most := rec.most(g.spec.Concurrency, g.owner, !lying)
@@ -108,7 +108,7 @@ func (g *limiter) most(rec record, now time.Time) int {
 	return most
 }
 
-// pace measures how often jobs of the key start here while some wait.
+// pace measures the time between starts of the key's jobs here while some wait.
 func (g *limiter) pace(now time.Time) {
 	const weight = 8
 
@@ -118,9 +118,9 @@ func (g *limiter) pace(now time.Time) {
 	g.began = now
 }
 
-// delay returns after how long a job that is sent away should come back: a little before all jobs ahead of it, waiting here
-// or sent away, have started, so that there is always one to start. It computes that from the recent pace, or from how long
-// no job has started, and looks no further ahead than it has measured.
+// delay returns the time after which a job that is sent away should come back: a little before all jobs ahead of it, waiting here or sent
+// away, have started, so that there is always a job to start. The delay is computed from the recent pace, or from the time without a
+// start, and looks no further ahead than the time measured.
 func (g *limiter) delay(now time.Time) time.Duration {
 	const shortest, longest = 100 * time.Millisecond, time.Minute
 

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// beats is how often a lease is renewed in its time.
+	// beats is the number of renewals of a lease in its TTL.
 	beats = 3
 
-	// margin is the part of a lease, one in this many, by which it ends early for its holder, because clocks may differ in
-	// speed.
+	// margin divides a lease: by that part of its TTL it ends early for its holder, because clocks may differ in speed.
 	margin = 10
 
-	// forgetAfter is how long a set remembers whether another worker lives.
+	// forgetAfter is the time for which a set remembers whether another worker lives.
 	forgetAfter = time.Hour
 )
 
@@ -29,7 +28,7 @@ type member struct {
 	// Ended is true when the worker's permits are void.
 	Ended bool `json:"ended,omitempty"`
 
-	// TTL is that of the worker's lease.
+	// TTL is the TTL of the worker's lease.
 	TTL time.Duration `json:"ttl"`
 }
 
@@ -38,9 +37,9 @@ type watched struct {
 	next     time.Time // when to look again
 	revision uint64
 	seen     bool
-	since    time.Time // when that revision was first seen
+	since    time.Time // the time at which that revision was first seen
 	ttl      time.Duration
-	wanted   time.Time // when a limiter last called watch
+	wanted   time.Time // the time at which a limiter last called watch
 }
 
 // name returns the name under which permits are held now.
@@ -59,7 +58,7 @@ func (s *Set) isLive(id string) bool {
 	return id == s.id && s.live(time.Now())
 }
 
-// ensure begins a lease unless there is one, and reports whether there is one then.
+// ensure begins a lease unless one is live, and reports whether one is live then.
 func (s *Set) ensure() bool {
 	if s.isLive(s.name()) {
 		return true
@@ -82,7 +81,7 @@ func (s *Set) untilDue() time.Duration {
 	return time.Until(s.renewed.Add(s.cfg.Lease / beats))
 }
 
-// renew prolongs the lease, or begins one. A lease counts from when the acknowledged write was sent.
+// renew prolongs the lease, or begins one. A lease counts from the time at which the acknowledged write was sent.
 func (s *Set) renew() {
 	s.renewing <- struct{}{}
 
@@ -113,7 +112,7 @@ func (s *Set) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	// Sooner than a renewal that succeeded.
+	// The next try comes sooner than after a renewal that succeeded.
 	s.renewed = time.Now().Add(-s.cfg.Lease/beats + s.cfg.Lease/20)
 	s.again()
 }
@@ -161,7 +160,7 @@ func (s *Set) reread(id string, over kvrecord.Record) bool {
 	return later
 }
 
-// lapse is called when a lease should be over.
+// lapse ends a lease that was not renewed until its end.
 func (s *Set) lapse(id string, until time.Time) {
 	s.mu.Lock()
 	over := s.until.Equal(until)
@@ -172,7 +171,7 @@ func (s *Set) lapse(id string, until time.Time) {
 	}
 }
 
-// lose ends the jobs that run under permits of an ended lease. From here on permits are held under another name.
+// lose ends the jobs that run under permits of an ended lease. Later permits are held under another name.
 func (s *Set) lose(id string, err error) {
 	s.mu.Lock()
 
@@ -230,7 +229,7 @@ func (s *Set) isGone(id string) bool {
 	return s.gone[id]
 }
 
-// watch has the loop check whether a worker lives.
+// watch makes the loop check whether a worker lives.
 func (s *Set) watch(id string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +249,7 @@ func (s *Set) watch(id string, ttl time.Duration) {
 	w.ttl, w.wanted = max(w.ttl, ttl), now
 }
 
-// lookAtOthers checks the workers whose permits are waited for, and returns after how long to do so again.
+// lookAtOthers checks the workers for whose permits jobs wait, and returns the time until the next check.
 func (s *Set) lookAtOthers() time.Duration {
 	next := time.Hour
 
@@ -279,8 +278,8 @@ func (s *Set) lookAtOthers() time.Duration {
 	}
 }
 
-// lookAt checks whether a worker lives. It ends the lease of a worker that has not renewed it for the whole of its time. The
-// server refuses that write if the worker renews the lease at this moment.
+// lookAt checks whether a worker lives. It ends the lease of a worker that has not renewed it for its whole TTL. The server refuses that
+// write if the worker renews the lease at this moment.
 func (s *Set) lookAt(id string) {
 	found, err := s.get(s.member(id))
 	if err != nil {

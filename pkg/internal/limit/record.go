@@ -16,14 +16,14 @@ const (
 	// maxLease is the longest lease of a worker.
 	maxLease = 24 * time.Hour
 
-	// maxQueue is how many workers can stand in line. Further ones read the record from time to time.
+	// maxQueue is the largest number of workers in line. Further workers read the record from time to time.
 	maxQueue = 64
 
-	// horizon is how far ahead starts are granted. Without it, a worker that writes only when a start is due would fall
-	// behind the rate.
+	// horizon is the time ahead within which starts are granted. Without it, a worker that writes only when a start is due would fall behind
+	// the rate.
 	horizon = 10 * time.Millisecond
 
-	// apart is by how much clocks may differ. A time that is further ahead was written by a worker whose clock was wrong.
+	// apart is the largest difference between clocks. A time that is further ahead was written by a worker whose clock was wrong.
 	apart = time.Minute
 )
 
@@ -32,14 +32,13 @@ type record struct {
 	// Holders are the workers with permits.
 	Holders []holder `json:"holders,omitempty"`
 
-	// Next is when the next start would be due if none was early, in Unix nanoseconds: the
-	// theoretical arrival time.
+	// Next is the time at which the next start would be due if none was early, in Unix nanoseconds: the theoretical arrival time.
 	Next int64 `json:"next,omitempty"`
 
 	// Queue are the workers that want permits, the first in line first.
 	Queue []string `json:"queue,omitempty"`
 
-	// Version is that of the encoding.
+	// Version is the version of the encoding.
 	Version int `json:"v"`
 }
 
@@ -48,7 +47,7 @@ type holder struct {
 	ID string `json:"id"`
 	N  int    `json:"n"`
 
-	// TTL is that of its lease, in nanoseconds.
+	// TTL is the TTL of its lease, in nanoseconds.
 	TTL time.Duration `json:"ttl"`
 }
 
@@ -90,7 +89,7 @@ func (r record) clone() record {
 	return r
 }
 
-// of returns how many permits a worker has.
+// of returns the number of permits that a worker has.
 func (r record) of(id string) int {
 	for _, h := range r.Holders {
 		if h.ID == id {
@@ -100,7 +99,7 @@ func (r record) of(id string) int {
 	return 0
 }
 
-// total returns how many permits are taken.
+// total returns the number of taken permits.
 func (r record) total() int {
 	n := 0
 	for _, h := range r.Holders {
@@ -109,7 +108,7 @@ func (r record) total() int {
 	return n
 }
 
-// set sets how many permits a worker has.
+// set sets the number of permits that a worker has.
 func (r *record) set(id string, n int, ttl time.Duration) {
 	at := slices.IndexFunc(r.Holders, func(h holder) bool { return h.ID == id })
 
@@ -124,7 +123,7 @@ func (r *record) set(id string, n int, ttl time.Duration) {
 	}
 }
 
-// without removes the workers that are gone, and reports whether there were any.
+// without removes the workers for which gone is true, and reports whether there were any.
 func (r *record) without(gone func(id string) bool) bool {
 	before := len(r.Holders) + len(r.Queue)
 	r.Holders = slices.DeleteFunc(r.Holders, func(h holder) bool { return gone(h.ID) })
@@ -132,7 +131,7 @@ func (r *record) without(gone func(id string) bool) bool {
 	return len(r.Holders)+len(r.Queue) < before
 }
 
-// share returns how many permits each worker that has or wants some may keep.
+// share returns the number of permits that each worker that has or wants some may keep.
 func (r record) share(limit int, id string) int {
 	n := len(r.Holders)
 	if r.of(id) == 0 {
@@ -147,8 +146,8 @@ func (r record) share(limit int, id string) int {
 	return limit / n
 }
 
-// owed returns how many permits are to be left to other workers in line: one to each that has less than its share, or stands
-// before this one.
+// owed returns the number of permits that are to be left to other workers in line: one for each that has less than its share, or stands
+// before this worker.
 func (r record) owed(limit int, id string) int {
 	share, n := r.share(limit, id), 0
 	before := true
@@ -164,8 +163,7 @@ func (r record) owed(limit int, id string) int {
 	return n
 }
 
-// most returns how many permits a worker may have. The permits that it owes to others are taken only from those above its
-// share.
+// most returns the number of permits that a worker may have. The permits that it owes to others are taken only from those above its share.
 func (r record) most(limit int, id string, owes bool) int {
 	there := limit - r.total() + r.of(id)
 	if !owes {
@@ -174,8 +172,8 @@ func (r record) most(limit int, id string, owes bool) int {
 	return max(min(there, r.share(limit, id)), there-r.owed(limit, id))
 }
 
-// stand puts a worker in line or takes it out, and reports whether the record has to be written for that. A worker that has
-// got a permit and wants more goes to the end of the line.
+// stand puts a worker in line or removes it, and reports whether the record has to be written for that. A worker that got a permit and
+// wants more goes to the end of the line.
 func (r *record) stand(id string, wants, got bool) bool {
 	at := slices.Index(r.Queue, id)
 
@@ -193,7 +191,7 @@ func (r *record) stand(id string, wants, got bool) bool {
 	return true
 }
 
-// due returns when the next start is due if none is early.
+// due returns the time at which the next start is due if none is early.
 func (r record) due(spec Spec, now time.Time) time.Time {
 	due := time.Unix(0, r.Next)
 	if due.After(now.Add(spec.Per*time.Duration(1+spec.Burst) + apart)) {
@@ -202,7 +200,7 @@ func (r record) due(spec Spec, now time.Time) time.Time {
 	return due
 }
 
-// next returns when the next start may be.
+// next returns the earliest time of the next start.
 func (r record) next(spec Spec, now time.Time) time.Time {
 	return laterOf(r.due(spec, now).Add(-time.Duration(spec.Burst-1)*spec.gap()), now)
 }
@@ -229,7 +227,7 @@ func (r *record) use(spec Spec, now, start time.Time) {
 	r.Next = laterOf(r.due(spec, now), start).Add(spec.gap()).UnixNano()
 }
 
-// kept returns how long the server has to keep the record.
+// kept returns the time for which the server has to keep the record.
 func (r record) kept(now time.Time) time.Duration {
 	if len(r.Holders)+len(r.Queue) > 0 {
 		return heldFor
@@ -247,7 +245,7 @@ func laterOf(a, b time.Time) time.Time {
 // subject returns the subject of a record.
 func (s *Set) subject(of string) string { return s.cfg.Records.Key(s.cfg.Prefix + of) }
 
-// get reads a record from the leader of the bucket's stream. Its revision is 0 when there is none.
+// get reads a record from the leader of the bucket's stream. The revision is 0 when there is none.
 func (s *Set) get(subject string) (kvrecord.Record, error) {
 	found, err := s.cfg.Records.Latest(s.ctx, subject)
 	if err != nil {
@@ -256,8 +254,8 @@ func (s *Set) get(subject string) (kvrecord.Record, error) {
 	return found, nil
 }
 
-// put writes a record once, if the subject still holds over. Workers of versions before kvrecord write the same content
-// under the same condition, and these writes wake them like those of any other worker.
+// put writes a record, once, if the subject still holds over. Workers of versions before kvrecord write the same content under the same
+// condition, and the writes of put wake them.
 func (s *Set) put(subject string, value any, over kvrecord.Record, ttl time.Duration) (kvrecord.Record, error) {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -21,18 +21,18 @@ type Set struct {
 	cancel   context.CancelFunc
 	look     chan struct{} // wakes the loop
 	parked   atomic.Int64  // jobs that wait without a seat
-	renewing chan struct{} // one renewal at a time: it waits for the server, which a mutex hides from fake time
+	renewing chan struct{} // one renewal at a time; a mutex would hide its wait for the server from fake time
 	starved  atomic.Bool   // a limiter waits for a seat
 	work     sync.WaitGroup
 
-	mu       sync.Mutex // taken after that of a limiter
+	mu       sync.Mutex // locked after the mu of a limiter
 	closed   bool
 	limiters map[string]*limiter
 	gone     map[string]bool // the workers whose permits are void
 	id       string          // the name under which permits are held now
 	passes   map[*Pass]struct{}
-	renewed  time.Time       // when this worker last tried to renew the lease, zero when there is none
-	lease    kvrecord.Record // as it was last written or read
+	renewed  time.Time       // the time at which this worker last tried to renew the lease, zero when there is none
+	lease    kvrecord.Record // the record of the lease as last written or read
 	starving []*limiter
 	swept    time.Time
 	timer    *time.Timer // the end of the lease
@@ -65,7 +65,7 @@ func (s *Set) Close() {
 	s.passes = nil
 	s.mu.Unlock()
 
-	for p := range passes { // of jobs that were given up
+	for p := range passes { // passes of jobs that were given up
 		p.drop()
 	}
 
@@ -117,7 +117,7 @@ func (s *Set) all() []*limiter {
 	return all
 }
 
-// limiter returns the limiter of a rule's key, and makes it when it is new.
+// limiter returns the limiter of a rule's key, and makes it if there is none.
 func (s *Set) limiter(r Rule) *limiter {
 	subject := r.name()
 
@@ -132,7 +132,7 @@ func (s *Set) limiter(r Rule) *limiter {
 	return g
 }
 
-// keep records a pass, and reports whether it may be used: all its permits are still held, and the set is open.
+// keep records a pass, and reports whether the pass may be used: all its permits are still held, and the set is open.
 func (s *Set) keep(p *Pass) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *Set) starve(g *limiter) {
 	s.starved.Store(true)
 }
 
-// Freed wakes the limiters that wait for a seat, since one may be free. It costs one atomic load while none waits.
+// Freed wakes the limiters that wait for a seat, after a seat became free. It costs one atomic load while none waits.
 func (s *Set) Freed() {
 	if s == nil || !s.starved.Load() {
 		return
@@ -219,7 +219,7 @@ func (s *Set) loop() {
 	}
 }
 
-// sweep removes the limiters that no job has used for a while and forgets workers, and reports whether it was time to do so.
+// sweep removes limiters that no job has used for a while, and forgets workers. It reports whether it was time to do so.
 func (s *Set) sweep() bool {
 	now := time.Now()
 
@@ -274,9 +274,8 @@ func (s *Set) report(err error) {
 	}
 }
 
-// Reserve takes the next start that a rate allows, if that is due within the given time, and returns when it is. It reports
-// false, and takes none, if it is due later. A start whose write was not acknowledged may be lost to all; Reserve takes
-// another.
+// Reserve takes the next start that a rate allows, if the start is due within the given time, and returns its time. If it is due later,
+// Reserve takes none and returns false. A start whose write was not acknowledged may be lost to all; Reserve takes another.
 func (s *Set) Reserve(ctx context.Context, r Rule, within time.Duration) (start time.Time, ok bool, err error) {
 	subject := s.subject("keys." + r.name())
 

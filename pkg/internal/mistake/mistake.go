@@ -3,7 +3,7 @@ package mistake
 
 import "fmt"
 
-// If returns the error that the format says when the mistake was made, and else nil, which errors.Join leaves out.
+// If returns an error with the text of format when the mistake was made, and otherwise nil, which errors.Join leaves out.
 func If(made bool, format string, args ...any) error {
 	if made {
 		return fmt.Errorf(format, args...)

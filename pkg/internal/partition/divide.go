@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	drainAgain = time.Second // between two looks into the first partition
-	pageSize   = 1_000       // messages that a look reads at a time
+	drainAgain = time.Second // the time between two scans of the first partition
+	pageSize   = 1_000       // the number of messages that a scan reads at a time
 )
 
-// Copy makes the streams of the other partitions of a stream, and their consumers, as copies of the first, where they are missing. A
-// consumer that takes none of the subjects of cfg is not copied. A stream that is there and is none of n partitions is an error: a name
-// is given once, which decides between two calls. Copy returns the name of a partition that has messages, "" for none.
+// Copy makes the missing streams and consumers of the other partitions of a stream, as copies of the first. It leaves out consumers that
+// take none of the subjects of cfg. It fails for an existing stream that is not one of n partitions: the server gives a name once, which
+// decides between two calls. Copy returns the name of a partition that has messages, "" for none.
 func Copy(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, n int) (filled string, err error) {
 	var consumers []jetstream.ConsumerConfig
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) (err error) {
@@ -106,8 +106,8 @@ func create(ctx context.Context, js jetstream.JetStream, part jetstream.StreamCo
 		"else, it needs another name", part.Name, there, info.Config.Subjects, want, part.Subjects)
 }
 
-// SetBarrier stores a message, with headers, behind all that was stored under the former subjects, unless that has been done, and
-// returns its sequence. Its subject is one that only a leader takes that refuses those.
+// SetBarrier stores a message, with headers, behind all messages under the former subjects, unless that has been done, and returns its
+// sequence. Only a leader that refuses the former subjects takes the subject of the barrier.
 func SetBarrier(
 	ctx context.Context, js jetstream.JetStream, api jsapi.Client, cfg jetstream.StreamConfig, header nats.Header,
 ) (sequence uint64, err error) {
@@ -128,10 +128,10 @@ func SetBarrier(
 	return ack.Sequence, nil
 }
 
-// Drain waits until nothing of another partition is left in the first, stream. A job that ends, or becomes due, leaves its next
-// message behind the former, so a look from the first message to the last misses none; a second one is for replicas that were behind.
-// jobOf returns the subject of the job whose key a message holds, and "" when it holds none. Drain calls left, which may be nil, with the
-// first message of another partition, once for each.
+// Drain waits until the first partition, stream, has no message of another partition. A job that ends, or becomes due, leaves its next
+// message behind the former, so a scan from the first message to the last misses none. A second scan is for replicas that were behind.
+// jobOf returns the subject of the job whose key a message holds, and "" for a message without one. Drain calls left, which may be nil,
+// once with the first message of each other partition.
 func (d Division) Drain(
 	ctx context.Context, get *directget.Getter, stream string, jobOf func(jsapi.Message) string, left func(subject string, sequence uint64),
 ) error {
@@ -146,7 +146,7 @@ func (d Division) Drain(
 			from, seen = m.Sequence+1, seen || m.Sequence >= d.Barrier
 			to := jobOf(m)
 			if found = to != "" && Of(to, d.Partitions) != 0; found {
-				from = m.Sequence // all before it was the first partition's, or had ended
+				from = m.Sequence // all earlier messages were the first partition's, or had ended
 				if left != nil && noted != from {
 					left(m.Subject, from)
 				}

@@ -1,5 +1,5 @@
-// Package partition divides the messages of a stream over several streams: which partition has a subject or a key, how the
-// configurations of the streams say so, and how a stream is divided while it is in use.
+// Package partition divides the messages of a stream over several streams. It maps subjects and keys to partitions, keeps the division in
+// the configurations of the streams, and divides a stream while it is in use.
 package partition
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// Of returns the partition, from 0, of the jobs of a subject among n: that of the tokens behind the first as a key, see [OfKey].
+// Of returns the partition, from 0, of the jobs of a subject among n: the partition of the tokens behind the first as a key, see [OfKey].
 func Of(subject string, n int) int {
 	_, rest, _ := strings.Cut(subject, ".")
 	return OfKey(rest, n)
@@ -45,7 +45,7 @@ func jump(hash uint64, n int) int {
 	return at
 }
 
-// Name returns the name of the stream or consumer of a partition, for that of the first.
+// Name returns the name of the stream or consumer of a partition, from the name of the first.
 func Name(first string, partition int) string {
 	if partition == 0 {
 		return first
@@ -53,12 +53,12 @@ func Name(first string, partition int) string {
 	return first + "-" + strconv.Itoa(partition)
 }
 
-// Entry is the beginning of the subjects under which messages come into a partition. The stream takes it off.
+// Entry returns the prefix of the subjects under which messages come into a partition. The stream removes it.
 func Entry(stream string, partition int) string {
 	return stream + "-" + strconv.Itoa(partition) + "."
 }
 
-// Barrier is the subject of a message behind all that was stored before the stream was divided.
+// Barrier is the subject of a message behind all messages that were stored before the stream was divided.
 const Barrier = "partitions-done.$barrier"
 
 // The states of a division.
@@ -68,17 +68,17 @@ const (
 	Settled = "settled"
 )
 
-// Division says into how many partitions a stream is divided. It lies in the metadata of the stream's configuration, so that the
-// subjects under which jobs come in change with it.
+// Division is the division of a stream into partitions. It is in the metadata of the stream's configuration, so that the subjects under
+// which jobs come in change with it.
 type Division struct {
-	Barrier    uint64 `json:"barrier,omitempty"` // sequence in the first partition: behind it comes no job of another
+	Barrier    uint64 `json:"barrier,omitempty"` // a sequence of the first partition, behind which no job of another partition comes
 	Partitions int    `json:"partitions"`
 	State      string `json:"state"`
 }
 
 const metadata = "expediter-partitions"
 
-// Read reads the division of a stream, which has one partition without.
+// Read reads the division of a stream. A stream without one has one partition.
 func Read(cfg jetstream.StreamConfig) (Division, error) {
 	d := Division{Partitions: 1, State: Settled}
 	if text, divided := cfg.Metadata[metadata]; divided {
@@ -89,7 +89,7 @@ func Read(cfg jetstream.StreamConfig) (Division, error) {
 	return d, nil
 }
 
-// Count returns into how many partitions the configuration of a stream divides its jobs, 1 for a stream that is not divided.
+// Count returns the number of partitions in the configuration of a stream, 1 for a stream that is not divided.
 func Count(cfg jetstream.StreamConfig) int {
 	d, err := Read(cfg)
 	if err != nil {
@@ -98,20 +98,20 @@ func Count(cfg jetstream.StreamConfig) int {
 	return d.Partitions
 }
 
-// Is reports whether the configuration of a stream is that of a partition of another.
+// Is reports whether a configuration is that of a partition of another stream.
 func Is(cfg jetstream.StreamConfig) bool {
 	d, err := Read(cfg)
 	if err != nil || d.Partitions == 1 {
 		return false
 	}
-	if strings.HasPrefix(cfg.Name, "KV_") { // those of buckets take their subjects as they are
+	if strings.HasPrefix(cfg.Name, "KV_") { // the streams of buckets have no Entry
 		return d.Barrier == 0
 	}
 	return cfg.SubjectTransform != nil && cfg.SubjectTransform.Source == cfg.Name+".>"
 }
 
-// Home returns the stream that has the jobs of a subject, for the stream that one was in, by its configuration: another than that
-// where the stream has been divided since.
+// Home returns the stream that has the jobs of a subject, given the configuration of the stream that had them. It is another stream if
+// that one has been divided since.
 func Home(cfg jetstream.StreamConfig, subject string) string {
 	n := Count(cfg)
 	if n == 1 || cfg.SubjectTransform == nil || cfg.SubjectTransform.Source != Entry(cfg.Name, 0)+">" {
@@ -123,7 +123,7 @@ func Home(cfg jetstream.StreamConfig, subject string) string {
 // IsFinal reports whether the stream is divided, and nothing of another partition is left in the first.
 func (d Division) IsFinal() bool { return d.Partitions > 1 && d.State == Settled }
 
-// In returns a configuration with the division.
+// In returns cfg with the division in its metadata.
 func (d Division) In(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	text, _ := json.Marshal(d) //nolint:errcheck,errchkjson // numbers and a word
 	cfg.Metadata = maps.Clone(cfg.Metadata)
@@ -134,8 +134,8 @@ func (d Division) In(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	return cfg
 }
 
-// Config returns the configuration of a partition of a stream that has none yet. The first also takes the subjects that are kept as
-// they are.
+// Config returns the configuration of a partition, from that of an undivided stream. The first partition also takes the subjects for which
+// kept is true, unchanged.
 func (d Division) Config(cfg jetstream.StreamConfig, partition int, kept func(subject string) bool) jetstream.StreamConfig {
 	entry := Entry(cfg.Name, partition)
 	subjects := make([]string, 0, 2*len(cfg.Subjects)+1)
@@ -153,8 +153,8 @@ func (d Division) Config(cfg jetstream.StreamConfig, partition int, kept func(su
 	return d.In(cfg)
 }
 
-// Left returns the last message of a pattern in a stream, read at a replica that has all messages up to the barrier. No message
-// of the pattern is stored after the barrier, so when none is left they are gone for good. One round trip, as a rule.
+// Left returns the last message of a pattern in a stream, read at a replica that has all messages up to the barrier. No message of the
+// pattern is stored after the barrier, so when none is left, none will be. One round trip, as a rule.
 func Left(ctx context.Context, nc *nats.Conn, prefix, stream string, barrier uint64, pattern string) (
 	last jsapi.Message, left bool, err error,
 ) {

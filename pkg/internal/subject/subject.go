@@ -7,17 +7,17 @@ import (
 )
 
 var (
-	// ErrEmptyToken is returned when a subject has no tokens or one without characters.
+	// ErrEmptyToken is returned when a subject has no tokens, or a token without characters.
 	ErrEmptyToken = errors.New("a token between dots is empty")
 
 	// ErrSpace is returned when a subject has white space or a control character.
 	ErrSpace = errors.New("spaces and control characters are not allowed")
 
-	// ErrWildcard is returned when a wildcard is where none may be.
+	// ErrWildcard is returned when a wildcard is not a whole token, or a '>' is not the last.
 	ErrWildcard = errors.New("'*' must be a whole token, '>' a whole last token")
 )
 
-// CheckPattern reports what is wrong with a subject that may have wildcards.
+// CheckPattern returns an error for an invalid subject. Wildcards are allowed.
 func CheckPattern(pattern string) error {
 	if strings.ContainsFunc(pattern, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return ErrSpace
@@ -36,7 +36,7 @@ func CheckPattern(pattern string) error {
 	return nil
 }
 
-// CheckLiteral reports what is wrong with a subject that may have no wildcards.
+// CheckLiteral returns an error for an invalid subject, or one with wildcards.
 func CheckLiteral(subject string) error {
 	if strings.ContainsAny(subject, "*>") {
 		return ErrWildcard
@@ -98,12 +98,12 @@ func Covers(pattern, other string) bool {
 // Tree finds the values of patterns under which a literal subject falls, in a time that grows with the tokens of the subject and not
 // with the number of patterns. The zero value is empty.
 type Tree[T any] struct {
-	next map[string]*Tree[T] // by the next token, "*" and ">" among them
+	next map[string]*Tree[T] // by the next token, which may be "*" or ">"
 	held bool                // a pattern ends here
 	here T                   // its value
 }
 
-// Add adds a valid pattern. One that was added before gets the new value.
+// Add adds a valid pattern. It replaces the value of a pattern that was added before.
 func (t *Tree[T]) Add(pattern string, value T) {
 	for token := range strings.SplitSeq(pattern, ".") {
 		if t.next == nil {
@@ -117,7 +117,7 @@ func (t *Tree[T]) Add(pattern string, value T) {
 	t.held, t.here = true, value
 }
 
-// Find returns the value of a pattern under which a literal subject falls, the more literal one of two. It does not allocate.
+// Find returns the value of the most literal pattern under which a literal subject falls. It does not allocate.
 func (t *Tree[T]) Find(subject string) (value T, found bool) {
 	token, rest, more := strings.Cut(subject, ".")
 	for _, step := range [...]string{token, "*"} {
