@@ -1,8 +1,7 @@
 // Package jsretry repeats requests about streams and consumers that a JetStream cluster is not ready to serve.
 //
-// A cluster has moments in which it refuses or loses requests that it serves a little later: an election, a node that
-// restarts, two nodes that connect anew, nodes that are started one after the other. A program that makes streams
-// when it starts must not fail for that.
+// A cluster refuses or loses requests for a while, and serves them a little later: in an election, when a node restarts, when two nodes
+// connect anew, while nodes are started one after the other. A program that makes streams when it starts must not fail for that.
 package jsretry
 
 import (
@@ -18,24 +17,23 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
-// Wait is how long to wait for a cluster that is not ready, for callers who have no bound of their own. An election lasts up
-// to nine seconds, a node says every ten seconds that it has room for streams, and a restarted machine takes longer.
+// Wait is the default bound of the wait for a cluster that is not ready. An election lasts up to nine seconds, a node reports its room for
+// streams every ten seconds, and a restarted machine takes longer.
 const Wait = time.Minute
 
 const (
-	firstTry   = time.Second // how long an answer may take before the request is repeated
+	firstTry   = time.Second // the time without an answer after which the request is repeated
 	lastTry    = 16 * time.Second
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// ErrNotReady is returned when a cluster did not become ready in time. The last error that it gave is wrapped too.
+// ErrNotReady is returned when a cluster did not become ready in time. It wraps the cluster's last error too.
 var ErrNotReady = errors.New("the JetStream cluster is not ready")
 
-// Do calls try until it returns nil or an error that is not [Transient], and returns that. After wait it returns
-// ErrNotReady, and when ctx ends, the cause of that. try is called at least once, with a context that ends after a second,
-// and after twice as long each time that was too short. It must bear repetition: a request without an answer may have been
-// served.
+// Do calls try until it returns nil or an error that is not [Transient], and returns that result. After wait it returns ErrNotReady; when
+// ctx ends, the cause of ctx. try is called at least once, with a context that ends after a second, doubled each time that was too short.
+// try must be repeatable: a request without an answer may have been served.
 func Do(ctx context.Context, wait time.Duration, try func(context.Context) error) error {
 	begun := time.Now()
 	for length, pause := firstTry, firstPause; ; pause = min(2*pause, lastPause) {
@@ -61,10 +59,10 @@ func Do(ctx context.Context, wait time.Duration, try func(context.Context) error
 	}
 }
 
-// temporary says which of the server's errors a cluster gives only while it is not ready. Of those that are not here the ones
-// with the status 503 are.
+// temporary has true for the server's errors that a cluster returns only while it is not ready. Errors that are not listed are temporary
+// if their status is 503.
 var temporary = map[jetstream.ErrorCode]bool{
-	10005:                                  true,  // too few nodes are known, or have said that they have room
+	10005:                                  true,  // too few nodes are known, or have reported room
 	10009:                                  true,  // another node leads now
 	10010:                                  false, // there is no cluster
 	10035:                                  false, // no such account
@@ -75,11 +73,10 @@ var temporary = map[jetstream.ErrorCode]bool{
 	jetstream.JSErrCodeJetStreamNotEnabledForAccount: false,
 }
 
-// Transient reports whether err is one that a request to JetStream can end with while the cluster is not ready: there was no
-// answer, no connection, nobody to answer, or the answer was that it cannot be done now. The same request may succeed a little later.
+// Transient reports whether a request to JetStream can end with err while the cluster is not ready: no answer, no connection, no
+// responders, or an answer that it cannot be done now. The same request may succeed a little later.
 //
-// Two of the server's errors are not told from lasting ones: too few nodes for the replicas that are asked for, and too
-// little room on them.
+// Two errors that can be lasting count as transient: too few nodes for the replicas requested, and too little room on them.
 func Transient(err error) bool {
 	for _, lost := range []error{
 		context.DeadlineExceeded, nats.ErrDisconnected, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse,
