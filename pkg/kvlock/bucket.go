@@ -21,32 +21,31 @@ type BucketConfig struct {
 	// Description is shown by tools. Defaults to none.
 	Description string
 
-	// MaxBytes bounds the size of the bucket. At the bound writes are refused; nothing is evicted.
-	// Defaults to no bound but the account's.
+	// MaxBytes bounds the size of the bucket. A full bucket refuses writes; it evicts nothing. Defaults to the account's bound only.
 	MaxBytes int64
 
 	// NoRepublish turns off the republishing of every change to "rp.<bucket>.>", which wakes waiters. Waiters then
 	// share one KV watcher in each process. Defaults to false.
 	NoRepublish bool
 
-	// Replicas is how many servers keep the bucket, 1 to 5. Defaults to 1.
+	// Replicas is the number of servers that keep the bucket, 1 to 5. Defaults to 1.
 	Replicas int
 
-	// Storage is where they keep it: jetstream.FileStorage or jetstream.MemoryStorage. Defaults to file.
+	// Storage is the storage of the bucket: jetstream.FileStorage or jetstream.MemoryStorage. Defaults to file.
 	Storage jetstream.StorageType
 }
 
-// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 bound a stream at 1,000 when
-// it is not, and a process needs none, or one on a bucket without republishing.
+// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 otherwise set 1,000. A process needs none, or
+// one on a bucket without republishing.
 const maxConsumers = 256
 
 // StreamConfig returns the stream for a bucket of locks, guarded values and results.
 //
 // It is made by hand rather than with CreateKeyValue because of four settings. AllowMsgTTL lets each key have a TTL of
-// its own. Limit markers (SubjectDeleteMarkerTTL) stay off: the server appends them without a check, so that one can
-// wipe a renewal which it has already acknowledged. MaxMsgsPerSubject is 1, so that an expired value never uncovers an
-// older one. AllowRollup is off, so that no message can remove those of other keys. nats.go's Purge of a key needs it;
-// where a key has one message, Delete frees as much. Do not call UpdateKeyValue on such a bucket: it would rewrite these.
+// its own. Limit markers (SubjectDeleteMarkerTTL) stay off: the server appends them without a check, so that a marker can remove a renewal
+// that the server has acknowledged. MaxMsgsPerSubject is 1, so that an expired value never uncovers an older one. AllowRollup is off, so
+// that no message can remove those of other keys. nats.go's Purge of a key needs AllowRollup; where a key has one message, Delete frees as
+// much. Do not call UpdateKeyValue on this bucket: it would rewrite these settings.
 func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	sc := jetstream.StreamConfig{
 		Name:              kv.StreamName(cfg.Bucket),
@@ -74,14 +73,14 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	return sc
 }
 
-// FirstSequence returns the sequence at which the stream of a new bucket begins, its FirstSeq: greater than all revisions of a
-// bucket that had its name before. Where that is not set, a condition on a revision of the former bucket can hold in the new
-// one: a holder whose renewal finds its own revision there takes the lock from the present holder.
+// FirstSequence returns a FirstSeq for the stream of a new bucket, greater than all revisions of an earlier bucket of that name. Without
+// it, a condition on a revision of the former bucket can hold in the new one: a holder whose renewal finds its own revision there takes
+// the lock from the present holder.
 func FirstSequence() uint64 { return kv.FirstSequence() }
 
 // CreateBucket makes the bucket if it does not exist; an existing one is left as it is. Tests, demos and embedded
-// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig, with a FirstSeq as [FirstSequence]
-// has it. One or two round trips; while a cluster is not ready it tries again, for up to jsretry.Wait.
+// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig, with [FirstSequence] as its FirstSeq. One or
+// two round trips; while a cluster is not ready it tries again, for up to jsretry.Wait.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
 	sc := StreamConfig(cfg)
 	sc.FirstSeq = kv.FirstSequence()
@@ -89,10 +88,10 @@ func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig)
 }
 
 // MarkRestored makes the tokens of a bucket greater than all earlier ones after its stream was restored from a backup.
-// A restored stream has the creation time and the sequence of the backup: without the mark it gives tokens that it has
-// given before. Call MarkRestored before any process works on the bucket again; a process that ran all the time learns
-// of it with its next claim or lease, and loses those that it has. Two round trips, and the permission to update the stream; while a
-// cluster is not ready it tries again, for up to jsretry.Wait each.
+// A restored stream has the creation time and the sequence of the backup: without the mark it gives tokens a second time. Call
+// MarkRestored before any process works on the bucket again; a process that ran all the time learns of it with its next claim or lease,
+// and loses its present ones. Two round trips, and the permission to update the stream; while a cluster is not ready it tries again, for
+// up to jsretry.Wait each.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	return kv.MarkRestored(ctx, js, bucket)
 }

@@ -36,7 +36,7 @@ var (
 	// A write that returns it may nevertheless have been applied, unless the error says that it was not sent.
 	ErrUnavailable = kv.ErrUnavailable
 
-	// ErrVersion is returned when a key holds a record of a newer version of this module. It is left as it is.
+	// ErrVersion is returned when a key holds a record of a newer version of this module. The record stays as it is.
 	ErrVersion = record.ErrVersion
 )
 
@@ -49,7 +49,7 @@ var (
 	// holder.
 	ErrHeld = errors.New("kvlock: lock is held")
 
-	// ErrReleased is the cause with which a [Lease]'s context ends when its holder releases it.
+	// ErrReleased is the cause of the end of a [Lease]'s context when its holder releases it.
 	ErrReleased = lock.ErrReleased
 )
 
@@ -72,12 +72,12 @@ func (e *HeldError) Unwrap() error { return ErrHeld }
 // FencedError is returned for a write that was refused because a holder with a greater token has written.
 type FencedError struct {
 	Key    string
-	Token  Token // of the write that was refused
-	Stored Token // of the one that was accepted before
+	Token  Token // the token of the refused write
+	Stored Token // the token of the write that was accepted before
 
-	// Unknown reports whether the write may have been stored all the same, before that of the greater token. This is so
-	// when its acknowledgement was lost, or it was refused while the leader changed, and several other holders wrote
-	// before the key was read back.
+	// Unknown reports whether the write may have been stored all the same, before that of the greater token. It is true if the
+	// acknowledgement was lost, or the write was refused while the leader changed, and several other holders wrote before the key was read
+	// back.
 	Unknown bool
 }
 

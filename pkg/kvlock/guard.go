@@ -18,18 +18,18 @@ import (
 )
 
 // Guard keeps values that are written under a lock, and refuses a write whose fencing token is smaller than that of the
-// last one: so a holder that was paused and lost its lease meanwhile changes nothing. Make one for each bucket and
-// process with [NewGuard]; it is safe for concurrent use.
+// last one: a holder that was paused and lost its lease meanwhile changes nothing. Make one for each bucket and process with [NewGuard];
+// it is safe for concurrent use.
 //
-// The same rule elsewhere. A token has two parts that are compared one after the other. In SQL, of a row that has them
-// in two columns, one statement both checks and writes; no row affected means that the writer is fenced off:
+// The same rule elsewhere: a token has two parts that are compared one after the other. In SQL, with the parts in two columns of a row,
+// one statement both checks and writes. If it affects no row, the writer is fenced off:
 //
 //	UPDATE accounts SET balance = $3, fence_epoch = $1, fence_revision = $2
 //	WHERE id = $4 AND (fence_epoch, fence_revision) <= ($1, $2)
 //
-// Over HTTP the client sends the token in a header, and the server keeps the greatest that it has accepted for each
-// resource, in the same transaction as the resource: it answers 412 Precondition Failed to a smaller one, and 428
-// Precondition Required to none. [Token.String] and [ParseToken] are the text of it:
+// Over HTTP the client sends the token in a header, and the server keeps the greatest accepted token of each resource, in the same
+// transaction as the resource. It answers 412 Precondition Failed to a smaller token, and 428 Precondition Required to a request without
+// one. [Token.String] and [ParseToken] write and read the header:
 //
 //	PUT /accounts/7
 //	Fencing-Token: 1792454400000000000-42
@@ -40,15 +40,15 @@ type Guard struct {
 
 // GuardConfig configures a [Guard]. Only Bucket is required.
 type GuardConfig struct {
-	// Bucket is the KV bucket that keeps the values. It has to exist, and may be that of the locks if no key has the name
-	// of one. Where it is divided, the values are in the first: see [CreateBucket] and [StreamConfig].
+	// Bucket is the KV bucket that keeps the values. It has to exist. It may be the bucket of the locks if no key has the name of a lock.
+	// Where it is divided, the values are in the first partition: see [CreateBucket] and [StreamConfig].
 	Bucket string
 
 	// Instance names this process in the records of values, where people read it: at most 256 bytes. Defaults to the
 	// host's name and the process id.
 	Instance string
 
-	// Logger gets the faults of which no caller learns: corrupt records. Defaults to slog.Default().
+	// Logger gets the faults that no caller gets as an error: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// OpTimeout bounds each operation beside its context. Defaults to 2 seconds.
@@ -81,8 +81,8 @@ func (g *Guard) Close() {
 // Guarded is a value of a [Guard].
 type Guarded struct {
 	Value    []byte
-	Token    Token  // of the last write; zero when there was none
-	Revision uint64 // of the record; 0 when there is none
+	Token    Token  // the token of the last write; zero when there was none
+	Revision uint64 // the revision of the record; 0 when there is none
 }
 
 // Put stores value if token is not smaller than that of the last write, and otherwise returns a [FencedError] that
@@ -117,7 +117,7 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 			return nil
 		case order > 0:
 			return &FencedError{Key: key, Token: token, Stored: now.token, Unknown: became == isUnknown}
-		case order == 0 && became == isUnknown: // once more could undo a later write of the same holder
+		case order == 0 && became == isUnknown: // another try could undo a later write of the same holder
 			return fmt.Errorf("kvlock: put %q with token %s: %w: the outcome is unknown, and the token has written again",
 				key, token, ErrUnavailable)
 		}
@@ -128,11 +128,11 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 // stateFenced is the state of the record of a guarded value.
 const stateFenced = kv.StateFenced
 
-// guardedHead is the first line of the record of a guarded value, which follows. Its claim is the token.
+// guardedHead is the first line of the record of a guarded value; the value follows. Its claim is the token.
 type guardedHead struct {
 	record.Head
 
-	Replaced string `json:"replaced,omitempty"` // the ref of the record that it was written over
+	Replaced string `json:"replaced,omitempty"` // the ref of the replaced record
 }
 
 // guarded is the entry of a key of a Guard.
@@ -156,8 +156,8 @@ const (
 	wasRefused
 )
 
-// tells returns the outcome of a write over before that was not acknowledged, from the key's present entry. Each
-// guarded value names the record that it replaced, and a record is replaced once.
+// tells returns the outcome of an unacknowledged write over before, from the key's present entry, v. Each guarded value names the record
+// that it replaced, and a record is replaced once.
 func (v guarded) tells(before guarded, writer string) outcome {
 	_, replaced, _ := strings.Cut(v.replaced, ".")
 	switch {
@@ -170,7 +170,7 @@ func (v guarded) tells(before guarded, writer string) outcome {
 	}
 }
 
-// errCorrupt is returned for a record that cannot be read. It is not removed: without its token any holder could write.
+// errCorrupt is returned for a record that cannot be read. The record stays: without its token any holder could write.
 var errCorrupt = errors.New("record is corrupt")
 
 // decode reads an entry.
@@ -205,7 +205,7 @@ func (g *Guard) ask(ctx context.Context, key string) (guarded, error) {
 type guardWriter struct {
 	guard *Guard
 	owner string
-	found guarded // the entry that the key was found to have instead
+	found guarded // the entry that was found instead
 }
 
 func (w *guardWriter) write(ctx context.Context, key string, token Token, now guarded, value []byte) error {
@@ -235,8 +235,8 @@ func (w *guardWriter) Found(_ context.Context, e kv.Entry) kv.Found {
 // Pushed returns nothing: values of a Guard are not watched.
 func (w *guardWriter) Pushed() kv.Found { return kv.Found{} }
 
-// Get returns the value that the last Put stored. It is read from the stream's leader, and may be old all the same:
-// only Put decides. One round trip.
+// Get returns the value that the last Put stored. The value is read from the stream's leader, and may be old all the same: only Put
+// decides. One round trip.
 func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
 	if err := kv.CheckKey(key); err != nil {
 		return Guarded{}, err
@@ -248,9 +248,8 @@ func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
 	return Guarded{Value: now.value, Token: now.token, Revision: now.revision}, nil
 }
 
-// Token orders the holders of one key: a later lease or claim has a greater token. A writer passes it to the system
-// that it writes to, and that system refuses a smaller token than it has seen. Tokens of different keys are not
-// ordered.
+// Token orders the holders of one key: a later lease or claim has a greater token. A writer passes its token to the system that it writes
+// to. That system refuses a smaller token than the greatest it has seen. Tokens of different keys are not ordered.
 //
 // Epoch is the time at which the bucket was created, in nanoseconds since 1970, so that tokens still grow when a bucket
 // is deleted and made anew; Revision is the stream sequence at which the lease or claim was taken.

@@ -12,21 +12,21 @@ import (
 
 // LimitState is the record of one key of a limit: a [Semaphore], a [RateLimiter], or a limit of a worker.
 type LimitState struct {
-	// Held are the permits that are held, by the processes that hold them.
+	// Held has the number of permits that each process holds.
 	Held map[string]int
 
-	// Key is the hash of the key, and Name that of the limit.
+	// Key is the hash of the key, and Name the name of the limit.
 	Key, Name string
 
-	// Next is when the next start is due, if the limit has a rate.
+	// Next is the time at which the next start is due, if the limit has a rate.
 	Next time.Time
 
 	// Queue are the processes that want permits, the first in line first.
 	Queue []string
 }
 
-// ListLimits returns the records of a bucket's limits, at most so many, for display, and how many keys there are. A key has a record
-// while something counts under it. Five round trips, and one more for each 512 keys.
+// ListLimits returns at most most records of a bucket's limits, for display, and the number of keys. A key has a record while permits or
+// starts count under it. Five round trips, and one more for each 512 keys.
 func ListLimits(ctx context.Context, js jetstream.JetStream, bucket string, most int) (all []LimitState, total int, err error) {
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: time.Second, Timeout: 2 * time.Second})
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	// longestPer is the longest RateLimiterConfig.Per.
 	longestPer = 31 * 24 * time.Hour
 
-	// maxWaiting is how many calls may wait in one Semaphore or RateLimiter, half of them for one key.
+	// maxWaiting is the largest number of calls that may wait in one Semaphore or RateLimiter, half of them for one key.
 	maxWaiting = 100_000
 
 	// limitPrefix begins the keys of the records, which listings of locks and results leave out.
@@ -51,7 +51,7 @@ type limits struct {
 	held map[*Permit]struct{}
 }
 
-// limitsConfig is the common part of their configurations.
+// limitsConfig is the common part of SemaphoreConfig and RateLimiterConfig.
 type limitsConfig struct {
 	bucket    string
 	logger    *slog.Logger
@@ -111,7 +111,7 @@ func (l *limits) Close() {
 	l.records.Close()
 }
 
-// call calls use with a context that also ends with Close.
+// call calls use with a context that ends with ctx, and with Close.
 func (l *limits) call(ctx context.Context, key string, use func(context.Context) error) error {
 	l.calls.RLock()
 	defer l.calls.RUnlock()
@@ -146,13 +146,13 @@ func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limi
 	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: []limit.Rule{l.rule(key)}, Seat: seat{}, Sequence: l.sequence.Add(1)})
 }
 
-// seat is the slot of a caller of limits: it keeps it.
+// seat is the slot of a caller of limits, which always keeps it.
 type seat struct{}
 
-// Give reports whether the slot was left: it never is.
+// Give returns false: the caller never leaves its slot.
 func (seat) Give() bool { return false }
 
-// Take reports whether the caller has its slot: it always has.
+// Take returns true: the caller always has its slot.
 func (seat) Take() bool { return true }
 
 // between returns an error unless n is from 1 to MaxPermits.
@@ -168,35 +168,33 @@ type RateLimiterConfig struct {
 	// Bucket is the KV bucket that keeps the rates: see [CreateBucket] and [StreamConfig].
 	Bucket string
 
-	// Burst is how many calls there may be at once after a pause: 1 to 1,000,000. Defaults to 1.
+	// Burst is the number of calls that may be made at once after a pause: 1 to 1,000,000. Defaults to 1.
 	Burst int
 
 	// Logger gets requests that failed and are repeated. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Name identifies the limit in its bucket: letters, digits, '-' and '_', at most 64. Those of one name should not
-	// differ in anything else, since each applies its own settings.
+	// Name identifies the limit in its bucket: letters, digits, '-' and '_', at most 64. Limiters with one name should have the same
+	// settings, since each applies its own.
 	Name string
 
-	// OpTimeout bounds each request, and how long Close waits for the server. Defaults to 2 seconds.
+	// OpTimeout bounds each request, and the time for which Close waits for the server. Defaults to 2 seconds.
 	OpTimeout time.Duration
 
 	// Per is the time in which Rate calls may be made: at least Rate microseconds, at most 31 days.
 	Per time.Duration
 
-	// Rate is how many calls of a key may be made in Per, by all processes: 1 to 1,000,000.
+	// Rate is the number of calls of a key that all processes may make in Per: 1 to 1,000,000.
 	Rate int
 }
 
-// RateLimiter spaces calls out: over all processes of its bucket, no period of RateLimiterConfig.Per has more than Rate plus
-// Burst of a key, evenly spaced (the generic cell rate algorithm). When the clocks of machines differ, the calls that are due
-// in the difference come in addition. Make one with [NewRateLimiter] for each bucket, name and process; it is safe for
-// concurrent use.
+// RateLimiter spaces calls out: over all processes of its bucket, no period of RateLimiterConfig.Per has more than Rate plus Burst calls
+// of a key, evenly spaced (the generic cell rate algorithm). When the clocks of machines differ, the calls that are due within the
+// difference come in addition. Make one with [NewRateLimiter] for each bucket, name and process; it is safe for concurrent use.
 type RateLimiter struct{ *limits }
 
-// NewRateLimiter binds to the bucket and checks the settings of its stream. Close ends it. It returns
-// jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when no server answered within OpTimeout. One
-// round trip.
+// NewRateLimiter binds to the bucket and checks the settings of its stream. Close ends it. It returns jetstream.ErrStreamNotFound when the
+// bucket does not exist, and ErrUnavailable when no server answered within OpTimeout. One round trip.
 func NewRateLimiter(ctx context.Context, js jetstream.JetStream, cfg RateLimiterConfig) (*RateLimiter, error) {
 	spec := limit.Spec{Name: cfg.Name, Burst: cmp.Or(cfg.Burst, 1), Per: cfg.Per, Rate: cfg.Rate}
 	var per error
@@ -211,9 +209,9 @@ func NewRateLimiter(ctx context.Context, js jetstream.JetStream, cfg RateLimiter
 	return &RateLimiter{l}, nil
 }
 
-// Wait waits until a call of key may be made: any text, "" if there is one key only. Calls of a process are made in the order
-// in which they came. It returns the cause of its context when that ends first, and waits through outages. One round trip,
-// shared by all calls that are due within ten milliseconds.
+// Wait waits until a call of key may be made. A key is any text, "" if there is one key only. Calls of a process are made in the order in
+// which they came. Wait returns the cause of its context when the context ends first, and waits through outages. One round trip, shared by
+// all calls that are due within ten milliseconds.
 func (r *RateLimiter) Wait(ctx context.Context, key string) error {
 	return r.call(ctx, key, func(ctx context.Context) error {
 		pass, err := r.enter(ctx, key, func(error) {})
@@ -222,10 +220,9 @@ func (r *RateLimiter) Wait(ctx context.Context, key string) error {
 	})
 }
 
-// Reserve takes the next call of key if it may be made within the given time, and returns when: the caller waits until then.
-// A call that is reserved and not made is lost to all. It reports false, with when it may be made, if that is later; nothing
-// is taken then. Calls that wait in Wait come after it. Two round trips, two more for each other process that takes one at the
-// same time.
+// Reserve takes the next call of key if the call may be made within the given time, and returns its time: the caller has to wait until
+// then. A call that is reserved and not made is lost to all. If its time is later, Reserve takes nothing and returns false with that time.
+// Calls in Wait come after a reserved call. Two round trips, and two more for each other process that takes a call at the same time.
 func (r *RateLimiter) Reserve(ctx context.Context, key string, within time.Duration) (at time.Time, ok bool, err error) {
 	err = r.call(ctx, key, func(ctx context.Context) (err error) {
 		at, ok, err = r.set.Reserve(ctx, r.rule(key), within)
@@ -242,36 +239,35 @@ type SemaphoreConfig struct {
 	// Logger gets requests that failed and are repeated. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Name identifies the semaphore in its bucket: letters, digits, '-' and '_', at most 64. Those of one name should not
-	// differ in anything else, since each applies its own settings.
+	// Name identifies the semaphore in its bucket: letters, digits, '-' and '_', at most 64. Semaphores with one name should have the same
+	// settings, since each applies its own.
 	Name string
 
-	// OpTimeout bounds each request, and how long Close waits for the server. Defaults to 2 seconds.
+	// OpTimeout bounds each request, and the time for which Close waits for the server. Defaults to 2 seconds.
 	OpTimeout time.Duration
 
-	// Permits is how many holders a key may have at once, in all processes: 1 to 1,000,000.
+	// Permits is the largest number of holders of a key at once, in all processes: 1 to 1,000,000.
 	Permits int
 
-	// TTL is for how long the permits of a process stay taken when it dies: others have them within twice that. One second
-	// to a day. Defaults to 30 seconds.
+	// TTL is the time for which the permits of a process stay taken when it dies: others get them within twice that time. One second to a
+	// day. Defaults to 30 seconds.
 	TTL time.Duration
 }
 
 // Semaphore gives out permits: over all processes of its bucket, no more than SemaphoreConfig.Permits of a key are held at
 // once. Make one with [NewSemaphore] for each bucket, name and process; it is safe for concurrent use.
 //
-// Waiting processes have permits in turn: one that has its share leaves those that become free to others that wait. In a
-// process, calls have them in the order in which they came. One write takes the permits for all calls that wait in a
-// process, and a permit passes from one call to the next without a write while no other process waits.
+// Waiting processes get permits in turn: a process that has its share leaves free permits to other waiting processes. In a process, calls
+// get permits in the order in which they came. One write takes the permits for all waiting calls of a process, and a permit passes from
+// one call to the next without a write while no other process waits.
 //
-// One lease in each process is for all its permits, and is renewed three times in its TTL. A [Permit]'s context ends before
-// another process has the permit. There is no token: of several holders none is the latest, so that no system could refuse
-// the earlier ones. Work that needs a token takes a lock.
+// Each process has one lease for all its permits, and renews it three times in its TTL. A [Permit]'s context ends before another process
+// has the permit. Permits have no token: of several holders none is the latest, so no system could refuse the earlier ones. Work that
+// needs a token takes a lock.
 type Semaphore struct{ *limits }
 
-// NewSemaphore binds to the bucket and checks that its stream has the settings that permits are safe with. Close ends it. It
-// returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when no server answered within
-// OpTimeout. One round trip.
+// NewSemaphore binds to the bucket and checks that its stream has settings with which permits are safe. Close ends it. It returns
+// jetstream.ErrStreamNotFound when the bucket does not exist, and ErrUnavailable when no server answered within OpTimeout. One round trip.
 func NewSemaphore(ctx context.Context, js jetstream.JetStream, cfg SemaphoreConfig) (*Semaphore, error) {
 	var ttl error
 	if cfg.TTL != 0 && (cfg.TTL < time.Second || cfg.TTL > 24*time.Hour) {
@@ -287,17 +283,17 @@ func NewSemaphore(ctx context.Context, js jetstream.JetStream, cfg SemaphoreConf
 
 // Permit is the right to be one of the holders of a key, until [Permit.Release] or until it is lost.
 type Permit struct {
-	ctx    context.Context //nolint:containedctx // it is the life of the permit, not of a call
+	ctx    context.Context //nolint:containedctx // the context has the lifetime of the permit, not of a call
 	cancel context.CancelCauseFunc
 	of     *limits
 	pass   *limit.Pass
 	ending sync.Once
-	mu     sync.Mutex // held while ctx is ended, and while pass is asked
+	mu     sync.Mutex // held to end ctx, and to call pass
 }
 
-// Acquire waits for a permit of key, any text: "" if there is one key only. It waits until its context ends, whose cause it
-// then returns, also through outages. One round trip for a free permit, two for the first one of a Semaphore; none when the
-// process has one to spare.
+// Acquire waits for a permit of key. A key is any text, "" if there is one key only. When its context ends, Acquire returns the cause; it
+// waits through outages. One round trip for a free permit, two for the first permit of a Semaphore; none when the process has one to
+// spare.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	p := &Permit{of: s.limits}
 	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -318,9 +314,9 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (*Permit, error) {
 	return p, nil
 }
 
-// Context ends when the permit does: with the cause [ErrReleased] when it is released, and [ErrLost] when the lease of this
-// process's permits was not renewed in time, or was ended by another process. It has the values of the context that the
-// permit was acquired with, and does not end with that one. Done and Err are on time also right after a pause of the process.
+// Context returns a context that ends with the permit: with the cause [ErrReleased] on release, and [ErrLost] when the lease of this
+// process's permits was not renewed in time, or was ended by another process. It has the values of the context of Acquire, but does not
+// end with that context. Done and Err are on time even right after a pause of the process.
 func (p *Permit) Context() context.Context {
 	return kv.DeadlineContext(p.ctx, func() {
 		p.mu.Lock()
@@ -331,8 +327,8 @@ func (p *Permit) Context() context.Context {
 	})
 }
 
-// Release gives the permit up, after its context has ended. It does not wait for the server: if that does not hear of it,
-// the permit is free when its TTL has passed. Calling it again does nothing.
+// Release ends the permit's context, and gives the permit up. It does not wait for the server: if the server does not hear of it, the
+// permit is free when its TTL has passed. Calling it again does nothing.
 func (p *Permit) Release() { p.end(ErrReleased) }
 
 func (p *Permit) end(cause error) {
@@ -347,8 +343,8 @@ func (p *Permit) end(cause error) {
 	})
 }
 
-// Do acquires a permit of key, runs fn, and releases the permit, also when fn panics. The context of fn ends with ctx and
-// with the permit. Do returns the error of fn, and ErrLost with it when the permit was lost before fn returned.
+// Do acquires a permit of key, runs fn, and releases the permit, even if fn panics. The context of fn ends with ctx and with the permit.
+// Do returns the error of fn, and ErrLost with it when the permit was lost before fn returned.
 func (s *Semaphore) Do(ctx context.Context, key string, fn func(ctx context.Context) error) (err error) {
 	p, err := s.Acquire(ctx, key)
 	if err != nil {
@@ -365,7 +361,7 @@ func (s *Semaphore) Do(ctx context.Context, key string, fn func(ctx context.Cont
 	return fn(held)
 }
 
-// whileHeld returns a context that ends with ctx and with that of a lease or permit, on time also right after a pause.
+// whileHeld returns a context that ends with ctx and with leased, the context of a lease or permit, on time even right after a pause.
 func whileHeld(ctx, leased context.Context) (held context.Context, stop func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	unlink := context.AfterFunc(leased, func() { cancel(context.Cause(leased)) })

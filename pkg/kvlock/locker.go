@@ -24,37 +24,37 @@ type LockerConfig struct {
 	// host's name and the process id.
 	Instance string
 
-	// Logger gets the faults of which no caller learns: corrupt records. Defaults to slog.Default().
+	// Logger gets the faults that no caller gets as an error: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
-	// and the work waits for it. Its context has the values of the caller's. Defaults to none, which costs nothing.
+	// and the work waits for it. Its context has the values of the caller's context. Defaults to none, which costs nothing.
 	Observe func(context.Context, Event)
 
-	// OpTimeout is how long an unreachable server may keep a caller from an answer. It does not bound the waiting for a
-	// lock that is held. Defaults to 2 seconds.
+	// OpTimeout bounds the time for which a caller waits for an unreachable server. It does not bound the wait for a held lock. Defaults to 2
+	// seconds.
 	OpTimeout time.Duration
 
-	// Partitions is over how many buckets the locks are divided, see [Grow]: at most [MaxPartitions]. Defaults to 1.
+	// Partitions is the number of buckets over which the locks are divided, see [Grow]: at most [MaxPartitions]. Defaults to 1.
 	Partitions int
 
-	// TTL is for how long a lock stays held when its holder's process dies: whole seconds. A live holder renews it
-	// every third of that. Defaults to 30 seconds.
+	// TTL is the time for which a lock stays held when its holder's process dies, in whole seconds. A live holder renews it every third of
+	// that time. Defaults to 30 seconds.
 	TTL time.Duration
 }
 
 const defaultTTL = 30 * time.Second
 
-// AcquireOptions are the choices of one acquisition. The zero value is good.
+// AcquireOptions are the options of one acquisition. The zero value is valid.
 type AcquireOptions struct {
 	// Metadata describes the holder and its purpose; Inspect and List return it. At most 4,096 bytes. Defaults to none.
 	Metadata map[string]string
 
-	// TTL is for how long the lock stays held when this process dies. Defaults to LockerConfig.TTL.
+	// TTL is the time for which the lock stays held when this process dies. Defaults to LockerConfig.TTL.
 	TTL time.Duration
 
-	// Wait bounds how long Acquire waits, in addition to its context: Acquire then returns a [HeldError], or
-	// ErrUnavailable when no server has answered. Defaults to no bound.
+	// Wait bounds the wait of Acquire, in addition to its context: Acquire then returns a [HeldError], or ErrUnavailable when no server has
+	// answered. Defaults to no bound.
 	Wait time.Duration
 }
 
@@ -64,18 +64,18 @@ type AcquireOptions struct {
 //
 // A lock is not reentrant: a holder that acquires it again waits for itself.
 //
-// A name is any text of parts between dots, such as "db1:5432" or "2026-11-25T09:00", none of which is empty. The key of
-// its record is the name, if that may be a key, with at most [MaxKeyBytes]: letters, digits and -/_=. are. Each part that
-// has other bytes, or begins with '=', is '=' and its bytes in base64url there.
+// A name is any text without empty parts between dots, such as "db1:5432" or "2026-11-25T09:00". The key of its record is the name, if the
+// name is a valid key: at most [MaxKeyBytes] of letters, digits and -/_=. characters. In the key, each part with other bytes, or with '='
+// at its beginning, is '=' and its bytes in base64url.
 type Locker struct {
 	agents *lock.Agents
 	ttl    time.Duration
 }
 
-// NewLocker binds to the bucket and checks that its stream has the settings that locks are safe with. Close ends it. It
-// returns jetstream.ErrStreamNotFound when there is no such bucket, a [PartitionsError] when it is divided into another number of
-// partitions, and ErrUnavailable when no server answered within OpTimeout. Two round trips. Where "kvlock.alive.<bucket>.>" may
-// not be published and subscribed to it takes a quarter of a second, and others do not find out when this process dies while it waits.
+// NewLocker binds to the bucket and checks that its stream has settings with which locks are safe. Close ends it. It returns
+// jetstream.ErrStreamNotFound when the bucket does not exist, a [PartitionsError] when it is divided into another number of partitions,
+// and ErrUnavailable when no server answered within OpTimeout. Two round trips. Without the permission to publish and subscribe to
+// "kvlock.alive.<bucket>.>" it takes a quarter of a second, and others do not find out when this process dies while it waits.
 func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
 	base := kv.Config{
 		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout, Partitions: cfg.Partitions,
@@ -108,34 +108,32 @@ func prefixed(prefix string, err error) error {
 func (l *Locker) Close() { l.agents.Close() }
 
 // TryAcquire takes the lock if it is free, and otherwise returns a [HeldError] that names the holder. One round trip
-// for a free lock, two for a held one; two also for a free lock that this Locker has not used for long and others have.
+// for a free lock, two for a held one; two also for a free lock that others have used and this Locker has not used for long.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
 	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true})
 }
 
-// Acquire waits for the lock and takes it: waiters of all processes get it in the order in which they came. It waits
-// until its context ends, whose cause it then returns, or opts.Wait has passed. It returns ErrUnavailable when no
-// server answered within LockerConfig.OpTimeout; once it is in the queue, it waits through outages.
+// Acquire waits for the lock and takes it: waiters of all processes get it in the order in which they came. It waits until opts.Wait has
+// passed, or until its context ends: then it returns the cause. It returns ErrUnavailable when no server answered within
+// LockerConfig.OpTimeout; once in the queue, it waits through outages.
 //
-// One round trip for a free lock, and one to queue for a held lock; one more when the Locker has asked nothing about its bucket
-// for a second, for the generation in the token. A push wakes the waiter when the lock is handed to
-// it. A waiter of less than a quarter of a second has the lock with that push: the Locker confirms it in the
-// background, sends the confirmation again after a quarter of a second, and the lease is lost if none is acknowledged
-// within half a second. A waiter of longer confirms first, with one more round trip.
+// One round trip for a free lock, and one to queue for a held lock; one more, for the generation in the token, when the Locker's last
+// question about its bucket is more than a second old. A push wakes the waiter when the lock is handed to it. A waiter of less than a
+// quarter of a second has the lock with that push: the Locker confirms it in the background, and again after a quarter of a second. The
+// lease is lost if no confirmation is acknowledged within half a second. A waiter of longer confirms first, with one more round trip.
 func (l *Locker) Acquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
 	return l.acquire(ctx, opts, lock.Request{Name: name})
 }
 
-// Steal takes the lock from its holder, whose context ends with ErrLost as soon as its process learns of it: for a
-// moment both may work. It is for an operator who knows that the holder is gone, or has to go. The record names the
-// instance that lost the lock. The queue stays as it is. Two round trips.
+// Steal takes the lock from its holder. The holder's context ends with ErrLost as soon as its process learns of that: for a moment both
+// may work. It is for an operator who knows that the holder is gone, or has to go. The record names the instance that lost the lock. The
+// queue stays as it is. Two round trips.
 func (l *Locker) Steal(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
 	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true, Force: true})
 }
 
-// Do acquires the lock, runs fn, and releases the lock, also when fn panics. The context of fn ends with ctx and with
-// the lease. Systems that fn changes should refuse a smaller token than they have seen: fn may be paused, and go on
-// when another holder has the lock.
+// Do acquires the lock, runs fn, and releases the lock, even if fn panics. The context of fn ends with ctx and with the lease. Systems
+// that fn changes should refuse a token smaller than one they have seen: fn may be paused, and go on when another holder has the lock.
 //
 // It returns the error of fn, and ErrLost with it when the lease was lost before fn returned.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, token Token) error) (err error) {
@@ -174,25 +172,25 @@ const (
 	EventReleased = EventKind(lock.Released)
 	// EventLost: the holder found that another instance has the lock, or that no renewal was acknowledged in time.
 	EventLost = EventKind(lock.Lost)
-	// EventRenewalFailed: a renewal was not acknowledged and is sent again; Err says why.
+	// EventRenewalFailed: a renewal was not acknowledged, for the reason in Err, and is sent again.
 	EventRenewalFailed = EventKind(lock.RenewalFailed)
-	// EventTakeOver: a waiter took the lock of Holder, which died; it had waited for Elapsed.
+	// EventTakeOver: a waiter took the lock of Holder, which died. The waiter had waited for Elapsed.
 	EventTakeOver = EventKind(lock.TakeOver)
 	// EventWaiting: a call begins to wait for Lease, held by Holder.
 	EventWaiting = EventKind(lock.Waiting)
 	// EventWaitTimeout: a caller gave up after Elapsed, for the reason in Err.
 	EventWaitTimeout = EventKind(lock.WaitTimeout)
-	// EventCorrupt: a record that cannot be read was removed; Err says what is wrong with it.
+	// EventCorrupt: a record that cannot be read was removed. Err has the reason.
 	EventCorrupt = EventKind(lock.Corrupt)
 )
 
-// Event is one thing that happened to a lock. Fields that mean nothing for its kind are zero.
+// Event is an event of a lock. Fields without a meaning for its kind are zero.
 type Event struct {
 	Kind    EventKind
 	Name    string        // of the lock
 	Lease   string        // the id of the lease
 	Holder  string        // the instance that holds or held it
-	Elapsed time.Duration // how long that took which ended with this event
+	Elapsed time.Duration // the duration of the work or wait that ended with this event
 	Err     error
 }
 
@@ -209,28 +207,28 @@ func observer(observe func(context.Context, Event)) func(context.Context, lock.E
 // Lock is the state of a lock at the time of one read, for display. It is a hint: the lock may have changed since.
 type Lock struct {
 	Name     string
-	Held     bool              // by an instance that, if dead, was seen alive less than twice its TTL ago
-	Granted  bool              // handed over to Holder, which may hold it already and has not confirmed it yet
-	Holder   string            // the instance that holds it
+	Held     bool              // held by an instance; a dead one was alive less than twice its TTL ago
+	Granted  bool              // handed over to Holder, which has not confirmed it yet, and may hold it already
+	Holder   string            // the instance that holds the lock
 	Lease    string            // the id of the lease
 	Metadata map[string]string // AcquireOptions.Metadata of the holder; not written to
-	Since    time.Time         // when it was taken, by the holder's clock
-	Stolen   string            // the instance that it was taken from by force, if it was
+	Since    time.Time         // the time at which it was taken, by the holder's clock
+	Stolen   string            // the instance from which it was taken by force, if any
 	Token    Token
 	TTL      time.Duration
 	Queue    []Waiting // the next first
 
 	Revision uint64    // of the record
-	Written  time.Time // when the server stored the record
+	Written  time.Time // the time at which the server stored the record
 }
 
-// Waiting is a number of waiters that follow each other in the queue of a lock and belong to one instance.
+// Waiting is a series of waiters of one instance in the queue of a lock.
 type Waiting struct {
 	Instance string
 	Waiters  int
 }
 
-// Age returns for how long the lock has been held, never negative. It compares the holder's clock with this process's.
+// Age returns the time for which the lock has been held, never negative. It compares the holder's clock with this process's.
 func (l Lock) Age() time.Duration {
 	if !l.Held {
 		return 0
@@ -255,7 +253,7 @@ func (l *Locker) show(s lock.State) Lock {
 	return shown
 }
 
-// Inspect returns the holder of a lock, since when it holds it, and the queue. One round trip.
+// Inspect returns the holder of a lock, the time since when it has held the lock, and the queue. One round trip.
 func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
 	s, err := l.agents.Inspect(ctx, name)
 	if err != nil {
@@ -264,11 +262,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
 	return l.show(s), nil
 }
 
-// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "". Each is as
-// Inspect returns it, but possibly older. They come in the order of their names.
+// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "". Each Lock is as from Inspect, but
+// possibly older. They come in the order of their names.
 //
 // It makes no consumer, and reads 512 records at a time. A record that cannot be read is yielded with its name and the reason; an error
-// with an empty lock is the last. The end of ctx ends the iteration.
+// with an empty lock comes last. The end of ctx ends the iteration.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		l.agents.List(ctx, prefix, func(s lock.State, err error) bool {
@@ -280,14 +278,14 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error]
 	}
 }
 
-// Observe yields the state of a lock as it is, and again when another lease holds it, when a lease that was handed over is
-// confirmed, and when the lock is free: so that all members know a leader that the holders of a lock elect. The Metadata of
-// a holder, its address for instance, are known when Granted is false. Of changes that follow each other faster than the
-// loop's body, the latest is yielded.
+// Observe yields the present state of a lock, and its state again when another lease holds it, when a lease that was handed over is
+// confirmed, and when the lock is free. So all members can know the leader, if the holder of the lock is the leader. The Metadata of a
+// holder, its address for instance, are known when Granted is false. If the lock changes several times while the loop's body runs, the
+// latest state is yielded.
 //
-// A state is a hint: it is pushed, or read within two seconds, and the lock may have changed since. A holder that died is
-// shown until another takes the lock, or for twice its TTL. An error, the cause of ctx for instance, is the last, with an
-// empty lock. All observers of a Locker share one subscription.
+// A state is a hint: it is pushed, or read within two seconds, and the lock may have changed since. A dead holder is yielded until another
+// takes the lock, or for twice its TTL. An error, the cause of ctx for instance, comes last, with an empty lock. All observers of a Locker
+// share one subscription.
 func (l *Locker) Observe(ctx context.Context, name string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		l.agents.Observe(ctx, name, func(s lock.State, err error) bool { return yield(l.show(s), err) })
@@ -303,28 +301,28 @@ type Lease struct {
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.lease.Name() }
 
-// Token returns the fencing token: greater than that of every earlier holder of this lock. Pass it to each system that
-// is changed under the lock, and have that refuse a smaller one: see [Guard].
+// Token returns the fencing token: greater than that of every earlier holder of this lock. Pass it to each system that is changed under
+// the lock. The system has to refuse a smaller token: see [Guard].
 func (l *Lease) Token() Token {
 	generation, revision := l.lease.Token()
 	return Token{Epoch: generation, Revision: revision}
 }
 
-// Context ends when the lease does: with the cause [ErrReleased] before it is released, [ErrLost] when it is lost, and
-// [ErrClosed] when the Locker closes. It is lost when the server refuses a renewal, when a push or a read shows another
-// holder, and when no renewal was acknowledged in time, even if the server cannot be reached. That time is the TTL,
-// less a margin, after the last acknowledged renewal was sent: before another member can take over. The context has the
-// values of the context that the lock was acquired with, and does not end with that one.
+// Context returns a context that ends with the lease: with the cause [ErrReleased] before it is released, [ErrLost] when it is lost, and
+// [ErrClosed] when the Locker closes. The lease is lost when the server refuses a renewal, when a push or a read has another holder, and
+// when no renewal was acknowledged in time, even if the server cannot be reached. That time is the TTL, less a margin, after the last
+// acknowledged renewal was sent: before another member can take over. The context has the values of the context of the acquisition, but
+// does not end with that context.
 //
-// Done and Err report the lease's end on time, even right after the process was paused. A holder that is paused between
-// checking them and acting acts too late all the same: the token guards against that.
+// Done and Err report the lease's end on time, even right after the process was paused. A holder that is paused between a check and its
+// action acts too late all the same: the token guards against that.
 func (l *Lease) Context() context.Context { return l.lease.Context() }
 
-// Remaining returns for how long the lease holds if no further renewal is acknowledged; 0 when it has ended.
+// Remaining returns the time for which the lease holds if no further renewal is acknowledged; 0 when it has ended.
 func (l *Lease) Remaining() time.Duration { return l.lease.Remaining() }
 
-// Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends
-// before anything is sent. It never touches another holder's lease, and calling it again does nothing.
+// Release gives the lock up: to the next in the queue if there is one, in the same write. The lease's context ends before the request is
+// sent. Release never changes another holder's lease, and calling it again does nothing.
 //
 // It returns ErrLost when the lease had been lost before: another holder may have had the lock meanwhile. It returns
 // ErrUnavailable when no server answered within LockerConfig.OpTimeout: the Locker then goes on trying, and the lock is

@@ -27,16 +27,15 @@ const (
 
 // CacheConfig configures a [Cache]. Process is required, and JobID for ByJob.
 type CacheConfig[In any] struct {
-	// Inputs returns the inputs on which the results depend, as [Work.Inputs] has it: not the time, nor the caller.
-	// Defaults to all of In.
+	// Inputs returns the inputs on which the results depend, for [Work.Inputs]: not the time, nor the caller. Defaults to all of In.
 	Inputs func(In) any
 
 	// JobID returns the id of the job that a call belongs to. It is kept with the result: [Result].Job is the job that
 	// the result was computed for. Required for ByJob. Defaults to none.
 	JobID func(In) string
 
-	// Options are the options of each Do: Options.TTL is how long results of this process are kept. Job and Fingerprint
-	// stay empty. Default to the zero value.
+	// Options are the options of each Do: Options.TTL is the time for which results of this process are kept. Job and Fingerprint stay empty.
+	// Default to the zero value.
 	Options DoOptions
 
 	// Process names the computation, such as "buffer". The keys begin with it and a dot, so that [Flight.Purge] of the
@@ -46,8 +45,8 @@ type CacheConfig[In any] struct {
 	// Scope is the rule by which calls count as the same. Defaults to ByInputs.
 	Scope Scope
 
-	// Version distinguishes the results of different versions of the code. Raise it when the code makes other results
-	// of the same inputs, or encodes them otherwise. Defaults to none.
+	// Version distinguishes the results of different versions of the code. Raise it when the code computes other results from the same
+	// inputs, or encodes them otherwise. Defaults to none.
 	Version string
 }
 
@@ -58,7 +57,7 @@ func (cfg CacheConfig[In]) validate() error {
 			errs = append(errs, fmt.Errorf("kvlock: cache: "+format, args...))
 		}
 	}
-	// A key of it is one of the Flight whatever the inputs are, so a key that is made up shows what is wrong.
+	// The inputs cannot make a key invalid, so an example key shows every mistake.
 	_, err := Work{Process: cfg.Process, Version: cfg.Version}.Key()
 	err = errors.Join(err, kv.CheckKey(cfg.Process), cfg.Options.validate())
 	bad(err == nil, "%w", err)
@@ -71,7 +70,7 @@ func (cfg CacheConfig[In]) validate() error {
 	return errors.Join(errs...)
 }
 
-// keyBytes is how much of a key is not the process: a dot and a hash.
+// keyBytes is the length of a key without the process: a dot and a hash.
 const keyBytes = 1 + 64
 
 // Cache runs a function once for all calls that are the same, across processes, and returns its result to each. It is a
@@ -114,8 +113,8 @@ func (c *Cache[In, Out]) Key(in In) (string, error) {
 // with a key made from in, and has its guarantees and costs: when a process dies in the middle another runs fn again, a
 // result is accepted once, and failures are not kept.
 //
-// The [Result] has how the value was obtained, in Outcome, its age, its owner and its job. It is valid even when the
-// value cannot be decoded. An error of fn is returned as it is.
+// The [Result] tells by Outcome how the value was obtained, and has its age, owner and job. It is valid even when the value cannot be
+// decoded. An error of fn is returned as it is.
 func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context, In) (Out, error)) (Out, Result, error) {
 	var out Out
 	key, err := c.Key(in)
@@ -138,8 +137,8 @@ func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context,
 	return out, r, err
 }
 
-// Get returns the result that is kept for in, and the slot, whose State is Done when there is
-// one. It is [Flight.Get] with a key made from in: a hint, and one round trip.
+// Get returns the result that is kept for in, and the slot. The State of the slot is Done when there is a result. It is [Flight.Get] with
+// a key made from in: a hint, and one round trip.
 func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
 	var out Out
 	key, err := c.Key(in)
@@ -153,8 +152,7 @@ func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
 	return out, slot, err
 }
 
-// Invalidate drops the result that is kept for in, as [Flight.Invalidate] does: the result of a computation under way
-// is not kept either.
+// Invalidate drops the result that is kept for in, as [Flight.Invalidate] does. The result of a computation under way is not kept either.
 func (c *Cache[In, Out]) Invalidate(ctx context.Context, in In) error {
 	key, err := c.Key(in)
 	if err != nil {
@@ -186,19 +184,19 @@ func (c *Cache[In, Out]) decode(key string, value []byte) (Out, error) {
 	return out, nil
 }
 
-// keyForm is the beginning of keys before they are hashed. It changes when keys of equal works do.
+// keyForm is the first part of a key before it is hashed. It changes when keys of equal works do.
 const keyForm = "kvlock/1"
 
-// Work identifies a computation: the process, its version and its inputs. Its key is a hash of all fields, so that
-// different works never share a result.
+// Work identifies a computation by its process, version and inputs. Its key is a hash of all fields, so that different works never share a
+// result.
 type Work struct {
 	// Inputs are the inputs of the computation: any value that encoding/json writes, or a json.RawMessage with one.
 	// Members may be in any order, and numbers in any spelling: 1, 1.0 and 1e0 are the same, 9007199254740993 and
 	// 9007199254740992 are not. Defaults to null.
 	Inputs any
 
-	// JobID makes the key one of this job: another job with the same inputs has another key, and the same job delivered
-	// again has the same key. Defaults to none: all works with the same inputs share the result.
+	// JobID makes the key differ between jobs: another job with the same inputs has another key, and the same job delivered again has the
+	// same key. Defaults to none: all works with the same inputs share the result.
 	JobID string
 
 	// Process names the computation, such as "buffer". Required.
@@ -209,12 +207,12 @@ type Work struct {
 	Version string
 }
 
-// Key returns the key of the work: 64 hexadecimal digits, in lower case. It is the SHA-256 of the JSON array
+// Key returns the key of the work: 64 hexadecimal digits, in lower case. The key is the SHA-256 of the JSON array
 //
 //	["kvlock/1",Process,Version,JobID or null,Inputs]
 //
-// in the form of RFC 8785, but with numbers exact where that rounds them to doubles. It stays the same in later versions of
-// this package, and is easily computed in other languages.
+// in the form of RFC 8785, but with exact numbers where RFC 8785 rounds them to doubles. The key stays the same in later versions of this
+// package, and is easily computed in other languages.
 //
 // It returns [ErrInvalidInputs] for inputs without a canonical form: NaN and infinities, duplicate names, text that
 // is not UTF-8, and nesting deeper than 10,000 levels. No round trip; about 40 µs for each KB.
@@ -230,7 +228,7 @@ func (w Work) Key() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// canonical returns the bytes that are hashed. An array keeps its elements apart, whatever is in them.
+// canonical returns the bytes that are hashed: an array, which keeps its elements apart whatever they contain.
 func (w Work) canonical() ([]byte, error) {
 	inputs, err := canonical.Marshal(w.Inputs)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 type call struct {
 	key         string
 	fingerprint string
-	ctx         context.Context //nolint:containedctx // of the computation, which no caller's is
+	ctx         context.Context //nolint:containedctx // of the computation, not of a caller
 	cancel      context.CancelCauseFunc
-	decision    *decision     // of the goroutine that proceeds
+	decision    *decision     // used by the goroutine in proceed only
 	state       atomic.Int32  // of that
 	callers     int           // guarded by Flight.mu
-	keep        bool          // guarded by Flight.mu: it runs on when its callers have gone
-	waits       map[*call]int // guarded by Flight.mu: for which others its function waits, each with how many calls
+	keep        bool          // guarded by Flight.mu: the function runs on when its callers have gone
+	waits       map[*call]int // guarded by Flight.mu: the computations for which its function waits, with the number of waiting calls
 	done        chan struct{}
 }
 
@@ -32,17 +32,17 @@ type call struct {
 const (
 	resting int32 = iota // it has no goroutine
 	running
-	woken // running, and there may be something new
+	woken // running, and wake was called
 )
 
-// wake has the computation proceed.
+// wake makes the computation proceed.
 func (c *call) wake() {
 	if c.state.Swap(woken) == resting {
 		go c.proceed()
 	}
 }
 
-// proceed goes on with the computation until it has ended, or there is nothing to do before wake is called.
+// proceed continues the computation until it has ended, or has nothing to do before wake is called.
 func (c *call) proceed() {
 	for {
 		c.state.Store(running)
@@ -60,7 +60,7 @@ func (c *call) proceed() {
 	f.work.Done()
 }
 
-// rests reports whether the goroutine may end: wake was not called since it began to look.
+// rests reports whether the goroutine may end, because wake was not called since its last look.
 func (c *call) rests() bool { return c.state.CompareAndSwap(running, resting) }
 
 // stop ends the computation.
@@ -69,7 +69,7 @@ func (c *call) stop(cause error) {
 	c.wake()
 }
 
-// callKey is the context key of the computations that a function runs in, innermost first.
+// callKey is the context key of the computations in which a function runs, innermost first.
 type callKey struct{}
 
 // nesting is a computation within another.
@@ -78,13 +78,13 @@ type nesting struct {
 	outer *nesting
 }
 
-// nested returns the computations that ctx is of, innermost first.
+// nested returns the computations to which ctx belongs, innermost first.
 func nested(ctx context.Context) *nesting {
 	n, _ := ctx.Value(callKey{}).(*nesting)
 	return n
 }
 
-// each yields them.
+// each yields the computations, innermost first.
 func (n *nesting) each(yield func(*call) bool) {
 	for ; n != nil; n = n.outer {
 		if !yield(n.call) {
@@ -93,7 +93,7 @@ func (n *nesting) each(yield func(*call) bool) {
 	}
 }
 
-// awaits records that the functions of these computations wait for c, or, with less than 0, that they no longer do. The
+// awaits adds calls to the number of calls by which the functions of these computations wait for c. A negative number ends waits. The
 // caller holds Flight.mu.
 func (n *nesting) awaits(c *call, calls int) {
 	for outer := range n.each {
@@ -106,8 +106,8 @@ func (n *nesting) awaits(c *call, calls int) {
 	}
 }
 
-// circle returns the keys by which c waits for one of these computations: that one's last, c's first. It returns nil if
-// c waits for none of them. The caller holds Flight.mu.
+// circle returns the keys by which c waits for one of these computations: the key of c first, the key of that computation last. It returns
+// nil if c waits for none of them. The caller holds Flight.mu.
 func (n *nesting) circle(c *call) []string {
 	seen := map[*call]bool{}
 	var to func(c *call) []string
@@ -185,8 +185,7 @@ func (f *Flight) refuses(c *call, within *nesting, opts *DoOptions) error {
 	}
 }
 
-// leave ends the computation when its last caller has left; a new caller starts another. ctx is the one that it was joined
-// with.
+// leave ends the computation when its last caller has left; a new caller starts another. ctx is the context of the join.
 func (f *Flight) leave(ctx context.Context, c *call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,10 +218,10 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	if err != nil && errors.As(err, new(*PanicError)) {
 		claim.tell(ctx, EventPanic, err)
 	}
-	// Ending the claim is not the caller's to cancel: others wait for it.
+	// A caller must not cancel the end of the claim: others wait for it.
 	end := context.WithoutCancel(ctx)
 	switch {
-	case err == nil: // though the claim may be lost: only the server knows
+	case err == nil: // even if the claim seems lost: only the server knows
 		return f.complete(end, claim, value, opts)
 	case lost:
 		return Result{}, cause
@@ -238,7 +237,7 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	}
 }
 
-// complete stores the value. A value that can never be stored is a failure to the waiters in other processes.
+// complete stores the value. If the value can never be stored, the waiters in other processes get a failure.
 func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
 	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
 	slot, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
@@ -266,13 +265,12 @@ func (f *Flight) reportStaying(ctx context.Context, claim *Claim, err error) {
 	}
 }
 
-// AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is
-// ended. The context that it returns ends when ctx does, and with the cause ErrLost when the claim is lost: because the
-// server refused a renewal, or because no renewal was acknowledged in time, even if the server cannot be reached. It
-// then ends before another process can claim the key: at the TTL, less a margin, after the last acknowledged renewal
-// was sent.
+// AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is ended. The context
+// held ends with ctx, and with the cause ErrLost when the claim is lost: because the server refused a renewal, or because no renewal was
+// acknowledged in time, even if the server cannot be reached. held ends before another process can claim the key: at the TTL, less a
+// margin, after the last acknowledged renewal was sent.
 //
-// stop returns when the renewing has ended; it leaves the claim as it is.
+// stop returns when the renewals have ended; it leaves the claim as it is.
 func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
@@ -327,8 +325,8 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 	}
 }
 
-// guard ends ctx when the claim may no longer be ours. It shares nothing with a renewal that is under way, and so is on
-// time when that hangs.
+// guard calls expire when the claim may no longer be ours. It shares no lock with a renewal under way, so it is on time when a renewal
+// hangs.
 func (c *Claim) guard(ctx context.Context, expire func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -357,7 +355,7 @@ func (c *Claim) heldUntil() (until time.Time, ended error) {
 	return c.deadline, c.ended
 }
 
-// sign names this process in a claim, if others can find out whether it is alive.
+// sign writes the name of this process into a claim, if others can find out whether the process is alive.
 func (f *Flight) sign(r *claimRecord) {
 	r.Member, r.Server = "", ""
 	if !r.Handoff && r.State == Pending.String() {

@@ -23,24 +23,24 @@ type Claim struct {
 	id     string
 	key    string
 	token  kvlock.Token
-	taken  time.Time // when it was asked for, on the monotonic clock
+	taken  time.Time // the time of the request for it, on the monotonic clock
 
-	old   carriedValue // the value that it keeps for readers
+	old   carriedValue // the value that the claim keeps for readers
 	lost  atomic.Bool  // the observer knows
 	write sync.Mutex   // held while a write is under way
 
 	mu       sync.Mutex // guards the fields below; never held during a write, so that the deadline can be watched
-	deadline time.Time  // until when the claim is ours for sure, on the monotonic clock
-	pending  uint64     // the last revision at which the key was pending: a reference never leads to a result
+	deadline time.Time  // the time until which the claim is ours for sure, on the monotonic clock
+	pending  uint64     // the last revision at which the key was pending: a reference never names a result
 	record   claimRecord
 	revision uint64
-	ended    error // why there is nothing to write any more: errEnded, or ErrLost
+	ended    error // the reason that no write is possible any more: errEnded, or ErrLost
 }
 
-// errEnded is the cause with which a claim ends when its holder ends it.
+// errEnded is the cause of the end of a claim that its holder ended.
 var errEnded = errors.New("it has already ended")
 
-// ID returns the id of the claim: the same before and after Resume.
+// ID returns the id of the claim, which is the same before and after Resume.
 func (c *Claim) ID() string { return c.id }
 
 // Key returns the key that is claimed.
@@ -57,9 +57,9 @@ func (c *Claim) Ref() string {
 	return formatRef(c.id, c.pending, c.record.Attempt)
 }
 
-// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. A holder that renews works on the key: this ends
-// an intended hand-off, and from then on only the claim's own reference resumes it. It returns ErrLost when the claim
-// is no longer held. One round trip.
+// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. A holder that renews works on the key: Renew ends an intended
+// hand-off, and then only the claim's own reference resumes the claim. It returns ErrLost when the claim is no longer held. One round
+// trip.
 func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
@@ -68,8 +68,8 @@ func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// HandOff leaves the claim, for ttl, to the process that resumes it by its reference, which a job carries that will run
-// again later. 0 means Config.ClaimTTL. This Claim ends. One round trip.
+// HandOff leaves the claim, for ttl, 0 for Config.ClaimTTL, to the process that resumes it by its reference. A job that runs later carries
+// the reference. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
@@ -89,7 +89,7 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	return c.complete(ctx, value, ttl, 0)
 }
 
-// complete is Complete, and keeps the value beyond its TTL for the duration stale.
+// complete is Complete, and also keeps the value for the duration stale beyond its TTL.
 func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Slot, error) {
 	all := min(ttl+wholeSeconds(stale), kv.MaxTTL)
 	edit := func(r *claimRecord) {
@@ -108,9 +108,9 @@ func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Dura
 	})
 }
 
-// Fail ends the claim without a result. Waiters get reason, of which 1,024 bytes are kept. With a ttl of 0 the key is
-// absent at once, so that the next caller computes again; otherwise the failure is kept for ttl, and until then Begin
-// returns a [TakenError] with it. It returns ErrLost when the claim is no longer held. One round trip.
+// Fail ends the claim without a result. Waiters get the first 1,024 bytes of reason. With a ttl of 0 the key is absent at once, so that
+// the next caller computes again; otherwise the failure is kept for ttl. Until then Begin returns a [TakenError] with the failure. It
+// returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
 	switch {
 	case c.old.left() > 0:
@@ -143,7 +143,7 @@ func (c *Claim) restore(ctx context.Context, retryAfter time.Duration, failedCla
 	return err
 }
 
-// nothing ends the claim with the answer that there is nothing: for ttl, or only for the waiters when it is 0.
+// nothing ends the claim with the answer that no value exists: for ttl, or only for the waiters when ttl is 0.
 func (c *Claim) nothing(ctx context.Context, reason string, ttl time.Duration) error {
 	edit := func(r *claimRecord) { r.NotFound, r.Reason = true, record.Truncate(reason, maxReasonBytes) }
 	if ttl == 0 {
@@ -156,7 +156,7 @@ func (c *Claim) nothing(ctx context.Context, reason string, ttl time.Duration) e
 	return err
 }
 
-// remove writes a marker: the key is absent to readers, and waiters find the record in it.
+// remove writes a marker: readers find the key absent, and waiters find the record in the marker.
 func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
 	c.mu.Lock()
 	ttl := kv.MarkerTTL(time.Duration(c.record.TTL) * time.Second)
@@ -168,8 +168,8 @@ func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
 	return err
 }
 
-// apply writes the edited record over the claim's revision. ended is why the claim can write nothing after it, nil if
-// it can.
+// apply writes the edited record over the claim's revision. ended is the reason that the claim can write nothing after that, nil if it
+// can.
 func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Slot, error) {
 	slot, err := c.replace(ctx, ch, ended, edit)
 	switch {
@@ -220,7 +220,7 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	return slot, nil
 }
 
-// prepare completes the change with the present state of the claim.
+// prepare adds the present state of the claim to the change.
 func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,44 +238,41 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 	return next, nil
 }
 
-// BeginOptions are the choices of one [Flight.Begin]. The zero value is good.
+// BeginOptions are the options of one [Flight.Begin]. The zero value is valid.
 type BeginOptions struct {
 	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
 	Fingerprint string
 
-	// Handoff leaves the work to the process that resumes the claim later, this or another one. Until then a process
-	// with the reference of any claim of this key may resume it. Defaults to false.
+	// Handoff leaves the work to the process that resumes the claim later, this or another one. Until then a process with the reference of
+	// any claim of this key may resume this claim. Defaults to false.
 	Handoff bool
 
-	// Job names the purpose of the claim. Slots and the result carry it, for display; 128 bytes of it are kept.
-	// Defaults to none.
+	// Job names the purpose of the claim. Slots and the result carry its first 128 bytes, for display. Defaults to none.
 	Job string
 
-	// Seen is the slot that the caller last got for the key from Get, GetMany, Wait or a Watcher. If it was absent and
-	// has not been written since, Begin needs one round trip; otherwise Seen has no effect. Defaults to the zero Slot:
-	// the key has never been written.
+	// Seen is the slot that the caller last got for the key from Get, GetMany, Wait or a Watcher. If the key was absent then and has not been
+	// written since, Begin needs one round trip; otherwise Seen has no effect. Defaults to the zero Slot: the key has never been written.
 	Seen Slot
 
-	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
+	// TTL is the time for which the claim holds without a renewal. Defaults to Config.ClaimTTL.
 	TTL time.Duration
 }
 
-// ResumeOptions are the choices of one [Flight.Resume]. The zero value is good.
+// ResumeOptions are the options of one [Flight.Resume]. The zero value is valid.
 type ResumeOptions struct {
-	// Attempt is written into the slot, for display. Defaults to one more than the slot's.
+	// Attempt is written into the slot, for display. Defaults to the slot's attempt plus one.
 	Attempt int
 
-	// Fingerprint is the one that Begin was given. Where Resume reads the slot and that has another one, it returns
-	// ErrMismatch; where it does not, this one replaces it. Defaults to none.
+	// Fingerprint is the BeginOptions.Fingerprint of the claim. If Resume reads the slot and finds another fingerprint, it returns
+	// ErrMismatch; if it does not read the slot, Fingerprint replaces the slot's. Defaults to none.
 	Fingerprint string
 
-	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
+	// TTL is the time for which the claim holds without a renewal. Defaults to Config.ClaimTTL.
 	TTL time.Duration
 
-	// Yield leaves the claim to a process that resumed it before and has not handed it off since, for as long as that
-	// process renews it and is alive: a message may be delivered again although its first receiver is alive. Resume
-	// then returns a [TakenError] with the pending slot, after at most two probes. Defaults to false: the claim is
-	// taken from its holder.
+	// Yield leaves the claim to a process that resumed it before and has not handed it off since, as long as that process is alive and renews
+	// the claim. A message may be delivered again although its first receiver is alive. Resume then returns a [TakenError] with the pending
+	// slot, after at most two probes. Defaults to false: the claim is taken from its holder.
 	Yield bool
 }
 
@@ -285,7 +282,7 @@ func pendingHead(claim string) record.Head { return record.Head{State: Pending.S
 // Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the slot, which comes from
 // the stream's leader.
 //
-// One round trip when the key is as opts.Seen says, at most three otherwise.
+// One round trip when the key is as in opts.Seen, at most three otherwise.
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
 	r := claimRecord{
 		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
@@ -299,10 +296,9 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 // Resume takes over a claim by its reference, in this or another process: after a hand-off, or because the message that
 // carries the reference was delivered again after its first receiver died. The previous holder loses the claim.
 //
-// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with Handoff, for the
-// same fingerprint, that claim is adopted: of two hand-offs only one needs to be worked. When the key is done, failed,
-// or held by another process that works on it, Resume returns a [TakenError]. For a ref that is not the reference of a
-// claim it returns ErrInvalidRef.
+// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with Handoff, for the same fingerprint,
+// Resume takes that claim: one of two hand-offs is enough. When the key is done, failed, or held by another process that works on it,
+// Resume returns a [TakenError]. For a ref that is not the reference of a claim it returns ErrInvalidRef.
 //
 // One round trip when the claim is as it was when Ref was called, at most three otherwise.
 func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions) (*Claim, error) {
@@ -326,14 +322,14 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	})
 }
 
-// takeOver takes the claim in slot, of a member that is gone, with the value in it. When that member was alive after
-// all and wrote, takeOver returns a [TakenError] with the entry that it wrote. One round trip.
+// takeOver takes the claim in slot from a member that is gone, with the value in the claim. When that member was alive after all and
+// wrote, takeOver returns a [TakenError] with that entry. One round trip.
 func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	return f.takeSlot(ctx, slot, false, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
 }
 
-// replace claims a key to compute its value anew, while readers still get the one in slot. When the key is not as slot
-// shows it, replace returns a [TakenError] with its present slot. One round trip.
+// replace claims a key to compute its value anew, while readers still get the value in slot. When the key is not as in slot, replace
+// returns a [TakenError] with its present slot. One round trip.
 func (f *Flight) replace(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	return f.takeSlot(ctx, slot, true, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
 }
@@ -343,8 +339,8 @@ func (f *Flight) takeSlot(ctx context.Context, slot Slot, anew bool, r claimReco
 	return f.take(ctx, slot.Key, slot.Revision, anew, r, opts.ClaimTTL, slot.carry(), func(Slot) (claimRecord, bool) { return r, false })
 }
 
-// take writes r as the claim of key over revision at, with the value that it carries, see change.anew. When the key holds something else,
-// again decides whether to try over that, and with which record; the value is then left out.
+// take writes r as the claim of key over revision at, with the value that the claim carries, see change.anew. When the key has another
+// entry, again decides whether to write over that entry, and with which record; the value is then left out.
 func (f *Flight) take(
 	ctx context.Context, key string, at uint64, anew bool, r claimRecord, ttl time.Duration, old carriedValue,
 	again func(Slot) (claimRecord, bool),

@@ -18,29 +18,29 @@ type task struct {
 	opts DoOptions
 }
 
-// decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. While
-// it waits it has no goroutine: there may be thousands.
+// decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure. It has no
+// goroutine while it waits: thousands may wait.
 type decision struct {
 	*task
 
 	flight   *Flight
 	awaiting *awaiting // nil while it does not wait
 	wait     wait
-	slot     *Slot // the key as it was last read
+	slot     *Slot // the last read state of the key
 	err      error // why it could not be read
 	gone     bool  // the holder of the claim in slot is gone
 	lost     bool  // our own claim was lost: another process took over, or the key was invalidated
 
-	result Result // with err, when all is decided
+	result Result // with err, when the decision is made
 }
 
-// look begins with reading the key.
+// look returns a decision that begins by reading the key.
 func (f *Flight) look(ctx context.Context, t *task) *decision {
 	slot, err := f.Get(ctx, t.key)
 	return &decision{task: t, flight: f, slot: &slot, err: err}
 }
 
-// step goes on until there is nothing to do before wake is called, and reports whether all is decided.
+// step continues the decision until it has nothing to do before wake is called, and reports whether the decision is made.
 func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 	for {
 		if d.awaiting == nil {
@@ -56,7 +56,7 @@ func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 		}
 		slot, over, err := d.awaiting.check(ctx)
 		if !over {
-			if shared := d.awaiting.slot; shared.Revision == d.slot.Revision { // by all watchers: the other is not kept
+			if shared := d.awaiting.slot; shared.Revision == d.slot.Revision { // shared by all watchers; the copy is dropped
 				d.slot, d.wait.holder = shared, shared
 			}
 			return false
@@ -67,8 +67,8 @@ func (d *decision) step(ctx context.Context, wake func()) (decided bool) {
 	}
 }
 
-// waits takes the next step without waiting, and reports whether the claim that slot shows has to be waited for. If
-// not, the decision is made.
+// waits takes the next step without waiting, and reports whether the decision has to wait for the claim in slot. If not, the decision is
+// made.
 func (d *decision) waits(ctx context.Context) bool {
 	f := d.flight
 	for {
@@ -131,7 +131,7 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 	return true, false
 }
 
-// claim claims the key as slot shows it: held by a process that is gone, done and to be computed anew, or absent.
+// claim claims the key in slot: held by a process that is gone, done and to be computed anew, or absent.
 func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	switch slot.State {
 	case Pending:
@@ -145,7 +145,7 @@ func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, 
 	})
 }
 
-// degrade ends a Do that JetStream did not answer: by computing without JetStream if the caller asked for that.
+// degrade ends a Do that JetStream did not answer: with an error, or by computing without JetStream if the caller asked for that.
 func (f *Flight) degrade(
 	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error,
 ) (Result, error) {
@@ -160,20 +160,20 @@ func (f *Flight) degrade(
 	return Result{Job: opts.Job, Key: key, Outcome: Computed, Owner: f.store.Instance, Value: value}, nil
 }
 
-// wait records for which claim a Do waits, and since when.
+// wait has the claim for which a Do waits, and the time since when.
 type wait struct {
-	outcome Outcome   // of a value that is there now
-	since   time.Time // when the waiting for holder began
-	holder  *Slot     // the claim that was waited for last; nil for none
+	outcome Outcome   // the outcome of a value that is there now
+	since   time.Time // the time at which the wait for holder began
+	holder  *Slot     // the last claim for which the call waited; nil for none
 }
 
-// tellWaiting emits that the waiting begins.
+// tellWaiting emits EventWaiting.
 func (d *decision) tellWaiting(ctx context.Context) {
 	d.wait.outcome, d.wait.since, d.wait.holder = Coalesced, time.Now(), d.slot
 	d.flight.emit(ctx, d.slot.event(EventWaiting))
 }
 
-// waited records how the waiting ended.
+// waited applies the end of a wait to the decision.
 func (d *decision) waited(now *Slot, err error) {
 	d.gone, d.err = errors.Is(err, errOwnerDead) && !d.lost, err
 	d.lost = false
@@ -185,8 +185,8 @@ func (d *decision) waited(now *Slot, err error) {
 	}
 }
 
-// tellTakeOver emits that claim replaces one that this call waited for and whose holder did not end it: slot shows that
-// it is still pending, or that it expired.
+// tellTakeOver emits EventTakeOver when claim replaces a claim for which this call waited and which its holder did not end: the claim in
+// slot is still pending, or has expired.
 func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot *Slot) {
 	if slot.State == Pending {
 		w.holder = slot
@@ -199,18 +199,18 @@ func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot *Slot) {
 	claim.flight.emit(ctx, e)
 }
 
-// awaiting is a wait for the claim of a key to end, or for its holder to be gone. It has no goroutine: its watcher is woken when
-// check may find that it is over.
+// awaiting is a wait for the end of a key's claim, or of its holder. It has no goroutine: wake is called when check may find that the wait
+// is over.
 type awaiting struct {
 	watcher *Watcher
-	slot    *Slot // the last that was seen; pending, or unseen
-	bounded bool  // it ends when nothing was received from the bucket for long
+	slot    *Slot // the last slot seen: pending, or unseen
+	bounded bool  // the wait ends when nothing was received from the bucket for long
 	probing bool
 	probe   *alive.Probe // of the holder; nil when there is none, or it cannot be probed
-	timer   *time.Timer  // wakes; nil when it never had to
+	timer   *time.Timer  // calls wake; nil when that was never needed
 }
 
-// awaits begins to wait for the claim in slot. wake is called when there may be something to check; nil is for run.
+// awaits begins a wait for the claim in slot. wake is called when check may find an end; nil is for run.
 func (f *Flight) awaits(slot *Slot, bounded bool, wake func()) (*awaiting, error) {
 	w := newWatcher(f, []string{slot.Key}, wake)
 	if err := f.store.Hub.Add(&w.watch); err != nil {
@@ -221,7 +221,7 @@ func (f *Flight) awaits(slot *Slot, bounded bool, wake func()) (*awaiting, error
 	return a, nil
 }
 
-// run waits until it is over, and ends the wait.
+// run blocks until the wait is over, and calls end.
 func (a *awaiting) run(ctx context.Context) (*Slot, error) {
 	defer a.end()
 	for {
@@ -235,8 +235,8 @@ func (a *awaiting) run(ctx context.Context) (*Slot, error) {
 	}
 }
 
-// check reports whether the wait is over, with the slot after the claim. With errOwnerDead it is the slot with the claim, which is
-// over although the server still shows it.
+// check reports whether the wait is over, and returns the slot after the claim. With errOwnerDead it returns the slot of the claim, which
+// is over although the server still has it.
 func (a *awaiting) check(ctx context.Context) (slot *Slot, over bool, err error) {
 	for {
 		switch now, err := a.watcher.news(); {
@@ -254,7 +254,7 @@ func (a *awaiting) check(ctx context.Context) (slot *Slot, over bool, err error)
 	}
 }
 
-// ended is check without news.
+// ended is check when no change was received.
 func (a *awaiting) ended(ctx context.Context) (*Slot, bool, error) {
 	hub, now, end := a.watcher.flight.store.Hub, time.Now(), a.slot.claimEnd()
 	silence := hub.Silence()

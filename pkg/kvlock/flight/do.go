@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Outcome is how [Flight.Do] obtained its value.
+// Outcome is the way in which [Flight.Do] obtained its value.
 type Outcome uint8
 
 // The outcomes of Do.
@@ -19,7 +19,7 @@ const (
 	Cached Outcome = iota + 1
 	// Computed: the function of this call, or of a call in this process that it joined, was run.
 	Computed
-	// Coalesced: another call computed it while this one waited.
+	// Coalesced: another call computed the value while this call waited.
 	Coalesced
 	// Stale: the value is past its TTL, and no newer one is there yet.
 	Stale
@@ -43,39 +43,37 @@ func (o Outcome) String() string {
 
 // Result is the result of [Flight.Do].
 type Result struct {
-	Age     time.Duration // since the value was stored; 0 when it was just computed
-	Claim   string        // the id of the claim under which it was computed, in whatever process
+	Age     time.Duration // the time since the value was stored; 0 when it was just computed
+	Claim   string        // the id of the claim under which it was computed, in this process or another
 	Elapsed time.Duration // how long the call took
 	Job     string        // the DoOptions.Job of the call that computed it
 	Key     string
-	Memory  bool // it was in the memory of this process
+	Memory  bool // the value was in the memory of this process
 	Outcome Outcome
-	Owner   string // the instance that computed it
+	Owner   string // the instance that computed the value
 	Stored  bool   // the bucket has the value; false only with FailOpen, when JetStream was unreachable
 	Value   []byte // shared between callers: not written to
 }
 
-// Do returns the value of key: from the bucket, or by running fn, or from a call that runs fn already, in this process
-// or another. Of any number of concurrent calls, one runs fn. When the process of that call dies, another takes over as
-// soon as probes find it gone: within 50 ms when both are on one server, or a sixth of a second after a wait of some
-// seconds; within a second when they are on different ones; and after five seconds when the owner's server cannot be reached or was
-// restarted. A process that waits for several others needs a quarter of a second for each of them. See
-// Config.ProbeInterval. A process that is paused is given the claim's TTL.
+// Do returns the value of key: from the bucket, or by running fn, or from a call that runs fn already, in this process or another. Of any
+// number of concurrent calls, one runs fn. When the process of that call dies, another takes over as soon as probes find it gone. That
+// takes 50 ms when both processes are on one server, or a sixth of a second after a wait of some seconds. It takes a second when they are
+// on different servers, and five seconds when the owner's server cannot be reached or was restarted. A process that waits for several
+// others needs a quarter of a second for each of them. See Config.ProbeInterval. A paused process is given the claim's TTL.
 //
 // fn runs on a context of its own, with the values of the first caller's: a caller that gives up leaves it running for
 // the others. That context ends when the last caller of this process has left, when the claim is lost (cause
-// [kvlock.ErrLost]), and when the Flight closes; fn has to return then, because its callers wait until it does. An
-// error of fn is not kept, unless DoOptions.FailureTTL says so: callers in this process get it as it is, callers in
-// other processes get a [FailedError] with its text, and the next caller runs fn again. [ErrNotFound] is an answer, and
-// not a failure. A panic becomes a [PanicError]. A cancelled computation is no failure: a waiter in another process
-// takes over.
+// [kvlock.ErrLost]), and when the Flight closes. fn has to return then: its callers wait until it does. An error of fn is not kept, unless
+// DoOptions.FailureTTL says so: callers in this process get it as it is, callers in other processes get a [FailedError] with its text, and
+// the next caller runs fn again. [ErrNotFound] is an answer, not a failure. A panic becomes a [PanicError]. A cancelled computation is not
+// a failure: a waiter in another process takes over.
 //
-// With DoOptions.Refresh and DoOptions.Stale the present value is returned while fn runs in the background, on a
-// context that ends with the claim and with the Flight, and not with its callers.
+// With DoOptions.Refresh and DoOptions.Stale the present value is returned while fn runs in the background, on a context that ends with
+// the claim and with the Flight, but not with the callers.
 //
-// fn may call Do for other keys, with the context that it is given. A call for a key whose function waits for that of fn,
-// by calls with their contexts in this process, gets ErrRecursive, as does one for the key of fn itself. Functions in
-// several processes that wait for each other's keys wait until their callers give up.
+// fn may call Do for other keys, with its own context. A call for the key of fn gets ErrRecursive. So does a call for a key whose function
+// waits for the key of fn, if all these calls are in this process and have their functions' contexts. Functions in several processes that
+// wait for each other's keys wait until their callers give up.
 //
 // One round trip for a cached value; three when the value is computed: read, claim, complete.
 func (f *Flight) Do(
@@ -180,7 +178,7 @@ func failureReason(err error) string {
 // errExited is the failure of a function that ended its goroutine instead of returning.
 var errExited = errors.New("kvlock: function called runtime.Goexit")
 
-// protect runs fn and turns a panic, and an end of its goroutine, into an error. The goroutine is of its own because
+// protect runs fn and turns a panic, and an end of its goroutine, into an error. It runs fn on a goroutine of its own because
 // runtime.Goexit cannot be stopped, and would leave every waiter hanging.
 func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) ([]byte, error) {
 	var value []byte

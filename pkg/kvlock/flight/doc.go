@@ -5,8 +5,7 @@
 //	menus, err := flight.New(ctx, js, flight.Config{Bucket: "menus"})
 //	result, err := menus.Do(ctx, "today", cook, flight.DoOptions{TTL: 24 * time.Hour})
 //
-// A [Flight] keeps the claim ("this key is being computed") and the result in one KV entry. There is no window between
-// them in which a second caller could slip through:
+// A [Flight] keeps the claim ("this key is being computed") and the result in one KV entry. No second caller can slip in between the two:
 //
 //	absent ─Begin─► pending ─Complete─► done ─TTL, Invalidate, Purge─► absent
 //	                  │ ▲ Renew, Resume     │
@@ -30,23 +29,22 @@
 //     whose claim was resumed or taken over elsewhere, gets ErrLost and changes nothing.
 //   - A value is in the record, or in an Object Store whose objects expire a little after their records. A missing or
 //     changed object makes the key absent, and is never a wrong value.
-//   - An owner whose process is gone delays waiters by about 50 ms when both are on one server, by less than a second when they
-//     are on two, and by 5 s when that of the owner cannot be reached. An owner that is paused delays them by its TTL and the
-//     0.35 s by which the server may be late.
+//   - An owner whose process is gone delays waiters by about 50 ms when both are on one server, by less than a second when they are on
+//     two, and by 5 s when the owner's server cannot be reached. A paused owner delays them by its TTL and the 0.35 s by which the server
+//     may be late.
 //
 // # Not guaranteed
 //
-//   - A function may run twice: when its process was cut off or paused until the claim expired, or did not answer a
-//     probe, another process takes over. Only one of the results is accepted. The function's effects elsewhere have
-//     to be idempotent, or refuse the smaller of two fencing tokens ([Claim.Token]).
-//   - Reads may be old. [Flight.Get] and [Flight.GetMany] are answered by any replica. One that was cut off answers as it
-//     last knew for as long as it is, and until it has caught up: keys that were done looked absent more than six
-//     seconds after a partition had healed. [Flight.Latest] is answered by the leader. With [Config].Memory they are
-//     answered from memory, which is at most three seconds behind the leader: an answer of the leader counts from when it
-//     last heard from a majority of the stream's servers.
-//   - An owner of a claim that has lost its connection counts as gone, though it works on: at once for those that wait on its
-//     server, and for others when it is not connected again half a second later.
+//   - A function may run twice: another process takes over when the first was cut off or paused until the claim expired, or did not answer
+//     a probe. Only one of the results is accepted. The function's effects elsewhere have to be idempotent, or refuse the smaller of two
+//     fencing tokens ([Claim.Token]).
+//   - Reads may be old. Any replica answers [Flight.Get] and [Flight.GetMany]. A replica that was cut off answers with its last known
+//     state until it has caught up: keys that were done looked absent more than six seconds after a partition had healed. [Flight.Latest]
+//     is answered by the leader. With [Config].Memory they are answered from memory, which is at most three seconds behind the leader. An
+//     answer of the leader counts from the time at which the leader last heard from a majority of the stream's servers.
+//   - An owner that has lost its connection counts as gone, though it works on: at once for waiters on its server, and half a second later
+//     for others, if it is not connected again by then.
 //   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.
-//     Permit that to no user.
+//     Permit no user to do so.
 //   - Claims and results are as durable as the servers make them, and a bucket that is made anew loses its claims.
 package flight

@@ -20,12 +20,11 @@ var (
 	ErrInvalidRef = errors.New("kvlock: invalid reference of a claim")
 
 	// ErrNotFound is returned by the function of [Flight.Do], wrapped or not, to report that the value does not exist.
-	// That is an answer, and no failure: it is kept for DoOptions.NegativeTTL, and the callers of all processes get it
-	// in a [NotFoundError].
+	// That is an answer, not a failure: it is kept for DoOptions.NegativeTTL, and the callers of all processes get it in a [NotFoundError].
 	ErrNotFound = errors.New("kvlock: there is nothing")
 
-	// ErrRecursive is returned when the function of Do asks for the key that it computes, or for one whose function waits
-	// for that key: it would wait for itself. The error names the keys of the circle.
+	// ErrRecursive is returned when the function of Do asks for the key that it computes, or for a key whose function waits for that key. It
+	// would wait for itself. The error names the keys of the circle.
 	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
 
 	// ErrTaken is returned when a key cannot be claimed because it is pending, done or failed. It is always wrapped in
@@ -54,7 +53,7 @@ type NotFoundError struct {
 	Reason string // the text of the function's error
 	Owner  string // the instance that ran it
 
-	err error // of the function, where it ran
+	err error // the function's error, in the process where it ran
 }
 
 // Error names the key and the reason.
@@ -96,7 +95,7 @@ func (e *TakenError) Error() string {
 // Unwrap makes errors.Is(err, ErrTaken) true.
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-// taken returns the error for a key that cannot be claimed: it answers another input, or it is in use.
+// taken returns the error for a key that cannot be claimed: the key belongs to another input, or is in use.
 func taken(slot Slot, fingerprint string) error {
 	if err := slot.mismatch(fingerprint); err != nil {
 		return err

@@ -16,14 +16,14 @@ const (
 	EventAcquired EventKind = "acquired"
 	// EventHeld: a claim was refused, because Claim is held by Owner.
 	EventHeld EventKind = "held"
-	// EventReleased: the holder ended its claim after Elapsed. State says how: Done, Failed with a FailedError in Err,
-	// Pending when it was handed off, and Absent when it was given back.
+	// EventReleased: the holder ended its claim after Elapsed. State is Done, Failed with a FailedError in Err, Pending after a hand-off, or
+	// Absent after a release.
 	EventReleased EventKind = "released"
 	// EventLost: the holder found that another process has its claim, or that no renewal was acknowledged in time.
 	EventLost EventKind = "lost"
-	// EventRenewalFailed: a renewal was not acknowledged and is sent again; Err says why.
+	// EventRenewalFailed: a renewal was not acknowledged, for the reason in Err, and is sent again.
 	EventRenewalFailed EventKind = "renewal failed"
-	// EventTakeOver: a waiter took the claim of Owner, which died, as Attempt; it had waited for Elapsed.
+	// EventTakeOver: a waiter took the claim of Owner, which died, as Attempt. The waiter had waited for Elapsed.
 	EventTakeOver EventKind = "take-over"
 
 	// EventWaiting: a call begins to wait for Claim, held by Owner. Claim is empty when it is not known yet.
@@ -39,19 +39,19 @@ const (
 
 	// EventRefresh: a present value is computed anew under Claim, in the background.
 	EventRefresh EventKind = "refresh"
-	// EventStale: a caller gets a value past its TTL, which is Elapsed old.
+	// EventStale: a caller gets a value past its TTL. The value is Elapsed old.
 	EventStale EventKind = "stale"
 
 	// EventPanic: the function of Do panicked; Err is the PanicError.
 	EventPanic EventKind = "panic"
-	// EventCorrupt: a record that cannot be read was removed; Err says what is wrong with it.
+	// EventCorrupt: a record that cannot be read was removed. Err has the reason.
 	EventCorrupt EventKind = "corrupt"
 )
 
-// Event is one thing that happened to a key. Fields that mean nothing for its kind are zero.
+// Event is an event of a key. Fields without a meaning for its kind are zero.
 //
-// Claim is the same in the events of a waiter and in those of the owner, in whatever process: a tracer stores the
-// span of EventAcquired under it and links the span of EventWaiting or EventCoalesced to that.
+// Claim is the same in the events of a waiter and in those of the owner, in all processes. A tracer can store the span of EventAcquired
+// under Claim, and link the span of EventWaiting or EventCoalesced to it.
 type Event struct {
 	Kind    EventKind
 	Key     string
@@ -60,7 +60,7 @@ type Event struct {
 	Outcome Outcome       // how Do obtained its value
 	State   State         // of the key, now
 	Attempt int           // of the claim, from 1
-	Elapsed time.Duration // how long that took which ended with this event
+	Elapsed time.Duration // the duration of the work or wait that ended with this event
 	Err     error
 }
 
@@ -91,14 +91,14 @@ func (c *Claim) tell(ctx context.Context, kind EventKind, err error) {
 	c.flight.emit(ctx, e)
 }
 
-// tellLost emits that the claim was lost, once.
+// tellLost emits EventLost, once.
 func (c *Claim) tellLost(ctx context.Context, err error) {
 	if !c.lost.Swap(true) {
 		c.tell(ctx, EventLost, err)
 	}
 }
 
-// tellReleased emits how the holder ended the claim, which slot shows.
+// tellReleased emits EventReleased with the state in slot, in which the holder left the key.
 func (c *Claim) tellReleased(ctx context.Context, slot Slot) {
 	if c.flight.cfg.Observe == nil {
 		return
@@ -124,11 +124,11 @@ func (c *Claim) tellReleased(ctx context.Context, slot Slot) {
 // Stats counts the work of a [Flight] since it was made.
 type Stats struct {
 	// Reads of keys, by Get and GetMany, and by Do before it computes anything.
-	Memory MemoryStats // those that cost no round trip
+	Memory MemoryStats // reads that cost no round trip
 	Hits   uint64      // found in the bucket
 	Misses uint64      // absent or pending
 
-	// Calls of Do, but for those that memory answered.
+	// Calls of Do, except those that memory answered.
 	Cached    uint64
 	Coalesced uint64
 	Computed  uint64
@@ -145,7 +145,7 @@ type Stats struct {
 
 	// Waits for a computation, in this process or another.
 	Waits        uint64
-	WaitTimeouts uint64 // those that their callers gave up
+	WaitTimeouts uint64 // waits that their callers gave up
 
 	// Failures.
 	Corrupt     uint64 // records that could not be read, and were removed
@@ -155,8 +155,8 @@ type Stats struct {
 
 // MemoryStats has the size of a Flight's memory, and counts its work.
 type MemoryStats struct {
-	Bytes   int64 // held now: keys, values, and the overhead of keeping them
-	Entries int64 // held now, some of which may have ended
+	Bytes   int64 // held now: keys, values, and overhead
+	Entries int64 // held now; some may have expired
 
 	Evictions     uint64 // entries dropped to make room for others
 	Flushes       uint64 // of everything, because changes of the bucket were not pushed
@@ -194,11 +194,11 @@ var countedKinds = []EventKind{
 type counters struct {
 	errors, hits, misses atomic.Uint64
 
-	events   [10]atomic.Uint64 // by the position of the kind in countedKinds
+	events   [10]atomic.Uint64 // indexed by the position of the kind in countedKinds
 	outcomes [8]atomic.Uint64  // by Outcome
 }
 
-// of returns the count of the events of a kind, nil for one that is not counted.
+// of returns the count of the events of a kind, nil for a kind that is not counted.
 func (c *counters) of(kind EventKind) *atomic.Uint64 {
 	if i := slices.Index(countedKinds, kind); i >= 0 {
 		return &c.events[i]

@@ -29,9 +29,8 @@ type Config struct {
 	// Bucket is the KV bucket, made from [kvlock.StreamConfig]. Required.
 	Bucket string
 
-	// ClaimTTL is how long a claim holds without a renewal, in whole seconds, at least one. Waiters wait that long for
-	// an owner that is paused, and for an owner that died or is cut off where probes do not find that out sooner.
-	// Defaults to one minute.
+	// ClaimTTL is the time for which a claim holds without a renewal, in whole seconds, at least one. Waiters wait that long for a paused
+	// owner, and for an owner that died or is cut off unless probes find that out sooner. Defaults to one minute.
 	ClaimTTL time.Duration
 
 	// CompressAbove is the size in bytes above which values are compressed, when that makes them smaller. Compressed
@@ -41,7 +40,7 @@ type Config struct {
 	// Instance names this process in slots, where people read it. Defaults to host name, process id and a random part.
 	Instance string
 
-	// Logger gets the faults of which no caller learns: corrupt records, and renewals that failed. Defaults to slog.Default().
+	// Logger gets the faults that no caller gets as an error: corrupt records, and renewals that failed. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// MaxValue bounds a value, in bytes; 1 GB at most. A larger value is neither stored nor read: the error is
@@ -52,8 +51,8 @@ type Config struct {
 	Memory MemoryConfig
 
 	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
-	// and the work waits for it. Its context has the values of the caller's, or of the first caller's where several
-	// share a computation. Defaults to none, which costs nothing.
+	// and the work waits for it. Its context has the values of the caller's context, or of the first caller's where several share a
+	// computation. Defaults to none, which costs nothing.
 	Observe func(context.Context, Event)
 
 	// OpTimeout bounds each operation in addition to its context, so that an unreachable server costs a caller no more
@@ -69,22 +68,20 @@ type Config struct {
 	// into a message, so that they are not pushed to watchers. Defaults to 0: only values that do not fit go there.
 	LargeValueAbove int
 
-	// Partitions is over how many buckets the keys are divided, see [kvlock.Grow]: at most [kvlock.MaxPartitions]. Each has its part of
-	// Memory.MaxBytes. Defaults to 1.
+	// Partitions is the number of buckets over which the keys are divided, see [kvlock.Grow]: at most [kvlock.MaxPartitions]. Each has its
+	// part of Memory.MaxBytes. Defaults to 1.
 	Partitions int
 
-	// ProbeInterval is how often the process of an owner is probed while a call of Do waits for it, so that another
-	// process takes over at once when it died, and not after ClaimTTL. After a wait of a second the interval grows, to
-	// five times as much. A process that waits for several others probes one of them in ten intervals, in turn: of
-	// processes that wait for each other none sends more than that, and each is probed by all. When an owner that was connected to
-	// another server of the cluster is not reached, the process connects to that server for a moment, as its own connection would, and
-	// asks there: so the connection has to know the addresses of all servers. Probes go to
-	// "kvlock.alive.<bucket>.>", which every process has to be permitted to publish and to subscribe to; without the
+	// ProbeInterval is the time between two probes of an owner's process while a call of Do waits for it, so that another process takes over
+	// at once when the owner died, and not after ClaimTTL. After a wait of a second the interval grows, to five times as much. A process that
+	// waits for several others probes one of them in ten intervals, in turn. So no process sends more than that, however many wait for each
+	// other, and each is probed by all. When an owner that was connected to another server of the cluster is not reached, the process
+	// connects to that server for a moment, as its own connection would, and asks there: the connection has to know the addresses of all
+	// servers. Probes go to "kvlock.alive.<bucket>.>". Every process needs the permission to publish and to subscribe to it; without the
 	// permission, claims last until their TTL. A negative interval turns probing off. Defaults to 25 milliseconds.
 	ProbeInterval time.Duration
 
-	// ResultTTL is how long a result is kept when the call names no TTL, in whole seconds, at least one. Defaults to 7
-	// days.
+	// ResultTTL is the time for which a result is kept when the call names no TTL, in whole seconds, at least one. Defaults to 7 days.
 	ResultTTL time.Duration
 }
 
@@ -98,7 +95,7 @@ type Flight struct {
 	codec   compress.Codec
 	counts  counters
 	closing sync.Once
-	seed    maphash.Seed // of the times at which values are computed anew
+	seed    maphash.Seed // the seed of the times at which values are computed anew
 
 	mu        sync.Mutex
 	local     map[string]*call
@@ -139,8 +136,8 @@ func (cfg Config) validate() error {
 	return errors.Join(append(errs, cfg.Memory.validate(), cfg.validateValues())...)
 }
 
-// New binds to the bucket and checks that its stream has the settings that Flight is safe with. Close ends it. It
-// returns jetstream.ErrStreamNotFound when there is no such bucket, a [kvlock.PartitionsError] when it is divided into another number of
+// New binds to the bucket and checks that its stream has settings with which Flight is safe. Close ends it. It returns
+// jetstream.ErrStreamNotFound when the bucket does not exist, a [kvlock.PartitionsError] when it is divided into another number of
 // partitions, and ErrUnavailable when no server answered within OpTimeout. Two round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, error) {
 	cfg = cfg.withDefaults()
@@ -172,12 +169,11 @@ func (f *Flight) open(ctx context.Context) (err error) {
 }
 
 // Close ends all waits with ErrClosed, cancels the computations of Do, and returns when they have given their claims
-// back. Claims from Begin and Resume stay until they expire: a holder completes or fails them before.
-// Calling it again does nothing.
+// back. Claims from Begin and Resume stay until they expire, unless their holders end them before. Calling it again does nothing.
 func (f *Flight) Close() { f.closing.Do(f.close) }
 
 func (f *Flight) close() {
-	f.mu.Lock() // no computation is being added
+	f.mu.Lock() // waits until no computation is being added
 	f.store.BeginClose()
 	for _, c := range f.local {
 		c.stop(context.Cause(f.store.Closing))
@@ -191,9 +187,9 @@ func (f *Flight) close() {
 	f.store.Close()
 }
 
-// DoOptions are the choices of one [Flight.Do]. The zero value is good.
+// DoOptions are the options of one [Flight.Do]. The zero value is valid.
 type DoOptions struct {
-	// ClaimTTL is the time after which another process takes over when this one dies. Defaults to Config.ClaimTTL.
+	// ClaimTTL is the time after which another process takes over when this process dies. Defaults to Config.ClaimTTL.
 	ClaimTTL time.Duration
 
 	// FailOpen computes the value although JetStream is unreachable, and returns it although it could not be stored;
@@ -201,9 +197,9 @@ type DoOptions struct {
 	// another process waits until its context ends.
 	FailOpen bool
 
-	// FailureTTL returns for how long an error of the function is kept: until then callers get a [FailedError] and do
-	// not run the function again. A fraction of a second counts as one second. At 0 only the callers that wait already
-	// get the error. Defaults to 0 for all errors.
+	// FailureTTL returns the time for which an error of the function is kept: until then callers get a [FailedError] and do not run the
+	// function again. A fraction of a second counts as one second. At 0 only callers that already wait get the error. Defaults to 0 for all
+	// errors.
 	FailureTTL func(error) time.Duration
 
 	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
@@ -213,37 +209,34 @@ type DoOptions struct {
 	// that results that were computed together do not expire together. Defaults to 0.
 	Jitter float64
 
-	// Job names the purpose of the call. Slots and later results carry it, for display; 128 bytes of it are kept.
-	// Defaults to none.
+	// Job names the purpose of the call. Slots and later results carry its first 128 bytes, for display. Defaults to none.
 	Job string
 
-	// KeepRunning lets the function finish although every caller in this process has left; it is enough that one of
-	// them sets it. Defaults to false: the function's context is cancelled and the claim given back.
+	// KeepRunning lets the function finish although every caller in this process has left, if one of them has set it. Defaults to false: the
+	// function's context is cancelled and the claim given back.
 	KeepRunning bool
 
-	// NegativeTTL is for how long the answer "there is nothing" is kept: see [ErrNotFound]. Defaults to 0: only the
-	// callers that wait already get it.
+	// NegativeTTL is the time for which the answer [ErrNotFound] is kept. Defaults to 0: only callers that already wait get it.
 	NegativeTTL time.Duration
 
-	// Refresh has a value computed anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one
-	// caller of all processes starts the computation in the background. All callers, this one too, get the present
-	// value, as Cached. Each process draws at random when it tries, in the first half of the remaining time. Defaults
-	// to 0: never.
+	// Refresh makes a value be computed anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one caller of all
+	// processes starts the computation in the background. All callers, that one too, get the present value, as Cached. Each process draws the
+	// time of its try at random, in the first half of the remaining time. Defaults to 0: never.
 	Refresh float64
 
-	// Stale is for how long a value may be returned beyond its TTL, with the outcome Stale: while it is computed anew
-	// in the background, and when that fails. After a failure no process tries again for FailureTTL; if that is 0, for
-	// ten seconds or a quarter of the TTL, whichever is less. Defaults to 0: no stale value is returned.
+	// Stale is the time beyond its TTL for which a value may be returned, with the outcome Stale: while it is computed anew in the
+	// background, and when that fails. After a failure no process tries again for FailureTTL; if that is 0, for ten seconds or a quarter of
+	// the TTL, whichever is less. Defaults to 0: no stale value is returned.
 	Stale time.Duration
 
-	// StaleWait is for how long a caller that may get a stale value waits for a new one first. Defaults to 0.
+	// StaleWait is the time for which a caller that may get a stale value first waits for a new one. Defaults to 0.
 	StaleWait time.Duration
 
-	// TTL is how long the result is kept. Defaults to Config.ResultTTL.
+	// TTL is the time for which the result is kept. Defaults to Config.ResultTTL.
 	TTL time.Duration
 
-	// ValueTTL returns for how long a value is kept, instead of TTL. A fraction of a second counts as one second; 0
-	// means TTL. Defaults to 0 for all values.
+	// ValueTTL returns the time for which a value is kept, instead of TTL. A fraction of a second counts as one second; 0 means TTL. Defaults
+	// to 0 for all values.
 	ValueTTL func(value []byte) time.Duration
 }
 
@@ -270,12 +263,12 @@ func (opts *DoOptions) validate() error {
 		errs = append(errs, fmt.Errorf("DoOptions.Stale is %s and StaleWait %s: want 0 to %s", opts.Stale, opts.StaleWait, kv.MaxTTL))
 	}
 	if err := checkFingerprint(opts.Fingerprint); err != nil {
-		errs = append(errs, err) // only then, for a result in memory costs no allocation
+		errs = append(errs, err) // not before, so that a result in memory costs no allocation
 	}
 	return errors.Join(errs...)
 }
 
-// resultTTL returns for how long value is kept.
+// resultTTL returns the time for which value is kept.
 func (opts DoOptions) resultTTL(value []byte, otherwise time.Duration) time.Duration {
 	ttl := otherwise
 	if opts.TTL > 0 {
@@ -289,7 +282,7 @@ func (opts DoOptions) resultTTL(value []byte, otherwise time.Duration) time.Dura
 	return jitter(ttl, opts.Jitter)
 }
 
-// failureTTL returns for how long a failure is kept; 0 means not at all.
+// failureTTL returns the time for which a failure is kept; 0 means not at all.
 func (opts DoOptions) failureTTL(err error) time.Duration {
 	if opts.FailureTTL == nil {
 		return 0
@@ -297,7 +290,7 @@ func (opts DoOptions) failureTTL(err error) time.Duration {
 	return jitter(wholeSeconds(opts.FailureTTL(err)), opts.Jitter)
 }
 
-// wholeSeconds returns d rounded up to a TTL; 0 when there is none.
+// wholeSeconds returns d rounded up to whole seconds, as a TTL; 0 for no TTL.
 func wholeSeconds(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -305,8 +298,8 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return min((min(d, kv.MaxTTL) + time.Second - 1).Truncate(time.Second), kv.MaxTTL)
 }
 
-// jitter makes ttl longer or shorter by up to a fraction of it, in whole seconds, so that results that were stored
-// together do not expire together.
+// jitter makes ttl longer or shorter by up to a fraction of ttl, in whole seconds, so that results that were stored together do not expire
+// together.
 func jitter(ttl time.Duration, fraction float64) time.Duration {
 	spread := time.Duration(fraction * float64(ttl))
 	if spread <= 0 {

@@ -31,10 +31,9 @@ func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
 	return slot, err
 }
 
-// Latest is Get for a caller that a value which is stored must not look absent to: the stream's leader answers, which has
-// every write that was acknowledged. A leader that was cut off from the other servers, which have elected another, can
-// answer for up to ten seconds more as it last knew; only a write, as that of [Flight.Begin], is proof against that. One
-// round trip.
+// Latest is Get for a caller to which a stored value must not look absent: the stream's leader answers, which has every acknowledged
+// write. A leader that was cut off, while the other servers elected another, can answer with its last known state for up to ten seconds
+// more. Only a write, as in [Flight.Begin], is safe from that. One round trip.
 func (f *Flight) Latest(ctx context.Context, key string) (Slot, error) {
 	if err := kv.CheckKey(key); err != nil {
 		return Slot{}, err
@@ -46,7 +45,7 @@ func (f *Flight) Latest(ctx context.Context, key string) (Slot, error) {
 	return f.shown(ctx, f.slot(ctx, e))
 }
 
-// shown counts a slot that was read, and returns it as readers see it.
+// shown counts a slot that was read, and returns the slot as readers see it.
 func (f *Flight) shown(ctx context.Context, found Slot) (Slot, error) {
 	if err := found.in().err; err != nil {
 		return Slot{}, err
@@ -60,8 +59,8 @@ func (f *Flight) shown(ctx context.Context, found Slot) (Slot, error) {
 // replica that answers may lag behind, so only [Flight.Begin] decides. One round trip for each 512 keys that are not in
 // memory, and one more for each 64 MB of values.
 //
-// A record that cannot be decoded is reported to the Logger once, removed, and absent. One of a newer version of this
-// package is left alone, and makes the whole call fail with ErrVersion.
+// A record that cannot be decoded is reported to the Logger once, removed, and returned as absent. A record of a newer version of this
+// package stays, and makes the whole call fail with ErrVersion.
 func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
 	slots := make([]Slot, len(keys))
 	missing, at := keys, []int(nil)
@@ -94,7 +93,7 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
 	return slots, nil
 }
 
-// read is GetMany that also returns failures that end at once, for callers that waited for them.
+// read is GetMany, but also returns failures that end at once, for callers that waited for them.
 func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 	entries, err := f.store.Read(ctx, keys)
 	if err != nil {
@@ -108,12 +107,12 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 }
 
 // List yields the slots of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
-// done or failed. They come in the order in which they were last written, of one partition after the other. To see the
-// owner of one key, and since when it computes, [Flight.Get] is enough.
+// done or failed. They come in the order of their last writes, one partition after the other. To see the owner of one key, and the start
+// of its computation, [Flight.Get] is enough.
 //
-// A key that is there all the time is yielded at least once, and again when it is written meanwhile. A replica that
-// lags behind yields older slots. A record that cannot be read is yielded with its key and the reason; an error with an
-// empty slot is the last. The end of ctx ends the iteration.
+// A key that exists all the time is yielded at least once, and again when it is written meanwhile. A replica that lags behind yields older
+// slots. A record that cannot be read is yielded with its key and the reason. An error with an empty slot ends the iteration, as does the
+// end of ctx.
 //
 // Values are read too, 500 records at a time, from a consumer that is made for the call. The process needs the
 // permission to make one, with subjects that begin with "$JS.API.CONSUMER.".
@@ -147,12 +146,13 @@ func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Slot, error]
 
 // Usage is the size of a bucket.
 type Usage struct {
-	Bytes   uint64    // that its messages take in storage, for each replica
+	Bytes   uint64    // of its messages in storage, for each replica
 	Created time.Time // when the bucket was made
 	Entries uint64    // keys, and the markers of removed keys; the server removes expired ones
 }
 
-// Usage returns the size of the bucket, as its leader knows it, with all its partitions. One round trip for each, however much they hold.
+// Usage returns the size of the bucket with all its partitions, as their leaders know it. One round trip for each partition, whatever its
+// size.
 func (f *Flight) Usage(ctx context.Context) (u Usage, err error) {
 	ctx, cancel := f.store.Bound(ctx)
 	defer cancel()
@@ -172,27 +172,26 @@ func (f *Flight) Usage(ctx context.Context) (u Usage, err error) {
 // soon is the time within which Survey counts an entry as expiring.
 const soon = 24 * time.Hour
 
-// Survey is the counts of the keys under a prefix.
+// Survey has the counts of the keys under a prefix.
 type Survey struct {
 	Done, Failed, Pending int // keys
 
-	Bytes    int64     // of the records of these keys, with their values as they are stored
+	Bytes    int64     // of the records of these keys, with their stored values
 	Expiring int       // results and failures that end within 24 hours, by the clock of this process
-	Oldest   time.Time // when the oldest result was stored; zero when there is none
+	Oldest   time.Time // the time at which the oldest result was stored; zero when there is none
 	Unknown  int       // records that no Flight wrote
 }
 
-// Survey counts the keys of the bucket under prefix, as [Flight.List] understands it. It is a full scan, for a person
-// or a dashboard, because the server counts keys but knows nothing of their states. It reads the headers of all
-// messages, and no values, by a consumer as List does: a million keys take 5 to 15 seconds, and at most 500 are in
-// memory at a time.
+// Survey counts the keys of the bucket under prefix, in the sense of [Flight.List]. It is a full scan, for a person or a dashboard,
+// because the server counts keys but does not know their states. Like List it uses a consumer, but reads only the headers of all messages:
+// a million keys take 5 to 15 seconds, and at most 500 are in memory at a time.
 func (f *Flight) Survey(ctx context.Context, prefix string) (Survey, error) {
 	return survey(f.store.Scan(ctx, prefix, true))
 }
 
 // SurveyDirect is [Flight.Survey] for a process that may not make a consumer. It needs the permissions to publish to
-// "$JS.API.STREAM.INFO.KV_<bucket>" and "$JS.API.DIRECT.GET.KV_<bucket>", and reads the values, too, 512 at a time. Where there are more
-// than 100,000 keys, one that is there may be missed when others are deleted meanwhile.
+// "$JS.API.STREAM.INFO.KV_<bucket>" and "$JS.API.DIRECT.GET.KV_<bucket>", and reads the values, too, 512 at a time. With more than 100,000
+// keys, it may miss a key when others are deleted meanwhile.
 func (f *Flight) SurveyDirect(ctx context.Context, prefix string) (Survey, error) {
 	return survey(f.store.List(ctx, prefix))
 }
@@ -229,7 +228,7 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 		return
 	}
 	s.Bytes += int64(len(e.Data))
-	if n, err := strconv.ParseInt(e.Header.Get(kv.HeaderSize), 10, 64); err == nil { // its headers were read alone
+	if n, err := strconv.ParseInt(e.Header.Get(kv.HeaderSize), 10, 64); err == nil { // only its headers were read
 		s.Bytes += n
 	}
 	ttl, err := time.ParseDuration(e.Header.Get(jetstream.MsgTTLHeader))
@@ -238,15 +237,13 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 	}
 }
 
-// Purge makes all keys absent that begin with prefix and a dot, or all keys if prefix is "". It returns how many
-// entries the server removed, the markers of failed and invalidated keys among them. Computations under way lose their
-// claims: their results, which may rest on outdated data, are not kept, and waiters compute again. Locks in the same
-// bucket are keys too.
+// Purge makes all keys absent that begin with prefix and a dot, or all keys if prefix is "". It returns the number of entries that the
+// server removed, including markers of failed and invalidated keys. Computations under way lose their claims: their results, which may
+// rest on outdated data, are not kept, and waiters compute again. Locks in the same bucket are keys too.
 //
-// All entries that were written before the call are removed, in all processes; later ones are left alone, even by a
-// call that takes longer or is repeated. Other processes learn of the purge by a mark under the key "_kv_purge": they
-// drop these keys from memory, and their waiters look again. When Purge returns an error some of this may not have
-// happened: call it again.
+// All entries that were written before the call are removed, in all processes; later ones stay, even if the call takes longer or is
+// repeated. Other processes learn of the purge by a mark under the key "_kv_purge": they drop these keys from memory, and their waiters
+// look again. When Purge returns an error, part of this may be missing: call it again.
 //
 // A server that keeps the bucket alone writes its index at least every two and a half minutes. When it is killed before
 // that, it may restore older values of these keys that had been overwritten before the purge. Call Purge again then;
@@ -262,8 +259,8 @@ func (f *Flight) Purge(ctx context.Context, prefix string) (n int, err error) {
 // Invalidate makes key absent, whatever it held. A computation under way loses its claim: its result, which may rest on
 // outdated data, is not kept, and waiters compute again.
 //
-// It always writes, because a key that a read shows as absent may exist. The marker that it leaves expires after two
-// minutes, or after twice the TTL of the record that it replaced. Two round trips.
+// It always writes, because a key may exist although a read shows it as absent. It leaves a marker, which expires after two minutes, or
+// after twice the TTL of the replaced record. Two round trips.
 func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	if err := kv.CheckKey(key); err != nil {
 		return err
@@ -278,7 +275,7 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 		}
 		slot := f.slot(ctx, e)
 		if unreadable = slot.in().err; unreadable != nil {
-			return nil //nolint:nilerr // no other try will do better
+			return nil //nolint:nilerr // another try would not help
 		}
 		return f.store.Mark(ctx, key, slot.Revision, kv.MarkerTTL(slot.TTL))
 	})
@@ -330,7 +327,7 @@ func formatRef(id string, revision uint64, attempt int) string {
 	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)
 }
 
-// parseRef parses a reference that Ref returned. It comes from outside, in a message.
+// parseRef parses a reference that Ref returned. References come from outside, in messages.
 func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 	parts := strings.Split(ref, ".")
 	if len(ref) <= 2*record.MaxIDBytes && len(parts) == 3 && record.IsID(parts[0]) {

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// chunkBytes is how much of an object is in one message. With base64 around it, as the leader answers, it still fits
-	// into one message of the default size.
+	// chunkBytes is the size of the part of an object in one message. It still fits into one message of the default size when a leader
+	// answers with it in base64.
 	chunkBytes = 512 << 10
 
 	// headroom bounds the headers of a message: our headers, and those that the server adds when it pushes the message
-	// or answers with it. A leaf node closes a connection that sends it a larger message than it takes.
+	// or answers with it. A leaf node closes a connection that sends a larger message than the node takes.
 	headroom = 4 << 10
 
 	// An upload has a bound because the TTLs of its first chunks run meanwhile.
@@ -38,8 +38,8 @@ const (
 // object locates the data of a value in an Object Store.
 type object struct {
 	Bucket string `json:"bucket"`
-	Digest string `json:"digest"` // as in the object's description there: "SHA-256=" and base64
-	Name   string `json:"name"`   // also of its chunks; no other object ever has it
+	Digest string `json:"digest"` // as in the object's description in the store: "SHA-256=" and base64
+	Name   string `json:"name"`   // also of its chunks; no other object ever has this name
 	Size   int    `json:"size"`
 }
 
@@ -65,14 +65,13 @@ func digest(data []byte) string {
 	return jetstream.GetObjectDigestValue(h)
 }
 
-// uploadTime bounds how long the upload of size bytes takes.
+// uploadTime returns the bound of the time of an upload of size bytes.
 func uploadTime(size int) time.Duration {
 	return uploadBase + time.Duration(size)*time.Second/uploadPerSec
 }
 
-// store returns the form in which the claim's record stores value, which edit writes for ttl. A value that does not fit
-// into the record is written to the Object Store first, so that no record ever refers to a missing object; meanwhile
-// the claim is renewed.
+// store returns the form in which the claim's record stores value; edit makes that record, for ttl. A value that does not fit into the
+// record is first written to the Object Store, so that no record ever refers to a missing object. Meanwhile the claim is renewed.
 func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (packed, []byte, error) {
 	f := c.flight
 	p, data, err := f.pack(c.key, value)
@@ -83,7 +82,7 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	r, ended := c.record, c.ended
 	c.mu.Unlock()
 	if ended != nil {
-		return p, nil, nil // the write of the record finds out
+		return p, nil, nil // the write of the record reports that
 	}
 	claimTTL := time.Duration(cmp.Or(r.Kept.Holds, r.TTL)) * time.Second
 	r.Handoff, r.Kept, r.Value = false, staleValue{}, p
@@ -106,7 +105,7 @@ func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit
 	return p, nil, f.upload(held, c.key, p, data, ttl)
 }
 
-// room is how many bytes of a value fit into the record.
+// room returns the number of bytes of a value that fit into the record.
 func (f *Flight) room(r claimRecord) (int, error) {
 	meta, err := record.Encode(r, nil)
 	if err != nil {
@@ -119,7 +118,7 @@ func (f *Flight) room(r claimRecord) (int, error) {
 	return room, nil
 }
 
-// messageRoom is how much data fits into one message.
+// messageRoom returns the number of bytes of data that fit into one message.
 func (f *Flight) messageRoom() int {
 	size := f.store.Conn.MaxPayload()
 	if f.store.MaxMessage > 0 {
@@ -128,8 +127,8 @@ func (f *Flight) messageRoom() int {
 	return int(size - min(headroom, size/4))
 }
 
-// upload writes data as an object that expires after the record that will refer to it: its TTL is the record's, and the
-// longest that both writes take. One round trip for each 512 KB, and one for the description.
+// upload writes data as an object that expires after the record that will refer to it: its TTL is the record's TTL plus the longest time
+// of both writes. One round trip for each 512 KB, and one for the description.
 func (f *Flight) upload(ctx context.Context, key string, p packed, data []byte, ttl time.Duration) error {
 	bound := uploadTime(len(data))
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -164,7 +163,7 @@ func (f *Flight) upload(ctx context.Context, key string, p packed, data []byte, 
 	return f.sendPart(ctx, key, o.Bucket, f.part(subject, o.Name, description, ttl))
 }
 
-// part is a message of an object. Its id keeps it from being stored twice when its acknowledgement was lost.
+// part returns a message of an object. By the id the server stores it once although its acknowledgement was lost.
 func (f *Flight) part(subject, id string, data []byte, ttl time.Duration) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Data = data
@@ -173,7 +172,7 @@ func (f *Flight) part(subject, id string, data []byte, ttl time.Duration) *nats.
 	return m
 }
 
-// sendPart sends m until it is acknowledged, for at most the time of one operation.
+// sendPart sends m until it is acknowledged, for at most OpTimeout.
 func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) error {
 	ctx, cancel := f.store.Bound(ctx)
 	defer cancel()
@@ -184,8 +183,7 @@ func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) 
 }
 
 // fetch reads the data of an object. It returns errBroken for a missing or incomplete object only when the leader of
-// its stream confirms that: a replica may lag behind. One round trip for each 4 MB, and many when a replica lagged
-// behind.
+// its stream confirms that: a replica may lag behind. One round trip for each 4 MB, and more when a replica lagged behind.
 func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, uploadTime(o.Size))
 	defer cancel()
@@ -208,12 +206,11 @@ func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error
 func (o object) matches(data []byte) bool { return len(data) == o.Size && digest(data) == o.Digest }
 
 // LargeValueConfig returns the stream for an Object Store bucket that Config.LargeValueBucket can name. It is made by
-// hand rather than with CreateObjectStore so that AllowMsgTTL is on: each object then expires by itself, a little later
-// than the record that refers to it. So does an object to which no record refers, because its claim was lost, or its
-// key invalidated or computed anew. No collector is needed. nats.go and `nats object` read the bucket as any other.
+// hand rather than with CreateObjectStore so that AllowMsgTTL is on: each object then expires by itself, a little later than the record
+// that refers to it. An object without a record expires too: its claim was lost, or its key invalidated or computed anew. No collector is
+// needed. nats.go and `nats object` read the bucket as any other.
 //
-// Set MaxBytes: at the bound nothing is evicted, but values that need the bucket are not stored. cfg.NoRepublish has no
-// effect here.
+// Set MaxBytes: a full bucket evicts nothing, but values that need the bucket are not stored. cfg.NoRepublish has no effect here.
 func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
 	sc := kvlock.StreamConfig(cfg)
 	sc.Name = objectStream(cfg.Bucket)
@@ -230,8 +227,8 @@ func CreateLargeValueBucket(ctx context.Context, js jetstream.JetStream, cfg kvl
 	return kv.CreateStream(ctx, js, fmt.Sprintf("large value bucket %q", cfg.Bucket), LargeValueConfig(cfg))
 }
 
-// checkLargeValues reports every setting of a bucket that is not safe for large values. The name "" is valid: no
-// bucket. One round trip.
+// checkLargeValues returns an error for every setting of a bucket that is not safe for large values. The name "" is valid, for no bucket.
+// One round trip.
 func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error {
 	if bucket == "" {
 		return nil

@@ -21,8 +21,8 @@ type Eviction uint8
 const (
 	// LRU drops the result that was used longest ago.
 	LRU Eviction = iota
-	// LFU drops the result that is used least often, so that many keys that are used once do not replace the few that
-	// are used all the time. Each half minute without a use lowers the count of a result by one step.
+	// LFU drops the result that is used least often, so that many keys used once do not replace a few keys used all the time. Each half
+	// minute without a use lowers the count of a result by one step.
 	LFU
 )
 
@@ -30,10 +30,10 @@ const (
 // [Flight.GetMany] and [Flight.Do] return them without a round trip. The zero value keeps none.
 //
 // A push from the bucket drops a result when its key changes. A result that such a push might have overtaken on its way
-// is not kept. A lost push shows in the sequence numbers of the next ones, or in the answer of the stream's leader,
-// which is asked every second; everything is then dropped. So memory is never more than 3 seconds behind: a result that
-// was replaced, invalidated or purged longer ago is not returned, whatever got lost. Only when an administrator removes
-// a message or purges the stream by hand does MaxAge alone bound the age.
+// is not kept. A lost push shows in the sequence numbers of the next pushes, or in the answer of the stream's leader, which is asked every
+// second. Then all results are dropped. So memory is never more than 3 seconds behind: a result that was replaced, invalidated or purged
+// longer ago is not returned, whatever messages got lost. Only when an administrator removes a message or purges the stream by hand does
+// MaxAge alone bound the age.
 //
 // Results expire with their TTL as the server counts it, whatever this process's clock shows.
 //
@@ -42,7 +42,7 @@ type MemoryConfig struct {
 	// Eviction is the rule by which results are dropped when the memory is full. Defaults to LRU.
 	Eviction Eviction
 
-	// MaxAge bounds how long a result is kept before it is read from the bucket again. Defaults to 5 minutes.
+	// MaxAge bounds the time for which a result is kept before it is read from the bucket again. Defaults to 5 minutes.
 	MaxAge time.Duration
 
 	// MaxBytes bounds the memory: keys, values and some 400 bytes of overhead for each. It is never exceeded. A result
@@ -53,7 +53,7 @@ type MemoryConfig struct {
 const (
 	defaultMemoryAge = 5 * time.Minute
 
-	// memoryBound is for how long the memory is trusted after the leader was asked: the greatest age of a result.
+	// memoryBound is the time for which the memory is trusted after a request to the leader: the greatest age of a result.
 	memoryBound = 3 * time.Second
 )
 
@@ -64,7 +64,7 @@ func (cfg MemoryConfig) validate() error {
 		mistake.If(cfg.MaxBytes < 0, "kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
 }
 
-// memory keeps results in this process, those of each partition apart. All methods do nothing on nil.
+// memory keeps results in this process, apart for each partition. All methods do nothing on nil.
 type memory struct {
 	parts []mirror
 	store *kv.Store
@@ -73,8 +73,8 @@ type memory struct {
 // mirror keeps the results of one partition, as the hub sees it.
 type mirror struct{ *tier.Tier[Slot] }
 
-// newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last. It returns nil
-// when the configuration keeps nothing. One round trip.
+// newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last change. It returns nil when the
+// configuration keeps nothing. One round trip.
 func newMemory(ctx context.Context, store *kv.Store, partitions int, cfg MemoryConfig) (*memory, error) {
 	if cfg.MaxBytes == 0 {
 		return nil, nil //nolint:nilnil // its methods do nothing on nil
@@ -96,7 +96,7 @@ func (m *memory) close() {
 	}
 }
 
-// stats sums up those of the parts.
+// stats returns the sums over the parts.
 func (m *memory) stats() (sum MemoryStats) {
 	for _, part := range m.parts {
 		s := part.Stats()
@@ -107,7 +107,7 @@ func (m *memory) stats() (sum MemoryStats) {
 	return sum
 }
 
-// Extend allows serving from memory for memoryBound after then, when all changes were known.
+// Extend allows serving from memory until memoryBound after then, a time at which all changes were known.
 func (m mirror) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
 
 // recall returns the slot that is kept for key.
@@ -118,7 +118,7 @@ func (m *memory) recall(key string) (slot Slot, ok bool) {
 	if slot, ok = m.parts[m.store.PartOf(key, 0)].Get(key); ok || !m.store.IsOpen() {
 		return slot, ok
 	}
-	return m.parts[0].Get(key) // it may be left in the first
+	return m.parts[0].Get(key) // the key may still be in the first partition
 }
 
 // remember keeps a slot from an answer or a push, if it is a result or a failure with a TTL.
@@ -144,9 +144,9 @@ func (m *memory) keep(slot Slot, left time.Duration) {
 	if slot.in().err != nil || slot.sealed || slot.marker || slot.State != Done && slot.State != Failed {
 		return
 	}
-	slot.Key, slot.Value = strings.Clone(slot.Key), bytes.Clone(slot.Value) // not all of the message that they are in
+	slot.Key, slot.Value = strings.Clone(slot.Key), bytes.Clone(slot.Value) // copies, so that the message with them can be freed
 	size := 0
-	if stale := slot.in().stale; stale != nil { // nobody asks for the rest of it any more
+	if stale := slot.in().stale; stale != nil { // nobody asks for the rest of the stale value any more
 		slot.inner, size = &inner{stale: stale}, int(unsafe.Sizeof(inner{})+unsafe.Sizeof(*stale))
 	} else {
 		slot.inner = nil

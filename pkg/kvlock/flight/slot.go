@@ -42,21 +42,21 @@ func (s State) String() string {
 	}
 }
 
-// Slot is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a
-// write that is conditional on Revision decides anything. The Value of a slot may be shared: do not write to it.
+// Slot is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a write that is
+// conditional on Revision decides. The Value of a slot may be shared: do not write to it.
 type Slot struct {
 	Key      string
 	State    State
-	Value    []byte // the result when Done, and the earlier one while a result is computed anew
-	Reason   string // why it failed, when Failed
+	Value    []byte // the result when Done, and the earlier result while it is computed anew
+	Reason   string // the reason of the failure, when Failed
 	Revision uint64 // the last sequence of the key in the stream; 0 when the server has none
 
-	Attempt     int       // how often the claim was begun or resumed, from 1
+	Attempt     int       // the number of times the claim was begun or resumed
 	Claim       string    // the id of the claim; it stays the same through Resume, Renew and Complete
-	Created     time.Time // when the server stored this revision, by the server's clock
+	Created     time.Time // the time at which the server stored this revision, by the server's clock
 	Fingerprint string    // that Begin was given
 	Handoff     bool      // Pending, and waiting for a process that resumes it
-	Job         string    // that Begin or Do was given
+	Job         string    // the Job in the options of Begin or Do
 	Owner       string    // the instance of the Flight that wrote this revision
 	TTL         time.Duration
 	NotFound    bool // Done or Failed with the answer that there is nothing
@@ -65,21 +65,21 @@ type Slot struct {
 	past     bool          // a marker of a claim that the watcher has not seen
 	released bool          // a marker of a claim that was given back: absent to its waiters, too
 	sealed   bool          // unseal makes the Value from its origin before a caller gets the slot
-	aged     time.Duration // how old it was when it was seen, by the server's clock
+	aged     time.Duration // its age when it was seen, by the server's clock
 	asOf     uint64        // the sequence of the stream at which Revision was still the last
-	earlier  time.Duration // how long before the slot its value was stored
+	earlier  time.Duration // the time between the storing of its value and of the slot
 	inner    *inner        // nil when there is nothing in it
-	seen     time.Time     // when this process received it, monotonic
+	seen     time.Time     // the time at which this process received it, monotonic
 }
 
-// inner is the rarely used part of a slot. It is apart because slots are on the stacks of all waiters. Copies of the
-// slot share it, so it is replaced, and never changed.
+// inner is the rarely used part of a slot. It is separate because slots are on the stacks of all waiters. Copies of the slot share it, so
+// it is replaced, never changed.
 type inner struct {
-	err    error       // why it cannot be read: ErrVersion, or ErrMismatch when it is of another kind
+	err    error       // the reason that it cannot be read: ErrVersion, or ErrMismatch for a record of another kind
 	stale  *staleValue // nil when there is nothing in it
-	member string      // that holds the claim; "" when it cannot be probed
+	member string      // the member that holds the claim; "" when it cannot be probed
 	origin *content    // the stored form of the Value; nil when that is the Value itself
-	server string      // to which the member was connected
+	server string      // the server to which the member was connected
 	writer string      // the claim holder that wrote it
 }
 
@@ -111,7 +111,7 @@ func (s *Slot) replace(change func(*inner)) {
 	s.inner = &in
 }
 
-// Age returns how long ago the server stored the slot, by the server's clock, never negative.
+// Age returns the time since the server stored the slot, by the server's clock, never negative.
 func (s Slot) Age() time.Duration {
 	switch {
 	case s.Created.IsZero():
@@ -123,8 +123,8 @@ func (s Slot) Age() time.Duration {
 	}
 }
 
-// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does: a process that reads
-// a slot that waits to be resumed can publish its job again. It is empty when the key is not pending.
+// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does. A process that reads a slot that waits
+// to be resumed can publish the slot's job again. It is empty when the key is not pending.
 func (s Slot) Ref() string {
 	if s.State != Pending {
 		return ""
@@ -140,7 +140,7 @@ func (s Slot) readable() Slot {
 	return s
 }
 
-// freeAt returns the revision over which the key may be claimed, as far as s shows: 0 when s is not of an absent key.
+// freeAt returns the revision over which the key may be claimed, by the knowledge of s: 0 when the key of s is not absent.
 func (s Slot) freeAt() uint64 {
 	if s.readable().State != Absent {
 		return 0
@@ -161,12 +161,12 @@ func (s *Slot) follows(last *Slot) bool {
 	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
 }
 
-// view returns the slot's view for the hub: while its claim lasts, waiters wait for its end.
+// view returns the slot's view for the hub. While the claim lasts, waiters wait for its end.
 func (s Slot) view() kv.View {
 	return kv.View{Value: &s, Expires: kv.Expiry(s.TTL, s.aged, s.seen), Polled: s.State == Pending}
 }
 
-// mismatch returns an error when the slot answers another input than the one with fingerprint.
+// mismatch returns an error when the slot belongs to another input than that with fingerprint.
 func (s Slot) mismatch(fingerprint string) error {
 	if s.State == Absent || s.Fingerprint == fingerprint {
 		return nil
@@ -174,8 +174,8 @@ func (s Slot) mismatch(fingerprint string) error {
 	return fmt.Errorf("%w: key %q was begun with fingerprint %q, not %q", kvlock.ErrMismatch, s.Key, s.Fingerprint, fingerprint)
 }
 
-// A caller's texts in a record are bounded, so that a claim that could be begun can also be ended, with any reason:
-// each byte may take six in JSON, and all must fit into record.MaxLineBytes.
+// The bounds of a caller's texts in a record. With them, a claim that could be begun can also be ended, with any reason: each byte may
+// take six in JSON, and all must fit into record.MaxLineBytes.
 const (
 	maxFingerprintBytes = 1 << 10
 	maxJobBytes         = 128
@@ -184,7 +184,7 @@ const (
 
 // claimRecord is the first line of a record: JSON with the state of the key. The value follows after it.
 type claimRecord struct {
-	record.Head // its owner is unique for each claim and attempt
+	record.Head // its Owner is unique for each claim and attempt
 
 	Attempt     int        `json:"attempt,omitempty"`
 	Fingerprint string     `json:"fingerprint,omitempty"`
@@ -194,8 +194,8 @@ type claimRecord struct {
 	Released    bool       `json:"released,omitempty"` // given back, not failed: a waiter takes over
 	TTL         int64      `json:"ttl,omitempty"`      // seconds
 	Value       packed     `json:"value,omitzero"`     // how it is stored
-	Member      string     `json:"member,omitempty"`   // holds the claim, and is probed
-	Server      string     `json:"server,omitempty"`   // to which the member was connected
+	Member      string     `json:"member,omitempty"`   // the member that holds the claim, and is probed
+	Server      string     `json:"server,omitempty"`   // the server to which the member was connected
 	NotFound    bool       `json:"notFound,omitempty"` // there is nothing: an answer, not a failure
 	Kept        staleValue `json:"kept,omitzero"`
 }
@@ -224,7 +224,7 @@ func parseState(s string) State {
 	}
 }
 
-// slot returns the slot of a record that the server stored with revision at the time created.
+// slot returns the slot of a record that the server stored at revision and time created.
 func (r claimRecord) slot(key string, value []byte, revision uint64, created time.Time) Slot {
 	s := Slot{
 		Key: key, State: parseState(r.State), Value: value, Reason: r.Reason, Revision: revision,
@@ -249,8 +249,8 @@ func (r claimRecord) slot(key string, value []byte, revision uint64, created tim
 	return s
 }
 
-// decode reads an entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the
-// reason there for waiters. After an error the slot is absent, at the revision of the entry.
+// decode reads an entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the reason there for
+// waiters. With an error, the slot is absent, at the revision of the entry.
 func decode(e *kv.Entry) (Slot, error) {
 	absent := Slot{Key: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen, asOf: e.AsOf}
 	if e.Deleted() {
@@ -265,7 +265,7 @@ func decode(e *kv.Entry) (Slot, error) {
 	return slot, nil
 }
 
-// slot decodes an entry that was read. A corrupt record is reported, removed, and absent.
+// slot decodes an entry that was read. A corrupt record is reported, removed, and returned as absent.
 func (f *Flight) slot(ctx context.Context, e kv.Entry) Slot {
 	slot, err := decode(&e)
 	switch {
@@ -299,17 +299,17 @@ type change struct {
 	expect uint64
 	record claimRecord
 	value  []byte // as it is stored
-	opened []byte // the same as callers see it
+	opened []byte // the same value as callers see it
 	ttl    time.Duration
 	purge  bool      // write a marker: the key is absent to readers
-	held   time.Time // until when expect, which was acknowledged to us, cannot have expired; zero when it was only read
+	held   time.Time // the time until which expect, if acknowledged to us, cannot have expired; zero when it was only read
 
-	generation uint64 // of the bucket in which expect was acknowledged to us; 0 when it was only read
+	generation uint64 // the generation of the bucket in which expect was acknowledged to us; 0 when it was only read
 	token      bool   // the revision becomes a part of a token
-	anew       bool   // it goes on with no claim that is there
+	anew       bool   // the claim is a new one and continues none
 }
 
-// conflictError is returned for a change that was not made. It has the slot that the key was found to have instead.
+// conflictError is returned for a change that was not made. It has the slot that was found instead.
 type conflictError struct {
 	slot Slot
 }
@@ -338,11 +338,11 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	return revision, sent, err
 }
 
-// changeWriter compares a key's entry with the one that a change wrote, for the store.
+// changeWriter compares a key's entry with the entry that a change wrote, for the store.
 type changeWriter struct {
 	flight *Flight
 	record *claimRecord
-	found  Slot // the slot that the key was found to have
+	found  Slot // the slot that was found
 }
 
 // Found compares the entry with the record of the change. A restored value has the id of an earlier claim.

@@ -12,20 +12,20 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// staleValue is the part of a record about a value that is kept beyond its TTL, or that a claim keeps: while it is
-// computed anew, readers still get it, and it is restored when that fails.
+// staleValue is the part of a record about a value that is kept beyond its TTL, or by a claim that computes it anew. Readers still get the
+// value of that claim, and it is restored when the computation fails.
 type staleValue struct {
-	Claim       string `json:"claim,omitempty"`    // pending: under which the value was computed
+	Claim       string `json:"claim,omitempty"`    // pending: the claim under which the value was computed
 	Instance    string `json:"instance,omitempty"` // pending: where
 	Job         string `json:"job,omitempty"`      // pending: of which job
-	Since       int64  `json:"since,omitempty"`    // when it was stored, in ms since 1970 by the server's clock, if not with this record
-	Fresh       int64  `json:"fresh,omitempty"`    // its TTL in ms, when it is kept for longer
+	Since       int64  `json:"since,omitempty"`    // the time at which the value was stored, in ms since 1970 by the server's clock, if not with this record
+	Fresh       int64  `json:"fresh,omitempty"`    // the value's TTL in ms, when it is kept for longer
 	Holds       int64  `json:"holds,omitempty"`    // pending: the claim's TTL in s, when the record is kept for longer
-	RetryAfter  int64  `json:"pause,omitempty"`    // done: for so many ms from now nobody computes it anew
-	FailedClaim string `json:"tried,omitempty"`    // done: the claim that failed to
+	RetryAfter  int64  `json:"pause,omitempty"`    // done: the time in ms, from this record on, for which nobody computes it anew
+	FailedClaim string `json:"tried,omitempty"`    // done: the claim that failed to compute it anew
 }
 
-// check refuses a description that no writer writes.
+// check returns an error for a description that no writer writes.
 func (v staleValue) check() error {
 	for name, n := range map[string]int64{"fresh": v.Fresh, "holds": v.Holds, "pause": v.RetryAfter} {
 		if n < 0 || n > int64(kv.MaxTTL/time.Millisecond) {
@@ -38,15 +38,15 @@ func (v staleValue) check() error {
 	return nil
 }
 
-// hasValue reports whether the slot answers the question: with a value, or with that there is none.
+// hasValue reports whether the slot has an answer: a value, or that none exists.
 func (s Slot) hasValue() bool {
 	return s.State == Done || s.State == Pending && s.staleValue().Since > 0
 }
 
-// valueAge returns how long ago the value was stored.
+// valueAge returns the time since the value was stored.
 func (s Slot) valueAge() time.Duration { return s.aged + s.earlier + time.Since(s.seen) }
 
-// fresh returns for how long the value is good; 0 means for ever.
+// fresh returns the TTL of the value; 0 means for ever.
 func (s Slot) fresh() time.Duration {
 	if fresh := s.staleValue().Fresh; fresh > 0 {
 		return time.Duration(fresh) * time.Millisecond
@@ -54,8 +54,7 @@ func (s Slot) fresh() time.Duration {
 	return s.TTL
 }
 
-// Stale reports whether the value is past its TTL: it is kept for callers with DoOptions.Stale, which take it rather
-// than wait.
+// Stale reports whether the value is past its TTL, and kept for callers with DoOptions.Stale, which take it rather than wait.
 func (s Slot) Stale() bool {
 	return s.hasValue() && s.staleValue().Fresh > 0 && s.valueAge() >= s.fresh()
 }
@@ -65,8 +64,8 @@ func (s Slot) retriesLater() bool {
 	return s.aged+time.Since(s.seen) < time.Duration(s.staleValue().RetryAfter)*time.Millisecond
 }
 
-// claimEnd returns when a claim ends that the server does not end, because the server keeps the value in it for longer.
-// It is zero for any other claim.
+// claimEnd returns the end of a claim that the server does not end, because the server keeps the value in it for longer. It is zero for
+// any other claim.
 func (s *Slot) claimEnd() time.Time {
 	holds := s.staleValue().Holds
 	if s.State != Pending || holds == 0 {
@@ -75,8 +74,8 @@ func (s *Slot) claimEnd() time.Time {
 	return s.seen.Add(time.Duration(holds)*time.Second + claimGrace - s.aged)
 }
 
-// claimGrace is added to a claim's TTL where other processes decide by their clocks that it is over. The holder itself
-// ends it before the TTL.
+// claimGrace is added to a claim's TTL where other processes decide by their clocks that the claim is over. The holder itself ends the
+// claim before the TTL.
 const claimGrace = time.Second
 
 // abandoned reports whether the claim is over though its holder did not end it.
@@ -85,7 +84,7 @@ func (s Slot) abandoned() bool {
 	return !end.IsZero() && !time.Now().Before(end)
 }
 
-// restored returns the slot after an abandoned claim: the value that it kept is the result again, with its old age.
+// restored returns the slot after an abandoned claim: the value in the claim is the result again, with its old age.
 func (s Slot) restored() Slot {
 	v := *s.staleValue()
 	s.State, s.Claim, s.Owner, s.Job, s.Handoff = Done, v.Claim, v.Instance, v.Job, false
@@ -94,7 +93,7 @@ func (s Slot) restored() Slot {
 	return s
 }
 
-// carriedValue is a stale value that a claim keeps for readers, as it is stored.
+// carriedValue is a stale value that a claim keeps for readers, in its stored form.
 type carriedValue struct {
 	data  []byte
 	value packed
@@ -127,7 +126,7 @@ func (s Slot) carry() carriedValue {
 	return c
 }
 
-// left returns for how long the value is still to be kept; 0 means not at all.
+// left returns the time for which the value is still to be kept; 0 means not at all.
 func (c carriedValue) left() time.Duration {
 	if c.stale.Since == 0 {
 		return 0
@@ -135,7 +134,7 @@ func (c carriedValue) left() time.Duration {
 	return wholeSeconds(time.Until(c.until))
 }
 
-// retryAfter returns for how long no process computes the value anew after a failure, unless the caller sets that.
+// retryAfter returns the time for which no process computes the value anew after a failure, unless the caller sets that time.
 func (c carriedValue) retryAfter() time.Duration {
 	return min(maxRetryAfter, time.Duration(c.stale.Fresh)*time.Millisecond/4)
 }
@@ -155,8 +154,7 @@ func (c carriedValue) load(ch *change, r *claimRecord) {
 	}
 }
 
-// restore turns a pending record back into one of the value, after the claim with the id failedClaim failed; "" for
-// none.
+// restore turns a pending record back into the record of the value, after the claim with the id failedClaim failed; "" for none.
 func (c carriedValue) restore(r *claimRecord, left, retryAfter time.Duration, failedClaim string) {
 	r.State, r.TTL, r.Value, r.Kept = Done.String(), kv.Seconds(left), c.value, c.stale
 	r.Claim, r.Instance, r.Job = c.stale.Claim, c.stale.Instance, c.stale.Job
@@ -174,8 +172,8 @@ type refreshing struct {
 // errNotRefreshed is the error of a background computation that leaves the decision to its callers.
 var errNotRefreshed = errors.New("kvlock: value was not computed anew")
 
-// offer returns the slot's answer if the caller accepts it: a value within its TTL, or a stale one if there is no newer
-// one in time. It has the value computed anew when that is due.
+// offer returns the slot's answer if the caller accepts it: a value within its TTL, or a stale value if no newer value comes in time. It
+// starts a new computation when that is due.
 func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t *task) (r Result, ok bool, err error) {
 	switch {
 	case !slot.hasValue():
@@ -214,7 +212,7 @@ func (f *Flight) due(slot Slot, opts *DoOptions) bool {
 	return slot.valueAge() >= time.Duration(after*float64(fresh))
 }
 
-// await waits for up to d, and returns errNotRefreshed when that was not enough.
+// await waits for up to d for the result, and returns errNotRefreshed when that was not enough.
 func (r *refreshing) await(ctx context.Context, d time.Duration) (Result, error) {
 	if r == nil || d == 0 {
 		return Result{}, errNotRefreshed
@@ -231,8 +229,8 @@ func (r *refreshing) await(ctx context.Context, d time.Duration) (Result, error)
 	}
 }
 
-// refresh has the value of a key computed anew in the background, once at a time in this process. It returns nil when the
-// Flight closes.
+// refresh starts a new computation of the value of a key in the background, one at a time in this process. It returns nil when the Flight
+// closes.
 func (f *Flight) refresh(ctx context.Context, t *task) *refreshing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -258,10 +256,10 @@ func (f *Flight) refresh(ctx context.Context, t *task) *refreshing {
 	return r
 }
 
-// computeAnew computes the value of a key anew, unless another process does so or did: then it waits for that result.
+// computeAnew computes the value of a key anew. If another process does so, or did, it waits for that result.
 func (f *Flight) computeAnew(ctx context.Context, t *task) (Result, error) {
 	for {
-		found, err := f.read(ctx, []string{t.key}) // the memory may have an earlier value, and not in the form in which it is stored
+		found, err := f.read(ctx, []string{t.key}) // the memory may have an earlier value, and does not have the stored form
 		if err != nil {
 			return Result{}, err
 		}
@@ -313,7 +311,7 @@ func (f *Flight) answer(ctx context.Context, slot Slot) (Result, error) {
 	}
 }
 
-// served returns the result in slot.
+// served returns the result in slot, and emits EventCoalesced if the call waited for it.
 func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
 	if w.holder != nil {
 		e := slot.event(EventCoalesced)
@@ -330,7 +328,7 @@ func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
 	return r
 }
 
-// failure returns why the slot has no value.
+// failure returns the reason that the slot has no value.
 func (s Slot) failure() error {
 	if s.NotFound {
 		return &NotFoundError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}

@@ -16,10 +16,10 @@ const (
 	defaultCompressAbove = 4 << 10
 	defaultMaxValue      = 64 << 20
 
-	// maxValue bounds Config.MaxValue, and the size in a record that is accepted.
+	// maxValue bounds Config.MaxValue, and the accepted size in a record.
 	maxValue = 1 << 30
 
-	// keptOpen is the size up to which an opened value is kept with its stored form, for the next caller.
+	// keptOpen is the largest size of an opened value that is kept with its stored form, for the next caller.
 	keptOpen = 1 << 20
 )
 
@@ -33,14 +33,14 @@ func (cfg Config) validateValues() error {
 			"kvlock: LargeValueAbove is %d: want a number of bytes, and LargeValueBucket with it", cfg.LargeValueAbove))
 }
 
-// packed describes in a record how its value is stored.
+// packed is the part of a record that describes the stored form of its value.
 type packed struct {
 	Codec  string  `json:"codec,omitempty"`
-	Object *object `json:"object,omitempty"` // where it is, when it is not in the record
-	Size   int     `json:"size,omitempty"`   // of the value, in bytes, when it is not in the record as it is
+	Object *object `json:"object,omitempty"` // the object with the value, when it is not in the record
+	Size   int     `json:"size,omitempty"`   // the size of the value, in bytes, when the record has it in another form or not at all
 }
 
-// check refuses a description that pack does not write. An unknown codec is one of a newer version.
+// check returns an error for a description that pack does not write. An unknown codec is that of a newer version.
 func (p packed) check() error {
 	switch {
 	case p.Codec != "" && p.Codec != compress.Zstd:
@@ -73,17 +73,16 @@ func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
 	return packed{Codec: compress.Zstd, Size: len(value)}, data, nil
 }
 
-// content is the stored form of a slot's value, which is opened when a caller wants it. All copies of the slot share
-// it, so that waiters that were woken together open it once. It is opened in the goroutine of a caller, never in the
-// one that receives pushes.
+// content is the stored form of a slot's value, which is opened when a caller wants the value. All copies of the slot share it, so that
+// waiters that were woken together open it once. It is opened in the goroutine of a caller, never in the goroutine that receives pushes.
 type content struct {
 	packed
 
 	stored []byte
-	turn   chan struct{} // holds an element while it is opened
+	turn   chan struct{} // has an element while the value is being opened
 
 	mu     sync.Mutex
-	users  int // that open it, or wait for that
+	users  int // the number of callers that open it, or wait for that
 	value  []byte
 	broken bool
 }
@@ -99,8 +98,8 @@ func (p packed) content(data []byte) *content {
 	return &content{packed: p, stored: data, turn: make(chan struct{}, 1)}
 }
 
-// unseal fetches the value of a slot, in the caller's goroutine. A broken value is reported, its record removed, and
-// the key absent.
+// unseal fetches the value of a slot, in the caller's goroutine. A broken value is reported, its record is removed, and the key is
+// returned as absent.
 func (f *Flight) unseal(ctx context.Context, slot Slot) (Slot, error) {
 	if !slot.sealed {
 		return slot, nil
@@ -116,7 +115,7 @@ func (f *Flight) unseal(ctx context.Context, slot Slot) (Slot, error) {
 		return slot, nil
 	case !errors.Is(err, errBroken):
 		return Slot{}, err
-	case slot.State == Pending: // the value that the claim replaces; the claim is none the worse for it
+	case slot.State == Pending: // the value that the claim replaces is broken; the claim stays
 		slot.sealed = false
 		holds := &staleValue{Holds: slot.staleValue().Holds}
 		slot.replace(func(in *inner) { in.stale = holds })
@@ -129,7 +128,7 @@ func (f *Flight) unseal(ctx context.Context, slot Slot) (Slot, error) {
 	return Slot{Key: slot.Key, Revision: slot.Revision, Created: slot.Created, seen: slot.seen}, nil
 }
 
-// open returns the value. With errBroken, first is true for the first caller only, which reports it.
+// open returns the value. With errBroken, first is true for one caller only, which reports the error.
 func (c *content) open(ctx context.Context, f *Flight, key string) (value []byte, first bool, err error) {
 	c.enter()
 	defer c.leave()

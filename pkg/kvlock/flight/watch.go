@@ -17,8 +17,8 @@ type Watcher struct {
 
 	mu    sync.Mutex
 	queue []string            // keys with changes to return, oldest first
-	only  seenSlot            // of the key, where there is one: there may be very many such watchers
-	seen  map[string]seenSlot // of each, where there are more
+	only  seenSlot            // the state of the key, where there is only one: there may be very many watchers of one key
+	seen  map[string]seenSlot // the state of each key, where there are more
 	ready chan struct{}       // has an element while the queue may not be empty; nil with
 	wake  func()              // which is called then
 	claim *Slot               // the last pending slot that Wait saw; its own copy
@@ -27,18 +27,16 @@ type Watcher struct {
 // seenSlot is the state of a key in a watcher.
 type seenSlot struct {
 	last *Slot // nil before the first slot
-	news *Slot // that Next has not returned yet; nil when there is none
+	news *Slot // the change that Next has not returned yet; nil when there is none
 }
 
-// Watch starts to watch keys. Next returns the present state of each key first, and its changes after that. Of changes
-// that follow each other faster than Next is called, it returns the latest. Watch itself costs no round trip, the
-// states of all keys one for each 512.
+// Watch starts to watch keys. Next returns the present state of each key first, and its changes after that. If a key changes several times
+// between two calls of Next, it returns the latest change. Watch itself costs no round trip; the states of the keys cost one for each 512.
 //
 // All watchers of a Flight share one subscription to the pushes of the bucket, and one timer. Pushes can be lost, so
 // every key is also read again after one to two seconds, when a claim that the watcher saw expires, and after a
-// reconnect. With more than 16 keys the leader is asked each second instead whether a push is missing: while none is,
-// keys are read every 10 to 20 seconds. Values come from those pushes, so only the server may be permitted to publish
-// them.
+// reconnect. With more than 16 keys the leader is asked each second instead whether a push is missing. While none is missing, keys are
+// read every 10 to 20 seconds. Values come from those pushes, so only the server may be permitted to publish them.
 func (f *Flight) Watch(keys ...string) (*Watcher, error) {
 	for _, key := range keys {
 		if err := kv.CheckKey(key); err != nil {
@@ -52,7 +50,7 @@ func (f *Flight) Watch(keys ...string) (*Watcher, error) {
 	return w, nil
 }
 
-// newWatcher returns a watcher that is not added to the hub. wake is called instead of filling ready, if it is not nil.
+// newWatcher returns a watcher without adding it to the hub. wake is called instead of filling ready, if it is not nil.
 func newWatcher(f *Flight, keys []string, wake func()) *Watcher {
 	w := &Watcher{flight: f, wake: wake}
 	if wake == nil {
@@ -84,13 +82,12 @@ func (w *Watcher) know(key string, t seenSlot) {
 // Close ends the watching.
 func (w *Watcher) Close() { w.flight.store.Hub.Remove(&w.watch) }
 
-// Next waits for the next change and returns the key's slot. A failure that is not kept is returned as Failed if it
-// ended a claim that was watched, though reads find the key absent. A key that is absent because its claim expired has
-// revision 0.
+// Next waits for the next change and returns the key's slot. A failure that is not kept is returned as Failed if it ended a watched claim,
+// though reads find the key absent. A key that is absent because its claim expired has revision 0.
 //
-// It returns the context's cause when that ends first, ErrClosed when the Flight closes, ErrTooLarge for a value above
-// Config.MaxValue, and ErrVersion for a record of a newer version. It returns ErrUnavailable when the connection is
-// closed for good, or when a value cannot be fetched: the next call then tries again.
+// It returns the context's cause when the context ends first, ErrClosed when the Flight closes, ErrTooLarge for a value above
+// Config.MaxValue, and ErrVersion for a record of a newer version. It returns ErrUnavailable when the connection is closed for good, or
+// when a value cannot be fetched: the next call then tries again.
 func (w *Watcher) Next(ctx context.Context) (Slot, error) {
 	news, err := w.sleep(ctx)
 	if err != nil {
@@ -127,7 +124,7 @@ func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
 	}
 }
 
-// news returns the change that is ready, or why none will come any more.
+// news returns the change that is ready, or the error for which no more changes come.
 func (w *Watcher) news() (*Slot, error) {
 	if slot := w.take(); slot != nil {
 		return slot, slot.in().err
@@ -171,8 +168,8 @@ func (r *receiver) Deliver(value any, first bool) {
 	(*Watcher)(r).deliver(value.(*Slot), first) //nolint:forcetypeassert // view makes nothing else
 }
 
-// deliver queues slot when it is newer than the watcher's, or when the key is gone. A watcher without a slot takes only
-// one that was read after it was added (first): an older one may be of before its caller's own last write.
+// deliver queues slot when it is newer than the watcher's slot, or when the key is gone. A watcher without a slot takes only a slot that
+// was read after the watcher was added (first): an older slot may be from before the caller's own last write.
 func (w *Watcher) deliver(slot *Slot, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -217,11 +214,10 @@ func (r *receiver) Knows(key string) bool {
 	return w.of(key).last != nil
 }
 
-// Wait waits while key is pending and returns its slot after that: Done with the value, Failed with the reason, or
-// Absent when the claim expired or was given back, or the key was free. When the owner that computed a value anew has
-// died, the slot is Done with the earlier value, which may be stale, a second after the claim's TTL. A push wakes the
-// waiter, which polls nothing. One round trip for the first read, which all waiters of a Flight share when they come
-// together.
+// Wait waits while key is pending and returns its slot after that: Done with the value, Failed with the reason, or Absent when the claim
+// expired or was given back, or the key was free. When an owner that computed a value anew has died, Wait returns Done with the earlier
+// value, which may be stale, a second after the claim's TTL. A push wakes the waiter; it does not poll. One round trip for the first read,
+// which concurrent waiters of a Flight share.
 func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
 	w, err := f.Watch(key)
 	if err != nil {
@@ -253,8 +249,8 @@ func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
 	return &opened, err
 }
 
-// idle reports whether there is nothing to return yet: there is no slot, or only a pending one, which it takes. The
-// watcher is of one key.
+// idle reports whether Wait has nothing to return yet: there is no slot, or only a pending slot, which idle takes. The watcher has one
+// key.
 func (w *Watcher) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,26 +17,25 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// reconnectTime is for how long a process that lives may be without a connection: its client tries again after two
-// seconds, and others that were disconnected by the same event may be back before it.
+// reconnectTime is the time for which a live process may be without a connection: its client tries again after two seconds, and other
+// processes that the same event disconnected may be back before it.
 const reconnectTime = 5 * time.Second
 
-// Members lets other processes see that this one is alive, and finds out which others are not. Each subscribes to a
-// subject of its own and sends no answers: the server answers a probe when there is no subscriber, as soon as the
-// connection of a process that died is closed. Such an answer comes back to the prober's own subject, so one
-// subscription serves for both.
+// Members shows other processes that this process is alive, and finds out which others are not. Each process subscribes to a subject of
+// its own and sends no answers. The server answers a probe without a subscriber, as soon as the connection of a dead process is closed.
+// That answer comes back to the prober's own subject, so one subscription serves for both.
 //
-// The result is a hint, as a TTL is: a process that is not reached may also have lost its connection only. Another
-// process takes over from it by a conditional write, after which none of its writes is accepted.
+// The result is a hint, as a TTL is: a process that is not reached may only have lost its connection. Another process takes over from it
+// by a conditional write, after which none of its writes is accepted.
 //
-// A nil *Members probes nobody, and is nobody's.
+// A nil *Members probes nobody, and nobody can probe it.
 type Members struct {
 	nc     *nats.Conn
 	every  time.Duration
-	prefix string // of the subjects of all members, with its final dot
+	prefix string // the prefix of the subjects of all members, with its final dot
 	self   string // this member
 	sub    *nats.Subscription
-	heard  chan struct{} // closed when a message to this member has arrived: until then others must not conclude anything from silence
+	heard  chan struct{} // closed when a message to this member has arrived; until then a missing answer proves nothing to others
 	once   sync.Once
 	wake   chan struct{} // has an element when run is to look again
 	work   sync.WaitGroup
@@ -44,21 +43,21 @@ type Members struct {
 	mu         sync.Mutex
 	closed     bool
 	running    bool
-	next       time.Time // when the next member is probed that seems to be alive
+	next       time.Time // the time of the next probe of a member that seems to be alive
 	reconnects uint64
-	trusted    time.Time // since when "no subscriber" is trusted at once
+	trusted    time.Time // the time since which "no subscriber" is trusted at once
 	suspects   map[string]*suspect
 }
 
-// suspect is a member that a caller waits for.
+// suspect is a member for which a caller waits.
 type suspect struct {
-	came    time.Time // when the first of the callers did
-	probed  time.Time // when the last probe was sent; zero when none was
+	came    time.Time // the time at which the first caller began to wait
+	probed  time.Time // the time of the last probe; zero when none was sent
 	sent    uint64    // probes
 	refused uint64    // the last probe that reached no subscriber
-	inRow   int       // how many in a row before it did not either
+	inRow   int       // the number of probes in a row before it that reached none either
 	since   time.Time
-	asks    time.Time // when its own server is asked
+	asks    time.Time // the time at which its own server is asked
 	asking  bool
 	probes  map[*Probe]struct{}
 }
@@ -66,7 +65,7 @@ type suspect struct {
 // Probe is the wait of one caller for a member.
 type Probe struct {
 	member string
-	server string // to which the member was connected
+	server string // the server to which the member was connected
 	dead   atomic.Bool
 	found  func() // called then
 }
@@ -74,11 +73,11 @@ type Probe struct {
 // IsDead reports whether the member was found dead.
 func (v *Probe) IsDead() bool { return v != nil && v.dead.Load() }
 
-// Every is how often the member that a caller waits for is probed, unless the caller's configuration says otherwise.
+// Every is the default time between two probes of a member for which a caller waits.
 const Every = 25 * time.Millisecond
 
-// How much more rarely than that probes are sent, so that processes which wait for each other send few: by a process that
-// waits for one member, once it has waited for a while, and by one that waits for several, for all of them together.
+// Multiples of that time, so that processes which wait for each other send few probes: for a process that has waited for one member for a
+// while, and for a process that waits for several, over all of them.
 const (
 	patient = 5
 	shared  = 10
@@ -89,8 +88,7 @@ func (v *Probe) IsOf(member, server string) bool {
 	return v != nil && v.member == member && v.server == server
 }
 
-// New makes a member. every is how often others are probed, if it is positive; otherwise New returns nil, and TTLs alone
-// count.
+// New makes a member. every is the time between two probes; if it is not positive, New returns nil, and only TTLs count.
 func New(s *kv.Store, every time.Duration) (*Members, error) {
 	if every <= 0 {
 		return nil, nil //nolint:nilnil // its methods do nothing on nil
@@ -103,7 +101,7 @@ func New(s *kv.Store, every time.Duration) (*Members, error) {
 	if l.sub, err = s.Conn.Subscribe(l.prefix+l.self+".>", l.receive); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", l.prefix+l.self, err)
 	}
-	// Where this is not permitted nothing arrives, and the member is not named in records: it would look dead.
+	// Without the permission nothing arrives, and the member is not named in records: it would look dead.
 	if err := s.Conn.Publish(l.prefix+l.self+".probe", nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("publish to %s: %w", l.prefix+l.self, err), l.sub.Unsubscribe())
 	}
@@ -115,10 +113,10 @@ func New(s *kv.Store, every time.Duration) (*Members, error) {
 	return l, nil
 }
 
-// namePrefix is how the names of members begin that can be probed.
+// namePrefix begins the names of members that can be probed.
 const namePrefix = "alive"
 
-// Self returns the name of this member, and the server that it is connected to; "" when others cannot probe it.
+// Self returns the name of this member, and the server to which it is connected; "" when others cannot probe it.
 func (l *Members) Self() (member, server string) {
 	if l == nil {
 		return "", ""
@@ -131,7 +129,7 @@ func (l *Members) Self() (member, server string) {
 	}
 }
 
-// hearTime is for how long a member waits for its probe of itself before it goes on without liveness.
+// hearTime is the time for which a member waits for its probe of itself before it goes on without liveness.
 const hearTime = 250 * time.Millisecond
 
 // Close ends the probing.
@@ -162,9 +160,9 @@ func (l *Members) receive(m *nats.Msg) {
 	}
 }
 
-// Watch starts to probe a member, which was connected to server, until Unwatch. It returns nil when there is none, and for
-// this member. urgent is for a caller that does not wait until others were probed. found is called when the member is found dead;
-// it calls nothing of the Members.
+// Watch starts to probe a member, which was connected to server, until Unwatch. It returns nil for this member, and for no member. urgent
+// is for a caller that does not wait until others were probed. found is called when the member is found dead; found must not call the
+// Members.
 func (l *Members) Watch(member, server string, urgent bool, found func()) *Probe {
 	if l == nil || member == "" || member == l.self {
 		return nil
@@ -273,16 +271,16 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// doubting returns how often a member is probed that seems to be gone.
+// doubting returns the time between two probes of a member that seems to be gone.
 func (l *Members) doubting(s *suspect) time.Duration {
 	if s.inRow < 2 {
 		return l.every / 2
 	}
-	return min(shared*l.every, max(l.every, time.Until(s.asks))) // that it is gone now is known; for how long is not
+	return min(shared*l.every, max(l.every, time.Until(s.asks))) // the member is gone now, but not known for how long
 }
 
-// pace returns how often one of the members is probed that seem to be alive. Where many processes wait for many, each
-// member is probed by all of them in turn, and any one is enough: it takes over, which the others see.
+// pace returns the time between two probes of members that seem to be alive. Where many processes wait for many members, all of them probe
+// each member in turn. One of these processes is enough: it takes over, which the others see.
 func (l *Members) pace(s *suspect, now time.Time) time.Duration {
 	if len(l.suspects) > 1 {
 		return shared * l.every
@@ -290,7 +288,7 @@ func (l *Members) pace(s *suspect, now time.Time) time.Duration {
 	return min(max(now.Sub(s.came)/(8*patient), l.every), patient*l.every)
 }
 
-// probe probes a member. The only answer is the server's, that there is no subscriber.
+// probe probes a member. The only answer is that of the server, for no subscriber.
 func (l *Members) probe(member string, s *suspect, now time.Time) {
 	if s.inRow == 0 {
 		l.next = now.Add(l.pace(s, now))
@@ -328,7 +326,7 @@ func (l *Members) refused(member string, probe uint64) {
 		return
 	}
 	if s.inRow == 0 || probe != s.refused+1 {
-		s.inRow, s.since, s.asks = 0, now, now.Add(rand.N(askAfter)) //nolint:gosec // spreads connections, guards nothing
+		s.inRow, s.since, s.asks = 0, now, now.Add(rand.N(askAfter)) //nolint:gosec // spreads connections, protects no secret
 	}
 	s.inRow++
 	s.refused = probe
@@ -354,8 +352,8 @@ func (s *suspect) end(v *Probe) {
 	delete(s.probes, v)
 }
 
-// believes reports whether a probe without a subscriber shows at once that its member is dead, and did not just lose
-// its server: this member is connected to the same server, and was all the time.
+// believes reports whether a probe without a subscriber shows at once that its member is dead, and did not just lose its server. That is
+// so if this member has been connected to the same server all the time.
 func (l *Members) believes(v *Probe, now time.Time) bool {
 	return v.server != "" && v.server == l.nc.ConnectedServerId() && !now.Before(l.trusted)
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A member that was connected to another server is asked for there, twice, askAgain apart: a client whose connection was lost is back
-// by then, on any server. That server alone knows whether the connection is closed: it is no death that the route between the two
-// servers is cut.
+// A member that was connected to another server is probed there, twice, askAgain apart: a client whose connection was lost is back by
+// then, on any server. Only that server knows whether the connection is closed: a cut route between two servers is not a death.
 const (
-	askAfter = 200 * time.Millisecond // at most, so that not all waiters connect at once
+	askAfter = 200 * time.Millisecond // the longest wait before the first request, so that not all waiters connect at once
 	askAgain = 500 * time.Millisecond
-	askEvery = 500 * time.Millisecond // after an answer that does not end the wait
-	askTime  = 250 * time.Millisecond // bounds each part of asking
+	askEvery = 500 * time.Millisecond // the wait after an answer that does not end the wait for the member
+	askTime  = 250 * time.Millisecond // bounds each part of a request
 )
 
 // ask finds out from the server to which a member was connected whether it is gone.
@@ -37,8 +36,8 @@ func (l *Members) ask(s *suspect, member, server string) {
 	}
 }
 
-// askAt reports whether the server could be reached, and whether it knows no subscriber of subject. It takes a connection of its own
-// there, as the client would make it.
+// askAt reports whether the server could be reached, and whether it knows no subscriber of subject. It makes a connection of its own to
+// that server, as the client would.
 func (l *Members) askAt(server, subject string) (reached, gone bool) {
 	opts := l.nc.Opts
 	opts.Url, opts.AllowReconnect, opts.RetryOnFailedConnect, opts.Timeout = "", false, false, askTime
@@ -66,20 +65,20 @@ func (l *Members) askAt(server, subject string) (reached, gone bool) {
 	return reached, gone
 }
 
-// refuses reports whether there is no subscriber. One that there is does not answer.
+// refuses reports whether there is no subscriber. A subscriber does not answer.
 func refuses(nc *nats.Conn, subject string) bool {
 	_, err := nc.Request(subject, nil, askTime)
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
-// IsGone reports whether a member, which was connected to server, is gone. It waits for two probes at most, and returns
-// false when those do not decide.
+// IsGone reports whether a member, which was connected to server, is gone. It waits for two probes at most, and returns false when they do
+// not decide.
 func (l *Members) IsGone(ctx context.Context, member, server string) bool {
 	return l.gone(ctx, []string{member}, server) == 1
 }
 
-// Gone returns those of members that are gone and before which there is none that is not. Where many processes call it
-// with the members that come before them, the nearest first, each sends few probes.
+// Gone returns the members before the first that is alive. Where many processes call it with the members before them, the nearest first,
+// each sends few probes.
 func (l *Members) Gone(ctx context.Context, members []string) []string {
 	if l == nil {
 		return nil
@@ -87,7 +86,7 @@ func (l *Members) Gone(ctx context.Context, members []string) []string {
 	if other := slices.IndexFunc(members, func(m string) bool { return !strings.HasPrefix(m, namePrefix) }); other >= 0 {
 		members = members[:other]
 	}
-	const more = 8 // times as many are probed when all before them are gone
+	const more = 8 // the factor of the number of probes after a round in which all members are gone
 	n := 0
 	for probe := 1; n < len(members); probe *= more {
 		some := members[n:min(n+probe, len(members))]
@@ -99,7 +98,7 @@ func (l *Members) Gone(ctx context.Context, members []string) []string {
 	return members[:n]
 }
 
-// gone returns how many of the first of the members are gone, and waits for two probes of each at most.
+// gone returns the number of members before the first that is alive. It waits for two probes of each at most.
 func (l *Members) gone(ctx context.Context, members []string, server string) int {
 	if l == nil {
 		return 0

@@ -1,8 +1,8 @@
 // Package canonical writes JSON in one form for each value, so that equal values have equal hashes.
 //
-// The form is RFC 8785, but for numbers: those keep their value to the last digit, where RFC 8785 would round them to a
-// double. So 9007199254740993 is not 9007199254740992, and 1e400 is neither an error nor 1.8e308. A number that was
-// written by RFC 8785's own rule, as encoding/json does for a float64, looks the same in both.
+// The form is RFC 8785, except for numbers. They keep their value to the last digit, where RFC 8785 would round them to a double. So
+// 9007199254740993 is not 9007199254740992, and 1e400 is neither an error nor 1.8e308. A number that was written by RFC 8785's own rule,
+// as encoding/json does for a float64, looks the same in both.
 package canonical
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 // JSON returns data, one JSON value, in canonical form: no white space, members sorted by the UTF-16 units of their names, strings
-// with the fewest escapes, numbers as [number] has them. It refuses duplicate names, invalid UTF-8 and lone surrogates,
-// more than 10,000 levels, and exponents out of all proportion. It leaves data as it is.
+// with the fewest escapes, numbers as [number] writes them. It refuses duplicate names, invalid UTF-8 and lone surrogates, more than
+// 10,000 levels, and exponents above maxExponent. It does not change data.
 func JSON(data []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(data))
 	if err := v.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)); err != nil {
@@ -28,7 +28,7 @@ func JSON(data []byte) ([]byte, error) {
 	return numbers(v)
 }
 
-// numbers rewrites the numbers in JSON that is canonical but for them.
+// numbers rewrites the numbers in JSON that is canonical otherwise.
 func numbers(v []byte) ([]byte, error) {
 	out := make([]byte, 0, len(v))
 	for i := 0; i < len(v); {
@@ -55,7 +55,7 @@ func numbers(v []byte) ([]byte, error) {
 	return out, nil
 }
 
-// stringLen is the length of the string that v begins with, with its quotes.
+// stringLen returns the length of the string at the beginning of v, with its quotes.
 func stringLen(v []byte) int {
 	for i := 1; i < len(v); i++ {
 		switch v[i] {
@@ -70,7 +70,7 @@ func stringLen(v []byte) int {
 
 var errReplaced = errors.New(`string is not valid UTF-8 (or a json.RawMessage in it has the escape \ufffd: write the character)`)
 
-// Marshal returns v as [encoding/json] writes it, and an error where that would write another value: it replaces bytes
+// Marshal returns v as [encoding/json] writes it, and an error where encoding/json would write another value, because it replaces bytes
 // that are not UTF-8. A json.RawMessage is returned as it is.
 func Marshal(v any) ([]byte, error) {
 	if raw, ok := v.(json.RawMessage); ok && raw != nil {
@@ -80,7 +80,7 @@ func Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the type or value at fault
 	}
-	// The replacement is written as an escape; a U+FFFD of the input never is.
+	// encoding/json writes the replacement as an escape, but never a U+FFFD of the input.
 	for i, rest := 0, data; ; rest = data[i:] {
 		n := bytes.Index(rest, []byte(`\ufffd`))
 		if n < 0 {
@@ -104,10 +104,10 @@ func Quote(dst []byte, s string) ([]byte, error) {
 }
 
 const (
-	// plain is how many digits there are before the point, at most, where no exponent is written (ECMA-262, Number::toString).
+	// plain is the largest number of digits before the point without an exponent (ECMA-262, Number::toString).
 	plain = 21
 
-	// leading is how many zeros there are after "0." at most.
+	// leading is the largest number of zeros after "0.".
 	leading = 5
 
 	// maxExponent bounds numbers: far beyond any measurement, far below the exponents that overflow.
@@ -117,7 +117,7 @@ const (
 var errExponent = fmt.Errorf("number is beyond 1e±%d", maxExponent)
 
 // number appends a JSON number to dst in the notation of ECMAScript, which RFC 8785 takes over: the digits without zeros
-// at either end, and an exponent outside of 1e-6 to 1e21. All spellings of a value become one, and no two values do.
+// at either end, and an exponent outside of 1e-6 to 1e21. All spellings of a value become one, and no two values have the same.
 func number(dst []byte, text string) ([]byte, error) {
 	sign, digits, point, err := parse(text)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// checkEvery is how often the leader is asked.
+	// checkEvery is the time between two questions to the leader.
 	checkEvery = time.Second
 
-	// checkGrace is how long the last pushes may be on their way when the leader's answer is there already.
+	// checkGrace is the time for which the last pushes may arrive after the leader's answer.
 	checkGrace = 250 * time.Millisecond
 )
 
-// leaderCheck asks the stream's leader every checkEvery for the number of the last change. The mirror needs that, and so
-// does the hub when it has many keys to poll: with it they know that no push is missing.
+// leaderCheck asks the stream's leader every checkEvery for the number of the last change. The mirror needs that number, and so does the
+// hub when it has many keys to poll: they then know that no push is missing.
 type leaderCheck struct {
 	store *Store
 	done  chan struct{} // closed when run has ended
@@ -32,8 +32,8 @@ type leaderCheck struct {
 	started bool // guarded by the hub's mu
 
 	mu   sync.Mutex
-	gone bool      // the stream did not exist when it was last asked for
-	made time.Time // when the stream was created, by the last answer; zero before the first
+	gone bool      // the stream did not exist at the last question
+	made time.Time // the time at which the stream was created, by the last answer; zero before the first
 }
 
 func newLeaderCheck(s *Store) *leaderCheck {
@@ -89,9 +89,9 @@ func (c *leaderCheck) soon() {
 	}
 }
 
-// check asks the leader for the number of the last change. When all changes up to that number were pushed, the known values
-// were current when the question was sent, or when the server that answered was last known to be the leader. When some were
-// not pushed, and do not come within checkGrace, they are lost.
+// check asks the leader for the number of the last change. If all changes up to that number were pushed, the known values were current
+// when the question was sent, or when the server that answered was last known to be the leader. Changes that are not pushed within
+// checkGrace are lost.
 func (c *leaderCheck) check(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +126,8 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// follow applies the answer of the leader: afterwards no known value is older than that answer. All changes up to applied
-// had been pushed when the question was sent.
+// follow applies the answer of the leader. After it, no known value is older than the answer. All changes up to applied had been pushed
+// when the question was sent.
 func (c *leaderCheck) follow(ctx context.Context, info *jetstream.StreamInfo, applied uint64) error {
 	last, first := info.State.LastSeq, c.made.IsZero()
 	anew := c.gone || !first && !info.Created.Equal(c.made) || last < applied // the stream is another one, or was restored
@@ -154,7 +154,7 @@ func (c *leaderCheck) await(ctx context.Context, last uint64) error {
 	}
 	switch now := c.store.feed.pushedUpTo(); {
 	case now >= last:
-	case now > before: // they are late, and the next of them would tell if any before it was lost
+	case now > before: // they are late; the next push would show a lost one before it
 		return errBehind
 	default:
 		c.store.Log.WarnContext(ctx, "kvlock: changes of the bucket were not pushed, nothing that is known is believed")
@@ -163,8 +163,8 @@ func (c *leaderCheck) await(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// skip makes the mirror and the hub begin anew behind the change last. Pushes may have overtaken the answer with that
-// number, and will not come again: so they begin behind the last push if that is later.
+// skip makes the mirror and the hub begin anew behind the change last, or behind the last push if that is later: pushes may have overtaken
+// the answer with last, and do not come again.
 func (c *leaderCheck) skip(last uint64) {
 	if mirror := c.store.feed.mirror; mirror != nil {
 		mirror.Skip(last)
@@ -172,8 +172,7 @@ func (c *leaderCheck) skip(last uint64) {
 	c.store.feed.skip(last)
 }
 
-// reset makes the mirror and the hub begin anew behind the change last of another stream, whose numbers have nothing to do
-// with the former ones.
+// reset makes the mirror and the hub begin anew behind the change last of another stream, whose numbers are unrelated to the former.
 func (c *leaderCheck) reset(last uint64) {
 	if mirror := c.store.feed.mirror; mirror != nil {
 		mirror.Reset(last)
@@ -191,15 +190,15 @@ func (c *leaderCheck) close() {
 	}
 }
 
-// leads returns how long ago the server that answered was certainly the leader. While there is no leader, any server with a
-// replica of the stream answers. And a leader that is cut off does not learn for a long time that another one was elected:
-// it was certainly the leader when it last had contact with a majority.
+// leads returns the time since the server that answered was certainly the leader. While there is no leader, any server with a replica of
+// the stream answers. A leader that is cut off does not learn for a long time that another was elected: it was certainly the leader when
+// it last had contact with a majority.
 func leads(c *jetstream.ClusterInfo) (ago time.Duration, err error) {
 	if c == nil || len(c.Replicas) == 0 { // there is but one
 		return 0, nil
 	}
 	var heard []time.Duration
-	for _, r := range c.Replicas { // the others than the one that answers
+	for _, r := range c.Replicas { // all replicas but the server that answers
 		if r.Name == c.Leader {
 			return 0, errNotLeader
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// headerGeneration has the generation of the bucket, as the writer of the message knew it, in base 36. Name and value are short,
-// since the server copies the header of an entry six times for each that is read: 25 bytes more cost a tenth of its CPU.
+// headerGeneration has the generation of the bucket, as the writer of the message knew it, in base 36. Name and value are short, because
+// the server copies the header of an entry six times for each read: 25 bytes more cost a tenth of the server's CPU.
 const headerGeneration = "Kv-Gen"
 
 const generationBase = 36
@@ -21,28 +21,28 @@ const generationBase = 36
 // generationMetadata is the metadata of a stream that was marked as restored: its generation, in nanoseconds since 1970.
 const generationMetadata = "kvlock-epoch"
 
-// Confirmed is for how long the generation of the bucket counts as known after the server was asked for it.
+// Confirmed is the time for which the generation of the bucket counts as known after a question to the server.
 const Confirmed = time.Second
 
-// generation is the generation of a bucket as a store knows it. It grows when the bucket is created again, or marked as
-// restored: a generation and a revision order all writes of a key. Three things tell a process of a greater one: the header of
-// an entry that another process wrote, the stream's leader, which is asked before a revision becomes a token unless it
-// answered within [Confirmed], and the check of the leader that a hub with many keys makes.
+// generation is the generation of a bucket as a store knows it. It grows when the bucket is created again, or marked as restored: a
+// generation and a revision order all writes of a key. A process learns a greater generation from the header of an entry that another
+// process wrote, from the stream's leader, and from the leader check of a hub with many keys. The leader is asked before a revision
+// becomes a token, unless it answered within [Confirmed].
 type generation struct {
 	known atomic.Pointer[knownGeneration]
 	raise sync.Mutex  // held while known changes
-	again atomic.Bool // a question that a push gave rise to is under way
+	again atomic.Bool // a question because of a push is under way
 
 	asks    chan struct{} // has an element while the server is asked, and guards the fields below
-	failed  time.Time     // when the last question was not answered
+	failed  time.Time     // the time at which the last question failed
 	failure error         // and why
 }
 
 // knownGeneration is never changed.
 type knownGeneration struct {
 	number     uint64
-	header     []string  // the number as it stands in messages
-	asked      time.Time // when the server was last asked for it; zero when it has to be asked again
+	header     []string  // the generation as messages have it
+	asked      time.Time // the time of the last question to the server; zero when it has to be asked again
 	reconnects uint64    // of the connection, then
 }
 
@@ -51,7 +51,7 @@ func known(number uint64, asked time.Time, reconnects uint64) *knownGeneration {
 	return &knownGeneration{number: number, header: header, asked: asked, reconnects: reconnects}
 }
 
-// generationOf returns the generation of a stream: when it was created, or marked as restored.
+// generationOf returns the generation of a stream: the time at which it was created, or marked as restored.
 func generationOf(info *jetstream.StreamInfo) uint64 {
 	created := uint64(max(0, info.Created.UnixNano()))
 	marked, err := strconv.ParseUint(info.Config.Metadata[generationMetadata], 10, 64)
@@ -61,11 +61,11 @@ func generationOf(info *jetstream.StreamInfo) uint64 {
 	return max(created, marked)
 }
 
-// maxAhead bounds how far a generation in an entry may be ahead of the server's time, so that a wrong one is soon exceeded.
+// maxAhead bounds the time by which a generation in an entry may be ahead of the server's time, so that a wrong one is soon exceeded.
 const maxAhead = time.Minute
 
-// IsFresh reports whether the server was asked for the generation within [Confirmed], on the present connection: a revision may
-// become a token then.
+// IsFresh reports whether the server was asked for the generation within [Confirmed], on the present connection. Then a revision may
+// become a token.
 func (s *Store) IsFresh() bool {
 	return s.isSteady() && time.Since(s.generation.known.Load().asked) < Confirmed
 }
@@ -76,7 +76,7 @@ func (s *Store) isSteady() bool {
 	return k != nil && !k.asked.IsZero() && k.reconnects == s.Conn.Stats().Reconnects
 }
 
-// Generation returns the generation of the bucket, in nanoseconds since 1970; 0 of a store that was not opened.
+// Generation returns the generation of the bucket, in nanoseconds since 1970; 0 for a store that was not opened.
 func (s *Store) Generation() uint64 {
 	if k := s.generation.known.Load(); k != nil {
 		return k.number
@@ -102,14 +102,14 @@ func (s *Store) confirm(ctx context.Context) error {
 	stream, err := s.JS.Stream(ctx, s.Stream)
 	if err != nil {
 		g.failed = time.Now()
-		// The error is not wrapped: that there is no stream now, say, decides nothing about a write.
+		// The error is not wrapped: a missing stream, say, does not decide about a write.
 		g.failure = fmt.Errorf("kvlock: ask for the generation of bucket %q: %w: %s", s.Bucket, ErrUnavailable, err.Error())
 		return g.failure
 	}
 	return s.answered(stream.CachedInfo(), sent, reconnects)
 }
 
-// answered records the generation and the division in the server's answer to a request that was sent at sent.
+// answered records the generation and the division in the server's answer to a request of the time sent.
 func (s *Store) answered(info *jetstream.StreamInfo, sent time.Time, reconnects uint64) error {
 	number := generationOf(info)
 	err := s.learnDivision(info.Config, number)
@@ -137,7 +137,7 @@ func (s *Store) setGeneration(next func(now *knownGeneration) *knownGeneration) 
 	}
 }
 
-// later returns the generation in the header of an entry if it is greater than the known one, and 0 otherwise.
+// later returns the generation in the header of an entry if it is greater than the known generation, and 0 otherwise.
 func (s *Store) later(h nats.Header) uint64 {
 	values, k := h[headerGeneration], s.generation.known.Load()
 	if len(values) != 1 || values[0] == k.header[0] {
@@ -183,15 +183,15 @@ func (s *Store) askInBackground(before func()) {
 	})
 }
 
-// isRemade reports whether the bucket is of a later generation than then. One round trip.
+// isRemade reports whether the bucket has a later generation than then. One round trip.
 func (s *Store) isRemade(ctx context.Context, then uint64) bool {
 	s.doubt()
 	return s.confirm(ctx) == nil && s.Generation() > then
 }
 
-// acknowledged records the revision of an acknowledged write. before is the highest known revision when the write was sent.
-// A stream never acknowledges a lower one, unless the bucket was deleted and created again, or restored from a backup: then
-// it has another generation. One more round trip then, until by, none otherwise.
+// acknowledged records the revision of an acknowledged write. before is the highest known revision at the time the write was sent. A
+// stream never acknowledges a lower revision, unless the bucket was deleted and created again, or restored from a backup. Then it has
+// another generation, and acknowledged makes one more round trip, until by; otherwise none.
 func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by time.Time) {
 	for revision > before {
 		now := s.highest.Load()
@@ -215,28 +215,27 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	}
 }
 
-// Clock bounds the server's time from below and above, on this process's monotonic clock. So a wall clock that is wrong, or
-// is set while the process runs, does not change the age of a value.
+// Clock bounds the server's time from below and above, on this process's monotonic clock. A wall clock that is wrong, or is set while the
+// process runs, does not change the age of a value.
 //
 // The time at which a server stored a message is a lower bound; the highest of all counts. The time in a server's answer
-// (when a store is opened and, with a memory, every second) is a bound on both sides. It replaces the former bounds, because
-// the clock of the server may have been set, and another server may answer. Ages are counted from the lower bound, so that a
-// slow answer does not make a claim look expired. The rest of a TTL is counted from the upper bound, so that no value is
-// served past its end.
+// (when a store is opened and, with a memory, every second) is a bound on both sides. It replaces the former bounds, because the server's
+// clock may have been set, and another server may answer. Ages are counted from the lower bound, so that a slow answer does not make a
+// claim look expired. The rest of a TTL is counted from the upper bound, so that no value is served past its end.
 type Clock struct {
 	base  time.Time    // of this process
-	least atomic.Int64 // the server's time at base, in nanoseconds since 1970, at least; 0 when unknown
+	least atomic.Int64 // the lower bound of the server's time at base, in nanoseconds since 1970; 0 when unknown
 	most  atomic.Int64 // the same, at most
 }
 
 func newClock() *Clock { return &Clock{base: time.Now()} }
 
-// at returns the server's time at base, given that it was server at this process's time local.
+// at returns the server's time at base, when the server's time was server at this process's time local.
 func (c *Clock) at(local, server time.Time) int64 {
 	return server.UnixNano() - int64(local.Sub(c.base))
 }
 
-// asked applies an answer with the server's time, which was read between the times sent and answered of this process.
+// asked applies an answer with the server's time, read between this process's times sent and answered.
 func (c *Clock) asked(sent, answered, server time.Time) {
 	if !server.IsZero() {
 		c.least.Store(c.at(answered, server))
@@ -265,7 +264,7 @@ func raise(bound *atomic.Int64, at int64) {
 	}
 }
 
-// Since returns how long ago, at least, the server's time was then, at local, never negative.
+// Since returns the least time that passed between the server's time then and this process's time local, never negative.
 func (c *Clock) Since(then, local time.Time) time.Duration {
 	least := c.least.Load()
 	if least == 0 {
@@ -274,7 +273,7 @@ func (c *Clock) Since(then, local time.Time) time.Duration {
 	return max(0, time.Duration(least-c.at(local, then)))
 }
 
-// Now returns the server's time, at least.
+// Now returns the lower bound of the server's time.
 func (c *Clock) Now() time.Time {
 	now := time.Now()
 	if least := c.least.Load(); least != 0 {
@@ -283,7 +282,7 @@ func (c *Clock) Now() time.Time {
 	return now
 }
 
-// Until returns how long it is, at least, until the server's time is then.
+// Until returns the least time until the server's time is then.
 func (c *Clock) Until(then time.Time) time.Duration {
 	now := time.Now()
 	most := c.most.Load()
@@ -296,7 +295,7 @@ func (c *Clock) Until(then time.Time) time.Duration {
 // MaxTTL is the longest TTL: far below an overflow of seconds, far above the TTLs in use.
 const MaxTTL = 10 * 365 * 24 * time.Hour
 
-// CheckTTL refuses a TTL that the server would round: the server counts whole seconds and drops fractions.
+// CheckTTL returns an error for a TTL that the server would round: the server counts whole seconds and drops fractions.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl > MaxTTL || ttl%time.Second != 0 {
 		return fmt.Errorf("%s is not a TTL: want whole seconds, from 1s to %s", ttl, MaxTTL)
@@ -307,13 +306,13 @@ func CheckTTL(ttl time.Duration) error {
 // Seconds returns a TTL in the unit of records and headers.
 func Seconds(ttl time.Duration) int64 { return int64(ttl / time.Second) }
 
-// MarkerTTL returns how long a marker must stay that hides a value with ttl left: a server that was killed may restore the
-// hidden message when it restarts, and the marker has to outlive that.
+// MarkerTTL returns the TTL of a marker that hides a value with ttl left. A server that was killed may restore the hidden message when it
+// restarts, and the marker has to outlive that message.
 func MarkerTTL(ttl time.Duration) time.Duration { return min(2*max(ttl, time.Minute), MaxTTL) }
 
-// Deadline returns until when an entry certainly exists that was written with ttl by a request sent at sent: its TTL counts
-// from when the server stored it, which was later. The margin, a quarter of the TTL and at most a second, is for the
-// server's clock running faster than this process's.
+// Deadline returns the time until which an entry certainly exists that was written with ttl by a request sent at sent: its TTL counts from
+// the time at which the server stored it, which was later. The margin, a quarter of the TTL and at most a second, is for a server's clock
+// that runs faster than this process's.
 func Deadline(sent time.Time, ttl time.Duration) time.Time {
 	return sent.Add(ttl - min(time.Second, ttl/4))
 }
@@ -326,7 +325,7 @@ type deadlineContext struct {
 	end func() // ends the context, if its time is over
 }
 
-// DeadlineContext returns ctx with a Done and an Err that first call end, which ends ctx if its time is over.
+// DeadlineContext returns ctx with a Done and an Err that first call end. end has to end ctx if its time is over.
 func DeadlineContext(ctx context.Context, end func()) context.Context {
 	return deadlineContext{ctx, end}
 }

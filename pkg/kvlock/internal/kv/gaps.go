@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// busyThreshold is how many keys are polled regularly before the leader is asked instead.
+	// busyThreshold is the largest number of keys that are polled regularly; with more, the leader is asked instead.
 	busyThreshold = 16
 
-	// maxDefers is how often in a row the read of a due key is deferred.
+	// maxDefers is the largest number of times in a row that the read of a due key is deferred.
 	maxDefers = 10
 )
 
-// Mirror keeps a copy of the bucket in the memory of this process, which pushes keep current.
+// Mirror keeps a copy of the bucket in the memory of this process. Pushes keep the copy current.
 type Mirror interface {
 	// Pushed applies a change of key that the bucket pushed.
 	Pushed(key string, sequence uint64)
@@ -24,7 +24,7 @@ type Mirror interface {
 	// Changed applies a write of key by this process that the server acknowledged.
 	Changed(key string, revision uint64)
 
-	// Purged applies a purge: at revision, the keys that begin with prefix were removed below revision before.
+	// Purged applies a purge: at revision, all entries below the revision before were removed whose keys begin with prefix.
 	Purged(prefix string, before, revision uint64)
 
 	// Extend records that no change from before then is missing.
@@ -40,8 +40,8 @@ type Mirror interface {
 	Reset(sequence uint64)
 }
 
-// Feed makes the hub call the mirror of a partition, in their order, for all its changes from now on. It asks the leader for the number
-// of the last change. One round trip, and one for each other partition.
+// Feed makes the hub call the mirror of each partition for all changes there from now on, in their order. It asks the leader for the
+// number of the last change. One round trip, and one for each other partition.
 func (h *Hub) Feed(ctx context.Context, of func(partition int) Mirror) error {
 	if h.feeds[0].subscription.subject == "" {
 		return fmt.Errorf("kvlock: Memory needs a bucket that republishes all its changes, and bucket %q does not", h.store.Bucket)
@@ -73,7 +73,7 @@ type feed struct {
 	subscription republished
 	checks       *leaderCheck
 	mirror       Mirror // nil when there is none
-	stop         func() // ends the subscription; nil before it began
+	stop         func() // ends the subscription; nil before it begins
 
 	gaps gapTracker // guarded by the hub's mu
 }
@@ -83,19 +83,19 @@ func newFeed(h *Hub, s *Store, republish *jetstream.RePublish) *feed {
 	return s.feed
 }
 
-// gapTracker records which changes the bucket has pushed. A stream numbers its changes without gaps, so the tracker sees
-// when one is missing. While none is missing, a read would return the known value: for a key that was read once, as of a
-// change since which it has been watched.
+// gapTracker records which changes the bucket has pushed. A stream numbers its changes without gaps, so the tracker sees a missing change.
+// While none is missing, a read of a watched key would return the known value, if the key was read once as of a change since which it has
+// been watched.
 type gapTracker struct {
-	applied uint64    // all changes up to this one were pushed, or those that were not are at most floor
-	floor   uint64    // a value that is known as of a change below this one may be outdated
-	begun   bool      // the tracker has a first number: before that, any push looks as if others were missing
-	reread  time.Time // when all keys were last to be read because of missing changes
-	trusted time.Time // until when none is missing, as far as it matters
+	applied uint64    // each change up to this one was pushed, or is at most floor
+	floor   uint64    // a value known as of an earlier change than this one may be outdated
+	begun   bool      // the tracker has a first number; without it, any push would show a gap
+	reread  time.Time // the last time at which all keys became due because of missing changes
+	trusted time.Time // the time until which no change that matters is missing
 }
 
-// track records a push, and reports whether its key is watched. It does both under one lock: a key that is watched
-// afterwards has missed this push. A sequence of 0 is unknown.
+// track records a push, and reports whether its key is watched. It does both under one lock: a key that is watched later has missed this
+// push. A sequence of 0 is unknown.
 func (f *feed) track(key string, sequence uint64) bool {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
@@ -103,8 +103,8 @@ func (f *feed) track(key string, sequence uint64) bool {
 	return f.hub.keys[key] != nil
 }
 
-// trackSequence records the number of a change that was pushed. When changes before it are missing it makes all keys due,
-// but not again for each of many gaps. The caller holds mu.
+// trackSequence records the number of a change that was pushed. If earlier changes are missing, it makes all keys due, but not again for
+// each of many gaps. The caller holds mu.
 func (f *feed) trackSequence(sequence uint64) {
 	g := &f.gaps
 	gap := g.begun && sequence > g.applied+1
@@ -149,7 +149,7 @@ func (f *feed) beginBehind(sequence uint64) {
 		f.hub.forget()
 		return
 	}
-	for _, k := range f.hub.due { // they are being read, or are again when they are due
+	for _, k := range f.hub.due { // they are being read, or become due again
 		k.asOf = 0
 	}
 }
@@ -195,8 +195,8 @@ func (f *feed) suspend() {
 	f.gaps.trusted = time.Time{}
 }
 
-// defers reports whether the regular read of k can be left out: its watchers have its value, and further changes are pushed.
-// The caller holds mu.
+// defers reports whether the regular read of k is not needed: its watchers have its value, and further changes are pushed. The caller
+// holds mu.
 func (h *Hub) defers(k *watched, now time.Time) bool {
 	gaps := &h.feed(k.key).gaps
 	known := k.asOf > 0 && k.asOf >= max(k.floor, gaps.floor) && k.known && !k.expired(now.Add(batchWindow))
@@ -208,7 +208,7 @@ func (h *Hub) defers(k *watched, now time.Time) bool {
 	return true
 }
 
-// isBusy reports whether so many keys are polled regularly that the leader is asked instead.
+// isBusy reports whether the leader is asked instead of many regular polls.
 func (h *Hub) isBusy() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

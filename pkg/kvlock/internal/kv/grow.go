@@ -18,8 +18,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// beyond is how much greater the revisions of the other partitions are than those of the first: more than it will ever have, and less than
-// where a float64 leaves out whole numbers.
+// beyond is the amount by which the revisions of the other partitions are greater than those of the first: more than the first will ever
+// have, and small enough for a float64 to be exact.
 const beyond = 1 << 40
 
 // StateFenced is the state of a guarded value, which stays in the first partition.
@@ -56,7 +56,7 @@ func grow(ctx context.Context, js jetstream.JetStream, bucket string, n int, lef
 	return errors.Join(settle(ctx, js, bucket, d), tell(ctx, js, bucket, nil))
 }
 
-// growing returns what the server says about a bucket, and how far that is divided into n.
+// growing returns the server's information on a bucket, and the state of its division into n.
 func growing(ctx context.Context, js jetstream.JetStream, bucket string, n int) (*jetstream.StreamInfo, partition.Division, error) {
 	info, err := infoOf(ctx, js, bucket)
 	if err != nil {
@@ -75,8 +75,8 @@ func growing(ctx context.Context, js jetstream.JetStream, bucket string, n int) 
 	return info, d, err
 }
 
-// divide makes the other partitions of a bucket, and says so in the configuration that the first has then, unless another call has done
-// so meanwhile.
+// divide makes the other partitions of a bucket, and then writes the division into the configuration of the first, unless another call has
+// done so meanwhile.
 func divide(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, n int) (partition.Division, error) {
 	for {
 		d := partition.Division{Partitions: n, State: partition.Open}
@@ -89,7 +89,7 @@ func divide(ctx context.Context, js jetstream.JetStream, bucket string, info *je
 			return there, nil
 		case failed != nil:
 			return there, failed
-		case generationOf(now) > generationOf(info): // those of the others have to be greater
+		case generationOf(now) > generationOf(info): // the generations of the others have to be greater
 			info = now
 			continue
 		}
@@ -103,7 +103,8 @@ func divide(ctx context.Context, js jetstream.JetStream, bucket string, info *je
 	}
 }
 
-// settle says that nothing is left in the first, in its configuration of now: days may have passed.
+// settle writes into the configuration of the first that nothing of others is left there. It reads the configuration again, because days
+// may have passed.
 func settle(ctx context.Context, js jetstream.JetStream, bucket string, d partition.Division) error {
 	info, err := infoOf(ctx, js, bucket)
 	if err != nil {
@@ -123,7 +124,7 @@ func settle(ctx context.Context, js jetstream.JetStream, bucket string, d partit
 // LimitPrefix begins the keys of limits, which stay in the first partition, under their former subjects.
 const LimitPrefix = reservedPrefix + "_limits."
 
-// isPlain returns an error for a bucket that takes its keys under other subjects than those that StreamConfig has.
+// isPlain returns an error for a bucket whose subjects are not those of StreamConfig.
 func isPlain(cfg jetstream.StreamConfig, bucket string) error {
 	if cfg.SubjectTransform != nil || len(cfg.Subjects) != 1 || cfg.Subjects[0] != SubjectPrefix(bucket)+">" {
 		return fmt.Errorf("stream %s has a subject transform, or other subjects than %q: divide one without", cfg.Name, SubjectPrefix(bucket)+">")
@@ -169,8 +170,8 @@ func makePart(
 	return CreateStream(ctx, js, fmt.Sprintf("bucket %q", name), part)
 }
 
-// remakeParts makes the streams of a divided bucket anew that were lost. Their generation is the time: greater than each that they had, for
-// that was the time of something before, or one more than the generation of the first. With a clock that was set back it might not be.
+// remakeParts makes the lost streams of a divided bucket anew. Their generation is the present time. It is greater than their former
+// generations, which were earlier times, or one more than the generation of the first, unless a clock was set back.
 func remakeParts(ctx context.Context, js jetstream.JetStream, bucket string, info *jetstream.StreamInfo, d partition.Division) error {
 	for p := 1; p < d.Partitions; p++ {
 		name := partition.Name(bucket, p)
@@ -195,7 +196,7 @@ func remakeParts(ctx context.Context, js jetstream.JetStream, bucket string, inf
 	return nil
 }
 
-// checkPart returns an error for a partition that was there already, and is of another division than the one of n that begins.
+// checkPart returns an error for an existing partition of another division than that into n, which begins.
 func checkPart(ctx context.Context, js jetstream.JetStream, made, first *jetstream.StreamInfo, n int) error {
 	name := made.Config.Name
 	switch there := partition.Count(made.Config); {
@@ -213,7 +214,7 @@ func checkPart(ctx context.Context, js jetstream.JetStream, made, first *jetstre
 	return nil
 }
 
-// infoOf returns what the server says about the stream of a bucket.
+// infoOf returns the server's information on the stream of a bucket.
 func infoOf(ctx context.Context, js jetstream.JetStream, bucket string) (info *jetstream.StreamInfo, err error) {
 	err = jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		stream, err := js.Stream(ctx, StreamName(bucket))
@@ -242,7 +243,7 @@ func update(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamCon
 	return nil
 }
 
-// tell pushes to all programs that there is something new about the division, and stores in at, if it is not nil, with which sequence.
+// tell pushes to all programs that the division has changed, and stores the sequence of that push in at, if at is not nil.
 func tell(ctx context.Context, js jetstream.JetStream, bucket string, at *uint64) error {
 	api := jsapi.New(js, SendTimeout)
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
@@ -261,7 +262,7 @@ func tell(ctx context.Context, js jetstream.JetStream, bucket string, at *uint64
 }
 
 // drain waits until nothing of another partition is left in the first. It reads the stream twice, the second time at a replica that has
-// everything which was written before: an entry that both miss is gone everywhere, since the second would show a renewal that the first
+// all that was written before. An entry that both reads miss is gone everywhere, since the second would show a renewal that the first
 // missed.
 func drain(ctx context.Context, js jetstream.JetStream, bucket string, d partition.Division, left func(key string)) error {
 	get, err := directget.New(js.Conn(), jsapi.Prefix(js))

@@ -18,14 +18,14 @@ import (
 // View is an entry as the layer above decoded it, for the watchers of its key.
 type View struct {
 	Value   any       // shared by all watchers, and never changed
-	Expires time.Time // when the server removes the entry if nobody writes it, see Expiry; zero for never
+	Expires time.Time // the time at which the server removes the entry if nobody writes it, see Expiry; zero for never
 	Polled  bool      // watchers wait for the expiry: the key is read when the entry expires
 }
 
 // Receiver receives the changes of watched keys. Its methods are called with the hub locked, and must not call the hub.
 type Receiver interface {
-	// Deliver takes the value of a key. first reports whether it was read after the watch was added: other values may be
-	// older than the last write of the watcher's caller. A value may be delivered again.
+	// Deliver takes the value of a key. first reports whether the value was read after the watch was added: other values may be older than
+	// the last write of the watcher's caller. A value may be delivered again.
 	Deliver(value any, first bool)
 
 	// Knows reports whether the receiver has taken a value of the key. While it has not, the key is read for it.
@@ -35,7 +35,7 @@ type Receiver interface {
 	Wake()
 }
 
-// Watch is a number of keys that a receiver watches.
+// Watch is a set of keys that a receiver watches.
 type Watch struct {
 	Keys []string
 	To   Receiver
@@ -50,50 +50,50 @@ type Watch struct {
 // start with the first watcher and end with the store.
 type Hub struct {
 	store *Store
-	feeds []*feed       // of the partitions, also of those that there are not yet
+	feeds []*feed       // of the partitions, including those that do not exist yet
 	cut   chan struct{} // closed when the connection is closed for good
 	done  chan struct{} // closed when the poller has ended
 	wake  chan struct{}
 
 	mu        sync.Mutex
-	pending   *Watch // and those after it: the poller adds their keys
+	pending   *Watch // the first of a list of watches whose keys the poller adds
 	due       dueHeap
-	lastHeard time.Time // when the bucket last answered or pushed
+	lastHeard time.Time // the time of the bucket's last answer or push
 	keys      map[string]*watched
 	reads     uint64 // how many reads have begun
 	started   bool
 	stop      func()
-	until     time.Time // until when the poller sleeps, if nobody wakes it; in the past while it does not
-	regular   int       // how many keys are polled regularly
+	until     time.Time // the time until which the poller sleeps, if nobody wakes it; in the past while it works
+	regular   int       // the number of keys that are polled regularly
 }
 
 // watched is a key with watchers.
 type watched struct {
 	key      string
-	known    bool      // the next fields are of the latest view that was delivered
+	known    bool      // the next fields are those of the last delivered view
 	revision uint64    // of it, as the next two
 	created  time.Time //
 	view     View
 	asOf     uint64    // the change up to which the view is true; 0 when unknown
-	floor    uint64    // up to which it may have missed pushes: it was not watched yet, or one was of no use
-	pushed   uint64    // how many reads had begun when it was last pushed
+	floor    uint64    // the change up to which pushes may be missing: the key was not watched yet, or a push was of no use
+	pushed   uint64    // the number of reads that had begun at its last push
 	next     time.Time // when to read it again
 	since    uint64    // the first read that counts: an earlier one may have missed a push
 	index    int       // in the heap
-	deferred int8      // how often the read was deferred in a row
+	deferred int8      // the number of times in a row that the read was deferred
 	rests    bool      // see resting
 	watchers followers
 }
 
-// expired reports whether the server may have removed the key by then.
+// expired reports whether the server may have removed the key by now.
 func (k *watched) expired(now time.Time) bool {
 	return !k.view.Expires.IsZero() && !now.Before(k.view.Expires)
 }
 
-// followers are the watchers of a key, each with how many reads had begun when it was added. As a rule there is one, and
+// followers are the watchers of a key, each with the number of reads that had begun when it was added. As a rule there is one watcher, and
 // then no map.
 type followers struct {
-	one  *Watch // nil when there is none, or more
+	one  *Watch // nil when there is none, or more than one
 	came uint64 // of that one
 	all  map[*Watch]uint64
 }
@@ -119,7 +119,7 @@ func (f *followers) remove(w *Watch) {
 
 func (f *followers) none() bool { return f.one == nil && len(f.all) == 0 }
 
-// each yields all of them.
+// each yields all watchers, with their numbers of reads.
 func (f *followers) each(yield func(w *Watch, came uint64) bool) {
 	if f.one != nil && !yield(f.one, f.came) {
 		return
@@ -137,8 +137,8 @@ func newHub(s *Store, republish *jetstream.RePublish) *Hub {
 	return h
 }
 
-// Add watches the keys of w. The poller adds them before it reads them, so that the goroutine of the caller does not need
-// the stack for that. Pushes before the first read are not delivered to w.
+// Add watches the keys of w. The poller adds the keys before it reads them, so that the caller's goroutine does not need the stack for
+// that. Pushes before the first read are not delivered to w.
 func (h *Hub) Add(w *Watch) error {
 	h.mu.Lock()
 	err := h.admit()
@@ -150,7 +150,7 @@ func (h *Hub) Add(w *Watch) error {
 	return err
 }
 
-// AddNow is Add for a watcher that needs all pushes from now on. It rests at first.
+// AddNow is Add for a watcher that needs all pushes from now on. The watcher rests at first.
 func (h *Hub) AddNow(w *Watch) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +162,7 @@ func (h *Hub) AddNow(w *Watch) error {
 	return err
 }
 
-// admit returns the error because of which no watcher may be added, or nil. The caller holds mu.
+// admit returns the reason that no watcher may be added, or nil. The caller holds mu.
 func (h *Hub) admit() error {
 	if err := context.Cause(h.store.Closing); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (h *Hub) admit() error {
 		return err
 	}
 	if len(h.keys) == 0 && h.pending == nil {
-		h.lastHeard = time.Now() // no request was sent before
+		h.lastHeard = time.Now() // the silence begins now: no request was sent before
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (h *Hub) placePending() {
 
 // place adds the keys of w to the hub. The caller holds mu.
 func (h *Hub) place(w *Watch) {
-	var first time.Time // when the keys are to be read: at once, unless the watcher rests
+	var first time.Time // the time of the first read: at once, unless the watcher rests
 	if w.resting {
 		first = time.Now().Add(restingPollEvery)
 	}
@@ -274,7 +274,7 @@ func (h *Hub) close() {
 	h.stop()
 }
 
-// Silence returns for how long the bucket has neither answered nor pushed although the hub has asked it.
+// Silence returns the time for which the bucket has neither answered nor pushed although the hub has asked it.
 func (h *Hub) Silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -311,7 +311,7 @@ func (f *feed) onPush(m *nats.Msg) {
 			return
 		}
 		if h.feed(key) != f {
-			e.AsOf = 0 // of the first partition, which says nothing of the key's own
+			e.AsOf = 0 // a sequence of the first partition, not of the key's own
 		}
 		var v View
 		if v, err = h.store.pushed(e); err == nil {
@@ -336,9 +336,9 @@ func (h *Hub) deliver(e *Entry, v View, read uint64) {
 	if read == 0 {
 		k.pushed = h.reads
 	}
-	// A read of a key that was not there may have missed the write that was pushed meanwhile.
+	// A read that found no key may have missed the write that was pushed meanwhile.
 	missed := read > 0 && read <= k.pushed && e.Revision == 0 && !k.expired(h.lastHeard)
-	other := e.Revision == k.revision && e.Created.After(k.created) // of a bucket that was made anew
+	other := e.Revision == k.revision && e.Created.After(k.created) // the entry of a bucket that was made anew
 	if !k.known || other || !missed && Later(e.Revision, e.Created, k.revision, k.created) {
 		k.known, k.revision, k.created, k.view = true, e.Revision, e.Created, v
 	}
@@ -350,7 +350,7 @@ func (h *Hub) deliver(e *Entry, v View, read uint64) {
 		k.asOf = max(k.asOf, e.AsOf)
 	}
 	heap.Fix(&h.due, k.index)
-	if k.next.Before(h.until) { // mostly it is not: a push defers the next read
+	if k.next.Before(h.until) { // as a rule it is not: a push defers the next read
 		h.wakePoller()
 	}
 	for w, came := range k.watchers.each {

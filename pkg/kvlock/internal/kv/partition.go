@@ -12,30 +12,30 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
-// A bucket is divided over several: each a stream of its own, and a [Store] of its own behind that of the first. The callers of the
-// first see one bucket. A revision says which partition it is of: those of the first are below the barrier, all others above it.
+// A divided bucket has several partitions. Each is a stream, with a [Store] of its own behind the Store of the first. The callers of the
+// first see one bucket. Revisions of the first partition are below the barrier, all others above it.
 //
-// # While there is something left in the first
+// # While entries of others are left in the first
 //
-// A key of another partition may have an entry in the first, of before the division. That is replaced there, on its revision, for as
-// long as the same claim or lease lasts, and ended there. A new claim or lease ([Change.Anew]) goes to the key's own partition, in two
-// conditional writes: one puts a mark into the first in place of the revision that the writer saw there, 0 for none, and only when that
-// is acknowledged, or such a mark was read, one creates the entry in the other partition. So no two processes can hold a key in two
-// partitions:
+// A key of another partition may have an entry in the first, from before the division. The entry is replaced there, on its revision, for
+// as long as the same claim or lease lasts, and ended there. A new claim or lease ([Change.Anew]) goes to the key's own partition, in two
+// conditional writes. The first write puts a mark into the first partition in place of the revision that the writer saw there, 0 for none.
+// When it is acknowledged, or a mark was read, the second write creates the entry in the other partition. So no two processes can hold a
+// key in two partitions:
 //
-//   - All writes of the key in the first, and the mark, are conditional writes of one subject of one stream: they have one order. One that
-//     was computed from a revision before the mark is refused after it, and nobody replaces the mark but by another.
-//   - An entry comes into the other partition only after a mark: so after the last write of the key in the first.
-//   - A program that knows nothing of the division writes under the former subjects, which the leader refuses. A server that has not
-//     heard of them and becomes the leader takes such a write, but as one more conditional write of the same subject: it is before the
-//     mark, which then fails, or refused. That holds for as long as marks stay, two minutes. A deposed leader stores nothing.
+//   - All writes of the key in the first, and the mark, are conditional writes of one subject of one stream: they have one order. A write
+//     that was computed from a revision before the mark is refused after it, and only another mark replaces a mark.
+//   - An entry comes into the other partition only after a mark, so after the last write of the key in the first.
+//   - A program that knows nothing of the division writes under the former subjects, which the leader refuses. A new leader that has not
+//     heard of the division takes that write, but as one more conditional write of the same subject. The write is refused after the mark;
+//     before the mark, the mark fails. That holds for as long as marks stay, two minutes. A deposed leader stores nothing.
 //
-// It is not enough to read that the first has no entry, not from a replica that has all of before the division either: an entry that was
-// renewed since is gone there too when its TTL has passed and the renewal has not arrived. The mark costs the first a small write for each
-// key that is new in its own partition. Once nothing is left in the first, no request goes there for other keys.
+// A read that finds no entry in the first is not enough, even from a replica that has all writes from before the division: an entry that
+// was renewed since is gone there too when its TTL has passed and the renewal has not arrived. The mark costs the first a small write for
+// each key that is new in its own partition. Once nothing is left in the first, no request goes there for other keys.
 //
-// A leader that has not heard of the division after those two minutes is not expected: it has a quorum for the stream and none for the
-// account.
+// A leader that has not heard of the division after those two minutes is not expected: it would have a quorum for the stream and none for
+// the account.
 
 // MaxPartitions is the greatest [Config.Partitions].
 const MaxPartitions = 64
@@ -44,31 +44,31 @@ const (
 	// stateMoved is the state of a mark: the key's entry is in its own partition.
 	stateMoved = "moved"
 
-	// movedTTL is how long a mark stays in place of an entry: longer than a claim or a lease would have, and most results, see MarkerTTL.
-	// One of a longer TTL is hidden no more on a server that is killed after that time.
+	// movedTTL is the TTL of a mark in place of an entry: longer than those of claims, leases and most results, see MarkerTTL. An entry with
+	// a longer TTL may come back on a server that is killed after that time.
 	movedTTL = 30 * 24 * time.Hour
 
-	// moveTime is how long after a mark was pushed the key is read again: the entry in the other partition is pushed before.
+	// moveTime is the time after the push of a mark at which the key is read again. The entry in the other partition is pushed before that.
 	moveTime = 100 * time.Millisecond
 
-	// followEvery is how often a reader asks how far a division is that has not settled.
+	// followEvery is the time between two questions of a reader about a division that has not settled.
 	followEvery = 2 * time.Second
 
-	// followRarely is the same where there is none to follow: the bucket may be divided, or made anew, since.
+	// followRarely is the same without a division: the bucket may be divided, or made anew, meanwhile.
 	followRarely = 10 * time.Second
 
 	// dividedKey is the key that Grow writes, so that all hubs receive it.
 	dividedKey = reservedPrefix + "_partitions"
 )
 
-// PartitionsError is returned when the bucket is divided into another number of partitions than the program was told.
+// PartitionsError is returned when the bucket is divided into another number of partitions than configured.
 type PartitionsError struct {
 	Bucket     string
-	Configured int // Partitions, as the program has it
+	Configured int // the program's Partitions
 	Partitions int // that the bucket has
 }
 
-// Error says what to set.
+// Error names the setting to change.
 func (e *PartitionsError) Error() string {
 	return fmt.Sprintf("kvlock: bucket %q is divided into %d partitions, and Partitions is %d here: set it to %d",
 		e.Bucket, e.Partitions, e.Configured, e.Partitions)
@@ -77,7 +77,7 @@ func (e *PartitionsError) Error() string {
 // moved reports whether the entry is a mark.
 func (e *Entry) moved() bool { return e.Header.Get(HeaderState) == stateMoved }
 
-// openParts makes the stores of the other partitions. They need not exist yet: the first request to each finds out.
+// openParts makes the stores of the other partitions. The partitions need not exist yet: the first request to each finds out.
 func (s *Store) openParts(n int, republish *jetstream.RePublish) {
 	s.parts = []*Store{s}
 	for p := 1; p < n; p++ {
@@ -95,7 +95,7 @@ func (s *Store) openParts(n int, republish *jetstream.RePublish) {
 	}
 }
 
-// republishOf returns how a partition republishes its changes, for how the first does.
+// republishOf returns the republish configuration of a partition, from that of the first.
 func republishOf(first *jetstream.RePublish, bucket, part string) *jetstream.RePublish {
 	if first == nil {
 		return nil
@@ -121,8 +121,8 @@ type knownDivision struct {
 	generation uint64 // of the bucket
 }
 
-// learnDivision takes over how far the division is by an answer about the first. It goes no step back, unless the bucket was made anew:
-// a leader that has not heard of the last step may answer.
+// learnDivision takes over the state of the division in an answer about the first. It never goes back, unless the bucket was made anew: a
+// leader that has not heard of the last step may answer.
 func (s *Store) learnDivision(cfg jetstream.StreamConfig, generation uint64) error {
 	if s.first != nil {
 		return nil
@@ -153,7 +153,7 @@ func (s *Store) learnDivision(cfg jetstream.StreamConfig, generation uint64) err
 	return nil
 }
 
-// divided places the keys in their partitions. They are read again.
+// divided places the keys in their partitions, and makes them due.
 func (h *Hub) divided() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,10 +173,10 @@ func (h *Hub) divided() {
 // feed returns the feed of a key's partition.
 func (h *Hub) feed(key string) *feed { return h.store.home(key).feed }
 
-// active returns the feeds of the partitions that there are.
+// active returns the feeds of the existing partitions.
 func (h *Hub) active() []*feed { return h.feeds[:h.store.count()] }
 
-// count returns how many partitions there are.
+// count returns the number of existing partitions.
 func (s *Store) count() int {
 	if d := s.division.Load(); d != nil && !s.firstOnly {
 		return d.Partitions
@@ -184,7 +184,7 @@ func (s *Store) count() int {
 	return 1
 }
 
-// Active returns the stores of the partitions that there are.
+// Active returns the stores of the existing partitions.
 func (s *Store) Active() []*Store {
 	if s.parts == nil {
 		return []*Store{s}
@@ -206,7 +206,7 @@ func (s *Store) home(key string) *Store {
 	return s
 }
 
-// PartOf returns in which partition a revision of a key is.
+// PartOf returns the number of the partition that has a revision of a key.
 func (s *Store) PartOf(key string, revision uint64) int {
 	if n := s.count(); n > 1 && !s.isBefore(revision) {
 		return partition.OfKey(key, n)
@@ -214,7 +214,7 @@ func (s *Store) PartOf(key string, revision uint64) int {
 	return 0
 }
 
-// holding returns the partition in which a revision of a key is.
+// holding returns the store of the partition that has a revision of a key.
 func (s *Store) holding(key string, revision uint64) *Store {
 	if s.isBefore(revision) {
 		return s
@@ -222,21 +222,21 @@ func (s *Store) holding(key string, revision uint64) *Store {
 	return s.home(key)
 }
 
-// isBefore reports whether a revision is one of the first partition from before the division.
+// isBefore reports whether a revision is a revision of the first partition, from before the division.
 func (s *Store) isBefore(revision uint64) bool {
 	d := s.division.Load()
 	return d != nil && revision > 0 && revision < d.Barrier
 }
 
-// Crosses reports whether a key came to its own partition between two of its revisions.
+// Crosses reports whether a key moved to its own partition between two of its revisions.
 func (s *Store) Crosses(from, to uint64) bool { return s.isBefore(from) && !s.isBefore(to) }
 
-// GenerationAt returns the generation of the partition in which a revision of a key is.
+// GenerationAt returns the generation of the partition that has a revision of a key.
 func (s *Store) GenerationAt(key string, revision uint64) uint64 {
 	return s.holding(key, revision).Generation()
 }
 
-// IsFreshAt reports whether IsFresh holds of the partition in which a revision of a key is.
+// IsFreshAt reports whether IsFresh is true for the partition that has a revision of a key.
 func (s *Store) IsFreshAt(key string, revision uint64) bool {
 	return s.holding(key, revision).IsFresh()
 }
@@ -249,23 +249,23 @@ func (s *Store) subject(key string) string {
 	return s.put + key
 }
 
-// entryOf returns the name that stands for the first partition in the subjects under which its keys come in.
+// entryOf returns the name of the first partition in the subjects under which its keys come in.
 func entryOf(bucket string) string { return bucket + "-0" }
 
-// refresh asks how far a division is that has not settled, unless that is known of late. It returns an error only when the bucket has
-// another number of partitions.
+// refresh asks for the state of a division that has not settled, unless the last answer is recent. It returns an error only when the
+// bucket has another number of partitions.
 func (s *Store) refresh(ctx context.Context) error {
 	if s.isAwaiting() && time.Since(s.generation.known.Load().asked) >= followEvery {
-		_ = s.confirm(ctx) //nolint:errcheck // the known division goes on to count
+		_ = s.confirm(ctx) //nolint:errcheck // without an answer the known division still counts
 	}
 	return s.refused()
 }
 
-// isAwaiting reports whether this is a bucket that is divided, or may be, and has not settled.
+// isAwaiting reports whether the division of the bucket has not settled, or has not begun.
 func (s *Store) isAwaiting() bool { return len(s.parts) > 1 && !s.division.Load().IsFinal() }
 
-// followOn asks in the background how far a division is, where refresh does not. It is called after a request was answered: on a slow
-// connection the next one need not wait behind this answer.
+// followOn asks in the background for the state of a division, where refresh does not. It is called after a request was answered: on a
+// slow connection the next request need not wait behind this answer.
 func (s *Store) followOn() {
 	if s.first == nil && !s.isAwaiting() && time.Since(s.generation.known.Load().asked) >= followRarely {
 		s.askInBackground(func() {})
@@ -280,10 +280,10 @@ func (s *Store) refused() error {
 	return nil
 }
 
-// route returns the partition to which a change goes, and the change as it is made there. When that is another partition than the one
-// with the entry to be replaced, route first puts a mark in place of the entry: two more round trips.
+// route returns the partition to which a change goes, and the change as it is made there. If another partition has the entry to be
+// replaced, route first puts a mark in place of the entry: two more round trips.
 func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Store, Change, error) {
-	c.former = !s.isDivided.Load() // before its partition is found, for that may come in between
+	c.former = !s.isDivided.Load() // read before the partition is found, because a division may begin in between
 	home, before := s.home(c.Key), s.isBefore(c.Expect)
 	switch open := s.IsOpen(); {
 	case home == s, c.Expect > 0 && !before:
@@ -292,7 +292,7 @@ func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Stor
 		if open {
 			return s, c, nil
 		}
-		return home, c, nil // there is no such revision: it is refused
+		return home, c, nil // no partition has the revision: the change is refused
 	case open:
 		if err := s.leave(ctx, c, bound); err != nil {
 			return home, c, err
@@ -301,7 +301,7 @@ func (s *Store) route(ctx context.Context, c Change, bound time.Duration) (*Stor
 	return home, c.moved(), nil
 }
 
-// moved returns the change for another partition than the one with the entry that it replaces.
+// moved returns the change for another partition than that of the entry that it replaces.
 func (c Change) moved() Change {
 	if c.Expect > 0 {
 		c.Expect, c.Held, c.Generation = 0, time.Time{}, 0
@@ -309,7 +309,7 @@ func (c Change) moved() Change {
 	return c
 }
 
-// onto returns the change as it is made over a revision of this writer, in another partition perhaps.
+// onto returns the change as it is made over a revision of this writer, which may be in another partition.
 func (s *Store) onto(c Change, revision uint64) Change {
 	if s.Crosses(c.Expect, revision) {
 		c = c.moved()

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Leader reads a key from the leader of its partition: fresher than Read, and still a hint. One round trip, and one more while something
-// is left in the first partition.
+// Leader reads a key from the leader of its partition: fresher than Read, and still a hint. One round trip, and one more while entries of
+// others are left in the first partition.
 func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
 	if err := s.refresh(ctx); err != nil {
 		return Entry{}, err
@@ -32,7 +32,7 @@ func (s *Store) last(ctx context.Context, key string) (Entry, error) {
 	return merged(before, now), err
 }
 
-// merged returns the entry of a key for those in the first and in its own partition.
+// merged returns the entry that counts of a key's entries in the first and in its own partition.
 func merged(before, now Entry) Entry {
 	switch {
 	case now.Revision > 0:
@@ -46,8 +46,8 @@ func merged(before, now Entry) Entry {
 }
 
 // Read reads keys, in their order; a key may be there twice. Any replica may answer, and may lag behind. One round trip for each MaxRead
-// keys of a partition, to all partitions at once, and one more for each 64 MB of values. While something is left in the first partition
-// the keys of others are read there too.
+// keys of a partition, to all partitions at once, and one more for each 64 MB of values. While entries of others are left in the first
+// partition, their keys are read there too.
 func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	if err := s.refresh(ctx); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s *Store) readAt(ctx context.Context, keys []string, at []int, into []Entr
 	return err
 }
 
-// each yields the entries of all partitions. When they are sorted by key it yields them in that order, and each key once.
+// each yields the entries of all partitions. If of yields them sorted by key, each yields them in that order, and each key once.
 func (s *Store) each(ctx context.Context, of func(*Store) iter.Seq2[Entry, error], sorted bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := s.refresh(ctx); err != nil {
@@ -171,7 +171,7 @@ func (s *Store) eachSorted(of func(*Store) iter.Seq2[Entry, error], yield func(E
 	}
 	last := ""
 	for len(sources) > 0 {
-		at := 0 // of the same key in two partitions, the later
+		at := 0 // the later entry of the same key in two partitions
 		for i, from := range sources {
 			if c := strings.Compare(from.head.Key, sources[at].head.Key); c < 0 || c == 0 && from.head.Revision > sources[at].head.Revision {
 				at = i

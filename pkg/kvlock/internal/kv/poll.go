@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// PollEvery bounds how long a lost push can go unnoticed: from this long to twice as long.
+	// PollEvery is the shortest time after which a lost push is noticed; the longest is twice as long.
 	PollEvery = time.Second
 
-	// restingPollEvery is the same for keys whose watchers rest: they learn of changes in other ways too.
+	// restingPollEvery is the same for keys whose watchers rest: these learn of changes in other ways too.
 	restingPollEvery = 10 * time.Second
 
-	// expiryStep is how often a key is read whose claim is over: the server removes it up to 350 ms late.
+	// expiryStep is the time between two reads of a key whose claim is over: the server removes it up to 350 ms late.
 	expiryStep = 50 * time.Millisecond
 
-	// expiryGrace is for how long that goes on before the key is read no more often than others.
+	// expiryGrace is the time after which that key is read no more often than others.
 	expiryGrace = 2 * time.Second
 
-	// batchWindow is how much earlier than due a key is read, to be read with others.
+	// batchWindow is the time by which a key is read before it is due, to be read with others.
 	batchWindow = 10 * time.Millisecond
 )
 
-// nextRead returns when to read the key again though nothing was pushed: never so soon that it would be due already.
+// nextRead returns the time of the next read of the key if nothing is pushed: never so soon that the key would be due already.
 func (k *watched) nextRead(now time.Time) time.Time {
 	every := PollEvery
 	if k.resting() {
 		every = restingPollEvery
 	}
-	regular := now.Add(every + rand.N(every)) //nolint:gosec // spreads reads, guards nothing
+	regular := now.Add(every + rand.N(every)) //nolint:gosec // spreads reads, protects no secret
 	if !k.view.Polled {
 		return regular
 	}
@@ -158,7 +158,7 @@ func (h *Hub) run(status <-chan nats.Status) {
 	}
 }
 
-// Over returns why the hub delivers no more changes; nil while it does.
+// Over returns the reason that the hub delivers no more changes; nil while it does.
 func (h *Hub) Over() error {
 	if h.store.Closing.Err() != nil {
 		return context.Cause(h.store.Closing)
@@ -191,7 +191,7 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 	now := time.Now()
 	until := now.Add(batchWindow)
 	if len(h.due) > MaxRead && h.due[0].next.Before(until) {
-		until = now.Add(PollEvery / 4) // a read costs the server more for the keys there are than for those it returns
+		until = now.Add(PollEvery / 4) // the cost of a read for the server grows with the keys of the bucket, more than with those it returns
 	}
 	for len(keys) < MaxRead && len(h.due) > 0 && h.due[0].next.Before(until) {
 		k := h.due[0]
@@ -199,7 +199,7 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 			keys = append(keys, k.key)
 		}
 		if k.next = k.nextRead(now); k.next.Before(until) {
-			until = k.next // as its claim ends, and not before
+			until = k.next // when its claim ends, and not before
 		}
 		heap.Fix(&h.due, 0)
 	}
@@ -209,12 +209,12 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 	return keys, h.reads
 }
 
-// poll reads keys and delivers their entries. An entry that is older than the last push comes from a replica that lags
-// behind, unless the leader returns the same.
+// poll reads keys and delivers their entries. An entry that is older than the last push comes from a replica that lags behind, unless the
+// leader returns the same entry.
 func (h *Hub) poll(keys []string, read uint64) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
-	_ = h.store.refresh(ctx) //nolint:errcheck // a waiter finds that out by writing
+	_ = h.store.refresh(ctx) //nolint:errcheck // a waiter finds the error out by writing
 	defer h.store.followOn()
 	entries, err := h.store.readAll(ctx, keys)
 	for i := 0; err == nil && i < len(entries); i++ {
@@ -232,7 +232,7 @@ func (h *Hub) poll(keys []string, read uint64) {
 	}
 }
 
-// unread makes due again the keys for which a watcher waits for its first value.
+// unread makes keys due again for which a watcher waits for its first value.
 func (h *Hub) unread(keys []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,7 +263,7 @@ func (h *Hub) untilDue() time.Duration {
 	return max(0, h.until.Sub(now))
 }
 
-// dueHeap orders keys by when they are to be read.
+// dueHeap orders keys by the time of their next read.
 type dueHeap []*watched
 
 func (h dueHeap) Len() int           { return len(h) }
@@ -287,9 +287,9 @@ func (h *dueHeap) Pop() any {
 	return k
 }
 
-// republished is where the bucket republishes its changes.
+// republished has the subjects under which the bucket republishes its changes.
 type republished struct {
-	subject string // with a wildcard at its end; "" when the bucket does not republish all its keys as they are
+	subject string // ends in a wildcard; "" when the bucket does not republish all keys unchanged
 	trim    string // the part of republished subjects before the key
 }
 
@@ -312,8 +312,8 @@ func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 }
 
 // subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with one KV
-// watcher for each partition. That costs a consumer, and stalls for many seconds when the server that hosts it stops; the poller goes on
-// meanwhile. The caller holds mu.
+// watcher for each partition. Each watcher costs a consumer, and stalls for many seconds when the server that hosts the consumer stops;
+// the poller goes on meanwhile. The caller holds mu.
 func (h *Hub) subscribe() (err error) {
 	for _, f := range h.active() {
 		if f.stop == nil && err == nil {

@@ -12,20 +12,20 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 )
 
-// purgeKey is the key that Purge writes, so that all hubs receive it: the purge of a stream is not pushed.
+// purgeKey is the key that Purge writes. All hubs receive its mark; the purge of a stream itself is not pushed.
 const purgeKey = reservedPrefix + "_purge"
 
-// markVersion is the version of a purgeMark. A reader that does not know the version treats the mark as one of all keys.
+// markVersion is the version of a purgeMark. A reader that does not know the version treats the mark as a purge of all keys.
 const markVersion = 1
 
 // purgeMark is the value of purgeKey.
 type purgeMark struct {
 	Version int    `json:"v"`
 	Prefix  string `json:"prefix"`           // "" for all keys
-	Before  uint64 `json:"before,omitempty"` // the revision that purged keys are below; 0 for that of the mark itself
+	Before  uint64 `json:"before,omitempty"` // the revision below which keys are purged; 0 for that of the mark itself
 }
 
-// keys returns the text that all purged keys begin with.
+// keys returns the text with which all purged keys begin.
 func (m purgeMark) keys() string {
 	if m.Prefix == "" {
 		return ""
@@ -33,16 +33,16 @@ func (m purgeMark) keys() string {
 	return m.Prefix + "."
 }
 
-// Purge removes all keys that begin with prefix and a dot, and all keys with the prefix "", as they were before the call,
-// and returns how many entries the server removed, of one partition after the other. In each it writes a mark, which fixes
-// the point in the order of changes up to which keys are removed, then removes them, and writes a second mark. A replica
-// that has the second mark answers without the keys. Three round trips for each partition.
+// Purge removes all keys that begin with prefix and a dot, and all keys for the prefix "", as they were before the call, in one partition
+// after the other. It returns the number of entries that the server removed. In each partition it writes a mark, removes the keys before
+// the mark in the order of changes, and writes a second mark. A replica that has the second mark answers without the keys. Three round
+// trips for each partition.
 func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
 	if err := errors.Join(CheckPrefix(prefix), s.refresh(ctx)); err != nil {
 		return 0, err
 	}
 	defer s.followOn()
-	for p := 0; p < s.count(); p++ { //nolint:intrange // by the first it may be learned that there are more
+	for p := 0; p < s.count(); p++ { //nolint:intrange // the purge of the first may learn of more partitions
 		removed, err := s.parts[p].purge(ctx, prefix)
 		if n += removed; err != nil {
 			return n, err
@@ -68,7 +68,7 @@ func (s *Store) purge(ctx context.Context, prefix string) (n int, err error) {
 	return n, err
 }
 
-// markPurge writes the mark. Writing it twice does no harm, since both are equal.
+// markPurge writes the mark. A second mark does no harm, since both are equal.
 func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64, err error) {
 	data, err := json.Marshal(mark)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) 
 	return answer.Purged, err
 }
 
-// onPurgeMark applies a pushed mark: older entries under its prefix do not count any more.
+// onPurgeMark applies a pushed mark: older entries under its prefix no longer count.
 func (f *feed) onPurgeMark(m *nats.Msg) {
 	message, err := directget.Pushed(m)
 	if err != nil {

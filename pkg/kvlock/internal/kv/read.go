@@ -18,7 +18,7 @@ import (
 
 // Headers of stored messages.
 const (
-	HeaderSize  = "Nats-Msg-Size" // bytes of the message, where only headers are read
+	HeaderSize  = "Nats-Msg-Size" // the number of bytes of the message, where only headers are read
 	HeaderState = "Kvlock-State"  // see Change.State
 
 	headerMarkerReason = "Nats-Marker-Reason"
@@ -27,31 +27,31 @@ const (
 	operationDelete    = "DEL"
 )
 
-// Entry is the state of a key in one read or push. It is a hint: the key may have moved on. Only a write that
-// is conditional on Revision decides anything.
+// Entry is the state of a key in one read or push. It is a hint: the key may have changed since. Only a write that is conditional on
+// Revision decides.
 type Entry struct {
 	Key      string
 	Revision uint64    // the last sequence of the key in the stream; 0 when the server has none, and the rest is empty
-	Created  time.Time // when the server stored it, by the server's clock
+	Created  time.Time // the time at which the server stored it, by the server's clock
 	Header   nats.Header
 	Data     []byte
 
 	AsOf uint64        // the sequence of the stream at which Revision was still the last of the key; 0 when unknown
-	Seen time.Time     // when this process received it, on the monotonic clock
-	Age  time.Duration // how old it was when it was seen, by the server's clock
+	Seen time.Time     // the time at which this process received it, on the monotonic clock
+	Age  time.Duration // its age when it was seen, by the server's clock
 }
 
 // Purged reports whether the entry is a purge marker: the key is absent to readers. A marker may have data.
 func (e *Entry) Purged() bool { return e.Header.Get(headerOperation) == operationPurge }
 
-// Deleted reports whether the key is absent and the entry, if there is one, has nothing in it.
+// Deleted reports whether the key is absent and the entry, if there is one, has no data.
 func (e *Entry) Deleted() bool {
 	return e.Revision == 0 || e.Header.Get(headerOperation) == operationDelete || e.Header.Get(headerMarkerReason) != "" ||
 		e.Purged() && len(e.Data) == 0
 }
 
-// Expiry returns when the server removes an entry with ttl that had the given age when it was seen, on this process's
-// monotonic clock: never before it was seen. It is zero for a ttl of 0.
+// Expiry returns the time at which the server removes an entry with ttl that had the given age when it was seen, on this process's
+// monotonic clock. The time is not before seen. It is zero for a ttl of 0.
 func Expiry(ttl, age time.Duration, seen time.Time) time.Time {
 	if ttl <= 0 {
 		return time.Time{}
@@ -59,9 +59,8 @@ func Expiry(ttl, age time.Duration, seen time.Time) time.Time {
 	return seen.Add(ttl - min(age, ttl))
 }
 
-// Later reports whether a revision that was stored at created follows the last one of the same key. A key without a
-// message has no revision to compare: it follows anything but another one without. Revisions that begin anew belong to a
-// bucket that was deleted and made again.
+// Later reports whether a revision that was stored at created follows the revision last of the same key. The revision 0 of a key without a
+// message follows any revision but 0. Revisions that begin anew belong to a bucket that was deleted and made again.
 func Later(revision uint64, created time.Time, last uint64, lastCreated time.Time) bool {
 	switch {
 	case revision == 0:
@@ -73,7 +72,7 @@ func Later(revision uint64, created time.Time, last uint64, lastCreated time.Tim
 	}
 }
 
-// MaxRead is how many keys one round trip of Read reads.
+// MaxRead is the largest number of keys in one round trip of Read.
 const MaxRead = directget.MaxSubjects
 
 // entry returns the entry of a stored message.
@@ -171,8 +170,8 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, subject, s.Bucket, ErrUnavailable, err)
 }
 
-// All returns the data of all messages of a subject in another stream, in their order. size is how many bytes are expected;
-// another length means other data. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
+// All returns the data of all messages of a subject in another stream, in their order. size is the expected number of bytes; another
+// length means other data. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
 func (s *Store) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	return s.get.All(ctx, stream, subject, size)
 }
@@ -182,10 +181,10 @@ func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int)
 	return s.get.AllLeader(ctx, stream, subject, size, s.OpTimeout)
 }
 
-// List yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers included, in
-// the order of their keys. An error is the last that it yields, with an entry without a key. Two round trips for 512 keys, and one more
-// for each further 512; the first, which is one more for each 100,000 keys, costs the leader time for all keys of the bucket.
-// Where there are more than 100,000 keys, one that is there may be missed when others are deleted meanwhile.
+// List yields the last messages of all keys that begin with prefix and a dot, and of all keys for the prefix "", including markers, in the
+// order of the keys. An error comes last, with an entry without a key. Two round trips for 512 keys, and one more for each further 512.
+// The first, which repeats for each 100,000 keys, costs the leader time for all keys of the bucket. With more than 100,000 keys, List may
+// miss a key when others are deleted meanwhile.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Entry, error] {
 	return s.each(ctx, func(part *Store) iter.Seq2[Entry, error] { return part.list(ctx, prefix) }, true)
 }
@@ -200,7 +199,7 @@ func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 			for len(keys) > 0 && err == nil {
 				var entries []Entry
 				n := min(len(keys), MaxRead)
-				entries, err = s.readAll(ctx, keys[:n]) // some may leave the first partition while it is listed
+				entries, err = s.readAll(ctx, keys[:n]) // some keys may leave the first partition while it is listed
 				keys = keys[n:]
 				for _, e := range entries {
 					if e.Revision > 0 && !e.moved() && !yield(e, nil) {
@@ -216,7 +215,8 @@ func (s *Store) list(ctx context.Context, prefix string) iter.Seq2[Entry, error]
 	}
 }
 
-// keys returns keys that begin with prefix and a dot, from the stream's leader: of found ones those that are for callers, of all.
+// keys returns keys that begin with prefix and a dot, from the stream's leader. It leaves out reserved keys. found is the number of keys
+// in the answer, reserved ones included, and all the number of all keys.
 func (s *Store) keys(ctx context.Context, prefix string, offset int) (keys []string, found, all int, err error) {
 	if err := CheckPrefix(prefix); err != nil {
 		return nil, 0, 0, err
@@ -245,14 +245,14 @@ func (s *Store) keys(ctx context.Context, prefix string, offset int) (keys []str
 	return keys, len(answer.State.Subjects), answer.Total, err
 }
 
-// scanAhead is how many messages are fetched ahead.
+// scanAhead is the number of messages that are fetched ahead.
 const scanAhead = 500
 
-// Scan yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers
-// included, or only their headers. An error is the last that it yields, with an entry without a key.
+// Scan yields the last messages, or only their headers, of all keys that begin with prefix and a dot, and of all keys for the prefix "",
+// including markers. An error comes last, with an entry without a key.
 //
-// It reads the stream with a consumer. For each request without one, the server counts how many messages follow, so that a
-// million keys took minutes. The partitions come one after the other.
+// It reads the stream with a consumer. Without a consumer the server counts the following messages for each request, and a million keys
+// took minutes. The partitions come one after the other.
 func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
 	return s.each(ctx, func(part *Store) iter.Seq2[Entry, error] { return part.scan(ctx, prefix, headersOnly) }, false)
 }
@@ -311,8 +311,8 @@ func (s *Store) scan(ctx context.Context, prefix string, headersOnly bool) iter.
 // errStalled is returned when a scan got no message for too long.
 var errStalled = errors.New("nothing came")
 
-// messagesUnder makes a consumer of all keys under prefix, and returns how many messages there are. The caller calls end: a stream
-// has few consumers, and one that is left stays until it was inactive for long.
+// messagesUnder makes a consumer of all keys under prefix, and returns the number of messages. The caller has to call end: a stream allows
+// few consumers, and a forgotten one stays until it was inactive for long.
 func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bool) (
 	messages jetstream.MessagesContext, pending uint64, end func(), err error,
 ) {
@@ -327,7 +327,7 @@ func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bo
 		return nil, 0, nil, err //nolint:wrapcheck // wrapped by Scan
 	}
 	remove := func() {
-		// No answer is waited for: if the request is lost, the consumer goes when it was inactive for long.
+		// end waits for no answer: if the request is lost, the server removes the consumer when it was inactive for long.
 		if err := s.Conn.Publish(s.api.Prefix+"CONSUMER.DELETE."+s.Stream+"."+consumer.CachedInfo().Name, nil); err != nil {
 			s.Log.DebugContext(ctx, "kvlock: the consumer of a listing stays until it was inactive for long", "error", err)
 		}

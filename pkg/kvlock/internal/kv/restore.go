@@ -14,8 +14,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/partition"
 )
 
-// MarkRestored makes the generation of a bucket greater than all earlier ones, and those of its partitions behind it. Two round trips for
-// each.
+// MarkRestored makes the generation of a bucket greater than all earlier ones, and then the generations of its partitions. Two round trips
+// for each partition.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	if err := markRestored(ctx, js, bucket); err != nil {
 		return fmt.Errorf("kvlock: mark bucket %q as restored: %w", bucket, err)
@@ -23,8 +23,8 @@ func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 	return nil
 }
 
-// markRestored marks a partition later than the first, for keys go from that to others: its tokens are the greater ones. A partition that
-// is restored after the first is marked by itself.
+// markRestored marks a bucket or a partition. Partitions are marked after the first, so that their tokens are greater: keys move from the
+// first to others. A partition that is restored after the first is marked by itself.
 func markRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	info, err := infoOf(ctx, js, bucket)
 	if err != nil {
@@ -55,7 +55,7 @@ func markRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 	return err
 }
 
-// markGeneration gives a stream a generation above those that it had, and above another.
+// markGeneration gives a stream a generation above its earlier ones, and above that of another stream.
 func markGeneration(ctx context.Context, js jetstream.JetStream, info *jetstream.StreamInfo, least uint64) (generation uint64, err error) {
 	cfg := info.Config
 	cfg.Metadata = maps.Clone(cfg.Metadata)

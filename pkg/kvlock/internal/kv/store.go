@@ -1,7 +1,7 @@
 // Package kv reads, writes and watches the entries of a KV bucket, as one process sees them.
 //
-// It does not interpret entries. Package record has the first line that entries begin with, package lock makes locks of
-// them, and package flight results.
+// It does not interpret entries. Package record has the first line of entries, package lock makes locks of them, and package flight makes
+// results of them.
 //
 // A [Store] reads entries and writes them conditionally, with an outcome that is always known. Its [Hub] delivers the
 // changes of a key to all its watchers, from one subscription and one goroutine.
@@ -41,35 +41,35 @@ type Store struct {
 	Conn       *nats.Conn
 	Log        *slog.Logger // names the bucket
 	OpTimeout  time.Duration
-	MaxMessage int64 // that the stream takes, in bytes; 0 when only the server bounds it
+	MaxMessage int64 // the largest message of the stream, in bytes; 0 when only the server bounds it
 	Hub        *Hub
 	Clock      *Clock
-	Closing    context.Context //nolint:containedctx // ends with BeginClose: nothing is waited for or computed any more
+	Closing    context.Context //nolint:containedctx // ends with BeginClose: all waits and computations end
 
 	Unanswered atomic.Uint64 // operations that JetStream did not answer
 
 	get    *directget.Getter
 	acks   *inbox.Inbox
 	api    jsapi.Client // over acks
-	prefix string       // of the subjects of keys, as read
-	put    string       // of the subjects of keys, as written: differs where JetStream has an API prefix of its own
+	prefix string       // the prefix of the subjects of keys, as read
+	put    string       // the prefix of the subjects of keys, as written: differs where JetStream has an API prefix of its own
 	pushed func(Entry) (View, error)
 	opened func(context.Context, Entry) View
 
 	first     *Store   // nil in the store of the first partition, which has the fields below
-	parts     []*Store // all that the program is told of, itself as the first
+	parts     []*Store // the stores of all configured partitions, beginning with this one
 	firstOnly bool     // see Config.Partitions
 	division  atomic.Pointer[knownDivision]
-	isDivided atomic.Bool                     // keys come in under other subjects
-	wrong     atomic.Pointer[PartitionsError] // nil unless the bucket has another number of partitions than the program was told
+	isDivided atomic.Bool                     // keys come in under other subjects, those of a division
+	wrong     atomic.Pointer[PartitionsError] // nil unless the bucket has another number of partitions than configured
 
 	feed         *feed // of Hub
 	generation   generation
 	remade       func()
-	work         *sync.WaitGroup // of goroutines that Close waits for
-	highest      atomic.Uint64   // the highest revision that was acknowledged; a lower one is of a stream that was made anew
+	work         *sync.WaitGroup // the goroutines for which Close waits
+	highest      atomic.Uint64   // the highest acknowledged revision; a lower one is that of a stream that was made anew
 	beginClose   context.CancelCauseFunc
-	closed       context.Context //nolint:containedctx // ends with Close: nothing is sent any more
+	closed       context.Context //nolint:containedctx // ends with Close: no further message is sent
 	cancelClosed context.CancelCauseFunc
 }
 
@@ -80,13 +80,13 @@ type Config struct {
 	Logger    *slog.Logger  // defaults to slog.Default()
 	OpTimeout time.Duration // bounds each operation; defaults to 2 seconds
 
-	// Partitions is over how many buckets the keys are divided, see [Grow]. Defaults to 1. At -1 the store works in the first of them,
-	// however many there are.
+	// Partitions is the number of buckets over which the keys are divided, see [Grow]. Defaults to 1. At -1 the store works in the first of
+	// them only, whatever their number.
 	Partitions int
 
-	// Pushed and Read decode entries for watchers. Pushed decodes an entry that was pushed. After an error the key is read
-	// instead, because anybody could have published the push. Read decodes an entry that was read; the view that it returns
-	// for an undecodable entry is delivered like any other. A store without watchers uses neither.
+	// Pushed and Read decode entries for watchers. Pushed decodes an entry that was pushed. After an error the key is read instead, because
+	// anybody could have published that message. Read decodes an entry that was read; the view that it returns for an undecodable entry is
+	// delivered like any other. A store without watchers uses neither.
 	Pushed func(Entry) (View, error)
 	Read   func(context.Context, Entry) View
 
@@ -114,7 +114,7 @@ func (cfg Config) WithDefaults() Config {
 	return cfg
 }
 
-// Validate reports everything that is wrong with cfg.
+// Validate returns an error that names every mistake in cfg.
 func (cfg Config) Validate() error {
 	return errors.Join(
 		mistake.If(!BucketName.MatchString(cfg.Bucket), "kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket),
@@ -125,8 +125,8 @@ func (cfg Config) Validate() error {
 			"kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
 }
 
-// Open binds to the bucket and checks the settings of its stream. cfg is valid, and has its defaults. BeginClose and Close
-// end the store. One round trip.
+// Open binds to the bucket and checks the settings of its stream. cfg has to be valid, with its defaults. BeginClose and Close end the
+// store. One round trip.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
 	defer cancel()
@@ -175,7 +175,7 @@ func (s *Store) subscribe() (err error) {
 	return nil
 }
 
-// unsubscribe ends the subscriptions that subscribe has made, also after it failed.
+// unsubscribe ends the subscriptions that subscribe has made, even if subscribe failed.
 func (s *Store) unsubscribe() error {
 	var errs []error
 	if s.acks != nil {
@@ -212,8 +212,8 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 // BeginClose ends all waits with ErrClosed. Operations still work, so that callers can release their claims.
 func (s *Store) BeginClose() { s.beginClose(ErrClosed) }
 
-// Close ends the subscriptions and waits for the goroutines of the store. BeginClose was called before, and all operations
-// have ended.
+// Close ends the subscriptions and waits for the goroutines of the store. BeginClose must have been called before, and all operations have
+// ended.
 func (s *Store) Close() {
 	s.cancelClosed(ErrClosed)
 	s.Hub.close()
@@ -228,7 +228,7 @@ func (s *Store) Bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return s.boundBy(ctx, time.Now().Add(s.OpTimeout))
 }
 
-// boundBy is Bound for an operation that began before.
+// boundBy is Bound for an operation that has to end by a given time.
 func (s *Store) boundBy(ctx context.Context, by time.Time) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithDeadline(ctx, by)
 	stop := s.UntilClosed(cancel)
@@ -249,13 +249,13 @@ func StreamName(bucket string) string { return "KV_" + bucket }
 // SubjectPrefix returns the prefix of the subjects of a bucket's keys.
 func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 
-// FirstSequence returns the sequence with which a new bucket begins: the time, in microseconds since 1970. So its revisions are
-// greater than all of a bucket that had its name before, unless that took more than a million writes each second, and no
-// condition on a revision of the former bucket holds in it.
+// FirstSequence returns the sequence at which a new bucket begins: the time, in microseconds since 1970. So its revisions are greater than
+// all of an earlier bucket of the same name, unless that took more than a million writes each second. No condition on a revision of the
+// former bucket holds in the new one.
 func FirstSequence() uint64 { return uint64(max(1, time.Now().UnixMicro())) }
 
-// CreateStream makes a stream when there is none of its name; an existing one is left as it is. label names it in
-// errors. While a cluster is not ready it tries again, for up to jsretry.Wait.
+// CreateStream makes a stream unless one of its name exists; an existing stream stays as it is. label names it in errors. While a cluster
+// is not ready it tries again, for up to jsretry.Wait.
 func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc jetstream.StreamConfig) error {
 	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, sc)
@@ -267,7 +267,7 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, label string, sc 
 	return nil
 }
 
-// CheckStream reports all settings of a bucket's stream with which entries would not be safe.
+// CheckStream returns an error that names all settings of a bucket's stream with which entries would not be safe.
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 	s := Settings{Stream: fmt.Sprintf("bucket %q", bucket)}
 	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
@@ -324,7 +324,7 @@ const MaxKeyBytes = 1024
 // reservedPrefix begins the keys that are not for callers (ADR-8).
 const reservedPrefix = "_kv"
 
-// CheckKey refuses a text that is no KV key of NATS (ADR-8), in particular the wildcards '*' and '>'.
+// CheckKey returns an error for a text that is not a KV key of NATS (ADR-8), in particular for the wildcards '*' and '>'.
 func CheckKey(key string) error {
 	switch {
 	case key == "":
@@ -344,7 +344,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// CheckPrefix refuses a prefix that begins no key. The empty prefix stands for all keys.
+// CheckPrefix returns an error for a prefix with which no key can begin. The empty prefix stands for all keys.
 func CheckPrefix(prefix string) error {
 	if prefix == "" {
 		return nil

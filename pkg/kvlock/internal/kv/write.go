@@ -23,14 +23,14 @@ const (
 	maxSettleWait = 250 * time.Millisecond
 )
 
-// RetryWait is after how long an unanswered write may be tried again.
+// RetryWait is the time after which an unanswered write may be tried again.
 const RetryWait = maxSettleWait
 
 // SendTimeout bounds one try of a write, so that a reply that was lost in a leader change costs one try and not the
 // whole operation.
 const SendTimeout = time.Second
 
-// Change is one conditional write: the data that is to replace revision Expect of Key; 0 means none.
+// Change is one conditional write: the data that is to replace revision Expect of Key. An Expect of 0 is that of a key without a message.
 type Change struct {
 	Key    string
 	Expect uint64
@@ -38,40 +38,38 @@ type Change struct {
 	State  string        // stored in the header HeaderState, for readers of headers only
 	TTL    time.Duration // 0 for none
 	Purge  bool          // write a marker: the key is absent to readers
-	Held   time.Time     // the entry at Expect, which this process wrote, exists until then; zero when it was only read
+	Held   time.Time     // the time until which the entry at Expect exists, if this process wrote it; zero when it was only read
 	Within time.Duration // bounds each try and each read after it, if it is less than SendTimeout; 0 for none
 
-	// Generation is the generation of the bucket in which Expect is a revision: in another one the change is refused. 0 is
-	// any.
+	// Generation is the generation of the bucket in which Expect is a revision. In another generation the change is refused. 0 is any.
 	Generation uint64
 
-	// Anew reports whether the change begins a claim or lease, and does not continue the one that it replaces: it may then go to
-	// another partition.
+	// Anew reports whether the change begins a new claim or lease, rather than continue the one that it replaces. It may then go to another
+	// partition.
 	Anew bool
 
-	// Token reports whether the revision becomes a part of a token: the write succeeds only when the generation in which it
-	// was stored is known.
+	// Token reports whether the revision becomes a part of a token. The write then succeeds only if the generation in which it was stored is
+	// known.
 	Token bool
 
 	Writer Writer
 
-	former bool // it was routed while the bucket was not divided: it goes under the subject that is refused since
+	former bool // the change was routed before the bucket was divided: its subject is refused after the division
 }
 
-// Writer decides for a [Change] whether this writer wrote the entry that the key holds.
+// Writer decides, for a [Change], whether this writer wrote the key's present entry.
 type Writer interface {
 	// Found interprets the entry of the key after a try that was not acknowledged.
 	Found(ctx context.Context, e Entry) Found
 
-	// Pushed returns the last pushed entry of the key, which saves a read when it is later than Change.Expect. The zero
-	// value is none.
+	// Pushed returns the last pushed entry of the key, which saves a read if it is later than Change.Expect. The zero value is none.
 	Pushed() Found
 }
 
 // Found is the entry of a key after a try of a write that was not acknowledged.
 type Found struct {
 	Revision uint64
-	Ours     bool  // this write stored it, or an earlier one by the same writer with an unknown outcome
+	Ours     bool  // this write stored it, or an earlier write of the same writer whose outcome was unknown
 	Err      error // it cannot be decoded: the write ends with this error
 }
 
@@ -86,7 +84,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q is at revision %d", e.Key, e.Revision)
 }
 
-// timeout returns how long a try may take at most.
+// timeout returns the longest time of a try.
 func (c Change) timeout() time.Duration {
 	if c.Within == 0 {
 		return SendTimeout
@@ -94,21 +92,21 @@ func (c Change) timeout() time.Duration {
 	return min(c.Within, SendTimeout)
 }
 
-// outdated reports whether a read shows an older entry than one whose write was acknowledged to this process and that cannot
-// have expired: a deposed leader answered. Or the key is absent after all, because another process claimed it meanwhile for
-// a shorter time. A marker, which the server accepts only where the key is absent, decides between the two.
+// outdated reports whether a read returned an older entry than an entry of this process that was acknowledged and cannot have expired.
+// Then a deposed leader answered, or the key is absent because another process claimed it meanwhile for a shorter time. A marker, which
+// the server accepts only where the key is absent, decides between the two.
 func (c Change) outdated(revision uint64) bool {
 	return revision < c.Expect && time.Now().Before(c.Held)
 }
 
-// Write makes the change, or returns a [ConflictError] when the key moved on. It returns the new revision, and the time
-// at which the try that the server acknowledged was sent.
+// Write makes the change, or returns a [ConflictError] when the key has another revision. It returns the new revision, and the time at
+// which the try that the server acknowledged was sent.
 //
-// A refusal proves no more than a time-out does: around a leader change both have been seen for writes that were applied. So
-// after either, Write reads the key from the leader, and the Writer compares the owner in the entry with its own. A read may
-// be outdated too. So if the entry is of this writer, another conditional write on the revision found confirms it; and if
-// the key is unchanged, Write sends the same again. Only an acknowledgement, or a later entry of another writer, ends Write.
-// One round trip, as a rule; three when the outcome was unknown.
+// A refusal proves no more than a time-out does: around a leader change both have been seen for writes that were applied. So after either,
+// Write reads the key from the leader, and the Writer compares the owner in the entry with its own. That read may be outdated too. So if
+// the entry is that of this writer, another conditional write on the revision found confirms it. If the key is unchanged, Write sends the
+// change again. Only an acknowledgement, or a later entry of another writer, ends Write. One round trip, as a rule; three when the outcome
+// was unknown.
 func (s *Store) Write(ctx context.Context, c Change) (revision uint64, sent time.Time, err error) {
 	sent = time.Now()
 	if revision, err = s.SendOnce(ctx, c, s.OpTimeout); err == nil {
@@ -117,10 +115,10 @@ func (s *Store) Write(ctx context.Context, c Change) (revision uint64, sent time
 	return s.Settle(ctx, c, sent, sent, err)
 }
 
-// errRemade is returned for a write when the bucket is, or may be, another one than that in which it was to be stored.
+// errRemade is returned for a write when the bucket is, or may be, another bucket than that of the write.
 var errRemade = errors.New("kvlock: the bucket was made anew, or marked as restored")
 
-// SendOnce is the first try of Write, and waits for no longer than bound. One more round trip when the connection was down, or
+// SendOnce is the first try of Write, and waits for no longer than bound. It makes one more round trip when the connection was down, or
 // when the revision becomes a token and the server was not asked for the generation within [Confirmed].
 func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
 	began := time.Now()
@@ -153,13 +151,13 @@ func (s *Store) sendHere(ctx context.Context, c Change, bound time.Duration) (re
 	}
 	if err == nil && c.Token {
 		if err = s.confirmWithin(ctx, bound-time.Since(began)); err == nil && generation != s.Generation() {
-			err = errRemade // before or after it was stored
+			err = errRemade // the bucket was made anew before or after the write was stored
 		}
 	}
 	return revision, err
 }
 
-// isOf reports whether the change may be made in a generation.
+// isOf reports whether the change is valid in a generation.
 func (c Change) isOf(generation uint64) bool { return c.Generation == 0 || c.Generation == generation }
 
 func (s *Store) confirmWithin(ctx context.Context, bound time.Duration) error {
@@ -188,8 +186,8 @@ func (s *Store) changed(c Change) *nats.Msg {
 	return m
 }
 
-// Settle is the rest of Write, after a try that was sent at sent and failed with the error last. The time of the operation
-// counts from since.
+// Settle is the rest of Write, after a first try at the time sent that failed with the error last. The time of the operation counts from
+// since.
 func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, last error) (uint64, time.Time, error) {
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
 	defer cancel()
@@ -201,7 +199,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 			return 0, sent, s.final("write", c.Key, last)
 		}
 		if errors.Is(last, nats.ErrNoResponders) {
-			s.doubt() // the bucket may have been divided, and take no key under its former subject
+			s.doubt() // the bucket may have been divided, and refuse keys under their former subjects
 		}
 		now, moved, err := s.found(ctx, c)
 		if moved && c.Anew {
@@ -233,8 +231,8 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 	}
 }
 
-// replaced returns a [ConflictError] when the key is found at revision, and the entry that the change was to replace is gone: the
-// bucket is of another generation, or the key is absent although its entry cannot have expired, which a marker decides.
+// replaced returns a [ConflictError] when the key is found at revision, and the entry that the change was to replace is gone. Either the
+// bucket has another generation, or the key is absent although its entry cannot have expired, which a marker proves.
 func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	outdated, part := c.outdated(revision), s.holding(c.Key, c.Expect)
 	switch {
@@ -250,8 +248,8 @@ func (s *Store) replaced(ctx context.Context, c Change, revision uint64) error {
 	return &ConflictError{Key: c.Key, Revision: revision}
 }
 
-// found returns the entry of a change's key after the change was not acknowledged, and whether there is a mark instead: the
-// key has left the first partition, and the claim or lease that the change was to continue has ended.
+// found returns the entry of a change's key after the change was not acknowledged. moved reports whether there is a mark instead: the key
+// has left the first partition, and the claim or lease that the change was to continue has ended.
 func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err error) {
 	if now := c.Writer.Pushed(); now.Revision > c.Expect {
 		return now, false, nil
@@ -272,7 +270,7 @@ func (s *Store) found(ctx context.Context, c Change) (now Found, moved bool, err
 	return now, moved, err
 }
 
-// Mark replaces revision expect of a key by a marker: readers find it absent. A ttl of 0 is none. It is sent once. One
+// Mark replaces revision expect of a key by a marker: readers find the key absent. A ttl of 0 is none. Mark sends one request, once. One
 // round trip.
 func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Duration) error {
 	to, c, err := s.route(ctx, Change{Key: key, Expect: expect, TTL: ttl, Purge: true}, SendTimeout)
@@ -283,9 +281,9 @@ func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Du
 	return err
 }
 
-// RemoveCorrupt replaces an entry that cannot be decoded by a marker, if it is still the same one. The marker has no TTL,
-// because the TTL of the entry is unknown: the next write replaces it. RemoveCorrupt reports whether this call removed the
-// entry, and logs that, so that of many processes that read the entry at the same time one logs it.
+// RemoveCorrupt replaces an entry that cannot be decoded by a marker, if the key still has that entry. The marker has no TTL, because the
+// TTL of the entry is unknown; the next write replaces the marker. RemoveCorrupt reports whether this call removed the entry, and then
+// logs it, so that of many processes that read the entry at the same time one logs it.
 func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, cause error) bool {
 	err := s.Mark(ctx, key, revision, 0)
 	switch {
@@ -319,7 +317,7 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 }
 
 // message returns a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
-// none. With purge it is a marker.
+// none. With purge the message is a marker.
 func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duration, purge bool) *nats.Msg {
 	m := nats.NewMsg(s.subject(key))
 	m.Data = data
@@ -329,7 +327,7 @@ func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duratio
 		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(Seconds(ttl), 10)+"s")
 	}
 	if purge {
-		m.Header.Set(headerOperation, operationPurge) // the bucket keeps one message of each key: it needs no rollup
+		m.Header.Set(headerOperation, operationPurge) // the bucket keeps one message of each key, so a marker needs no rollup
 	}
 	return m
 }
@@ -349,15 +347,15 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 	return revision, err
 }
 
-// Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection is
-// down: the client would keep the message and send it much later, when its claim has expired.
+// Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection is down: the client
+// would keep the message and send it much later, after its claim has expired.
 func (s *Store) Send(ctx context.Context, stream string, m *nats.Msg, bound time.Duration) (uint64, error) {
 	api := s.api
 	api.Within = bound
 	return api.Publish(ctx, stream, m)
 }
 
-// final explains an error after which no other try was made.
+// final explains an error that ended the tries.
 func (s *Store) final(op, key string, err error) error {
 	switch {
 	case jsapi.IsFull(err) || errors.Is(err, nats.ErrConnectionClosed):

@@ -9,124 +9,119 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// agent is one lock as one member sees it: the last known record, the waiters of this process, and the lease in hand. A
-// process writes about a lock only through its agent, one write at a time: taking, renewing, handing on or confirming a
-// lease, and taking or leaving places in the queue are put together into one record.
+// agent is one lock as one member sees it: the last known record, the waiters of this process, and the lease in hand. A process writes the
+// record of a lock only through its agent, one write at a time. One write may take, renew, hand on or confirm a lease, and take or leave
+// places in the queue.
 //
-// Each write is computed anew from the last known record (decide, compose). So nothing has to be remembered of a write
-// whose outcome is unknown: the record shows it. These rules keep two members from holding a lock:
+// Each write is computed anew from the last known record (decide, compose). So an agent need not remember a write whose outcome is
+// unknown: the record shows it. These rules keep two members from holding a lock:
 //
-//  1. A record replaces only the one that it was computed from. Every write is conditional on that one's revision, and
-//     only an acknowledgement makes a lease of it: never a read, never a push, never a refusal. But for rule 4.
-//  2. A lease begins, and begins anew, when a write that says so was sent first, and ends its ttl less a margin later
-//     on the holder's monotonic clock (kv.Deadline). Sending it again, because its outcome was unknown, does not extend
-//     the lease: others may have seen the first. A timer ends the context even while the holder waits for a server.
-//  3. Other members leave a lease alone until its whole ttl has passed since they first saw it (observedLease): the
-//     holder sent it before that. Only a renewal by the holder extends that time; a write about the queue does not. The
-//     rule holds also when the record is missing: releasing leaves a marker, and the server's TTL is twice the lease's.
-//  4. A lock that was handed over belongs to its new member for grantTTL: others leave it alone for that long from when
-//     they first saw it (rule 3), so at least from when it was stored. The member cannot know when that was: the push
-//     with the grant may have been under way for long. But the member knows when it sent its last acknowledged write, in
-//     which the lock was not yet handed to it; and a record with a greater revision was stored after that. So a lease
-//     that begins with that write, for grantTTL, ends in time (accept). Where too little of it is left, as after a long
-//     wait, the member has the lock when it has confirmed it by a write of its own. Where it has the lock at once it
-//     confirms it soon after, and loses it when no confirmation is acknowledged.
-//  5. A lease's context ends before the write is sent that gives the lock away.
-//  6. A lock that the record shows as held by this member, without a lease in hand, is taken for a waiter, or given
-//     back.
+//  1. A record replaces only the record from which it was computed. Every write is conditional on the revision of that record. Only an
+//     acknowledgement makes a lease of a write: never a read, never a push, never a refusal. Rule 4 has the one exception.
+//  2. A lease begins, or is renewed, at the time its write was first sent. It ends its ttl less a margin later on the holder's monotonic
+//     clock (kv.Deadline). A second try of the write, because the outcome of the first was unknown, does not extend the lease: others may
+//     have seen the first. A timer ends the context even while the holder waits for a server.
+//  3. Other members leave a lease alone until its whole ttl has passed since they first saw it (observedLease): the holder sent it before
+//     that. Only a renewal by the holder extends that time; a write about the queue does not. The rule also holds for a missing record: a
+//     release leaves a marker, and the server's TTL is twice the lease's.
+//  4. A lock that was handed over belongs to its new member for grantTTL: others leave it alone for that time after they first saw the
+//     hand-over (rule 3), so at least for that time after it was stored. The member does not know the time of storing: the push may have
+//     been under way for long. But it knows the time of its last acknowledged write, before the hand-over; and a record with a greater
+//     revision was stored after that. So a lease that begins with that write, for grantTTL, ends in time (accept). If too little of it is
+//     left, as after a long wait, the member has the lock when it has confirmed it by a write of its own. Otherwise it has the lock at
+//     once, confirms it soon after, and loses it when no confirmation is acknowledged.
+//  5. The context of a lease ends before the agent sends the write that gives the lock away.
+//  6. If the record has this member as the holder, and no lease is in hand, the lock is taken for a waiter, or given back.
 //
-// And these keep a caller from waiting in vain: each agent that waits has a timer for its next action; the hub reads
-// its key every second or two, or knows that no push is missing; and places in the queue are read from the record and
-// not remembered, so that a missing one is taken again.
+// And these keep a caller from waiting in vain. Each agent that waits has a timer for its next action. The hub reads its key every second
+// or two, or knows that no push is missing. Places in the queue are read from the record and not remembered, so that a missing place is
+// taken again.
 type agent struct {
 	agents *Agents
 	name   string
 	key    string // of its record
 
-	watch    kv.Watch      // of the worker, then of the goroutine that retires the agent
+	watch    kv.Watch      // used by the worker, then by the goroutine that retires the agent
 	watching bool          // as the next
 	resting  bool          // as the hub knows it
 	idle     *list.Element // guarded by Agents.mu
 
-	mu         sync.Mutex // taken after Agents.mu and the hub's; nothing is sent or asked with it held
-	at         uint64     // the revision of the last known record; before the first one, the last revision of an earlier agent
-	generation uint64     // of the bucket in which that is a revision
-	created    time.Time  // when the server stored it; zero when that is unknown
+	mu         sync.Mutex // locked after Agents.mu and the hub's mu; never held during a request
+	at         uint64     // the revision of the last known record; before the first record, the last revision of an earlier agent
+	generation uint64     // the generation of the bucket in which at is a revision
+	created    time.Time  // the time at which the server stored the record; zero when that is unknown
 	rec        *Record
 	observed   observedLease
-	held       time.Time // until when revision at, which was acknowledged to us, cannot have expired
-	pushed     State     // the last that the hub delivered
-	looked     time.Time // when the last answered read or write of the record began
-	stale      bool      // the record may be another one, older than the last known
-	failure    error     // why the last write failed, if not because another member wrote
+	held       time.Time // the time until which revision at, if acknowledged to us, cannot have expired
+	pushed     State     // the last state that the hub delivered
+	looked     time.Time // the time at which the last answered read or write of the record began
+	stale      bool      // the record may be another, older than the last known
+	failure    error     // the error of the last write, unless another member wrote
 
-	taker         *waiter   // the waiter for which the lock was last to be taken
+	taker         *waiter   // the waiter for which the agent last tried to take the lock
 	pendingLease  string    // with which lease
-	lastWrite     lastWrite // the last write that was acknowledged and did not show the lock as handed to this member
-	acceptedGrant string    // the last lease that was accepted without a write: a second one would have its token
+	lastWrite     lastWrite // the last acknowledged write before the lock was handed to this member
+	acceptedGrant string    // the last lease that was accepted without a write: a second acceptance would have the same token
 
 	lease   *Lease        // the one in hand
-	waiters list.List     // of *waiter: those that wait for their turn
-	others  list.List     // of *waiter: those that want it now or not at all, or by force
-	rest    time.Time     // when the next write may be sent that is not about a lease in hand
-	tries   int           // how often in a row a write was refused
+	waiters list.List     // of *waiter: waiters for their turn
+	others  list.List     // of *waiter: callers that want the lock now or not at all, or by force
+	rest    time.Time     // the time of the next write that is not about a lease in hand
+	tries   int           // the number of refused writes in a row
 	working bool          // a worker runs
-	inLine  bool          // it waits for its turn, for an unknown time
-	closing error         // why no waiter gets the lock any more
+	inLine  bool          // the agent waits for its turn, for an unknown time
+	closing error         // the reason that no waiter gets the lock any more
 	closeBy time.Time     // when the worker gives up
 	dead    bool          // nothing may be started any more
 	ended   chan struct{} // closed when it is dead
-	used    time.Time     // when a caller last wanted or had the lock
+	used    time.Time     // the time at which a caller last wanted or had the lock
 	timer   *time.Timer   // starts the worker when something is due
 	notes   []note        // to be emitted when mu is free
 }
 
 // note is an event that waits for mu to be free.
 type note struct {
-	ctx   context.Context //nolint:containedctx // of the call that it is about
+	ctx   context.Context //nolint:containedctx // the context of the call of the event
 	event Event
 }
 
-// lastWrite has the time at which a write was first sent, and the revision at which it was stored.
+// lastWrite has the time at which a write was first sent, and the revision of the write.
 type lastWrite struct {
 	sent time.Time
 	at   uint64
 }
 
-// observedLease is for how long other members leave alone the lease that a record shows.
+// observedLease tells how long members that do not hold it leave the lease in a record alone.
 type observedLease struct {
-	probedAt  time.Time // when this process first saw that the holder was asked for a renewal
+	probedAt  time.Time // the time at which this process first saw that the holder was asked for a renewal
 	expiresAt time.Time
 
-	probed bool     // the members that come before this one were, after that
-	gone   []string // those of them that are gone
+	probed bool     // the members before this one were probed after that
+	gone   []string // the probed members that are gone
 }
 
 // The times of an agent, beside the TTLs of leases.
 const (
-	// grantTTL is for how long a lock is kept for the member that it was handed to.
+	// grantTTL is the time for which a lock is kept for the member to which it was handed.
 	grantTTL = time.Second
 
-	// takeOverStep is the delay by which each member of the queue takes a lock of a dead holder later than the one
-	// before it, so that only one does. Those that are found to be gone do not count.
+	// takeOverStep is the delay of each member of the queue behind the member before it when they take the lock of a dead holder, so that
+	// only one does. Members that are found to be gone do not count.
 	takeOverStep = 100 * time.Millisecond
 
-	// answerTime is the time that a holder gets to renew after it was asked to. No clock shortens it: clocks may have
-	// been set.
+	// answerTime is the time that a holder gets to renew after a request to do so. No clock shortens it: clocks may have been set.
 	answerTime = time.Second
 
-	// acceptFor is the least time for which a lease that is accepted without a confirmation has to hold: a confirmation
-	// that takes longer loses it.
+	// acceptFor is the least time left of a lease that is accepted without a confirmation: a confirmation that takes longer loses the lease.
 	acceptFor = grantTTL / 2
 
-	// confirmAfter is how long after it was accepted a lease is confirmed: a lease that ends sooner needs no write.
+	// confirmAfter is the time between accepting and confirming a lease: a lease that ends sooner needs no write.
 	confirmAfter = 10 * time.Millisecond
 
-	// lingering is for how long the record of an unused lock is still followed, so that the next use knows its
-	// revision.
+	// lingering is the time for which the record of an unused lock is still followed, so that the next use knows its revision.
 	lingering = 5 * time.Second
 
-	// Between two tries of a write that was refused because another member wrote.
+	// Bounds of the wait between two tries of a write that was refused because another member wrote.
 	minContention = 250 * time.Microsecond
 	maxContention = 4 * time.Millisecond
 )
@@ -187,7 +182,7 @@ func (a *agent) Knows(string) bool { return true }
 // Wake does nothing: Agents.Close ends the agent.
 func (a *agent) Wake() {}
 
-// run takes one step after the other, until there is nothing to do.
+// run takes steps until there is nothing to do.
 func (a *agent) run() {
 	if !a.follow() {
 		return
@@ -212,7 +207,7 @@ func (a *agent) follow() bool {
 	return true
 }
 
-// rests ends the work if there is nothing to do, and reports whether it did.
+// rests ends the work if there is nothing to do, and reports whether it ended.
 func (a *agent) rests() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,7 +224,7 @@ func (a *agent) rests() bool {
 	}
 	a.working = false
 	if when.IsZero() && a.isIdle() && !now.Before(a.leaves()) {
-		return true // it is retired now: a timer that is due would start workers for as long as others keep it from that
+		return true // the agent is retired now: a due timer would start workers for as long as others delay that
 	}
 	a.wakeAt(now, when)
 	return true
@@ -277,7 +272,7 @@ func (a *agent) emitNotes() {
 	}
 }
 
-// wakeAt sets the timer: to the time of the next action, or else to when the agent may be retired.
+// wakeAt sets the timer to the time of the next action, or else to the time at which the agent may be retired.
 func (a *agent) wakeAt(now, when time.Time) {
 	if when.IsZero() {
 		when = a.leaves()
@@ -289,8 +284,8 @@ func (a *agent) wakeAt(now, when time.Time) {
 	a.timer.Reset(when.Sub(now))
 }
 
-// leaves returns when an unused agent may be retired. It stays while it knows for how long another member's lease is to
-// be left alone: otherwise a caller that asks now and then could never take over.
+// leaves returns the time at which an unused agent may be retired. An agent stays while it knows how long another member's lease is to be
+// left alone: otherwise a caller that asks now and then could never take over.
 func (a *agent) leaves() time.Time {
 	leaves := a.used.Add(lingering)
 	if after := a.observed.expiresAt.Add(lingering); after.After(leaves) {
@@ -299,8 +294,8 @@ func (a *agent) leaves() time.Time {
 	return leaves
 }
 
-// turn waits until the agent may use the server, and returns the channel to take an element from after that. An agent
-// with a lease in hand does not wait behind those that want one.
+// turn waits until the agent may use the server, and returns the channel from which to take an element after that. An agent with a lease
+// in hand does not wait behind agents that want one.
 func (a *agent) turn() chan struct{} {
 	a.mu.Lock()
 	turns := a.agents.turns
@@ -332,15 +327,14 @@ func (a *agent) send(t *transaction) error {
 	return nil
 }
 
-// settle is the rest of send, after a first write that ended with the error last. Its time counts from since.
+// settle is the rest of send, after a first try that ended with the error last. The time of the operation counts from since.
 func (a *agent) settle(t *transaction, last error, since time.Time) (err error) {
 	t.revision, _, err = a.agents.store.Settle(context.Background(), t.change, t.began, since, last) //nolint:forbidigo // bound by the store
 	return err
 }
 
-// serve runs the agent in the goroutine of a caller that became the worker, which saves waking another goroutine and
-// being woken by it. It sends one write at most, and waits for that no longer than ctx and bound allow. The rest is
-// left to a goroutine that it spawns.
+// serve runs the agent in the goroutine of a caller that became the worker, which saves a switch to another goroutine and back. It sends
+// one write at most, and waits no longer for it than ctx and bound allow. It leaves the rest to a new goroutine.
 func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	a.agents.work.Add(1)
 	defer a.agents.work.Done()
@@ -374,7 +368,7 @@ func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	}
 }
 
-// first returns the write that is to be sent now, nil if there is none or it is not this agent's turn.
+// first returns the write that is to be sent now, nil if there is none or the agent has to wait for its turn.
 func (a *agent) first() *transaction {
 	select {
 	case a.agents.turns <- struct{}{}:

@@ -1,6 +1,6 @@
 // Package lock holds locks whose records are entries of a KV bucket: leases that are renewed, handed over in the order
-// of the queue in the record, and taken over when their holder died. An agent for each lock decides what to write
-// (decide.go), and applies the outcome (apply.go); [Agents] has the agents of one process.
+// of the queue in the record, and taken over when their holder died. An agent for each lock decides on the next write (decide.go), and
+// applies the outcome (apply.go). [Agents] has the agents of one process.
 package lock
 
 import (
@@ -27,8 +27,8 @@ const (
 	// maxIdle bounds the unused locks that are followed.
 	maxIdle = 256
 
-	// maxTurns bounds the requests under way at once: those of holders of locks, and separately all others. With more
-	// the server would answer so late that requests time out and are repeated.
+	// maxTurns bounds the requests of holders of locks that are under way at once, and separately all others. With more requests the server
+	// would answer so late that they time out and are repeated.
 	maxTurns = 64
 
 	// maxKnown bounds the remembered revisions of locks that are not followed.
@@ -41,7 +41,7 @@ type Config struct {
 
 	Observe func(context.Context, Event)
 	TTL     time.Duration     // of most leases
-	Held    func(State) error // returns the error of a caller that is refused a lock in that state
+	Held    func(State) error // returns the error for a caller that is refused a lock in the given state
 }
 
 // EventKind is the kind of an event.
@@ -60,7 +60,7 @@ const (
 	Corrupt       EventKind = "corrupt"
 )
 
-// Event is one thing that happened to a lock.
+// Event is an event of a lock.
 type Event struct {
 	Kind    EventKind
 	Name    string
@@ -75,7 +75,7 @@ type Agents struct {
 	store  *kv.Store
 	cfg    Config
 	alive  *alive.Members
-	member string // the name of these Agents in records; that in alive, if others can probe them
+	member string // the name of these Agents in records; their name in alive, if others can probe them
 
 	isFresh func(key string, revision uint64) bool // of store
 	pushed  lastQueue
@@ -83,7 +83,7 @@ type Agents struct {
 
 	closing     sync.Once
 	work        sync.WaitGroup // workers of agents
-	turns       chan struct{}  // has an element for each write or read under way that is not of a holder
+	turns       chan struct{}  // has an element for each write or read under way that is not a holder's
 	holderTurns chan struct{}  // the same for holders
 
 	mu     sync.Mutex
@@ -160,7 +160,7 @@ func (a *Agents) emit(ctx context.Context, e Event) {
 	}
 }
 
-// Inspect returns the state of a lock, from the stream's leader. One round trip.
+// Inspect returns the state of a lock, read from the stream's leader. One round trip.
 func (a *Agents) Inspect(ctx context.Context, name string) (State, error) {
 	if err := CheckName(name); err != nil {
 		return State{}, fmt.Errorf("kvlock: %w", err)
@@ -178,7 +178,7 @@ func (a *Agents) ask(ctx context.Context, key string) (State, error) {
 }
 
 // List calls yield for each lock whose name begins with prefix and a dot, or for all locks if prefix is "", held or
-// free. A record that cannot be decoded comes with its name and the reason; an error with an empty state is the last.
+// free. A record that cannot be decoded comes with its name and the reason; an error with an empty state comes last.
 func (a *Agents) List(ctx context.Context, prefix string, yield func(State, error) bool) {
 	for e, err := range a.store.List(ctx, keyOf(prefix)) {
 		if err != nil {
@@ -198,7 +198,7 @@ type Request struct {
 	Now      bool // or not at all
 	Force    bool // and Now
 	TTL      time.Duration
-	Wait     time.Duration // bounds the waiting, in addition to the context; 0 for no bound
+	Wait     time.Duration // bounds the wait, in addition to the context; 0 for no bound
 	Metadata map[string]string
 }
 
@@ -206,7 +206,7 @@ type Request struct {
 type waiter struct {
 	Request
 
-	touched bool            // the record was written for it to learn the server's time
+	touched bool            // the record was written for the waiter to learn the server's time
 	noted   bool            // that it waits
 	values  context.Context //nolint:containedctx // of the lease's context
 	came    time.Time
@@ -214,7 +214,7 @@ type waiter struct {
 	done chan struct{} // closed when it has ended
 
 	// The fields below are guarded by agent.mu until done is closed.
-	list    *list.List // the list that it is in, with element; nil when it has ended
+	list    *list.List // the list that has element; nil when the wait has ended
 	element *list.Element
 	lease   *Lease
 	refused bool    // the lock is held by holder
@@ -225,7 +225,7 @@ type waiter struct {
 // gone reports whether the wait has ended.
 func (w *waiter) gone() bool { return w.list == nil }
 
-// Acquire takes a lock, which is handed to its callers in the order in which they came. The request is valid.
+// Acquire takes a lock. Callers get it in the order in which they came. The request has to be valid.
 func (a *Agents) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("kvlock: acquire %q: %w", r.Name, context.Cause(ctx))
@@ -262,7 +262,7 @@ func (w *waiter) event(instance string, lease *Lease, err error) Event {
 	return e
 }
 
-// patience returns for how long a caller may work for the agent: no longer than bound, if that is not 0.
+// patience returns the time for which a caller may work for the agent: at most bound, if that is not 0.
 func (a *Agents) patience(bound time.Duration) time.Duration {
 	if bound > 0 {
 		return min(bound, a.cfg.OpTimeout)
@@ -307,7 +307,7 @@ func (a *Agents) await(ctx context.Context, one *agent, w *waiter) (*Lease, erro
 	}
 }
 
-// enter adds the waiter to the agent of its lock. If serves is true its caller works for the agent.
+// enter adds the waiter to the agent of its lock. If serves is true, the caller has to work for the agent.
 func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -363,8 +363,8 @@ func (a *Agents) rest(one *agent) {
 	}
 }
 
-// retire ends an unused agent and remembers its revision. It reports whether it did: an agent in use stays. The caller
-// holds mu.
+// retire ends an unused agent and remembers its revision. It reports whether the agent has ended: an agent in use stays. The caller holds
+// mu.
 func (a *Agents) retire(one *agent) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()

@@ -30,7 +30,7 @@ func (a *agent) apply(t *transaction, err error) {
 		a.found(t.found, t.change.Expect)
 		a.tries++
 		if a.tries > 1 && !t.mine {
-			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, guards nothing
+			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, protects no secret
 		}
 	default:
 		if t.do == renew {
@@ -54,7 +54,7 @@ func (a *agent) lookAt(at uint64) {
 	a.found(s, at)
 }
 
-// probeAll finds out which members are gone that come before this one, for the lease in the record.
+// probeAll finds out which members before this one are gone, for the lease in the record.
 func (a *agent) probeAll(lease string, before []string) {
 	gone := a.agents.alive.Gone(a.agents.store.Closing, before)
 	a.mu.Lock()
@@ -79,8 +79,7 @@ func (a *agent) noteWaiting() {
 	}
 }
 
-// failed records an error from which the state of the record cannot be concluded. When trying again cannot help it ends
-// all waits.
+// failed records an error that does not tell the state of the record. If another try cannot help, it ends all waits.
 func (a *agent) failed(err error) {
 	a.failure = err
 	a.rest = time.Now().Add(kv.RetryWait)
@@ -115,14 +114,13 @@ func (a *agent) acknowledged(t *transaction) {
 		}
 	}
 	if t.taker == nil || t.taker.gone() || a.rec == nil || a.rec.Lease != t.next.Lease {
-		return // the next look at the record decides about it
+		return // the next read of the record decides
 	}
 	a.deliver(t)
 }
 
-// found applies the leader's answer about the record, to a write or a read that began when revision at was known. The
-// answer counts even if it is older than that revision, unless a push arrived meanwhile: then a newer revision may
-// already show this member as the holder.
+// found applies the leader's answer about the record, to a write or a read that began when revision at was known. The answer counts even
+// if it is older than at, unless a push arrived meanwhile: a newer revision may already have this member as the holder.
 func (a *agent) found(s State, at uint64) { a.learn(s, a.at == at) }
 
 // learn applies a state of the record from a read, a push or a refused write. A state older than the last known one
@@ -147,7 +145,7 @@ func (a *agent) learn(s State, force bool) {
 		return
 	}
 	switch {
-	case s.Revision == 0 && !a.isMine(): // nobody released it: its holder may hold it still
+	case s.Revision == 0 && !a.isMine(): // nobody released it: its holder may still have it
 	case s.Record == nil, !s.Record.sameLease(a.rec):
 		a.observed = newObservedLease(s.Record, s.seen)
 	}
@@ -164,9 +162,9 @@ func (a *agent) learn(s State, force bool) {
 	a.accept(s.seen)
 }
 
-// accept gives a lock that was handed to this member to the first waiter without a write, if the lease holds for long
-// enough to be confirmed. The lease begins with a write of ours that is older than the hand-over: see rule 4. The
-// generation in its token has to be known.
+// accept gives a lock that was handed to this member to the first waiter, without a write, if the lease holds for long enough to be
+// confirmed. The lease begins with a write of ours that is older than the hand-over: see rule 4. The generation in its token has to be
+// known.
 func (a *agent) accept(now time.Time) {
 	if a.inLine || a.lease != nil || a.closing != nil || !a.isMine() || !a.rec.Granted || a.waiters.Len() == 0 ||
 		a.acceptedGrant == a.rec.Lease {
@@ -183,9 +181,9 @@ func (a *agent) accept(now time.Time) {
 	})
 }
 
-// older reports whether s is not later than the last known state. A state that looks like a new bucket, or like a
-// record that is missing too early, does not count either, but makes the agent ask: with a lease in hand by renewing
-// it, which proves more than reading.
+// older reports whether s is not later than the last known state. A state of a seemingly new bucket, or a record that is missing too
+// early, does not count either, but makes the agent ask the server. With a lease in hand it renews the lease, which proves more than a
+// read.
 func (a *agent) older(s State) bool {
 	switch {
 	case s.Revision > a.at:
@@ -233,9 +231,9 @@ func newObservedLease(rec *Record, seen time.Time) observedLease {
 	return observedLease{expiresAt: seen.Add(rec.TTL)}
 }
 
-// shorten ends a lease earlier by the server's own times: s was stored that much later than the last renewal in its
-// record. The margin is for clocks of servers that differ. A clock may also have been set, by hours; so this counts
-// only where the holder was asked for a renewal, and has had the time to renew.
+// shorten ends a lease earlier by the server's own times: by the time between the last renewal in the record and the storing of s. The
+// margin is for differences between the clocks of servers. A clock may also have been set, by hours, so shorten counts only where the
+// holder was asked for a renewal, and has had the time to renew.
 func (o *observedLease) shorten(rec *Record, s State) {
 	if rec == nil || rec.Renewed == 0 || !rec.Asked {
 		return
@@ -253,14 +251,14 @@ func (o *observedLease) shorten(rec *Record, s State) {
 	}
 }
 
-// skew returns by how much the clocks of servers may differ.
+// skew returns the largest expected difference between the clocks of servers.
 func skew(ttl time.Duration) time.Duration { return time.Second + ttl/4 }
 
 // deliver gives the new lease to its waiter.
 func (a *agent) deliver(t *transaction) {
 	until := kv.Deadline(t.began, t.next.TTL)
 	if !time.Now().Before(until) {
-		return // it took too long to learn of it
+		return // the acknowledgement came too late
 	}
 	a.hand(t.taker, &Lease{
 		id: t.next.Lease, ttl: t.next.TTL, over: t.over, takenAt: t.revision, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
@@ -348,7 +346,7 @@ func (a *agent) giveUp(w *waiter) bool {
 	return true
 }
 
-// unanswered returns why no server answered since the waiter came; nil if one did.
+// unanswered returns the reason that no server answered since the waiter came; nil if one did.
 func (a *agent) unanswered(w *waiter) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -359,7 +357,7 @@ func (a *agent) unanswered(w *waiter) error {
 	return a.silence(w)
 }
 
-// silence returns the error of a waiter that no server has answered. The caller holds mu.
+// silence returns the error for a waiter that no server has answered. The caller holds mu.
 func (a *agent) silence(w *waiter) error {
 	if errors.Is(a.failure, kv.ErrUnavailable) {
 		return a.failure
@@ -367,8 +365,8 @@ func (a *agent) silence(w *waiter) error {
 	return fmt.Errorf("%w: no answer within %s", kv.ErrUnavailable, time.Since(w.came).Round(time.Millisecond))
 }
 
-// overdue returns the error of a waiter that waited for as long as it wanted: another holds the lock, or nothing was heard of the
-// bucket since the waiter came.
+// overdue returns the error for a waiter whose time is over: another member holds the lock, or the bucket has not answered since the
+// waiter came.
 func (a *agent) overdue(w *waiter) error {
 	heard := a.agents.store.Hub.Silence() < time.Since(w.came)
 	a.mu.Lock()
@@ -379,7 +377,7 @@ func (a *agent) overdue(w *waiter) error {
 	return a.silence(w)
 }
 
-// heldError returns the error of a caller that wanted the lock while another holds it. The caller holds mu.
+// heldError returns the error for a caller that wanted the lock while another member holds it. The caller holds mu.
 func (a *agent) heldError() error {
 	return a.agents.cfg.Held(State{Name: a.name, Revision: a.at, Created: a.created, Record: a.rec})
 }

@@ -17,17 +17,17 @@ type action uint8
 
 const (
 	nothing action = iota
-	look           // at the record, for a caller that does not wait
-	probe          // the members that come before this one
+	look           // look at the record, for a caller that does not wait
+	probe          // probe the members before this one
 	take           // the lock, for a waiter
 	renew          // the lease in hand
-	pass           // the lock on: to the next in the queue, or release it
+	pass           // pass the lock on to the next in the queue, or release it
 	queueUp        // or leave the queue
-	touch          // the record, to learn the server's time
+	touch          // touch the record, to learn the server's time
 )
 
-// decide returns the action that is due now and its waiter, or the time at which to decide again; a zero time means
-// with the next push or answer.
+// decide returns the action that is due now and its waiter, or the time of the next decision. A zero time means: with the next push or
+// answer.
 func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 	if a.closing != nil && !now.Before(a.closeBy) {
 		if a.lease != nil {
@@ -60,11 +60,11 @@ func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 	}
 }
 
-// isMine reports whether the record shows the lock as this member's.
+// isMine reports whether the record has this member as the holder.
 func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.agents.member }
 
-// decideMine is decide when the lock is this member's without a lease in hand: it was handed over, or the outcome of a
-// write is unknown, or came too late. Only the waiter that the lock is for takes it; otherwise it is passed on.
+// decideMine is decide when this member has the lock without a lease in hand: the lock was handed over, or the outcome of a write is
+// unknown, or came too late. Only the waiter for which the lock is meant takes it; otherwise it is passed on.
 func (a *agent) decideMine(now time.Time) (action, *waiter, time.Time) {
 	switch {
 	case a.rec.Granted && a.waiters.Len() > 0:
@@ -100,7 +100,7 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 	fits := q.fits(a.agents.member, a.waiters.Len())
 	var when time.Time
 	if w := a.next(); w != nil {
-		if when = a.observed.expiresAt; !now.Before(when) { // and only then count the members that come before
+		if when = a.observed.expiresAt; !now.Before(when) { // and only then count the members before this one
 			before := len(a.before())
 			if before > 0 && !a.observed.probed {
 				return a.unlessResting(now, probe, nil)
@@ -128,15 +128,15 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 	return a.unlessResting(now, queueUp, nil)
 }
 
-// before returns the members that may take the lock before this one when its holder has died, the last first.
+// before returns the members that may take the lock of a dead holder before this one, the last first.
 func (a *agent) before() []string {
 	members := a.rec.queue.without(a.rec.Member).before(a.agents.member)
 	slices.Reverse(members)
 	return members
 }
 
-// doubter returns a caller that does not wait, if by this process's clock the lock was not renewed for longer than its
-// TTL: a write, whose time is the server's, can prove that. Each such caller causes one write.
+// doubter returns a caller that does not wait, if by this process's clock the lock was not renewed for longer than its TTL. A write can
+// prove that, by the server's time. Each of these callers causes one write.
 func (a *agent) doubter(now time.Time) *waiter {
 	if now.Sub(a.renewed()) <= a.rec.TTL+skew(a.rec.TTL) {
 		return nil
@@ -149,7 +149,7 @@ func (a *agent) doubter(now time.Time) *waiter {
 	return nil
 }
 
-// renewed returns when the server stored the last renewal, by its clock.
+// renewed returns the time at which the server stored the last renewal, by the server's clock.
 func (a *agent) renewed() time.Time {
 	if a.rec.Renewed != 0 {
 		return time.Unix(0, a.rec.Renewed)
@@ -200,8 +200,8 @@ func (a *agent) forced() *waiter {
 	return nil
 }
 
-// lookDue reports whether a caller that does not wait came after the last read, or the server's time is unknown for a
-// write that was sent to learn it.
+// lookDue reports whether the record has to be read: for a caller that does not wait and came after the last read, or to learn the
+// server's time of a write.
 func (a *agent) lookDue() bool {
 	if a.created.IsZero() {
 		return true
@@ -229,20 +229,20 @@ type transaction struct {
 	do     action
 	change kv.Change
 	next   *Record // nil: the lock is free
-	taker  *waiter // gets the lease if it is ours
-	over   string  // the instance that it is taken over from
-	lease  *Lease  // the one in hand when it was computed
-	mine   bool    // the record that it replaces was this member's
+	taker  *waiter // the waiter that gets the lease if the write is ours
+	over   string  // the instance from which the lock is taken over
+	lease  *Lease  // the lease in hand when the write was computed
+	mine   bool    // the replaced record was this member's
 	owner  string  // unique for this write
-	pushes bool    // a push may show its outcome
-	found  State   // of the lock, read when the write was not acknowledged
+	pushes bool    // a push may prove the outcome
+	found  State   // the state of the lock, read when the write was not acknowledged
 	began  time.Time
 	err    error // it cannot be sent
 
 	revision uint64
 }
 
-// Found compares the lock's record with the one that this transaction wrote, for the store.
+// Found compares the lock's record with the record that this transaction wrote, for the store.
 func (t *transaction) Found(ctx context.Context, e kv.Entry) kv.Found {
 	t.found = t.agent.agents.state(ctx, e)
 	return t.outcome()
@@ -300,9 +300,9 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	}
 	t.change = kv.Change{
 		Key: a.key, Expect: a.at, Held: a.held, Within: a.sendTimeout(t.next), Writer: t, Generation: a.generation,
-		Token: t.taker != nil || do == queueUp, // a place in the queue is followed by a lease, perhaps without another write
+		Token: t.taker != nil || do == queueUp, // a place in the queue may lead to a lease without another write
 	}
-	t.pushes = a.others.Len() == 0 // a caller is refused the lock for its present state, not for a pushed one
+	t.pushes = a.others.Len() == 0 // a refusal of a caller needs the present state, not a pushed one
 	if t.next == nil {
 		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.cfg.TTL))
 		return t
@@ -323,7 +323,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	return t
 }
 
-// sendTimeout bounds each try to confirm the lease in hand, so that there is time for another.
+// sendTimeout returns the bound of each try to confirm the lease in hand, so that there is time for another try.
 func (a *agent) sendTimeout(next *Record) time.Duration {
 	if next != nil && a.isMine() && a.rec.Granted && next.Lease == a.rec.Lease {
 		return acceptFor / 2
@@ -331,7 +331,7 @@ func (a *agent) sendTimeout(next *Record) time.Duration {
 	return 0
 }
 
-// handOver gives the lock to the first in the queue: to a waiter of this process as a lease at once.
+// handOver gives the lock to the first in the queue. A waiter of this process gets the lease at once.
 func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	head := q[0]
 	if head.member == a.agents.member {
@@ -345,7 +345,7 @@ func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	return q.leave(head.member)
 }
 
-// sameHolder returns the record with the same holder, which is a renewal if this member has the lease in hand.
+// sameHolder returns a record with the same holder: a renewal if this member has the lease in hand.
 func (a *agent) sameHolder() *Record {
 	next := *a.rec
 	next.Token = next.TakenAt(a.at)
@@ -366,7 +366,7 @@ func (a *agent) sameHolder() *Record {
 	return &next
 }
 
-// newRecord returns the lock as w holds it.
+// newRecord returns the record in which w holds the lock.
 func (a *agent) newRecord(w *waiter, now time.Time) *Record {
 	next := &Record{
 		Lease: nuid.Next(), Instance: a.agents.cfg.Instance, TTL: w.TTL, Member: a.agents.member, Metadata: w.Metadata,
@@ -378,6 +378,6 @@ func (a *agent) newRecord(w *waiter, now time.Time) *Record {
 	return next
 }
 
-// storedFor returns how long the server keeps the record of a lock whose lease lives for ttl. The lease ends long
-// before: waiters compute its end themselves.
+// storedFor returns the time for which the server keeps the record of a lock with a lease of ttl. The lease ends long before: waiters
+// compute its end themselves.
 func storedFor(ttl time.Duration) time.Duration { return min(max(2*ttl, time.Minute), kv.MaxTTL) }

@@ -22,20 +22,20 @@ type Lease struct {
 	id         string
 	metadata   map[string]string
 	ttl        time.Duration
-	over       string // the instance that it was taken over from, which died
+	over       string // the dead instance from which it was taken over
 	taken      time.Time
 	takenAt    uint64 // the revision at which it was taken
 	generation uint64 // of the bucket, then
 
-	ctx    context.Context //nolint:containedctx // it is the life of the lease, not of a call
+	ctx    context.Context //nolint:containedctx // the context has the lifetime of the lease, not of a call
 	cancel context.CancelCauseFunc
 
 	// The fields below are guarded by agent.mu.
-	deadline  time.Time // until when no other member can have the lock, on the monotonic clock
+	deadline  time.Time // the time until which no other member can have the lock, on the monotonic clock
 	renewAt   time.Time
 	timer     *time.Timer   // ends the lease at its deadline
 	releasing bool          // Release was called, or the Agents close
-	done      chan struct{} // closed when it is over, with
+	done      chan struct{} // closed when the lease is over, with
 	err       error
 }
 
@@ -58,7 +58,7 @@ func (l *Lease) endInTime() {
 	}
 }
 
-// Remaining returns for how long the lease holds if no further renewal is acknowledged; 0 when it has ended.
+// Remaining returns the time for which the lease holds if no further renewal is acknowledged; 0 when it has ended.
 func (l *Lease) Remaining() time.Duration {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -117,17 +117,17 @@ func (l *Lease) release(cause error) {
 	l.cancel(cause)
 	l.releasing = true
 	if enough := kv.Deadline(time.Now(), l.ttl); l.deadline.Before(enough) {
-		l.deadline = enough // the holder has stopped: this only bounds how long giving it up is tried
+		l.deadline = enough // the holder has stopped: the deadline now only bounds the tries to give the lock up
 	}
 }
 
-// extend renews the lease by an acknowledged write that was sent at sent.
+// extend renews the lease by an acknowledged write that was sent at the time sent.
 func (l *Lease) extend(sent time.Time) {
 	l.deadline, l.renewAt = kv.Deadline(sent, l.ttl), sent.Add(l.ttl/3)
 }
 
-// expire ends the lease when another member may have the lock. It shares nothing with a write that is under way, and so
-// is on time when that hangs.
+// expire ends the lease when another member may have the lock. It shares no lock with a write under way, so it is on time when the write
+// hangs.
 func (l *Lease) expire() {
 	a := l.agent
 	a.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 // observer has the last state of a lock that the hub delivered.
 type observer struct {
-	ready chan struct{} // has an element when there is another state, or when the hub is over
+	ready chan struct{} // has an element when there is a new state, or when the hub has ended
 
 	mu    sync.Mutex
 	state *State
@@ -44,8 +44,8 @@ func (o *observer) last() *State {
 	return o.state
 }
 
-// Observe calls yield with the state of a lock, and with each later one in which another lease holds it, the lease is
-// confirmed, or the lock is free. An error is the last.
+// Observe calls yield with the state of a lock, and with each later state in which another lease holds the lock, the lease is confirmed,
+// or the lock is free. An error comes last.
 func (a *Agents) Observe(ctx context.Context, name string, yield func(State, error) bool) {
 	err := CheckName(name)
 	o := &observer{ready: make(chan struct{}, 1)}
@@ -82,7 +82,7 @@ func (a *Agents) Observe(ctx context.Context, name string, yield func(State, err
 	}
 }
 
-// isHeldAs reports whether a lock is held as it was in another record of it: renewals and the queue may differ.
+// isHeldAs reports whether two records of a lock have the same holder and lease. Renewals and the queue may differ.
 func (r *Record) isHeldAs(other *Record) bool {
 	if r == nil || other == nil {
 		return r == other

@@ -12,30 +12,28 @@ import (
 )
 
 const (
-	// maxRuns bounds the queue in a lock's record. A waiter without a place waits in its own process until there is
-	// one.
+	// maxRuns bounds the queue in a lock's record. A waiter without a place waits in its own process until one is free.
 	maxRuns = 1000
 
 	// maxRun bounds the places of one run, so that no sum of them overflows.
 	maxRun = 1 << 20
 
-	// maxWaiterBytes is how much of an instance's name is kept for each of its runs.
+	// maxWaiterBytes is the largest part of an instance's name that is kept for each of its runs.
 	maxWaiterBytes = 64
 )
 
-// run is a number of places in the queue of a lock that follow each other and belong to one member. The member decides
-// which of its callers gets a place: they are served in the order in which they came, and when a caller gives up the
-// last place of the member becomes free.
+// run is a series of places in the queue of a lock that belong to one member. The member decides which of its callers gets a place: it
+// serves them in the order in which they came. When a caller gives up, the member's last place becomes free.
 type run struct {
 	member   string
 	instance string
 	places   int
 }
 
-// queue has the waiters of a lock, the next first. It is never changed in place: others may be reading it.
+// queue has the waiters of a lock, the next first. It is never changed in place: other goroutines may be reading it.
 type queue []run
 
-// count returns how many places member has.
+// count returns the number of places of member.
 func (q queue) count(member string) int {
 	n := 0
 	for _, r := range q {
@@ -46,7 +44,7 @@ func (q queue) count(member string) int {
 	return n
 }
 
-// before returns the other members that have a place before the first one of member; all of them if it has none.
+// before returns the other members with a place before the first place of member; all other members if member has none.
 func (q queue) before(member string) (others []string) {
 	for _, r := range q {
 		if r.member == member {
@@ -73,8 +71,8 @@ func (q queue) room(member string) bool {
 	return len(q) < maxRuns
 }
 
-// fit gives member that many places: it adds missing ones at the end of the queue, if there is room, and removes
-// surplus ones from the member's last.
+// fit gives member the number of places: it adds missing places at the end of the queue, if there is room, and removes the member's last
+// places if there are too many.
 func (q queue) fit(member, instance string, places int) queue {
 	n := q.count(member)
 	switch {
@@ -139,9 +137,9 @@ func (q queue) append(b []byte) []byte {
 	return b
 }
 
-// lastQueue is the queue of the record that was pushed last, as it was written and as it was read. The next record of a lock
-// mostly has the same queue, or the same without its first line or with one more line, and only that is read then: where many
-// wait, each of them receives every record. It may be nil. Its methods may be called at the same time.
+// lastQueue is the queue of the last pushed record, in its stored and in its decoded form. The next record of a lock mostly has the same
+// queue, or lacks the first line or has one more. Then only the difference is decoded: where many wait, each of them receives every
+// record. It may be nil. Its methods are safe for concurrent use.
 type lastQueue struct{ of atomic.Pointer[writtenQueue] }
 
 type writtenQueue struct {
@@ -161,7 +159,7 @@ func (l *lastQueue) parse(text string) (queue, error) {
 		before := last.text
 		for i := range min(len(last.queue), most+1) {
 			if end, ok := strings.CutPrefix(text, before); ok {
-				// A copy, so that a line keeps no more in memory than itself.
+				// A copy, so that a line does not keep the whole record in memory.
 				q, added = last.queue[i:], strings.Clone(end)
 				break
 			}
@@ -175,7 +173,7 @@ func (l *lastQueue) parse(text string) (queue, error) {
 	return q, err
 }
 
-// parseQueue returns the runs of q, and after them those that text has.
+// parseQueue returns the runs of q, and after them the runs in text.
 func parseQueue(q queue, text string) (queue, error) {
 	if text == "" {
 		return q, nil

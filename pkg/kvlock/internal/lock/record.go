@@ -29,9 +29,9 @@ const (
 
 // Record is a lock's record: the holder and the queue. It is never changed in place.
 //
-// Its first line is that of every record: the claim is the id of the lease, the ttl is how long others leave the lease
-// alone, the owner is unique for each write. The second line has the fields with a JSON name here, and after it comes
-// one line for each run of the queue.
+// Its first line is that of every record: the claim is the id of the lease, the ttl is the time for which others leave the lease alone,
+// and the owner is unique for each write. The second line has the fields with a JSON name here, and after it comes one line for each run
+// of the queue.
 type Record struct {
 	Lease    string        `json:"-"`
 	Instance string        `json:"-"`
@@ -43,11 +43,11 @@ type Record struct {
 	Member   string            `json:"member"`             // the Agents that hold it
 	Granted  bool              `json:"granted,omitempty"`  // handed to Member, which has not confirmed it yet
 	Metadata map[string]string `json:"metadata,omitempty"` // of the holder
-	Renewal  uint64            `json:"renewal,omitempty"`  // counts the writes by which the holder renewed it
-	Renewed  int64             `json:"renewed,omitempty"`  // when the server stored the last of them, if others wrote since
-	Since    int64             `json:"since"`              // when it was taken, by the holder's clock, in Unix ms
-	Stolen   string            `json:"stolen,omitempty"`   // the instance that it was taken from by force
-	Token    uint64            `json:"token,omitempty"`    // the revision at which it was taken; 0 for this one
+	Renewal  uint64            `json:"renewal,omitempty"`  // the number of renewals by the holder
+	Renewed  int64             `json:"renewed,omitempty"`  // the time at which the server stored the last renewal, if others wrote since
+	Since    int64             `json:"since"`              // the time at which it was taken, by the holder's clock, in Unix ms
+	Stolen   string            `json:"stolen,omitempty"`   // the instance from which it was taken by force
+	Token    uint64            `json:"token,omitempty"`    // the revision at which it was taken; 0 for the revision of this record
 }
 
 // head is the first line of a lock's record.
@@ -105,8 +105,7 @@ func (r *Record) read(line []byte) error {
 	return err //nolint:wrapcheck // by decode
 }
 
-// sameLease reports whether the lock was not taken, confirmed or renewed between two records of it: only the queue
-// differs.
+// sameLease reports whether two records of a lock differ in the queue only: the lock was not taken, confirmed or renewed in between.
 func (r *Record) sameLease(other *Record) bool {
 	if r == nil || other == nil {
 		return r == other
@@ -114,7 +113,7 @@ func (r *Record) sameLease(other *Record) bool {
 	return r.Lease == other.Lease && r.Granted == other.Granted && r.Renewal == other.Renewal
 }
 
-// TakenAt returns the revision at which the lock was taken that is stored at revision.
+// TakenAt returns the revision at which the lock was taken, for a record that is stored at revision.
 func (r *Record) TakenAt(revision uint64) uint64 {
 	if r.Token != 0 {
 		return r.Token
@@ -122,7 +121,7 @@ func (r *Record) TakenAt(revision uint64) uint64 {
 	return revision
 }
 
-// Queue calls yield for each run of the queue, the next first: an instance, and how many waiters of it follow each other.
+// Queue calls yield for each run of the queue, the next first, with an instance and its number of waiters in a row.
 func (r *Record) Queue(yield func(instance string, waiters int) bool) {
 	for _, run := range r.queue {
 		if !yield(run.instance, run.places) {
@@ -131,7 +130,7 @@ func (r *Record) Queue(yield func(instance string, waiters int) bool) {
 	}
 }
 
-// CheckMetadata refuses more than MaxMetadataBytes.
+// CheckMetadata returns an error for more than MaxMetadataBytes.
 func CheckMetadata(metadata map[string]string) error {
 	n := 0
 	for name, value := range metadata {
@@ -146,12 +145,12 @@ func CheckMetadata(metadata map[string]string) error {
 // State is the state of a lock at the time of one read or push. It is a hint: the lock may have changed since.
 type State struct {
 	Name     string
-	Revision uint64    // of the record; 0 when the server has none
-	Created  time.Time // when the server stored it; zero when that is not known
+	Revision uint64    // the revision of the record; 0 when the server has none
+	Created  time.Time // the time at which the server stored it; zero when that is not known
 	Record   *Record   // nil when the lock is free
-	Err      error     // the record cannot be read: it is of a newer version, or of no lock
+	Err      error     // the record cannot be read: it has a newer version, or is not that of a lock
 
-	seen time.Time // when this process received it, on the monotonic clock
+	seen time.Time // the time at which this process received it, on the monotonic clock
 }
 
 // follows reports whether s is later than last.
@@ -159,7 +158,7 @@ func (s *State) follows(last *State) bool {
 	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
 }
 
-// stateOf decodes an entry. After an error the lock is free, at the revision of the entry. last may be nil.
+// stateOf decodes an entry. With an error, the lock is free, at the revision of the entry. last may be nil.
 func stateOf(e kv.Entry, last *lastQueue) (State, error) {
 	s := State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen}
 	if e.Deleted() || e.Purged() {
@@ -173,7 +172,7 @@ func stateOf(e kv.Entry, last *lastQueue) (State, error) {
 	return s, err
 }
 
-// state decodes an entry that was read. A corrupt record is reported, removed, and the lock free.
+// state decodes an entry that was read. A corrupt record is reported and removed; the lock is then free.
 func (a *Agents) state(ctx context.Context, e kv.Entry) State {
 	s, err := stateOf(e, nil)
 	switch {
@@ -203,7 +202,7 @@ type written struct {
 }
 
 func (a *Agents) viewPushed(e kv.Entry) (kv.View, error) {
-	if own := a.written.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only its own write has its owner
+	if own := a.written.Load(); own != nil && bytes.Equal(own.data, e.Data) { // only the write itself has its owner
 		return view(&e, State{Name: nameOf(e.Key), Revision: e.Revision, Created: e.Created, seen: e.Seen, Record: own.record}), nil
 	}
 	s, err := stateOf(e, &a.pushed)
@@ -214,13 +213,13 @@ func (a *Agents) viewRead(ctx context.Context, e kv.Entry) kv.View {
 	return view(&e, a.state(ctx, e))
 }
 
-// encoded begins a part of a key that stands for a part of a name which a key may not have.
+// encoded begins an encoded part of a key, for a part of a name that is not valid in a key.
 const encoded = "="
 
-// encoding is that of package token.
+// encoding is the encoding of package token.
 var encoding = base64.RawURLEncoding.Strict()
 
-// CheckName refuses a name that is no lock's: empty, with an empty part between dots, or too long.
+// CheckName returns an error for a name that a lock cannot have: empty, with an empty part between dots, or too long.
 func CheckName(name string) error {
 	if err := kv.CheckKey(keyOf(name)); err != nil {
 		return fmt.Errorf("lock %.80q: %w", name, err)
@@ -228,7 +227,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// keyOf returns the key of the lock with that name: the name itself, if it may be a key. Other parts between dots are in
+// keyOf returns the key of the lock with that name: the name itself, if it is a valid key. Otherwise its invalid parts between dots are in
 // base64url, after an equals sign.
 func keyOf(name string) string {
 	if kv.CheckKey(name) == nil && name[0] != encoded[0] && !strings.Contains(name, "."+encoded) {
@@ -243,7 +242,7 @@ func keyOf(name string) string {
 	return strings.Join(parts, ".")
 }
 
-// nameOf undoes keyOf. A key that keyOf does not make is its own name.
+// nameOf is the inverse of keyOf. A key that keyOf does not make is its own name.
 func nameOf(key string) string {
 	if !strings.Contains(key, encoded) {
 		return key

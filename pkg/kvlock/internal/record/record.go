@@ -13,11 +13,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Version is written into every record. A reader refuses a greater one: it does not know the fields of that.
+// Version is written into every record. A reader refuses a greater version, whose fields it does not know.
 const Version = 1
 
 const (
-	// MaxIDBytes bounds an id that comes from elsewhere. The ids of this process have 22 bytes.
+	// MaxIDBytes bounds an id from outside. The ids of this process have 22 bytes.
 	MaxIDBytes = 64
 
 	// MaxLineBytes bounds the first line of a record, so that the search for its end in a corrupt record is bounded.
@@ -55,13 +55,13 @@ func KindOf(state string) Kind {
 	}
 }
 
-// Head is the beginning of every record. The first line of an entry is JSON that begins with it. The data itself
-// follows after the line feed, byte for byte, so that `nats kv get` shows both and nothing is encoded twice.
+// Head is the beginning of every record. The first line of an entry is JSON that begins with the Head. The data follows after the line
+// feed, byte for byte, so that `nats kv get` shows both and nothing is encoded twice.
 type Head struct {
 	Version  int    `json:"v"`
 	State    string `json:"state"`
 	Claim    string `json:"claim"`
-	Owner    string `json:"owner"` // unique for each writer: it settles a write of unknown outcome
+	Owner    string `json:"owner"` // unique for each writer: it settles a write whose outcome is unknown
 	Instance string `json:"instance,omitempty"`
 }
 
@@ -97,14 +97,14 @@ func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err er
 		return r, nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
 	}
 	p := P(&r)
-	// Each process reads the writes of all others: the newer package takes a third of the time of encoding/json, which goes on
-	// to the version when a field is of another type.
+	// Each process reads the writes of all others. The newer package takes a third of the time of encoding/json. Only encoding/json reads on
+	// to the version when a field has another type.
 	if jsonv2.Unmarshal(data[:end], p) != nil {
 		r = *new(T)
 		err = json.Unmarshal(data[:end], p)
 	}
 	switch h := p.Common(); {
-	case h.Version > Version: // first: its fields may be of other types
+	case h.Version > Version: // checked first: its fields may have other types
 		return r, nil, fmt.Errorf("%w: version %d, this program knows 1 to %d", ErrVersion, h.Version, Version)
 	case err != nil:
 		return r, nil, fmt.Errorf("first line is not a record: %w", err)
@@ -120,11 +120,10 @@ func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err er
 	return r, data[end+1:], nil
 }
 
-// IsForeign reports whether err is of a record that is not the reader's: a newer version wrote it, or it is of another
-// kind. Such a record is left as it is.
+// IsForeign reports whether err is that of a foreign record: one of a newer version, or of another kind. A foreign record stays as it is.
 func IsForeign(err error) bool { return errors.Is(err, ErrVersion) || errors.Is(err, ErrMismatch) }
 
-// CheckTTL refuses a number of seconds that no writer writes.
+// CheckTTL returns an error for a number of seconds that no writer writes.
 func CheckTTL(seconds int64) error {
 	if seconds < 0 || seconds > kv.Seconds(kv.MaxTTL) {
 		return fmt.Errorf("ttl of %d seconds is out of range", seconds)
@@ -132,7 +131,7 @@ func CheckTTL(seconds int64) error {
 	return nil
 }
 
-// IsID reports whether s can be the id of a claim, of a lease or of a process: one from nuid, or one like it.
+// IsID reports whether s can be the id of a claim, of a lease or of a process: an id from nuid, or one like it.
 func IsID(s string) bool {
 	if s == "" || len(s) > MaxIDBytes {
 		return false

@@ -1,10 +1,10 @@
 // Package tier keeps values of a bucket in the memory of a process, none of them older than the last known change of
 // its key.
 //
-// A stream numbers its changes without gaps, pushes them in this order, and each answer has the number as of which it
-// holds. That decides whether an answer may be kept: every change since then has to be known, and to be of other keys.
-// An answer of a replica that lags behind, one that was under way while its key was changed, and one that came while
-// pushes were lost are refused by the same rule, without any clock.
+// A stream numbers its changes without gaps and pushes them in this order, and each answer has the number of the change as of which it is
+// true. An answer may be kept if all changes since are known, and are changes of other keys. By this rule, without any clock, three kinds
+// of answers are refused: those of a replica that lags behind, those under way while their key was changed, and those that came while
+// pushes were lost.
 package tier
 
 import (
@@ -22,8 +22,8 @@ import (
 // Config configures a Tier.
 type Config struct {
 	Frequency bool          // evict the value used least often, rather than longest ago
-	MaxAge    time.Duration // how long a value is kept at most
-	MaxBytes  int64         // of keys, values, and the overhead of keeping them
+	MaxAge    time.Duration // the longest time for which a value is kept
+	MaxBytes  int64         // of keys, values, and overhead
 }
 
 // Tier is a map of bounded size, safe for concurrent use. It serves nothing until Extend is called.
@@ -31,11 +31,11 @@ type Tier[V any] struct {
 	cfg    Config
 	seed   maphash.Seed
 	start  time.Time
-	valid  atomic.Int64 // until when values are served
+	valid  atomic.Int64 // the time until which values are served
 	shards []shard[V]
 	mask   uint64
 
-	mu      sync.Mutex // held to change the entries; taken before the mutex of a shard
+	mu      sync.Mutex // held to change the entries; locked before the mutex of a shard
 	all     []*entry[V]
 	bytes   int64
 	closed  bool
@@ -47,7 +47,7 @@ type shard[V any] struct {
 	mu      sync.RWMutex
 	entries map[string]*entry[V]
 	hits    atomic.Uint64
-	_       [64]byte // has a cache line of its own
+	_       [64]byte // padding, so that no two are on one cache line
 }
 
 type entry[V any] struct {
@@ -58,10 +58,10 @@ type entry[V any] struct {
 	until    int64         // since Tier.start
 	index    int           // in Tier.all
 	used     atomic.Int64  // when it was, about
-	uses     atomic.Uint32 // how often, by its logarithm
+	uses     atomic.Uint32 // the logarithm of the number of uses
 }
 
-// Stats are counted since the Tier was made, but for Bytes and Entries.
+// Stats has counts since the Tier was made, except Bytes and Entries, which are those of now.
 type Stats struct {
 	Bytes         int64
 	Entries       int64
@@ -69,10 +69,10 @@ type Stats struct {
 	Flushes       uint64 // of everything
 	Hits          uint64
 	Invalidations uint64
-	Refused       uint64 // values that may have been outdated already
+	Refused       uint64 // values that were not kept because they may have been outdated
 }
 
-// New returns a Tier in which nothing is kept.
+// New returns an empty Tier.
 func New[V any](cfg Config) *Tier[V] {
 	n := uint64(1)
 	for n < 4*uint64(runtime.GOMAXPROCS(0)) { //nolint:gosec // positive
@@ -113,15 +113,15 @@ func (e *entry[V]) use(now int64, count bool) {
 	if now-e.used.Load() > noteEvery {
 		e.used.Store(now)
 	}
-	if n := e.uses.Load(); count && n < 1<<8 && rand.Uint32N(8*n+1) == 0 { //nolint:gosec // spreads notes, guards nothing
+	if n := e.uses.Load(); count && n < 1<<8 && rand.Uint32N(8*n+1) == 0 { //nolint:gosec // spreads notes, protects no secret
 		e.uses.CompareAndSwap(n, n+1)
 	}
 }
 
-// forgotten is after how long without a use an entry counts as used one step less often.
+// forgotten is the time without a use after which an entry counts as used one step less often.
 const forgotten = int64(30 * time.Second)
 
-// worth orders entries by which is to be evicted first.
+// worth returns the rank of the entry: the entry with the lowest is evicted first.
 func (e *entry[V]) worth(now int64, count bool) int64 {
 	used := e.used.Load()
 	if !count {
@@ -132,11 +132,11 @@ func (e *entry[V]) worth(now int64, count bool) int64 {
 
 // Item is a value from the bucket.
 type Item[V any] struct {
-	AsOf     uint64 // the sequence of the bucket at which Revision was the last of the key
+	AsOf     uint64 // the sequence of the bucket at which Revision was the key's last
 	Key      string
 	Revision uint64
 	Size     int           // of the value
-	TTL      time.Duration // from now; nothing that is not positive is kept
+	TTL      time.Duration // from now; an item without a positive TTL is not kept
 	Value    V
 }
 
@@ -207,8 +207,8 @@ func (t *Tier[V]) remove(s *shard[V], e *entry[V]) {
 	s.mu.Unlock()
 }
 
-// Pushed applies a change that the bucket pushed; the caller calls it in the order of the pushes. When others before it
-// were lost, everything is dropped.
+// Pushed applies a change that the bucket pushed; the caller calls it in the order of the pushes. When earlier changes were lost,
+// everything is dropped.
 func (t *Tier[V]) Pushed(key string, sequence uint64) {
 	hash := t.hash(key)
 	t.mu.Lock()
@@ -236,13 +236,13 @@ func (t *Tier[V]) outdate(key string, hash, sequence uint64) {
 	}
 }
 
-// Purged applies the change at sequence that removed all keys that begin with prefix and have a revision less than
-// before. Answers from before it are not kept any more, for any key.
+// Purged applies a purge: the change at sequence, which removed all keys that begin with prefix and have a revision less than before.
+// Answers as of an earlier change are not kept any more, for any key.
 func (t *Tier[V]) Purged(prefix string, before, sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.history.note(sequence, everything)
-	for _, e := range slices.Backward(t.all) { // remove puts the last in the place of the removed one
+	for _, e := range slices.Backward(t.all) { // remove puts the last entry in the place of the removed one
 		if e.revision < before && strings.HasPrefix(e.key, prefix) {
 			t.remove(t.shard(t.hash(e.key)), e)
 			t.stats.Invalidations++
@@ -257,7 +257,7 @@ func (t *Tier[V]) Applied() uint64 {
 	return t.history.applied
 }
 
-// Extend allows serving until the given time: the caller's bound after a time at which all changes were applied.
+// Extend allows serving values until the given time, a bound that the caller adds to a time at which all changes were applied.
 func (t *Tier[V]) Extend(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +269,7 @@ func (t *Tier[V]) Extend(until time.Time) {
 // Suspend stops serving until Extend is called again.
 func (t *Tier[V]) Suspend() { t.valid.Store(0) }
 
-// Skip drops everything and begins anew behind sequence, or behind the last change that was pushed, if that is later.
+// Skip drops everything and begins anew behind sequence, or behind the last pushed change, if that is later.
 func (t *Tier[V]) Skip(sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,7 +286,7 @@ func (t *Tier[V]) Reset(sequence uint64) {
 	t.flush()
 }
 
-// Close drops everything; nothing is kept after it.
+// Close drops everything; later values are not kept.
 func (t *Tier[V]) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -320,15 +320,15 @@ func (t *Tier[V]) Stats() Stats {
 	return stats
 }
 
-// remembered is how many of the last changes of the bucket are known by their keys.
+// remembered is the number of last changes of the bucket whose keys are known.
 const remembered = 4096
 
-// everything is the hash that stands for every key: the mark of a purge has it.
+// everything is the hash that stands for every key, in the change of a purge.
 const everything uint64 = 0
 
 // history has the last changes of a stream. The sequences of a stream have no gaps, so missing changes are known too.
 type history struct {
-	applied uint64 // all changes up to this one were pushed, or nothing is kept that is older
+	applied uint64 // all changes up to this one were pushed, or no older value is kept
 	highest uint64 // the last known change, maybe only from an answer
 	changes [remembered]change
 }
@@ -339,8 +339,7 @@ type change struct {
 	hash     uint64
 }
 
-// onPush records the next pushed change, and reports whether others before it were lost. A change that comes late is no
-// gap.
+// onPush records the next pushed change, and reports whether earlier changes were lost. A late change is not a gap.
 func (h *history) onPush(sequence, hash uint64) (gap bool) {
 	gap = sequence > h.applied+1
 	h.applied = max(h.applied, sequence)
@@ -357,8 +356,8 @@ func (h *history) note(sequence, hash uint64) {
 	}
 }
 
-// changed reports whether the key with hash was, or may have been, written after the bucket was at sequence asOf.
-// Unknown changes after the last pushed one do not count: their pushes will come.
+// changed reports whether the key with hash was, or may have been, written after sequence asOf of the bucket. Unknown changes after the
+// last pushed change do not count: their pushes will come.
 func (h *history) changed(hash, asOf uint64) bool {
 	last := max(h.applied, h.highest)
 	if asOf+remembered <= last {

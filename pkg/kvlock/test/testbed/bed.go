@@ -1,5 +1,5 @@
-// Package testbed has the shared parts of the tests of locks and of results: servers with a bucket, locks and claims in
-// one line, answers that get lost, and processes that are killed.
+// Package testbed has the shared parts of the tests of locks and of results: servers with a bucket, locks and claims in one line, lost
+// answers, and killed processes.
 package testbed
 
 import (
@@ -29,7 +29,7 @@ import (
 // Bucket is the name of the bucket.
 const Bucket = "b"
 
-// Lateness is how much later than its TTL the server removes a claim, and Step how often a Flight looks then.
+// Lateness is the time after its TTL at which the server removes a claim, and Step the time between two reads of a Flight then.
 const (
 	Lateness = 350 * time.Millisecond
 	Step     = 60 * time.Millisecond
@@ -38,7 +38,7 @@ const (
 // Bed is a server of its own with a bucket.
 type Bed struct {
 	Srv *natsrun.Server
-	JS  jetstream.JetStream // for the test itself to look and to meddle
+	JS  jetstream.JetStream // for reads and writes of the test itself
 }
 
 // New starts a server, and makes the bucket.
@@ -84,8 +84,8 @@ func (b *Bed) DeleteBucket(t testing.TB) {
 	check.OK(t, err)
 }
 
-// MakeBucketAnew is DeleteBucket, and makes the bucket again, after a while in which there is none. Its revisions begin at 1, as
-// where an administrator makes it from a file.
+// MakeBucketAnew deletes the bucket, and makes it again after a time. Its revisions begin at 1, as in a bucket that an administrator makes
+// from a file.
 func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
 	t.Helper()
 	b.DeleteBucket(t)
@@ -96,14 +96,14 @@ func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
 	check.OK(t, err)
 }
 
-// Flight is a Flight with a connection of its own, as another process has it.
+// Flight returns a Flight with a connection of its own, as in another process.
 func (b *Bed) Flight(t testing.TB, cfg flight.Config, opts ...nats.Option) *flight.Flight {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
 	return FlightOn(t, js, cfg)
 }
 
-// FlightOn is a Flight on a connection.
+// FlightOn returns a Flight on a connection.
 func FlightOn(t testing.TB, js jetstream.JetStream, cfg flight.Config) *flight.Flight {
 	t.Helper()
 	cfg.Bucket, cfg.Logger = Bucket, Quiet(cfg.Logger)
@@ -122,7 +122,7 @@ func Closed[T interface{ Close() }](t testing.TB, opened T, err error) T {
 	return opened
 }
 
-// Present is Last of a key that is there.
+// Present is Last for a key that must have an entry.
 func (b *Bed) Present(t testing.TB, key string) *jetstream.RawStreamMsg {
 	t.Helper()
 	m := b.Last(t, key)
@@ -168,7 +168,7 @@ func Get(t testing.TB, f *flight.Flight, key string) flight.Slot {
 	return s
 }
 
-// Within gives a test's wait an end that is a failure, and not a hang. Nothing else depends on when it is.
+// Within returns a context that bounds a test's wait, so that the test fails instead of hanging. Nothing else depends on its time.
 func Within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -208,7 +208,7 @@ func (l *Logged) String() string {
 	return l.text.String()
 }
 
-// Count returns how often text was logged.
+// Count returns the number of times that text was logged.
 func (l *Logged) Count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +218,7 @@ func (l *Logged) Count(text string) int {
 // Logger returns a logger that writes to l.
 func (l *Logged) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// Writes is how many writes there were since the bucket was made.
+// Writes returns the number of writes since the bucket was made.
 func (b *Bed) Writes(t testing.TB) uint64 {
 	t.Helper()
 	stream := check.Must(b.JS.Stream(t.Context(), "KV_"+Bucket))(t)
@@ -250,11 +250,11 @@ func Serve(bucket string) (js jetstream.JetStream, stop func()) {
 
 // Client is the task of a process with a connection of its own.
 type Client struct {
-	TTL time.Duration // of the lock or claim that the process holds
+	TTL time.Duration // the TTL of the lock or claim that the process holds
 	URL string        // of its server
 }
 
-// Role returns a role in which a process runs work with a connection of its own.
+// Role returns the role of a process that runs work with a connection of its own.
 func Role(name string, work func(ctx context.Context, js jetstream.JetStream, c Client) error) crash.Role[Client] {
 	return crash.Role[Client]{Name: name, Run: func(ctx context.Context, c Client) error {
 		nc, err := nats.Connect(c.URL, nats.MaxReconnects(-1))
@@ -289,13 +289,13 @@ func IsWrite(f natstest.Frame, key string) bool {
 	return f.FromClient && f.Subject == "$KV."+Bucket+"."+key
 }
 
-// Writes is IsWrite of one key.
+// Writes returns IsWrite for one key.
 func Writes(key string) func(natstest.Frame) bool {
 	return func(f natstest.Frame) bool { return IsWrite(f, key) }
 }
 
-// AnswerAsBefore replaces the leader's answers about keys by the first of them, n times after it: the leader was deposed
-// and does not know.
+// AnswerAsBefore replaces the n answers of the leader after its first answer about keys by the first, as from a deposed leader that does
+// not know of it.
 func AnswerAsBefore(p *natstest.Proxy, n int) (start func()) {
 	asked := map[string]bool{}
 	var old []byte

@@ -12,14 +12,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
-// Locker is a Locker with a connection of its own, as another process has it.
+// Locker returns a Locker with a connection of its own, as in another process.
 func (b *Bed) Locker(t testing.TB, cfg kvlock.LockerConfig, opts ...nats.Option) *kvlock.Locker {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
 	return LockerOn(t, js, cfg)
 }
 
-// LockerOn is a Locker on a connection.
+// LockerOn returns a Locker on a connection.
 func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kvlock.Locker {
 	t.Helper()
 	cfg.Bucket, cfg.Logger = Bucket, Quiet(cfg.Logger)
@@ -27,7 +27,7 @@ func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kv
 	return Closed(t, l, err)
 }
 
-// Guard is a Guard with a connection of its own.
+// Guard returns a Guard with a connection of its own.
 func (b *Bed) Guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
 	t.Helper()
 	_, js := natstest.Connect(t, b.Srv, opts...)
@@ -52,7 +52,7 @@ func Release(t testing.TB, l *kvlock.Lease) {
 	}
 }
 
-// Waiting is an Acquire that runs.
+// Waiting is a call of Acquire under way.
 type Waiting struct {
 	Lease *kvlock.Lease
 	Err   error
@@ -67,7 +67,7 @@ func Acquiring(t *testing.T, l *kvlock.Locker, name string, opts kvlock.AcquireO
 		defer close(w.Done)
 		w.Lease, w.Err = l.Acquire(t.Context(), name, opts)
 	}()
-	t.Cleanup(func() { <-w.Done }) // at the latest because the test's context has ended
+	t.Cleanup(func() { <-w.Done }) // Acquire ends at the latest with the test's context
 	return w
 }
 
@@ -87,7 +87,7 @@ func Queue(t *testing.T, l *kvlock.Locker, name string, n int, opts kvlock.Acqui
 	return w
 }
 
-// Got returns the lease when it is there.
+// Got waits for the lease and returns it.
 func (w *Waiting) Got(t testing.TB) *kvlock.Lease {
 	t.Helper()
 	Await(t, w.Done, "a waiter")
@@ -101,7 +101,7 @@ func Inspect(t testing.TB, l *kvlock.Locker, name string) kvlock.Lock {
 	return check.Must(l.Inspect(t.Context(), name))(t)
 }
 
-// Places returns how many wait for a lock.
+// Places returns the number of waiters for a lock.
 func Places(l kvlock.Lock) (n int) {
 	for _, w := range l.Queue {
 		n += w.Waiters
@@ -117,7 +117,7 @@ func Patiently(t *testing.T, w *Waiting) *kvlock.Lease {
 	return w.Lease
 }
 
-// Died makes a Locker that is never heard of again once gone is called: it is cut off, and its process does not know.
+// Died makes a Locker that is cut off, without its process knowing, once gone is called.
 func Died(t *testing.T, b *Bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, gone func()) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
