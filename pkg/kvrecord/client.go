@@ -26,14 +26,14 @@ type Config struct {
 	// JetStream reaches the streams. Its domain or API prefix is used.
 	JetStream jetstream.JetStream
 
-	// Prepare is called with the headers of each record that is sent, for example to write trace context into them. It must not
-	// change those that are there. Defaults to none.
+	// Prepare is called with the headers of each record that is sent, for example to write trace context into them. It must not change the
+	// headers that are there. Defaults to none.
 	Prepare func(ctx context.Context, subject string, header nats.Header)
 
-	// Try bounds one request, so that after a lost answer there is time for another request. Defaults to 2 seconds.
+	// Try bounds one request, so that a lost answer leaves time for another request. Defaults to 2 seconds.
 	Try time.Duration
 
-	// Timeout bounds one operation, beside its context. Defaults to 10 seconds.
+	// Timeout bounds one operation, in addition to its context. Defaults to 10 seconds.
 	Timeout time.Duration
 }
 
@@ -58,7 +58,7 @@ type Client struct {
 	api    jsapi.Client // over single
 	single *inbox.Inbox
 	many   *directget.Getter
-	ended  context.Context //nolint:containedctx // the life of the Client, not of a call
+	ended  context.Context //nolint:containedctx // the context has the lifetime of the Client, not of a call
 	end    context.CancelCauseFunc
 	once   sync.Once
 
@@ -114,18 +114,18 @@ func APIPrefix(js jetstream.JetStream) string { return jsapi.Prefix(js) }
 type Stream struct {
 	*Client
 
-	entry string // begins the subjects of writes, which the stream takes off
+	entry string // begins the subjects of writes; the stream removes it
 	name  string
-	asked sync.Once    // when the stream was created
-	first atomic.Int64 // the first answer to that, in Unix nanoseconds; 0 until then
+	asked sync.Once    // asks for the time at which the stream was created
+	first atomic.Int64 // the first answer to that question, in Unix nanoseconds; 0 until then
 	made  atomic.Int64 // the latest
 }
 
 // Stream returns the stream with the given name. No round trip: if the stream does not exist, its operations fail.
 func (c *Client) Stream(name string) *Stream { return &Stream{Client: c, name: name} }
 
-// Partition returns a partition of the stream with the given name, the first of which is 0, as Stream does. Only the messages that
-// store records name the partition in their subjects; callers use the subjects of the stream.
+// Partition is Stream for partition p, from 0, of the stream with the given name. Only the messages that store records have the partition
+// in their subjects; callers use the subjects of the stream.
 func (c *Client) Partition(name string, p int) *Stream {
 	s := c.Stream(partition.Name(name, p))
 	if p > 0 {
@@ -134,7 +134,7 @@ func (c *Client) Partition(name string, p int) *Stream {
 	return s
 }
 
-// To returns the subject of the message that stores a record at a subject: another one in a partition.
+// To returns the subject of the message that stores a record at subject: in a partition the two differ.
 func (s *Stream) To(subject string) string { return s.api.Target(s.entry + subject) }
 
 // Bucket returns the stream of a KV bucket, as Stream does.
@@ -168,7 +168,7 @@ const (
 
 // Record is the last message of a subject.
 type Record struct {
-	// Subject is where the record is.
+	// Subject is the subject of the record.
 	Subject string
 
 	// Revision is the sequence of the record in its stream, 0 when there is none.
@@ -177,14 +177,13 @@ type Record struct {
 	// Data is the content. It is empty when there is no record, and when a bucket's key was deleted.
 	Data []byte
 
-	// Header holds the headers that the record was written with, including those of this package. It is nil in a record that
-	// Put returned.
+	// Header has the headers of the record, including those of this package. It is nil in a record that Put returned.
 	Header nats.Header
 
-	// Stored is when the server stored the record, by its clock. It is zero in a record that Put returned.
+	// Stored is the time at which the server stored the record, by the server's clock. It is zero in a record that Put returned.
 	Stored time.Time
 
-	// Sent is when this process sent the acknowledged write, by its clock. It is zero in a record that was read.
+	// Sent is the time at which this process sent the acknowledged write, by this process's clock. It is zero in a record that was read.
 	Sent time.Time
 
 	// AsOf is a sequence of the stream at which this was the last record of its subject, and 0 when the answer did not hold
@@ -193,7 +192,7 @@ type Record struct {
 
 	writer   string
 	replaced string
-	made     int64 // when its stream was created, as known when the record was read or written
+	made     int64 // the time at which its stream was created, as known when the record was read or written
 }
 
 // identity names the record in the history of its subject.
@@ -217,7 +216,7 @@ func (s *Stream) record(m jsapi.Message) Record {
 	}
 }
 
-// absent returns the Record that stands for none.
+// absent returns the Record for a subject without one.
 func (s *Stream) absent(subject string) Record { return Record{Subject: subject, made: s.made.Load()} }
 
 // Deleted reports whether the record marks a key of a bucket that was deleted, purged or has expired.
@@ -247,11 +246,11 @@ var (
 
 // ConflictError is returned when the subject does not hold the record that a write was to replace.
 type ConflictError struct {
-	// Found is the record that is there, as the stream's leader has it. Its Revision is 0 when there is none.
+	// Found is the subject's record, as the stream's leader has it. Its Revision is 0 when there is none.
 	Found Record
 
-	// Unknown reports whether the write may have been stored all the same, and replaced or removed since: its
-	// acknowledgement did not come, and the record that is there does not show it.
+	// Unknown reports whether the write may have been stored all the same, and replaced or removed since: its acknowledgement did not come,
+	// and the present record does not tell.
 	Unknown bool
 }
 
@@ -269,7 +268,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // isPermanent reports whether the same request cannot succeed a moment later.
 func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
 
-// refused explains the error of an operation's last request: the server's answer, or, like failed, why there was none.
+// refused explains the error of an operation's last request: the server's answer, or, like failed, the reason that none came.
 func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	switch {
 	case jsapi.IsTooLarge(err):
@@ -285,7 +284,7 @@ func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	}
 }
 
-// failed explains the error after which an operation was given up: the end of the Client or of ctx, or the server.
+// failed explains the error of an operation that was given up: the Client or ctx ended, or the server did not answer.
 func (s *Stream) failed(ctx context.Context, op string, err error) error {
 	op = fmt.Sprintf("kvrecord: %s in stream %s", op, s.name)
 	switch {

@@ -26,7 +26,7 @@ const (
 
 // Write is a record to be stored.
 type Write struct {
-	// Subject is where the record goes.
+	// Subject is the subject of the record.
 	Subject string
 
 	// Data is the content.
@@ -35,11 +35,11 @@ type Write struct {
 	// Header is stored with Data, beside the headers of this package.
 	Header nats.Header
 
-	// Over is the record to be replaced, as it was read or written. With the zero value, the record is stored only if the
-	// subject has none.
+	// Over is the record to be replaced, as it was read or written. With the zero value, the write is stored only if the subject has no
+	// record.
 	Over Record
 
-	// TTL is how long the server keeps the record, in whole seconds; 0 is for ever.
+	// TTL is the time for which the server keeps the record, in whole seconds; 0 is for ever.
 	TTL time.Duration
 }
 
@@ -56,16 +56,16 @@ func (w Write) validate() error {
 // record may have been stored.
 //
 // One round trip. When the outcome is unknown, Put reads the record from the stream's leader and writes again, one round
-// trip each. The second write confirms the record of this call if the read found it, and stores it otherwise. Put repeats
-// both while the leader does not answer, or answers with an older record than was known before, as a deposed leader does.
-// The first Put of a Stream asks when the stream was created, and does not wait for the answer.
+// trip each. The second write confirms the record of this call if the read found it, and stores it otherwise. Put repeats both while the
+// leader does not answer, or answers with an older record than was known before, as a deposed leader does. The first Put of a Stream also
+// asks for the time at which the stream was created, without waiting for the answer.
 func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	if err := w.validate(); err != nil {
 		return Record{}, err
 	}
 	s.asked.Do(func() { s.spawn(s.learnMade) })
 	writer, base, begun := nuid.Next(), w.Over, time.Now()
-	// Nearly all writes end here. The request has a bound of its own, and one of the operation would be a tenth of the work.
+	// Nearly all writes end here. The request has a bound of its own; a second bound for the operation would cost a tenth of the time.
 	stored, err := s.send(ctx, w, base, writer)
 	switch {
 	case err == nil:
@@ -75,12 +75,12 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	}
 	ctx, cancel := s.boundSince(ctx, begun)
 	defer cancel()
-	over := base // or a record of this call that was found
+	over := base // the record to replace: base, or a found record of this call
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		found, readErr := s.latest(ctx, w.Subject)
 		if readErr == nil {
 			switch {
-			case found.writer == writer: // maybe as a leader has it that was deposed
+			case found.writer == writer: // the answer may be that of a deposed leader
 				over = found
 			case found.Revision > base.Revision:
 				return s.outcome(found, base, writer)
@@ -102,8 +102,8 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 }
 
 // PutOnce is Put with one request, for a caller that settles the outcome itself, by a later write. Its errors are those of
-// Put. After any of them but ErrFull and ErrTooLarge the record may have been stored: ErrConflict means that the server
-// refused the write, which around a change of leader is no proof. One round trip.
+// Put. After any of them but ErrFull and ErrTooLarge the record may have been stored: ErrConflict means that the server refused the write,
+// but around a change of leader the write may have been stored all the same. One round trip.
 func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
 	if err := w.validate(); err != nil {
 		return Record{}, err
@@ -148,8 +148,8 @@ func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) 
 }
 
 // isGone reports whether a record was removed, by its TTL or with its stream. The caller has read from the leader that the
-// subject holds no record, or an older one. A deposed leader may answer so although the record exists: its stream ends
-// before the record.
+// subject holds no record, or an older one. A deposed leader may give that answer although the record exists: its stream ends before the
+// record.
 func (s *Stream) isGone(ctx context.Context, r Record) (bool, error) {
 	info, err := s.state(ctx, r.Subject)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Stream) isGone(ctx context.Context, r Record) (bool, error) {
 	}
 	made, before := info.Created.UnixNano(), cmp.Or(r.made, s.first.Load())
 	switch known := s.learn(made); {
-	case made < known: // of a stream that was deleted since
+	case made < known: // the record of a stream that was deleted since
 		return false, nil
 	case before != 0 && before != made:
 		return true, nil
@@ -166,7 +166,7 @@ func (s *Stream) isGone(ctx context.Context, r Record) (bool, error) {
 	}
 }
 
-// learnMade asks when the stream was created. Without an answer, Put cannot notice that the stream was created again, and
+// learnMade asks for the time at which the stream was created. Without an answer, Put cannot notice that the stream was created again, and
 // looks for a record of the former stream until the time of the operation is up.
 func (s *Stream) learnMade() {
 	if info, err := s.state(s.ended, ""); err == nil {
@@ -174,7 +174,7 @@ func (s *Stream) learnMade() {
 	}
 }
 
-// learn records when the stream was created, and returns the latest such time that is known.
+// learn records a time at which the stream was created, and returns the latest known time.
 func (s *Stream) learn(made int64) int64 {
 	s.first.CompareAndSwap(0, made)
 	for {
@@ -208,14 +208,14 @@ func (s *Stream) Get(ctx context.Context, subject string) (Record, error) {
 	return s.read(ctx, subject, s.any)
 }
 
-// Latest reads a record from the stream's leader, otherwise as Get does. A leader that was deposed, and has not learned that
-// it was, may answer with a record that was replaced. One round trip.
+// Latest is Get from the stream's leader. A deposed leader that does not know of it may answer with a record that was replaced. One round
+// trip.
 func (s *Stream) Latest(ctx context.Context, subject string) (Record, error) {
 	return s.read(ctx, subject, s.latest)
 }
 
 // GetMany reads the records of many subjects from any replica, and returns them in no particular order. It leaves out a
-// subject without a record. A subject may be a filter with wildcards: when there are more than 1,024 that match, the error wraps
+// subject without a record. A subject may be a filter with wildcards: when more than 1,024 subjects match, the error wraps
 // errors.ErrUnsupported. One round trip for each 512 subjects.
 func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, error) {
 	ctx, cancel := s.bound(ctx)
@@ -295,10 +295,10 @@ func (s *Stream) leader(ctx context.Context, q jsapi.Query) (Record, error) {
 // Scan reads the stream's records in the order in which they were written, from a revision on: at most limit records, and 8
 // MiB. Any replica may answer. next is the revision to continue from, and 0 at the end. One round trip.
 //
-// There is no filter, because for a filter the server looks through all subjects of the stream, at each page: in a stream of
-// a million, a page of 100 records took 262 ms of CPU with a filter, and 0.4 ms without. To read the records of some
-// subjects, list the subjects and read those. Without a filter it does so, too, in a stream that keeps one message of each
-// subject and has lost others in between, for every page but the first: 0.1 to 0.3 seconds for 800,000 records.
+// Scan has no filter, because for a filter the server searches all subjects of the stream for each page: in a stream of a million, a page
+// of 100 records took 262 ms of CPU with a filter, and 0.4 ms without. To read the records of some subjects, list the subjects and read
+// those. The server also searches all subjects without a filter, for every page but the first, in a stream that keeps one message of each
+// subject and has lost others in between: 0.1 to 0.3 seconds for 800,000 records.
 func (s *Stream) Scan(ctx context.Context, from uint64, limit int) (records []Record, next uint64, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -315,7 +315,7 @@ func (s *Stream) Scan(ctx context.Context, from uint64, limit int) (records []Re
 	return records, next, nil
 }
 
-// Next reads the first record from a revision on whose subject matches a filter, from the stream's leader: see [Stream.Latest]. The
+// Next reads, from the stream's leader, the first record at a revision or later whose subject matches a filter: see [Stream.Latest]. The
 // Revision is 0 when there is none. One round trip, of 0.1 ms near the end of a stream of two million.
 func (s *Stream) Next(ctx context.Context, filter string, from uint64) (found Record, err error) {
 	err = s.persist(ctx, "read the first of", filter, func(ctx context.Context) error {
@@ -326,8 +326,8 @@ func (s *Stream) Next(ctx context.Context, filter string, from uint64) (found Re
 }
 
 // Subjects returns the subjects that match a filter and hold a record, or the marker of a deleted one: 100,000 at most, in
-// no particular order. offset is how many subjects to leave out; next is the offset to continue from, and 0 at the end. The
-// result is the state of the stream's leader at one moment. One round trip, whose cost grows with the subjects that match.
+// no particular order. offset is the number of subjects to leave out; next is the offset to continue from, and 0 at the end. The result is
+// the state of the stream's leader at one moment. One round trip, whose cost grows with the subjects that match.
 func (s *Stream) Subjects(ctx context.Context, filter string, offset int) (subjects []string, next int, err error) {
 	var answer struct {
 		info
