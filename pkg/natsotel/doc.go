@@ -13,14 +13,13 @@
 //
 // # Metrics
 //
-// docs/metrics.md lists them with their labels: those that begin with worker, kvlock and far_side, and those of the semantic
+// docs/metrics.md lists the metrics with their labels: those whose names begin with worker, kvlock or far_side, and those of the semantic
 // conventions for messaging. No label has an id, a subject or a key, whose number is unbounded. A job is labelled by the pattern of its
 // handler.
 //
 // # Traces
 //
-// Each attempt is a span named "process <pattern>", of the kind consumer, that links to the span of the job's
-// publisher, as the semantic conventions for messaging have it: a job may run long after its publisher has ended. The span
-// of [Telemetry.Send] is of the kind producer, that of [Telemetry.Call] of the kind client.
-// Events of locks and claims are added to the spans of their callers.
+// Each attempt is a span named "process <pattern>", of the kind consumer, that links to the span of the job's publisher, as in the
+// semantic conventions for messaging: a job may run long after its publisher has ended. The span of [Telemetry.Send] is of the kind
+// producer, that of [Telemetry.Call] of the kind client. Events of locks and claims are added to the spans of their callers.
 package natsotel

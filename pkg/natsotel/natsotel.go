@@ -21,7 +21,7 @@ import (
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/pkg/natsotel"
 
-// system is the messaging system in the semantic conventions, which have no name for it yet.
+// system is the name of the messaging system in the sense of the semantic conventions, which do not list NATS yet.
 const system = "nats"
 
 // Config configures [Telemetry]. The zero value is ready to use.
@@ -75,7 +75,7 @@ func (t *Telemetry) Inject(ctx context.Context, header nats.Header) {
 	}
 }
 
-// Extract returns ctx with the trace context in the headers of a message: spans that are begun with it are below that.
+// Extract returns ctx with the trace context in the headers of a message: spans that begin with it are children of that context's span.
 func (t *Telemetry) Extract(ctx context.Context, header nats.Header) context.Context {
 	if t == nil || header == nil {
 		return ctx
@@ -83,7 +83,7 @@ func (t *Telemetry) Extract(ctx context.Context, header nats.Header) context.Con
 	return t.propagator.Extract(ctx, Carrier(header))
 }
 
-// Link links the span of ctx to the trace context in the headers of a message, if there are both.
+// Link links the span of ctx to the trace context in the headers of a message, if both exist.
 func (t *Telemetry) Link(ctx context.Context, header nats.Header) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		if other := trace.SpanContextFromContext(t.Extract(trace.ContextWithSpan(ctx, nil), header)); other.IsValid() {
@@ -96,7 +96,8 @@ func (t *Telemetry) Link(ctx context.Context, header nats.Header) {
 var seconds = metric.WithExplicitBucketBoundaries(
 	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
-// labels are those of one kind of measurement, as the methods of instruments take them: none is made again for each.
+// labels are the labels of one kind of measurement, in the form of the instruments' arguments, so that none is made again for each
+// measurement.
 type labels struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
@@ -137,14 +138,13 @@ func (m *maker) histogram(name, description string) metric.Float64Histogram {
 	return h
 }
 
-// Carrier reads and writes trace context in the headers of a NATS message: it is a TextMapCarrier of OpenTelemetry over
-// nats.Header. Names are written in lower case, as the W3C defines traceparent and tracestate, and read in any case.
-// nats.Header itself is case-sensitive, so readers of a NATS message do not find the names that OpenTelemetry's
-// HeaderCarrier writes.
+// Carrier reads and writes trace context in the headers of a NATS message. It is a TextMapCarrier of OpenTelemetry over nats.Header. Names
+// are written in lower case, as the W3C defines traceparent and tracestate, and read in any case. nats.Header itself is case-sensitive, so
+// readers of a NATS message do not find the names that OpenTelemetry's HeaderCarrier writes.
 type Carrier nats.Header
 
-// Get returns the first value of a header, or "". Among names that differ only in case it prefers the exact one, else
-// the first in alphabetical order.
+// Get returns the first value of a header, or "". Among names that differ only in case it prefers the exact name, and otherwise the first
+// in alphabetical order.
 func (c Carrier) Get(key string) string {
 	values, ok := c[key]
 	if !ok {
@@ -182,8 +182,8 @@ func (c Carrier) Keys() []string {
 	return keys
 }
 
-// cache keeps a value for each of a few keys. It takes two thirds of the time of a sync.Map, whose generic map each importer of
-// this package would compile once more.
+// cache keeps a value for each of a few keys. It takes two thirds of the time of a sync.Map. Each importer of this package would also
+// compile the generic map of sync.Map again.
 type cache[K comparable, V any] struct {
 	mu  sync.Mutex              // held to replace the map
 	all atomic.Pointer[map[K]V] // never changed

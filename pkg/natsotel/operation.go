@@ -59,11 +59,11 @@ const (
 
 // operationKind has the labels of an operation. There are few.
 type operationKind struct {
-	name, outcome string // of the far side, of the destination, or of the method
+	name, outcome string // the name of the far side, of the destination, or of the method
 	task          task
 }
 
-// failed reports whether the operation has. A request that is refused for a mistake of its own has not, as over HTTP.
+// failed reports whether the operation has failed. As over HTTP, a request that is refused for a mistake of its own has not.
 func (k operationKind) failed() bool {
 	return k.outcome != OutcomeOK && (k.task != taskAnswer || k.outcome >= "500")
 }
@@ -80,7 +80,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 		return made
 	}
 	made := &operationLabels{}
-	var about, more, ended []attribute.KeyValue // more is for spans alone, ended for metrics
+	var about, more, ended []attribute.KeyValue // more is for spans only, ended for metrics only
 	kind := trace.SpanKindClient
 	switch k.task {
 	case taskCall:
@@ -109,7 +109,7 @@ func (m *operationMetrics) labels(k operationKind) *operationLabels {
 	return made
 }
 
-// Operation is a call, or the sending of a message, that is under way. The zero value measures nothing.
+// Operation is a call, or the sending of a message, under way. The zero value measures nothing.
 type Operation struct {
 	of    *Telemetry
 	kind  operationKind
@@ -117,14 +117,14 @@ type Operation struct {
 	start time.Time
 }
 
-// Call begins a call of a far side, such as a provider, in a span of the kind client. The name of the side is a label: there
-// must be few.
+// Call begins a call of a far side, such as a provider, in a span of the kind client. The name of the side is a label: there must be few
+// names.
 func (t *Telemetry) Call(ctx context.Context, side string) (context.Context, Operation) {
 	return t.begin(ctx, operationKind{name: side, outcome: OutcomeOK, task: taskCall})
 }
 
-// CallApart is Call for one of very many calls that come of one cause, such as those of a plan for a million users: its span begins a
-// trace, as that of a job does, and links to the span of ctx.
+// CallApart is Call for one of very many calls with one cause, such as those of a plan for a million users. Its span begins a new trace,
+// as a job's span does, and links to the span of ctx.
 func (t *Telemetry) CallApart(ctx context.Context, side string) (context.Context, Operation) {
 	if t == nil || !t.traces {
 		return t.Call(ctx, side)
@@ -133,9 +133,8 @@ func (t *Telemetry) CallApart(ctx context.Context, side string) (context.Context
 	return t.begin(ctx, of, trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(ctx)))
 }
 
-// Send begins to send a message to a destination, of which there must be few: the name of its stream and not its subject. It
-// makes a span of the kind producer, and writes the context of that into header, which must not be nil, so that the span of the
-// consumer links to it.
+// Send begins to send a message to a destination. There must be few destinations: use the name of the stream, not the subject. Send makes
+// a span of the kind producer, and writes its context into header, which must not be nil, so that the span of the consumer links to it.
 func (t *Telemetry) Send(ctx context.Context, destination string, header nats.Header) (context.Context, Operation) {
 	ctx, o := t.begin(ctx, operationKind{name: destination, outcome: OutcomeOK, task: taskSend})
 	if o.of != nil {
@@ -144,8 +143,8 @@ func (t *Telemetry) Send(ctx context.Context, destination string, header nats.He
 	return ctx, o
 }
 
-// Answer begins to answer a request, in a span of the kind server below that of the requester, whose context header has. The method
-// is a label, such as the subject of an endpoint: there must be few.
+// Answer begins to answer a request, in a span of the kind server. Its parent is the requester's span, whose context is in header. The
+// method is a label, such as the subject of an endpoint: there must be few methods.
 func (t *Telemetry) Answer(ctx context.Context, method string, header nats.Header) (context.Context, Operation) {
 	return t.begin(t.Extract(ctx, header), operationKind{name: method, outcome: OutcomeOK, task: taskAnswer})
 }
@@ -164,8 +163,8 @@ func (t *Telemetry) begin(ctx context.Context, k operationKind, more ...trace.Sp
 	return ctx, o
 }
 
-// End ends the operation. outcome is [OutcomeOK] or the kind of the failure, which is a label: there must be few. err describes
-// the failure in the span; it may be nil.
+// End ends the operation. outcome is [OutcomeOK] or the kind of the failure. It is a label: there must be few kinds. err describes the
+// failure in the span; it may be nil.
 func (o Operation) End(outcome string, err error) { o.end(outcome, 1, err) }
 
 // end ends the operation, which has sent n messages if its task is taskSend.
@@ -208,7 +207,7 @@ func (o Operation) EndSend(err error) {
 	o.End(outcome, err)
 }
 
-// EndSends ends the sending of n messages at once, after which one has failed unless err is nil.
+// EndSends ends the sending of n messages at once. Unless err is nil, one more message has failed.
 func (o Operation) EndSends(n int, err error) {
 	if o.of == nil {
 		return
@@ -225,7 +224,7 @@ func (o Operation) EndSends(n int, err error) {
 	o.end("error", 1, err)
 }
 
-// EndAnswer ends the answer to a request: an error with a status of HTTP, unless err is nil. With one below 500 the requester is to
+// EndAnswer ends the answer to a request: an error with an HTTP status, unless err is nil. With a status below 500 the requester is to
 // blame, and the operation has not failed.
 func (o Operation) EndAnswer(status int, err error) {
 	outcome := OutcomeOK
@@ -242,8 +241,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// ObserveHeld has held called whenever the metrics are read, to tell how many far sides under a name are not called now. There
-// must be few names. It does so until stop is called.
+// ObserveHeld calls held whenever the metrics are read, until stop is called. held calls tell with the number of far sides under a name
+// that are not called now. There must be few names.
 func (t *Telemetry) ObserveHeld(held func(tell func(side string, n int))) (stop func() error, err error) {
 	registered, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		held(func(side string, n int) {
@@ -299,7 +298,7 @@ func (t *Telemetry) ObserveLocks(bucket string) func(context.Context, kvlock.Eve
 	}
 }
 
-// annotate adds an event to a span that is recorded.
+// annotate adds an event to a span, if the span is recorded.
 func annotate(span trace.Span, in attribute.KeyValue, e flight.Event) {
 	if !span.IsRecording() {
 		return

@@ -23,7 +23,7 @@ type jobMetrics struct {
 	stuck               metric.Int64Counter
 	waiting             metric.Int64UpDownCounter
 
-	// Those of the semantic conventions.
+	// The instruments of the semantic conventions.
 	consumed  messagingconv.ClientConsumedMessages
 	processed messagingconv.ProcessDuration
 
@@ -50,7 +50,7 @@ func newJobMetrics(m *maker) jobMetrics {
 	}
 }
 
-// kind has the labels of a job's metrics. There are few kinds: as many as handlers, times the outcomes.
+// kind has the labels of a job's metrics. There are few kinds: the number of handlers times that of outcomes.
 type kind struct {
 	stream, consumer, pattern string
 	outcome                   worker.Outcome // "" where there is none
@@ -61,7 +61,7 @@ func kindOf(info worker.Info) kind {
 	return kind{stream: info.Stream, consumer: info.Consumer, pattern: info.Pattern}
 }
 
-// jobLabels are the labels of a kind, of our metrics and of those of the semantic conventions.
+// jobLabels are the labels of a kind, for our metrics and for those of the semantic conventions.
 type jobLabels struct{ ours, standard labels }
 
 // labels returns the labels of a kind. They are made once, because sorting and hashing them costs more than counting.
@@ -90,9 +90,9 @@ func (m *jobMetrics) labels(k kind) jobLabels {
 	return made
 }
 
-// Hooks returns hooks for the worker that cfg describes: they count, and then call those of cfg.Hooks that are set.
+// Hooks returns hooks for the worker of cfg: they count, and then call the hooks that are set in cfg.Hooks.
 func (t *Telemetry) Hooks(cfg worker.Config) worker.Hooks {
-	ctx := context.Background() //nolint:forbidigo // hooks have none, and metrics need none
+	ctx := context.Background() //nolint:forbidigo // hooks have no context, and metrics need none
 	next := cfg.Hooks
 	of := newLabels(attribute.String("stream", cfg.Stream), attribute.String("consumer", cfg.Consumer))
 	return worker.Hooks{

@@ -28,6 +28,6 @@
 //	OTEL_RESOURCE_ATTRIBUTES             attributes of this process in every trace
 //	OTEL_SDK_DISABLED                    "true" turns traces off
 //
-// Each of OTEL_EXPORTER_OTLP_ may be set for traces alone, as OTEL_EXPORTER_OTLP_TRACES_. [Start] reports all that is wrong
-// in them.
+// Each of OTEL_EXPORTER_OTLP_ may be set for traces alone, as OTEL_EXPORTER_OTLP_TRACES_. The error of [Start] names every mistake in
+// them.
 package export

@@ -25,7 +25,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export/internal/otlp"
 )
 
-// maxAttribute bounds the values of attributes in bytes, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT does.
+// maxAttribute bounds the values of attributes, in bytes, unless OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT is set.
 const maxAttribute = 1 << 10
 
 // Config configures the exporters. Service is required.
@@ -42,8 +42,8 @@ type Config struct {
 
 // Exports are the running exporters.
 type Exports struct {
-	// Meters makes the metrics that Metrics shows. It is an interface, like Tracers, so that importers of this package do not
-	// compile the generic types of the SDK once more.
+	// Meters makes the metrics that Metrics serves. It is an interface, like Tracers, so that importers of this package do not compile the
+	// generic types of the SDK again.
 	Meters metric.MeterProvider
 
 	// Metrics answers with all metrics in the text format of Prometheus.
@@ -52,14 +52,13 @@ type Exports struct {
 	// Propagator writes and reads the trace context of the W3C, and baggage.
 	Propagator propagation.TextMapPropagator
 
-	// Tracers makes the spans that are sent. It records nothing when the environment names no collector, and passes on
-	// the trace context that it was given.
+	// Tracers makes the spans that are sent. When the environment names no collector, it records nothing, but passes trace context on.
 	Tracers trace.TracerProvider
 
 	stops []func(context.Context) error
 }
 
-// Start starts the exporters. A collector that cannot be reached is no error: spans are dropped then.
+// Start starts the exporters. A collector that cannot be reached is not an error: spans are dropped then.
 func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if cfg.Service == "" {
 		return nil, errors.New("export: Config.Service is empty: name the program")
@@ -100,7 +99,7 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 		return nil, fmt.Errorf("export: traces: %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
-	if limits.AttributeValueLengthLimit < 0 { // clients choose some values, such as their name and the path
+	if limits.AttributeValueLengthLimit < 0 { // clients choose some attributes, such as their name and the path
 		limits.AttributeValueLengthLimit = maxAttribute
 	}
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// variable is the variable of traces that is set, or else that of all signals.
+// variable returns the variable for traces if it is set, and otherwise that for all signals.
 func variable(key string) (name, value string) {
 	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"} {
 		name = prefix + key
@@ -23,7 +23,7 @@ func variable(key string) (name, value string) {
 	return name, value
 }
 
-// configure reads the environment, and returns all that is wrong there.
+// configure reads the environment, and returns an error with every mistake in it.
 func (c *Client) configure() error {
 	var errs []error
 	for _, setting := range []struct {
@@ -92,7 +92,7 @@ func (c *Client) readEndpoint(name, value string) error {
 	return nil
 }
 
-// readHeaders reads name=value,name=value. It repeats no value: most are secrets.
+// readHeaders reads name=value,name=value. Its errors have no values: most are secrets.
 func (c *Client) readHeaders(_, value string) error {
 	for i, header := range strings.Split(value, ",") {
 		name, value, found := strings.Cut(header, "=")

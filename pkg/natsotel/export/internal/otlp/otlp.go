@@ -1,5 +1,5 @@
-// Package otlp sends traces by OTLP over HTTP. OpenTelemetry's own otlptracehttp imports gRPC, which nothing here calls: a
-// sixteenth of all that a service compiles.
+// Package otlp sends traces by OTLP over HTTP. OpenTelemetry's own otlptracehttp imports gRPC, which is not used here: a sixteenth of all
+// that a service compiles.
 package otlp
 
 import (
@@ -35,7 +35,7 @@ const (
 	protobuf  = "application/x-protobuf"
 )
 
-// busy are the statuses after which the collector may take the same spans.
+// busy has the statuses after which the collector may take the same spans later.
 var busy = []int{
 	http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 }
@@ -52,7 +52,7 @@ type Client struct {
 	url     *url.URL
 }
 
-// New returns the client that the environment describes. The error has all that is wrong there.
+// New returns the client that the environment describes. The error names every mistake in it.
 func New() (*Client, error) {
 	c := &Client{
 		header:  http.Header{"User-Agent": {"OTel OTLP Exporter Go/" + otlptrace.Version()}},
@@ -70,7 +70,7 @@ func New() (*Client, error) {
 	return c, err
 }
 
-// Start makes the context that Stop ends. It connects nothing: each batch is a request of its own.
+// Start makes the context that Stop ends. It does not connect: each batch is a request of its own.
 func (c *Client) Start(ctx context.Context) error {
 	c.life, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return nil
@@ -103,15 +103,15 @@ func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	defer context.AfterFunc(c.life, cancel)()
 	for retry := firstRetry; ; retry = min(retry*3/2, maxRetry) {
 		again, after, err := c.send(ctx, body)
-		wait := max(after, retry/2+rand.N(retry)) //nolint:gosec // spreads retries, guards nothing
+		wait := max(after, retry/2+rand.N(retry)) //nolint:gosec // spreads retries, protects no secret
 		if end, _ := ctx.Deadline(); !again || time.Until(end) <= wait || !pause.For(ctx, wait) {
 			return err
 		}
 	}
 }
 
-// send makes one attempt. After an error it says whether another one may succeed, and how long the collector wants to be left
-// alone first.
+// send makes one attempt. With an error it reports whether another attempt may succeed, and returns the time to wait before it that the
+// collector asked for.
 func (c *Client) send(ctx context.Context, body []byte) (again bool, after time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url.String(), bytes.NewReader(body))
 	if err != nil {
@@ -137,8 +137,8 @@ func (c *Client) send(ctx context.Context, body []byte) (again bool, after time.
 	return false, 0, nil
 }
 
-// rejected is the error in an ExportTraceServiceResponse: how many spans were refused, and why. It is nil for an answer that has
-// none.
+// rejected returns the error in an ExportTraceServiceResponse: the number of refused spans, and the reason. It returns nil for an answer
+// without one.
 func rejected(answer []byte) error {
 	_, _, n := protowire.ConsumeTag(answer)
 	partial, _ := protowire.ConsumeBytes(answer[max(n, 0):])
