@@ -30,11 +30,10 @@ const (
 	portAttempts        = 5
 )
 
-// ClusterConfig configures a [Cluster]. The zero value is three nodes in this process whose stores are in a temporary
-// directory.
+// ClusterConfig configures a [Cluster]. The zero value stands for three nodes in this process, with their stores in a temporary directory.
 type ClusterConfig struct {
-	// ClientOptions are the options with which the cluster's own client connects, which requests streams and
-	// step-downs. With Users they are required, and must authenticate the admin. Defaults to none.
+	// ClientOptions are the connection options of the cluster's own client, which asks for streams and requests step-downs. With Users they
+	// are required, and must authenticate the admin. Defaults to none.
 	ClientOptions []nats.Option
 
 	// Dir holds a directory per node ("n1"), with its store and, with Processes, its log. It is locked against a second
@@ -49,16 +48,15 @@ type ClusterConfig struct {
 	// to false.
 	Memory bool
 
-	// Nodes is the number of nodes, 3 to 9: fewer cannot lose one, and [Start] runs a single server. Defaults to 3.
+	// Nodes is the number of nodes, 3 to 9. Fewer nodes cannot lose one; [Start] runs a single server. Defaults to 3.
 	Nodes int
 
-	// Processes makes each node a process of its own, so that Kill is a real SIGKILL and Pause a real SIGSTOP. The
-	// processes run this executable, which must call NodeMain first thing in main or TestMain. Defaults to false: nodes
-	// inside this process, which start faster and only support Stop.
+	// Processes makes each node a process of its own, so that Kill is a real SIGKILL and Pause a real SIGSTOP. The processes run this
+	// executable, which must call NodeMain first in main or TestMain. Defaults to false: nodes inside this process, which start faster and
+	// only support Stop.
 	Processes bool
 
-	// ReadyTimeout bounds how long a wait for the cluster lasts when its context
-	// has no deadline. Defaults to 60 seconds.
+	// ReadyTimeout bounds a wait for the cluster whose context has no deadline. Defaults to 60 seconds.
 	ReadyTimeout time.Duration
 
 	// Users turns on accounts.conf, as in Config. Defaults to nil.
@@ -124,16 +122,14 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 	return c, nil
 }
 
-// Stop stops every node and waits until they are gone. Calling it again does
-// nothing.
+// Stop stops every node and waits until all have ended. Calling it again does nothing.
 func (c *Cluster) Stop() {
 	if err := c.shutdown(); err != nil && c.cfg.Logger != nil {
 		c.cfg.Logger.Warn("cannot clean up after the cluster", "error", err)
 	}
 }
 
-// URLs returns the client addresses of all nodes, comma-separated as nats.Connect takes them. Restarts do not change
-// them.
+// URLs returns the client addresses of all nodes, separated by commas, for nats.Connect. Restarts do not change them.
 func (c *Cluster) URLs() string {
 	urls := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -157,7 +153,7 @@ func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// startNodes starts all nodes at once, on other ports if another process took one in between.
+// startNodes starts all nodes at once, and again on other ports if another process took a port in between.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	var err error
 
@@ -256,7 +252,7 @@ const stepDownAPI = "$JS.API.STREAM.LEADER.STEPDOWN."
 
 // StreamLeader returns the node that reports itself as the stream's leader (in any account; a bucket's stream is
 // "KV_<bucket>"). During an election it waits for the result, until ctx ends, or for ReadyTimeout if ctx has no
-// deadline. After that, or when there is no such stream, it returns ErrNoLeader.
+// deadline. After that, or when the stream does not exist, it returns ErrNoLeader.
 func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -276,8 +272,7 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 
 	var refused error
 
-	// An election swallows requests, and the node that is asked to take over may not do so: then the old one leads
-	// again.
+	// An election loses requests, and the chosen node may not take over: then the old node leads again.
 	err = c.pollPatiently(ctx, func(ctx context.Context) error {
 		if refused = c.requestStepDown(ctx, stream); final(refused) {
 			return nil
@@ -293,7 +288,7 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	return err
 }
 
-// final reports whether asking again gets the same refusal.
+// final reports whether another request would get the same refusal.
 func final(err error) bool {
 	var api *server.ApiError
 	return errors.As(err, &api) && api.Code != http.StatusServiceUnavailable

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	firstTry     = time.Second      // how long an answer may take before it is asked for again
-	lastTry      = 16 * time.Second // each try gets twice as long, up to this
+	firstTry     = time.Second      // the time without an answer after which the request is repeated
+	lastTry      = 16 * time.Second // each try gets twice as long, up to this time
 	maxReplicas  = 5                // the server's own bound
 	pollInterval = 20 * time.Millisecond
 )
